@@ -1,0 +1,144 @@
+"""The shape of a decoder-only transformer, as far as bytes depend on it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kvcache.config_reader import architecture_fields
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """One model's shape.
+
+    Widths count elements, windows count tokens. `ValueError` where the numbers contradict each other.
+    """
+
+    name: str
+    model_type: str
+    num_hidden_layers: int
+    hidden_size: int
+    vocab_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    intermediate_size: int  # of dense layers; 0 where every layer is a mixture of experts
+    gated_mlp: bool = True
+    attention_bias: bool = False  # on q, k, v
+    attention_output_bias: bool = False
+    mlp_bias: bool = False
+    tie_word_embeddings: bool = False
+    qk_norm: bool = False
+    qk_norm_whole_projection: bool = False  # OLMo-2, MiniMax-M2: one weight per element of the projection, not per head
+    max_position_embeddings: int
+    layer_windows: tuple[int | None, ...]  # None: full attention
+    chunked_attention: bool = False  # the windows are Llama 4's fixed chunks, not sliding windows
+    # Multi-head latent attention; None elsewhere.
+    kv_lora_rank: int | None = None
+    q_lora_rank: int | None = None
+    qk_nope_head_dim: int | None = None
+    qk_rope_head_dim: int | None = None
+    v_head_dim: int | None = None
+    # Mixture of experts; 0 elsewhere.
+    num_experts: int = 0
+    num_experts_per_tok: int = 0
+    moe_intermediate_size: int = 0
+    shared_expert_intermediate_size: int = 0
+    moe_layers: tuple[bool, ...] = ()  # per layer; empty: none is
+    # Small tensors that exact parameter counts need.
+    norms_per_layer: int = 2
+    norm_bias: bool = False
+    attention_sinks: bool = False
+    expert_bias: bool = False
+    router_bias: bool = False
+    shared_expert_gate: bool = False
+    lm_head_bias: bool = False
+    vision_parameters: int = 0  # encoder with its projector; loaded by vLLM beside the text model
+    vision_split: bool = True  # False: whole on every tensor-parallel rank
+    num_rotary_tables: int = 1
+    dtype: str = "bfloat16"
+    native_quantization: str | None = None
+    assumptions: tuple[tuple[str, str, str], ...] = ()  # (name, value, why) of what the config did not say
+
+    def __post_init__(self) -> None:
+        for problem in _problems(self):
+            raise ValueError(f"model {self.name!r}: {problem}; correct its config.json")
+
+    @property
+    def is_mla(self) -> bool:
+        """Whether attention caches one latent per token instead of keys with values."""
+        return self.kv_lora_rank is not None
+
+    @property
+    def is_moe(self) -> bool:
+        """Whether any layer routes tokens to experts."""
+        return self.num_experts > 0
+
+    @property
+    def num_moe_layers(self) -> int:
+        """Layers that route tokens to experts."""
+        return sum(self.moe_layers)
+
+    @property
+    def num_dense_layers(self) -> int:
+        """Layers with an ordinary MLP."""
+        return self.num_hidden_layers - self.num_moe_layers
+
+    @property
+    def is_hybrid(self) -> bool:
+        """Whether layers attend to different spans."""
+        return len(set(self.layer_windows)) > 1
+
+    def is_moe_layer(self, layer: int) -> bool:
+        """Whether this 0-based layer routes tokens to experts."""
+        return bool(self.moe_layers) and self.moe_layers[layer]
+
+
+def from_config(config: Mapping[str, Any], *, name: str) -> Architecture:
+    """The shape that a Hugging Face `config.json` describes.
+
+    Nested `text_config` (multimodal models) is read where present. Raises `ValueError` on missing or contradictory
+    fields.
+    """
+    return Architecture(**architecture_fields(config, name))
+
+
+_POSITIVE = (
+    "num_hidden_layers",
+    "hidden_size",
+    "vocab_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "max_position_embeddings",
+)
+_NOT_NEGATIVE = ("intermediate_size", "num_experts", "num_experts_per_tok", "moe_intermediate_size")
+
+
+def _problems(arch: Architecture) -> list[str]:
+    problems = [f"{key} is {getattr(arch, key)}, must be positive" for key in _POSITIVE if getattr(arch, key) <= 0]
+    problems += [
+        f"{key} is {getattr(arch, key)}, must not be negative" for key in _NOT_NEGATIVE if getattr(arch, key) < 0
+    ]
+    if problems:
+        return problems
+    if arch.num_attention_heads % arch.num_key_value_heads:
+        problems.append(
+            f"num_attention_heads {arch.num_attention_heads} is not a multiple of "
+            f"num_key_value_heads {arch.num_key_value_heads}"
+        )
+    if len(arch.layer_windows) != arch.num_hidden_layers:
+        problems.append(f"{len(arch.layer_windows)} attention layers listed for {arch.num_hidden_layers} hidden layers")
+    if any(window is not None and window <= 0 for window in arch.layer_windows):
+        problems.append("an attention window is not positive")
+    if arch.moe_layers and len(arch.moe_layers) != arch.num_hidden_layers:
+        problems.append(f"{len(arch.moe_layers)} MLP layers listed for {arch.num_hidden_layers} hidden layers")
+    if arch.num_dense_layers and not arch.intermediate_size:
+        problems.append("intermediate_size is missing for its dense layers")
+    if arch.is_moe and not arch.moe_intermediate_size:
+        problems.append("moe_intermediate_size is missing for its experts")
+    if arch.is_moe and not 0 < arch.num_experts_per_tok <= arch.num_experts:
+        problems.append(f"num_experts_per_tok {arch.num_experts_per_tok} must lie in 1–{arch.num_experts}")
+    if arch.is_mla and None in (arch.qk_nope_head_dim, arch.qk_rope_head_dim, arch.v_head_dim):
+        problems.append("kv_lora_rank is set, so qk_nope_head_dim, qk_rope_head_dim, v_head_dim must be")
+    return problems

@@ -1,0 +1,84 @@
+"""Which models, GPUs or weight formats are known by name."""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kvcache.architecture import Architecture, from_config
+from kvcache.errors import unknown_name
+from kvcache.gpu import find_gpu, gpu_names
+from kvcache.quantization import find_quantization, quantization_names
+
+__all__ = [
+    "find_gpu",
+    "find_quantization",
+    "gpu_names",
+    "load_model",
+    "model_names",
+    "model_source",
+    "quantization_names",
+]
+
+FOLDER = Path(__file__).parent / "models"
+ALIASES = FOLDER / "aliases.json"  # alias → slug; a test keeps it equal to what the files say
+
+
+def model_names() -> tuple[str, ...]:
+    """Every catalog model, by its name on Hugging Face."""
+    return tuple(sorted(json.loads(path.read_text(encoding="utf-8"))["name"] for path in model_files()))
+
+
+def model_files() -> tuple[Path, ...]:
+    """Every catalog model's file."""
+    return tuple(sorted(path for path in FOLDER.glob("*.json") if path != ALIASES))
+
+
+def model_source(name: str) -> str:
+    """Where a catalog model's facts come from."""
+    return str(_read(_catalog_path(name))["source"])
+
+
+@cache
+def load_model(name_or_path: str) -> Architecture:
+    """A model's shape, from a `config.json`, a folder holding one, a catalog name or an alias, in any case.
+
+    Raises `UnknownNameError` with the nearest names, or `ValueError` where the config is wrong.
+    """
+    given = Path(name_or_path).expanduser()
+    if given.is_dir():
+        given = given / "config.json"
+        if not given.is_file():
+            raise ValueError(f"folder {name_or_path!r} holds no config.json; give a model's folder or its config.json")
+    if given.is_file():
+        config = _read(given)
+        return from_config(config, name=str(config.get("_name_or_path") or given.resolve().parent.name))
+    entry = _read(_catalog_path(name_or_path))
+    if not str(entry.get("source", "")).strip():
+        raise ValueError(f"kvcache/models: {entry.get('name', name_or_path)!r} has no source; add it")
+    return from_config(entry["config"], name=entry["name"])
+
+
+def _catalog_path(name: str) -> Path:
+    slug = slug_of(name)
+    aliases: Mapping[str, str] = json.loads(ALIASES.read_text(encoding="utf-8"))
+    path = FOLDER / f"{aliases.get(slug, slug)}.json"
+    if not path.is_file() or path == ALIASES:
+        raise unknown_name("model", name, {*model_names(), *aliases}, "kvcache/models", ".json")
+    return path
+
+
+def slug_of(name: str) -> str:
+    """A model's file name: lower case, the publisher set off by two dashes."""
+    return name.strip().strip("/").lower().replace("/", "--")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path.name}: not valid JSON ({error}); give a Hugging Face config.json") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path.name}: must hold an object; give a Hugging Face config.json")
+    return content

@@ -1,0 +1,305 @@
+"""From a Hugging Face `config.json` to the fields of an `Architecture`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvcache.families import FALLBACK, Family, family_of
+
+Assumption = tuple[str, str, str]
+
+
+class Fields:
+    """Typed access to one config, with errors that name the model.
+
+    Looks a key up under each of its spellings, then among the family's defaults.
+    """
+
+    def __init__(self, config: Mapping[str, Any], name: str, family: Family) -> None:
+        self.config, self.name, self.family = config, name, family
+
+    def raw(self, *keys: str) -> Any:
+        """The first value that is present under one of the spellings, else None."""
+        for source in (self.config, self.family.defaults):
+            for key in keys:
+                if source.get(key) is not None:
+                    return source[key]
+        return None
+
+    def integer(self, *keys: str, default: int | None = None) -> int:
+        """A whole number; `ValueError` where it is missing without a default, or is none."""
+        value = self.raw(*keys)
+        if value is None:
+            if default is None:
+                raise ValueError(f"model {self.name!r}: config.json lacks {keys[0]!r}; add it")
+            return default
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError(
+                f"model {self.name!r}: {keys[0]} is {value!r}, must be a whole number; correct its config.json"
+            )
+        if value < 0:
+            raise ValueError(
+                f"model {self.name!r}: {keys[0]} is {value}, must not be negative; correct its config.json"
+            )
+        return value
+
+    def optional(self, *keys: str) -> int | None:
+        """A whole number, or None where it is absent."""
+        return None if self.raw(*keys) is None else self.integer(*keys)
+
+    def flag(self, *keys: str, default: bool) -> bool:
+        """A yes or no."""
+        value = self.raw(*keys)
+        return default if value is None else bool(value)
+
+
+def architecture_fields(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Keyword arguments for `Architecture`. Raises `ValueError` on missing or contradictory fields."""
+    if not isinstance(config, Mapping):
+        raise ValueError(f"model {name!r}: config.json must hold an object, not {type(config).__name__}")
+    nested = config.get("text_config", config.get("llm_config"))
+    text: Mapping[str, Any] = {**config, **nested} if isinstance(nested, Mapping) else config
+    model_type = str(text.get("model_type", ""))
+    family = family_of(model_type)
+    fields = Fields(text, name, family)
+    _refuse_state_space(fields)
+    num_layers = fields.integer("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+    shape = {
+        "name": name,
+        "model_type": model_type or "unknown",
+        "num_hidden_layers": num_layers,
+        "hidden_size": fields.integer("hidden_size", "n_embd", "d_model"),
+        "vocab_size": fields.integer("vocab_size"),
+        "max_position_embeddings": fields.integer(
+            "max_position_embeddings", "n_positions", "seq_length", "model_max_length", default=2048
+        ),
+        "tie_word_embeddings": bool(_tied(config, fields)),
+        "dtype": _dtype(text),
+        "native_quantization": native_quantization(config),
+        "vision_parameters": vision_parameters(config),
+        "vision_split": family_of(str(config.get("model_type"))).vision_split,
+        "num_rotary_tables": family.num_rotary_tables,
+        "assumptions": _assumptions(family, model_type),
+    }
+    return {**shape, **_heads(fields), **_windows(fields, num_layers), **_mlp(fields, num_layers), **_biases(fields)}
+
+
+def _refuse_state_space(fields: Fields) -> None:
+    layer_types = fields.raw("layer_types") or ()
+    strange = sorted({str(kind) for kind in layer_types} - {"full_attention", "sliding_attention", "chunked_attention"})
+    if strange or fields.raw("ssm_state_size", "mamba_d_state", "linear_num_key_heads") is not None:
+        what = ", ".join(strange) or "state-space"
+        raise ValueError(f"model {fields.name!r}: {what} layers are not modelled; only attention layers are")
+
+
+def _tied(config: Mapping[str, Any], fields: Fields) -> bool:
+    # A multimodal config keeps the flag at either level; the outer one wins in transformers.
+    outer = config.get("tie_word_embeddings")
+    return fields.flag("tie_word_embeddings", default=False) if outer is None else bool(outer)
+
+
+def _dtype(text: Mapping[str, Any]) -> str:
+    dtype = str(text.get("torch_dtype") or text.get("dtype") or "bfloat16").removeprefix("torch.")
+    return "bfloat16" if dtype == "float32" else dtype  # vLLM's `--dtype auto` serves fp32 checkpoints in 16 bits
+
+
+def _assumptions(family: Family, model_type: str) -> tuple[Assumption, ...]:
+    if family is not FALLBACK:
+        return ()
+    why = f"model_type {model_type!r} is not known; read like a Llama"
+    return (("architecture", "llama-like: gated MLP, no biases, two norms per layer", why),)
+
+
+def _heads(fields: Fields) -> dict[str, Any]:
+    hidden = fields.integer("hidden_size", "n_embd", "d_model")
+    heads = fields.integer("num_attention_heads", "n_head", "num_heads", "n_heads")
+    if heads <= 0:
+        raise ValueError(
+            f"model {fields.name!r}: num_attention_heads is {heads}, must be positive; correct its config.json"
+        )
+    latent = fields.optional("kv_lora_rank")
+    if latent:
+        nope, rope = fields.integer("qk_nope_head_dim"), fields.integer("qk_rope_head_dim")
+        return {
+            "num_attention_heads": heads,
+            "num_key_value_heads": heads,
+            "head_dim": nope + rope,
+            "kv_lora_rank": latent,
+            "q_lora_rank": fields.optional("q_lora_rank"),
+            "qk_nope_head_dim": nope,
+            "qk_rope_head_dim": rope,
+            "v_head_dim": fields.integer("v_head_dim"),
+        }
+    head_dim = fields.optional("head_dim")
+    if head_dim is None:
+        if hidden % heads:
+            raise ValueError(
+                f"model {fields.name!r}: hidden_size {hidden} is not a multiple of num_attention_heads {heads}; "
+                "give head_dim in its config.json"
+            )
+        head_dim = hidden // heads
+    return {"num_attention_heads": heads, "num_key_value_heads": _kv_heads(fields, heads), "head_dim": head_dim}
+
+
+def _kv_heads(fields: Fields, heads: int) -> int:
+    # Falcon: `new_decoder_architecture` reads num_kv_heads; before it, `multi_query` shares one head.
+    if fields.raw("new_decoder_architecture"):
+        return fields.integer("num_kv_heads", default=heads)
+    if fields.raw("multi_query"):
+        return 1
+    return fields.integer("num_key_value_heads", "num_kv_heads", "n_head_kv", default=heads)
+
+
+def _windows(fields: Fields, num_layers: int) -> dict[str, Any]:
+    """Each layer's window: from `layer_types`, else from the family's pattern, else one for all layers."""
+    chunk = fields.optional("attention_chunk_size")
+    window = chunk or fields.optional("sliding_window")
+    if fields.config.get("use_sliding_window") is False:
+        window = None
+    kinds = fields.raw("layer_types")
+    if kinds is not None and any(kind != "full_attention" for kind in kinds) and window is None:
+        raise ValueError(f"model {fields.name!r}: layer_types lists windows but sliding_window is missing; add it")
+    if kinds is not None:
+        windows = tuple(None if kind == "full_attention" else window for kind in kinds)
+    elif window is None:
+        windows = (None,) * num_layers
+    elif chunk is not None:
+        # Llama 4: `no_rope_layers` holds 0 where a layer attends to everything; by default every fourth does.
+        local = fields.raw("no_rope_layers") or [(layer + 1) % 4 for layer in range(num_layers)]
+        windows = tuple(window if flag else None for flag in local)
+    else:
+        pattern = fields.optional("sliding_window_pattern", "_sliding_window_pattern")
+        windows = tuple(None if pattern and (layer + 1) % pattern == 0 else window for layer in range(num_layers))
+        first_full = fields.optional("max_window_layers")
+        if first_full is not None:  # Qwen2: the first `max_window_layers` layers attend to everything
+            windows = tuple(None if layer < first_full else window for layer in range(num_layers))
+    return {"layer_windows": windows, "chunked_attention": chunk is not None}
+
+
+def _mlp(fields: Fields, num_layers: int) -> dict[str, Any]:
+    num_experts = fields.integer("num_experts", "n_routed_experts", "num_local_experts", default=0)
+    hidden = fields.integer("hidden_size", "n_embd", "d_model")
+    dense = fields.optional("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim")
+    if num_experts <= 1:
+        if dense is None and fields.family.ffn_multiple is None:
+            raise ValueError(f"model {fields.name!r}: config.json lacks 'intermediate_size'; add it")
+        return {"intermediate_size": dense if dense is not None else hidden * (fields.family.ffn_multiple or 0)}
+    moe = fields.integer("moe_intermediate_size", default=dense)
+    layers = _moe_layers(fields, num_layers)
+    if fields.family.dense_width_key and fields.raw(fields.family.dense_width_key) is not None:
+        dense = fields.integer(fields.family.dense_width_key)
+    shared = fields.optional("shared_expert_intermediate_size", "shared_intermediate_size")
+    if shared is None:
+        shared = moe * fields.integer("n_shared_experts", "num_shared_experts", default=0)
+    return {
+        "intermediate_size": 0 if all(layers) else (dense or 0),
+        "num_experts": num_experts,
+        "num_experts_per_tok": fields.integer("num_experts_per_tok", "num_experts_per_token", "experts_per_token"),
+        "moe_intermediate_size": moe,
+        "shared_expert_intermediate_size": shared,
+        "moe_layers": layers,
+    }
+
+
+def _moe_layers(fields: Fields, num_layers: int) -> tuple[bool, ...]:
+    first = fields.integer("first_k_dense_replace", default=0)
+    step = fields.integer("decoder_sparse_step", "moe_layer_freq", "interleave_moe_layer_step", default=1) or 1
+    dense_only = set(fields.raw("mlp_only_layers") or ())
+    sparse_only = fields.raw("moe_layers")
+    if sparse_only:
+        return tuple(layer in set(sparse_only) for layer in range(num_layers))
+    # DeepSeek counts its frequency from layer 0, Qwen and Llama 4 from layer 1; they differ only for steps above 1.
+    offset = 0 if fields.raw("moe_layer_freq") is not None else 1
+    return tuple(
+        layer >= first and (layer + offset) % step == 0 and layer not in dense_only for layer in range(num_layers)
+    )
+
+
+def _biases(fields: Fields) -> dict[str, Any]:
+    family = fields.family
+    attention = family.qkv_bias or fields.flag("attention_bias", "qkv_bias", "bias", default=False)
+    output = family.output_bias if family.output_bias is not None else attention
+    norms = family.norms_per_layer
+    if fields.raw("new_decoder_architecture") and fields.integer("num_ln_in_parallel_attn", default=2) == 2:
+        norms = 2  # Falcon 40B and 180B: one norm for attention, one for the MLP
+    return {
+        "gated_mlp": family.gated_mlp,
+        "attention_bias": attention,
+        "attention_output_bias": output,
+        "mlp_bias": family.mlp_bias or fields.flag("mlp_bias", "bias", default=False),
+        "qk_norm": fields.flag("use_qk_norm", default=family.qk_norm) if family.qk_norm_weights else False,
+        "qk_norm_whole_projection": family.qk_norm_whole_projection,
+        "norms_per_layer": norms,
+        "norm_bias": family.norm_bias,
+        "attention_sinks": family.attention_sinks,
+        "expert_bias": family.expert_bias,
+        "router_bias": family.router_bias
+        or fields.raw("topk_method") == "noaux_tc"
+        or bool(fields.raw("use_routing_bias")),
+        "shared_expert_gate": family.shared_expert_gate,
+        "lm_head_bias": family.lm_head_bias,
+    }
+
+
+def native_quantization(config: Mapping[str, Any]) -> str | None:
+    """The checkpoint's own weight format as a scheme name, None for 16-bit weights.
+
+    Raises `ValueError` on a format that no file in kvcache/quantizations describes.
+    """
+    quantization = config.get("quantization_config")
+    if quantization is None and isinstance(config.get("text_config"), Mapping):
+        quantization = config["text_config"].get("quantization_config")
+    if not isinstance(quantization, Mapping):
+        return None
+    method = str(quantization.get("quant_method", "")).lower()
+    if method == "compressed-tensors":
+        return _compressed_tensors(quantization)
+    if method == "modelopt":
+        return "nvfp4" if "FP4" in str(quantization.get("quant_algo", "")).upper() else "fp8"
+    if method in ("bitsandbytes", "gptq"):
+        bits = quantization.get("bits", 4)
+        if quantization.get("load_in_8bit") or bits != 4:
+            raise ValueError(f"quantization_config: {method} with {bits} bits is not modelled; only 4 bits are")
+        return "nf4" if method == "bitsandbytes" else "gptq"
+    names = {"fp8": "fp8", "fbgemm_fp8": "fp8", "awq": "awq", "mxfp4": "mxfp4"}
+    if method not in names:
+        raise ValueError(
+            f"quantization_config: quant_method {method!r} is not modelled; known: {', '.join(sorted(names))}"
+        )
+    return names[method]
+
+
+def _compressed_tensors(quantization: Mapping[str, Any]) -> str:
+    groups = quantization.get("config_groups") or {}
+    first: Mapping[str, Any] = next(iter(groups.values()), {}) if isinstance(groups, Mapping) else {}
+    weights = first.get("weights") or {}
+    bits, kind = weights.get("num_bits", 8), weights.get("type", "float")
+    if bits == 4 and kind == "float":
+        return "nvfp4"
+    if bits == 4:
+        # Kimi-K2.5 and K2-Thinking: only the routed experts, in groups of 32.
+        return "int4-experts" if weights.get("group_size") == 32 else "gptq"
+    return "fp8" if kind == "float" else "int8"
+
+
+def vision_parameters(config: Mapping[str, Any]) -> int:
+    """Parameters of a multimodal model's image encoder with its projector.
+
+    `headcount_vision_parameters` (catalog files) gives the published figure; else SigLIP-like encoders are counted
+    from `vision_config`: biased attention, a plain MLP, learned positions.
+    """
+    given = config.get("headcount_vision_parameters")
+    if given is not None:
+        return int(given)
+    vision = config.get("vision_config")
+    if (
+        not isinstance(vision, Mapping)
+        or not {"hidden_size", "num_hidden_layers", "intermediate_size"} <= vision.keys()
+    ):
+        return 0
+    width, depth, inner = (int(vision[key]) for key in ("hidden_size", "num_hidden_layers", "intermediate_size"))
+    patch, image = int(vision.get("patch_size", 14)), int(vision.get("image_size", 224))
+    layer = 4 * (width * width + width) + 2 * width * inner + inner + width + 4 * width
+    embedding = 3 * patch * patch * width + width + (image // patch) ** 2 * width
+    text = config.get("text_config")
+    hidden = int(text.get("hidden_size", 0)) if isinstance(text, Mapping) else 0
+    return depth * layer + embedding + 2 * width + width * hidden + width

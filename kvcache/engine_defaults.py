@@ -1,0 +1,34 @@
+"""What vLLM's server chooses where no flag is given."""
+
+from dataclasses import dataclass
+
+from kvcache.gpu import GPU
+from kvcache.memory_terms import GIB, parse_version
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineDefaults:
+    """The OpenAI server's defaults on one GPU."""
+
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    gpu_memory_utilization: float
+    block_size: int
+
+
+def engine_defaults(gpu: GPU, vllm_version: str = "0.32.0") -> EngineDefaults:
+    """Defaults by GPU memory (vLLM engine/arg_utils.py, `get_batch_defaults`, usage context OPENAI_API_SERVER).
+
+    The class for 160 GiB came with 0.27; 0.92 of the memory with the CUDA-graph estimate of 0.21.
+    """
+    version = parse_version(vllm_version)
+    utilization = 0.92 if version >= (0, 21, 0) else 0.9
+    if gpu.memory_bytes >= 160 * GIB and version >= (0, 27, 0):
+        tokens, seqs = 16384, 1024
+    elif gpu.memory_bytes >= 70 * GIB and "a100" not in gpu.name:
+        tokens, seqs = 8192, 1024
+    else:
+        tokens, seqs = 2048, 256
+    return EngineDefaults(
+        max_num_batched_tokens=tokens, max_num_seqs=seqs, gpu_memory_utilization=utilization, block_size=16
+    )

@@ -1,0 +1,26 @@
+"""The errors that a wrong model, GPU or size raises."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UnknownNameError(ValueError):
+    """A name that no catalog file carries."""
+
+
+class DoesNotFitError(ValueError):
+    """A model that leaves no room for the KV cache it needs."""
+
+
+def unknown_name(kind: str, given: str, known: Iterable[str], folder: str, suffix: str) -> UnknownNameError:
+    """The error that names what was given, the nearest known names, or how to add one."""
+    names = sorted(known)
+    lowered = {name.lower(): name for name in names}
+    near = [lowered[key] for key in get_close_matches(given.lower(), lowered, n=3, cutoff=0.5)]
+    if not near:
+        near = [name for name in names if name.lower().startswith(given.lower()[:3])][:3] if given else []
+    hint = (
+        f"; did you mean {' or '.join(repr(name) for name in near)}?" if near else f"; known: {', '.join(names[:6])} …"
+    )
+    slug = given.strip("/").replace("/", "--").lower() or "name"
+    return UnknownNameError(f"no {kind} {given!r}{hint} To add one, write {folder}/{slug}{suffix}")

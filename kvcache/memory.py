@@ -1,0 +1,332 @@
+"""How many KV blocks a vLLM replica ends up with."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from kvcache.architecture import Architecture
+from kvcache.engine_defaults import EngineDefaults, engine_defaults
+from kvcache.errors import DoesNotFitError
+from kvcache.gpu import GPU
+from kvcache.kv_layout import KVLayout, kv_bytes_per_token_per_layer, kv_layout
+from kvcache.memory_terms import (
+    FIT_SOURCE,
+    GIB,
+    activation_peak_bytes,
+    buffers_bytes,
+    cuda_graph_bytes,
+    non_torch_bytes,
+    parse_version,
+)
+from kvcache.parallelism import Parallelism
+from kvcache.parameters import stage_tensors
+from kvcache.quantization import QuantizationScheme, resolve_quantization, weight_bytes
+
+__all__ = ["EngineDefaults", "MemoryBudget", "engine_defaults", "memory_budget", "require_fit"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryBudget:
+    """Where one replica's memory goes.
+
+    `*_bytes` are per GPU, on the pipeline stage that limits the pool; blocks, tokens, concurrency are per replica.
+    `kv_bytes_per_token` is the model's, however it is split; `kv_bytes_per_token_per_gpu` is what one rank stores.
+    """
+
+    model: str
+    gpu: str
+    tensor_parallel_size: int
+    pipeline_parallel_size: int
+    quantization: str
+    gemm_dtype: str
+    kv_cache_dtype: str
+    gpu_memory_utilization: float
+    max_model_len: int
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    vllm_version: str
+    total_bytes: int
+    requested_bytes: int
+    weights_bytes: int
+    activation_peak_bytes: int
+    non_torch_bytes: int
+    cuda_graph_bytes: int
+    available_kv_bytes: int  # negative where not even the weights fit
+    required_kv_bytes: int  # for one request of max_model_len, the null block included
+    num_gpu_blocks: int
+    block_size: int
+    kv_cache_tokens: int
+    max_concurrency: float
+    kv_bytes_per_token: int
+    kv_bytes_per_token_per_gpu: int
+    layout: KVLayout
+    assumptions: tuple[tuple[str, str, str], ...]  # (name, value, source)
+
+    @property
+    def tp(self) -> int:
+        """Tensor-parallel size."""
+        return self.tensor_parallel_size
+
+    @property
+    def pp(self) -> int:
+        """Pipeline-parallel size."""
+        return self.pipeline_parallel_size
+
+    @property
+    def fits(self) -> bool:
+        """Whether vLLM would start: weights fit, with room for one request of `max_model_len`."""
+        return self.missing_bytes == 0
+
+    @property
+    def missing_bytes(self) -> int:
+        """What each GPU lacks to start; 0 where it starts."""
+        return max(0, self.required_kv_bytes - self.available_kv_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """The settings of one budget, resolved."""
+
+    arch: Architecture
+    gpu: GPU
+    parallelism: Parallelism
+    scheme: QuantizationScheme
+    layout: KVLayout
+    utilization: float
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    max_model_len: int
+    enforce_eager: bool
+    version: tuple[int, int, int]
+
+    @property
+    def max_in_flight_tokens(self) -> int:
+        """Tokens scheduled, not yet settled: a batch per pipeline stage with one more under asynchronous scheduling.
+
+        vLLM 0.32 `VllmConfig.max_in_flight_tokens` with the V2 model runner. 0.19 counted one batch; the release in
+        between that changed it is taken to be 0.24.
+        """
+        batches = self.parallelism.pipeline_parallel_size + 1 if self.version >= (0, 24, 0) else 1
+        return self.max_num_batched_tokens * batches
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Stage:
+    """One rank of a pipeline stage."""
+
+    weights: int
+    activation: int
+    non_torch: int
+    cuda_graph: int
+
+    def available(self, requested: int) -> int:
+        return requested - self.weights - self.activation - self.non_torch - self.cuda_graph
+
+
+def memory_budget(
+    architecture: Architecture,
+    gpu: GPU,
+    *,
+    tensor_parallel_size: int = 1,
+    pipeline_parallel_size: int = 1,
+    data_parallel_size: int = 1,
+    enable_expert_parallel: bool = False,
+    quantization: str | None = None,
+    kv_cache_dtype: str = "auto",
+    gpu_memory_utilization: float | None = None,
+    max_model_len: int | None = None,
+    max_num_batched_tokens: int | None = None,
+    max_num_seqs: int | None = None,
+    block_size: int = 16,
+    enforce_eager: bool = False,
+    vllm_version: str = "0.32.0",
+    num_gpu_blocks_override: int | None = None,
+) -> MemoryBudget:
+    """What vLLM of that version would log at start.
+
+    None stands for vLLM's own default: the checkpoint's quantization, the model's length limit, `engine_defaults`.
+    Returns a budget even where nothing fits (see `fits`); raises `ValueError` where vLLM refuses the settings.
+    """
+    defaults = engine_defaults(gpu, vllm_version)
+    parallelism = Parallelism(
+        tensor_parallel_size=tensor_parallel_size,
+        pipeline_parallel_size=pipeline_parallel_size,
+        data_parallel_size=data_parallel_size,
+        enable_expert_parallel=enable_expert_parallel,
+    )
+    plan = _Plan(
+        arch=architecture,
+        gpu=gpu,
+        parallelism=parallelism,
+        scheme=resolve_quantization(quantization, architecture.native_quantization),
+        layout=kv_layout(
+            architecture,
+            tensor_parallel_size=tensor_parallel_size,
+            pipeline_parallel_size=pipeline_parallel_size,
+            kv_cache_dtype=kv_cache_dtype,
+            block_size=block_size,
+        ),
+        utilization=_utilization(gpu_memory_utilization, defaults),
+        max_num_batched_tokens=_positive(
+            "max_num_batched_tokens", max_num_batched_tokens, defaults.max_num_batched_tokens
+        ),
+        max_num_seqs=_positive("max_num_seqs", max_num_seqs, defaults.max_num_seqs),
+        max_model_len=_positive("max_model_len", max_model_len, architecture.max_position_embeddings),
+        enforce_eager=enforce_eager,
+        version=parse_version(vllm_version),
+    )
+    return _budget(plan, kv_cache_dtype, vllm_version, num_gpu_blocks_override)
+
+
+def _budget(plan: _Plan, kv_cache_dtype: str, vllm_version: str, override: int | None) -> MemoryBudget:
+    requested = math.ceil(plan.utilization * plan.gpu.memory_bytes)
+    stages = [_stage(plan, stage) for stage in range(plan.parallelism.pipeline_parallel_size)]
+    available = [stage.available(requested) for stage in stages]
+    layout, per_request = plan.layout, plan.layout.blocks_per_request(plan.max_model_len, plan.max_in_flight_tokens)
+    num_blocks = layout.num_blocks(available) if override is None else _positive("num_gpu_blocks_override", override, 0)
+    # The stage with the fewest blocks, or, where no stage has any, the deepest in debt.
+    limiting = min(range(len(stages)), key=lambda stage: available[stage] / max(1, layout.block_bytes(stage)))
+    concurrency = layout.max_concurrency(num_blocks, plan.max_model_len, plan.max_in_flight_tokens)
+    block_bytes = layout.block_bytes(limiting)
+    stage = stages[limiting]
+    return MemoryBudget(
+        model=plan.arch.name,
+        gpu=plan.gpu.name,
+        tensor_parallel_size=plan.parallelism.tensor_parallel_size,
+        pipeline_parallel_size=plan.parallelism.pipeline_parallel_size,
+        quantization=plan.scheme.name,
+        gemm_dtype=plan.scheme.gemm_dtype_on(plan.gpu),
+        kv_cache_dtype=kv_cache_dtype,
+        gpu_memory_utilization=plan.utilization,
+        max_model_len=plan.max_model_len,
+        max_num_batched_tokens=plan.max_num_batched_tokens,
+        max_num_seqs=plan.max_num_seqs,
+        vllm_version=vllm_version,
+        total_bytes=plan.gpu.memory_bytes,
+        requested_bytes=requested,
+        weights_bytes=stage.weights,
+        activation_peak_bytes=stage.activation,
+        non_torch_bytes=stage.non_torch,
+        cuda_graph_bytes=stage.cuda_graph,
+        available_kv_bytes=available[limiting] if override is None else override * block_bytes,
+        required_kv_bytes=(per_request + (1 if plan.version >= (0, 21, 0) else 0)) * block_bytes,
+        num_gpu_blocks=num_blocks,
+        block_size=layout.block_size,
+        kv_cache_tokens=_kv_cache_tokens(plan, num_blocks, concurrency),
+        max_concurrency=concurrency,
+        kv_bytes_per_token=plan.arch.num_hidden_layers * kv_bytes_per_token_per_layer(plan.arch, 1, kv_cache_dtype),
+        kv_bytes_per_token_per_gpu=layout.bytes_per_token,
+        layout=layout,
+        assumptions=_assumptions(plan, stage),
+    )
+
+
+def _stage(plan: _Plan, stage: int) -> _Stage:
+    arch, parallelism = plan.arch, plan.parallelism
+    num_layers = len(parallelism.stage_layers(arch.num_hidden_layers, stage))
+    tensors = stage_tensors(arch, parallelism, stage)
+    return _Stage(
+        weights=weight_bytes(plan.scheme, tensors, arch.dtype) + buffers_bytes(arch, parallelism, num_layers),
+        activation=activation_peak_bytes(
+            arch,
+            parallelism,
+            max_num_batched_tokens=plan.max_num_batched_tokens,
+            max_num_seqs=plan.max_num_seqs,
+            samples=stage == parallelism.pipeline_parallel_size - 1,
+            version=plan.version,
+        ),
+        non_torch=non_torch_bytes(parallelism, plan.version),
+        cuda_graph=cuda_graph_bytes(
+            arch,
+            plan.gpu,
+            num_layers=num_layers,
+            max_num_seqs=plan.max_num_seqs,
+            enforce_eager=plan.enforce_eager,
+            version=plan.version,
+        ),
+    )
+
+
+def _kv_cache_tokens(plan: _Plan, num_blocks: int, concurrency: float) -> int:
+    # vLLM's "GPU KV cache size": until 0.20 by block table, then by concurrency (get_kv_cache_capacity).
+    if plan.version >= (0, 21, 0):
+        return int(concurrency * plan.max_model_len)
+    return num_blocks // len(plan.layout.groups) * plan.layout.block_size
+
+
+def _assumptions(plan: _Plan, stage: _Stage) -> tuple[tuple[str, str, str], ...]:
+    gib = {key: f"{value / GIB:.2f} GiB" for key, value in vars(stage).items()}
+    rows = [
+        ("total memory", f"{plan.gpu.memory_bytes / GIB:.2f} GiB", plan.gpu.source["memory_bytes"]),
+        ("weights", gib["weights"], f"counted tensor by tensor; format {plan.scheme.name}: {plan.scheme.source}"),
+        ("activation peak", gib["activation"], FIT_SOURCE),
+        ("non-torch", gib["non_torch"], FIT_SOURCE),
+        ("CUDA graphs", gib["cuda_graph"], FIT_SOURCE if stage.cuda_graph else "not set aside by this version or mode"),
+    ]
+    if plan.gpu.name != "h100-sxm":
+        rows.append(("overheads off H100", "as on H100 80GB", "no start-up log of this GPU was in the fit"))
+    return (*rows, *plan.arch.assumptions)
+
+
+def _utilization(given: float | None, defaults: EngineDefaults) -> float:
+    value = defaults.gpu_memory_utilization if given is None else given
+    if not 0 < value <= 1:
+        raise ValueError(f"gpu_memory_utilization is {value}, must lie in (0, 1]")
+    return value
+
+
+def _positive(name: str, given: int | None, default: int) -> int:
+    value = default if given is None else given
+    if value < 1:
+        raise ValueError(f"{name} is {value}, must be at least 1")
+    return value
+
+
+def require_fit(architecture: Architecture, gpu: GPU, **settings: Any) -> MemoryBudget:
+    """The budget of `memory_budget`, or `DoesNotFitError` with what is missing and the smallest change that helps."""
+    budget = memory_budget(architecture, gpu, **settings)
+    if budget.fits:
+        return budget
+    raise DoesNotFitError(
+        f"{budget.model} does not fit on {budget.tp * budget.pp} × {gpu.name} (TP {budget.tp}, PP {budget.pp}, "
+        f"{budget.quantization}, max_model_len {budget.max_model_len}): {budget.missing_bytes / GIB:.1f} GiB short "
+        f"per GPU; {_remedies(architecture, gpu, budget, settings)}"
+    )
+
+
+def _remedies(arch: Architecture, gpu: GPU, budget: MemoryBudget, settings: dict[str, Any]) -> str:
+    found = []
+    tp = next(
+        (
+            size
+            for size in (2, 4, 8, 16, 32, 64)
+            if size > budget.tp and _fits(arch, gpu, settings, tensor_parallel_size=size)
+        ),
+        None,
+    )
+    if tp is not None:
+        found.append(f"--tensor-parallel-size {tp}")
+    for name in ("fp8", "awq"):
+        if name != budget.quantization and _fits(arch, gpu, settings, quantization=name):
+            found.append(f"--quantization {name}")
+            break
+    length = _longest_fit(arch, gpu, budget, settings)
+    if length:
+        found.append(f"--max-model-len {length}")
+    return f"fits with {' or '.join(found)}" if found else "no TP up to 64 nor quantization helps; take a larger GPU"
+
+
+def _fits(arch: Architecture, gpu: GPU, settings: dict[str, Any], **change: Any) -> bool:
+    try:
+        return memory_budget(arch, gpu, **{**settings, **change}).fits
+    except ValueError:  # a split that vLLM refuses is no remedy
+        return False
+
+
+def _longest_fit(arch: Architecture, gpu: GPU, budget: MemoryBudget, settings: dict[str, Any]) -> int:
+    """The longest `max_model_len` that starts, down to a kilotoken; 0 where none of 1,024 tokens does."""
+    low, high = 0, budget.max_model_len // 1024
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if _fits(arch, gpu, settings, max_model_len=middle * 1024) else (low, middle - 1)
+    return low * 1024

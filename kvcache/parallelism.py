@@ -1,0 +1,72 @@
+"""How tensor, pipeline or expert parallelism divides a model over ranks."""
+
+from dataclasses import dataclass
+
+VOCABULARY_PADDING = 64  # vLLM, model_executor/layers/vocab_parallel_embedding.py, DEFAULT_VOCAB_PADDING_SIZE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parallelism:
+    """Ranks of one replica. `data_parallel_size` counts attention replicas that share the experts."""
+
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    data_parallel_size: int = 1
+    enable_expert_parallel: bool = False
+    pad_vocabulary_to: int = VOCABULARY_PADDING
+
+    def __post_init__(self) -> None:
+        for key in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
+            if getattr(self, key) < 1:
+                raise ValueError(f"{key} is {getattr(self, key)}, must be at least 1")
+
+    @property
+    def expert_ways(self) -> int:
+        """Ranks that share one layer's experts: attention replicas pool theirs (vLLM FusedMoEParallelConfig)."""
+        return self.tensor_parallel_size * self.data_parallel_size
+
+    def kv_heads_per_rank(self, num_key_value_heads: int) -> int:
+        """KV heads on one rank: replicated where there are more ranks than heads.
+
+        Raises `ValueError` where neither count divides the other, as vLLM does.
+        """
+        tp = self.tensor_parallel_size
+        if num_key_value_heads % tp and tp % num_key_value_heads:
+            raise ValueError(
+                f"tensor_parallel_size {tp} neither divides nor is a multiple of the {num_key_value_heads} KV heads"
+            )
+        return max(1, num_key_value_heads // tp)
+
+    def experts_per_rank(self, num_experts: int) -> int:
+        """Whole experts on the fullest rank under expert parallelism."""
+        return -(-num_experts // self.expert_ways)
+
+    def stage_layers(self, num_layers: int, stage: int) -> range:
+        """The 0-based layers of a pipeline stage.
+
+        Left-over layers go to the stages before the last, from the back (vLLM distributed/utils.py, get_pp_indices).
+        """
+        pp = self.pipeline_parallel_size
+        if num_layers < pp:
+            raise ValueError(f"pipeline_parallel_size {pp} exceeds the model's {num_layers} layers")
+        sizes = [num_layers // pp] * pp
+        for extra in range(num_layers % pp):
+            sizes[-(extra + 2)] += 1
+        start = sum(sizes[:stage])
+        return range(start, start + sizes[stage])
+
+
+def pad_vocabulary(vocab_size: int, parallelism: Parallelism) -> int:
+    """Rows of the embedding after vLLM's padding, still a multiple of the tensor-parallel size."""
+    unit = parallelism.pad_vocabulary_to
+    padded = -(-vocab_size // unit) * unit
+    tp = parallelism.tensor_parallel_size
+    return -(-padded // tp) * tp
+
+
+def split(width: int, parallelism: Parallelism, what: str, *, exact: bool = True, ways: int | None = None) -> int:
+    """A rank's share of a width. Raises `ValueError` where `exact` and it does not divide, as vLLM does."""
+    parts = parallelism.tensor_parallel_size if ways is None else ways
+    if exact and width % parts:
+        raise ValueError(f"tensor_parallel_size {parts} does not divide the {what} {width}")
+    return -(-width // parts)

@@ -1,0 +1,153 @@
+"""Which tensors a rank holds, from the shape of the model."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kvcache.architecture import Architecture
+from kvcache.parallelism import Parallelism, pad_vocabulary, split
+
+COMPONENTS = (
+    "embedding",
+    "attention",
+    "mlp",
+    "experts",
+    "shared_experts",
+    "router",
+    "norms",
+    "lm_head",
+    "vision",
+)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """`count` equal matrices of `rows` × `cols` elements; a vector has one column.
+
+    Matrices that vLLM fuses (q with k and v, gate with up) are one; `stacked` ones share one allocation.
+    """
+
+    component: str
+    rows: int
+    cols: int = 1
+    count: int = 1
+    quantizable: bool = False  # a linear layer that weight formats may pack
+    stacked: bool = False
+
+    @property
+    def elements(self) -> int:
+        """Parameters in all of them."""
+        return self.rows * self.cols * self.count
+
+
+def layer_tensors(arch: Architecture, parallelism: Parallelism, layer: int) -> Iterator[Tensor]:
+    """What one rank holds of one 0-based layer."""
+    yield from _mla_attention(arch, parallelism) if arch.is_mla else _attention(arch, parallelism)
+    yield from _experts(arch, parallelism) if arch.is_moe_layer(layer) else _dense_mlp(arch, parallelism)
+    norm_width = 2 if arch.norm_bias else 1
+    yield Tensor("norms", arch.hidden_size, count=arch.norms_per_layer * norm_width)
+
+
+def stage_tensors(arch: Architecture, parallelism: Parallelism, stage: int) -> Iterator[Tensor]:
+    """What one rank of a pipeline stage holds: layers, the embedding first, the head last."""
+    first, last = stage == 0, stage == parallelism.pipeline_parallel_size - 1
+    vocabulary = split(pad_vocabulary(arch.vocab_size, parallelism), parallelism, "vocabulary")
+    if first or (last and arch.tie_word_embeddings):
+        yield Tensor("embedding", vocabulary, arch.hidden_size)
+    if first and arch.vision_parameters:
+        whole = arch.vision_parameters
+        yield Tensor("vision", split(whole, parallelism, "vision", exact=False) if arch.vision_split else whole)
+    for layer in parallelism.stage_layers(arch.num_hidden_layers, stage):
+        yield from layer_tensors(arch, parallelism, layer)
+    if last:
+        yield Tensor("norms", arch.hidden_size, count=2 if arch.norm_bias else 1)
+        if not arch.tie_word_embeddings:
+            yield Tensor("lm_head", vocabulary, arch.hidden_size)
+        if arch.lm_head_bias:
+            yield Tensor("lm_head", vocabulary)
+
+
+def parameter_counts(arch: Architecture) -> dict[str, int]:
+    """Parameters by component of the whole model, as its checkpoint holds them: nothing padded or replicated."""
+    counts = dict.fromkeys(COMPONENTS, 0)
+    for tensor in stage_tensors(arch, Parallelism(pad_vocabulary_to=1), 0):
+        counts[tensor.component] += tensor.elements
+    return counts
+
+
+def total_parameters(arch: Architecture) -> int:
+    """Parameters of the whole model."""
+    return sum(parameter_counts(arch).values())
+
+
+def active_parameters(arch: Architecture) -> int:
+    """Parameters that one token passes through: its routed experts only, without the vision encoder."""
+    counts = parameter_counts(arch)
+    routed = counts["experts"] * arch.num_experts_per_tok // arch.num_experts if arch.is_moe else 0
+    return sum(counts.values()) - counts["experts"] + routed - counts["vision"]
+
+
+def _attention(arch: Architecture, parallelism: Parallelism) -> Iterator[Tensor]:
+    heads = split(arch.num_attention_heads, parallelism, "attention heads")
+    kv_heads = parallelism.kv_heads_per_rank(arch.num_key_value_heads)
+    q_width, kv_width = heads * arch.head_dim, kv_heads * arch.head_dim
+    yield Tensor("attention", q_width + 2 * kv_width, arch.hidden_size, quantizable=True)
+    yield Tensor("attention", arch.hidden_size, q_width, quantizable=True)
+    if arch.attention_bias:
+        yield Tensor("attention", q_width + 2 * kv_width)
+    if arch.attention_output_bias:
+        yield Tensor("attention", arch.hidden_size)
+    if arch.attention_sinks:
+        yield Tensor("attention", heads)
+    if arch.qk_norm_whole_projection:
+        yield Tensor("norms", q_width + kv_width)
+    elif arch.qk_norm:
+        yield Tensor("norms", arch.head_dim, count=2)
+
+
+def _mla_attention(arch: Architecture, parallelism: Parallelism) -> Iterator[Tensor]:
+    # The latent's down-projection is whole on every rank; only per-head matrices are split.
+    heads = split(arch.num_attention_heads, parallelism, "attention heads")
+    latent, rope = arch.kv_lora_rank or 0, arch.qk_rope_head_dim or 0
+    nope, value = arch.qk_nope_head_dim or 0, arch.v_head_dim or 0
+    if arch.q_lora_rank:
+        yield Tensor("attention", arch.q_lora_rank, arch.hidden_size, quantizable=True)
+        yield Tensor("norms", arch.q_lora_rank)
+        yield Tensor("attention", heads * arch.head_dim, arch.q_lora_rank, quantizable=True)
+    else:
+        yield Tensor("attention", heads * arch.head_dim, arch.hidden_size, quantizable=True)
+    yield Tensor("attention", latent + rope, arch.hidden_size, quantizable=True)
+    yield Tensor("norms", latent)
+    yield Tensor("attention", heads * (nope + value), latent, quantizable=True)
+    yield Tensor("attention", arch.hidden_size, heads * value, quantizable=True)
+
+
+def _dense_mlp(arch: Architecture, parallelism: Parallelism) -> Iterator[Tensor]:
+    width = split(arch.intermediate_size, parallelism, "MLP width")
+    yield from _mlp_matrices("mlp", arch, width)
+    if arch.mlp_bias:
+        yield Tensor("mlp", width * (2 if arch.gated_mlp else 1) + arch.hidden_size)
+
+
+def _mlp_matrices(component: str, arch: Architecture, width: int, count: int = 1) -> Iterator[Tensor]:
+    rows = width * (2 if arch.gated_mlp else 1)
+    yield Tensor(component, rows, arch.hidden_size, count=count, quantizable=True, stacked=True)
+    yield Tensor(component, arch.hidden_size, width, count=count, quantizable=True, stacked=True)
+
+
+def _experts(arch: Architecture, parallelism: Parallelism) -> Iterator[Tensor]:
+    if parallelism.enable_expert_parallel:
+        count, width = parallelism.experts_per_rank(arch.num_experts), arch.moe_intermediate_size
+    else:
+        count = arch.num_experts
+        width = split(arch.moe_intermediate_size, parallelism, "expert width", ways=parallelism.expert_ways)
+    yield from _mlp_matrices("experts", arch, width, count)
+    if arch.expert_bias:
+        yield Tensor("experts", width * (2 if arch.gated_mlp else 1) + arch.hidden_size, count=count)
+    if arch.shared_expert_intermediate_size:
+        shared = split(arch.shared_expert_intermediate_size, parallelism, "shared expert width")
+        yield from _mlp_matrices("shared_experts", arch, shared)
+    if arch.shared_expert_gate:
+        yield Tensor("shared_experts", 1, arch.hidden_size)
+    yield Tensor("router", arch.num_experts, arch.hidden_size)
+    if arch.router_bias:
+        yield Tensor("router", arch.num_experts)

@@ -1,0 +1,243 @@
+"""The arrays that the compiled core works on.
+
+Everything is a flat array of records: that is what compiles to plain loads and stores. Request, block and row
+ids are global over the fleet: block `r * num_blocks` is the null block of replica r and the sentinel of its
+free queue. Inside the core -1 means "none".
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+NONE = -1
+
+# Request.status
+NOT_ARRIVED, WAITING, RUNNING, FINISHED = 0, 1, 2, 3
+
+# Why the waiting queue was not taken further in a step.
+NOT_BLOCKED, BLOCKED_BY_KV_BLOCKS, BLOCKED_BY_MAX_NUM_SEQS, BLOCKED_BY_TOKEN_BUDGET = 0, 1, 2, 3
+NUM_BLOCK_REASONS = 4
+
+# What `run` came back for.
+DONE, REACHED_TIME, NEED_LOG_SPACE, STALLED = 0, 1, 2, 3
+
+ROUND_ROBIN, LEAST_OUTSTANDING = 0, 1
+
+# ITL histogram: bin k holds gaps in [ITL_MIN_S * ITL_GROWTH**k, ... * ITL_GROWTH); quantiles are good to 0.5 %.
+ITL_MIN_S, ITL_GROWTH, ITL_BINS = 1e-6, 1.01, 2400
+
+# What every step touches comes first, within one cache line.
+REQUEST = np.dtype(
+    [
+        ("computed", "i4"),  # tokens; advanced when scheduled, as in vLLM
+        ("quiet_until", "i4"),  # decodes up to this `computed` need no block, hash none, end nothing
+        ("in_flight", "i4"),
+        ("placeholders", "i4"),
+        ("stale", "i4"),
+        ("output", "i4"),  # tokens delivered
+        ("prompt", "i4"),
+        ("max_tokens", "i4"),
+        ("num_blocks", "i4"),
+        ("cached_blocks", "i4"),
+        ("status", "i4"),
+        ("last_token_s", "f8"),
+        ("row", "i4"),  # of the block table
+        ("span_start", "i4"),
+        ("previous", "i4"),  # in the waiting queue
+        ("next", "i4"),
+        ("replica", "i4"),
+        ("preemptions", "i4"),
+        ("cached_tokens", "i4"),  # prefix hit at first admission
+        ("arrival_s", "f8"),  # at the server's door
+        ("scheduled_s", "f8"),
+        ("first_token_s", "f8"),
+        ("finish_s", "f8"),
+    ],
+    align=True,
+)
+
+BLOCK = np.dtype(
+    [
+        ("key_content", "i8"),  # NONE: not cached
+        ("key_index", "i4"),
+        ("ref_count", "i4"),
+        ("previous", "i4"),  # in the free queue
+        ("next", "i4"),
+        ("next_in_bucket", "i4"),  # oldest first
+    ],
+    align=True,
+)
+
+SPAN = np.dtype([("content", "i8"), ("end", "i4")], align=True)
+
+REPLICA = np.dtype(
+    [
+        ("num_running", "i4"),
+        ("num_waiting", "i4"),
+        ("waiting_head", "i4"),
+        ("waiting_tail", "i4"),
+        ("num_free_blocks", "i4"),
+        ("num_free_rows", "i4"),
+        ("num_plans", "i4"),
+        ("oldest_plan", "i4"),
+        ("block_reason", "i4"),
+        ("blocked_request", "i4"),  # the head of the queue was found not to fit …
+        ("blocked_deficit", "i4"),  # … by so many blocks …
+        ("blocked_miss_index", "i4"),  # … and with this first block not cached
+        ("blocked_miss_content", "i8"),
+        ("freed_at_block", "i8"),
+        ("num_freed", "i8"),
+        ("step", "i8"),
+        ("gpu_free_s", "f8"),  # when the last step given to the GPU ends
+        ("last_completion_s", "f8"),
+        ("accounted_s", "f8"),  # the integrals below reach to here
+    ],
+    align=True,
+)
+
+# One step's decisions; its sums price it.
+PLAN = np.dtype(
+    [
+        ("count", "i4"),
+        ("tokens", "i4"),
+        ("sampled", "i4"),
+        ("decodes", "i4"),
+        ("prefill_tokens", "i4"),
+        ("decode_context", "i8"),
+        ("window_context", "i8"),
+        ("prefill_work", "f8"),
+        ("window_prefill_work", "f8"),
+        ("end_s", "f8"),
+    ],
+    align=True,
+)
+PLAN_ENTRY = np.dtype([("request", "i4"), ("tokens", "i4"), ("sampled", "i4")], align=True)
+
+# Totals over one replica; `*_s` integrals are over time (request-seconds, block-seconds, seconds).
+TOTALS = np.dtype(
+    [
+        ("running_s", "f8"),
+        ("waiting_s", "f8"),
+        ("used_blocks_s", "f8"),
+        ("busy_s", "f8"),
+        ("steps", "f8"),
+        ("tokens", "f8"),
+        ("sequences", "f8"),
+        ("sampled", "f8"),
+        ("decode_sequences", "f8"),
+        ("decode_context", "f8"),
+        ("window_context", "f8"),
+        ("prefill_tokens", "f8"),
+        ("prefill_work", "f8"),
+        ("prefill_steps", "f8"),
+        ("gpu_s", "f8"),
+        ("host_bound_s", "f8"),  # time by which the host, not the GPU, lengthened steps
+        ("queried_tokens", "f8"),  # prefix cache, first admissions
+        ("hit_tokens", "f8"),
+        ("preemptions", "f8"),
+        ("max_used_blocks", "f8"),
+        ("blocked_s", "f8", (NUM_BLOCK_REASONS,)),
+    ],
+    align=True,
+)
+
+SAMPLE = np.dtype(
+    [
+        ("time_s", "f8"),
+        ("running_s", "f8"),  # integrals over the fleet since time 0
+        ("waiting_s", "f8"),
+        ("used_blocks_s", "f8"),
+        ("running", "i4"),
+        ("waiting", "i4"),
+        ("used_blocks", "i4"),
+        ("not_finished", "i4"),
+    ],
+    align=True,
+)
+
+PARAMETERS = np.dtype(
+    [
+        ("num_replicas", "i4"),
+        ("num_blocks", "i4"),  # per replica, the null block included
+        ("block_size", "i4"),
+        ("max_model_len", "i4"),
+        ("max_num_seqs", "i4"),
+        ("max_num_batched_tokens", "i4"),
+        ("plans_in_flight", "i4"),
+        ("prefix_caching", "i4"),
+        ("asynchronous", "i4"),
+        ("router", "i4"),
+        ("bucket_mask", "i4"),
+        ("rows_per_replica", "i4"),
+        ("log_steps", "i4"),
+        ("window", "i4"),  # of sliding-window layers, tokens
+        # step time: see simulator.latency.tables
+        ("ingress_s", "f8"),
+        ("decode_base_s", "f8"),
+        ("context_s", "f8"),
+        ("window_context_s", "f8"),
+        ("prefill_s", "f8"),
+        ("window_prefill_s", "f8"),
+        ("host_base_s", "f8"),
+        ("host_sequence_s", "f8"),
+        ("gap_s", "f8"),
+    ],
+    align=True,
+)
+
+# The fleet's own state, between two calls of `run`.
+CURSOR = np.dtype(
+    [
+        ("now_s", "f8"),
+        ("sample_every_s", "f8"),
+        ("next_sample_s", "f8"),
+        ("num_samples", "i8"),
+        ("next_open", "i8"),
+        ("next_free", "i8"),  # first request of the shared queue that no client took yet
+        ("heap_size", "i8"),
+        ("num_arrived", "i8"),
+        ("num_finished", "i8"),
+        ("num_exhausted", "i8"),  # sessions that ended: no further turn
+        ("next_replica", "i8"),
+        ("log_size", "i8"),
+        ("stalled_request", "i8"),
+        ("num_touched", "i8"),
+        ("itl_count", "f8"),
+        ("itl_sum_s", "f8"),
+    ],
+    align=True,
+)
+
+HEAP_ENTRY = np.dtype([("time_s", "f8"), ("request", "i8")], align=True)
+
+
+class Arrays(NamedTuple):
+    """All state of one run; shapes use R replicas, n requests, S sequences per replica."""
+
+    parameters: NDArray[np.void]  # [1]
+    cursor: NDArray[np.void]  # [1]
+    requests: NDArray[np.void]  # [n]
+    next_turn: NDArray[np.int32]  # [n], NONE: the session ends
+    think_s: NDArray[np.float64]  # [n]
+    open_order: NDArray[np.int32]  # requests with a given arrival time, by that time
+    shared_queue: NDArray[np.int32]  # requests that any free client takes next
+    spans: NDArray[np.void]
+    replicas: NDArray[np.void]  # [R]
+    totals: NDArray[np.void]  # [R]
+    next_event_s: NDArray[np.float64]  # [2P] tournament over P >= R leaves: when each oldest step ends, else infinity
+    outstanding: NDArray[np.int32]  # [R], routed there and not finished: what a router sees
+    touched: NDArray[np.int32]  # [R], replicas that schedule at the present instant
+    running: NDArray[np.int32]  # [R, S], in admission order
+    free_rows: NDArray[np.int32]  # [R, S + 1]
+    tables: NDArray[np.int32]  # [R * (S + 1), blocks of the longest request]
+    blocks: NDArray[np.void]  # [R * num_blocks]
+    buckets: NDArray[np.int32]  # [R, bucket_mask + 1]
+    plans: NDArray[np.void]  # [R, 2]
+    entries: NDArray[np.void]  # [R, 2, S]
+    heap: NDArray[np.void]  # follow-up turns by time
+    samples: NDArray[np.void]
+    itl_histogram: NDArray[np.float64]  # [ITL_BINS]
+    step_time: NDArray[np.float64]  # [2, max_num_batched_tokens + 1]: without, with prefill; floor in row 2
+    sampling_time: NDArray[np.float64]  # [S + 1]
+    log: NDArray[np.int32]  # steps, for --steps-out

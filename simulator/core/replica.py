@@ -1,0 +1,171 @@
+"""What happens when a replica's step is over."""
+
+import math
+from typing import Any
+
+from simulator.core import scheduler
+from simulator.core.jit import kernel
+from simulator.core.latency import step_time_s
+from simulator.core.layout import FINISHED, ITL_BINS, ITL_GROWTH, ITL_MIN_S, RUNNING
+
+_LOG_GROWTH = math.log(ITL_GROWTH)
+
+
+@kernel
+def account(a: Any, replica: int, now_s: float) -> None:
+    """Carry the time integrals to `now_s`; call before anything changes."""
+    state = a.replicas[replica]
+    totals = a.totals[replica]
+    elapsed_s = now_s - state.accounted_s
+    used_blocks = a.parameters[0].num_blocks - 1 - state.num_free_blocks
+    totals.running_s += elapsed_s * state.num_running
+    totals.waiting_s += elapsed_s * state.num_waiting
+    totals.used_blocks_s += elapsed_s * used_blocks
+    totals.blocked_s[state.block_reason] += elapsed_s
+    if state.num_plans > 0:
+        totals.busy_s += elapsed_s
+    if used_blocks > totals.max_used_blocks:
+        totals.max_used_blocks = used_blocks
+    state.accounted_s = now_s
+
+
+@kernel
+def record_gaps(a: Any, gap_s: float, count: int) -> None:
+    """Enter `count` inter-token gaps into the histogram."""
+    cursor = a.cursor[0]
+    cursor.itl_count += count
+    cursor.itl_sum_s += gap_s * count
+    place = 0
+    if gap_s > ITL_MIN_S:
+        place = min(int(math.log(gap_s / ITL_MIN_S) / _LOG_GROWTH), ITL_BINS - 1)
+    a.itl_histogram[place] += count
+
+
+@kernel
+def deliver_token(a: Any, replica: int, request: int, stale: bool) -> bool:
+    """Count one sampled token; whether it is the last."""
+    p = a.parameters[0]
+    req = a.requests[request]
+    req.output += 1
+    if p.asynchronous == 1:
+        if not stale:
+            req.placeholders -= 1
+        if req.status == RUNNING:
+            scheduler.cache_blocks(a, replica, request, req.computed - req.placeholders)
+    return req.output >= req.max_tokens or req.prompt + req.output >= p.max_model_len
+
+
+@kernel
+def finish(a: Any, replica: int, request: int, now_s: float) -> None:
+    """Free a finished request; `complete` takes it out of `running`."""
+    req = a.requests[request]
+    if req.status == RUNNING:
+        scheduler.release_blocks(a, replica, request)
+    else:
+        scheduler.remove_waiting(a, replica, request)
+    req.status = FINISHED
+    req.finish_s = now_s
+    a.outstanding[replica] -= 1
+    a.cursor[0].num_finished += 1
+    if a.parameters[0].log_steps == 1:
+        scheduler.log_word(a, request)
+        scheduler.log_word(a, -4)
+
+
+@kernel
+def complete(a: Any, replica: int, now_s: float) -> int:
+    """Process the output of the oldest plan. Returns how many finished; they are its entries with tokens < 0."""
+    state = a.replicas[replica]
+    slot = state.oldest_plan
+    previous_s = state.last_completion_s
+    asynchronous = a.parameters[0].asynchronous
+    num_finished, num_steady = 0, 0
+    for index in range(a.plans[replica, slot].count):
+        entry = a.entries[replica, slot, index]
+        request = entry.request
+        req = a.requests[request]
+        req.in_flight -= entry.tokens
+        if req.computed <= req.quiet_until and req.last_token_s == previous_s:
+            req.output += 1
+            req.placeholders -= asynchronous
+            req.last_token_s = now_s
+            num_steady += 1
+            continue
+        stale = req.stale > 0
+        if stale:
+            req.stale -= entry.tokens
+        if entry.sampled == 0:
+            continue
+        if req.output == 0:
+            req.first_token_s = now_s
+        elif req.last_token_s == previous_s:
+            num_steady += 1
+        else:
+            record_gaps(a, now_s - req.last_token_s, 1)
+        req.last_token_s = now_s
+        if deliver_token(a, replica, request, stale):
+            finish(a, replica, request, now_s)
+            entry.tokens = -1
+            num_finished += 1
+    if num_steady > 0:
+        record_gaps(a, now_s - previous_s, num_steady)
+    if num_finished > 0:
+        drop_finished(a, replica)
+    state.last_completion_s = now_s
+    state.num_plans -= 1
+    state.oldest_plan = 1 - slot
+    return num_finished
+
+
+@kernel
+def drop_finished(a: Any, replica: int) -> None:
+    state = a.replicas[replica]
+    kept = 0
+    for index in range(state.num_running):
+        request = a.running[replica, index]
+        if a.requests[request].status == RUNNING:
+            a.running[replica, kept] = request
+            kept += 1
+    state.num_running = kept
+
+
+@kernel
+def set_next_event(a: Any, replica: int, time_s: float) -> None:
+    """Enter a replica's next step end into the tournament, whose root `next_event_s[1]` is the earliest of all."""
+    place = (a.next_event_s.shape[0] >> 1) + replica
+    a.next_event_s[place] = time_s
+    while place > 1:
+        place >>= 1
+        earliest_s = min(a.next_event_s[2 * place], a.next_event_s[2 * place + 1])
+        if a.next_event_s[place] == earliest_s:
+            return
+        a.next_event_s[place] = earliest_s
+
+
+@kernel
+def earliest_replica(a: Any) -> int:
+    """The replica whose step ends first; ties go to the lowest number."""
+    leaves = a.next_event_s.shape[0] >> 1
+    place = 1
+    while place < leaves:
+        place = 2 * place if a.next_event_s[2 * place] == a.next_event_s[place] else 2 * place + 1
+    return place - leaves
+
+
+@kernel
+def fill_pipeline(a: Any, replica: int, now_s: float) -> None:
+    """Decide steps while another may be in flight; an empty step ends nothing, starts nothing."""
+    p = a.parameters[0]
+    state = a.replicas[replica]
+    while state.num_plans < p.plans_in_flight and state.num_running + state.num_waiting > 0:
+        slot = (state.oldest_plan + state.num_plans) & 1
+        scheduler.schedule(a, replica, slot, now_s)
+        if a.plans[replica, slot].count == 0:
+            break
+        state.gpu_free_s = max(state.gpu_free_s, now_s) + step_time_s(a, replica, slot)
+        a.plans[replica, slot].end_s = state.gpu_free_s
+        state.num_plans += 1
+    if state.num_plans > 0:
+        set_next_event(a, replica, a.plans[replica, state.oldest_plan].end_s)
+    elif state.num_waiting > 0:
+        a.cursor[0].stalled_request = state.waiting_head  # nothing runs, nothing fits: it never will

@@ -1,0 +1,190 @@
+"""The fleet as SimPy processes over the readable scheduler, for routers written in Python.
+
+The slower lane: about a hundred times slower than the compiled core, with the same results where both exist.
+It is also the core's simple twin, against which the core's event loop is tested.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+
+from simulator.core import layout
+from simulator.reference import Plan, Request, Scheduler
+from simulator.simulation import Fleet, check_lengths
+from simulator.step_time import BatchSums
+from workloads.requests import NEXT_FREE, NO_PREDECESSOR, RequestTable
+
+# Order of events at one instant: steps end, arrivals enter by id, schedulers decide.
+_STEP_ENDS, _ARRIVES, _DECIDES = 2.0, 3.0, 4.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaLoad:
+    """What a router may see of a replica; never a request's output length."""
+
+    outstanding: int
+    running: int
+    waiting: int
+
+
+Router = Callable[[Sequence[ReplicaLoad]], int]
+"""Which replica, counted from 0, gets the next request."""
+
+
+def round_robin() -> Router:
+    """Each replica in turn."""
+    state = {"next": 0}
+
+    def choose(loads: Sequence[ReplicaLoad]) -> int:
+        chosen = state["next"]
+        state["next"] = (chosen + 1) % len(loads)
+        return chosen
+
+    return choose
+
+
+def least_outstanding() -> Router:
+    """The replica with the fewest requests sent and not finished; ties go to the lowest number."""
+    return lambda loads: min(range(len(loads)), key=lambda replica: (loads[replica].outstanding, replica))
+
+
+def run_simpy_fleet(fleet: Fleet, table: RequestTable, router: Router) -> NDArray[np.void]:
+    """Serve the whole table; one record per request, as `Simulation.requests` (times, preemptions, prefix hits)."""
+    check_lengths(fleet.engine, table)
+    world = _World(fleet, table, router)
+    world.env.run()
+    return world.results
+
+
+@dataclass(eq=False)
+class _Replica:
+    scheduler: Scheduler
+    in_flight: list[tuple[Plan, float]] = field(default_factory=list)
+    gpu_free_s: float = 0.0
+    outstanding: int = 0
+    is_deciding: bool = False
+
+
+class _World:
+    def __init__(self, fleet: Fleet, table: RequestTable, router: Router) -> None:
+        self.env = simpy.Environment()
+        self.fleet = fleet
+        self.table = table
+        self.router = router
+        self.replicas = [_Replica(Scheduler(fleet.engine)) for _ in range(fleet.num_replicas)]
+        self.shared_queue = iter(np.flatnonzero(table.follows == NEXT_FREE).tolist())
+        self.next_turn = {int(before): row for row, before in enumerate(table.follows) if before >= 0}
+        self.results = _empty_results(table)
+        timed = np.flatnonzero(table.follows == NO_PREDECESSOR)
+        for row in timed[np.argsort(table.arrival_s[timed], kind="stable")].tolist():
+            self._send(row, float(table.arrival_s[row]))
+
+    def _at(self, time_s: float, priority: float, act: Callable[[], None]) -> None:
+        event = simpy.Event(self.env)
+        event._ok, event._value = True, None
+        assert event.callbacks is not None
+        event.callbacks.append(lambda _: act())
+        self.env.schedule(event, priority=priority, delay=time_s - self.env.now)
+
+    def _send(self, row: int, arrival_s: float) -> None:
+        self.results["arrival_s"][row] = arrival_s
+        priority = _ARRIVES + row / (self.table.num_requests + 1)
+        self._at(arrival_s + self.fleet.step_times.ingress_s, priority, lambda: self._arrive(row))
+
+    def _arrive(self, row: int) -> None:
+        number = self.router([_load(replica) for replica in self.replicas])
+        replica = self.replicas[number]
+        replica.outstanding += 1
+        self.results["replica"][row] = number
+        replica.scheduler.add_request(_request(self.table, row))
+        if not replica.in_flight:
+            self._decide_later(replica, self.env.now)
+
+    def _decide_later(self, replica: _Replica, now_s: float) -> None:
+        if not replica.is_deciding:
+            replica.is_deciding = True
+            self._at(now_s, _DECIDES, lambda: self._decide(replica, now_s))
+
+    def _decide(self, replica: _Replica, now_s: float) -> None:
+        replica.is_deciding = False
+        scheduler = replica.scheduler
+        while len(replica.in_flight) < self.fleet.engine.plans_in_flight and scheduler.has_unfinished_requests:
+            plan = scheduler.schedule()
+            if plan.is_empty:
+                break
+            for request in plan.num_scheduled_tokens:
+                if math.isnan(self.results["scheduled_s"][request.id]):
+                    self.results["scheduled_s"][request.id] = now_s
+            replica.gpu_free_s = max(replica.gpu_free_s, now_s) + self._step_s(plan)
+            replica.in_flight.append((plan, replica.gpu_free_s))
+            if len(replica.in_flight) == 1:
+                self._await_oldest(replica)
+
+    def _await_oldest(self, replica: _Replica) -> None:
+        self._at(replica.in_flight[0][1], _STEP_ENDS, lambda: self._complete(replica))
+
+    def _complete(self, replica: _Replica) -> None:
+        plan, now_s = replica.in_flight.pop(0)
+        first = [request for request in plan.sampled if request.num_output_tokens == 0]
+        for request in replica.scheduler.complete(plan):
+            replica.outstanding -= 1
+            self._record_finished(request, now_s)
+            self._follow_up(request.id, now_s)
+        for request in first:
+            self.results["first_token_s"][request.id] = now_s
+        if replica.in_flight:
+            self._await_oldest(replica)
+        self._decide_later(replica, now_s)
+
+    def _step_s(self, plan: Plan) -> float:
+        sums = BatchSums()
+        for request, tokens in plan.num_scheduled_tokens.items():
+            end = request.num_computed_tokens
+            is_sampled = request in plan.sampled
+            sums.add(start=end - tokens, end=end, is_sampled=is_sampled, window=self.fleet.step_times.window)
+        return self.fleet.step_times.step_s(sums)
+
+    def _follow_up(self, row: int, now_s: float) -> None:
+        following = self.next_turn.get(row)
+        if following is None:
+            following = next(self.shared_queue, None)
+        if following is not None:
+            self._send(following, now_s + float(self.table.think_s[following]))
+
+    def _record_finished(self, request: Request, now_s: float) -> None:
+        record = self.results[request.id]
+        record["finish_s"] = now_s
+        record["output"] = request.num_output_tokens
+        record["preemptions"] = request.num_preemptions
+        record["cached_tokens"] = request.num_cached_tokens
+        record["status"] = layout.FINISHED
+
+
+def _load(replica: _Replica) -> ReplicaLoad:
+    scheduler = replica.scheduler
+    return ReplicaLoad(
+        outstanding=replica.outstanding, running=len(scheduler.running), waiting=len(scheduler.waiting)
+    )
+
+
+def _request(table: RequestTable, row: int) -> Request:
+    start = int(table.span_start[row])
+    spans = slice(start, start + int(table.span_count[row]))
+    return Request(
+        id=row,
+        num_prompt_tokens=int(table.prompt_tokens[row]),
+        max_tokens=int(table.output_tokens[row]),
+        spans=tuple(zip(table.span_content[spans].tolist(), table.span_end[spans].tolist(), strict=True)),
+    )
+
+
+def _empty_results(table: RequestTable) -> NDArray[np.void]:
+    results = np.zeros(table.num_requests, layout.REQUEST)
+    results["prompt"], results["max_tokens"] = table.prompt_tokens, table.output_tokens
+    for name in ("arrival_s", "scheduled_s", "first_token_s", "finish_s"):
+        results[name] = math.nan
+    return results

@@ -1,0 +1,269 @@
+"""One run of a fleet over a table of requests."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.core import layout
+from simulator.core.fleet import run
+from simulator.core.layout import NONE, Arrays
+from simulator.engine import EngineConfig
+from simulator.step_log import StepRecord, read_log
+from simulator.step_time import StepTimes
+from workloads.requests import NEXT_FREE, NO_PREDECESSOR, RequestTable
+
+RouterName = Literal["round-robin", "least-outstanding"]
+ROUTERS: dict[str, int] = {"round-robin": layout.ROUND_ROBIN, "least-outstanding": layout.LEAST_OUTSTANDING}
+MAX_SAMPLES = 2048
+FIRST_SAMPLE_S = 0.05
+LOG_WORDS = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """Equal replicas behind one router."""
+
+    engine: EngineConfig
+    step_times: StepTimes
+    num_replicas: int = 1
+    router: str = "least-outstanding"
+
+    def __post_init__(self) -> None:
+        if self.num_replicas < 1:
+            raise ValueError(f"num_replicas is {self.num_replicas}; a fleet has at least 1")
+        if self.router not in ROUTERS:
+            raise ValueError(f"no router '{self.router}'; there are {', '.join(sorted(ROUTERS))}")
+
+
+class Simulation:
+    """A fleet serving a request table; `run` may be called again to go further in time."""
+
+    def __init__(self, fleet: Fleet, table: RequestTable, *, log_steps: bool = False) -> None:
+        check_lengths(fleet.engine, table)
+        self.fleet = fleet
+        self.table = table
+        self.steps: list[StepRecord] = []
+        self._arrays = build_arrays(fleet, table, log_steps=log_steps)
+
+    def run(self, until_s: float = math.inf) -> None:
+        """Advance to `until_s` seconds of simulated time, or until nothing is left to do.
+
+        Raises ValueError where a request can never be scheduled because its blocks exceed the pool.
+        """
+        while True:
+            reason = run(self._arrays, float(until_s))
+            self._flush_log()
+            if reason == layout.STALLED:
+                raise ValueError(self._stall_message())
+            if reason != layout.NEED_LOG_SPACE:
+                return
+
+    @property
+    def now_s(self) -> float:
+        return float(self._cursor["now_s"])
+
+    @property
+    def requests(self) -> NDArray[np.void]:
+        """Every request's state and times, one record per row of the table; see `simulator.core.layout.REQUEST`."""
+        return self._arrays.requests
+
+    @property
+    def totals(self) -> NDArray[np.void]:
+        """Sums and time integrals per replica; see `simulator.core.layout.TOTALS`."""
+        return self._arrays.totals
+
+    @property
+    def samples(self) -> NDArray[np.void]:
+        """The fleet's state at evenly spaced times; see `simulator.core.layout.SAMPLE`."""
+        return self._arrays.samples[: int(self._cursor["num_samples"])]
+
+    @property
+    def itl_histogram(self) -> NDArray[np.float64]:
+        return self._arrays.itl_histogram
+
+    @property
+    def itl_mean_s(self) -> float:
+        count = float(self._cursor["itl_count"])
+        return float(self._cursor["itl_sum_s"]) / count if count else math.nan
+
+    @property
+    def num_finished(self) -> int:
+        return int(self._cursor["num_finished"])
+
+    @property
+    def num_exhausted_sessions(self) -> int:
+        """Sessions that have had their last turn."""
+        return int(self._cursor["num_exhausted"])
+
+    @property
+    def _cursor(self) -> Any:
+        return self._arrays.cursor[0]
+
+    def _flush_log(self) -> None:
+        size = int(self._cursor["log_size"])
+        if size:
+            self.steps.extend(read_log(self._arrays.log[:size]))
+            self._cursor["log_size"] = 0
+
+    def _stall_message(self) -> str:
+        request = int(self._cursor["stalled_request"])
+        engine = self.fleet.engine
+        tokens = int(self.requests[request]["prompt"] + self.requests[request]["output"])
+        needed = math.ceil(tokens / engine.block_size)
+        return (
+            f"request {request} has {tokens} tokens and needs {needed} KV blocks, but the pool has "
+            f"{engine.num_gpu_blocks - 1}: vLLM would wait for ever; lower --max-model-len or give it more blocks"
+        )
+
+
+def check_lengths(engine: EngineConfig, table: RequestTable) -> None:
+    """Raise ValueError if a prompt leaves no room for a token within `max_model_len`, as vLLM refuses it."""
+    too_long = table.prompt_tokens >= engine.max_model_len
+    if too_long.any():
+        row = int(np.argmax(too_long))
+        raise ValueError(
+            f"{int(too_long.sum())} of {table.num_requests} prompts do not fit max_model_len {engine.max_model_len}: "
+            f"request {row} has {table.prompt_tokens[row]} tokens, the longest {table.prompt_tokens.max()}; "
+            "raise --max-model-len or remove them from the workload"
+        )
+
+
+def build_arrays(fleet: Fleet, table: RequestTable, *, log_steps: bool) -> Arrays:
+    """Allocate a run's state; what a run does not touch costs no memory."""
+    engine, replicas, count = fleet.engine, fleet.num_replicas, table.num_requests
+    rows = min(engine.max_num_seqs, count, engine.num_gpu_blocks) + 1
+    blocks = replicas * engine.num_gpu_blocks
+    longest = int((table.prompt_tokens.astype(np.int64) + table.output_tokens).max(initial=1))
+    row_blocks = math.ceil(min(longest + 1, engine.max_model_len) / engine.block_size)
+    if blocks >= 2**31 or table.num_spans >= 2**31:
+        raise ValueError(f"{blocks} KV blocks over {replicas} replicas are more than one run can hold (2**31)")
+    buckets = 1 << max(int(engine.num_gpu_blocks).bit_length(), 4)
+    arrays = Arrays(
+        parameters=_parameters(fleet, rows - 1, buckets - 1, log_steps),
+        cursor=_cursor(),
+        requests=_requests(table),
+        next_turn=_next_turns(table),
+        think_s=np.ascontiguousarray(table.think_s),
+        open_order=_open_order(table),
+        shared_queue=np.flatnonzero(table.follows == NEXT_FREE).astype(np.int32),
+        spans=_spans(table),
+        replicas=np.zeros(replicas, layout.REPLICA),
+        totals=np.zeros(replicas, layout.TOTALS),
+        next_event_s=np.full(2 * max(1 << (replicas - 1).bit_length(), 1), math.inf),
+        outstanding=np.zeros(replicas, np.int32),
+        touched=np.zeros(replicas, np.int32),
+        running=np.zeros((replicas, rows - 1), np.int32),
+        free_rows=np.arange(replicas * rows, dtype=np.int32)[::-1].reshape(replicas, rows)[::-1].copy(),
+        tables=np.zeros((replicas * rows, row_blocks), np.int32),
+        blocks=np.zeros(blocks, layout.BLOCK),
+        buckets=np.full((replicas, buckets), NONE, np.int32),
+        plans=np.zeros((replicas, 2), layout.PLAN),
+        entries=np.zeros((replicas, 2, rows - 1), layout.PLAN_ENTRY),
+        heap=np.zeros(_heap_size(table), layout.HEAP_ENTRY),
+        samples=np.zeros(MAX_SAMPLES, layout.SAMPLE),
+        itl_histogram=np.zeros(layout.ITL_BINS),
+        step_time=np.ascontiguousarray(
+            np.stack([fleet.step_times.decode, fleet.step_times.prefill, fleet.step_times.floor])
+        ),
+        sampling_time=fleet.step_times.sampling,
+        log=np.zeros(_log_words(fleet, rows) if log_steps else 1, np.int32),
+    )
+    _check_tables(arrays, engine)
+    _initialise_replicas(arrays, rows)
+    _initialise_blocks(arrays, engine.num_gpu_blocks)
+    return arrays
+
+
+def _check_tables(arrays: Arrays, engine: EngineConfig) -> None:
+    assert arrays.step_time.shape[1] > engine.max_num_batched_tokens, "the step times do not reach the token budget"
+    assert arrays.sampling_time.shape[0] >= arrays.running.shape[1] + 1, "the sampling times do not reach max_num_seqs"
+
+
+def _log_words(fleet: Fleet, rows: int) -> int:
+    instant = fleet.num_replicas * fleet.engine.plans_in_flight * (6 * rows + 16)
+    return max(LOG_WORDS, 4 * instant)
+
+
+def _heap_size(table: RequestTable) -> int:
+    """Sessions, plus clients of the shared queue, that may think at once."""
+    return int((table.follows < 0).sum()) + 1
+
+
+def _parameters(fleet: Fleet, max_num_seqs: int, bucket_mask: int, log_steps: bool) -> NDArray[np.void]:
+    engine, times = fleet.engine, fleet.step_times
+    values = np.zeros(1, layout.PARAMETERS)
+    values["num_replicas"] = fleet.num_replicas
+    values["num_blocks"] = engine.num_gpu_blocks
+    values["max_num_seqs"] = max_num_seqs
+    for name in ("block_size", "max_model_len", "max_num_batched_tokens", "plans_in_flight"):
+        values[name] = getattr(engine, name)
+    values["prefix_caching"] = engine.enable_prefix_caching
+    values["asynchronous"] = engine.async_scheduling
+    values["router"] = ROUTERS[fleet.router]
+    values["bucket_mask"] = bucket_mask
+    values["log_steps"] = log_steps
+    for name in (
+        "window", "ingress_s", "decode_base_s", "context_s", "window_context_s", "prefill_s", "window_prefill_s",
+        "host_base_s", "gap_s", "host_sequence_s",
+    ):  # fmt: skip
+        values[name] = getattr(times, name)
+    return values
+
+
+def _cursor() -> NDArray[np.void]:
+    values = np.zeros(1, layout.CURSOR)
+    values["sample_every_s"] = values["next_sample_s"] = FIRST_SAMPLE_S
+    values["stalled_request"] = NONE
+    return values
+
+
+def _requests(table: RequestTable) -> NDArray[np.void]:
+    values = np.zeros(table.num_requests, layout.REQUEST)
+    values["prompt"] = table.prompt_tokens
+    values["max_tokens"] = table.output_tokens
+    values["arrival_s"] = table.arrival_s
+    values["span_start"] = table.span_start
+    values["row"] = values["replica"] = values["cached_tokens"] = NONE
+    for name in ("scheduled_s", "first_token_s", "finish_s", "last_token_s"):
+        values[name] = math.nan
+    return values
+
+
+def _next_turns(table: RequestTable) -> NDArray[np.int32]:
+    following = np.full(table.num_requests, NONE, np.int32)
+    turns = np.flatnonzero(table.follows >= 0)
+    following[table.follows[turns]] = turns
+    return following
+
+
+def _open_order(table: RequestTable) -> NDArray[np.int32]:
+    timed = np.flatnonzero(table.follows == NO_PREDECESSOR)
+    return timed[np.argsort(table.arrival_s[timed], kind="stable")].astype(np.int32)
+
+
+def _spans(table: RequestTable) -> NDArray[np.void]:
+    values = np.zeros(table.num_spans, layout.SPAN)
+    values["content"] = table.span_content
+    values["end"] = table.span_end
+    return values
+
+
+def _initialise_replicas(arrays: Arrays, rows: int) -> None:
+    state = arrays.replicas
+    state["waiting_head"] = state["waiting_tail"] = state["blocked_request"] = NONE
+    state["last_completion_s"] = math.nan
+    state["num_free_rows"] = rows
+    state["num_free_blocks"] = arrays.parameters["num_blocks"] - 1
+
+
+def _initialise_blocks(arrays: Arrays, num_blocks: int) -> None:
+    """One circular free queue per replica, in the order of the block ids, closed by the null block."""
+    blocks = arrays.blocks
+    ids = np.arange(len(blocks), dtype=np.int32)
+    first = ids - ids % num_blocks
+    blocks["next"] = first + (ids - first + 1) % num_blocks
+    blocks["previous"] = first + (ids - first - 1) % num_blocks
+    blocks["key_content"] = blocks["next_in_bucket"] = NONE

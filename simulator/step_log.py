@@ -1,0 +1,74 @@
+"""What each `schedule()` call decided, read from the core's log."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+_STEP, _FINISHED = -3, -4
+
+
+@dataclass(kw_only=True)
+class StepRecord:
+    """One `schedule()` call of one replica; state is as right after it, `finished` as before the next one."""
+
+    replica: int
+    step: int
+    scheduled: dict[int, int]
+    preempted: list[int]
+    free_blocks: int
+    running: int
+    waiting: int
+    finished: list[int] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "step": self.step,
+            "scheduled": {str(request): tokens for request, tokens in self.scheduled.items()},
+            "preempted": self.preempted,
+            "finished": self.finished,
+            "free_blocks": self.free_blocks,
+            "running": self.running,
+            "waiting": self.waiting,
+        }
+
+
+def read_log(words: NDArray[np.int32]) -> list[StepRecord]:
+    """The log's steps in time order; requests that finished before the first are lost to the caller's last step."""
+    return list(_attach_finished(reversed(list(_read_backwards(words.tolist())))))
+
+
+def _read_backwards(words: list[int]) -> Iterator[StepRecord | int]:
+    """Entries end in a marker, so they are read from the end; an int is a finished request."""
+    place = len(words)
+    while place > 0:
+        place -= 1
+        if words[place] == _FINISHED:
+            place -= 1
+            yield words[place]
+            continue
+        assert words[place] == _STEP, "the step log lost its alignment"
+        count, num_preempted, free, running, waiting, step, replica = words[place - 7 : place]
+        place -= 7 + 2 * count
+        pairs = words[place : place + 2 * count]
+        place -= num_preempted
+        yield StepRecord(
+            replica=replica,
+            step=step,
+            scheduled=dict(zip(pairs[::2], pairs[1::2], strict=True)),
+            preempted=words[place : place + num_preempted],
+            free_blocks=free,
+            running=running,
+            waiting=waiting,
+        )
+
+
+def _attach_finished(entries: Iterator[StepRecord | int]) -> Iterator[StepRecord]:
+    last: StepRecord | None = None
+    for entry in entries:
+        if isinstance(entry, StepRecord):
+            last = entry
+            yield entry
+        elif last is not None:
+            last.finished.append(entry)

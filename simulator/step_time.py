@@ -1,0 +1,91 @@
+"""The form that every latency model takes before a run: tables over a step's sums."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepTimes:
+    """How long a step takes, in seconds, as a function of sums over its batch.
+
+    With m scheduled tokens, n sequences, s sampled sequences:
+    GPU time = decode[m] or prefill[m] + sampling[s] + context_s · Σ context of decodes
+    + prefill_s · Σ positions attended to by prefill chunks (+ the same capped at `window` tokens)
+    + decode_base_s if anything decodes; at least floor[m] where the step holds prefill.
+    Step time = max(GPU time, host_base_s + host_sequence_s · n) + gap_s.
+    """
+
+    decode: FloatArray  # [max_num_batched_tokens + 1], steps without prefill
+    prefill: FloatArray  # [max_num_batched_tokens + 1], steps with prefill
+    floor: FloatArray  # [max_num_batched_tokens + 1]
+    sampling: FloatArray  # [max_num_seqs + 1]
+    decode_base_s: float = 0.0
+    context_s: float = 0.0
+    window: int = 1
+    window_context_s: float = 0.0
+    prefill_s: float = 0.0
+    window_prefill_s: float = 0.0
+    host_base_s: float = 0.0
+    host_sequence_s: float = 0.0
+    gap_s: float = 0.0
+    ingress_s: float = 0.0  # from a request's arrival at the server to its scheduler
+
+    def __post_init__(self) -> None:
+        for name in ("decode", "prefill", "floor", "sampling"):
+            table = getattr(self, name)
+            if not (np.isfinite(table).all() and (table >= 0).all()):
+                raise ValueError(f"step times '{name}' hold a negative or non-finite time")
+
+    def step_s(self, sums: "BatchSums") -> float:
+        """One step's time from its sums."""
+        table = self.prefill if sums.prefill_tokens > 0 else self.decode
+        gpu_s = float(table[sums.tokens] + self.sampling[sums.sampled]) + self.context_s * sums.decode_context
+        gpu_s += self.window_context_s * sums.window_context
+        gpu_s += self.prefill_s * sums.prefill_work + self.window_prefill_s * sums.window_prefill_work
+        gpu_s += self.decode_base_s if sums.decode_context > 0 else 0.0
+        if sums.prefill_tokens > 0:
+            gpu_s = max(gpu_s, float(self.floor[sums.tokens]))
+        return max(gpu_s, self.host_base_s + self.host_sequence_s * sums.sequences) + self.gap_s
+
+
+@dataclass(kw_only=True)
+class BatchSums:
+    """Sums over one step's batch; `*_work` counts positions attended to, `window_*` the same capped at the window."""
+
+    tokens: int = 0
+    sequences: int = 0
+    sampled: int = 0
+    decode_context: int = 0
+    window_context: int = 0
+    prefill_tokens: int = 0
+    prefill_work: float = 0.0
+    window_prefill_work: float = 0.0
+
+    def add(self, *, start: int, end: int, is_sampled: bool, window: int) -> None:
+        """Add a sequence that computes positions [start, end)."""
+        self.tokens += end - start
+        self.sequences += 1
+        self.sampled += is_sampled
+        if end - start == 1:
+            self.decode_context += end
+            self.window_context += min(end, window)
+        else:
+            self.prefill_tokens += end - start
+            self.prefill_work += (end - start) * (start + end) / 2
+            inside = min(max(start, window), end)  # [start, inside) attend to all before them
+            self.window_prefill_work += (inside - start) * (start + inside) / 2 + (end - inside) * window
+
+
+def constant_step_times(step_s: float, *, max_num_batched_tokens: int, max_num_seqs: int) -> StepTimes:
+    """Every step takes `step_s` seconds: for comparing decisions, where time must be trivial."""
+    if not (math.isfinite(step_s) and step_s > 0):
+        raise ValueError(f"step_s is {step_s}; a constant step time must be a finite number of seconds above 0")
+    table = np.full(max_num_batched_tokens + 1, step_s)
+    return StepTimes(
+        decode=table, prefill=table, floor=np.zeros_like(table), sampling=np.zeros(max_num_seqs + 1)
+    )

@@ -1,0 +1,106 @@
+"""Random fleets with random loads, for the tests that compare two ways to simulate them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+
+from simulator.engine import EngineConfig
+from simulator.simulation import Fleet
+from simulator.step_time import StepTimes
+from workloads.requests import NEXT_FREE, NO_PREDECESSOR, OPEN_END, RequestTable
+
+TICK_S = 2.0**-10  # all times are multiples of it, so that sums are exact in any order
+
+
+@dataclass(frozen=True)
+class Case:
+    fleet: Fleet
+    table: RequestTable
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3) -> Case:
+    seed = draw(st.integers(0, 2**32 - 1))
+    rng = np.random.default_rng(seed)
+    table = random_table(rng, draw(st.integers(1, max_requests)), kind=draw(st.sampled_from(["open", "turns", "shared"])))
+    block_size = draw(st.sampled_from([4, 8, 16]))
+    longest = int((table.prompt_tokens + table.output_tokens).max())
+    needed = -(-(longest + 1) // block_size)
+    max_num_seqs = draw(st.sampled_from([1, 2, 5, 64]))
+    budget = draw(st.sampled_from([7, 16, 64, 512]))
+    engine = EngineConfig(
+        num_gpu_blocks=1 + needed + draw(st.integers(0, 40)),
+        max_model_len=longest + draw(st.integers(1, 20)) - draw(st.sampled_from([0, 0, 0, int(table.output_tokens.min()) // 2])),
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=budget,
+        block_size=block_size,
+        enable_prefix_caching=draw(st.booleans()),
+        async_scheduling=draw(st.booleans()),
+    )
+    if (table.prompt_tokens >= engine.max_model_len).any():
+        engine = EngineConfig(**{**engine.__dict__, "max_model_len": longest + 1})
+    return Case(
+        Fleet(
+            engine=engine,
+            step_times=random_step_times(rng, budget, max_num_seqs),
+            num_replicas=draw(st.integers(1, max_replicas)),
+            router=draw(st.sampled_from(["round-robin", "least-outstanding"])),
+        ),
+        table,
+    )
+
+
+def random_step_times(rng: np.random.Generator, budget: int, max_num_seqs: int) -> StepTimes:
+    decode = np.sort(rng.integers(1, 40, budget + 1)) * TICK_S
+    return StepTimes(
+        decode=decode,
+        prefill=decode + TICK_S,
+        floor=np.full(budget + 1, 8 * TICK_S),
+        sampling=np.arange(max_num_seqs + 1) * TICK_S,
+        decode_base_s=TICK_S,
+        context_s=TICK_S / 64,
+        window=int(rng.integers(1, 40)),
+        window_context_s=TICK_S / 32,
+        prefill_s=TICK_S / 64,
+        window_prefill_s=TICK_S / 64,
+        host_base_s=6 * TICK_S,
+        host_sequence_s=TICK_S,
+        gap_s=TICK_S,
+        ingress_s=float(rng.integers(0, 3)) * TICK_S,
+    )
+
+
+def random_table(rng: np.random.Generator, count: int, *, kind: str) -> RequestTable:
+    """Loads with shared prefixes: open, sessions of growing context, or clients that share one queue."""
+    families = rng.integers(0, 4, count)
+    prompt = rng.integers(1, 90, count).astype(np.int32)
+    output = rng.integers(1, 30, count).astype(np.int32)
+    follows = np.full(count, NO_PREDECESSOR, np.int64)
+    content = np.arange(10, 10 + count, dtype=np.int64)
+    if kind == "turns":
+        for row in range(1, count):
+            if rng.random() < 0.7:
+                follows[row] = row - 1
+                prompt[row] = prompt[row - 1] + output[row - 1] + rng.integers(1, 20)
+                content[row], families[row] = content[row - 1], families[row - 1]
+                if prompt[row] > 200:
+                    prompt[row], content[row] = rng.integers(1, 90), 10 + row
+    if kind == "shared":
+        follows[min(4, count) :] = NEXT_FREE
+    timed = follows == NO_PREDECESSOR
+    arrival = np.where(timed, rng.integers(0, 40 * count, count) * TICK_S * 4, np.nan)
+    if kind == "shared":
+        arrival = np.where(timed, 0.0, np.nan)
+    return RequestTable(
+        arrival_s=arrival,
+        follows=follows,
+        think_s=np.where(follows >= 0, rng.integers(0, 50, count) * TICK_S, 0.0),
+        prompt_tokens=prompt,
+        output_tokens=output,
+        priority=np.zeros(count, np.int32),
+        span_start=np.arange(count, dtype=np.int64) * 2,
+        span_count=np.full(count, 2, np.int32),
+        span_content=np.stack([families, content], axis=1).ravel(),
+        span_end=np.stack([rng.integers(1, 60, 4)[families], np.full(count, OPEN_END)], axis=1).astype(np.int32).ravel(),
+    )

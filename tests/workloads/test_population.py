@@ -1,0 +1,235 @@
+"""Users' conversations against their laws."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from dataclasses import replace
+from importlib.resources import files
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workloads.distributions import Exponential, Fixed, Geometric, Lognormal, RoundedUp, Uniform
+from workloads.errors import WorkloadError
+from workloads.load import load_preset, preset_names
+from workloads.population import Population, population_from_mapping
+from workloads.requests import OPEN_END, RequestTable
+
+CHAT = load_preset("chat")
+SHORT = Population(
+    name="short",
+    system_prompt_tokens=10,
+    turns=Geometric(mean_value=4),
+    user_tokens=Lognormal(median=30, sigma=1.5),
+    output_tokens=Lognormal(median=40, sigma=1.0),
+    think_time_s=Exponential(mean_value=20),
+)
+UNBOUNDED = 2**30
+
+
+def contents(table: RequestTable) -> np.ndarray:
+    """[n] the content id of each row's last span: its conversation."""
+    return table.span_content[table.span_start + table.span_count - 1]
+
+
+def first_columns(table: RequestTable, num_users: int, turns: int, of: int) -> dict[str, np.ndarray]:
+    """What the first users do in their first turns, of tables with `of` turns per user."""
+    names = ("arrival_s", "think_s", "prompt_tokens", "output_tokens")
+    columns = {name: getattr(table, name) for name in names} | {"content": contents(table)}
+    return {name: column.reshape(-1, of)[:num_users, :turns] for name, column in columns.items()}
+
+
+@pytest.mark.parametrize("stationary_start", [True, False])
+@pytest.mark.parametrize("population", [CHAT, SHORT], ids=lambda p: p.name)
+@pytest.mark.parametrize("max_model_len", [600, 4096, UNBOUNDED])
+def test_what_is_drawn_is_a_valid_table(population: Population, max_model_len: int, stationary_start: bool) -> None:
+    table = population.draw(300, 12, 1, max_model_len, stationary_start=stationary_start)
+    table.validate()
+    assert table.num_requests == 300 * 12
+    assert (table.prompt_tokens.astype(np.int64) + table.output_tokens <= max_model_len).all()
+
+
+@pytest.mark.parametrize("max_model_len", [800, 4096, UNBOUNDED])
+def test_prompts_grow_by_exactly_what_was_said_before(max_model_len: int) -> None:
+    table = CHAT.draw(500, 10, 7, max_model_len)
+    same = np.diff(contents(table)) == 0
+    said = table.prompt_tokens + table.output_tokens
+    grown = table.prompt_tokens[1:] - said[:-1]
+    assert same.any()
+    assert (grown[same] >= 1).all()  # the new message, and nothing else
+    fixed = replace(CHAT, user_tokens=Fixed(value=33))
+    table = fixed.draw(500, 10, 7, max_model_len)
+    same = np.diff(contents(table)) == 0
+    grown = table.prompt_tokens[1:] - (table.prompt_tokens + table.output_tokens)[:-1]
+    assert (grown[same] == 33).all()
+
+
+def test_a_new_conversation_starts_from_the_system_prompt() -> None:
+    table = replace(SHORT, user_tokens=Fixed(value=25)).draw(400, 10, 3, UNBOUNDED)
+    opens = np.diff(contents(table)) != 0
+    opens[9::10] = False  # from one user to the next, who may be in mid-conversation
+    assert opens.any()
+    assert (table.prompt_tokens[1:][opens] == 10 + 25).all()
+
+
+def test_every_conversation_shares_the_system_prompt_alone() -> None:
+    table = CHAT.draw(50, 8, 1, 8192)
+    first = table.span_start
+    assert (table.span_count == 2).all()
+    assert (table.span_content[first] == 0).all()
+    assert (table.span_end[first] == 512).all()
+    user = np.repeat(np.arange(50), 8)
+    for content in np.unique(contents(table)):
+        assert len(set(user[contents(table) == content])) == 1
+
+
+def test_without_a_system_prompt_nothing_is_shared() -> None:
+    table = replace(SHORT, system_prompt_tokens=0).draw(20, 5, 1, UNBOUNDED)
+    table.validate()
+    assert (table.span_end == OPEN_END).all()
+    assert 0 not in table.span_content
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 2**32),
+    counts=st.tuples(st.integers(1, 30), st.integers(1, 8), st.integers(0, 200), st.integers(0, 8)),
+    max_model_len=st.sampled_from([520, 700, 4096, 131_072]),
+    stationary_start=st.booleans(),
+    population=st.sampled_from([CHAT, SHORT]),
+)
+def test_more_users_or_turns_leave_the_rest_as_it_was(
+    seed: int, counts: tuple[int, int, int, int], max_model_len: int, stationary_start: bool, population: Population
+) -> None:
+    users, turns, more_users, more_turns = counts
+    small = population.draw(users, turns, seed, max_model_len, stationary_start=stationary_start)
+    large = population.draw(
+        users + more_users, turns + more_turns, seed, max_model_len, stationary_start=stationary_start
+    )
+    expected = first_columns(small, users, turns, turns)
+    found = first_columns(large, users, turns, turns + more_turns)
+    for name, column in expected.items():
+        np.testing.assert_array_equal(found[name], column)
+
+
+def test_another_seed_gives_other_users() -> None:
+    assert (CHAT.draw(50, 3, 1, 8192).prompt_tokens != CHAT.draw(50, 3, 2, 8192).prompt_tokens).any()
+
+
+def test_think_times_have_their_mean() -> None:
+    table = SHORT.draw(2000, 10, 5, UNBOUNDED)
+    think = table.think_s[table.follows >= 0]
+    assert abs(think.mean() - 20) < 4 * 20 / math.sqrt(len(think))  # an exponential's deviation is its mean
+
+
+@pytest.mark.parametrize(
+    ("think_time_s", "mean_residual_s", "deviation_s"),
+    [
+        (Exponential(mean_value=20), 20.0, 20.0),
+        (Fixed(value=20), 10.0, 20 / math.sqrt(12)),
+        # Residual moments: E[X²] / 2 E[X] and E[X³] / 3 E[X].
+        (Uniform(low=0, high=30), 10.0, math.sqrt(30**3 / 4 / 45 - 100)),
+    ],
+    ids=["exponential", "fixed", "uniform"],
+)
+def test_users_are_met_in_mid_thought(
+    think_time_s: Fixed | Exponential | Uniform, mean_residual_s: float, deviation_s: float
+) -> None:
+    users = 20_000
+    table = replace(SHORT, think_time_s=think_time_s).draw(users, 1, 9, UNBOUNDED)
+    error = deviation_s / math.sqrt(users)
+    assert abs(table.arrival_s.mean() - mean_residual_s) < 4 * error + 1e-3 * mean_residual_s
+
+
+def test_without_stationary_start_all_begin_with_a_whole_think_time() -> None:
+    users = 20_000
+    table = replace(SHORT, think_time_s=Uniform(low=10, high=30)).draw(users, 1, 9, UNBOUNDED, stationary_start=False)
+    assert (table.arrival_s >= 10).all()
+    assert abs(table.arrival_s.mean() - 20) < 4 * 20 / math.sqrt(12 * users)
+
+
+@pytest.mark.parametrize("max_model_len", [1500, UNBOUNDED])
+def test_prompts_are_as_long_at_the_start_as_later(max_model_len: int) -> None:
+    """Stationarity: the mean prompt of the first turn is that of the twelfth, within their standard error."""
+    table = CHAT.draw(40_000, 12, 11, max_model_len)
+    prompts = table.prompt_tokens.reshape(-1, 12).astype(float)
+    prompts = np.minimum(prompts, 50_000)  # the heaviest tails would hide what is tested
+    difference = prompts[:, 0] - prompts[:, 11]
+    assert abs(difference.mean()) < 4 * difference.std() / math.sqrt(len(difference))
+    cold = CHAT.draw(40_000, 1, 11, max_model_len, stationary_start=False).prompt_tokens
+    assert cold.mean() + 4 * prompts[:, 11].std() / math.sqrt(len(cold)) < prompts[:, 11].mean()
+
+
+def test_conversations_have_the_turns_drawn_for_them() -> None:
+    table = replace(SHORT, turns=Fixed(value=3)).draw(10, 9, 1, UNBOUNDED, stationary_start=False)
+    conversation = np.diff(contents(table).reshape(10, 9), axis=1) != 0
+    assert (conversation == ([False, False, True] * 3)[:8]).all()
+
+
+def test_an_overlong_turn_is_cut_to_fit() -> None:
+    greedy = replace(SHORT, user_tokens=Fixed(value=5000), output_tokens=Fixed(value=100))
+    table = greedy.draw(3, 4, 1, 1010)
+    assert (table.prompt_tokens == 910).all()
+    assert (table.output_tokens == 100).all()
+    wordy = replace(SHORT, user_tokens=Fixed(value=100), output_tokens=Fixed(value=5000)).draw(3, 4, 1, 1010)
+    assert (wordy.prompt_tokens == 110).all()
+    assert (wordy.output_tokens == 900).all()
+
+
+def test_a_window_too_short_for_the_system_prompt_is_refused() -> None:
+    CHAT.draw(2, 2, 1, 514).validate()
+    with pytest.raises(WorkloadError, match="max_model_len is 513; workload 'chat' needs at least 514"):
+        CHAT.draw(2, 2, 1, 513)
+
+
+@pytest.mark.parametrize(("users", "turns"), [(0, 1), (1, 0), (-5, 3)])
+def test_nobody_or_nothing_is_refused(users: int, turns: int) -> None:
+    with pytest.raises(WorkloadError, match="must be at least 1"):
+        CHAT.draw(users, turns, 1, 8192)
+
+
+def test_a_million_turns_stay_small() -> None:
+    table = CHAT.draw(20_000, 5, 1, 32_768)
+    assert table.nbytes / table.num_requests < 80
+    assert table.num_spans < 2 * table.num_requests
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_part_of_a_preset_has_its_source(name: str) -> None:
+    data = tomllib.loads(files("workloads").joinpath("presets", f"{name}.toml").read_text(encoding="utf-8"))
+    for key, part in data.items():
+        if key != "title":
+            assert "source" in part, f"{name}: {key} has no source"
+
+
+def test_chat_has_the_published_figures() -> None:
+    u = (np.arange(100_000) + 0.5) / 100_000
+    turns = RoundedUp(inner=CHAT.turns).quantile(u)
+    assert turns.mean() == pytest.approx(2.54, abs=0.01)
+    assert (turns > 1).mean() == pytest.approx(0.41, abs=0.005)
+    assert (turns > 10).mean() == pytest.approx(0.037, abs=0.001)
+    assert CHAT.user_tokens.mean() == pytest.approx(295.58, rel=0.01)
+    assert CHAT.output_tokens.mean() == pytest.approx(441.34, rel=0.01)
+    assert CHAT.think_time_s.mean() == pytest.approx(84.0, rel=0.01)
+
+
+def test_a_population_file_with_a_wrong_key_names_the_nearest() -> None:
+    with pytest.raises(WorkloadError, match=r"workload 'mine': no key 'turn'; did you mean 'turns'\?"):
+        population_from_mapping({"turn": 3}, name="mine")
+    with pytest.raises(WorkloadError, match="workload 'mine' lacks system_prompt, user_tokens, output_tokens"):
+        population_from_mapping({"turns": 3, "think_time_s": 3}, name="mine")
+    with pytest.raises(WorkloadError, match=r"workload 'mine': system_prompt: tokens = -1"):
+        population_from_mapping(
+            {"system_prompt": -1, "turns": 3, "think_time_s": 3, "user_tokens": 1, "output_tokens": 1}, name="mine"
+        )
+
+
+def test_a_population_of_bare_numbers_is_exact() -> None:
+    spec = {"system_prompt": 5, "turns": 2, "think_time_s": 3, "user_tokens": 10, "output_tokens": 20}
+    table = population_from_mapping(spec, name="mine").draw(1, 4, 1, 1000, stationary_start=False)
+    assert table.prompt_tokens.tolist() == [15, 45, 15, 45]
+    assert table.arrival_s[0] == 3
+    assert table.think_s.tolist() == [0, 3, 3, 3]

@@ -1,0 +1,386 @@
+"""Trace files in their publishers' formats."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workloads.errors import TraceError, WorkloadError
+from workloads.load import load_workload
+from workloads.population import Population
+from workloads.requests import NO_PREDECESSOR, OPEN_END, RequestTable
+from workloads.trace import Trace
+from workloads.trace_format import trace_formats
+
+DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
+HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
+AZURE = (
+    f"{HEADER}\r\n2023-11-16 10:00:00.0000001,300,40\r\n2023-11-16 10:00:02.5000001,4000,1\r\n"
+    "2023-11-16 10:01:00.1000001,7,1000"
+)
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_bytes(text.encode())
+    return path
+
+
+def write_lines(folder: Path, *lines: dict[str, Any] | str) -> Path:
+    texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
+    return write(folder, "trace.jsonl", "".join(text + "\n" for text in texts))
+
+
+def mooncake(timestamp: float, tokens: int, output: int, ids: list[int] | None = None, **more: Any) -> dict[str, Any]:
+    line = {"timestamp": timestamp, "input_length": tokens, "output_length": output, **more}
+    return line if ids is None else line | {"hash_ids": ids}
+
+
+def load_trace(path: Path, trace_block_size: int = 512) -> Trace:
+    loaded = load_workload(path, trace_block_size=trace_block_size)
+    assert isinstance(loaded, Trace)
+    return loaded
+
+
+def spans(table: RequestTable, row: int) -> list[tuple[int, int]]:
+    """(content, end) of each of a row's spans."""
+    at = slice(table.span_start[row], table.span_start[row] + table.span_count[row])
+    return list(zip(table.span_content[at].tolist(), table.span_end[at].tolist(), strict=True))
+
+
+def refusal(path: Path, trace_block_size: int = 512) -> str:
+    with pytest.raises(WorkloadError) as caught:
+        load_workload(path, trace_block_size=trace_block_size)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+# Azure
+
+
+def test_an_azure_trace_is_read_to_the_seventh_decimal(tmp_path: Path) -> None:
+    trace = load_trace(write(tmp_path, "conv.csv", AZURE))
+    assert trace.format == "azure"
+    np.testing.assert_allclose(trace.table.arrival_s, [0, 2.5, 60.1], rtol=0, atol=1e-12)
+    assert trace.table.prompt_tokens.tolist() == [300, 4000, 7]
+    assert trace.table.output_tokens.tolist() == [40, 1, 1000]
+    assert len(set(trace.table.span_content.tolist())) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "times"),
+    [
+        ("AzureLLMInferenceTrace_conv_1week.csv", ("2024-05-12 00:00:00.25+00:00", "2024-05-12 00:00:01.750000+00:00")),
+        ("lmm.csv", ("2024-10-15T12:00:00.250Z", "2024-10-15T12:00:01.750Z")),
+        ("zones.csv", ("2024-05-12 02:00:00.25+02:00", "2024-05-12 00:00:01.75Z")),
+    ],
+)
+def test_zones_are_read(tmp_path: Path, name: str, times: tuple[str, str]) -> None:
+    rows = "\n".join(f"{time},10,20" for time in times)
+    assert load_trace(write(tmp_path, name, f"{HEADER}\n{rows}\n")).table.arrival_s.tolist() == [0, 1.5]
+
+
+def test_columns_go_by_their_names(tmp_path: Path) -> None:
+    text = "GeneratedTokens,TIMESTAMP,NumImages,ContextTokens\n5,2024-10-15T12:00:00.269Z,3,770\n"
+    table = load_trace(write(tmp_path, "lmm.csv", "\ufeff" + text)).table
+    assert (table.prompt_tokens[0], table.output_tokens[0]) == (770, 5)
+
+
+def test_rows_keep_their_places_when_times_do_not_ascend(tmp_path: Path) -> None:
+    text = f"{HEADER}\n2023-11-16 10:00:05,1,1\n2023-11-16 10:00:00,2,1\n2023-11-16 10:00:05,3,1\n\n\n"
+    table = load_trace(write(tmp_path, "a.csv", text)).table
+    assert table.arrival_s.tolist() == [5, 0, 5]
+    assert table.prompt_tokens.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the file is empty"),
+        ("\n\n", "the file is empty"),
+        (HEADER + "\r\n", "has a header but no rows"),
+        (
+            HEADER.replace("GeneratedTokens", "Generated") + "\n",
+            "line 1: no column GeneratedTokens; the header has TIM",
+        ),
+        (HEADER + "\n2023-11-16 10:00:00,5,5\n2023-13-16 10:00:00,5,5", "line 3: TIMESTAMP is '2023-13-16 10:00:00'"),
+        (HEADER + "\n,5,5", "line 2: TIMESTAMP is empty; it must be a date such as 2023-11-16 18:15:46.6805900"),
+        (HEADER + "\n2023-11-16 10:00:00,-5,5", "line 2: ContextTokens is '-5'; it must be a whole number of tokens"),
+        (HEADER + "\n2023-11-16 10:00:00,5,0", "line 2: GeneratedTokens is '0'; it must be a whole number of tokens"),
+        (HEADER + "\n2023-11-16 10:00:00,5,nan", "line 2: GeneratedTokens is 'nan'"),
+        (HEADER + "\n2023-11-16 10:00:00,5,1.5", "line 2: GeneratedTokens is '1.5'"),
+        (HEADER + "\n2023-11-16 10:00:00,9999999999,1", "line 2: ContextTokens is '9999999999'"),
+        (HEADER + "\n2023-11-16 10:00:00,5\n", "line 2: GeneratedTokens is empty"),
+        (HEADER + "\n2023-11-16 10:00:00,5,5\n\n2023-11-16 10:00:00,5,5\n", "line 3: TIMESTAMP is empty"),
+        (HEADER + "\n2023-11-16 10:00:00,5,5\n2023-11-16 10:00:00,5,5,6\n", "line 3, saw 4"),
+        (HEADER + "\n2023-11-16 10:00:00,5,5,6\n", "line 2: has 4 fields; the header has 3"),
+        ("a,b,c\n1,2,3\n", "starts with 'a,b,c', which no known trace format does (azure: CSV with TIMESTAMP,Context"),
+    ],
+)
+def test_a_broken_azure_file_is_told_by_line(tmp_path: Path, text: str, message: str) -> None:
+    found = refusal(write(tmp_path, "broken.csv", text))
+    assert message in found
+    assert "broken.csv" in found
+
+
+# Mooncake
+
+
+def test_a_mooncake_trace_keeps_its_times_and_line_numbers(tmp_path: Path) -> None:
+    path = write_lines(tmp_path, mooncake(3000, 600, 5, [4, 7]), mooncake(1500, 512, 6, [4]), mooncake(3000, 5, 7, [9]))
+    trace = load_trace(path)
+    assert trace.format == "mooncake"
+    assert trace.table.arrival_s.tolist() == [3.0, 1.5, 3.0]
+    assert trace.table.output_tokens.tolist() == [5, 6, 7]
+
+
+def test_equal_hash_prefixes_are_equal_content(tmp_path: Path) -> None:
+    path = write_lines(
+        tmp_path,
+        mooncake(0, 1100, 5, [4, 7, 8]),  # the last id covers 1024 to 1100
+        mooncake(0, 1536, 5, [4, 7, 9]),
+        mooncake(0, 1100, 5, [5, 7]),  # floor(1100 / 512) ids: 1024 to 1100 is its own
+    )
+    table = load_trace(path).table
+    first, second, third = (spans(table, row) for row in range(3))
+    assert [end for _, end in first] == [512, 1024, 1100, OPEN_END]
+    assert [end for _, end in second] == [512, 1024, 1536, OPEN_END]
+    assert [end for _, end in third] == [512, 1024, OPEN_END]
+    assert first[:2] == second[:2]
+    assert first[2][0] != second[2][0]
+    assert third[1][0] != first[1][0], "id 7 follows another block here, so it names another prefix"
+    private = [row[-1][0] for row in (first, second, third)]
+    assert len(set(private)) == 3
+    shared = {content for row in (first, second, third) for content, _ in row[:-1]}
+    assert shared.isdisjoint(private)
+
+
+def test_requests_without_hash_ids_share_nothing(tmp_path: Path) -> None:
+    table = load_trace(write_lines(tmp_path, mooncake(0, 600, 5), mooncake(1, 600, 5, []))).table
+    assert table.span_count.tolist() == [1, 1]
+    assert spans(table, 0) != spans(table, 1)
+
+
+def test_the_trace_block_size_is_the_traces_own(tmp_path: Path) -> None:
+    path = write_lines(tmp_path, mooncake(0, 40, 5, [1, 2, 3]))
+    assert [end for _, end in spans(load_trace(path, 16).table, 0)] == [16, 32, 40, OPEN_END]
+    found = refusal(path)
+    assert "line 1: 3 hash_ids for 40 tokens; with blocks of 512 there must be 0 or 1 (set --trace-block-size" in found
+
+
+def test_a_session_follows_its_delays(tmp_path: Path) -> None:
+    path = write_lines(
+        tmp_path,
+        mooncake(100, 10, 5, session_id="a"),
+        mooncake(200, 10, 5, session_id="b"),
+        {"session_id": "a", "delay": 2500, "input_length": 20, "output_length": 5},
+        mooncake(900, 20, 5, session_id="b"),
+        mooncake(999, 30, 5, session_id="a", delay=0),
+    )
+    table = load_trace(path).table
+    assert table.follows.tolist() == [NO_PREDECESSOR, NO_PREDECESSOR, 0, NO_PREDECESSOR, 2]
+    np.testing.assert_array_equal(table.arrival_s, [0.1, 0.2, math.nan, 0.9, math.nan])
+    assert table.think_s.tolist() == [0, 0, 2.5, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (['{"timestamp": 0, "input_length": 5,'], "line 1: not JSON"),
+        ([mooncake(0, 5, 5), "[1, 2]"], "line 2: is list, not a JSON object"),
+        ([mooncake(0, 5, 5), "", mooncake(0, 5, 5)], "line 2: is empty"),
+        ([{"timestamp": 0, "input_length": 5}], "line 1: no 'output_length'; the line has timestamp, input_length"),
+        ([mooncake(0, 5, 5), {"input_length": 5, "output_length": 5}], "line 2: no 'timestamp'"),
+        ([mooncake(0, -5, 5)], "line 1: input_length is -5; it must be a whole number of tokens, at least 1"),
+        ([mooncake(0, 5, 5), mooncake(0, 5, 0)], "line 2: output_length is 0; it must be a whole number of tokens"),
+        ([mooncake(0, 5, 5) | {"input_length": 5.5}], "line 1: input_length is 5.5"),
+        ([mooncake(0, 5, 5) | {"input_length": "5"}], 'line 1: input_length is "5"; it must be a finite number'),
+        ([mooncake(0, 5, 5) | {"input_length": True}], "line 1: input_length is true"),
+        ([mooncake(math.nan, 5, 5)], "line 1: timestamp is NaN; it must be a finite number"),
+        ([mooncake(-1, 5, 5)], "line 1: timestamp is -1; it must be at least 0 ms"),
+        ([mooncake(0, 2**31 - 5, 5)], "line 1: 2147483643 + 5 tokens"),
+        ([mooncake(0, 5, 5), mooncake(0, 5, 5, ["a"])], "line 2: hash_ids is not a list of whole numbers"),  # type: ignore[list-item]
+        (
+            [mooncake(0, 600, 5, [1, 2, 3])],
+            "line 1: 3 hash_ids for 600 tokens; with blocks of 512 there must be 1 or 2",
+        ),
+        ([mooncake(0, 5, 5, session_id="a"), mooncake(0, 5, 5, session_id="a", delay=-3)], "line 2: delay is -3"),
+    ],
+)
+def test_a_broken_mooncake_file_is_told_by_line(tmp_path: Path, lines: list[Any], message: str) -> None:
+    found = refusal(write_lines(tmp_path, *lines))
+    assert message in found
+    assert "trace.jsonl" in found
+
+
+def test_formats_that_only_resemble_mooncake_are_not_taken_for_it(tmp_path: Path) -> None:
+    bailian = mooncake(61.1, 40, 5, [1, 2, 3], chat_id=159, parent_chat_id=-1, turn=1)
+    assert "no known trace format" in refusal(write_lines(tmp_path, bailian))
+    ragpulse = mooncake(0, 40, 5) | {"timestamp": "82", "hash_ids": {"sys_prompt": [1]}}
+    assert "no known trace format" in refusal(write_lines(tmp_path, ragpulse))
+
+
+# Any trace
+
+
+def test_a_trace_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.parquet"
+    path.write_bytes(b"PAR1\x00\xff\xfe\x80")
+    assert "not a text file" in refusal(path)
+
+
+def test_names_that_are_nothing_get_the_nearest_preset(tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        load_workload("chatt")
+    assert str(caught.value) == "no workload 'chatt': neither a file nor a preset; did you mean 'chat'?"
+    assert "is a folder" in refusal(tmp_path)
+    assert "neither a file nor a preset" in refusal(tmp_path / "absent.csv")
+
+
+def test_presets_go_by_name_and_populations_by_file(tmp_path: Path) -> None:
+    chat = load_workload("Chat")
+    assert isinstance(chat, Population)
+    assert chat.name == "chat"
+    text = "system_prompt = 5\nturns = 2\nuser_tokens = 10\noutput_tokens = 20\nthink_time_s = 3\n"
+    mine = load_workload(write(tmp_path, "mine.toml", text))
+    assert isinstance(mine, Population)
+    assert mine.name == "mine"
+    assert "not readable as TOML" in refusal(write(tmp_path, "bad.toml", "turns = "))
+
+
+def test_every_format_tells_who_publishes_it() -> None:
+    formats = trace_formats()
+    assert [known.name for known in formats] == ["azure", "mooncake"]
+    assert all(known.source for known in formats)
+
+
+def small_trace(tmp_path: Path) -> Trace:
+    lines = (
+        mooncake(4000, 600, 5, [4, 7]),
+        mooncake(1000, 512, 6, [4]),
+        mooncake(2000, 10, 7),
+        mooncake(2000, 20, 8),
+    )
+    return load_trace(write_lines(tmp_path, *lines))
+
+
+def test_a_trace_tells_its_statistics(tmp_path: Path) -> None:
+    trace = small_trace(tmp_path)
+    assert trace.duration_s == 3
+    assert trace.requests_per_s == pytest.approx(1.0)  # three gaps in three seconds
+    found = trace.statistics()
+    assert found["num_requests"] == 4
+    assert found["prompt_tokens_mean"] == 285.5
+    assert found["output_tokens_p50"] == 6.5
+
+
+def test_scaling_a_trace_multiplies_its_rate(tmp_path: Path) -> None:
+    trace = small_trace(tmp_path)
+    fast = trace.scaled(4)
+    assert fast.requests_per_s == pytest.approx(4 * trace.requests_per_s)
+    assert fast.table.arrival_s.tolist() == [1, 0.25, 0.5, 0.5]
+
+
+def test_a_window_starts_at_its_offset_in_order_of_arrival(tmp_path: Path) -> None:
+    window = small_trace(tmp_path).window(3, 1)
+    window.validate()
+    assert window.prompt_tokens.tolist() == [10, 20, 600]
+    assert window.arrival_s.tolist() == [0, 0, 2]
+
+
+def test_a_window_wraps_round_with_fresh_content(tmp_path: Path) -> None:
+    trace = small_trace(tmp_path)
+    window = trace.window(10, 3)
+    window.validate()
+    assert window.prompt_tokens.tolist() == [600, 512, 10, 20, 600, 512, 10, 20, 600, 512]
+    gaps = [1, 1, 0, 2]  # one mean gap between the last arrival and the first of the next lap
+    np.testing.assert_allclose(np.diff(window.arrival_s), (gaps * 3)[:9])
+    assert spans(window, 1)[0] == spans(window, 4)[0], "within a lap content is shared as in the trace"
+    assert spans(window, 4)[0] != spans(window, 5)[0], "the next lap's is fresh"
+
+
+def test_a_window_of_the_whole_is_the_trace_in_order(tmp_path: Path) -> None:
+    trace = small_trace(tmp_path)
+    for offset in (0, 4, 8):
+        window = trace.window(4, offset)
+        assert window.prompt_tokens.tolist() == [512, 10, 20, 600]
+        assert spans(window, 0)[0] == spans(window, 3)[0]
+
+
+def test_a_window_keeps_sessions_whole(tmp_path: Path) -> None:
+    path = write_lines(
+        tmp_path,
+        mooncake(500, 10, 5, session_id="a"),
+        mooncake(200, 20, 5, session_id="b"),
+        {"session_id": "a", "delay": 100, "input_length": 11, "output_length": 5},
+        {"session_id": "b", "delay": 200, "input_length": 21, "output_length": 5},
+        mooncake(800, 30, 5),
+    )
+    trace = load_trace(path)
+    window = trace.window(7, 1)  # row 1 in order of arrival is b's second turn: begin with a
+    window.validate()
+    assert window.prompt_tokens.tolist() == [10, 11, 30, 20, 21, 10, 11]
+    assert window.follows.tolist() == [-1, 0, -1, -1, 3, -1, 5]
+    assert window.think_s.tolist() == [0, 0.1, 0, 0, 0.2, 0, 0.1]
+    np.testing.assert_allclose(window.arrival_s[[0, 2, 3, 5]], [0, 0.3, 0.6, 0.9])
+
+
+def test_an_empty_window_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match="at least 1"):
+        small_trace(tmp_path).window(0, 0)
+
+
+# Published traces
+
+
+def published(name: str) -> Any:
+    path = DATA / "traces" / name
+    if not path.exists():
+        pytest.skip(f"the published trace {name} is not here")
+    return pytest.importorskip("pandas").read_parquet(path)
+
+
+def test_the_published_azure_trace_is_read_as_its_publisher_wrote_it(tmp_path: Path) -> None:
+    rows = published("azure_llm_2023_conv.parquet")
+    ticks = np.round(rows.arrival_s.to_numpy() * 1e7).astype(np.int64)
+    times = np.datetime64("2023-11-16T18:15:46.680590000") + ticks * np.timedelta64(100, "ns")
+    columns = zip(np.datetime_as_string(times), rows.input_tokens, rows.output_tokens, strict=True)
+    lines = [f"{time.replace('T', ' ')[:27]},{prompt},{output}" for time, prompt, output in columns]
+    trace = load_trace(write(tmp_path, "AzureLLMInferenceTrace_conv.csv", "\r\n".join([HEADER, *lines])))
+    np.testing.assert_allclose(trace.table.arrival_s, rows.arrival_s, rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(trace.table.prompt_tokens, rows.input_tokens)
+    np.testing.assert_array_equal(trace.table.output_tokens, rows.output_tokens)
+
+
+def test_the_published_mooncake_trace_shares_as_its_hashes_do(tmp_path: Path) -> None:
+    rows = published("mooncake_conversation.parquet")
+    columns = zip(rows.arrival_s, rows.input_tokens, rows.output_tokens, rows.hash_ids, strict=True)
+    lines = [mooncake(round(at * 1000), int(prompt), int(out), ids.tolist()) for at, prompt, out, ids in columns]
+    table = load_trace(write_lines(tmp_path, *lines)).table
+    np.testing.assert_allclose(table.arrival_s, rows.arrival_s)
+    blocks = np.concatenate(rows.hash_ids.to_numpy())
+    assert table.num_spans == len(blocks) + len(rows)
+    # Mooncake's ids are chained already: as many contents as ids, beside one of each request's own.
+    assert len(np.unique(table.span_content)) == len(np.unique(blocks)) + len(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [("azure_llm_2023.csv", "azure"), ("azure_llm_2024_week.csv", "azure"), ("azure_lmm_2025.csv", "azure"),
+     ("mooncake.jsonl", "mooncake")],
+)  # fmt: skip
+def test_published_samples_are_known_by_content(name: str, known: str) -> None:
+    path = DATA / "trace_formats" / name
+    if not path.exists():
+        pytest.skip(f"the published sample {name} is not here")
+    assert load_trace(path).format == known
+
+
+def test_trace_errors_are_value_errors() -> None:
+    assert issubclass(TraceError, ValueError)

@@ -1,0 +1,1 @@
+"""What arrives: requests, sessions, populations, traces."""

@@ -1,0 +1,13 @@
+"""Which known name somebody meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def nearest_hint(given: str, known: Iterable[str]) -> str:
+    """`did you mean 'chat'?`, or all known names where none is near."""
+    names = list(known)
+    near = get_close_matches(given.lower(), names, n=1)
+    return f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}"

@@ -1,0 +1,267 @@
+"""Closed-loop users who hold conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from workloads.distributions import Distribution, RoundedUp, parse_distribution, size_biased_quantile, token_counts
+from workloads.errors import WorkloadError
+from workloads.names import nearest_hint
+from workloads.randomness import stream
+from workloads.requests import NO_PREDECESSOR, OPEN_END, FloatArray, IntArray, RequestTable
+
+SYSTEM_PROMPT_CONTENT: Final = 0
+CONVERSATIONS_PER_USER: Final = 2**24
+"""Room for content ids: conversation c of user u has the id 1 + u * CONVERSATIONS_PER_USER + c."""
+BURN_IN_TURNS: Final = 32
+"""Turns that everyone takes before a stationary start, so that conversations cut by max_model_len settle as well."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Population:
+    """What each of the users does; lengths in tokens per turn.
+
+    A user holds one conversation after another. Each turn sends the system prompt, everything said so far in the
+    conversation, and a new message; after the answer the user thinks, then sends the next turn or opens the next
+    conversation.
+    """
+
+    name: str
+    system_prompt_tokens: int
+    """Shared by all conversations of all users; may be 0."""
+    turns: Distribution
+    """Turns per conversation, rounded up to a whole number."""
+    user_tokens: Distribution
+    output_tokens: Distribution
+    think_time_s: Distribution
+    """From the end of an answer to the next request; between conversations too."""
+    source: str = ""
+
+    def draw(
+        self,
+        num_users: int,
+        turns_per_user: int,
+        seed: int,
+        max_model_len: int,
+        *,
+        stationary_start: bool = True,
+    ) -> RequestTable:
+        """One chain of `turns_per_user` rows per user, user 0 first.
+
+        User u's turn k depends on (seed, u, k) and what came before it alone: more users or more turns leave the rest
+        as it was. A conversation whose next turn would exceed `max_model_len`, output included, ends before it; a
+        first turn that exceeds it is shortened: its message to no less than half the room beside the system prompt,
+        then its answer to what is left.
+
+        With `stationary_start` the users are met in the middle of things: at time 0 each is thinking, with the rest
+        of a think time to go, somewhere in a conversation whose earlier turns are in its history. Turns are
+        in equilibrium as they are drawn; BURN_IN_TURNS more settle what `max_model_len` cuts. Otherwise each opens its
+        first conversation after a whole think time.
+        """
+        self._check(num_users, turns_per_user, max_model_len)
+        room = max_model_len - self.system_prompt_tokens
+        draws = _Draws(self, num_users, seed, room)
+        talk = _Talk.fresh(num_users)
+        if stationary_start:
+            talk = _walk_into(talk, draws)
+        columns = [talk.next_turn(*draws.turn(k), draws.num_turns(k), room) for k in range(turns_per_user)]
+        user_prompt, output, conversation = (np.stack(column, axis=1) for column in zip(*columns, strict=True))
+        first_arrival, think = draws.think_times(turns_per_user, stationary_start)
+        return _table(
+            first_arrival_s=first_arrival,
+            think_s=think,
+            prompt_tokens=self.system_prompt_tokens + user_prompt,
+            output_tokens=output,
+            conversation=conversation,
+            system_prompt_tokens=self.system_prompt_tokens,
+        )
+
+    def _check(self, num_users: int, turns_per_user: int, max_model_len: int) -> None:
+        for name, value in (("num_users", num_users), ("turns_per_user", turns_per_user)):
+            if value < 1:
+                raise WorkloadError(f"{name} is {value}; it must be at least 1")
+        if max_model_len < self.system_prompt_tokens + 2:
+            raise WorkloadError(
+                f"max_model_len is {max_model_len}; workload '{self.name}' needs at least "
+                f"{self.system_prompt_tokens + 2}: its system prompt has {self.system_prompt_tokens} tokens"
+            )
+
+
+@dataclass(frozen=True)
+class _Draws:
+    """The random choices of all users, turn by turn: [num_users] arrays."""
+
+    population: Population
+    num_users: int
+    seed: int
+    room: int
+
+    def _uniform(self, purpose: str, *index: int) -> FloatArray:
+        return stream(self.seed, purpose, *index).random(self.num_users)
+
+    def num_turns(self, k: int) -> IntArray:
+        return _whole_turns(self.population.turns, self._uniform("turns", k))
+
+    def turn(self, k: int) -> tuple[IntArray, IntArray]:
+        """User tokens, output tokens; each such that the turn alone fits into the room."""
+        return self._fitted(self._uniform("user_tokens", k), self._uniform("output_tokens", k))
+
+    def skipped_turn(self, k: int, who: npt.NDArray[np.intp]) -> tuple[IntArray, IntArray, IntArray]:
+        """User tokens, output tokens, turns of a new conversation before the start, for the users `who`."""
+        user, output, turns = (self._uniform("history", k, part)[who] for part in range(3))
+        return *self._fitted(user, output), _whole_turns(self.population.turns, turns)
+
+    def position(self) -> tuple[IntArray, IntArray]:
+        """In equilibrium: turns of the current conversation, how many of them have been."""
+        length, share = self._uniform("start", 0), self._uniform("start", 1)
+        num_turns = size_biased_quantile(RoundedUp(inner=self.population.turns), length)
+        return num_turns.astype(np.int64), (share * num_turns).astype(np.int64)
+
+    def think_times(self, turns_per_user: int, stationary_start: bool) -> tuple[FloatArray, FloatArray]:
+        """[num_users] first arrival, [num_users, turns_per_user] think time before each turn, 0 before the first."""
+        distribution = self.population.think_time_s
+        think = np.zeros((self.num_users, turns_per_user))
+        for k in range(1, turns_per_user):
+            think[:, k] = distribution.quantile(self._uniform("think_time", k))
+        uniform = self._uniform("start", 2)
+        if not stationary_start:
+            return distribution.quantile(uniform), think
+        return self._uniform("start", 3) * size_biased_quantile(distribution, uniform), think
+
+    def _fitted(self, user_u: FloatArray, output_u: FloatArray) -> tuple[IntArray, IntArray]:
+        user = token_counts(self.population.user_tokens, user_u)
+        output = token_counts(self.population.output_tokens, output_u)
+        user = np.minimum(user, np.maximum(self.room - output, self.room // 2))
+        return user, np.minimum(output, self.room - user)
+
+
+def _whole_turns(turns: Distribution, u: FloatArray) -> IntArray:
+    return RoundedUp(inner=turns).quantile(u).astype(np.int64)
+
+
+@dataclass
+class _Talk:
+    """Where each user is in the conversation: [num_users] arrays."""
+
+    history: IntArray
+    """Tokens said in this conversation, the system prompt left out."""
+    turns_left: IntArray
+    conversation: IntArray
+    """Counts the user's conversations from 0; -1 before the first."""
+
+    @classmethod
+    def fresh(cls, num_users: int) -> _Talk:
+        zeros = np.zeros(num_users, np.int64)
+        return cls(history=zeros, turns_left=zeros.copy(), conversation=zeros - 1)
+
+    def next_turn(
+        self, user: IntArray, output: IntArray, num_turns: IntArray, room: int
+    ) -> tuple[IntArray, IntArray, IntArray]:
+        """Let everyone take a turn: prompt tokens beside the system prompt, output tokens, conversation."""
+        opens = (self.turns_left == 0) | (self.history + user + output > room)
+        prompt = np.where(opens, 0, self.history) + user
+        self.history = prompt + output
+        self.turns_left = np.where(opens, num_turns, self.turns_left) - 1
+        self.conversation = self.conversation + opens
+        return prompt, output, self.conversation
+
+
+def _walk_into(talk: _Talk, draws: _Draws) -> _Talk:
+    """Let everyone take the turns that lie before the start."""
+    talk.turns_left, been = draws.position()
+    skipped = been + BURN_IN_TURNS
+    for k in range(int(skipped.max())):
+        who = np.flatnonzero(skipped > k)
+        part = _Talk(talk.history[who], talk.turns_left[who], talk.conversation[who])
+        part.next_turn(*draws.skipped_turn(k, who), draws.room)
+        talk.history[who], talk.turns_left[who] = part.history, part.turns_left
+    talk.conversation[:] = np.where(talk.turns_left > 0, 0, -1)
+    return talk
+
+
+def _table(
+    *,
+    first_arrival_s: FloatArray,
+    think_s: FloatArray,
+    prompt_tokens: IntArray,
+    output_tokens: IntArray,
+    conversation: IntArray,
+    system_prompt_tokens: int,
+) -> RequestTable:
+    """[num_users, turns] arrays as rows, user by user; two spans per conversation that are shared by its turns."""
+    num_users, turns = prompt_tokens.shape
+    follows = np.arange(num_users * turns, dtype=np.int64).reshape(num_users, turns) - 1
+    follows[:, 0] = NO_PREDECESSOR
+    arrival = np.full((num_users, turns), np.nan)
+    arrival[:, 0] = first_arrival_s
+    content = 1 + np.arange(num_users, dtype=np.int64)[:, None] * CONVERSATIONS_PER_USER + conversation
+    opens = np.concatenate([[True], np.diff(content.ravel()) != 0])
+    spans_each = 2 if system_prompt_tokens else 1
+    span_content = np.full((int(opens.sum()), spans_each), SYSTEM_PROMPT_CONTENT, np.int64)
+    span_content[:, -1] = content.ravel()[opens]
+    span_end = np.full(span_content.shape, OPEN_END, np.int32)
+    if system_prompt_tokens:
+        span_end[:, 0] = system_prompt_tokens
+    n = num_users * turns
+    return RequestTable(
+        arrival_s=arrival.ravel(),
+        follows=follows.ravel(),
+        think_s=think_s.ravel(),
+        prompt_tokens=prompt_tokens.ravel().astype(np.int32),
+        output_tokens=output_tokens.ravel().astype(np.int32),
+        priority=np.zeros(n, np.int32),
+        span_start=(np.cumsum(opens) - 1) * spans_each,
+        span_count=np.full(n, spans_each, np.int32),
+        span_content=span_content.ravel(),
+        span_end=span_end.ravel(),
+    )
+
+
+def _system_prompt_tokens(part: Any) -> int:
+    tokens = part.get("tokens") if isinstance(part, Mapping) else part
+    if not isinstance(tokens, int) or tokens < 0:
+        raise WorkloadError(f"system_prompt: tokens = {tokens!r}; it must be a whole number, at least 0")
+    return tokens
+
+
+_PARTS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "title": str,
+    "system_prompt": _system_prompt_tokens,
+    "turns": parse_distribution,
+    "user_tokens": parse_distribution,
+    "output_tokens": parse_distribution,
+    "think_time_s": parse_distribution,
+}
+
+
+def population_from_mapping(data: Mapping[str, Any], *, name: str) -> Population:
+    """A population from the tables of a preset file such as workloads/presets/chat.toml."""
+    for key in data:
+        if key not in _PARTS:
+            raise WorkloadError(f"workload '{name}': no key '{key}'; {nearest_hint(key, _PARTS)}")
+    missing = [key for key in _PARTS if key not in data and key != "title"]
+    if missing:
+        raise WorkloadError(f"workload '{name}' lacks {', '.join(missing)}; see workloads/presets/chat.toml")
+    try:
+        parts = {key: parse(data[key]) for key, parse in _PARTS.items() if key in data}
+    except WorkloadError as error:
+        raise WorkloadError(f"workload '{name}': {error}") from None
+    source = "; ".join(f"{key}: {data[key]['source']}" for key in data if "source" in _as_mapping(data[key]))
+    return Population(
+        name=name,
+        system_prompt_tokens=parts["system_prompt"],
+        turns=parts["turns"],
+        user_tokens=parts["user_tokens"],
+        output_tokens=parts["output_tokens"],
+        think_time_s=parts["think_time_s"],
+        source=source,
+    )
+
+
+def _as_mapping(part: Any) -> Mapping[str, Any]:
+    return part if isinstance(part, Mapping) else {}

@@ -1,0 +1,130 @@
+"""A recorded load that can be replayed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from workloads.errors import WorkloadError
+from workloads.requests import NEXT_FREE, Int32Array, IntArray, RequestTable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """Requests as they were recorded, rows in the order of the file."""
+
+    name: str
+    format: str
+    """Name of the trace format."""
+    table: RequestTable
+    source: str
+    """Who publishes traces in this format."""
+
+    @property
+    def num_requests(self) -> int:
+        return self.table.num_requests
+
+    @property
+    def num_sessions(self) -> int:
+        """Requests that follow no other."""
+        return int((self.table.follows < 0).sum())
+
+    @property
+    def duration_s(self) -> float:
+        """From the first to the last arrival that has a time of its own."""
+        return float(np.nanmax(self.table.arrival_s) - np.nanmin(self.table.arrival_s))
+
+    @property
+    def requests_per_s(self) -> float:
+        """All requests over the duration, one session's gap added to it so that a trace can be wrapped round."""
+        return self.num_requests / self.period_s if self.period_s else math.inf
+
+    @property
+    def period_s(self) -> float:
+        """After how long a replay may begin anew: the duration plus one mean gap between sessions."""
+        sessions = self.num_sessions
+        return self.duration_s * sessions / (sessions - 1) if sessions > 1 else 0.0
+
+    def statistics(self) -> dict[str, float]:
+        """Counts, seconds, tokens, by name."""
+        found = {
+            "num_requests": float(self.num_requests),
+            "num_sessions": float(self.num_sessions),
+            "duration_s": self.duration_s,
+            "requests_per_s": self.requests_per_s,
+        }
+        for name in ("prompt_tokens", "output_tokens"):
+            column = getattr(self.table, name)
+            found[f"{name}_mean"] = float(column.mean())
+            for q in (50, 90, 95, 99):
+                found[f"{name}_p{q}"] = float(np.percentile(column, q))
+            found[f"{name}_max"] = float(column.max())
+        return found
+
+    def scaled(self, factor: float) -> Trace:
+        """The same trace at `factor` times the rate: arrival times divided by it, order and lengths kept."""
+        return replace(self, table=self.table.scaled_arrivals(factor))
+
+    def window(self, num_requests: int, offset: int) -> RequestTable:
+        """Requests from row `offset` of the order of arrival, wrapped round, the first arriving at 0.
+
+        Rows come in order of arrival, ties by row; sessions stay together, ordered by their first arrival, and the
+        window starts at the first session that begins at the offset or later. Wrapped round, times go on after
+        `period_s`, and every content id is fresh: what was said an hour ago is not said again, and a system prompt
+        costs one more miss.
+        """
+        if num_requests < 1:
+            raise WorkloadError(f"a window of {num_requests} requests; it must have at least 1")
+        table = self.table
+        order = _by_session_arrival(table)
+        begins = np.flatnonzero(table.follows[order] < 0)
+        start = begins[np.searchsorted(begins, offset % len(order)) % len(begins)]
+        laps, place = np.divmod(start + np.arange(num_requests), len(order))
+        rows = order[place]
+        arrival_s = table.arrival_s[rows] + laps * self.period_s - table.arrival_s[order[start]]
+        spans = _fresh_spans(table, rows, laps)
+        return RequestTable(
+            # Rounding may leave the first lap's ties a hair below 0.
+            arrival_s=np.where(np.isnan(arrival_s), np.nan, np.maximum(arrival_s, 0.0)),
+            follows=np.where(table.follows[rows] < 0, table.follows[rows], np.arange(num_requests) - 1),
+            think_s=table.think_s[rows],
+            prompt_tokens=table.prompt_tokens[rows],
+            output_tokens=table.output_tokens[rows],
+            priority=table.priority[rows],
+            span_start=spans.start,
+            span_count=table.span_count[rows],
+            span_content=spans.content,
+            span_end=spans.end,
+        )
+
+
+def _by_session_arrival(table: RequestTable) -> IntArray:
+    """Rows, sessions contiguous, by the session's first arrival, then by row."""
+    if (table.follows == NEXT_FREE).any():
+        raise WorkloadError("a load whose requests wait for any other to finish has no times to cut a window from")
+    rows = np.arange(table.num_requests, dtype=np.int64)
+    root = np.where(table.follows < 0, rows, table.follows)
+    while not np.array_equal(root, root[root]):
+        root = root[root]
+    return np.lexsort((rows, root, table.arrival_s[root]))
+
+
+@dataclass(frozen=True)
+class _Spans:
+    start: IntArray
+    content: IntArray
+    end: Int32Array
+
+
+def _fresh_spans(table: RequestTable, rows: IntArray, laps: IntArray) -> _Spans:
+    """The spans that these rows use, each lap's content ids beyond those of the lap before."""
+    key = laps * table.num_spans + table.span_start[rows]
+    _, first, group = np.unique(key, return_index=True, return_inverse=True)
+    count = table.span_count[rows[first]].astype(np.int64)
+    start = np.cumsum(count) - count
+    source = np.repeat(table.span_start[rows[first]] - start, count) + np.arange(count.sum())
+    ids_per_lap = int(table.span_content.max()) + 1
+    content = table.span_content[source] + np.repeat(laps[first], count) * ids_per_lap
+    return _Spans(start[group], content, table.span_end[source])

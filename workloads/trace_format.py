@@ -1,0 +1,58 @@
+"""What a trace format is, so that one file can add one."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+import workloads.traces
+from workloads.errors import TraceError
+from workloads.requests import RequestTable
+
+_HEAD_CHARACTERS = 65_536
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceFormat:
+    """A trace format; each module of `workloads.traces` names its own FORMAT."""
+
+    name: str
+    looks_like: str
+    """What marks such a file, for the message when no format knows one."""
+    recognises: Callable[[str], bool]
+    """Whether a text that begins so is meant as this format, even if something in it is wrong."""
+    read: Callable[[Path, int], RequestTable]
+    """The table of a file, given the trace's block size in tokens; TraceError if it breaks the format."""
+    source: str
+    """Who publishes traces in this format, and where it is described."""
+
+
+def trace_formats() -> tuple[TraceFormat, ...]:
+    """All formats, by name."""
+    names = sorted(module.name for module in pkgutil.iter_modules(workloads.traces.__path__))
+    return tuple(import_module(f"workloads.traces.{name}").FORMAT for name in names)
+
+
+def find_format(path: Path) -> TraceFormat:
+    """The format of a file, by its content."""
+    head = _head(path)
+    if not head.strip():
+        raise TraceError(f"{path}: the file is empty; a trace needs at least one request")
+    for trace_format in trace_formats():
+        if trace_format.recognises(head):
+            return trace_format
+    known = "; ".join(f"{known.name}: {known.looks_like}" for known in trace_formats())
+    raise TraceError(f"{path}: starts with {head.splitlines()[0][:60]!r}, which no known trace format does ({known})")
+
+
+def _head(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            return file.read(_HEAD_CHARACTERS)
+    except UnicodeDecodeError:
+        raise TraceError(f"{path}: not a text file; traces are CSV or JSON lines in UTF-8") from None
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
