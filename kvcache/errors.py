@@ -16,9 +16,10 @@ def unknown_name(kind: str, given: str, known: Iterable[str], folder: str, suffi
     """The error that names what was given, the nearest known names, or how to add one."""
     names = sorted(known)
     lowered = {name.lower(): name for name in names}
-    near = [lowered[key] for key in get_close_matches(given.lower(), lowered, n=3, cutoff=0.5)]
-    if not near:
-        near = [name for name in names if name.lower().startswith(given.lower()[:3])][:3] if given else []
+    # A name that goes on where the given one stops is nearer than any other.
+    near = [name for name in names if given and name.lower().startswith(given.lower())]
+    near += [lowered[key] for key in get_close_matches(given.lower(), lowered, n=3, cutoff=0.5)]
+    near = list(dict.fromkeys(near))[:3]
     hint = (
         f"; did you mean {' or '.join(repr(name) for name in near)}?" if near else f"; known: {', '.join(names[:6])} …"
     )

@@ -32,6 +32,14 @@ class GPU:
     aliases: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        numbers = (
+            self.memory_bytes,
+            self.memory_bandwidth_bytes_per_s,
+            self.interconnect_bytes_per_s,
+            self.usd_per_hour,
+        )
+        if min(*numbers, *self.flops_per_s.values()) <= 0:
+            raise ValueError(f"kvcache/gpus/{self.name}.toml: every figure must be positive; correct it")
         missing = sorted({*_SOURCED} - {key for key, text in self.source.items() if text.strip()})
         if missing:
             raise ValueError(

@@ -148,24 +148,29 @@ def memory_budget(
     Returns a budget even where nothing fits (see `fits`); raises `ValueError` where vLLM refuses the settings.
     """
     defaults = engine_defaults(gpu, vllm_version)
+    scheme = resolve_quantization(quantization, architecture.native_quantization)
+    width, hidden = scheme.expert_padding_on(gpu)
     parallelism = Parallelism(
         tensor_parallel_size=tensor_parallel_size,
         pipeline_parallel_size=pipeline_parallel_size,
         data_parallel_size=data_parallel_size,
         enable_expert_parallel=enable_expert_parallel,
+        pad_expert_width_to=width,
+        pad_expert_hidden_to=hidden,
+    )
+    layout = kv_layout(
+        architecture,
+        tensor_parallel_size=tensor_parallel_size,
+        pipeline_parallel_size=pipeline_parallel_size,
+        kv_cache_dtype=kv_cache_dtype,
+        block_size=block_size,
     )
     plan = _Plan(
         arch=architecture,
         gpu=gpu,
         parallelism=parallelism,
-        scheme=resolve_quantization(quantization, architecture.native_quantization),
-        layout=kv_layout(
-            architecture,
-            tensor_parallel_size=tensor_parallel_size,
-            pipeline_parallel_size=pipeline_parallel_size,
-            kv_cache_dtype=kv_cache_dtype,
-            block_size=block_size,
-        ),
+        scheme=scheme,
+        layout=layout,
         utilization=_utilization(gpu_memory_utilization, defaults),
         max_num_batched_tokens=_positive(
             "max_num_batched_tokens", max_num_batched_tokens, defaults.max_num_batched_tokens
@@ -263,8 +268,14 @@ def _assumptions(plan: _Plan, stage: _Stage) -> tuple[tuple[str, str, str], ...]
         ("non-torch", gib["non_torch"], FIT_SOURCE),
         ("CUDA graphs", gib["cuda_graph"], FIT_SOURCE if stage.cuda_graph else "not set aside by this version or mode"),
     ]
+    ranks = max(plan.parallelism.tensor_parallel_size, plan.parallelism.pipeline_parallel_size)
+    if ranks > 4:
+        rows.append(("non-torch beyond 4 ranks", gib["non_torch"], "a guess: the logs end at TP 4"))
     if plan.gpu.name != "h100-sxm":
         rows.append(("overheads off H100", "as on H100 80GB", "no start-up log of this GPU was in the fit"))
+    limit = plan.arch.max_position_embeddings
+    if plan.max_model_len > limit:
+        rows.append(("max_model_len", f"{plan.max_model_len} > {limit}", "vLLM starts this only with --hf-overrides"))
     return (*rows, *plan.arch.assumptions)
 
 

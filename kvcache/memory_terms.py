@@ -7,7 +7,7 @@ from kvcache.parallelism import Parallelism
 GIB = 2**30
 FIT_SOURCE = (
     "fitted on public vLLM 0.19 start-up logs on H100 80GB published in llm-d-planner, Apache-2.0 "
-    "(30 full logs, 8,192 batched tokens, 1,024 sequences)"
+    "(29 full logs, 8,192 batched tokens, 1,024 sequences)"
 )
 
 # Activation peak, mean absolute error 0.025 GiB, worst 0.08 GiB over those logs.
@@ -17,7 +17,7 @@ FORWARD_BASE_BYTES = 0.057 * GIB
 FORWARD_COPIES_OF_HIDDEN_STATES = 0.93  # of batched tokens × hidden size × 2 bytes
 VISION_ACTIVATION_BYTES = 0.164 * GIB
 
-# Beside PyTorch's allocator: CUDA context growth, NCCL, custom all-reduce buffers. Means of those logs; TP 8 is a guess.
+# Beside PyTorch's allocator: CUDA context growth, NCCL, custom all-reduce buffers. Means of those logs; 8 is a guess.
 NON_TORCH_BYTES = {1: 0.25 * GIB, 2: 2.08 * GIB, 4: 2.19 * GIB, 8: 2.25 * GIB}
 # The same before 0.18: Qwen3-14B at 0.15–0.17 (TP 1), Llama-3.3-70B at 0.11 (TP 2).
 NON_TORCH_BYTES_BEFORE_0_18 = {1: 0.13 * GIB, 2: 0.55 * GIB, 4: 0.60 * GIB, 8: 0.65 * GIB}

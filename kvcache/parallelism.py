@@ -14,6 +14,8 @@ class Parallelism:
     data_parallel_size: int = 1
     enable_expert_parallel: bool = False
     pad_vocabulary_to: int = VOCABULARY_PADDING
+    pad_expert_width_to: int = 1  # some kernels want larger expert matrices than the model has
+    pad_expert_hidden_to: int = 1
 
     def __post_init__(self) -> None:
         for key in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):

@@ -128,10 +128,16 @@ def _dense_mlp(arch: Architecture, parallelism: Parallelism) -> Iterator[Tensor]
         yield Tensor("mlp", width * (2 if arch.gated_mlp else 1) + arch.hidden_size)
 
 
-def _mlp_matrices(component: str, arch: Architecture, width: int, count: int = 1) -> Iterator[Tensor]:
+def _mlp_matrices(
+    component: str, arch: Architecture, width: int, count: int = 1, padding: Parallelism | None = None
+) -> Iterator[Tensor]:
+    hidden = arch.hidden_size
+    if padding is not None:
+        width = -(-width // padding.pad_expert_width_to) * padding.pad_expert_width_to
+        hidden = -(-hidden // padding.pad_expert_hidden_to) * padding.pad_expert_hidden_to
     rows = width * (2 if arch.gated_mlp else 1)
-    yield Tensor(component, rows, arch.hidden_size, count=count, quantizable=True, stacked=True)
-    yield Tensor(component, arch.hidden_size, width, count=count, quantizable=True, stacked=True)
+    yield Tensor(component, rows, hidden, count=count, quantizable=True, stacked=True)
+    yield Tensor(component, hidden, width, count=count, quantizable=True, stacked=True)
 
 
 def _experts(arch: Architecture, parallelism: Parallelism) -> Iterator[Tensor]:
@@ -140,7 +146,7 @@ def _experts(arch: Architecture, parallelism: Parallelism) -> Iterator[Tensor]:
     else:
         count = arch.num_experts
         width = split(arch.moe_intermediate_size, parallelism, "expert width", ways=parallelism.expert_ways)
-    yield from _mlp_matrices("experts", arch, width, count)
+    yield from _mlp_matrices("experts", arch, width, count, parallelism)
     if arch.expert_bias:
         yield Tensor("experts", width * (2 if arch.gated_mlp else 1) + arch.hidden_size, count=count)
     if arch.shared_expert_intermediate_size:

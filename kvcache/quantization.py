@@ -2,8 +2,8 @@
 
 import math
 import tomllib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from kvcache.parameters import Tensor
 
 FOLDER = Path(__file__).parent / "quantizations"
 _DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
-_DTYPE_GEMM = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +32,12 @@ class QuantizationScheme:
     gemm_dtype: str
     fallback_gemm_dtype: str
     moe_only: bool = False
+    expert_padding: Mapping[str, Sequence[int]] = field(default_factory=dict)  # by GPU family or "default"
     source: str
+
+    def __post_init__(self) -> None:
+        if not self.source.strip():
+            raise ValueError(f"kvcache/quantizations/{self.name}.toml: no source; add it")
 
     @property
     def bits_per_weight(self) -> float:
@@ -52,6 +56,11 @@ class QuantizationScheme:
     def packs(self, tensor: Tensor) -> bool:
         """Whether this format packs the tensor, rather than leaving it in the model's dtype."""
         return tensor.quantizable and (tensor.component == "experts" or not self.moe_only)
+
+    def expert_padding_on(self, gpu: GPU) -> tuple[int, int]:
+        """What expert width with hidden size are rounded up to by the kernel that vLLM picks on this GPU."""
+        width, hidden = self.expert_padding.get(gpu.family, self.expert_padding.get("default", (1, 1)))
+        return width, hidden
 
     def gemm_dtype_on(self, gpu: GPU) -> str:
         """What the matrix multiply computes in on this GPU.
@@ -117,8 +126,3 @@ def find_quantization(name: str) -> QuantizationScheme:
 def resolve_quantization(name: str | None, native: str | None) -> QuantizationScheme:
     """The asked format, or the checkpoint's own where none is asked for."""
     return find_quantization(name if name is not None else (native or "none"))
-
-
-def gemm_dtype_of(dtype: str) -> str:
-    """The multiply's type for unpacked weights of a model dtype."""
-    return _DTYPE_GEMM.get(dtype, "bf16")

@@ -1,0 +1,48 @@
+"""What keeps a deployment from serving more users."""
+
+from simulator.capacity import Point
+from simulator.core import layout
+from simulator.deployment import ReplicaPlan
+from simulator.slo import SLO
+
+BLOCKED_SHARE = 0.05  # of replica time: above it, waiting for a resource is what hurts
+
+_RESOURCE = {
+    layout.BLOCKED_BY_KV_BLOCKS: "KV blocks",
+    layout.BLOCKED_BY_MAX_NUM_SEQS: "max_num_seqs",
+    layout.BLOCKED_BY_TOKEN_BUDGET: "max_num_batched_tokens",
+}
+
+
+def what_binds(plan: ReplicaPlan, point: Point) -> str:
+    """The limit that requests miss first, with the resource behind it."""
+    ttft, tpot = point.mean("ttft_misses"), point.mean("tpot_misses")
+    limit = "TTFT" if ttft >= tpot else "TPOT"
+    if ttft + tpot == 0:
+        limit = "queue" if point.queue_grows else "nothing yet"
+    blocked = {name: point.blocked_share(reason) for reason, name in _RESOURCE.items()}
+    worst = max(blocked, key=lambda name: blocked[name])
+    if limit != "TPOT" and blocked[worst] > BLOCKED_SHARE:
+        return f"{limit}: {worst} (full {blocked[worst]:.0%} of the time)"
+    causes = step_causes(plan, point)
+    cause = max(causes, key=lambda name: causes[name])
+    return f"{limit}: {cause} ({causes[cause]:.0%} of step time)"
+
+
+def step_causes(plan: ReplicaPlan, point: Point) -> dict[str, float]:
+    """Shares of the mean step's time by cause."""
+    steps = point.total("steps")
+    if not steps:
+        return {"no load": 1.0}
+    names = ("tokens", "sequences", "sampled", "decode_context", "window_context", "prefill_tokens", "prefill_work")
+    seconds = plan.latency.breakdown(**{name: point.total(name) / steps for name in names})
+    total = sum(seconds.values()) or 1.0
+    return {name: value / total for name, value in seconds.items()}
+
+
+def first_missed(slo: SLO, point: Point) -> str:
+    """Which limit a load misses, in words for an error message."""
+    ttft, tpot = point.mean("ttft_misses"), point.mean("tpot_misses")
+    parts = [f"{ttft:.0%} of requests miss the TTFT limit"] if slo.ttft_s is not None else []
+    parts += [f"{tpot:.0%} miss the TPOT limit"] if slo.tpot_s is not None else []
+    return ", ".join(parts)

@@ -1,0 +1,195 @@
+"""The largest load a deployment serves within its SLO."""
+
+import math
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Literal
+
+from simulator.loads import Load
+from simulator.replication import Replication, replicate
+from simulator.simulation import Fleet
+from simulator.slo import SLO
+from simulator.statistics import Interval, t_interval
+
+Bound = Literal["mean", "low", "high"]
+MIN_REPLICATIONS = 10
+SCREENING_REPLICATIONS = 2
+SCREENING_RATIO = 1.1  # a screened capacity is known to this factor
+FIRST_STEP = 1.04  # of the final search, which starts from a screened capacity
+RESOLUTION = 0.02  # of the capacity found; its interval is wider than that
+BOUNDS: tuple[Bound, ...] = ("mean", "low", "high")
+MAX_SIZE = 2.0**22
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Point:
+    """One load size, simulated in several replications with random numbers common to all sizes."""
+
+    size: float
+    replications: tuple[Replication, ...]
+
+    @property
+    def attainment(self) -> Interval:
+        return t_interval([replication.attainment for replication in self.replications])
+
+    @property
+    def queue_slope_per_s(self) -> Interval:
+        return t_interval([replication.queue_slope_per_s for replication in self.replications])
+
+    @property
+    def queue_grows(self) -> bool:
+        return self.queue_slope_per_s.low > 0
+
+    def meets(self, slo: SLO, bound: Bound) -> bool:
+        """Whether attainment's mean, or an end of its 95 % interval, reaches the target without a growing queue."""
+        return self.margin(slo, bound) >= 0
+
+    def margin(self, slo: SLO, bound: Bound) -> float:
+        """By how much attainment exceeds the target; -1 where the queue grows."""
+        return -1.0 if self.queue_grows else float(getattr(self.attainment, bound)) - slo.attainment
+
+    def mean(self, name: str) -> float:
+        values = [float(getattr(replication, name)) for replication in self.replications]
+        return sum(values) / len(values)
+
+    def blocked_share(self, reason: int) -> float:
+        return sum(r.blocked_shares[reason] for r in self.replications) / len(self.replications)
+
+    def total(self, name: str) -> float:
+        return sum(replication.totals[name] for replication in self.replications)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """One simulated point, for whoever watches."""
+
+    size: float
+    unit: str
+    num_replications: int
+    attainment: float
+
+
+Watcher = Callable[[Progress], None]
+
+
+@dataclass(kw_only=True)
+class Evaluator:
+    """Simulates points of one deployment, each once; replications run side by side in threads."""
+
+    fleet: Fleet
+    load: Load
+    slo: SLO
+    watcher: Watcher | None = None
+    _known: dict[float, tuple[Replication, ...]] = field(default_factory=dict)
+
+    def point(self, size: float, num_replications: int) -> Point:
+        """The point with at least that many replications; earlier ones are kept."""
+        known = self._known.get(size, ())
+        if len(known) < num_replications:
+            known += self._replicate(size, range(len(known), num_replications))
+            self._known[size] = known
+            if self.watcher is not None:
+                attainment = Point(size=size, replications=known).attainment.mean
+                self.watcher(
+                    Progress(size=size, unit=self.load.unit, num_replications=len(known), attainment=attainment)
+                )
+        return Point(size=size, replications=known)
+
+    def points(self) -> list[Point]:
+        """Every point simulated so far, by size."""
+        return [Point(size=size, replications=known) for size, known in sorted(self._known.items())]
+
+    def _replicate(self, size: float, numbers: range) -> tuple[Replication, ...]:
+        with ThreadPoolExecutor(max_workers=min(len(numbers), os.cpu_count() or 1)) as executor:
+            return tuple(
+                executor.map(lambda number: replicate(self.fleet, self.load, size, self.slo, number), numbers)
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capacity:
+    """The largest sizes at which attainment's mean, lower end or upper end still meets the SLO; 0 if none does."""
+
+    low: float
+    mean: float
+    high: float
+
+
+def screen_capacity(evaluator: Evaluator, guess: float) -> float:
+    """The capacity to within SCREENING_RATIO, from few replications; 0 if not even the smallest load is served."""
+    search = _Search(evaluator, "mean", SCREENING_REPLICATIONS)
+    return search.largest(guess, first_step=SCREENING_RATIO**2, ratio=SCREENING_RATIO)
+
+
+def find_capacity(evaluator: Evaluator, guess: float, num_replications: int = MIN_REPLICATIONS) -> Capacity:
+    """Bracket, then bisect, for the mean and for both ends of attainment's interval."""
+    found: dict[Bound, float] = {}
+    for bound in BOUNDS:
+        search = _Search(evaluator, bound, num_replications)
+        start = found.get("mean") or guess
+        found[bound] = search.largest(start, first_step=FIRST_STEP, ratio=1 + RESOLUTION)
+    return Capacity(low=found["low"], mean=found["mean"], high=found["high"])
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Looks for the largest size that one criterion accepts; points known already are not simulated again."""
+
+    evaluator: Evaluator
+    bound: Bound
+    num_replications: int
+
+    def serves(self, size: float) -> bool:
+        return self._margin(size) >= 0
+
+    def largest(self, guess: float, *, first_step: float, ratio: float) -> float:
+        low, high = self._bracket(self.evaluator.load.round(guess), first_step)
+        while low > 0 and high / low > ratio:
+            middle = self.evaluator.load.round(self._between(low, high))
+            if middle in (low, high):
+                break
+            low, high = (middle, high) if self.serves(middle) else (low, middle)
+        return low
+
+    def _between(self, low: float, high: float) -> float:
+        """Where the criterion would turn if it were linear, kept off the ends of the bracket."""
+        at_low, at_high = (self._margin(size) for size in (low, high))
+        share = at_low / (at_low - at_high)
+        return low + (high - low) * min(max(share, 0.15), 0.85)
+
+    def _margin(self, size: float) -> float:
+        point = self.evaluator.point(size, self.num_replications)
+        return point.margin(self.evaluator.slo, self.bound)
+
+    def _bracket(self, guess: float, first_step: float) -> tuple[float, float]:
+        """A size that serves (0: none does) below one that does not, from known points or by growing steps."""
+        low, high = self._known()
+        size, step = guess, first_step
+        while low == 0.0 or high == math.inf:
+            if low == 0.0 and high == math.inf:
+                size = guess
+            elif high == math.inf:
+                size, step = self.evaluator.load.round(low * step) + (low < 1 / (step - 1)), step**2
+            elif high <= self.evaluator.load.smallest:
+                return 0.0, high
+            else:
+                size = max(self.evaluator.load.round(high / step), self.evaluator.load.smallest)
+                step = step**2
+            if size > MAX_SIZE:
+                raise ValueError(
+                    f"more than {MAX_SIZE:g} {self.evaluator.load.unit} meet the SLO: it limits nothing here; "
+                    "tighten --ttft or --tpot"
+                )
+            if self.serves(size):
+                low = size
+            else:
+                high = size
+        return low, high
+
+    def _known(self) -> tuple[float, float]:
+        points = [p for p in self.evaluator.points() if len(p.replications) >= self.num_replications]
+        accepted = {point.size: point.meets(self.evaluator.slo, self.bound) for point in points}
+        high = min((size for size, serves in accepted.items() if not serves), default=math.inf)
+        return max((size for size, serves in accepted.items() if serves and size < high), default=0.0), high

@@ -1,0 +1,137 @@
+"""A model on GPUs under vLLM, ready to be simulated."""
+
+from dataclasses import dataclass
+
+from kvcache.architecture import Architecture
+from kvcache.errors import DoesNotFitError
+from kvcache.gpu import GPU
+from kvcache.memory import MemoryBudget, require_fit
+from simulator.engine import EngineConfig
+from simulator.latency import LatencyModel, latency_model
+from simulator.simulation import Fleet
+
+MAX_TENSOR_PARALLEL_SIZE = 8  # GPUs of one node: TP across nodes is not modelled
+Assumption = tuple[str, str, str]  # name, value, source
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """vLLM's engine arguments; None stands for vLLM's default on that GPU."""
+
+    quantization: str | None = None
+    kv_cache_dtype: str = "auto"
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    gpu_memory_utilization: float | None = None
+    block_size: int = 16
+    enforce_eager: bool = False
+    enable_prefix_caching: bool = True
+    async_scheduling: bool = True
+    num_gpu_blocks_override: int | None = None
+    vllm_version: str = "0.32.0"
+    latency_model: str = "physical"
+    step_s: float | None = None  # of the constant latency model
+
+    def memory_settings(self, tensor_parallel_size: int) -> dict[str, object]:
+        """Those that decide memory, as `kvcache.memory.memory_budget` takes them."""
+        names = (
+            "quantization", "kv_cache_dtype", "gpu_memory_utilization", "max_model_len", "max_num_batched_tokens",
+            "max_num_seqs", "block_size", "enforce_eager", "vllm_version", "num_gpu_blocks_override",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names} | {"tensor_parallel_size": tensor_parallel_size}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaPlan:
+    """One replica: its memory, its scheduler's settings, its step times."""
+
+    architecture: Architecture
+    gpu: GPU
+    tensor_parallel_size: int
+    budget: MemoryBudget
+    engine: EngineConfig
+    latency: LatencyModel
+
+    def fleet(self, num_replicas: int, router: str) -> Fleet:
+        return Fleet(
+            engine=self.engine, step_times=self.latency.step_times, num_replicas=num_replicas, router=router
+        )
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        return (*self.budget.assumptions, *self.latency.assumptions, *_pool_assumptions(self.budget))
+
+
+def plan_replica(
+    architecture: Architecture, gpu: GPU, options: EngineOptions, *, tensor_parallel_size: int
+) -> ReplicaPlan:
+    """Raises DoesNotFitError where vLLM would not start, with the smallest change that lets it."""
+    budget = require_fit(architecture, gpu, **options.memory_settings(tensor_parallel_size))
+    engine = EngineConfig(
+        num_gpu_blocks=blocks_for_one_group(budget),
+        max_model_len=budget.max_model_len,
+        max_num_seqs=budget.max_num_seqs,
+        max_num_batched_tokens=budget.max_num_batched_tokens,
+        block_size=budget.block_size,
+        enable_prefix_caching=options.enable_prefix_caching,
+        async_scheduling=options.async_scheduling,
+    )
+    latency = latency_model(
+        options.latency_model,
+        architecture,
+        gpu,
+        tensor_parallel_size=tensor_parallel_size,
+        quantization=options.quantization,
+        kv_cache_dtype=options.kv_cache_dtype,
+        max_num_batched_tokens=budget.max_num_batched_tokens,
+        max_num_seqs=budget.max_num_seqs,
+        block_size=budget.block_size,
+        enforce_eager=options.enforce_eager,
+        async_scheduling=options.async_scheduling,
+        vllm_version=options.vllm_version,
+        step_s=options.step_s,
+    )
+    return ReplicaPlan(
+        architecture=architecture,
+        gpu=gpu,
+        tensor_parallel_size=tensor_parallel_size,
+        budget=budget,
+        engine=engine,
+        latency=latency,
+    )
+
+
+def feasible_tensor_parallel_sizes(
+    architecture: Architecture, gpu: GPU, options: EngineOptions, *, num_gpus: int
+) -> dict[int, ReplicaPlan | str]:
+    """Every TP that divides the GPU count, with its plan, or with why it cannot run."""
+    sizes = [size for size in range(1, min(num_gpus, MAX_TENSOR_PARALLEL_SIZE) + 1) if num_gpus % size == 0]
+    found: dict[int, ReplicaPlan | str] = {}
+    for size in sizes:
+        if architecture.num_attention_heads % size:
+            continue  # vLLM refuses it, and nobody asks for it
+        try:
+            found[size] = plan_replica(architecture, gpu, options, tensor_parallel_size=size)
+        except DoesNotFitError as error:
+            found[size] = str(error)
+    return found
+
+
+def blocks_for_one_group(budget: MemoryBudget) -> int:
+    """The pool's blocks as the scheduler counts them, one per `block_size` tokens of a request.
+
+    A hybrid model takes a block per group; every group is counted for the whole context here, although a
+    window's group frees what lies before the window. That errs towards fewer users.
+    """
+    return max(budget.num_gpu_blocks // len(budget.layout.groups), 2)
+
+
+def _pool_assumptions(budget: MemoryBudget) -> tuple[Assumption, ...]:
+    groups = budget.layout.groups
+    if len(groups) == 1 and groups[0].window is None:
+        return ()
+    value = f"{len(groups)} layer groups, each counted for the whole context"
+    return (("sliding-window KV blocks", value, "blocks before the window are not freed here: errs towards fewer users"),)
+
+

@@ -1,0 +1,125 @@
+"""A load whose size can be chosen, for searching the largest that is served well."""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from workloads.population import Population
+from workloads.requests import RequestTable
+from workloads.trace import Trace
+
+REQUESTS_PER_REPLICATION = 4000  # enough that one replication's 95th percentile is good to about 10 %
+MIN_HORIZON_S = 450.0  # about five think times: sessions must cycle, caches fill
+MAX_TURNS_PER_USER = 4096
+
+
+class Load(Protocol):
+    """Users in any number; `size` is what the search varies."""
+
+    @property
+    def unit(self) -> str:
+        """What `size` counts: `users` or `requests/s`."""
+
+    def horizon_s(self, size: float) -> float:
+        """How long one replication must run at this size."""
+
+    def table(self, size: float, replication: int, *, patience: int) -> RequestTable:
+        """One replication's requests; a larger `patience` gives longer sessions."""
+
+    def users(self, size: float, *, requests_per_s: float, e2e_mean_s: float) -> float:
+        """How many active sessions the size stands for, once the load has been simulated."""
+
+    def first_guess(self) -> float:
+        """A size to begin the search at, for one replica."""
+
+    def round(self, size: float) -> float:
+        """The next smaller size that can be asked for."""
+
+    @property
+    def smallest(self) -> float:
+        """No smaller load is tried."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserLoad:
+    """Closed-loop users of a population; user u does the same for every number of users."""
+
+    population: Population
+    max_model_len: int
+    seed: int
+
+    @property
+    def unit(self) -> str:
+        return "users"
+
+    @property
+    def think_time_s(self) -> float:
+        return self.population.think_time_s.mean()
+
+    def horizon_s(self, size: float) -> float:
+        return max(REQUESTS_PER_REPLICATION * self.think_time_s / size, MIN_HORIZON_S)
+
+    def table(self, size: float, replication: int, *, patience: int) -> RequestTable:
+        mean_turns = self.horizon_s(size) / max(self.think_time_s, 1.0)
+        turns = math.ceil((3 * mean_turns + 12) * 2**patience)
+        seed = replication_seed(self.seed, replication)
+        return self.population.draw(int(size), min(turns, MAX_TURNS_PER_USER), seed, self.max_model_len)
+
+    def users(self, size: float, *, requests_per_s: float, e2e_mean_s: float) -> float:
+        return size
+
+    def first_guess(self) -> float:
+        return 64.0
+
+    def round(self, size: float) -> float:
+        return float(max(math.floor(size), 1))
+
+    @property
+    def smallest(self) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceLoad:
+    """A trace replayed faster or slower: arrival times divided by a factor, order and lengths kept.
+
+    Each replication starts at its own random offset of the trace, wrapped round. A trace without sessions says
+    nothing of users: they are λ (Z + R), with think time Z given.
+    """
+
+    trace: Trace
+    think_time_s: float
+    seed: int
+
+    @property
+    def unit(self) -> str:
+        return "requests/s"
+
+    def horizon_s(self, size: float) -> float:
+        return max(REQUESTS_PER_REPLICATION / size, MIN_HORIZON_S)
+
+    def table(self, size: float, replication: int, *, patience: int) -> RequestTable:
+        rng = np.random.default_rng(np.random.SeedSequence([self.seed, replication]))
+        offset = int(rng.integers(self.trace.num_requests))
+        count = math.ceil(1.1 * size * self.horizon_s(size) * 2**patience) + 100
+        return self.trace.scaled(size / self.trace.requests_per_s).window(count, offset)
+
+    def users(self, size: float, *, requests_per_s: float, e2e_mean_s: float) -> float:
+        return size * (self.think_time_s + e2e_mean_s)
+
+    def first_guess(self) -> float:
+        return 1.0
+
+    def round(self, size: float) -> float:
+        return size
+
+    @property
+    def smallest(self) -> float:
+        return 1e-3
+
+
+def replication_seed(seed: int, replication: int) -> int:
+    """Independent of the seeds of all other replications."""
+    return int(np.random.SeedSequence([seed, replication]).generate_state(1)[0])

@@ -1,0 +1,144 @@
+"""One replication of a load on a fleet, judged by an SLO."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.core import layout
+from simulator.loads import Load
+from simulator.results import RequestTimes, request_times
+from simulator.simulation import Fleet, Simulation
+from simulator.slo import SLO
+from simulator.statistics import mser5_truncation, slope
+
+MAX_PATIENCE = 6
+STEADY_FROM = 1 / 3  # of the horizon; what binds is read off the time after it
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Timeline:
+    """The fleet's state over time, at evenly spaced times."""
+
+    time_s: NDArray[np.float64]
+    running: NDArray[np.float64]
+    waiting: NDArray[np.float64]
+    kv_usage: NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Replication:
+    """What one replication showed after its warm-up, over all replicas together."""
+
+    attainment: float
+    ttft_misses: float  # share of requests
+    tpot_misses: float
+    queue_slope_per_s: float
+    warmup_s: float
+    horizon_s: float
+    num_requests: int
+    requests_per_s: float
+    output_tokens_per_s: float
+    in_flight: float
+    running: float
+    waiting: float
+    kv_usage: float
+    prefix_hit_rate: float
+    preemptions_per_request: float
+    times: RequestTimes
+    timeline: Timeline
+    totals: dict[str, float]  # steady part: sums over steps, as in `layout.TOTALS`
+    blocked_shares: tuple[float, ...]  # of replica time, by reason
+
+
+def replicate(fleet: Fleet, load: Load, size: float, slo: SLO, replication: int) -> Replication:
+    """Simulate to the horizon, drop the warm-up (MSER-5 on requests in flight), judge every request after it.
+
+    Where sessions run out of turns before the horizon, the replication is drawn anew with longer ones.
+    """
+    horizon_s = load.horizon_s(size)
+    for patience in range(MAX_PATIENCE):
+        simulation = Simulation(fleet, load.table(size, replication, patience=patience))
+        simulation.run(horizon_s * STEADY_FROM)
+        before = simulation.totals.copy()
+        simulation.run(horizon_s)
+        if load.unit != "users" or simulation.num_exhausted_sessions == 0:
+            return _judge(simulation, before, horizon_s, slo)
+    raise ValueError(
+        f"{size:g} users run out of turns within {horizon_s:g} s however many are drawn; give them a think time"
+    )
+
+
+def _judge(simulation: Simulation, before: NDArray[np.void], horizon_s: float, slo: SLO) -> Replication:
+    samples = simulation.samples
+    warmup_s = _warmup_s(samples)
+    requests = simulation.requests
+    counted = requests[(requests["status"] != layout.NOT_ARRIVED) & (requests["arrival_s"] >= warmup_s)]
+    ttft_missed, tpot_missed, decided = missed(counted, slo, horizon_s)
+    num_decided = max(int(decided.sum()), 1)
+    finished = requests[(requests["status"] == layout.FINISHED) & (requests["finish_s"] >= warmup_s)]
+    window_s = horizon_s - warmup_s
+    after = samples[samples["time_s"] > warmup_s]
+    blocks = (simulation.fleet.engine.num_gpu_blocks - 1) * simulation.fleet.num_replicas
+    means = {name: float(after[name].mean()) if len(after) else 0.0 for name in ("running", "waiting", "used_blocks")}
+    totals, blocked = _steady_totals(before, simulation.totals)
+    return Replication(
+        attainment=1.0 - float((ttft_missed | tpot_missed)[decided].sum()) / num_decided if decided.any() else 0.0,
+        ttft_misses=float(ttft_missed[decided].sum()) / num_decided,
+        tpot_misses=float(tpot_missed[decided].sum()) / num_decided,
+        queue_slope_per_s=slope(after["time_s"], after["waiting"].astype(float)),
+        warmup_s=warmup_s,
+        horizon_s=horizon_s,
+        num_requests=int(decided.sum()),
+        requests_per_s=len(finished) / window_s,
+        output_tokens_per_s=float(finished["output"].sum()) / window_s,
+        in_flight=float(after["not_finished"].mean()) if len(after) else 0.0,
+        running=means["running"],
+        waiting=means["waiting"],
+        kv_usage=means["used_blocks"] / blocks,
+        prefix_hit_rate=totals["hit_tokens"] / totals["queried_tokens"] if totals["queried_tokens"] else 0.0,
+        preemptions_per_request=float(counted["preemptions"].sum()) / max(len(counted), 1),
+        times=request_times(counted),
+        timeline=_timeline(samples, blocks),
+        totals=totals,
+        blocked_shares=blocked,
+    )
+
+
+def missed(
+    requests: NDArray[np.void], slo: SLO, now_s: float
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Who missed the TTFT limit, who the TPOT limit, whose fate is known at `now_s`.
+
+    A request that has not finished counts once it can no longer meet the SLO.
+    """
+    first_s = np.where(np.isnan(requests["first_token_s"]), now_s, requests["first_token_s"])
+    last_s = np.where(np.isnan(requests["finish_s"]), now_s, requests["finish_s"])
+    gaps = requests["max_tokens"] - 1
+    tpot_s = np.full(len(requests), math.nan)
+    np.divide(last_s - first_s, gaps, out=tpot_s, where=gaps > 0)
+    ttft_missed = slo.misses_ttft(first_s - requests["arrival_s"])
+    tpot_missed = slo.misses_tpot(tpot_s)
+    return ttft_missed, tpot_missed, (requests["status"] == layout.FINISHED) | ttft_missed | tpot_missed
+
+
+def _warmup_s(samples: NDArray[np.void]) -> float:
+    dropped = mser5_truncation(samples["not_finished"].astype(float))
+    return float(samples["time_s"][dropped - 1]) if dropped else 0.0
+
+
+def _steady_totals(before: NDArray[np.void], after: NDArray[np.void]) -> tuple[dict[str, float], tuple[float, ...]]:
+    names = [name for name in layout.TOTALS.names or () if name not in ("blocked_s", "max_used_blocks")]
+    blocked_s = (after["blocked_s"] - before["blocked_s"]).sum(axis=0)
+    total_s = float(blocked_s.sum()) or 1.0
+    return {name: float((after[name] - before[name]).sum()) for name in names}, tuple((blocked_s / total_s).tolist())
+
+
+def _timeline(samples: NDArray[np.void], blocks: int) -> Timeline:
+    return Timeline(
+        time_s=samples["time_s"].copy(),
+        running=samples["running"].astype(float),
+        waiting=samples["waiting"].astype(float),
+        kv_usage=samples["used_blocks"] / blocks,
+    )

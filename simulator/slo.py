@@ -1,0 +1,60 @@
+"""What latency is good enough."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+BoolArray = NDArray[np.bool_]
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SLO:
+    """Limits in seconds that a request meets jointly (None: no limit), with the share of requests that must.
+
+    The defaults are those of a chat service: 95 % of requests with TTFT ≤ 1 s and TPOT ≤ 50 ms.
+    """
+
+    ttft_s: float | None = 1.0
+    tpot_s: float | None = 0.05
+    attainment: float = 0.95
+
+    def __post_init__(self) -> None:
+        for name, limit in (("TTFT", self.ttft_s), ("TPOT", self.tpot_s)):
+            if limit is not None and not 0 < limit < float("inf"):
+                raise ValueError(f"the {name} limit is {limit} s; it must be a finite time above 0, or absent")
+        if not 0 < self.attainment < 1:
+            raise ValueError(f"the attainment target is {self.attainment}; it must lie between 0 and 1, such as 0.95")
+        if self.ttft_s is None and self.tpot_s is None:
+            raise ValueError("an SLO needs a TTFT limit, a TPOT limit or both")
+
+    def misses_ttft(self, ttft_s: FloatArray) -> BoolArray:
+        return np.zeros(len(ttft_s), bool) if self.ttft_s is None else ttft_s > self.ttft_s
+
+    def misses_tpot(self, tpot_s: FloatArray) -> BoolArray:
+        """NaN, an answer of one token, meets any limit."""
+        return np.zeros(len(tpot_s), bool) if self.tpot_s is None else tpot_s > self.tpot_s
+
+    def __str__(self) -> str:
+        limits = [f"TTFT ≤ {self.ttft_s:g} s"] if self.ttft_s is not None else []
+        limits += [f"TPOT ≤ {self.tpot_s * 1e3:g} ms"] if self.tpot_s is not None else []
+        return f"{self.attainment:.4g} of requests with " + ", ".join(limits)
+
+
+_MLPERF = "MLPerf Inference v5.1 to v6.0 rules, server and interactive scenarios, 99th percentiles"
+
+PRESETS: dict[str, tuple[SLO, str]] = {
+    "chat": (SLO(), "Headcount's default"),
+    "mlperf-llama-2-70b-server": (SLO(ttft_s=2.0, tpot_s=0.2, attainment=0.99), _MLPERF),
+    "mlperf-llama-2-70b-interactive": (SLO(ttft_s=0.45, tpot_s=0.04, attainment=0.99), _MLPERF),
+    "mlperf-llama-3.1-8b-server": (SLO(ttft_s=2.0, tpot_s=0.1, attainment=0.99), _MLPERF),
+    "mlperf-llama-3.1-8b-interactive": (SLO(ttft_s=0.5, tpot_s=0.03, attainment=0.99), _MLPERF),
+    "mlperf-llama-3.1-405b-server": (SLO(ttft_s=6.0, tpot_s=0.175, attainment=0.99), _MLPERF),
+    "mlperf-llama-3.1-405b-interactive": (SLO(ttft_s=4.5, tpot_s=0.08, attainment=0.99), _MLPERF),
+    "mlperf-deepseek-r1-server": (SLO(ttft_s=2.0, tpot_s=0.08, attainment=0.99), _MLPERF),
+    "mlperf-deepseek-r1-interactive": (SLO(ttft_s=1.5, tpot_s=0.015, attainment=0.99), _MLPERF),
+    "mlperf-gpt-oss-120b-server": (SLO(ttft_s=3.0, tpot_s=0.08, attainment=0.99), _MLPERF),
+    "mlperf-gpt-oss-120b-interactive": (SLO(ttft_s=2.0, tpot_s=0.02, attainment=0.99), _MLPERF),
+}
+"""SLOs by name, each with its source."""

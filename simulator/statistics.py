@@ -1,0 +1,77 @@
+"""How sure a simulated figure is."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+PERCENTILES = (50, 90, 95, 99)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over independent replications with its two-sided 95 % t-interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def t_interval(values: Sequence[float] | FloatArray, *, confidence: float = 0.95) -> Interval:
+    """Student's t over independent replications; unbounded where fewer than two were run."""
+    from scipy.special import stdtrit  # noqa: PLC0415  a late import: scipy is slow to load
+
+    data = np.asarray(values, dtype=float)
+    mean = float(data.mean())
+    if len(data) < 2:
+        return Interval(mean, -math.inf, math.inf)
+    half = float(stdtrit(len(data) - 1, 0.5 + confidence / 2)) * float(data.std(ddof=1)) / math.sqrt(len(data))
+    return Interval(mean, mean - half, mean + half)
+
+
+def mser5_truncation(series: FloatArray) -> int:
+    """How many leading observations to drop as warm-up, by MSER-5 (White, Cobb & Spratt 2000).
+
+    Batch means of 5 are cut where the standard error of what remains is least; never more than half is cut.
+    """
+    num_batches = len(series) // 5
+    if num_batches < 4:
+        return 0
+    means = series[: num_batches * 5].reshape(num_batches, 5).mean(axis=1)
+    tail = means[::-1]
+    counts = np.arange(1, num_batches + 1)
+    squares = np.cumsum(tail**2) - np.cumsum(tail) ** 2 / counts
+    statistic = (np.maximum(squares, 0.0) / counts**2)[::-1]  # index d: with d batches dropped
+    return int(np.argmin(statistic[: num_batches // 2 + 1])) * 5
+
+
+def slope(times_s: FloatArray, values: FloatArray) -> float:
+    """Least-squares slope, per second; 0 where there are fewer than two points."""
+    if len(times_s) < 2:
+        return 0.0
+    centred = times_s - times_s.mean()
+    spread = float(centred @ centred)
+    return float(centred @ values) / spread if spread else 0.0
+
+
+def summary(values: FloatArray) -> dict[str, float | None]:
+    """Mean and percentiles; None where there is no value, so that it can be JSON."""
+    finite = values[np.isfinite(values)]
+    names = ["mean", *(f"p{q}" for q in PERCENTILES)]
+    if not len(finite):
+        return dict.fromkeys(names)
+    return dict(zip(names, [float(finite.mean()), *np.percentile(finite, PERCENTILES).tolist()], strict=True))
+
+
+def histogram_summary(counts: FloatArray, *, minimum: float, growth: float, mean: float) -> dict[str, float | None]:
+    """The same from a histogram whose bin k covers [minimum · growth^k, minimum · growth^(k+1)); middles are given."""
+    total = float(counts.sum())
+    names = [f"p{q}" for q in PERCENTILES]
+    if not total:
+        return dict.fromkeys(["mean", *names])
+    places = np.searchsorted(np.cumsum(counts), np.array(PERCENTILES) / 100 * total)
+    quantiles = minimum * growth ** (places + 0.5)
+    return {"mean": mean, **dict(zip(names, quantiles.tolist(), strict=True))}

@@ -1,0 +1,146 @@
+"""What a `config.json` says about a model."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvcache.architecture import from_config
+from kvcache.catalog import load_model
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+}
+
+
+def read(**changes: Any) -> Any:
+    config = {key: value for key, value in {**LLAMA, **changes}.items() if value != "absent"}
+    return from_config(config, name="test")
+
+
+def test_a_config_file_its_folder_and_the_catalog_name_give_the_same_shape(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
+    from_folder, from_file = load_model(str(tmp_path)), load_model(str(tmp_path / "config.json"))
+    assert from_folder == from_file
+    assert from_folder.head_dim == load_model("llama-3.1-8b").head_dim == 128
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"hidden_size": "absent"}, "hidden_size"),
+        ({"num_attention_heads": "absent"}, "num_attention_heads"),
+        ({"intermediate_size": "absent"}, "intermediate_size"),
+        ({"num_key_value_heads": 5}, "not a multiple of num_key_value_heads 5"),
+        ({"num_hidden_layers": -1}, "num_hidden_layers is -1"),
+        ({"num_hidden_layers": 0}, "must be positive"),
+        ({"num_attention_heads": 0}, "must be positive"),
+        ({"vocab_size": "many"}, "must be a whole number"),
+        ({"hidden_size": True}, "must be a whole number"),
+        ({"num_attention_heads": 24}, "give head_dim"),
+        ({"layer_types": ["full_attention"] * 3}, "3 attention layers listed for 32"),
+        ({"layer_types": ["sliding_attention"] * 32}, "sliding_window is missing"),
+        ({"layer_types": ["linear_attention"] * 32}, "linear_attention layers are not modelled"),
+        ({"num_experts": 8, "num_experts_per_tok": 9}, "must lie in 1–8"),
+        ({"kv_lora_rank": 512}, "qk_nope_head_dim"),
+        ({"quantization_config": {"quant_method": "magic"}}, "'magic' is not modelled"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 3}}, "3 bits is not modelled"),
+    ],
+)
+def test_a_bad_config_is_one_line_that_names_the_field(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words) as caught:
+        read(**changes)
+    assert "\n" not in str(caught.value)
+
+
+def test_broken_json_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{", encoding="utf-8")
+    with pytest.raises(ValueError, match="not valid JSON"):
+        load_model(str(tmp_path))
+    with pytest.raises(ValueError, match="holds no config"):
+        load_model(str(tmp_path.parent))
+
+
+def test_an_unknown_family_is_read_like_a_llama_with_a_named_assumption() -> None:
+    arch = read(model_type="brand_new")
+    assert arch.num_key_value_heads == 8
+    assert arch.gated_mlp
+    assert any("brand_new" in why for _, _, why in arch.assumptions)
+    assert not read().assumptions
+
+
+def test_text_config_of_a_multimodal_model_is_found() -> None:
+    arch = from_config({"model_type": "mistral3", "text_config": {**LLAMA, "model_type": "mistral"}}, name="nested")
+    assert arch.num_hidden_layers == 32
+    assert arch.model_type == "mistral"
+
+
+def test_gemma_3_attends_fully_in_every_sixth_layer() -> None:
+    windows = load_model("gemma-3-27b").layer_windows
+    assert len(windows) == 62
+    assert windows[:7] == (1024, 1024, 1024, 1024, 1024, None, 1024)
+    assert sum(window is None for window in windows) == 10
+
+
+def test_gpt_oss_alternates_a_window_of_128() -> None:
+    arch = load_model("gpt-oss-120b")
+    assert arch.layer_windows == (128, None) * 18
+    assert arch.native_quantization == "mxfp4"
+
+
+def test_llama_4_scout_attends_fully_in_every_fourth_layer() -> None:
+    arch = load_model("llama-4-scout")
+    assert arch.chunked_attention
+    assert arch.layer_windows == (8192, 8192, 8192, None) * 12
+
+
+def test_a_switched_off_window_is_no_window() -> None:
+    assert set(read(sliding_window=4096, use_sliding_window=False).layer_windows) == {None}
+    assert set(read(sliding_window=4096).layer_windows) == {4096}
+
+
+def test_falcon_shares_one_kv_head_or_names_its_own() -> None:
+    assert load_model("falcon-7b").num_key_value_heads == 1
+    assert load_model("falcon-40b").num_key_value_heads == 8
+
+
+def test_deepseek_v3_has_three_dense_layers_before_its_experts() -> None:
+    arch = load_model("deepseek-r1")
+    assert arch.is_mla
+    assert (arch.num_dense_layers, arch.num_moe_layers) == (3, 58)
+    assert arch.native_quantization == "fp8"
+
+
+@pytest.mark.parametrize(
+    ("quantization", "scheme"),
+    [
+        ({"quant_method": "awq", "bits": 4}, "awq"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "nf4"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
+        (
+            {"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 8, "type": "int"}}}},
+            "int8",
+        ),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"g": {"weights": {"num_bits": 8, "type": "float"}}},
+            },
+            "fp8",
+        ),
+        (
+            {"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 4, "type": "int"}}}},
+            "gptq",
+        ),
+    ],
+)
+def test_the_checkpoints_own_quantization_is_recognised(quantization: dict[str, Any], scheme: str) -> None:
+    assert read(quantization_config=quantization).native_quantization == scheme

@@ -1,0 +1,117 @@
+"""What the catalog's files promise."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kvcache import gpu as gpu_module
+from kvcache.catalog import (
+    ALIASES,
+    find_gpu,
+    find_quantization,
+    gpu_names,
+    load_model,
+    model_files,
+    model_names,
+    model_source,
+    quantization_names,
+    slug_of,
+)
+from kvcache.errors import UnknownNameError
+from kvcache.gpu import read_gpu
+
+
+@pytest.mark.parametrize("path", model_files(), ids=lambda path: path.stem)
+def test_every_model_has_a_source_and_loads_by_name_and_alias(path: Path) -> None:
+    entry = json.loads(path.read_text(encoding="utf-8"))
+    assert entry["source"].strip()
+    assert path.stem == slug_of(entry["name"])
+    for name in (entry["name"], entry["name"].upper(), entry["name"].split("/")[-1], *entry["aliases"]):
+        assert load_model(name).name == entry["name"]
+    assert model_source(entry["name"]) == entry["source"]
+    assert not load_model(entry["name"]).assumptions
+
+
+def test_the_alias_file_says_what_the_model_files_say() -> None:
+    expected = {}
+    for path in model_files():
+        entry = json.loads(path.read_text(encoding="utf-8"))
+        for alias in (entry["name"].split("/")[-1], *entry["aliases"], *(a.split("/")[-1] for a in entry["aliases"])):
+            expected[slug_of(alias)] = path.stem
+    assert json.loads(ALIASES.read_text(encoding="utf-8")) == dict(sorted(expected.items()))
+
+
+def test_at_least_25_models_12_gpus_and_every_weight_format_are_known() -> None:
+    assert len(model_names()) >= 25
+    assert len(gpu_names()) >= 12
+    assert {"none", "fp32", "fp16", "bf16", "fp8", "int8", "awq", "gptq", "nf4", "mxfp4", "nvfp4"} <= set(
+        quantization_names()
+    )
+
+
+@pytest.mark.parametrize("name", gpu_names())
+def test_every_gpu_figure_has_a_source_with_a_date(name: str) -> None:
+    gpu = find_gpu(name)
+    for field, text in gpu.source.items():
+        assert "20" in text, f"{name}: {field} has no date"
+    assert gpu.flops_per_s["bf16"] > 0
+    assert gpu.interconnect in ("nvlink", "pcie")
+    assert all(find_gpu(alias) is not None for alias in gpu.aliases)
+
+
+@pytest.mark.parametrize("field", ["memory_bytes", "flops_per_s", "usd_per_hour"])
+def test_a_gpu_file_without_a_source_is_refused(field: str, tmp_path: Path) -> None:
+    text = (gpu_module.FOLDER / "l4.toml").read_text(encoding="utf-8")
+    figures, sources = text.split("[source]")
+    kept = "\n".join(line for line in sources.splitlines() if not line.startswith(field))
+    broken = tmp_path / "l4.toml"
+    broken.write_text(f"{figures}[source]\n{kept}", encoding="utf-8")
+    with pytest.raises(ValueError, match=f"no source for {field}"):
+        read_gpu(broken)
+
+
+def test_an_unknown_gpu_field_is_refused(tmp_path: Path) -> None:
+    text = (gpu_module.FOLDER / "l4.toml").read_text(encoding="utf-8")
+    broken = tmp_path / "l4.toml"
+    broken.write_text(f"colour = 'green'\n{text}", encoding="utf-8")
+    with pytest.raises(ValueError, match="colour"):
+        read_gpu(broken)
+
+
+@pytest.mark.parametrize("name", quantization_names())
+def test_every_weight_format_has_a_source(name: str) -> None:
+    assert find_quantization(name).source.strip()
+
+
+def test_an_unknown_name_is_met_with_the_nearest_and_the_file_to_write() -> None:
+    with pytest.raises(
+        UnknownNameError, match=r"no GPU 'h10'; did you mean .*To add one, write kvcache/gpus/h10\.toml"
+    ):
+        find_gpu("h10")
+    with pytest.raises(UnknownNameError, match=r"did you mean .*llama-3\.1-8b.*kvcache/models/llama-3\.1-8.\.json"):
+        load_model("llama-3.1-8c")
+    with pytest.raises(UnknownNameError, match=r"no quantization 'fp9'; did you mean 'fp8'"):
+        find_quantization("fp9")
+
+
+def test_short_gpu_names_find_the_usual_form() -> None:
+    assert find_gpu("H100").name == "h100-sxm"
+    assert find_gpu("h200_sxm").name == "h200-sxm"
+
+
+def test_loading_one_model_with_one_gpu_is_quick_and_imports_no_numpy() -> None:
+    code = (
+        "import sys; from kvcache.catalog import load_model, find_gpu; import kvcache.memory; "
+        "load_model('llama-3.1-8b'); find_gpu('h100-sxm'); "
+        "assert not {'numpy', 'pandas', 'scipy'} & set(sys.modules)"
+    )
+    best = float("inf")
+    for _ in range(3):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code], check=True)
+        best = min(best, time.perf_counter() - start)
+    assert best < 0.5  # 0.06 s on a quiet machine

@@ -1,0 +1,127 @@
+"""How many parameters a model has, whole or on one rank."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvcache.catalog import load_model
+from kvcache.parallelism import Parallelism
+from kvcache.parameters import active_parameters, parameter_counts, stage_tensors, total_parameters
+
+# Totals as Hugging Face lists them for the safetensors of each checkpoint (without extra prediction layers).
+PUBLISHED = {
+    "llama-3.1-8b": 8_030_261_248,
+    "llama-3.1-70b": 70_553_706_496,
+    "llama-3.1-405b": 405_853_388_800,
+    "llama-3.2-1b": 1_235_814_400,
+    "llama-3.2-3b": 3_212_749_824,
+    "llama-2-7b": 6_738_415_616,
+    "llama-2-13b": 13_015_864_320,
+    "llama-2-70b": 68_976_648_192,
+    "codellama-34b": 33_743_970_304,
+    "yi-34b": 34_388_917_248,
+    "mistral-7b": 7_248_023_552,
+    "mistral-small-24b": 23_572_403_200,
+    "mixtral-8x7b": 46_702_792_704,
+    "mixtral-8x22b": 140_630_071_296,
+    "qwen2.5-7b": 7_615_616_512,
+    "qwen2.5-14b": 14_770_033_664,
+    "qwen2.5-32b": 32_763_876_352,
+    "qwen2.5-72b": 72_706_203_648,
+    "qwen1.5-moe": 14_315_784_192,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-4b": 4_022_468_096,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-14b": 14_768_307_200,
+    "qwen3-32b": 32_762_123_264,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "qwen3-235b-a22b": 235_093_634_560,
+    "gemma-7b": 8_537_680_896,
+    "gemma-2-9b": 9_241_705_984,
+    "gemma-2-27b": 27_227_128_320,
+    "gemma-3-4b": 4_300_079_472,
+    "gemma-3-12b": 12_187_325_040,
+    "gemma-3-27b": 27_432_406_640,
+    "phi-2": 2_779_683_840,
+    "phi-4": 14_659_507_200,
+    "phi-3.5-mini": 3_821_079_552,
+    "deepseek-v2-lite": 15_706_484_224,
+    "deepseek-v3": 671_026_419_200,
+    "gpt-oss-20b": 20_914_757_184,
+    "gpt-oss-120b": 116_829_156_672,
+    "olmo-2-7b": 7_298_617_344,
+    "granite-3.1-2b": 2_533_531_648,
+    "granite-3.1-8b": 8_170_848_256,
+    "llama-4-scout": 108_641_793_536,
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_total_parameters_equal_the_published_count(name: str) -> None:
+    assert total_parameters(load_model(name)) == PUBLISHED[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    # Model cards: active parameters per token.
+    [("mixtral-8x7b", 12.9), ("qwen3-30b-a3b", 3.3), ("qwen3-235b-a22b", 22), ("deepseek-v3", 37), ("kimi-k2.5", 32)],
+)
+def test_active_parameters_count_routed_experts_only(name: str, billions: float) -> None:
+    assert active_parameters(load_model(name)) / 1e9 == pytest.approx(billions, rel=0.03)
+
+
+def test_dense_models_are_fully_active() -> None:
+    arch = load_model("qwen3-32b")
+    assert active_parameters(arch) == total_parameters(arch)
+    assert parameter_counts(arch)["experts"] == 0
+
+
+@given(tp=st.sampled_from([1, 2, 4, 8]), name=st.sampled_from(["llama-3.1-8b", "qwen3-30b-a3b", "deepseek-v2-lite"]))
+def test_ranks_hold_at_least_the_whole_model_together(tp: int, name: str) -> None:
+    arch = load_model(name)
+    held = sum(tensor.elements for tensor in stage_tensors(arch, Parallelism(tensor_parallel_size=tp), 0))
+    assert total_parameters(arch) <= held * tp <= total_parameters(arch) * 1.2
+
+
+@given(pp=st.integers(1, 8))
+def test_pipeline_stages_hold_each_layer_once(pp: int) -> None:
+    arch = load_model("llama-3.1-70b")
+    parallelism = Parallelism(pipeline_parallel_size=pp)
+    layers = [layer for stage in range(pp) for layer in parallelism.stage_layers(80, stage)]
+    assert layers == list(range(80))
+    held = sum(tensor.elements for stage in range(pp) for tensor in stage_tensors(arch, parallelism, stage))
+    assert held == total_parameters(arch)
+
+
+def test_left_over_layers_avoid_the_last_stage() -> None:
+    parallelism = Parallelism(pipeline_parallel_size=4)
+    sizes = [len(parallelism.stage_layers(61, stage)) for stage in range(4)]
+    assert sizes == [15, 15, 16, 15]  # vLLM distributed/utils.py, get_pp_indices
+
+
+def test_kv_heads_are_replicated_beyond_their_number() -> None:
+    arch = load_model("qwen3-30b-a3b")  # 4 KV heads of 128
+    for tp, kv_rows in ((4, 128), (8, 128)):
+        tensors = stage_tensors(arch, Parallelism(tensor_parallel_size=tp), 0)
+        fused = next(tensor for tensor in tensors if tensor.component == "attention")
+        assert fused.rows == 32 * 128 // tp + 2 * kv_rows
+
+
+def test_the_vocabulary_is_padded_to_64_rows() -> None:
+    arch = load_model("granite-3.1-8b")  # 49,155 tokens
+    embedding = next(iter(stage_tensors(arch, Parallelism(tensor_parallel_size=2), 0)))
+    assert embedding.rows == 49_216 // 2
+
+
+@pytest.mark.parametrize(("name", "tp"), [("llama-3.1-8b", 3), ("falcon-7b", 2), ("qwen2.5-7b", 8)])
+def test_a_split_that_vllm_refuses_is_refused(name: str, tp: int) -> None:
+    with pytest.raises(ValueError, match="tensor_parallel_size"):
+        list(stage_tensors(load_model(name), Parallelism(tensor_parallel_size=tp), 0))
+
+
+def test_expert_parallelism_gives_whole_experts_to_ranks() -> None:
+    arch = load_model("qwen3-235b-a22b")
+    ways = Parallelism(tensor_parallel_size=4, enable_expert_parallel=True)
+    experts = [tensor for tensor in stage_tensors(arch, ways, 0) if tensor.component == "experts"]
+    assert {tensor.count for tensor in experts} == {32}
+    assert sum(tensor.elements for tensor in experts) == parameter_counts(arch)["experts"] // 4
