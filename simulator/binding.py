@@ -1,8 +1,12 @@
 """What keeps a deployment from serving more users."""
 
+import numpy as np
+
+from simulator import latency_model as causes_of
 from simulator.capacity import Point
 from simulator.core import layout
 from simulator.deployment import ReplicaPlan
+from simulator.latency_model import average_step, breakdown
 from simulator.slo import SLO
 
 BLOCKED_SHARE = 0.05  # of replica time: above it, waiting for a resource is what hurts
@@ -11,6 +15,16 @@ _RESOURCE = {
     layout.BLOCKED_BY_KV_BLOCKS: "KV blocks",
     layout.BLOCKED_BY_MAX_NUM_SEQS: "max_num_seqs",
     layout.BLOCKED_BY_TOKEN_BUDGET: "max_num_batched_tokens",
+}
+
+CAUSE_NAMES = {
+    causes_of.WEIGHTS_READ: "memory bandwidth, weights",
+    causes_of.KV_READ: "memory bandwidth, KV cache",
+    causes_of.ACTIVATIONS: "memory bandwidth, activations",
+    causes_of.COMPUTE: "compute",
+    causes_of.COMMUNICATION: "communication",
+    causes_of.FIXED_OVERHEAD: "fixed overhead",
+    causes_of.HOST: "host",
 }
 
 
@@ -31,13 +45,12 @@ def what_binds(plan: ReplicaPlan, point: Point) -> str:
 
 def step_causes(plan: ReplicaPlan, point: Point) -> dict[str, float]:
     """Shares of the mean step's time by cause."""
-    steps = point.total("steps")
-    if not steps:
+    totals = np.concatenate([replication.totals for replication in point.replications])
+    if not totals["steps"].sum():
         return {"no load": 1.0}
-    names = ("tokens", "sequences", "sampled", "decode_context", "window_context", "prefill_tokens", "prefill_work")
-    seconds = plan.latency.breakdown(**{name: point.total(name) / steps for name in names})
+    seconds = breakdown(plan.latency, average_step(totals, plan.latency.step_times))
     total = sum(seconds.values()) or 1.0
-    return {name: value / total for name, value in seconds.items()}
+    return {CAUSE_NAMES[name]: value / total for name, value in seconds.items()}
 
 
 def first_missed(slo: SLO, point: Point) -> str:

@@ -57,9 +57,6 @@ class Point:
     def blocked_share(self, reason: int) -> float:
         return sum(r.blocked_shares[reason] for r in self.replications) / len(self.replications)
 
-    def total(self, name: str) -> float:
-        return sum(replication.totals[name] for replication in self.replications)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:

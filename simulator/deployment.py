@@ -6,40 +6,13 @@ from kvcache.architecture import Architecture
 from kvcache.errors import DoesNotFitError
 from kvcache.gpu import GPU
 from kvcache.memory import MemoryBudget, require_fit
-from simulator.engine import EngineConfig
-from simulator.latency import LatencyModel, latency_model
+from simulator.engine import EngineConfig, EngineOptions
+from simulator.latency import latency_model
+from simulator.latency_model import Deployment, LatencyModel
 from simulator.simulation import Fleet
 
 MAX_TENSOR_PARALLEL_SIZE = 8  # GPUs of one node: TP across nodes is not modelled
 Assumption = tuple[str, str, str]  # name, value, source
-
-
-@dataclass(frozen=True, kw_only=True)
-class EngineOptions:
-    """vLLM's engine arguments; None stands for vLLM's default on that GPU."""
-
-    quantization: str | None = None
-    kv_cache_dtype: str = "auto"
-    max_model_len: int | None = None
-    max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
-    gpu_memory_utilization: float | None = None
-    block_size: int = 16
-    enforce_eager: bool = False
-    enable_prefix_caching: bool = True
-    async_scheduling: bool = True
-    num_gpu_blocks_override: int | None = None
-    vllm_version: str = "0.32.0"
-    latency_model: str = "physical"
-    step_s: float | None = None  # of the constant latency model
-
-    def memory_settings(self, tensor_parallel_size: int) -> dict[str, object]:
-        """Those that decide memory, as `kvcache.memory.memory_budget` takes them."""
-        names = (
-            "quantization", "kv_cache_dtype", "gpu_memory_utilization", "max_model_len", "max_num_batched_tokens",
-            "max_num_seqs", "block_size", "enforce_eager", "vllm_version", "num_gpu_blocks_override",
-        )  # fmt: skip
-        return {name: getattr(self, name) for name in names} | {"tensor_parallel_size": tensor_parallel_size}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,10 +50,9 @@ def plan_replica(
         enable_prefix_caching=options.enable_prefix_caching,
         async_scheduling=options.async_scheduling,
     )
-    latency = latency_model(
-        options.latency_model,
-        architecture,
-        gpu,
+    deployment = Deployment(
+        architecture=architecture,
+        gpu=gpu,
         tensor_parallel_size=tensor_parallel_size,
         quantization=options.quantization,
         kv_cache_dtype=options.kv_cache_dtype,
@@ -90,8 +62,8 @@ def plan_replica(
         enforce_eager=options.enforce_eager,
         async_scheduling=options.async_scheduling,
         vllm_version=options.vllm_version,
-        step_s=options.step_s,
     )
+    latency = latency_model(deployment, form=options.latency_model, **options.latency_settings())
     return ReplicaPlan(
         architecture=architecture,
         gpu=gpu,

@@ -33,3 +33,39 @@ class EngineConfig:
     def plans_in_flight(self) -> int:
         """How many steps may be decided and not yet complete."""
         return MAX_PLANS_IN_FLIGHT if self.async_scheduling else 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """vLLM's engine arguments; None stands for vLLM's default on that GPU."""
+
+    quantization: str | None = None
+    kv_cache_dtype: str = "auto"
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    gpu_memory_utilization: float | None = None
+    block_size: int = 16
+    enforce_eager: bool = False
+    enable_prefix_caching: bool = True
+    async_scheduling: bool = True
+    num_gpu_blocks_override: int | None = None
+    vllm_version: str = "0.32.0"
+    latency_model: str = "physical"
+    step_s: float | None = None  # of the constant latency model
+
+    def memory_settings(self, tensor_parallel_size: int) -> dict[str, object]:
+        """Those that decide memory, as `kvcache.memory.memory_budget` takes them."""
+        names = (
+            "quantization", "kv_cache_dtype", "gpu_memory_utilization", "max_model_len", "max_num_batched_tokens",
+            "max_num_seqs", "block_size", "enforce_eager", "vllm_version", "num_gpu_blocks_override",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names} | {"tensor_parallel_size": tensor_parallel_size}
+
+    def latency_settings(self) -> dict[str, float]:
+        """What the latency model takes beside the deployment. Raises ValueError where it takes nothing."""
+        if self.step_s is None:
+            return {}
+        if self.latency_model != "constant":
+            raise ValueError("--step-s belongs to --latency-model constant; give both or neither")
+        return {"step_s": self.step_s}

@@ -48,7 +48,7 @@ class Replication:
     preemptions_per_request: float
     times: RequestTimes
     timeline: Timeline
-    totals: dict[str, float]  # steady part: sums over steps, as in `layout.TOTALS`
+    totals: NDArray[np.void]  # [1], sums over replicas and the time after STEADY_FROM, as in `layout.TOTALS`
     blocked_shares: tuple[float, ...]  # of replica time, by reason
 
 
@@ -82,7 +82,8 @@ def _judge(simulation: Simulation, before: NDArray[np.void], horizon_s: float, s
     after = samples[samples["time_s"] > warmup_s]
     blocks = (simulation.fleet.engine.num_gpu_blocks - 1) * simulation.fleet.num_replicas
     means = {name: float(after[name].mean()) if len(after) else 0.0 for name in ("running", "waiting", "used_blocks")}
-    totals, blocked = _steady_totals(before, simulation.totals)
+    totals = _steady_totals(before, simulation.totals)
+    queried, blocked_s = float(totals["queried_tokens"][0]), totals["blocked_s"][0]
     return Replication(
         attainment=1.0 - float((ttft_missed | tpot_missed)[decided].sum()) / num_decided if decided.any() else 0.0,
         ttft_misses=float(ttft_missed[decided].sum()) / num_decided,
@@ -97,12 +98,12 @@ def _judge(simulation: Simulation, before: NDArray[np.void], horizon_s: float, s
         running=means["running"],
         waiting=means["waiting"],
         kv_usage=means["used_blocks"] / blocks,
-        prefix_hit_rate=totals["hit_tokens"] / totals["queried_tokens"] if totals["queried_tokens"] else 0.0,
+        prefix_hit_rate=float(totals["hit_tokens"][0]) / queried if queried else 0.0,
         preemptions_per_request=float(counted["preemptions"].sum()) / max(len(counted), 1),
         times=request_times(counted),
         timeline=_timeline(samples, blocks),
         totals=totals,
-        blocked_shares=blocked,
+        blocked_shares=tuple((blocked_s / (blocked_s.sum() or 1.0)).tolist()),
     )
 
 
@@ -128,11 +129,11 @@ def _warmup_s(samples: NDArray[np.void]) -> float:
     return float(samples["time_s"][dropped - 1]) if dropped else 0.0
 
 
-def _steady_totals(before: NDArray[np.void], after: NDArray[np.void]) -> tuple[dict[str, float], tuple[float, ...]]:
-    names = [name for name in layout.TOTALS.names or () if name not in ("blocked_s", "max_used_blocks")]
-    blocked_s = (after["blocked_s"] - before["blocked_s"]).sum(axis=0)
-    total_s = float(blocked_s.sum()) or 1.0
-    return {name: float((after[name] - before[name]).sum()) for name in names}, tuple((blocked_s / total_s).tolist())
+def _steady_totals(before: NDArray[np.void], after: NDArray[np.void]) -> NDArray[np.void]:
+    totals = np.zeros(1, layout.TOTALS)
+    for name in layout.TOTALS.names or ():
+        totals[name] = (after[name] - before[name]).sum(axis=0)
+    return totals
 
 
 def _timeline(samples: NDArray[np.void], blocks: int) -> Timeline:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ from simulator.step_log import StepRecord, read_log
 from simulator.step_time import StepTimes
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, RequestTable
 
-RouterName = Literal["round-robin", "least-outstanding"]
 ROUTERS: dict[str, int] = {"round-robin": layout.ROUND_ROBIN, "least-outstanding": layout.LEAST_OUTSTANDING}
 MAX_SAMPLES = 2048
 FIRST_SAMPLE_S = 0.05
@@ -34,8 +33,7 @@ class Fleet:
     def __post_init__(self) -> None:
         if self.num_replicas < 1:
             raise ValueError(f"num_replicas is {self.num_replicas}; a fleet has at least 1")
-        if self.router not in ROUTERS:
-            raise ValueError(f"no router '{self.router}'; there are {', '.join(sorted(ROUTERS))}")
+        check_router(self.router)
 
 
 class Simulation:
@@ -117,6 +115,12 @@ class Simulation:
             f"request {request} has {tokens} tokens and needs {needed} KV blocks, but the pool has "
             f"{engine.num_gpu_blocks - 1}: vLLM would wait for ever; lower --max-model-len or give it more blocks"
         )
+
+
+def check_router(name: str) -> None:
+    """Raise ValueError unless a router of that name is built in."""
+    if name not in ROUTERS:
+        raise ValueError(f"no router '{name}'; there are {', '.join(sorted(ROUTERS))}")
 
 
 def check_lengths(engine: EngineConfig, table: RequestTable) -> None:

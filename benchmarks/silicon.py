@@ -1,0 +1,226 @@
+"""How far simulated closed-loop runs are from runs of real vLLM on real GPUs.
+
+    python benchmarks/silicon.py --data ../shared/data
+
+reads `measured/silicon_vllm_runs.csv` there (public InferenceMAX runs, as shipped with aiconfigurator-core).
+What the table does not record is assumed, see `ASSUMPTIONS`.
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from kvcache.catalog import find_gpu, load_model
+from kvcache.memory import memory_budget
+from simulator.engine import EngineConfig
+from simulator.latency import latency_model
+from simulator.latency_model import Deployment
+from simulator.results import request_times
+from simulator.simulation import Fleet, Simulation
+from workloads.synthetic import closed_load
+
+RUNS_FILE = Path("measured") / "silicon_vllm_runs.csv"
+PROMPTS_PER_CLIENT = 10
+LENGTH_SPREAD = 0.8
+TOKEN_BUDGET = 8192
+MAX_NUM_SEQS = 1024
+ASSUMPTIONS = (
+    ("clients", "all start at time 0, 10 prompts each, lengths uniform in 0.8 – 1.0 × nominal"),
+    ("max_num_batched_tokens", f"{TOKEN_BUDGET}; max_num_seqs {MAX_NUM_SEQS}, asynchronous scheduling"),
+    ("gpu_memory_utilization", "0.90, KV cache in 16 bits, max_model_len = input + output + 256"),
+    ("blank version", "0.11.0: Llama-3.1-70B was measured in 2025-10, others are few"),
+    ("nightly version", "0.19.0"),
+    ("blank precision", "the checkpoint's own (Qwen3-32B: bf16)"),
+    ("blank attention_dp_size", "1"),
+)
+BLANK_VERSION, NIGHTLY_VERSION = "0.11.0", "0.19.0"
+KEYS = ("model", "gpu", "precision", "tp", "ep", "version", "isl", "osl", "concurrency")
+DENSE_MODELS = ("Qwen/Qwen3-32B", "meta-llama/Llama-3.1-70B")
+GPUS = {"h100_sxm": "h100-sxm", "h200_sxm": "h200-sxm", "b200_sxm": "b200-sxm", "b300_sxm": "b300-sxm", "gb200": "gb200"}
+FORMATS = {"fp8": "fp8", "fp4": "nvfp4", "int4": "int4-experts"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One measured setting, its repeats reduced to their median."""
+
+    model: str
+    gpu: str
+    precision: str
+    tp: int
+    ep: int
+    version: str
+    isl: int
+    osl: int
+    concurrency: int
+    ttft_s: float
+    tpot_s: float
+
+    @property
+    def group(self) -> tuple[str, str, str, int]:
+        return self.model, self.gpu, self.precision, self.tp
+
+    @property
+    def quantization(self) -> str | None:
+        """The format's name; None for the checkpoint's own."""
+        if self.model == "openai/gpt-oss-120b":
+            return "mxfp4"
+        return FORMATS.get(self.precision)
+
+
+def read_settings(data: Path) -> tuple[list[Setting], dict[str, int]]:
+    """The settings that a simulation can express, with how many rows were left out for which reason."""
+    rows = pd.read_csv(data / RUNS_FILE)
+    skipped = {
+        "disaggregated": rows["mode"] != "agg",
+        "attention data parallelism": rows["attention_dp_size"].fillna(1) > 1,
+        "no concurrency": rows["concurrency"].isna(),
+        "pipeline parallelism": rows["pp_size"].fillna(1) > 1,
+    }
+    kept, counts = pd.Series(True, index=rows.index), {}
+    for reason, mask in skipped.items():
+        counts[reason] = int((kept & mask).sum())
+        kept &= ~mask
+    rows = rows[kept]
+    version = rows["backend_version"].fillna(BLANK_VERSION)
+    table = pd.DataFrame(
+        {
+            "model": rows["model_path"],
+            "gpu": rows["system"].map(GPUS),
+            "precision": rows["precision"].fillna("native"),
+            # Qwen3-235B lists tp_size apart from moe_tp_size, with the larger of both as the GPUs used.
+            "tp": np.maximum(rows["tp_size"], rows["moe_tp_size"].fillna(1) * 1).astype(int),
+            "ep": rows["moe_ep_size"].fillna(1).clip(lower=1).astype(int),
+            "version": version.where(~version.str.startswith("nightly"), NIGHTLY_VERSION),
+            "isl": rows["isl"],
+            "osl": rows["osl"],
+            "concurrency": rows["concurrency"].astype(int),
+            "ttft_s": rows["silicon_ttft_ms"] / 1e3,
+            "tpot_s": rows["silicon_tpot_ms"] / 1e3,
+        }
+    )
+    medians = table.groupby(list(KEYS), as_index=False).median()
+    return [Setting(**row) for row in medians.to_dict("records")], counts
+
+
+def simulate(setting: Setting, **options: Any) -> tuple[float, float]:
+    """Mean TTFT with mean TPOT, in seconds. Raises ValueError where the model does not fit."""
+    arch, gpu = load_model(setting.model), find_gpu(setting.gpu)
+    deployment = Deployment(
+        architecture=arch,
+        gpu=gpu,
+        tensor_parallel_size=setting.tp,
+        enable_expert_parallel=setting.ep > 1,
+        quantization=setting.quantization,
+        max_num_batched_tokens=TOKEN_BUDGET,
+        max_num_seqs=MAX_NUM_SEQS,
+        vllm_version=setting.version,
+    )
+    engine = EngineConfig(
+        num_gpu_blocks=_num_blocks(setting),
+        max_model_len=setting.isl + setting.osl + 256,
+        max_num_seqs=MAX_NUM_SEQS,
+        max_num_batched_tokens=TOKEN_BUDGET,
+    )
+    load = closed_load(
+        concurrency=setting.concurrency,
+        num_requests=PROMPTS_PER_CLIENT * setting.concurrency,
+        input_len=setting.isl,
+        output_len=setting.osl,
+        length_spread=LENGTH_SPREAD,
+    )
+    simulation = Simulation(Fleet(engine=engine, step_times=latency_model(deployment, **options).step_times), load)
+    simulation.run()
+    times = request_times(simulation.requests)
+    return float(times.ttft_s.mean()), float(np.nanmean(times.tpot_s))
+
+
+def _num_blocks(setting: Setting) -> int:
+    budget = memory_budget(
+        load_model(setting.model),
+        find_gpu(setting.gpu),
+        tensor_parallel_size=setting.tp,
+        enable_expert_parallel=setting.ep > 1,
+        quantization=setting.quantization,
+        gpu_memory_utilization=0.9,
+        max_model_len=setting.isl + setting.osl + 256,
+        max_num_batched_tokens=TOKEN_BUDGET,
+        max_num_seqs=MAX_NUM_SEQS,
+        vllm_version=setting.version,
+    )
+    if not budget.fits:
+        raise ValueError(f"{setting.model} does not fit on {setting.tp} × {setting.gpu}")
+    # The pool in blocks that each hold 16 tokens of every layer: groups of hybrid models share theirs.
+    return budget.kv_cache_tokens // budget.block_size + 1
+
+
+def compare(settings: list[Setting], **options: Any) -> tuple[pd.DataFrame, int]:
+    """One row per setting with simulated values and errors in percent; how many could not be simulated."""
+    rows, failed = [], 0
+    for setting in settings:
+        try:
+            ttft_s, tpot_s = simulate(setting, **options)
+        except ValueError as problem:
+            print(f"skipped: {problem}", file=sys.stderr)
+            failed += 1
+            continue
+        simulated = {"simulated_ttft_s": ttft_s, "simulated_tpot_s": tpot_s}
+        errors = {
+            "ttft_error_percent": 100 * (ttft_s / setting.ttft_s - 1),
+            "tpot_error_percent": 100 * (tpot_s / setting.tpot_s - 1),
+        }
+        rows.append({**setting.__dict__, **simulated, **errors})
+    return pd.DataFrame(rows), failed
+
+
+def error_table(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Median and mean absolute errors, with the median signed error (`bias`), in percent."""
+    records = []
+    for key, group in rows.groupby(by):
+        record: dict[str, Any] = dict(zip(by, key, strict=True)) | {"n": len(group)}
+        for name in ("ttft", "tpot"):
+            error = group[f"{name}_error_percent"]
+            record |= {f"{name}_median": error.abs().median(), f"{name}_mean": error.abs().mean()}
+            record[f"{name}_bias"] = error.median()
+        records.append(record)
+    return pd.DataFrame(records)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder that holds measured/")
+    parser.add_argument("--json", action="store_true", help="one JSON object with every row")
+    arguments = parser.parse_args()
+    settings, skipped = read_settings(arguments.data)
+    rows, failed = compare(settings)
+    rows["kind"] = np.where(rows["model"].isin(DENSE_MODELS), "dense", "moe")
+    groups = error_table(rows, ["model", "gpu", "precision", "tp"])
+    kinds = error_table(rows, ["kind", "gpu"])
+    if arguments.json:
+        content = {
+            "schema_version": 1,
+            "rows": rows.to_dict("records"),
+            "groups": groups.to_dict("records"),
+            "kinds": kinds.to_dict("records"),
+            "skipped_rows": skipped,
+            "not_simulated": failed,
+            "assumptions": [list(row) for row in ASSUMPTIONS],
+        }
+        print(json.dumps(content, indent=1))
+        return 0
+    for name, text in ASSUMPTIONS:
+        print(f"assumed  {name}: {text}")
+    print(f"\nrows left out: {skipped}; settings not simulated: {failed}; errors in %\n")
+    for table in (groups, kinds):
+        print(table.to_string(index=False, float_format=lambda value: f"{value:.1f}"), end="\n\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

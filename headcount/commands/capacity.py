@@ -1,0 +1,131 @@
+"""`headcount capacity`: users per GPU count."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headcount.option_types import IntegerList
+from headcount.options import (
+    deployment_options,
+    engine_options,
+    output_options,
+    scheduler_options,
+    slo_from,
+    slo_options,
+    workload_options,
+)
+
+
+@click.command("capacity")
+@deployment_options
+@click.option("--gpus", type=IntegerList(), default="1,2,4,8", show_default=True, help="GPU counts to answer for.")
+@click.option("--workload", default="chat", show_default=True, help="A preset, or a trace file (Azure CSV, Mooncake JSONL).")
+@workload_options
+@slo_options
+@scheduler_options
+@click.option("--replications", type=click.IntRange(2), default=10, show_default=True, help="Independent runs per load.")
+@click.option("--report", type=click.Path(path_type=Path), help="Also write an HTML report to this file.")
+@output_options
+def command(**values: Any) -> int:
+    """How many concurrent users each GPU count serves within the SLO.
+
+    Users are active sessions, thinking or waiting. For each GPU count every tensor-parallel size that holds the
+    model is tried; the number of users is bracketed and bisected, each load simulated in 10 or more replications.
+    """
+    from headcount.report import prepare_report, write_report  # noqa: PLC0415  imported once the command runs
+    from headcount.text import capacity_text  # noqa: PLC0415
+    from simulator.capacity_table import capacity_rows  # noqa: PLC0415
+
+    question = _question(values)
+    if values["report"] is not None:
+        prepare_report(values["report"])
+    rows = list(_watched(question, capacity_rows))
+    answer = {"schema_version": 1, **_inputs(question, values), "capacity": [row.to_json() for row in rows]}
+    if values["report"] is not None:
+        write_report(values["report"], question, rows, values["workload"])
+    if values["as_json"]:
+        from headcount.json_output import print_json  # noqa: PLC0415
+
+        print_json(answer)
+    else:
+        capacity_text(question, rows, workload=values["workload"], report=values["report"])
+    return _exit_code(rows)
+
+
+def _question(values: dict[str, Any]) -> Any:
+    from kvcache.catalog import find_gpu, load_model  # noqa: PLC0415
+    from simulator.capacity_table import CapacityQuestion  # noqa: PLC0415
+    from simulator.simulation import check_router  # noqa: PLC0415
+    from workloads.load import load_workload  # noqa: PLC0415
+
+    check_router(values["router"])
+    workload = load_workload(values["workload"], trace_block_size=values["trace_block_size"])
+    workload, think_time_s = with_think_time(workload, values["think_time"])
+    return CapacityQuestion(
+        architecture=load_model(values["model"]),
+        gpu=find_gpu(values["gpu"]),
+        gpus=values["gpus"],
+        workload=workload,
+        think_time_s=think_time_s,
+        slo=slo_from(values),
+        options=engine_options(values),
+        tensor_parallel_size=values["tensor_parallel_size"],
+        router=values["router"],
+        replications=values["replications"],
+        seed=values["seed"],
+    )
+
+
+def with_think_time(workload: Any, think_time_s: float | None) -> tuple[Any, float]:
+    """The workload with the asked think time (exponential), and its mean; a trace takes the chat preset's."""
+    from dataclasses import replace  # noqa: PLC0415
+
+    from workloads.distributions import Exponential  # noqa: PLC0415
+    from workloads.load import load_preset  # noqa: PLC0415
+    from workloads.population import Population  # noqa: PLC0415
+
+    if isinstance(workload, Population):
+        if think_time_s is not None:
+            workload = replace(workload, think_time_s=Exponential(mean_value=think_time_s))
+        return workload, workload.think_time_s.mean()
+    return workload, think_time_s if think_time_s is not None else load_preset("chat").think_time_s.mean()
+
+
+def _watched(question: Any, capacity_rows: Any) -> Iterator[Any]:
+    """Rows as they are found, under a progress bar on stderr."""
+    from headcount.progress import progress_bar  # noqa: PLC0415
+
+    with progress_bar("users per GPU count", total=len(question.gpus)) as bar:
+        for row in capacity_rows(
+            question,
+            lambda seen: bar.note(f"{seen.size:,.4g} {seen.unit} → {seen.attainment:.1%} × {seen.num_replications}"),
+        ):
+            bar.advance()
+            yield row
+
+
+def _inputs(question: Any, values: dict[str, Any]) -> dict[str, Any]:
+    slo = question.slo
+    return {
+        "model": question.architecture.name,
+        "gpu": question.gpu.name,
+        "workload": values["workload"],
+        "think_time_s": question.think_time_s,
+        "slo": {"ttft_s": slo.ttft_s, "tpot_s": slo.tpot_s, "attainment": slo.attainment},
+        "vllm_version": question.options.vllm_version,
+        "replications": question.replications,
+        "seed": question.seed,
+    }
+
+
+def _exit_code(rows: list[Any]) -> int:
+    """2 if no GPU count can hold the model, 1 if none meets the SLO."""
+    if any(row.users for row in rows):
+        return 0
+    if any(row.runs for row in rows):
+        print(f"headcount: no GPU count meets the SLO; {rows[-1].reason}", file=sys.stderr)
+        return 1
+    raise ValueError(rows[-1].reason)

@@ -1,0 +1,57 @@
+"""`headcount memory`: the per-GPU waterfall."""
+
+from typing import Any
+
+import click
+
+from headcount.option_types import TokenCount
+from headcount.options import deployment_options, engine_options, output_options
+
+
+@click.command("memory")
+@deployment_options
+@click.option("--pipeline-parallel-size", "-pp", type=TokenCount(), default=1, show_default=True, help="Pipeline stages.")
+@output_options
+def command(**values: Any) -> int:
+    """Where a GPU's memory goes under vLLM, and how many KV blocks remain."""
+    from headcount.json_output import print_json  # noqa: PLC0415  imported once the command runs
+    from headcount.text import memory_text  # noqa: PLC0415
+    from kvcache.catalog import find_gpu, load_model  # noqa: PLC0415
+    from kvcache.memory import memory_budget, require_fit  # noqa: PLC0415
+
+    architecture, gpu = load_model(values["model"]), find_gpu(values["gpu"])
+    settings = engine_options(values).memory_settings(values["tensor_parallel_size"] or 1)
+    settings["pipeline_parallel_size"] = values["pipeline_parallel_size"]
+    budget = memory_budget(architecture, gpu, **settings)
+    if values["as_json"]:
+        print_json(memory_json(budget))
+    else:
+        memory_text(budget, assumptions=budget.assumptions, verdict=_verdict(budget))
+    if not budget.fits:
+        require_fit(architecture, gpu, **settings)
+    return 0
+
+
+def memory_json(budget: Any) -> dict[str, Any]:
+    """The keys of `headcount memory --json`."""
+    names = (
+        "model", "gpu", "tensor_parallel_size", "pipeline_parallel_size", "quantization", "kv_cache_dtype",
+        "gpu_memory_utilization", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "vllm_version", "fits",
+        "missing_bytes", "total_bytes", "requested_bytes", "weights_bytes", "activation_peak_bytes",
+        "non_torch_bytes", "cuda_graph_bytes", "available_kv_bytes", "num_gpu_blocks", "block_size",
+        "kv_cache_tokens", "max_concurrency", "kv_bytes_per_token",
+    )  # fmt: skip
+    found = {"schema_version": 1, **{name: getattr(budget, name) for name in names}}
+    found["assumptions"] = [dict(zip(("name", "value", "source"), item, strict=True)) for item in budget.assumptions]
+    return found
+
+
+def _verdict(budget: Any) -> str:
+    if not budget.fits:
+        return "vLLM would not start."
+    return (
+        f"{budget.num_gpu_blocks:,} KV blocks of {budget.block_size} tokens: {budget.kv_cache_tokens:,} tokens at "
+        f"{budget.kv_bytes_per_token / 1024:,.1f} KiB each\n"
+        f"{budget.max_concurrency:.2f} requests of the full {budget.max_model_len:,} tokens at once "
+        "(vLLM's 'Maximum concurrency'); shorter ones fit in proportion"
+    )

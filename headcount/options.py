@@ -1,0 +1,103 @@
+"""The options that commands share, under vLLM's names where vLLM has one."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from headcount.config_file import read_config
+from headcount.option_types import Duration, TokenCount
+
+F = TypeVar("F", bound=Callable[..., Any])
+Decorator = Callable[[F], F]
+
+
+def _all(*options: Any) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+deployment_options = _all(
+    click.option("--model", required=True, help="Model name as on Hugging Face, an alias, or a path to a config.json."),
+    click.option("--gpu", required=True, help="GPU name, such as h100-sxm; see 'headcount gpus'."),
+    click.option("--tensor-parallel-size", "-tp", type=click.IntRange(1), help="GPUs that share each layer."),
+    click.option("--quantization", "-q", help="Weight format, such as fp8 or awq.  [default: the checkpoint's]"),
+    click.option("--kv-cache-dtype", default="auto", show_default=True, help="KV-cache format, such as fp8."),
+    click.option("--max-model-len", type=TokenCount(), help="Longest context.  [default: the model's]"),
+    click.option("--max-num-seqs", type=TokenCount(), help="Most sequences in a step.  [default: vLLM's]"),
+    click.option("--max-num-batched-tokens", type=TokenCount(), help="Token budget of a step.  [default: vLLM's]"),
+    click.option("--gpu-memory-utilization", type=float, help="Share of GPU memory given to vLLM.  [default: vLLM's]"),
+    click.option("--block-size", type=TokenCount(), default=16, show_default=True, help="Tokens in a KV block."),
+    click.option("--num-gpu-blocks-override", type=TokenCount(), help="KV blocks, instead of the memory model's."),
+    click.option("--enforce-eager", is_flag=True, help="No CUDA graphs."),
+    click.option("--vllm-version", default="0.32.0", show_default=True, help="The release whose rules apply."),
+)
+
+scheduler_options = _all(
+    click.option("--enable-prefix-caching/--no-enable-prefix-caching", default=True, show_default=True),
+    click.option("--async-scheduling/--no-async-scheduling", default=True, show_default=True),
+    click.option("--router", default="least-outstanding", show_default=True, help="round-robin or least-outstanding."),
+    click.option("--latency-model", default="physical", show_default=True, help="physical, or constant."),
+    click.option("--step-s", type=float, help="Seconds per step, with --latency-model constant."),
+)
+
+slo_options = _all(
+    click.option("--slo", "slo_name", default="chat", show_default=True, help="A named SLO; the options below change it."),
+    click.option("--ttft", type=Duration(), help="Limit on the time to first token.  [chat: 1s]"),
+    click.option("--tpot", type=Duration(), help="Limit on the time per output token.  [chat: 50ms]"),
+    click.option("--attainment", type=float, help="Share of requests that must meet both.  [chat: 0.95]"),
+)
+
+workload_options = _all(
+    click.option("--trace-block-size", type=TokenCount(), default=512, show_default=True, help="Tokens per hash id."),
+    click.option("--think-time", type=Duration(), help="From an answer to the next request.  [default: the workload's]"),
+)
+
+
+def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
+    if path is not None:
+        names = [parameter.name for parameter in ctx.command.params if parameter.name and parameter.name != "config"]
+        ctx.default_map = read_config(path, names)
+
+
+output_options = _all(
+    click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout."),
+    click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same result."),
+    click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        callback=_load_config,
+        is_eager=True,
+        expose_value=False,
+        help="Options from a YAML or TOML file, under the same names; the command line wins.",
+    ),
+)
+
+
+def engine_options(values: dict[str, Any]) -> Any:
+    """The options that `simulator.engine.EngineOptions` has, out of a command's; absent ones keep its defaults."""
+    from dataclasses import fields  # noqa: PLC0415  with the next, imported once a command runs
+
+    from simulator.engine import EngineOptions  # noqa: PLC0415
+
+    names = {field.name for field in fields(EngineOptions)}
+    return EngineOptions(**{name: value for name, value in values.items() if name in names and value is not None})
+
+
+def slo_from(values: dict[str, Any]) -> Any:
+    """The named SLO with what was given beside it."""
+    from dataclasses import replace  # noqa: PLC0415
+
+    from headcount.errors import nearest  # noqa: PLC0415
+    from simulator.slo import PRESETS  # noqa: PLC0415
+
+    name = values["slo_name"]
+    if name not in PRESETS:
+        raise ValueError(f"no SLO '{name}'{nearest(name, list(PRESETS))}")
+    given = {"ttft_s": values["ttft"], "tpot_s": values["tpot"], "attainment": values["attainment"]}
+    return replace(PRESETS[name][0], **{key: value for key, value in given.items() if value is not None})

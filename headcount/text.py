@@ -1,0 +1,194 @@
+"""Results as text in a terminal."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from kvcache.memory import MemoryBudget
+    from simulator.capacity_table import CapacityQuestion, CapacityRow
+    from simulator.latency_model import LatencyModel
+    from simulator.results import Result
+
+GIB = 2**30
+Summary = dict[str, float | None]
+
+
+def console() -> Console:
+    """Stdout as wide as the terminal, or wide enough for every table where it is a file."""
+    found = Console(highlight=False)
+    return found if found.is_terminal else Console(highlight=False, width=160)
+
+
+def table(*columns: str, title: str | None = None) -> Table:
+    """An empty table whose first column is text and whose others are figures."""
+    made = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for number, name in enumerate(columns):
+        made.add_column(name, justify="left" if number == 0 else "right", overflow="fold")
+    return made
+
+
+def seconds(value: float | None) -> str:
+    """A latency in the unit that reads best."""
+    if value is None:
+        return "–"
+    return f"{value * 1e3:.0f} ms" if value < 1 else f"{value:.2f} s"
+
+
+def milliseconds(value: float | None) -> str:
+    return "–" if value is None else f"{value * 1e3:.1f} ms"
+
+
+def gib(count: float) -> str:
+    return f"{count / GIB:,.2f} GiB"
+
+
+def capacity_text(
+    question: "CapacityQuestion", rows: Sequence["CapacityRow"], *, workload: str, report: object
+) -> None:
+    """The answer first, then the table, then what it rests on."""
+    out = console()
+    out.print(f"[bold]{question.architecture.name}[/] on {question.gpu.name}, workload {workload}: {question.slo}")
+    best = max(rows, key=lambda row: row.users_low)
+    if best.users_low:
+        out.print(
+            f"[bold]{best.users_low:,} users on {best.gpus} GPUs[/] with 95 % confidence "
+            f"(mean {best.users:,}, up to {best.users_high:,})\n"
+        )
+    out.print(_capacity_table(rows))
+    for row in rows:
+        if row.reason:
+            out.print(f"{row.gpus} GPUs: {row.reason}")
+    out.print()
+    for line in _footnotes(question, rows):
+        out.print(line, style="dim")
+    if report is not None:
+        out.print(f"report: {report}")
+
+
+def _capacity_table(rows: Sequence["CapacityRow"]) -> Table:
+    from simulator.capacity_table import latency_summary  # noqa: PLC0415  loaded by the command that calls this
+
+    made = table(
+        "GPUs", "layout", "users low", "users", "users high", "in flight", "req/s", "tokens/s", "TTFT p50", "p95",
+        "TPOT p50", "p95", "attained", "$/h", "$/M tokens", "what binds",
+    )  # fmt: skip
+    made.columns[-1].justify = "left"
+    for row in rows:
+        cells = [str(row.gpus), f"{row.replicas} × TP{row.tp}"]
+        cells += [f"[bold]{row.users_low:,}[/]", f"{row.users:,}", f"{row.users_high:,}"]
+        if row.point is None:
+            made.add_row(*cells)
+            continue
+        ttft, tpot = latency_summary(row.point, "ttft_s"), latency_summary(row.point, "tpot_s")
+        cost = row.usd_per_million_output_tokens
+        made.add_row(
+            *cells,
+            f"{row.point.mean('in_flight'):,.1f}",
+            f"{row.point.mean('requests_per_s'):,.1f}",
+            f"{row.point.mean('output_tokens_per_s'):,.0f}",
+            seconds(ttft["p50"]),
+            seconds(ttft["p95"]),
+            milliseconds(tpot["p50"]),
+            milliseconds(tpot["p95"]),
+            f"{row.point.attainment.mean:.1%}",
+            f"{row.usd_per_hour:,.2f}",
+            "–" if cost is None else f"{cost:.2f}",
+            row.binding or "",
+        )
+    return made
+
+
+def _footnotes(question: "CapacityQuestion", rows: Sequence["CapacityRow"]) -> list[str]:
+    from workloads.trace import Trace  # noqa: PLC0415
+
+    notes = [
+        "users: active sessions, thinking or waiting. low: the number to sign, where the lower end of attainment's "
+        f"95 % interval over {question.replications} replications meets the target. Latencies are those at 'users'.",
+        f"think time: mean {question.think_time_s:.0f} s"
+        + ("; a trace without sessions: users = λ (Z + R), arrival times scaled, order and lengths kept"
+           if isinstance(question.workload, Trace) else ""),
+    ]  # fmt: skip
+    plans = [row.plan for row in rows if row.plan is not None]
+    if plans:
+        notes.append(error_note(plans[-1].latency))
+    return notes
+
+
+def error_note(latency: "LatencyModel") -> str:
+    """How far the step times may be off, in words."""
+    if not latency.is_measured:
+        return "step times of this GPU are scaled from its specifications, not measured: expect large errors"
+    tpot, ttft = (math.expm1(error.total) for error in (latency.tpot_log_error, latency.ttft_log_error))
+    return f"step times are not calibrated on your server: one standard error is ±{tpot:.0%} on TPOT, ±{ttft:.0%} on TTFT"
+
+
+def simulate_text(result: "Result", *, title: str, notes: Sequence[str]) -> None:
+    """Latency percentiles, then rates and use."""
+    out = console()
+    out.print(f"[bold]{title}[/]\n")
+    made = table("", "mean", "p50", "p90", "p95", "p99")
+    found = result.to_json()
+    for name in ("ttft_s", "tpot_s", "itl_s", "e2e_s"):
+        unit = seconds if name in ("ttft_s", "e2e_s") else milliseconds
+        made.add_row(name.removesuffix("_s").upper(), *(unit(found[name][q]) for q in ("mean", "p50", "p90", "p95", "p99")))
+    out.print(made)
+    out.print()
+    for name, value in _rates(result):
+        out.print(f"  {name:<18}{value}")
+    out.print()
+    for note in notes:
+        out.print(note, style="dim")
+
+
+def _rates(result: "Result") -> list[tuple[str, str]]:
+    rows = [
+        ("requests", f"{result.num_finished:,} of {result.num_requests:,} finished in {result.end_s - result.start_s:,.1f} s"),
+        ("throughput", f"{result.requests_per_s:,.2f} requests/s, {result.output_tokens_per_s:,.0f} output tokens/s"),
+        ("in flight", f"{result.in_flight_mean:,.1f} (running {result.running_mean:,.1f}, waiting {result.waiting_mean:,.1f})"),
+        ("KV cache", f"{result.kv_usage_mean:.1%} used on average, {result.kv_usage_max:.1%} at most"),
+        ("prefix hits", f"{result.prefix_hit_rate:.1%} of prompt tokens"),
+        ("preemptions", f"{result.num_preemptions:,}"),
+    ]
+    return rows if result.users_mean is None else [("users", f"{result.users_mean:,.0f}"), *rows]
+
+
+def memory_text(budget: "MemoryBudget", *, assumptions: Sequence[tuple[str, str, str]], verdict: str) -> None:
+    """The waterfall of one GPU, then what the replica can hold."""
+    out = console()
+    out.print(f"[bold]{budget.model}[/] on {budget.gpu}, TP {budget.tp}, PP {budget.pp}, {budget.quantization} weights\n")
+    made = table("per GPU", "GiB", "")
+    made.columns[2].justify = "left"
+    for name, value in waterfall(budget):
+        bar = "█" * round(40 * max(value, 0) / budget.total_bytes)
+        made.add_row(name, f"{value / GIB:,.2f}", bar)
+    out.print(made)
+    out.print(f"\n{verdict}")
+    for note in assumptions:
+        out.print("  " + ": ".join(note[:2]) + f" ({note[2]})", style="dim")
+
+
+def waterfall(budget: "MemoryBudget") -> list[tuple[str, int]]:
+    """Parts of one GPU's memory, top to bottom; they add up to the total."""
+    return [
+        ("total", budget.total_bytes),
+        ("left to others", budget.total_bytes - budget.requested_bytes),
+        ("weights", budget.weights_bytes),
+        ("activation peak", budget.activation_peak_bytes),
+        ("non-torch", budget.non_torch_bytes),
+        ("CUDA graphs", budget.cuda_graph_bytes),
+        ("KV cache", budget.available_kv_bytes),
+    ]
+
+
+def listing(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A plain table of what is known."""
+    made = table(*columns)
+    for column in made.columns:
+        column.justify = "left"
+    for row in rows:
+        made.add_row(*(str(cell) for cell in row))
+    console().print(made)

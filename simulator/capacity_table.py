@@ -1,0 +1,228 @@
+"""Users per GPU count: the main answer."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kvcache.architecture import Architecture
+from kvcache.gpu import GPU
+from simulator.binding import first_missed, step_causes, what_binds
+from simulator.capacity import (
+    MIN_REPLICATIONS,
+    SCREENING_RATIO,
+    Capacity,
+    Evaluator,
+    Point,
+    Watcher,
+    find_capacity,
+    screen_capacity,
+)
+from simulator.deployment import EngineOptions, ReplicaPlan, feasible_tensor_parallel_sizes, plan_replica
+from simulator.loads import Load, TraceLoad, UserLoad
+from simulator.slo import SLO
+from simulator.statistics import Interval, summary, t_interval
+from workloads.population import Population
+from workloads.trace import Trace
+
+MAX_REFINED = 2  # deployments of one GPU count whose capacity is found precisely
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapacityQuestion:
+    """How many users does each GPU count serve?
+
+    `think_time_s` turns a trace's requests into users; populations bring their own.
+    """
+
+    architecture: Architecture
+    gpu: GPU
+    gpus: tuple[int, ...]
+    workload: Population | Trace
+    think_time_s: float
+    slo: SLO = SLO()
+    options: EngineOptions = EngineOptions()
+    tensor_parallel_size: int | None = None  # None: the best of those that fit
+    router: str = "least-outstanding"
+    replications: int = MIN_REPLICATIONS
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.gpus or min(self.gpus) < 1:
+            raise ValueError(f"GPU counts {self.gpus or 'are missing'}; give whole numbers of at least 1, such as 1,2,4,8")
+        if self.replications < 2:
+            raise ValueError(f"{self.replications} replications give no interval; ask for at least 2 (default 10)")
+
+    def load(self, plan: ReplicaPlan) -> Load:
+        if isinstance(self.workload, Trace):
+            return TraceLoad(trace=self.workload, think_time_s=self.think_time_s, seed=self.seed)
+        return UserLoad(population=self.workload, max_model_len=plan.engine.max_model_len, seed=self.seed)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CapacityRow:
+    """The answer for one GPU count; without a plan nothing runs there, and `reason` says why."""
+
+    gpus: int
+    tp: int
+    replicas: int
+    users: int
+    users_low: int
+    users_high: int
+    reason: str | None = None
+    binding: str | None = None
+    plan: ReplicaPlan | None = None  # None: the model does not fit
+    point: Point | None = None  # simulated at `users`
+    curve: tuple[Point, ...] = ()  # every point simulated precisely, by size
+    curve_users: tuple[float, ...] = ()
+    step_causes: dict[str, float] | None = None
+    usd_per_hour: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys of `headcount capacity --json`, units in each."""
+        point = self.point
+        return {
+            "gpus": self.gpus,
+            "replicas": self.replicas,
+            "tp": self.tp,
+            "users": self.users,
+            "users_low": self.users_low,
+            "users_high": self.users_high,
+            "in_flight": point.mean("in_flight") if point else 0.0,
+            "requests_per_s": point.mean("requests_per_s") if point else 0.0,
+            "output_tokens_per_s": point.mean("output_tokens_per_s") if point else 0.0,
+            "ttft_s": latency_summary(point, "ttft_s") if point else None,
+            "tpot_s": latency_summary(point, "tpot_s") if point else None,
+            "attainment": _interval(point.attainment) if point else None,
+            "kv_usage": point.mean("kv_usage") if point else 0.0,
+            "prefix_hit_rate": point.mean("prefix_hit_rate") if point else 0.0,
+            "preemptions_per_request": point.mean("preemptions_per_request") if point else 0.0,
+            "binding": self.binding,
+            "reason": self.reason,
+            "usd_per_hour": self.usd_per_hour,
+            "usd_per_million_output_tokens": self.usd_per_million_output_tokens,
+        }
+
+    @property
+    def runs(self) -> bool:
+        """Whether the model fits these GPUs at all."""
+        return self.plan is not None
+
+    @property
+    def usd_per_million_output_tokens(self) -> float | None:
+        rate = self.point.mean("output_tokens_per_s") if self.point else 0.0
+        return self.usd_per_hour / (rate * 3600) * 1e6 if rate else None
+
+
+def latency_summary(point: Point, name: str) -> dict[str, float | None]:
+    """Percentiles over all replications' requests; `p95_low`, `p95_high`: the 95 % interval of the p95 over them."""
+    samples = [getattr(replication.times, name) for replication in point.replications]
+    found = summary(np.concatenate(samples))
+    p95 = t_interval([value for value in (summary(sample)["p95"] for sample in samples) if value is not None] or [0.0])
+    return found | {"p95_low": p95.low, "p95_high": p95.high}
+
+
+def capacity_rows(question: CapacityQuestion, watcher: Watcher | None = None) -> Iterator[CapacityRow]:
+    """One row per GPU count, as each is found; what a smaller count showed is where the next search begins."""
+    per_replica: dict[int, float] = {}
+    for gpus in question.gpus:
+        yield _row(question, gpus, per_replica, watcher)
+
+
+def _row(question: CapacityQuestion, gpus: int, per_replica: dict[int, float], watcher: Watcher | None) -> CapacityRow:
+    plans = _plans(question, gpus)
+    runnable = {tp: plan for tp, plan in plans.items() if isinstance(plan, ReplicaPlan)}
+    if not runnable:
+        return _empty_row(question, gpus, max(plans, default=1), str(next(reversed(plans.values()), "no TP divides it")))
+    evaluators = {tp: _evaluator(question, plan, gpus // tp, watcher) for tp, plan in runnable.items()}
+    screened = {}
+    for tp, evaluator in evaluators.items():
+        guess = per_replica.get(tp, evaluator.load.first_guess()) * (gpus // tp)
+        screened[tp] = screen_capacity(evaluator, guess)
+        if screened[tp]:
+            per_replica[tp] = screened[tp] / (gpus // tp)
+    best = max(screened.values())
+    if best == 0:
+        tp = max(evaluators)
+        return _empty_row(question, gpus, tp, _why_none(question, evaluators[tp]), runnable[tp])
+    refined = sorted(screened, key=lambda tp: (-screened[tp], tp))[:MAX_REFINED]
+    refined = [tp for tp in refined if screened[tp] * SCREENING_RATIO >= best]
+    rows = [_refined_row(question, gpus, runnable[tp], evaluators[tp], screened[tp]) for tp in refined]
+    return max(rows, key=lambda row: (row.users, -row.tp))
+
+
+def _plans(question: CapacityQuestion, gpus: int) -> dict[int, ReplicaPlan | str]:
+    tp = question.tensor_parallel_size
+    if tp is None:
+        return feasible_tensor_parallel_sizes(question.architecture, question.gpu, question.options, num_gpus=gpus)
+    if gpus % tp:
+        return {tp: f"tensor parallel size {tp} does not divide {gpus} GPUs"}
+    try:
+        return {tp: plan_replica(question.architecture, question.gpu, question.options, tensor_parallel_size=tp)}
+    except ValueError as error:
+        return {tp: str(error)}
+
+
+def _evaluator(question: CapacityQuestion, plan: ReplicaPlan, replicas: int, watcher: Watcher | None) -> Evaluator:
+    return Evaluator(
+        fleet=plan.fleet(replicas, question.router), load=question.load(plan), slo=question.slo, watcher=watcher
+    )
+
+
+def _refined_row(
+    question: CapacityQuestion, gpus: int, plan: ReplicaPlan, evaluator: Evaluator, guess: float
+) -> CapacityRow:
+    found = find_capacity(evaluator, guess, question.replications)
+    curve = tuple(point for point in evaluator.points() if len(point.replications) >= question.replications)
+    by_size = {point.size: point for point in curve}
+    users = {name: _users(evaluator.load, by_size.get(getattr(found, name))) for name in ("low", "mean", "high")}
+    point = by_size.get(found.mean)
+    tp = plan.tensor_parallel_size
+    return CapacityRow(
+        gpus=gpus,
+        tp=tp,
+        replicas=gpus // tp,
+        users=users["mean"],
+        users_low=users["low"],
+        users_high=users["high"],
+        reason=None if found.mean else _why_none(question, evaluator),
+        binding=what_binds(plan, _just_above(curve, found)),
+        plan=plan,
+        point=point,
+        curve=curve,
+        curve_users=tuple(float(_users(evaluator.load, item)) for item in curve),
+        step_causes=step_causes(plan, point) if point else None,
+        usd_per_hour=gpus * question.gpu.usd_per_hour,
+    )
+
+
+def _just_above(curve: tuple[Point, ...], found: Capacity) -> Point:
+    """The first load that fails: what it fails by is what binds."""
+    return next((point for point in curve if point.size > found.mean), curve[-1])
+
+
+def _users(load: Load, point: Point | None) -> int:
+    if point is None:
+        return 0
+    e2e_mean_s = float(np.nanmean(np.concatenate([replication.times.e2e_s for replication in point.replications])))
+    return int(load.users(point.size, requests_per_s=point.mean("requests_per_s"), e2e_mean_s=e2e_mean_s))
+
+
+def _why_none(question: CapacityQuestion, evaluator: Evaluator) -> str:
+    point = evaluator.points()[0]
+    return f"even {point.size:g} {evaluator.load.unit} miss the SLO: {first_missed(question.slo, point)}"
+
+
+def _empty_row(
+    question: CapacityQuestion, gpus: int, tp: int, reason: str, plan: ReplicaPlan | None = None
+) -> CapacityRow:
+    usd_per_hour = gpus * question.gpu.usd_per_hour
+    return CapacityRow(
+        gpus=gpus, tp=tp, replicas=gpus // tp, users=0, users_low=0, users_high=0, reason=reason, plan=plan,
+        usd_per_hour=usd_per_hour,
+    )  # fmt: skip
+
+
+def _interval(interval: Interval) -> dict[str, float]:
+    return {"mean": interval.mean, "low": max(interval.low, 0.0), "high": min(interval.high, 1.0)}

@@ -1,0 +1,29 @@
+"""Latency forms, found by name: one file each, imported when asked for."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from kvcache.errors import unknown_name
+from simulator.latency_model import Deployment, LatencyModel
+
+DEFAULT_FORM = "physical"
+
+
+def latency_form_names() -> tuple[str, ...]:
+    """Every form that has a file here; files that start with an underscore are parts of forms."""
+    return tuple(sorted(path.stem for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith("_")))
+
+
+def latency_model(deployment: Deployment, *, form: str = DEFAULT_FORM, **options: Any) -> LatencyModel:
+    """The step times of a deployment by the form of that name, or of `module:function` outside this package.
+
+    A form is a function `latency_model(deployment, **options)`. Raises `UnknownNameError` with the nearest names.
+    """
+    module, _, function = form.partition(":")
+    if not function:
+        if form not in latency_form_names():
+            raise unknown_name("latency model", form, latency_form_names(), "simulator/latency", ".py")
+        module, function = f"simulator.latency.{form}", "latency_model"
+    model: LatencyModel = getattr(import_module(module), function)(deployment, **options)
+    return model

@@ -1,0 +1,117 @@
+"""What share of its peaks a GPU family reaches, from one TOML file each."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kvcache.gpu import GPU
+from simulator.latency_model import LogError
+
+FOLDER = Path(__file__).parent / "constants"
+FALLBACK = "generic"
+_NOT_CONSTANTS = ("name", "is_measured", "tpot_log_error", "ttft_log_error", "sources")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constants:
+    """One GPU's constants. Shares are of the peaks in `kvcache/gpus`; times are in seconds.
+
+    Mappings go by what the multiply computes in (`gemm_compute_share`), by the weight format (`expert_*`),
+    by head dim (`prefill_attention_compute_share`) or by bits per cached element (`decode_attention_bandwidth_share`).
+    """
+
+    name: str  # of the file
+    is_measured: bool
+    tpot_log_error: LogError
+    ttft_log_error: LogError
+    sources: Mapping[str, tuple[str, str, str]]  # constant: value, unit, source
+
+    gemm_bandwidth_share: float
+    gemm_compute_share: Mapping[str, float]
+    gemm_start_s: float
+    quantized_gemm_start_factor: float
+    glue_s: float
+    activation_bytes_per_element: float
+    decode_attention_bandwidth_share: Mapping[str, float]
+    decode_attention_compute_share: float
+    decode_attention_start_s: float
+    prefill_attention_compute_share: Mapping[str, float]
+    all_reduce_start_s: Mapping[str, float]
+    all_reduce_start_growth: float
+    all_reduce_link_share: Mapping[str, float]
+    expert_bandwidth_share: float
+    expert_compute_share: Mapping[str, float]
+    expert_start_s: Mapping[str, float]
+    distinct_expert_exponent: float
+    expert_parallel_imbalance: float
+    sampling_start_s: float
+    sampling_bytes_per_logit: float
+    eager_layer_s: float
+    old_eager_layer_s: float
+    piecewise_eager_share: float
+    host_base_s: float
+    host_sequence_s: float
+    step_gap_s: float
+    ingress_s: float
+
+    def prefill_attention_share_at(self, head_dim: int) -> float:
+        """The share at this head dim, on straight lines between those given, flat beyond."""
+        known = sorted((int(key), share) for key, share in self.prefill_attention_compute_share.items())
+        below = max((point for point in known if point[0] <= head_dim), default=known[0])
+        above = min((point for point in known if point[0] >= head_dim), default=known[-1])
+        if above[0] == below[0]:
+            return below[1]
+        return below[1] + (above[1] - below[1]) * (head_dim - below[0]) / (above[0] - below[0])
+
+
+def constants_for(gpu: GPU) -> Constants:
+    """The constants of this GPU's own file, else its family's, else the fallback."""
+    for stem in (gpu.name, gpu.family, FALLBACK):
+        if (FOLDER / f"{stem}.toml").is_file():
+            return _read(stem, gpu.name)
+    raise AssertionError("the fallback constants are part of the package")
+
+
+@cache
+def _read(stem: str, gpu_name: str) -> Constants:
+    """One file over those it extends. Raises ValueError on a constant that is unknown, missing or without a source."""
+    own = tomllib.loads((FOLDER / f"{stem}.toml").read_text(encoding="utf-8"))
+    entries = _entries(stem)
+    names = {item.name for item in fields(Constants)} - set(_NOT_CONSTANTS)
+    for problem, found in (("unknown", set(entries) - names), ("missing", names - set(entries))):
+        if found:
+            raise ValueError(f"simulator/latency/constants/{stem}.toml: {problem} constants {', '.join(sorted(found))}")
+    for name, entry in entries.items():
+        if not (str(entry.get("source", "")).strip() and str(entry.get("unit", "")).strip()):
+            raise ValueError(f"simulator/latency/constants/{stem}.toml: {name} needs a unit with a source; add them")
+    errors = _errors(stem)
+    return Constants(
+        name=stem,
+        is_measured=gpu_name in own.get("measured_gpus", ()),
+        tpot_log_error=LogError(**errors["tpot"]),
+        ttft_log_error=LogError(**errors["ttft"]),
+        sources={name: (_text(item["value"]), item["unit"], item["source"]) for name, item in entries.items()},
+        **{name: entry["value"] for name, entry in entries.items()},
+    )
+
+
+def _entries(stem: str) -> dict[str, Any]:
+    content = tomllib.loads((FOLDER / f"{stem}.toml").read_text(encoding="utf-8"))
+    inherited = _entries(content["extends"]) if "extends" in content else {}
+    return {**inherited, **content.get("constants", {})}
+
+
+def _errors(stem: str) -> dict[str, Any]:
+    content = tomllib.loads((FOLDER / f"{stem}.toml").read_text(encoding="utf-8"))
+    if "log_error" in content:
+        return dict(content["log_error"])
+    return _errors(content["extends"])
+
+
+def _text(value: float | Mapping[str, float]) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {number:g}" for key, number in value.items())
+    return f"{value:g}"

@@ -1,0 +1,219 @@
+"""What each part of a step costs on one rank, by the cause of its time."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvcache.architecture import Architecture
+from kvcache.gpu import GPU
+from kvcache.kv_layout import kv_bytes_per_token_per_layer
+from kvcache.parallelism import Parallelism, pad_vocabulary
+from kvcache.parameters import Tensor, layer_tensors
+from kvcache.quantization import QuantizationScheme
+from simulator.latency._constants import Constants
+from simulator.latency_model import ACTIVATIONS, COMMUNICATION, COMPUTE, FIXED_OVERHEAD, WEIGHTS_READ, Deployment
+from simulator.step_time import FloatArray
+
+FP32_OF_BF16 = 1 / 16  # H100: 67 of 989 Tflop/s, A100: 19.5 of 312 (NVIDIA datasheets); vLLM leaves TF32 off
+LONGEST_GRAPHED_STEP = 512  # tokens of a step with prefill that piecewise CUDA graphs cover
+
+Causes = Mapping[str, FloatArray]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """One tensor-parallel rank of a deployment, with what its GPU reaches."""
+
+    deployment: Deployment
+    scheme: QuantizationScheme
+    parallelism: Parallelism
+    constants: Constants
+
+    @property
+    def arch(self) -> Architecture:
+        return self.deployment.architecture
+
+    @property
+    def gpu(self) -> GPU:
+        return self.deployment.gpu
+
+    @property
+    def bandwidth(self) -> float:
+        """Peak bytes per second."""
+        return self.gpu.memory_bandwidth_bytes_per_s
+
+    @property
+    def bf16_flops(self) -> float:
+        """Peak 16-bit flops per second."""
+        return self.gpu.flops_per_s.get("bf16") or self.gpu.flops_per_s["fp16"]
+
+    @property
+    def plain_bytes(self) -> int:
+        """Of one element that no scheme packs."""
+        return 4 if self.arch.dtype == "float32" else 2
+
+    def flops_per_s(self, gemm_dtype: str) -> float:
+        """What matrix multiplies of this type reach."""
+        if gemm_dtype == "fp32":
+            return self.bf16_flops * FP32_OF_BF16 * self.constants.gemm_compute_share["bf16"]
+        shares = self.constants.gemm_compute_share
+        known = gemm_dtype in self.gpu.flops_per_s and gemm_dtype in shares
+        return self.gpu.flops_per_s[gemm_dtype] * shares[gemm_dtype] if known else self.bf16_flops * shares["bf16"]
+
+
+def add(*parts: Causes) -> dict[str, FloatArray]:
+    """The sum over parts, cause by cause."""
+    total: dict[str, FloatArray] = {}
+    for part in parts:
+        for cause, seconds in part.items():
+            total[cause] = total[cause] + seconds if cause in total else seconds
+    return total
+
+
+def times(count: float, part: Causes) -> dict[str, FloatArray]:
+    return {cause: count * seconds for cause, seconds in part.items()}
+
+
+def gemm(rank: Rank, tokens: FloatArray, tensor: Tensor) -> dict[str, FloatArray]:
+    """One matrix multiply over [0, len) tokens: compute with bytes in quadrature, then the kernel's start.
+
+    The quadrature is shared out by squares. No tokens take no time.
+    """
+    packed = rank.scheme.packs(tensor)
+    dtype = rank.scheme.gemm_dtype_on(rank.gpu) if packed else "bf16"
+    plain = tensor.rows * tensor.cols * rank.plain_bytes
+    weight_bytes = rank.scheme.linear_weight_bytes(tensor.rows, tensor.cols) if packed else plain
+    moved = weight_bytes + tokens * (tensor.rows + tensor.cols) * rank.plain_bytes
+    bytes_s = moved / (rank.constants.gemm_bandwidth_share * rank.bandwidth)
+    compute_s = 2 * tokens * tensor.rows * tensor.cols / rank.flops_per_s(dtype)
+    start_s = rank.constants.gemm_start_s
+    if dtype in ("fp8", "fp4"):
+        start_s *= rank.constants.quantized_gemm_start_factor
+    return _in_quadrature(tokens, bytes_s, compute_s, start_s)
+
+
+def _in_quadrature(tokens: FloatArray, bytes_s: FloatArray, compute_s: FloatArray, start_s: float) -> dict[str, FloatArray]:
+    both_s = np.hypot(bytes_s, compute_s)
+    return {
+        WEIGHTS_READ: np.where(tokens > 0, bytes_s**2 / both_s, 0.0),
+        COMPUTE: np.where(tokens > 0, compute_s**2 / both_s, 0.0),
+        FIXED_OVERHEAD: np.where(tokens > 0, start_s, 0.0),
+    }
+
+
+def layer(rank: Rank, tokens: FloatArray, index: int) -> dict[str, FloatArray]:
+    """One layer without attention over the cache: its matrix multiplies, experts, glue, all-reduces."""
+    constants, arch = rank.constants, rank.arch
+    tensors = [tensor for tensor in layer_tensors(arch, rank.parallelism, index) if tensor.cols > 1]
+    parts: list[Causes] = [gemm(rank, tokens, tensor) for tensor in tensors if tensor.component != "experts"]
+    if arch.is_moe_layer(index):
+        parts.append(experts(rank, tokens, [tensor for tensor in tensors if tensor.component == "experts"]))
+    moved = tokens * arch.hidden_size * constants.activation_bytes_per_element
+    parts.append(
+        {
+            FIXED_OVERHEAD: np.where(tokens > 0, constants.glue_s, 0.0),
+            ACTIVATIONS: moved / (constants.gemm_bandwidth_share * rank.bandwidth),
+            COMMUNICATION: 2 * all_reduce_s(rank, tokens),
+        }
+    )
+    return add(*parts)
+
+
+def all_reduce_s(rank: Rank, tokens: FloatArray) -> FloatArray:
+    """One all-reduce of the hidden states over the tensor-parallel ranks."""
+    ranks = rank.parallelism.tensor_parallel_size
+    if ranks == 1:
+        return np.zeros_like(tokens)
+    constants, link = rank.constants, rank.gpu.interconnect
+    start_s = constants.all_reduce_start_s[link] * (1 + constants.all_reduce_start_growth * np.log2(ranks))
+    moved = 2 * (ranks - 1) / ranks * tokens * rank.arch.hidden_size * rank.plain_bytes
+    bulk_s = moved / (constants.all_reduce_link_share[link] * rank.gpu.interconnect_bytes_per_s)
+    return np.where(tokens > 0, start_s + bulk_s, 0.0)
+
+
+def experts(rank: Rank, tokens: FloatArray, tensors: list[Tensor]) -> dict[str, FloatArray]:
+    """One layer's routed experts: the distinct ones are read, each token is computed in those it chose."""
+    constants, arch, scheme = rank.constants, rank.arch, rank.scheme
+    packed = scheme.packs(tensors[0])
+    weight_format = expert_format(scheme) if packed else "bf16"
+    dtype = scheme.gemm_dtype_on(rank.gpu) if packed else "bf16"
+    one = sum(
+        scheme.linear_weight_bytes(tensor.rows, tensor.cols) if packed else tensor.rows * tensor.cols * rank.plain_bytes
+        for tensor in tensors
+    )
+    share = tensors[0].count / arch.num_experts  # of the experts on this rank; 1 without expert parallelism
+    distinct = share * distinct_experts(arch, tokens, constants.distinct_expert_exponent)
+    chosen = share * tokens * arch.num_experts_per_tok
+    flops = 2 * chosen * sum(tensor.rows * tensor.cols for tensor in tensors)
+    peak = rank.gpu.flops_per_s.get(dtype, rank.bf16_flops)
+    fullest = 1.0
+    if rank.parallelism.enable_expert_parallel and share < 1:
+        # Ranks even out as more tokens are dealt: the law of large numbers, from the measured 15 % down.
+        fullest = 1 + constants.expert_parallel_imbalance / np.sqrt(1 + chosen / tensors[0].count)
+    return {
+        WEIGHTS_READ: fullest * distinct * one / (constants.expert_bandwidth_share * rank.bandwidth),
+        COMPUTE: fullest * flops / (constants.expert_compute_share[weight_format] * peak),
+        FIXED_OVERHEAD: np.where(tokens > 0, constants.expert_start_s[weight_format], 0.0),
+    }
+
+
+def expert_format(scheme: QuantizationScheme) -> str:
+    """Which of the experts' constants a weight format goes by."""
+    if scheme.weight_bits >= 16:
+        return "bf16"
+    if scheme.weight_bits >= 8:
+        return "int8" if scheme.gemm_dtype == "int8" else "fp8"
+    return "fp4" if "fp4" in scheme.name else "int4"
+
+
+def distinct_experts(arch: Architecture, tokens: FloatArray, exponent: float) -> FloatArray:
+    """How many experts of a layer some token chose, if they chose at random; tokens^exponent are independent."""
+    unused = (1 - arch.num_experts_per_tok / arch.num_experts) ** (tokens**exponent)
+    return arch.num_experts * (1 - unused)
+
+
+def sampling(rank: Rank, sampled: FloatArray) -> dict[str, FloatArray]:
+    """The language-model head in 16 bits, logits gathered over the ranks, the sampler's passes over them."""
+    arch, constants = rank.arch, rank.constants
+    vocabulary = pad_vocabulary(arch.vocab_size, rank.parallelism)
+    head = Tensor("lm_head", vocabulary // rank.parallelism.tensor_parallel_size, arch.hidden_size)
+    passes_s = sampled * vocabulary * constants.sampling_bytes_per_logit / rank.bandwidth
+    own = {ACTIVATIONS: passes_s, FIXED_OVERHEAD: np.where(sampled > 0, constants.sampling_start_s, 0.0)}
+    return add(gemm(rank, sampled, head), own)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention:
+    """Seconds per layer: of a decode step, per token of context read, per position attended to by prefill."""
+
+    start_s: float
+    context_s: float
+    prefill_s: float
+    is_compute_bound: bool  # in decode
+
+
+def attention(rank: Rank) -> Attention:
+    """What one layer's attention over the cache costs; the latent of MLA is whole on every rank."""
+    arch, constants, peak = rank.arch, rank.constants, rank.bf16_flops
+    heads = arch.num_attention_heads / rank.parallelism.tensor_parallel_size
+    kv_cache_dtype = rank.deployment.kv_cache_dtype
+    kv_bytes = kv_bytes_per_token_per_layer(arch, rank.parallelism.tensor_parallel_size, kv_cache_dtype)
+    bits = "8" if kv_cache_dtype.startswith(("fp8", "int8")) else "16"
+    if arch.is_mla:
+        # Decode attends in the latent space, prefill with the heads' own widths.
+        latent, rope = arch.kv_lora_rank or 0, arch.qk_rope_head_dim or 0
+        query_width = (arch.qk_nope_head_dim or 0) + rope
+        decode_flops = 2 * heads * (latent + rope + latent)
+        prefill_flops = 2 * heads * (query_width + (arch.v_head_dim or 0))
+    else:
+        query_width = arch.head_dim
+        decode_flops = prefill_flops = 4 * heads * arch.head_dim
+    read_s = kv_bytes / (constants.decode_attention_bandwidth_share[bits] * rank.bandwidth)
+    compute_s = decode_flops / (constants.decode_attention_compute_share * peak)
+    return Attention(
+        start_s=constants.decode_attention_start_s,
+        context_s=max(read_s, compute_s),
+        prefill_s=prefill_flops / (constants.prefill_attention_share_at(query_width) * peak),
+        is_compute_bound=compute_s > read_s,
+    )

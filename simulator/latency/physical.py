@@ -1,0 +1,178 @@
+"""Step times from the shape of the model, with the share of the GPU's peaks that vLLM reaches."""
+
+import numpy as np
+
+from kvcache.architecture import Architecture
+from kvcache.gpu import GPU
+from kvcache.memory_terms import parse_version
+from kvcache.parallelism import Parallelism
+from kvcache.quantization import resolve_quantization
+from simulator.latency._constants import Constants, constants_for
+from simulator.latency._terms import LONGEST_GRAPHED_STEP, Attention, Causes, Rank, add, attention, layer, sampling, times
+from simulator.latency_model import COMPUTE, HOST, KV_READ, Deployment, LatencyModel
+from simulator.step_time import FloatArray, StepTimes
+
+OLD_BUILDS_BEFORE = (0, 12, 0)
+FULL_ATTENTION_WINDOW = 1  # of StepTimes where no layer has a window
+
+
+def physical_step_times(
+    architecture: Architecture,
+    gpu: GPU,
+    *,
+    tensor_parallel_size: int = 1,
+    enable_expert_parallel: bool = False,
+    quantization: str | None = None,
+    kv_cache_dtype: str = "auto",
+    max_num_batched_tokens: int,
+    max_num_seqs: int,
+    block_size: int = 16,
+    enforce_eager: bool = False,
+    async_scheduling: bool = True,
+    vllm_version: str = "0.32.0",
+) -> StepTimes:
+    """The step times alone; see `latency_model` for what they rest on."""
+    deployment = Deployment(
+        architecture=architecture,
+        gpu=gpu,
+        tensor_parallel_size=tensor_parallel_size,
+        enable_expert_parallel=enable_expert_parallel,
+        quantization=quantization,
+        kv_cache_dtype=kv_cache_dtype,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_seqs=max_num_seqs,
+        block_size=block_size,
+        enforce_eager=enforce_eager,
+        async_scheduling=async_scheduling,
+        vllm_version=vllm_version,
+    )
+    return latency_model(deployment).step_times
+
+
+def latency_model(deployment: Deployment, *, constants: Constants | None = None) -> LatencyModel:
+    """The model of one deployment; `constants` None stands for those of its GPU.
+
+    Raises ValueError where vLLM would refuse the split over ranks.
+    """
+    known = constants if constants is not None else constants_for(deployment.gpu)
+    rank = _rank(deployment, known)
+    by_tokens = _by_tokens(rank)
+    by_sampled = _by_sampled(rank)
+    cache = attention(rank)
+    return LatencyModel(
+        name="physical",
+        step_times=_step_times(rank, by_tokens, by_sampled, cache),
+        assumptions=_assumptions(rank),
+        is_measured=known.is_measured,
+        tpot_log_error=known.tpot_log_error,
+        ttft_log_error=known.ttft_log_error,
+        causes_by_tokens=by_tokens,
+        causes_by_sampled=by_sampled,
+        context_cause=COMPUTE if cache.is_compute_bound else KV_READ,
+    )
+
+
+def padded_batch(tokens: FloatArray, gpu: GPU, max_num_seqs: int) -> FloatArray:
+    """The CUDA-graph size that a batch of so many tokens runs in, itself beyond the largest.
+
+    vLLM captures 1, 2, 4, then steps of 8 to 256, then of 16 to min(2 · max_num_seqs, 512; 1024 on Blackwell).
+    """
+    largest = min(2 * max_num_seqs, 1024 if gpu.family == "blackwell" else 512)
+    steps = np.concatenate([[1, 2, 4], np.arange(8, 256, 8), np.arange(256, largest + 1, 16)])
+    sizes = np.unique(steps[steps <= largest])
+    place = np.searchsorted(sizes, tokens)
+    padded = np.where(place < len(sizes), sizes[np.minimum(place, len(sizes) - 1)], tokens)
+    return np.where(tokens > 0, padded, 0.0)
+
+
+def _rank(deployment: Deployment, constants: Constants) -> Rank:
+    scheme = resolve_quantization(deployment.quantization, deployment.architecture.native_quantization)
+    width, hidden = scheme.expert_padding_on(deployment.gpu)
+    parallelism = Parallelism(
+        tensor_parallel_size=deployment.tensor_parallel_size,
+        enable_expert_parallel=deployment.enable_expert_parallel,
+        pad_expert_width_to=width,
+        pad_expert_hidden_to=hidden,
+    )
+    return Rank(deployment=deployment, scheme=scheme, parallelism=parallelism, constants=constants)
+
+
+def _by_tokens(rank: Rank) -> Causes:
+    deployment, arch = rank.deployment, rank.arch
+    tokens = np.arange(deployment.max_num_batched_tokens + 1, dtype=np.float64)
+    if not deployment.enforce_eager:
+        tokens = padded_batch(tokens, deployment.gpu, deployment.max_num_seqs)
+    parts = []
+    for is_moe in (False, True):
+        alike = [index for index in range(arch.num_hidden_layers) if arch.is_moe_layer(index) is is_moe]
+        if alike:
+            parts.append(times(len(alike), layer(rank, tokens, alike[0])))
+    return add(*parts)
+
+
+def _by_sampled(rank: Rank) -> Causes:
+    sampled = np.arange(rank.deployment.max_num_seqs + 1, dtype=np.float64)
+    causes = sampling(rank, np.maximum(sampled, 1.0))  # vLLM computes logits of a prompt's unfinished chunk as well
+    if not rank.deployment.async_scheduling:
+        causes[HOST] = rank.constants.host_sequence_s * sampled
+    return causes
+
+
+def _step_times(rank: Rank, by_tokens: Causes, by_sampled: Causes, cache: Attention) -> StepTimes:
+    constants, settings = rank.constants, rank.deployment
+    layers = rank.arch.num_hidden_layers
+    windowed, window = window_class(rank.arch)
+    table = np.sum(list(by_tokens.values()), axis=0)
+    launch_s = layers * eager_layer_s(rank)
+    covered = np.arange(len(table)) <= (-1 if settings.enforce_eager else LONGEST_GRAPHED_STEP)
+    host_s = constants.host_base_s
+    if settings.enforce_eager:  # every step is launched kernel by kernel
+        host_s = max(host_s, launch_s)
+    in_step = settings.async_scheduling  # else the GPU waits while the host prepares the next step
+    return StepTimes(
+        decode=table,
+        prefill=table,
+        floor=np.where(covered, constants.piecewise_eager_share, 1.0) * launch_s,
+        sampling=np.sum(list(by_sampled.values()), axis=0),
+        decode_base_s=layers * cache.start_s,
+        context_s=(layers - windowed) * cache.context_s,
+        window=window,
+        window_context_s=windowed * cache.context_s,
+        prefill_s=(layers - windowed) * cache.prefill_s,
+        window_prefill_s=windowed * cache.prefill_s,
+        host_base_s=host_s if in_step else 0.0,
+        host_sequence_s=constants.host_sequence_s if in_step else 0.0,
+        gap_s=constants.step_gap_s + (0.0 if in_step else constants.host_base_s),
+        ingress_s=constants.ingress_s,
+    )
+
+
+def eager_layer_s(rank: Rank) -> float:
+    """The least time of a layer in a step with prefill, by release."""
+    old = parse_version(rank.deployment.vllm_version) < OLD_BUILDS_BEFORE
+    return rank.constants.old_eager_layer_s if old else rank.constants.eager_layer_s
+
+
+def window_class(arch: Architecture) -> tuple[int, int]:
+    """How many layers have a window, with its tokens: their mean where windows differ."""
+    windows = [window for window in arch.layer_windows if window is not None]
+    return len(windows), round(float(np.mean(windows))) if windows else FULL_ATTENTION_WINDOW
+
+
+def _assumptions(rank: Rank) -> tuple[tuple[str, str, str], ...]:
+    constants, arch, gpu = rank.constants, rank.arch, rank.gpu
+    where = f"simulator/latency/constants/{constants.name}.toml"
+    rows = [
+        (name.removesuffix("_s").replace("_", " "), f"{value} {unit}", f"{source} ({where})")
+        for name, (value, unit, source) in constants.sources.items()
+    ]
+    if not constants.is_measured:
+        rows.append(("step times", f"not measured on {gpu.name}", f"shares of its peaks as in {where}"))
+    windows = {window for window in arch.layer_windows if window is not None}
+    if len(windows) > 1:
+        rows.append(("attention windows", f"one of {window_class(arch)[1]} tokens", "mean over the windowed layers"))
+    if arch.chunked_attention:
+        rows.append(("chunked attention", "priced as a sliding window of the chunk's length", "an upper bound"))
+    dtype = rank.scheme.gemm_dtype_on(gpu)
+    rows.append(("matrix multiplies", f"{rank.scheme.name} weights, computed in {dtype}", rank.scheme.source))
+    return tuple(rows)

@@ -1,0 +1,149 @@
+"""What a latency form hands over: the compiled step times, where they come from, how far they may be off."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache.architecture import Architecture
+from kvcache.gpu import GPU
+from simulator.step_time import FloatArray, StepTimes
+
+# Why a step takes time. The first three wait for memory bandwidth.
+WEIGHTS_READ = "weights_read"
+KV_READ = "kv_read"
+ACTIVATIONS = "activations"
+COMPUTE = "compute"
+COMMUNICATION = "communication"
+FIXED_OVERHEAD = "fixed_overhead"  # kernel starts, glue, the launch floor of steps with prefill
+HOST = "host"  # scheduling, input preparation: what the GPU waits for
+CAUSES = (WEIGHTS_READ, KV_READ, ACTIVATIONS, COMPUTE, COMMUNICATION, FIXED_OVERHEAD, HOST)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """What a latency form may look at: one replica's model, GPUs, engine settings."""
+
+    architecture: Architecture
+    gpu: GPU
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    tensor_parallel_size: int = 1
+    enable_expert_parallel: bool = False
+    quantization: str | None = None  # None: the checkpoint's own
+    kv_cache_dtype: str = "auto"
+    block_size: int = 16
+    enforce_eager: bool = False
+    async_scheduling: bool = True
+    vllm_version: str = "0.32.0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogError:
+    """How far a mean latency may be off: standard deviations of its natural logarithm.
+
+    `deployment` is common to all loads of one deployment, `residual` is each load's own.
+    """
+
+    deployment: float
+    residual: float
+
+    @property
+    def total(self) -> float:
+        return math.hypot(self.deployment, self.residual)
+
+
+NO_ERROR = LogError(deployment=0.0, residual=0.0)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LatencyModel:
+    """Step times of one deployment, with what they rest on.
+
+    `is_measured`: the constants come from measurements of this GPU. `calibrated`: they were fitted to this deployment.
+    """
+
+    name: str
+    step_times: StepTimes
+    assumptions: tuple[tuple[str, str, str], ...]  # (name, value with unit, source)
+    is_measured: bool
+    calibrated: bool = False
+    tpot_log_error: LogError = NO_ERROR
+    ttft_log_error: LogError = NO_ERROR
+    causes_by_tokens: Mapping[str, FloatArray] = field(default_factory=lambda: MappingProxyType({}))
+    causes_by_sampled: Mapping[str, FloatArray] = field(default_factory=lambda: MappingProxyType({}))
+    context_cause: str = KV_READ
+
+
+@dataclass(frozen=True, kw_only=True)
+class AverageStep:
+    """A run's sums over its batches, per step; `prefill_share` of the steps hold all the prefill."""
+
+    tokens: float
+    sequences: float
+    sampled: float
+    decode_context: float = 0.0
+    window_context: float = 0.0
+    prefill_tokens: float = 0.0
+    prefill_work: float = 0.0
+    window_prefill_work: float = 0.0
+    prefill_share: float = 0.0
+
+
+def average_step(totals: NDArray[np.void], step_times: StepTimes) -> AverageStep:
+    """The average step of a run's `totals` (see `simulator.core.layout.TOTALS`), over all replicas.
+
+    Raises ValueError where no step has run.
+    """
+    steps = float(totals["steps"].sum())
+    if steps == 0:
+        raise ValueError("no step has run; simulate some requests before asking what bounds a step")
+    names = ("tokens", "sequences", "sampled", "decode_context", "window_context", "prefill_tokens", "prefill_work")
+    mean = {name: float(totals[name].sum()) / steps for name in names}
+    # Not summed by the core; a chunk's tokens attend to at most a window each.
+    window_work = min(mean["prefill_work"], mean["prefill_tokens"] * step_times.window)
+    return AverageStep(
+        **mean, window_prefill_work=window_work, prefill_share=float(totals["prefill_steps"].sum()) / steps
+    )
+
+
+def breakdown(model: LatencyModel, step: AverageStep) -> dict[str, float]:
+    """Seconds of an average step by cause (`CAUSES`), so that their sum is the mean step time.
+
+    Steps with prefill are averaged apart from those without. Exact where all steps of a kind are alike.
+    """
+    share = min(max(step.prefill_share, 0.0), 1.0)
+    decode_tokens = max(step.tokens - step.prefill_tokens, 0.0)
+    seconds = dict.fromkeys(CAUSES, 0.0)
+    for weight, holds_prefill in ((1.0 - share, False), (share, True)):
+        if weight == 0.0:
+            continue
+        tokens = decode_tokens + (step.prefill_tokens / weight if holds_prefill else 0.0)
+        for cause, value in _one_kind(model, step, tokens, weight if holds_prefill else None).items():
+            seconds[cause] += weight * value
+    return seconds
+
+
+def _one_kind(model: LatencyModel, step: AverageStep, tokens: float, prefill_weight: float | None) -> dict[str, float]:
+    times = model.step_times
+    seconds = dict.fromkeys(CAUSES, 0.0)
+    for tables, at in ((model.causes_by_tokens, tokens), (model.causes_by_sampled, step.sampled)):
+        for cause, table in tables.items():
+            seconds[cause] += _at(table, at)
+    seconds[model.context_cause] += times.context_s * step.decode_context
+    seconds[model.context_cause] += times.window_context_s * step.window_context
+    seconds[FIXED_OVERHEAD] += times.decode_base_s if step.decode_context > 0 else 0.0
+    if prefill_weight is not None:
+        work_s = times.prefill_s * step.prefill_work + times.window_prefill_s * step.window_prefill_work
+        seconds[COMPUTE] += work_s / prefill_weight
+        seconds[FIXED_OVERHEAD] += max(_at(times.floor, tokens) - sum(seconds.values()), 0.0)
+    host_s = times.host_base_s + times.host_sequence_s * step.sequences
+    seconds[HOST] += max(host_s - sum(seconds.values()), 0.0) + times.gap_s
+    return seconds
+
+
+def _at(table: FloatArray, position: float) -> float:
+    return float(np.interp(position, np.arange(len(table)), table))
