@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from simulator.core import layout
 from simulator.loads import Load
-from simulator.results import RequestTimes, request_times
+from simulator.results import RequestTimes, Result, Snapshot, request_times, result_since, snapshot
 from simulator.simulation import Fleet, Simulation
 from simulator.slo import SLO
 from simulator.statistics import mser5_truncation, slope
@@ -53,18 +53,33 @@ class Replication:
 
 
 def replicate(fleet: Fleet, load: Load, size: float, slo: SLO, replication: int) -> Replication:
-    """Simulate to the horizon, drop the warm-up (MSER-5 on requests in flight), judge every request after it.
+    """Simulate to the horizon, drop the warm-up (MSER-5 on requests in flight), judge every request after it."""
+    horizon_s = load.horizon_s(size)
+    simulation, before = _to_horizon(fleet, load, size, replication, pause_s=horizon_s * STEADY_FROM)
+    return _judge(simulation, before.totals, horizon_s, slo)
 
-    Where sessions run out of turns before the horizon, the replication is drawn anew with longer ones.
-    """
+
+def simulate_users(
+    fleet: Fleet, load: Load, users: int, *, log_steps: bool = False
+) -> tuple[Simulation, Result]:
+    """One replication of a stationary load, its warm-up removed: run once to find the warm-up, once to measure."""
+    first, _ = _to_horizon(fleet, load, users, 0, pause_s=0.0)
+    simulation, before = _to_horizon(fleet, load, users, 0, pause_s=_warmup_s(first.samples), log_steps=log_steps)
+    return simulation, result_since(simulation, before, users=users)
+
+
+def _to_horizon(
+    fleet: Fleet, load: Load, size: float, replication: int, *, pause_s: float, log_steps: bool = False
+) -> tuple[Simulation, Snapshot]:
+    """Run to the horizon with a snapshot at `pause_s`; where sessions run out of turns, draw longer ones anew."""
     horizon_s = load.horizon_s(size)
     for patience in range(MAX_PATIENCE):
-        simulation = Simulation(fleet, load.table(size, replication, patience=patience))
-        simulation.run(horizon_s * STEADY_FROM)
-        before = simulation.totals.copy()
+        simulation = Simulation(fleet, load.table(size, replication, patience=patience), log_steps=log_steps)
+        simulation.run(pause_s)
+        before = snapshot(simulation)
         simulation.run(horizon_s)
         if load.unit != "users" or simulation.num_exhausted_sessions == 0:
-            return _judge(simulation, before, horizon_s, slo)
+            return simulation, before
     raise ValueError(
         f"{size:g} users run out of turns within {horizon_s:g} s however many are drawn; give them a think time"
     )

@@ -82,38 +82,76 @@ class Result:
         }
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Snapshot:
+    """A running simulation's sums at one time, for taking differences."""
+
+    time_s: float
+    totals: NDArray[np.void]
+    itl_histogram: FloatArray
+    itl_sum_s: float
+
+
+def snapshot(simulation: Simulation) -> Snapshot:
+    return Snapshot(
+        time_s=simulation.now_s,
+        totals=simulation.totals.copy(),
+        itl_histogram=simulation.itl_histogram.copy(),
+        itl_sum_s=simulation.itl_sum_s,
+    )
+
+
 def whole_run(simulation: Simulation, *, users: float | None = None) -> Result:
     """Every request of the run, the start burst too."""
-    totals, requests, end_s = simulation.totals, simulation.requests, simulation.now_s
-    arrived = requests[requests["status"] != layout.NOT_ARRIVED]
+    start = Snapshot(
+        time_s=0.0,
+        totals=np.zeros_like(simulation.totals),
+        itl_histogram=np.zeros(layout.ITL_BINS),
+        itl_sum_s=0.0,
+    )
+    return result_since(simulation, start, users=users)
+
+
+def result_since(simulation: Simulation, start: Snapshot, *, users: float | None = None) -> Result:
+    """What happened after `start`: latencies of requests that arrived since, rates of what finished since."""
+    requests, end_s = simulation.requests, simulation.now_s
+    span_s = max(end_s - start.time_s, math.ulp(1.0))
+    arrived = requests[(requests["status"] != layout.NOT_ARRIVED) & (requests["arrival_s"] >= start.time_s)]
+    finished = requests[requests["finish_s"] >= start.time_s]
     blocks = (simulation.fleet.engine.num_gpu_blocks - 1) * simulation.fleet.num_replicas
-    queried = float(totals["queried_tokens"].sum())
-    span_s = end_s or 1.0
-    running, waiting = (float(totals[name].sum()) / span_s for name in ("running_s", "waiting_s"))
-    stays_s = np.where(np.isnan(arrived["finish_s"]), end_s, arrived["finish_s"]) - arrived["arrival_s"]
+    since = {name: float((simulation.totals[name] - start.totals[name]).sum()) for name in _SUMMED}
     return Result(
-        start_s=0.0,
+        start_s=start.time_s,
         end_s=end_s,
         num_requests=len(arrived),
-        num_finished=simulation.num_finished,
-        num_preemptions=int(totals["preemptions"].sum()),
+        num_finished=len(finished),
+        num_preemptions=int(since["preemptions"]),
         times=request_times(arrived),
-        itl_s=itl_summary(simulation),
-        output_tokens_per_s=float(arrived["output"].sum()) / span_s,
+        itl_s=_itl_summary(simulation, start),
+        output_tokens_per_s=float(finished["output"].sum()) / span_s,
         users_mean=users,
-        in_flight_mean=float(stays_s.sum()) / span_s,
-        running_mean=running,
-        waiting_mean=waiting,
-        kv_usage_mean=float(totals["used_blocks_s"].sum()) / span_s / blocks,
-        kv_usage_max=float(totals["max_used_blocks"].sum()) / blocks,
-        prefix_hit_rate=float(totals["hit_tokens"].sum()) / queried if queried else 0.0,
+        in_flight_mean=_in_flight(requests, start.time_s, end_s),
+        running_mean=since["running_s"] / span_s,
+        waiting_mean=since["waiting_s"] / span_s,
+        kv_usage_mean=since["used_blocks_s"] / span_s / blocks,
+        kv_usage_max=float(simulation.totals["max_used_blocks"].sum()) / blocks,
+        prefix_hit_rate=since["hit_tokens"] / since["queried_tokens"] if since["queried_tokens"] else 0.0,
     )
 
 
-def itl_summary(simulation: Simulation) -> dict[str, float | None]:
-    return histogram_summary(
-        simulation.itl_histogram,
-        minimum=layout.ITL_MIN_S,
-        growth=layout.ITL_GROWTH,
-        mean=simulation.itl_mean_s,
-    )
+_SUMMED = ("preemptions", "running_s", "waiting_s", "used_blocks_s", "hit_tokens", "queried_tokens")
+
+
+def _in_flight(requests: NDArray[np.void], start_s: float, end_s: float) -> float:
+    """Mean number of requests sent and not finished, from their stays: Little's law holds exactly."""
+    sent = requests[(requests["status"] != layout.NOT_ARRIVED)]
+    left_s = np.where(np.isnan(sent["finish_s"]), end_s, sent["finish_s"])
+    stays_s = np.minimum(left_s, end_s) - np.maximum(sent["arrival_s"], start_s)
+    return float(np.maximum(stays_s, 0.0).sum()) / max(end_s - start_s, math.ulp(1.0))
+
+
+def _itl_summary(simulation: Simulation, start: Snapshot) -> dict[str, float | None]:
+    counts = simulation.itl_histogram - start.itl_histogram
+    total = float(counts.sum())
+    mean = (simulation.itl_sum_s - start.itl_sum_s) / total if total else math.nan
+    return histogram_summary(counts, minimum=layout.ITL_MIN_S, growth=layout.ITL_GROWTH, mean=mean)

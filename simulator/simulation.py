@@ -83,9 +83,9 @@ class Simulation:
         return self._arrays.itl_histogram
 
     @property
-    def itl_mean_s(self) -> float:
-        count = float(self._cursor["itl_count"])
-        return float(self._cursor["itl_sum_s"]) / count if count else math.nan
+    def itl_sum_s(self) -> float:
+        """Sum of all inter-token gaps."""
+        return float(self._cursor["itl_sum_s"])
 
     @property
     def num_finished(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -80,6 +80,10 @@ class Population:
             conversation=conversation,
             system_prompt_tokens=self.system_prompt_tokens,
         )
+
+    def with_think_time(self, mean_s: float) -> Population:
+        """The same users with exponential think times of that mean; 0 is none."""
+        return replace(self, think_time_s=Exponential(mean_value=mean_s) if mean_s else Fixed(value=0.0))
 
     def _check(self, num_users: int, turns_per_user: int, max_model_len: int) -> None:
         for name, value in (("num_users", num_users), ("turns_per_user", turns_per_user)):

@@ -63,7 +63,7 @@ def _question(values: dict[str, Any]) -> Any:
 
     check_router(values["router"])
     workload = load_workload(values["workload"], trace_block_size=values["trace_block_size"])
-    workload, think_time_s = with_think_time(workload, values["think_time"])
+    workload, think_time_s = _with_think_time(workload, values["think_time"])
     return CapacityQuestion(
         architecture=load_model(values["model"]),
         gpu=find_gpu(values["gpu"]),
@@ -79,17 +79,13 @@ def _question(values: dict[str, Any]) -> Any:
     )
 
 
-def with_think_time(workload: Any, think_time_s: float | None) -> tuple[Any, float]:
-    """The workload with the asked think time (exponential), and its mean; a trace takes the chat preset's."""
-    from dataclasses import replace  # noqa: PLC0415
-
-    from workloads.distributions import Exponential  # noqa: PLC0415
+def _with_think_time(workload: Any, think_time_s: float | None) -> tuple[Any, float]:
+    """The workload with the asked think time, and its mean; a trace takes the chat preset's."""
     from workloads.load import load_preset  # noqa: PLC0415
     from workloads.population import Population  # noqa: PLC0415
 
     if isinstance(workload, Population):
-        if think_time_s is not None:
-            workload = replace(workload, think_time_s=Exponential(mean_value=think_time_s))
+        workload = workload if think_time_s is None else workload.with_think_time(think_time_s)
         return workload, workload.think_time_s.mean()
     return workload, think_time_s if think_time_s is not None else load_preset("chat").think_time_s.mean()
 

@@ -12,7 +12,7 @@ from simulator.latency._terms import LONGEST_GRAPHED_STEP, Attention, Causes, Ra
 from simulator.latency_model import COMPUTE, HOST, KV_READ, Deployment, LatencyModel
 from simulator.step_time import FloatArray, StepTimes
 
-OLD_BUILDS_BEFORE = (0, 12, 0)
+OLD_BUILDS_BEFORE = (0, 20, 0)
 FULL_ATTENTION_WINDOW = 1  # of StepTimes where no layer has a window
 
 

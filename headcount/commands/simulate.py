@@ -1,0 +1,69 @@
+"""`headcount simulate`: one load on one deployment."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headcount.option_types import TokenCount
+from headcount.options import (
+    deployment_options,
+    engine_options,
+    output_options,
+    scheduler_options,
+    workload_options,
+)
+
+
+@click.command("simulate")
+@deployment_options
+@click.option("--replicas", type=click.IntRange(1), default=1, show_default=True, help="Engines behind the router.")
+@click.option("--workload", help="A trace file to replay, or a preset with --users.")
+@workload_options
+@click.option("--users", type=click.IntRange(1), help="Closed-loop users; with --think-time, or a preset's.")
+@click.option("--concurrency", type=click.IntRange(1), help="Clients without think time, all starting at 0.")
+@click.option("--rate", type=float, help="Open arrivals per second.")
+@click.option("--burstiness", type=float, default=1.0, show_default=True, help="Of open arrivals, as in vLLM; 1 is Poisson.")
+@click.option("--input-len", type=TokenCount(), help="Prompt tokens.")
+@click.option("--output-len", type=TokenCount(), help="Output tokens.")
+@click.option("--length-spread", type=float, default=1.0, show_default=True, help="0.8: lengths uniform in 0.8–1 × those.")
+@click.option("--num-requests", type=TokenCount(), help="How many.  [default: 10 × concurrency, or the whole file]")
+@scheduler_options
+@click.option("--requests-out", type=click.Path(path_type=Path), help="CSV with every request's times.")
+@click.option("--steps-out", type=click.Path(path_type=Path), help="JSON lines with every step's decisions.")
+@output_options
+def command(**values: Any) -> int:
+    """Serve one load and report latency percentiles, throughput, KV use.
+
+    \b
+    Loads:  --workload FILE                          replay a trace as it is
+            --workload chat --users 500              closed-loop users of a preset
+            --input-len I --output-len O --users N --think-time 30s
+            --input-len I --output-len O --concurrency C
+            --input-len I --output-len O --rate R --num-requests N
+    """
+    from headcount.json_output import print_json  # noqa: PLC0415  imported once the command runs
+    from headcount.simulate import Outputs, serve  # noqa: PLC0415
+    from headcount.text import error_note, simulate_text  # noqa: PLC0415
+    from kvcache.catalog import find_gpu, load_model  # noqa: PLC0415
+    from simulator.deployment import plan_replica  # noqa: PLC0415
+
+    outputs = Outputs(requests=values["requests_out"], steps=values["steps_out"])
+    outputs.check(values["replicas"])
+    plan = plan_replica(
+        load_model(values["model"]),
+        find_gpu(values["gpu"]),
+        engine_options(values),
+        tensor_parallel_size=values["tensor_parallel_size"] or 1,
+    )
+    fleet = plan.fleet(values["replicas"], values["router"])
+    served = serve(fleet, values, outputs)
+    if values["as_json"]:
+        head = {"schema_version": 1, "model": plan.architecture.name, "gpu": plan.gpu.name}
+        layout = {"replicas": values["replicas"], "tp": plan.tensor_parallel_size}
+        print_json(head | layout | {"num_gpu_blocks": plan.engine.num_gpu_blocks} | served.result.to_json())
+        return 0
+    layout_text = f"{values['replicas']} × TP{plan.tensor_parallel_size}"
+    title = f"{plan.architecture.name} on {plan.gpu.name}, {layout_text}: {served.description}"
+    simulate_text(served.result, title=title, notes=[*served.notes, error_note(plan.latency)])
+    return 0

@@ -1,0 +1,153 @@
+"""Which load `headcount simulate` was asked for, served."""
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simulator.loads import UserLoad
+from simulator.replication import simulate_users
+from simulator.results import Result, request_times, whole_run
+from simulator.simulation import Fleet, Simulation
+from workloads.load import load_workload
+from workloads.population import Population
+from workloads.requests import RequestTable
+from workloads.synthetic import closed_load, open_load, single_turn_users
+from workloads.trace import Trace
+
+REQUEST_COLUMNS = (
+    "id", "replica", "arrival_s", "scheduled_s", "first_token_s", "finish_s", "ttft_s", "tpot_s", "e2e_s",
+    "prompt_tokens", "output_tokens", "cached_tokens", "preemptions",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """A result with what it answers, in words."""
+
+    result: Result
+    description: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """Files to write beside the answer; each appears whole or not at all."""
+
+    requests: Path | None = None
+    steps: Path | None = None
+
+    def check(self, num_replicas: int) -> None:
+        """Raise ValueError before any work if a file cannot be written."""
+        for option, path in (("--requests-out", self.requests), ("--steps-out", self.steps)):
+            if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+                raise ValueError(f"{option} {path}: its folder does not exist, or it is a folder itself; name a file")
+        if self.steps is not None and num_replicas > 1:
+            raise ValueError("--steps-out shows one engine's decisions; use it with --replicas 1")
+
+    def write(self, simulation: Simulation) -> None:
+        if self.requests is not None:
+            _write_lines(self.requests, _request_lines(simulation))
+        if self.steps is not None:
+            _write_lines(self.steps, (json.dumps(step.to_json()) + "\n" for step in simulation.steps))
+
+
+def serve(fleet: Fleet, values: dict[str, Any], outputs: Outputs) -> Served:
+    """Find the load in a command's options and serve it. Raises ValueError for a combination that is none."""
+    if values["users"] is not None:
+        return _serve_users(fleet, values, outputs)
+    table, description = _table(values)
+    simulation = Simulation(fleet, table, log_steps=outputs.steps is not None)
+    simulation.run()
+    outputs.write(simulation)
+    return Served(
+        result=whole_run(simulation),
+        description=description,
+        notes=("every request counts, the start too",),
+    )
+
+
+def _serve_users(fleet: Fleet, values: dict[str, Any], outputs: Outputs) -> Served:
+    load = UserLoad(population=_population(values), max_model_len=fleet.engine.max_model_len, seed=values["seed"])
+    simulation, result = simulate_users(fleet, load, values["users"], log_steps=outputs.steps is not None)
+    outputs.write(simulation)
+    return Served(
+        result=result,
+        description=f"{values['users']:,} users, think time {load.think_time_s:.0f} s on average",
+        notes=(f"warm-up of {result.start_s:,.0f} s removed (MSER-5), {result.end_s:,.0f} s simulated",),
+    )
+
+
+def _population(values: dict[str, Any]) -> Population:
+    if values["workload"] is None:
+        lengths = _lengths(values, "--users")
+        if values["think_time"] is None:
+            raise ValueError("--users needs --think-time, or a preset with its own: --workload chat")
+        return single_turn_users(think_time_s=values["think_time"], **lengths)
+    workload = load_workload(values["workload"], trace_block_size=values["trace_block_size"])
+    if isinstance(workload, Trace):
+        raise ValueError(f"--users cannot be set for a trace: '{values['workload']}' brings its own arrivals")
+    return workload if values["think_time"] is None else workload.with_think_time(values["think_time"])
+
+
+def _table(values: dict[str, Any]) -> tuple[RequestTable, str]:
+    if values["workload"] is not None:
+        return _trace_table(values)
+    if (values["concurrency"] is None) == (values["rate"] is None):
+        raise ValueError("give one load: --workload FILE, --users N, --concurrency C or --rate R (see --help)")
+    if values["concurrency"] is not None:
+        concurrency = values["concurrency"]
+        count = values["num_requests"] or 10 * concurrency
+        lengths = _lengths(values, "--concurrency")
+        table = closed_load(concurrency=concurrency, num_requests=count, seed=values["seed"], **lengths)
+        return table, f"{concurrency:,} clients without think time, {count:,} requests"
+    if values["num_requests"] is None:
+        raise ValueError("--rate needs --num-requests: an open load has no end of its own")
+    table = open_load(
+        rate_per_s=values["rate"],
+        num_requests=values["num_requests"],
+        burstiness=values["burstiness"],
+        seed=values["seed"],
+        **_lengths(values, "--rate"),
+    )
+    return table, f"{values['rate']:g} requests/s, {values['num_requests']:,} requests"
+
+
+def _trace_table(values: dict[str, Any]) -> tuple[RequestTable, str]:
+    if any(values[name] is not None for name in ("concurrency", "rate", "input_len", "output_len")):
+        raise ValueError("--workload brings its own arrivals and lengths; leave out --concurrency, --rate, --…-len")
+    workload = load_workload(values["workload"], trace_block_size=values["trace_block_size"])
+    if isinstance(workload, Population):
+        raise ValueError(f"--workload {values['workload']} is a population; say how many with --users N")
+    table = workload.table if values["num_requests"] is None else workload.table.head(values["num_requests"])
+    return table, f"{workload.name}, {table.num_requests:,} requests replayed"
+
+
+def _lengths(values: dict[str, Any], load: str) -> dict[str, Any]:
+    if values["input_len"] is None or values["output_len"] is None:
+        raise ValueError(f"{load} needs --input-len and --output-len, or a --workload")
+    return {name: values[name] for name in ("input_len", "output_len", "length_spread")}
+
+
+def _request_lines(simulation: Simulation) -> Iterable[str]:
+    requests, times = simulation.requests, request_times(simulation.requests)
+    columns: dict[str, Any] = {
+        "id": range(len(requests)), "ttft_s": times.ttft_s, "tpot_s": times.tpot_s, "e2e_s": times.e2e_s,
+        "prompt_tokens": requests["prompt"], "output_tokens": requests["output"],
+    }  # fmt: skip
+    yield ",".join(REQUEST_COLUMNS) + "\n"
+    cells = [columns[name] if name in columns else requests[name] for name in REQUEST_COLUMNS]
+    for row in zip(*(column.tolist() if hasattr(column, "tolist") else column for column in cells), strict=True):
+        yield ",".join("" if value != value else str(value) for value in row) + "\n"
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.writelines(lines)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
