@@ -28,12 +28,13 @@ from workloads.synthetic import closed_load
 RUNS_FILE = Path("measured") / "silicon_vllm_runs.csv"
 PROMPTS_PER_CLIENT = 10
 LENGTH_SPREAD = 0.8
-TOKEN_BUDGET = 8192
-MAX_NUM_SEQS = 1024
 ASSUMPTIONS = (
     ("clients", "all start at time 0, 10 prompts each, lengths uniform in 0.8 – 1.0 × nominal"),
-    ("max_num_batched_tokens", f"{TOKEN_BUDGET}; max_num_seqs {MAX_NUM_SEQS}, asynchronous scheduling"),
-    ("gpu_memory_utilization", "0.90, KV cache in 16 bits, max_model_len = input + output + 256"),
+    ("scheduling", "asynchronous; max_model_len = input + output + 256"),
+    (
+        "launch settings",
+        "of the public launch scripts, see `launch_of`; with --plain: 8192 tokens, 16-bit KV cache, 0.90",
+    ),
     ("blank version", "0.11.0: Llama-3.1-70B was measured in 2025-10, others are few"),
     ("nightly version", "0.19.0"),
     ("blank precision", "the checkpoint's own (Qwen3-32B: bf16)"),
@@ -42,7 +43,13 @@ ASSUMPTIONS = (
 BLANK_VERSION, NIGHTLY_VERSION = "0.11.0", "0.19.0"
 KEYS = ("model", "gpu", "precision", "tp", "ep", "version", "isl", "osl", "concurrency")
 DENSE_MODELS = ("Qwen/Qwen3-32B", "meta-llama/Llama-3.1-70B")
-GPUS = {"h100_sxm": "h100-sxm", "h200_sxm": "h200-sxm", "b200_sxm": "b200-sxm", "b300_sxm": "b300-sxm", "gb200": "gb200"}
+GPUS = {
+    "h100_sxm": "h100-sxm",
+    "h200_sxm": "h200-sxm",
+    "b200_sxm": "b200-sxm",
+    "b300_sxm": "b300-sxm",
+    "gb200": "gb200",
+}
 FORMATS = {"fp8": "fp8", "fp4": "nvfp4", "int4": "int4-experts"}
 
 
@@ -74,6 +81,37 @@ class Setting:
         return FORMATS.get(self.precision)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """The server settings of a run that the table does not record."""
+
+    max_num_batched_tokens: int = 8192
+    max_num_seqs: int = 1024
+    kv_cache_dtype: str = "auto"
+    gpu_memory_utilization: float = 0.9
+    max_cudagraph_capture_size: int | None = None
+
+
+def launch_of(setting: Setting) -> Launch:
+    """How the public launch scripts start vLLM for this run.
+
+    InferenceMAX, later InferenceX, benchmarks/*.sh, 2025-10 – 2026-05; which commit made a row is unknown.
+    """
+    model, blackwell = setting.model.partition("/")[2], setting.gpu in ("b200-sxm", "b300-sxm", "gb200")
+    if model == "Llama-3.1-70B":  # 70b_fp8_h100_docker.sh, 70b_fp8_b200_docker.sh
+        return Launch(kv_cache_dtype="fp8", max_num_seqs=512)
+    if model == "gpt-oss-120b":  # gptoss_fp4_b200.sh, gptoss_fp4_h200.sh
+        kv_cache_dtype = "fp8" if blackwell else "auto"
+        return Launch(kv_cache_dtype=kv_cache_dtype, max_num_seqs=512, max_cudagraph_capture_size=2048)
+    if model == "MiniMax-M2.5" and blackwell:
+        if setting.version == "0.19.0":  # minimaxm2.5_fp8_b300.sh, minimaxm2.5_fp4_b300.sh
+            return Launch(kv_cache_dtype="fp8", max_num_batched_tokens=2 * setting.isl)
+        return Launch(gpu_memory_utilization=0.95)  # minimaxm2.5_fp8_b200.sh of 2026-02
+    if model == "Kimi-K2.5" and setting.precision == "int4":  # kimik2.5_int4_h200.sh
+        return Launch(gpu_memory_utilization=0.95)
+    return Launch()
+
+
 def read_settings(data: Path) -> tuple[list[Setting], dict[str, int]]:
     """The settings that a simulation can express, with how many rows were left out for which reason."""
     rows = pd.read_csv(data / RUNS_FILE)
@@ -94,8 +132,8 @@ def read_settings(data: Path) -> tuple[list[Setting], dict[str, int]]:
             "model": rows["model_path"],
             "gpu": rows["system"].map(GPUS),
             "precision": rows["precision"].fillna("native"),
-            # Qwen3-235B lists tp_size apart from moe_tp_size, with the larger of both as the GPUs used.
-            "tp": np.maximum(rows["tp_size"], rows["moe_tp_size"].fillna(1) * 1).astype(int),
+            # Qwen3-235B lists attention replicas as tp_size 1 under experts over 2 or 4 GPUs.
+            "tp": np.maximum(rows["tp_size"], rows["moe_tp_size"].fillna(1)).astype(int),
             "ep": rows["moe_ep_size"].fillna(1).clip(lower=1).astype(int),
             "version": version.where(~version.str.startswith("nightly"), NIGHTLY_VERSION),
             "isl": rows["isl"],
@@ -109,24 +147,30 @@ def read_settings(data: Path) -> tuple[list[Setting], dict[str, int]]:
     return [Setting(**row) for row in medians.to_dict("records")], counts
 
 
-def simulate(setting: Setting, **options: Any) -> tuple[float, float]:
+def simulate(setting: Setting, *, plain: bool = False, **options: Any) -> tuple[float, float]:
     """Mean TTFT with mean TPOT, in seconds. Raises ValueError where the model does not fit."""
-    arch, gpu = load_model(setting.model), find_gpu(setting.gpu)
-    deployment = Deployment(
-        architecture=arch,
-        gpu=gpu,
-        tensor_parallel_size=setting.tp,
-        enable_expert_parallel=setting.ep > 1,
-        quantization=setting.quantization,
-        max_num_batched_tokens=TOKEN_BUDGET,
-        max_num_seqs=MAX_NUM_SEQS,
-        vllm_version=setting.version,
+    launch = Launch() if plain else launch_of(setting)
+    arch, gpu, max_model_len = load_model(setting.model), find_gpu(setting.gpu), setting.isl + setting.osl + 256
+    shared: dict[str, Any] = {
+        "tensor_parallel_size": setting.tp,
+        "enable_expert_parallel": setting.ep > 1,
+        "quantization": setting.quantization,
+        "kv_cache_dtype": launch.kv_cache_dtype,
+        "max_num_batched_tokens": launch.max_num_batched_tokens,
+        "max_num_seqs": launch.max_num_seqs,
+        "vllm_version": setting.version,
+    }
+    budget = memory_budget(
+        arch, gpu, gpu_memory_utilization=launch.gpu_memory_utilization, max_model_len=max_model_len, **shared
     )
+    if not budget.fits:
+        raise ValueError(f"{setting.model} does not fit on {setting.tp} × {setting.gpu}")
     engine = EngineConfig(
-        num_gpu_blocks=_num_blocks(setting),
-        max_model_len=setting.isl + setting.osl + 256,
-        max_num_seqs=MAX_NUM_SEQS,
-        max_num_batched_tokens=TOKEN_BUDGET,
+        # Blocks that hold 16 tokens of every layer: the groups of hybrid models share theirs.
+        num_gpu_blocks=budget.kv_cache_tokens // budget.block_size + 1,
+        max_model_len=max_model_len,
+        max_num_seqs=launch.max_num_seqs,
+        max_num_batched_tokens=launch.max_num_batched_tokens,
     )
     load = closed_load(
         concurrency=setting.concurrency,
@@ -135,29 +179,13 @@ def simulate(setting: Setting, **options: Any) -> tuple[float, float]:
         output_len=setting.osl,
         length_spread=LENGTH_SPREAD,
     )
-    simulation = Simulation(Fleet(engine=engine, step_times=latency_model(deployment, **options).step_times), load)
+    capture = launch.max_cudagraph_capture_size
+    deployment = Deployment(architecture=arch, gpu=gpu, max_cudagraph_capture_size=capture, **shared)
+    step_times = latency_model(deployment, **options).step_times
+    simulation = Simulation(Fleet(engine=engine, step_times=step_times), load)
     simulation.run()
     times = request_times(simulation.requests)
     return float(times.ttft_s.mean()), float(np.nanmean(times.tpot_s))
-
-
-def _num_blocks(setting: Setting) -> int:
-    budget = memory_budget(
-        load_model(setting.model),
-        find_gpu(setting.gpu),
-        tensor_parallel_size=setting.tp,
-        enable_expert_parallel=setting.ep > 1,
-        quantization=setting.quantization,
-        gpu_memory_utilization=0.9,
-        max_model_len=setting.isl + setting.osl + 256,
-        max_num_batched_tokens=TOKEN_BUDGET,
-        max_num_seqs=MAX_NUM_SEQS,
-        vllm_version=setting.version,
-    )
-    if not budget.fits:
-        raise ValueError(f"{setting.model} does not fit on {setting.tp} × {setting.gpu}")
-    # The pool in blocks that each hold 16 tokens of every layer: groups of hybrid models share theirs.
-    return budget.kv_cache_tokens // budget.block_size + 1
 
 
 def compare(settings: list[Setting], **options: Any) -> tuple[pd.DataFrame, int]:
@@ -195,10 +223,11 @@ def error_table(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder that holds measured/")
+    parser.add_argument("--plain", action="store_true", help="without the launch scripts' settings")
     parser.add_argument("--json", action="store_true", help="one JSON object with every row")
     arguments = parser.parse_args()
     settings, skipped = read_settings(arguments.data)
-    rows, failed = compare(settings)
+    rows, failed = compare(settings, plain=arguments.plain)
     rows["kind"] = np.where(rows["model"].isin(DENSE_MODELS), "dense", "moe")
     groups = error_table(rows, ["model", "gpu", "precision", "tp"])
     kinds = error_table(rows, ["kind", "gpu"])

@@ -41,7 +41,7 @@ deployment_options = _all(
 scheduler_options = _all(
     click.option("--enable-prefix-caching/--no-enable-prefix-caching", default=True, show_default=True),
     click.option("--async-scheduling/--no-async-scheduling", default=True, show_default=True),
-    click.option("--router", default="least-outstanding", show_default=True, help="round-robin or least-outstanding."),
+    click.option("--router", default="least-outstanding", show_default=True, help="round-robin, least-outstanding or session-affinity."),
     click.option("--latency-model", default="physical", show_default=True, help="physical, or constant."),
     click.option("--step-s", type=float, help="Seconds per step, with --latency-model constant."),
 )

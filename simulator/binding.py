@@ -6,7 +6,7 @@ from simulator import latency_model as causes_of
 from simulator.capacity import Point
 from simulator.core import layout
 from simulator.deployment import ReplicaPlan
-from simulator.latency_model import average_step, breakdown
+from simulator.latency_model import average_step, breakdown, step_with_prefill
 from simulator.slo import SLO
 
 BLOCKED_SHARE = 0.05  # of replica time: above it, waiting for a resource is what hurts
@@ -38,17 +38,18 @@ def what_binds(plan: ReplicaPlan, point: Point) -> str:
     worst = max(blocked, key=lambda name: blocked[name])
     if limit != "TPOT" and blocked[worst] > BLOCKED_SHARE:
         return f"{limit}: {worst} (full {blocked[worst]:.0%} of the time)"
-    causes = step_causes(plan, point)
+    causes = step_causes(plan, point, only_prefill=limit == "TTFT")
     cause = max(causes, key=lambda name: causes[name])
-    return f"{limit}: {cause} ({causes[cause]:.0%} of step time)"
+    return f"{limit}: {cause} ({causes[cause]:.0%} of {'prefill' if limit == 'TTFT' else 'mean'} step)"
 
 
-def step_causes(plan: ReplicaPlan, point: Point) -> dict[str, float]:
-    """Shares of the mean step's time by cause."""
+def step_causes(plan: ReplicaPlan, point: Point, *, only_prefill: bool = False) -> dict[str, float]:
+    """Shares of the mean step's time by cause, or of the mean step that holds prefill."""
     totals = np.concatenate([replication.totals for replication in point.replications])
     if not totals["steps"].sum():
         return {"no load": 1.0}
-    seconds = breakdown(plan.latency, average_step(totals, plan.latency.step_times))
+    step = average_step(totals)
+    seconds = breakdown(plan.latency, step_with_prefill(step) if only_prefill else step)
     total = sum(seconds.values()) or 1.0
     return {CAUSE_NAMES[name]: value / total for name, value in seconds.items()}
 

@@ -19,6 +19,7 @@ SCREENING_REPLICATIONS = 2
 SCREENING_RATIO = 1.1  # a screened capacity is known to this factor
 FIRST_STEP = 1.04  # of the final search, which starts from a screened capacity
 RESOLUTION = 0.02  # of the capacity found; its interval is wider than that
+MATERIAL_GROWTH = 0.05
 BOUNDS: tuple[Bound, ...] = ("mean", "low", "high")
 MAX_SIZE = 2.0**22
 
@@ -40,7 +41,14 @@ class Point:
 
     @property
     def queue_grows(self) -> bool:
-        return self.queue_slope_per_s.low > 0
+        """Whether the waiting queue's slope lies above 0 with 95 % confidence, and amounts to something.
+
+        A search looks at a dozen points, so that chance alone shows a slope now and then: one that adds less than
+        MATERIAL_GROWTH of the requests in flight over the measured time does not count.
+        """
+        interval = self.queue_slope_per_s
+        measured_s = self.mean("horizon_s") - self.mean("warmup_s")
+        return interval.low > 0 and interval.mean * measured_s > MATERIAL_GROWTH * self.mean("in_flight")
 
     def meets(self, slo: SLO, bound: Bound) -> bool:
         """Whether attainment's mean, or an end of its 95 % interval, reaches the target without a growing queue."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -37,6 +37,7 @@ class Deployment:
     kv_cache_dtype: str = "auto"
     block_size: int = 16
     enforce_eager: bool = False
+    max_cudagraph_capture_size: int | None = None  # None: vLLM's default
     async_scheduling: bool = True
     vllm_version: str = "0.32.0"
 
@@ -93,7 +94,7 @@ class AverageStep:
     prefill_share: float = 0.0
 
 
-def average_step(totals: NDArray[np.void], step_times: StepTimes) -> AverageStep:
+def average_step(totals: NDArray[np.void]) -> AverageStep:
     """The average step of a run's `totals` (see `simulator.core.layout.TOTALS`), over all replicas.
 
     Raises ValueError where no step has run.
@@ -101,13 +102,20 @@ def average_step(totals: NDArray[np.void], step_times: StepTimes) -> AverageStep
     steps = float(totals["steps"].sum())
     if steps == 0:
         raise ValueError("no step has run; simulate some requests before asking what bounds a step")
-    names = ("tokens", "sequences", "sampled", "decode_context", "window_context", "prefill_tokens", "prefill_work")
+    names = (
+        "tokens", "sequences", "sampled", "decode_context", "window_context", "prefill_tokens", "prefill_work",
+        "window_prefill_work",
+    )  # fmt: skip
     mean = {name: float(totals[name].sum()) / steps for name in names}
-    # Not summed by the core; a chunk's tokens attend to at most a window each.
-    window_work = min(mean["prefill_work"], mean["prefill_tokens"] * step_times.window)
-    return AverageStep(
-        **mean, window_prefill_work=window_work, prefill_share=float(totals["prefill_steps"].sum()) / steps
-    )
+    return AverageStep(**mean, prefill_share=float(totals["prefill_steps"].sum()) / steps)
+
+
+def step_with_prefill(step: AverageStep) -> AverageStep:
+    """The average step among those that hold prefill."""
+    share = step.prefill_share or 1.0
+    prefill = {name: getattr(step, name) / share for name in ("prefill_tokens", "prefill_work", "window_prefill_work")}
+    tokens = step.tokens - step.prefill_tokens + prefill["prefill_tokens"]
+    return replace(step, tokens=tokens, prefill_share=1.0, **prefill)
 
 
 def breakdown(model: LatencyModel, step: AverageStep) -> dict[str, float]:

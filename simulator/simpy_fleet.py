@@ -31,15 +31,15 @@ class ReplicaLoad:
     waiting: int
 
 
-Router = Callable[[Sequence[ReplicaLoad]], int]
-"""Which replica, counted from 0, gets the next request."""
+Router = Callable[[Sequence[ReplicaLoad], int | None], int]
+"""Which replica, counted from 0, gets the next request; also told where its session was served last, if anywhere."""
 
 
 def round_robin() -> Router:
     """Each replica in turn."""
     state = {"next": 0}
 
-    def choose(loads: Sequence[ReplicaLoad]) -> int:
+    def choose(loads: Sequence[ReplicaLoad], _last: int | None) -> int:
         chosen = state["next"]
         state["next"] = (chosen + 1) % len(loads)
         return chosen
@@ -49,7 +49,13 @@ def round_robin() -> Router:
 
 def least_outstanding() -> Router:
     """The replica with the fewest requests sent and not finished; ties go to the lowest number."""
-    return lambda loads: min(range(len(loads)), key=lambda replica: (loads[replica].outstanding, replica))
+    return lambda loads, _last: min(range(len(loads)), key=lambda replica: (loads[replica].outstanding, replica))
+
+
+def session_affinity() -> Router:
+    """Where the session was served last; a new session goes to the replica with the fewest outstanding."""
+    first = least_outstanding()
+    return lambda loads, last: first(loads, last) if last is None else last
 
 
 def run_simpy_fleet(fleet: Fleet, table: RequestTable, router: Router) -> NDArray[np.void]:
@@ -96,7 +102,9 @@ class _World:
         self._at(arrival_s + self.fleet.step_times.ingress_s, priority, lambda: self._arrive(row))
 
     def _arrive(self, row: int) -> None:
-        number = self.router([_load(replica) for replica in self.replicas])
+        before = int(self.table.follows[row])
+        last = int(self.results["replica"][before]) if before >= 0 else None
+        number = self.router([_load(replica) for replica in self.replicas], last)
         replica = self.replicas[number]
         replica.outstanding += 1
         self.results["replica"][row] = number

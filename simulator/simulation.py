@@ -15,7 +15,11 @@ from simulator.step_log import StepRecord, read_log
 from simulator.step_time import StepTimes
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, RequestTable
 
-ROUTERS: dict[str, int] = {"round-robin": layout.ROUND_ROBIN, "least-outstanding": layout.LEAST_OUTSTANDING}
+ROUTERS: dict[str, int] = {
+    "round-robin": layout.ROUND_ROBIN,
+    "least-outstanding": layout.LEAST_OUTSTANDING,
+    "session-affinity": layout.SESSION_AFFINITY,  # a session stays where its first turn went, by least outstanding
+}
 MAX_SAMPLES = 2048
 FIRST_SAMPLE_S = 0.05
 LOG_WORDS = 1 << 20

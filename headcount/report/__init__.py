@@ -1,3 +1,5 @@
-from typing import Any
-def prepare_report(path: Any) -> None: ...
-def write_report(path: Any, question: Any, rows: Any, workload_name: Any) -> None: ...
+"""The HTML report of `headcount capacity`: one file that opens offline."""
+
+from headcount.report.document import prepare_report, write_report
+
+__all__ = ["prepare_report", "write_report"]

@@ -8,10 +8,11 @@ from simulator.core import scheduler
 from simulator.core.jit import entry_point, kernel
 from simulator.core.layout import (
     DONE,
-    LEAST_OUTSTANDING,
     NEED_LOG_SPACE,
     NONE,
     REACHED_TIME,
+    ROUND_ROBIN,
+    SESSION_AFFINITY,
     STALLED,
 )
 
@@ -66,10 +67,12 @@ def pop(a: Any) -> int:
 
 
 @kernel
-def choose_replica(a: Any) -> int:
-    """Which replica gets the next request; ties go to the lowest number."""
+def choose_replica(a: Any, request: int) -> int:
+    """Which replica gets the request; ties go to the lowest number."""
     p = a.parameters[0]
-    if p.router == LEAST_OUTSTANDING:
+    if p.router == SESSION_AFFINITY and a.requests[request].replica != NONE:
+        return a.requests[request].replica
+    if p.router != ROUND_ROBIN:
         best = 0
         for replica in range(1, p.num_replicas):
             if a.outstanding[replica] < a.outstanding[best]:
@@ -82,7 +85,7 @@ def choose_replica(a: Any) -> int:
 
 @kernel
 def arrive(a: Any, request: int, now_s: float) -> None:
-    replica = choose_replica(a)
+    replica = choose_replica(a, request)
     replicas.account(a, replica, now_s)
     a.requests[request].replica = replica
     a.outstanding[replica] += 1
@@ -138,6 +141,8 @@ def follow_up(a: Any, request: int, now_s: float) -> None:
     """Think, then send the session's next turn; a free client takes the next of the shared queue."""
     cursor = a.cursor[0]
     following = a.next_turn[request]
+    if following != NONE:
+        a.requests[following].replica = a.requests[request].replica
     if following == NONE and cursor.next_free < a.shared_queue.shape[0]:
         following = a.shared_queue[cursor.next_free]
         cursor.next_free += 1

@@ -53,6 +53,7 @@ def step_time_s(a: Any, replica: int, slot: int) -> float:
     totals.window_context += plan.window_context
     totals.prefill_tokens += plan.prefill_tokens
     totals.prefill_work += plan.prefill_work
+    totals.window_prefill_work += plan.window_prefill_work
     mode = 0
     if plan.prefill_tokens > 0:
         mode = 1

@@ -22,7 +22,7 @@ NUM_BLOCK_REASONS = 4
 # What `run` came back for.
 DONE, REACHED_TIME, NEED_LOG_SPACE, STALLED = 0, 1, 2, 3
 
-ROUND_ROBIN, LEAST_OUTSTANDING = 0, 1
+ROUND_ROBIN, LEAST_OUTSTANDING, SESSION_AFFINITY = 0, 1, 2
 
 # ITL histogram: bin k holds gaps in [ITL_MIN_S * ITL_GROWTH**k, ... * ITL_GROWTH); quantiles are good to 0.5 %.
 ITL_MIN_S, ITL_GROWTH, ITL_BINS = 1e-6, 1.01, 2400
@@ -46,7 +46,7 @@ REQUEST = np.dtype(
         ("span_start", "i4"),
         ("previous", "i4"),  # in the waiting queue
         ("next", "i4"),
-        ("replica", "i4"),
+        ("replica", "i4"),  # before it arrives: where its session was served last
         ("preemptions", "i4"),
         ("cached_tokens", "i4"),  # prefix hit at first admission
         ("arrival_s", "f8"),  # at the server's door
@@ -130,6 +130,7 @@ TOTALS = np.dtype(
         ("window_context", "f8"),
         ("prefill_tokens", "f8"),
         ("prefill_work", "f8"),
+        ("window_prefill_work", "f8"),
         ("prefill_steps", "f8"),
         ("gpu_s", "f8"),
         ("host_bound_s", "f8"),  # time by which the host, not the GPU, lengthened steps

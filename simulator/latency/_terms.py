@@ -16,7 +16,6 @@ from simulator.latency_model import ACTIVATIONS, COMMUNICATION, COMPUTE, FIXED_O
 from simulator.step_time import FloatArray
 
 FP32_OF_BF16 = 1 / 16  # H100: 67 of 989 Tflop/s, A100: 19.5 of 312 (NVIDIA datasheets); vLLM leaves TF32 off
-LONGEST_GRAPHED_STEP = 512  # tokens of a step with prefill that piecewise CUDA graphs cover
 
 Causes = Mapping[str, FloatArray]
 
@@ -93,7 +92,9 @@ def gemm(rank: Rank, tokens: FloatArray, tensor: Tensor) -> dict[str, FloatArray
     return _in_quadrature(tokens, bytes_s, compute_s, start_s)
 
 
-def _in_quadrature(tokens: FloatArray, bytes_s: FloatArray, compute_s: FloatArray, start_s: float) -> dict[str, FloatArray]:
+def _in_quadrature(
+    tokens: FloatArray, bytes_s: FloatArray, compute_s: FloatArray, start_s: float
+) -> dict[str, FloatArray]:
     both_s = np.hypot(bytes_s, compute_s)
     return {
         WEIGHTS_READ: np.where(tokens > 0, bytes_s**2 / both_s, 0.0),
@@ -114,20 +115,22 @@ def layer(rank: Rank, tokens: FloatArray, index: int) -> dict[str, FloatArray]:
         {
             FIXED_OVERHEAD: np.where(tokens > 0, constants.glue_s, 0.0),
             ACTIVATIONS: moved / (constants.gemm_bandwidth_share * rank.bandwidth),
-            COMMUNICATION: 2 * all_reduce_s(rank, tokens),
+            COMMUNICATION: 2 * all_reduce_s(rank, tokens, arch.hidden_size),
         }
     )
+    if arch.qk_norm_whole_projection:  # its variance is summed over the ranks (vLLM MiniMaxText01RMSNormTP.forward_qk)
+        parts.append({COMMUNICATION: all_reduce_s(rank, tokens, width=2)})
     return add(*parts)
 
 
-def all_reduce_s(rank: Rank, tokens: FloatArray) -> FloatArray:
-    """One all-reduce of the hidden states over the tensor-parallel ranks."""
+def all_reduce_s(rank: Rank, tokens: FloatArray, width: int) -> FloatArray:
+    """One all-reduce of `width` elements per token over the tensor-parallel ranks."""
     ranks = rank.parallelism.tensor_parallel_size
     if ranks == 1:
         return np.zeros_like(tokens)
     constants, link = rank.constants, rank.gpu.interconnect
     start_s = constants.all_reduce_start_s[link] * (1 + constants.all_reduce_start_growth * np.log2(ranks))
-    moved = 2 * (ranks - 1) / ranks * tokens * rank.arch.hidden_size * rank.plain_bytes
+    moved = 2 * (ranks - 1) / ranks * tokens * width * rank.plain_bytes
     bulk_s = moved / (constants.all_reduce_link_share[link] * rank.gpu.interconnect_bytes_per_s)
     return np.where(tokens > 0, start_s + bulk_s, 0.0)
 
@@ -164,7 +167,7 @@ def expert_format(scheme: QuantizationScheme) -> str:
         return "bf16"
     if scheme.weight_bits >= 8:
         return "int8" if scheme.gemm_dtype == "int8" else "fp8"
-    return "fp4" if "fp4" in scheme.name else "int4"
+    return {"mxfp4": "mxfp4", "nvfp4": "fp4"}.get(scheme.name, "int4")
 
 
 def distinct_experts(arch: Architecture, tokens: FloatArray, exponent: float) -> FloatArray:

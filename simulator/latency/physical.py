@@ -8,11 +8,12 @@ from kvcache.memory_terms import parse_version
 from kvcache.parallelism import Parallelism
 from kvcache.quantization import resolve_quantization
 from simulator.latency._constants import Constants, constants_for
-from simulator.latency._terms import LONGEST_GRAPHED_STEP, Attention, Causes, Rank, add, attention, layer, sampling, times
+from simulator.latency._terms import Attention, Causes, Rank, add, attention, layer, sampling, times
 from simulator.latency_model import COMPUTE, HOST, KV_READ, Deployment, LatencyModel
 from simulator.step_time import FloatArray, StepTimes
 
-OLD_BUILDS_BEFORE = (0, 20, 0)
+OLD_BUILDS_BEFORE = (0, 20, 0)  # the fit's runs end at 0.19
+PIECEWISE_TOKENS = 512  # of the longest step with prefill that piecewise CUDA graphs cover by default
 FULL_ATTENTION_WINDOW = 1  # of StepTimes where no layer has a window
 
 
@@ -28,6 +29,7 @@ def physical_step_times(
     max_num_seqs: int,
     block_size: int = 16,
     enforce_eager: bool = False,
+    max_cudagraph_capture_size: int | None = None,
     async_scheduling: bool = True,
     vllm_version: str = "0.32.0",
 ) -> StepTimes:
@@ -43,6 +45,7 @@ def physical_step_times(
         max_num_seqs=max_num_seqs,
         block_size=block_size,
         enforce_eager=enforce_eager,
+        max_cudagraph_capture_size=max_cudagraph_capture_size,
         async_scheduling=async_scheduling,
         vllm_version=vllm_version,
     )
@@ -72,12 +75,13 @@ def latency_model(deployment: Deployment, *, constants: Constants | None = None)
     )
 
 
-def padded_batch(tokens: FloatArray, gpu: GPU, max_num_seqs: int) -> FloatArray:
+def padded_batch(tokens: FloatArray, deployment: Deployment) -> FloatArray:
     """The CUDA-graph size that a batch of so many tokens runs in, itself beyond the largest.
 
     vLLM captures 1, 2, 4, then steps of 8 to 256, then of 16 to min(2 · max_num_seqs, 512; 1024 on Blackwell).
     """
-    largest = min(2 * max_num_seqs, 1024 if gpu.family == "blackwell" else 512)
+    most = deployment.max_cudagraph_capture_size or (1024 if deployment.gpu.family == "blackwell" else 512)
+    largest = min(2 * deployment.max_num_seqs, most)
     steps = np.concatenate([[1, 2, 4], np.arange(8, 256, 8), np.arange(256, largest + 1, 16)])
     sizes = np.unique(steps[steps <= largest])
     place = np.searchsorted(sizes, tokens)
@@ -101,7 +105,7 @@ def _by_tokens(rank: Rank) -> Causes:
     deployment, arch = rank.deployment, rank.arch
     tokens = np.arange(deployment.max_num_batched_tokens + 1, dtype=np.float64)
     if not deployment.enforce_eager:
-        tokens = padded_batch(tokens, deployment.gpu, deployment.max_num_seqs)
+        tokens = padded_batch(tokens, deployment)
     parts = []
     for is_moe in (False, True):
         alike = [index for index in range(arch.num_hidden_layers) if arch.is_moe_layer(index) is is_moe]
@@ -124,7 +128,7 @@ def _step_times(rank: Rank, by_tokens: Causes, by_sampled: Causes, cache: Attent
     windowed, window = window_class(rank.arch)
     table = np.sum(list(by_tokens.values()), axis=0)
     launch_s = layers * eager_layer_s(rank)
-    covered = np.arange(len(table)) <= (-1 if settings.enforce_eager else LONGEST_GRAPHED_STEP)
+    longest = -1 if settings.enforce_eager else settings.max_cudagraph_capture_size or PIECEWISE_TOKENS
     host_s = constants.host_base_s
     if settings.enforce_eager:  # every step is launched kernel by kernel
         host_s = max(host_s, launch_s)
@@ -132,7 +136,7 @@ def _step_times(rank: Rank, by_tokens: Causes, by_sampled: Causes, cache: Attent
     return StepTimes(
         decode=table,
         prefill=table,
-        floor=np.where(covered, constants.piecewise_eager_share, 1.0) * launch_s,
+        floor=np.where(np.arange(len(table)) <= longest, constants.piecewise_eager_share, 1.0) * launch_s,
         sampling=np.sum(list(by_sampled.values()), axis=0),
         decode_base_s=layers * cache.start_s,
         context_s=(layers - windowed) * cache.context_s,

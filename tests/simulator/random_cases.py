@@ -45,7 +45,7 @@ def cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3) -> 
             engine=engine,
             step_times=random_step_times(rng, budget, max_num_seqs),
             num_replicas=draw(st.integers(1, max_replicas)),
-            router=draw(st.sampled_from(["round-robin", "least-outstanding"])),
+            router=draw(st.sampled_from(["round-robin", "least-outstanding", "session-affinity"])),
         ),
         table,
     )

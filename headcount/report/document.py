@@ -1,0 +1,87 @@
+"""Where the sections become one file."""
+
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Protocol, cast
+
+from headcount.report.findings import Findings, command_line
+from headcount.report.html import render_template
+from simulator.capacity_table import CapacityQuestion, CapacityRow
+
+
+class Section(Protocol):
+    """A module of `headcount/report/sections`; those with nothing to say return an empty string."""
+
+    TITLE: str
+    ORDER: int
+
+    def render(self, findings: Findings) -> str: ...
+
+
+def sections() -> list[Section]:
+    """Every section that has a file, in the order of reading."""
+    names = sorted(path.stem for path in (Path(__file__).parent / "sections").glob("[!_]*.py"))
+    found = [cast(Section, import_module(f"headcount.report.sections.{name}")) for name in names]
+    return sorted(found, key=lambda section: section.ORDER)
+
+
+def prepare_report(path: str | os.PathLike[str]) -> None:
+    """Refuse before the long work what would make the report impossible after it. Raises ValueError."""
+    missing = [name for name in ("matplotlib", "jinja2") if find_spec(name) is None]
+    if missing:
+        raise ValueError("the report needs matplotlib and jinja2; install headcount[report]")
+    target = Path(path)
+    if target.is_dir():
+        raise ValueError(f"report '{target}' is a folder; give a file in it, such as {target / 'report.html'}")
+    if target.exists() and not target.is_file():
+        raise ValueError(f"report '{target}' is no ordinary file; give a name such as report.html")
+    if not target.parent.is_dir():
+        raise ValueError(f"there is no folder '{target.parent}' for the report; create it or choose another")
+    if not os.access(target.parent, os.W_OK):
+        raise ValueError(f"the folder '{target.parent}' cannot be written to; choose another for the report")
+
+
+def write_report(
+    path: str | os.PathLike[str],
+    question: CapacityQuestion,
+    rows: Sequence[CapacityRow],
+    workload_name: str,
+    *,
+    command: str | None = None,
+    written_at: datetime | None = None,
+) -> None:
+    """Write the report of these rows; `command` repeats the run (by default this process's own command line).
+
+    The file appears whole or not at all. Raises ValueError as `prepare_report` does.
+    """
+    prepare_report(path)
+    findings = Findings(
+        question=question, rows=tuple(rows), workload_name=workload_name, command=command or command_line()
+    )
+    text = render_report(findings, written_at or datetime.now(UTC))
+    target = Path(path).resolve()
+    partial = target.with_name(f"{target.name}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def render_report(findings: Findings, written_at: datetime) -> str:
+    """The whole HTML document."""
+    parts = [(section.TITLE, section.__name__.rpartition(".")[2], section.render(findings)) for section in sections()]
+    question = findings.question
+    return render_template(
+        "page.html",
+        model=question.architecture.name,
+        gpu=question.gpu.name,
+        workload=findings.workload_name,
+        slo=str(question.slo),
+        written=f"{written_at:%Y-%m-%d}",
+        sections=[{"title": title, "name": name, "body": body} for title, name, body in parts if body],
+    )

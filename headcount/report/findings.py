@@ -1,0 +1,74 @@
+"""What a report tells."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simulator.capacity import Point
+from simulator.capacity_table import CapacityQuestion, CapacityRow
+from simulator.deployment import ReplicaPlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """A capacity question with its answer, one row per GPU count."""
+
+    question: CapacityQuestion
+    rows: tuple[CapacityRow, ...]
+    workload_name: str  # as asked for: a preset or a path
+    command: str  # that repeats the run, ready for a shell
+
+    @property
+    def served(self) -> tuple["Served", ...]:
+        """The GPU counts that serve somebody, fewest GPUs first."""
+        found = [Served(row, row.point, row.plan) for row in self.rows if row.users and row.point and row.plan]
+        return tuple(sorted(found, key=lambda served: served.row.gpus))
+
+    @property
+    def largest(self) -> "Served | None":
+        """The most GPUs that serve somebody: what the charts of one deployment show."""
+        return self.served[-1] if self.served else None
+
+    @property
+    def best(self) -> CapacityRow | None:
+        """The row whose number leads: the most users to sign for, on the fewest GPUs."""
+        best = min(self.rows, key=lambda row: (-row.users_low, -row.users, row.gpus))
+        return best if best.users else None
+
+    @property
+    def plans(self) -> tuple[ReplicaPlan, ...]:
+        """One per layout of a replica, by TP."""
+        by_tp = {row.plan.tensor_parallel_size: row.plan for row in self.rows if row.plan is not None}
+        return tuple(by_tp[tp] for tp in sorted(by_tp))
+
+
+@dataclass(frozen=True)
+class Served:
+    """A row that has been simulated at its number of users."""
+
+    row: CapacityRow
+    point: Point
+    plan: ReplicaPlan
+
+    @property
+    def deployment(self) -> str:
+        return f"{gpus_text(self.row.gpus)}, {layout_text(self.row)}"
+
+
+def command_line(arguments: Sequence[str] | None = None) -> str:
+    """The command that repeats this run; by default this process's, without the program's path."""
+    return shlex.join(["headcount", *(sys.argv[1:] if arguments is None else arguments)])
+
+
+def gpus_text(count: int) -> str:
+    return "1 GPU" if count == 1 else f"{count:,} GPUs"
+
+
+def users_text(count: int) -> str:
+    return "1 user" if count == 1 else f"{count:,} users"
+
+
+def layout_text(row: CapacityRow) -> str:
+    """Replicas × GPUs of each, as the tables print it."""
+    return f"{row.replicas} × TP{row.tp}"

@@ -1,0 +1,54 @@
+"""HTML from templates, everything escaped that is not HTML already."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+@lru_cache(maxsize=1)
+def _environment() -> "Environment":
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  an optional extra
+
+    return Environment(
+        loader=PackageLoader("headcount.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def render_template(name: str, **values: Any) -> str:
+    """A file of `headcount/report/templates`, filled in. What it returns counts as HTML in other templates."""
+    from markupsafe import Markup  # noqa: PLC0415  comes with jinja2
+
+    return Markup(_environment().get_template(name).render(**values))
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, caption: str = "", text_columns: int = 1) -> str:
+    """A table whose first `text_columns` columns are text and whose others are figures; each row begins with its name."""
+    return render_template("table.html", columns=columns, rows=rows, caption=caption, text_columns=text_columns)
+
+
+def figure(title: str, svg: str, note: str) -> str:
+    """A chart under the sentence that it shows, with a note on how to read it."""
+    return render_template("figure.html", title=title, svg=svg, note=note)
+
+
+def figures(*items: str) -> str:
+    """Charts side by side where there is room."""
+    return render_template("figures.html", items=items)
+
+
+def join(*parts: str) -> str:
+    """HTML parts, one after the other."""
+    from markupsafe import Markup  # noqa: PLC0415  comes with jinja2
+
+    return Markup("\n").join(parts)
+
+
+def paragraph(text: str) -> str:
+    return render_template("paragraph.html", text=text)

@@ -1,0 +1,119 @@
+"""How latency forms are found, how their times are explained."""
+
+import pytest
+
+from kvcache.catalog import find_gpu, load_model
+from kvcache.errors import UnknownNameError
+from simulator.engine import EngineConfig
+from simulator.latency import latency_form_names, latency_model
+from simulator.latency_model import CAUSES, COMMUNICATION, COMPUTE, KV_READ, WEIGHTS_READ, AverageStep, Deployment
+from simulator.latency_model import average_step, breakdown
+from simulator.simulation import Fleet, Simulation
+from simulator.step_time import BatchSums
+from workloads.synthetic import closed_load
+
+
+def deployment(model: str = "llama-3.1-8b", gpu: str = "h100-sxm", tp: int = 1) -> Deployment:
+    return Deployment(
+        architecture=load_model(model),
+        gpu=find_gpu(gpu),
+        tensor_parallel_size=tp,
+        max_num_batched_tokens=4096,
+        max_num_seqs=256,
+    )
+
+
+def decode_step(sequences: int, context: int) -> AverageStep:
+    return AverageStep(tokens=sequences, sequences=sequences, sampled=sequences, decode_context=sequences * context)
+
+
+def test_forms_are_found_by_name_and_a_wrong_name_is_refused() -> None:
+    assert latency_form_names() == ("constant", "physical")
+    with pytest.raises(UnknownNameError, match="physical"):
+        latency_model(deployment(), form="physicl")
+
+
+def test_a_form_outside_the_package_is_found_by_module_and_function() -> None:
+    model = latency_model(deployment(), form="simulator.latency.constant:latency_model", step_s=0.02)
+    assert model.step_times.decode[5] == 0.02
+
+
+def test_the_constant_form_is_constant_and_explains_itself() -> None:
+    model = latency_model(deployment(), form="constant", step_s=0.01)
+    assert sum(breakdown(model, decode_step(7, 100)).values()) == pytest.approx(0.01)
+    assert not model.calibrated
+
+
+@pytest.mark.parametrize(("model", "tp"), [("llama-3.1-8b", 1), ("qwen3-30b-a3b", 2), ("gemma-3-12b-it", 1)])
+def test_causes_add_up_to_the_step(model: str, tp: int) -> None:
+    latency = latency_model(deployment(model, tp=tp))
+    window = latency.step_times.window
+    decodes, mixed = BatchSums(), BatchSums()
+    for sums in (decodes, mixed):
+        for _ in range(32):
+            sums.add(start=2999, end=3000, is_sampled=True, window=window)
+    mixed.add(start=1000, end=2000, is_sampled=False, window=window)
+    for sums in (decodes, mixed):
+        step = AverageStep(
+            tokens=sums.tokens,
+            sequences=sums.sequences,
+            sampled=sums.sampled,
+            decode_context=sums.decode_context,
+            window_context=sums.window_context,
+            prefill_tokens=sums.prefill_tokens,
+            prefill_work=sums.prefill_work,
+            window_prefill_work=sums.window_prefill_work,
+            prefill_share=float(sums.prefill_tokens > 0),
+        )
+        seconds = breakdown(latency, step)
+        assert tuple(seconds) == CAUSES
+        assert min(seconds.values()) >= 0
+        assert sum(seconds.values()) == pytest.approx(latency.step_times.step_s(sums))
+
+
+def test_what_binds_is_weights_then_the_cache_then_compute() -> None:
+    model = latency_model(deployment())
+    for step, cause in (
+        (decode_step(1, 100), WEIGHTS_READ),
+        (decode_step(200, 8000), KV_READ),
+        (AverageStep(tokens=4096, sequences=4, sampled=4, prefill_tokens=4096, prefill_share=1.0), COMPUTE),
+    ):
+        seconds = breakdown(model, step)
+        assert max(seconds, key=seconds.__getitem__) == cause
+        assert seconds[COMMUNICATION] == 0
+
+
+def test_pcie_makes_communication_bind() -> None:
+    step = AverageStep(tokens=2000, sequences=2, sampled=2, prefill_tokens=2000, prefill_share=1.0)
+    seconds = breakdown(latency_model(deployment(gpu="l40s", tp=4)), step)
+    assert max(seconds, key=seconds.__getitem__) == COMMUNICATION
+
+
+def test_the_breakdown_of_a_run_is_its_mean_step_time() -> None:
+    model = latency_model(deployment())
+    engine = EngineConfig(num_gpu_blocks=20000, max_model_len=4096, max_num_seqs=256, max_num_batched_tokens=4096)
+    load = closed_load(concurrency=32, num_requests=320, input_len=1000, output_len=200, length_spread=0.8)
+    simulation = Simulation(Fleet(engine=engine, step_times=model.step_times), load)
+    simulation.run()
+    totals = simulation.totals
+    mean_s = (float(totals["gpu_s"].sum()) + float(totals["host_bound_s"].sum())) / float(totals["steps"].sum())
+    seconds = breakdown(model, average_step(totals, model.step_times))
+    assert sum(seconds.values()) == pytest.approx(mean_s + model.step_times.gap_s, rel=0.1)
+
+
+def test_a_run_without_steps_has_no_average() -> None:
+    engine = EngineConfig(num_gpu_blocks=100, max_model_len=64, max_num_seqs=4, max_num_batched_tokens=64)
+    model = latency_model(deployment())
+    load = closed_load(concurrency=1, num_requests=1, input_len=8, output_len=8)
+    simulation = Simulation(Fleet(engine=engine, step_times=model.step_times), load)
+    with pytest.raises(ValueError, match="no step has run"):
+        average_step(simulation.totals, model.step_times)
+
+
+def test_a_model_lists_every_constant_with_unit_and_source() -> None:
+    model = latency_model(deployment())
+    assert len(model.assumptions) > 25
+    assert all(name and value and source for name, value, source in model.assumptions)
+    assert model.is_measured
+    assert model.tpot_log_error.total == pytest.approx(0.157, abs=0.001)
+    assert not latency_model(deployment(gpu="mi300x")).is_measured

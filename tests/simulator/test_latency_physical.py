@@ -1,0 +1,171 @@
+"""What the physical step times must obey, whatever the constants are."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvcache.catalog import find_gpu, gpu_names, load_model
+from simulator.latency._constants import FOLDER, constants_for
+from simulator.latency.physical import padded_batch, physical_step_times, window_class
+from simulator.latency_model import Deployment
+from simulator.step_time import BatchSums, StepTimes
+
+BUDGET, SEQS = 4096, 512
+
+
+def step_times(model: str = "llama-3.1-8b", gpu: str = "h100-sxm", **options: Any) -> StepTimes:
+    sizes = {"max_num_batched_tokens": BUDGET, "max_num_seqs": SEQS} | options
+    return physical_step_times(load_model(model), find_gpu(gpu), **sizes)
+
+
+def decode_s(times: StepTimes, sequences: int, context: int) -> float:
+    sums = BatchSums()
+    for _ in range(sequences):
+        sums.add(start=context - 1, end=context, is_sampled=True, window=times.window)
+    return times.step_s(sums)
+
+
+def prefill_s(times: StepTimes, tokens: int, start: int = 0) -> float:
+    sums = BatchSums()
+    sums.add(start=start, end=start + tokens, is_sampled=True, window=times.window)
+    return times.step_s(sums)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    model=st.sampled_from(["llama-3.1-8b", "qwen3-30b-a3b", "deepseek-v3", "gemma-3-12b-it", "gpt-oss-120b"]),
+    gpu=st.sampled_from(["h100-sxm", "b200-sxm", "a100-80gb", "mi300x"]),
+    tp=st.sampled_from([1, 2, 4, 8]),
+)
+def test_a_step_takes_longer_with_more_tokens_sequences_or_context(model: str, gpu: str, tp: int) -> None:
+    times = step_times(model, gpu, tensor_parallel_size=tp)
+    assert (np.diff(times.decode) >= 0).all()
+    assert (np.diff(times.prefill) >= 0).all()
+    assert (np.diff(times.sampling) >= 0).all()
+    assert decode_s(times, 64, 9000) > decode_s(times, 64, 1000)
+    assert prefill_s(times, 4096, start=8192) > prefill_s(times, 4096)
+
+
+def test_tensor_parallelism_shortens_the_reading_of_weights() -> None:
+    one, two, four = (decode_s(step_times("llama-3.1-70b", tensor_parallel_size=tp), 1, 100) for tp in (1, 2, 4))
+    assert 1.6 < one / two < 2
+    assert 1.3 < two / four < 2
+
+
+def test_a_decode_step_of_one_sequence_is_the_weights_over_the_bandwidth() -> None:
+    gpu = find_gpu("h100-sxm")
+    weights_s = 2 * 7.5e9 / gpu.memory_bandwidth_bytes_per_s  # 8.03e9 parameters less the embedding
+    step_s = decode_s(step_times(), 1, 100)
+    assert weights_s / 0.89 < step_s < 1.35 * weights_s / 0.89
+
+
+def test_a_long_prefill_is_its_flops_over_the_peak() -> None:
+    gpu = find_gpu("h100-sxm")
+    flops_s = 2 * 6.98e9 * BUDGET / gpu.flops_per_s["bf16"]  # without embedding or head
+    assert flops_s < prefill_s(step_times(), BUDGET) < 2.5 * flops_s
+
+
+@pytest.mark.parametrize(("gpu", "tokens"), [("h100-sxm", 4096), ("b200-sxm", 4096), ("h100-sxm", 1), ("b200-sxm", 1)])
+def test_fp8_is_faster_than_bf16_where_the_gpu_has_it(gpu: str, tokens: int) -> None:
+    names = {"bf16": step_times("llama-3.1-70b", gpu), "fp8": step_times("llama-3.1-70b", gpu, quantization="fp8")}
+    assert names["fp8"].decode[tokens] < 0.85 * names["bf16"].decode[tokens]
+
+
+def test_weight_only_formats_read_less_yet_compute_in_16_bits() -> None:
+    plain, awq = step_times(), step_times(quantization="awq")
+    assert awq.decode[1] < 0.5 * plain.decode[1]
+    assert awq.decode[4096] == pytest.approx(plain.decode[4096], rel=0.1)
+
+
+def test_without_fp8_tensor_cores_fp8_weights_compute_in_16_bits() -> None:
+    plain, fp8 = step_times(gpu="a100-80gb"), step_times(gpu="a100-80gb", quantization="fp8")
+    assert fp8.decode[1] < plain.decode[1]
+    assert fp8.decode[4096] == pytest.approx(plain.decode[4096], rel=0.1)
+
+
+def test_an_fp8_cache_is_read_faster_than_one_of_16_bits() -> None:
+    assert step_times(kv_cache_dtype="fp8").context_s < 0.7 * step_times().context_s
+
+
+def test_the_latent_of_mla_is_read_whole_on_every_rank() -> None:
+    one, eight = (step_times("deepseek-v3", "h200-sxm", tensor_parallel_size=tp) for tp in (2, 8))
+    assert one.context_s == eight.context_s
+    assert one.prefill_s == pytest.approx(4 * eight.prefill_s)
+    assert step_times(tensor_parallel_size=8).context_s == pytest.approx(step_times().context_s / 8)
+
+
+def test_a_windowed_layer_costs_no_more_than_a_full_one() -> None:
+    times = step_times("gemma-3-12b-it")
+    windowed, window = window_class(load_model("gemma-3-12b-it"))
+    full = load_model("gemma-3-12b-it").num_hidden_layers - windowed
+    assert times.window == window == 1024
+    assert times.window_context_s / windowed == pytest.approx(times.context_s / full)
+    everywhere = decode_s(times, 8, 100)
+    assert decode_s(times, 8, 8192) - everywhere < 8 * 8092 * (times.context_s + times.window_context_s)
+    assert step_times().window_context_s == 0
+
+
+def test_decode_batches_are_padded_to_cuda_graph_sizes() -> None:
+    deployment = Deployment(
+        architecture=load_model("llama-3.1-8b"), gpu=find_gpu("h100-sxm"), max_num_batched_tokens=600, max_num_seqs=512
+    )
+    padded = padded_batch(np.arange(601.0), deployment)
+    sizes = sorted(set(padded[1:513]))
+    assert sizes == [1, 2, 4, *range(8, 257, 8), *range(272, 513, 16)]
+    assert (padded >= np.arange(601)).all()
+    assert padded[513] == 513
+    times = step_times()
+    assert times.decode[9] == times.decode[16] < times.decode[17]
+    assert step_times(enforce_eager=True).decode[9] < times.decode[16]
+
+
+def test_steps_with_prefill_last_at_least_as_long_as_their_launches() -> None:
+    times = step_times()
+    layers = load_model("llama-3.1-8b").num_hidden_layers
+    assert times.floor[513] == pytest.approx(layers * 200e-6)
+    assert times.floor[512] == pytest.approx(0.4 * layers * 200e-6)
+    assert step_times(enforce_eager=True).floor[1] == times.floor[513]
+    assert step_times(gpu="b200-sxm", vllm_version="0.19.0").floor[513] > step_times(gpu="b200-sxm").floor[513]
+
+
+def test_synchronous_scheduling_adds_the_host_to_the_gpu() -> None:
+    waits, overlaps = step_times(async_scheduling=False), step_times()
+    hidden = overlaps.host_base_s + 8 * overlaps.host_sequence_s
+    assert decode_s(overlaps, 8, 4000) > hidden
+    assert decode_s(waits, 8, 4000) == pytest.approx(decode_s(overlaps, 8, 4000) + hidden)
+
+
+def test_few_tokens_read_few_experts() -> None:
+    times = step_times("qwen3-30b-a3b")
+    assert times.decode[64] > 3 * times.decode[1]
+    assert step_times("llama-3.1-8b").decode[64] < 1.2 * step_times("llama-3.1-8b").decode[1]
+
+
+def test_expert_parallelism_costs_an_imbalance_over_tensor_parallelism() -> None:
+    split, whole = (
+        step_times("qwen3-30b-a3b", tensor_parallel_size=4, enable_expert_parallel=on).decode for on in (False, True)
+    )
+    assert (whole[1:] >= split[1:]).all()
+    assert (whole[1:] < 1.16 * split[1:]).all()
+
+
+@pytest.mark.parametrize("gpu", gpu_names())
+def test_every_gpu_of_the_catalog_has_constants_with_sources(gpu: str) -> None:
+    constants = constants_for(find_gpu(gpu))
+    assert all(unit and source for _, unit, source in constants.sources.values())
+    assert constants.tpot_log_error.total >= 0.15
+
+
+def test_a_gpu_without_measurements_says_so_with_wider_errors() -> None:
+    unmeasured, measured = constants_for(find_gpu("mi300x")), constants_for(find_gpu("h100-sxm"))
+    assert measured.is_measured and not unmeasured.is_measured
+    assert unmeasured.tpot_log_error.total > measured.tpot_log_error.total
+
+
+def test_every_constants_file_is_reachable() -> None:
+    files = {path.stem for path in FOLDER.glob("*.toml")}
+    used = {constants_for(find_gpu(name)).name for name in gpu_names()}
+    assert files - used <= {"generic"}
