@@ -18,6 +18,7 @@ import pandas as pd
 
 from kvcache.catalog import find_gpu, load_model
 from kvcache.memory import memory_budget
+from simulator.deployment import blocks_for_one_group
 from simulator.engine import EngineConfig
 from simulator.latency import latency_model
 from simulator.latency_model import Deployment
@@ -144,7 +145,7 @@ def read_settings(data: Path) -> tuple[list[Setting], dict[str, int]]:
         }
     )
     medians = table.groupby(list(KEYS), as_index=False).median()
-    return [Setting(**row) for row in medians.to_dict("records")], counts
+    return [Setting(**{str(key): value for key, value in row.items()}) for row in medians.to_dict("records")], counts
 
 
 def simulate(setting: Setting, *, plain: bool = False, **options: Any) -> tuple[float, float]:
@@ -166,8 +167,7 @@ def simulate(setting: Setting, *, plain: bool = False, **options: Any) -> tuple[
     if not budget.fits:
         raise ValueError(f"{setting.model} does not fit on {setting.tp} × {setting.gpu}")
     engine = EngineConfig(
-        # Blocks that hold 16 tokens of every layer: the groups of hybrid models share theirs.
-        num_gpu_blocks=budget.kv_cache_tokens // budget.block_size + 1,
+        num_gpu_blocks=blocks_for_one_group(budget),
         max_model_len=max_model_len,
         max_num_seqs=launch.max_num_seqs,
         max_num_batched_tokens=launch.max_num_batched_tokens,

@@ -58,10 +58,15 @@ def session_affinity() -> Router:
     return lambda loads, last: first(loads, last) if last is None else last
 
 
-def run_simpy_fleet(fleet: Fleet, table: RequestTable, router: Router) -> NDArray[np.void]:
-    """Serve the whole table; one record per request, as `Simulation.requests` (times, preemptions, prefix hits)."""
+def run_simpy_fleet(
+    fleet: Fleet, table: RequestTable, router: Router, *, on_plan: Callable[[Plan], None] | None = None
+) -> NDArray[np.void]:
+    """Serve the whole table; one record per request, as `Simulation.requests` (times, preemptions, prefix hits).
+
+    `on_plan` is shown every `schedule()` call's decisions.
+    """
     check_lengths(fleet.engine, table)
-    world = _World(fleet, table, router)
+    world = _World(fleet, table, router, on_plan)
     world.env.run()
     return world.results
 
@@ -76,7 +81,10 @@ class _Replica:
 
 
 class _World:
-    def __init__(self, fleet: Fleet, table: RequestTable, router: Router) -> None:
+    def __init__(
+        self, fleet: Fleet, table: RequestTable, router: Router, on_plan: Callable[[Plan], None] | None
+    ) -> None:
+        self.on_plan = on_plan
         self.env = simpy.Environment()
         self.fleet = fleet
         self.table = table
@@ -122,6 +130,8 @@ class _World:
         scheduler = replica.scheduler
         while len(replica.in_flight) < self.fleet.engine.plans_in_flight and scheduler.has_unfinished_requests:
             plan = scheduler.schedule()
+            if self.on_plan is not None:
+                self.on_plan(plan)
             if plan.is_empty:
                 break
             for request in plan.num_scheduled_tokens:

@@ -5,7 +5,7 @@ ids are global over the fleet: block `r * num_blocks` is the null block of repli
 free queue. Inside the core -1 means "none".
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,14 @@ ROUND_ROBIN, LEAST_OUTSTANDING, SESSION_AFFINITY = 0, 1, 2
 # ITL histogram: bin k holds gaps in [ITL_MIN_S * ITL_GROWTH**k, ... * ITL_GROWTH); quantiles are good to 0.5 %.
 ITL_MIN_S, ITL_GROWTH, ITL_BINS = 1e-6, 1.01, 2400
 
+
+def _record(fields: list[tuple[Any, ...]]) -> np.dtype[np.void]:
+    """Aligned like a C struct; as `np.record`, so that the core also runs without the compiler."""
+    return np.dtype((np.record, np.dtype(fields, align=True)))
+
+
 # What every step touches comes first, within one cache line.
-REQUEST = np.dtype(
+REQUEST = _record(
     [
         ("computed", "i4"),  # tokens; advanced when scheduled, as in vLLM
         ("quiet_until", "i4"),  # decodes up to this `computed` need no block, hash none, end nothing
@@ -53,11 +59,10 @@ REQUEST = np.dtype(
         ("scheduled_s", "f8"),
         ("first_token_s", "f8"),
         ("finish_s", "f8"),
-    ],
-    align=True,
+    ]
 )
 
-BLOCK = np.dtype(
+BLOCK = _record(
     [
         ("key_content", "i8"),  # NONE: not cached
         ("key_index", "i4"),
@@ -65,13 +70,12 @@ BLOCK = np.dtype(
         ("previous", "i4"),  # in the free queue
         ("next", "i4"),
         ("next_in_bucket", "i4"),  # oldest first
-    ],
-    align=True,
+    ]
 )
 
-SPAN = np.dtype([("content", "i8"), ("end", "i4")], align=True)
+SPAN = _record([("content", "i8"), ("end", "i4")])
 
-REPLICA = np.dtype(
+REPLICA = _record(
     [
         ("num_running", "i4"),
         ("num_waiting", "i4"),
@@ -92,12 +96,11 @@ REPLICA = np.dtype(
         ("gpu_free_s", "f8"),  # when the last step given to the GPU ends
         ("last_completion_s", "f8"),
         ("accounted_s", "f8"),  # the integrals below reach to here
-    ],
-    align=True,
+    ]
 )
 
 # One step's decisions; its sums price it.
-PLAN = np.dtype(
+PLAN = _record(
     [
         ("count", "i4"),
         ("tokens", "i4"),
@@ -109,13 +112,12 @@ PLAN = np.dtype(
         ("prefill_work", "f8"),
         ("window_prefill_work", "f8"),
         ("end_s", "f8"),
-    ],
-    align=True,
+    ]
 )
-PLAN_ENTRY = np.dtype([("request", "i4"), ("tokens", "i4"), ("sampled", "i4")], align=True)
+PLAN_ENTRY = _record([("request", "i4"), ("tokens", "i4"), ("sampled", "i4")])
 
 # Totals over one replica; `*_s` integrals are over time (request-seconds, block-seconds, seconds).
-TOTALS = np.dtype(
+TOTALS = _record(
     [
         ("running_s", "f8"),
         ("waiting_s", "f8"),
@@ -139,11 +141,10 @@ TOTALS = np.dtype(
         ("preemptions", "f8"),
         ("max_used_blocks", "f8"),
         ("blocked_s", "f8", (NUM_BLOCK_REASONS,)),
-    ],
-    align=True,
+    ]
 )
 
-SAMPLE = np.dtype(
+SAMPLE = _record(
     [
         ("time_s", "f8"),
         ("running_s", "f8"),  # integrals over the fleet since time 0
@@ -153,11 +154,10 @@ SAMPLE = np.dtype(
         ("waiting", "i4"),
         ("used_blocks", "i4"),
         ("not_finished", "i4"),
-    ],
-    align=True,
+    ]
 )
 
-PARAMETERS = np.dtype(
+PARAMETERS = _record(
     [
         ("num_replicas", "i4"),
         ("num_blocks", "i4"),  # per replica, the null block included
@@ -183,12 +183,11 @@ PARAMETERS = np.dtype(
         ("host_base_s", "f8"),
         ("host_sequence_s", "f8"),
         ("gap_s", "f8"),
-    ],
-    align=True,
+    ]
 )
 
 # The fleet's own state, between two calls of `run`.
-CURSOR = np.dtype(
+CURSOR = _record(
     [
         ("now_s", "f8"),
         ("sample_every_s", "f8"),
@@ -206,11 +205,10 @@ CURSOR = np.dtype(
         ("num_touched", "i8"),
         ("itl_count", "f8"),
         ("itl_sum_s", "f8"),
-    ],
-    align=True,
+    ]
 )
 
-HEAP_ENTRY = np.dtype([("time_s", "f8"), ("request", "i8")], align=True)
+HEAP_ENTRY = _record([("time_s", "f8"), ("request", "i8")])
 
 
 class Arrays(NamedTuple):

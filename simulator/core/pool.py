@@ -13,8 +13,8 @@ from simulator.core.layout import NONE
 @kernel
 def bucket_of(content: int, index: int, mask: int) -> int:
     """Successive blocks of one content lie in successive buckets: a prefix is walked through few cache lines."""
-    mixed = (content * 0x9E3779B97F4A7C15) & 0x7FFFFFFFFFFFFFFF
-    return ((mixed >> 20) + index) & mask
+    mixed = ((content ^ (content >> 23)) & 0xFFFFFF) * 0x9E3779B1
+    return ((mixed >> 12) + index) & mask
 
 
 @kernel

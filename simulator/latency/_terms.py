@@ -150,7 +150,7 @@ def experts(rank: Rank, tokens: FloatArray, tensors: list[Tensor]) -> dict[str, 
     chosen = share * tokens * arch.num_experts_per_tok
     flops = 2 * chosen * sum(tensor.rows * tensor.cols for tensor in tensors)
     peak = rank.gpu.flops_per_s.get(dtype, rank.bf16_flops)
-    fullest = 1.0
+    fullest = np.ones_like(tokens)
     if rank.parallelism.enable_expert_parallel and share < 1:
         # Ranks even out as more tokens are dealt: the law of large numbers, from the measured 15 % down.
         fullest = 1 + constants.expert_parallel_imbalance / np.sqrt(1 + chosen / tensors[0].count)

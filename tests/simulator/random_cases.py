@@ -30,7 +30,7 @@ def cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3) -> 
     max_num_seqs = draw(st.sampled_from([1, 2, 5, 64]))
     budget = draw(st.sampled_from([7, 16, 64, 512]))
     engine = EngineConfig(
-        num_gpu_blocks=1 + needed + draw(st.integers(0, 40)),
+        num_gpu_blocks=1 + needed + draw(st.sampled_from([0, 1, 3, 8, 40])),
         max_model_len=longest + draw(st.integers(1, 20)) - draw(st.sampled_from([0, 0, 0, int(table.output_tokens.min()) // 2])),
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=budget,

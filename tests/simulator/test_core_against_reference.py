@@ -1,11 +1,19 @@
 """The compiled core decides exactly as the readable reference does."""
 
+import hashlib
+import os
+import subprocess
+import sys
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 
+from simulator.engine import EngineConfig
+from simulator.reference import Plan
 from simulator.simpy_fleet import least_outstanding, round_robin, run_simpy_fleet, session_affinity
-from simulator.simulation import Simulation
-from tests.simulator.random_cases import Case, cases
+from simulator.simulation import Fleet, Simulation
+from tests.simulator.random_cases import Case, cases, random_step_times, random_table
 
 COMPARED = ("arrival_s", "scheduled_s", "first_token_s", "finish_s", "output", "preemptions", "cached_tokens", "replica")
 
@@ -16,11 +24,66 @@ ROUTERS = {
 }
 
 
-@settings(max_examples=300, deadline=None)
-@given(cases())
-def test_every_request_has_the_same_times_preemptions_prefix_hits_and_replica(case: Case) -> None:
+def assert_same(case: Case) -> None:
     expected = run_simpy_fleet(case.fleet, case.table, ROUTERS[case.fleet.router]())
     simulation = Simulation(case.fleet, case.table)
     simulation.run()
     for name in COMPARED:
         np.testing.assert_array_equal(simulation.requests[name], expected[name], err_msg=name)
+
+
+@settings(max_examples=300, deadline=None)
+@given(cases())
+def test_every_request_has_the_same_times_preemptions_prefix_hits_and_replica(case: Case) -> None:
+    assert_same(case)
+
+
+@pytest.mark.slow
+@settings(max_examples=3000, deadline=None)
+@given(cases(max_requests=150, max_replicas=4))
+def test_the_same_on_many_more_cases(case: Case) -> None:
+    assert_same(case)
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases(max_replicas=1))
+def test_every_step_has_the_same_decisions(case: Case) -> None:
+    """Scheduled tokens, preemptions, free blocks, running, waiting, finished: call by call."""
+    simulation = Simulation(case.fleet, case.table, log_steps=True)
+    simulation.run()
+    expected: list[Plan] = []
+    run_simpy_fleet(case.fleet, case.table, round_robin(), on_plan=expected.append)
+    assert len(simulation.steps) == len(expected)
+    for ours, plan in zip(simulation.steps, expected, strict=True):
+        assert ours.step == plan.step
+        assert ours.scheduled == {request.id: tokens for request, tokens in plan.num_scheduled_tokens.items()}
+        assert ours.preempted == [request.id for request in plan.preempted]
+        assert (ours.free_blocks, ours.running, ours.waiting) == (plan.free_blocks, plan.num_running, plan.num_waiting)
+
+
+def test_the_same_source_without_the_compiler_gives_the_same_results() -> None:
+    """`NUMBA_DISABLE_JIT=1` is how the core is debugged; it must stay the same program."""
+    found = {}
+    for disabled in ("0", "1"):
+        environment = {**os.environ, "NUMBA_DISABLE_JIT": disabled}
+        code = "from tests.simulator.test_core_against_reference import digest; print(digest())"
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+        found[disabled] = run.stdout
+    assert found["0"] == found["1"]
+
+
+def digest() -> str:
+    """All results of a few fixed loads, in one word."""
+    total = hashlib.sha256()
+    for seed, kind in enumerate(("open", "turns", "shared")):
+        rng = np.random.default_rng(seed)
+        table = random_table(rng, 40, kind=kind)
+        longest = int((table.prompt_tokens + table.output_tokens).max())
+        engine = EngineConfig(
+            num_gpu_blocks=longest // 8 + 6, max_model_len=longest + 1, max_num_seqs=5, max_num_batched_tokens=64, block_size=8
+        )  # fmt: skip
+        simulation = Simulation(Fleet(engine=engine, step_times=random_step_times(rng, 64, 5), num_replicas=2), table)
+        simulation.run()
+        for name in COMPARED:
+            total.update(simulation.requests[name].tobytes())
+    return total.hexdigest()

@@ -6,8 +6,17 @@ from kvcache.catalog import find_gpu, load_model
 from kvcache.errors import UnknownNameError
 from simulator.engine import EngineConfig
 from simulator.latency import latency_form_names, latency_model
-from simulator.latency_model import CAUSES, COMMUNICATION, COMPUTE, KV_READ, WEIGHTS_READ, AverageStep, Deployment
-from simulator.latency_model import average_step, breakdown
+from simulator.latency_model import (
+    CAUSES,
+    COMMUNICATION,
+    COMPUTE,
+    KV_READ,
+    WEIGHTS_READ,
+    AverageStep,
+    Deployment,
+    average_step,
+    breakdown,
+)
 from simulator.simulation import Fleet, Simulation
 from simulator.step_time import BatchSums
 from workloads.synthetic import closed_load
@@ -97,7 +106,7 @@ def test_the_breakdown_of_a_run_is_its_mean_step_time() -> None:
     simulation.run()
     totals = simulation.totals
     mean_s = (float(totals["gpu_s"].sum()) + float(totals["host_bound_s"].sum())) / float(totals["steps"].sum())
-    seconds = breakdown(model, average_step(totals, model.step_times))
+    seconds = breakdown(model, average_step(totals))
     assert sum(seconds.values()) == pytest.approx(mean_s + model.step_times.gap_s, rel=0.1)
 
 
@@ -107,7 +116,7 @@ def test_a_run_without_steps_has_no_average() -> None:
     load = closed_load(concurrency=1, num_requests=1, input_len=8, output_len=8)
     simulation = Simulation(Fleet(engine=engine, step_times=model.step_times), load)
     with pytest.raises(ValueError, match="no step has run"):
-        average_step(simulation.totals, model.step_times)
+        average_step(simulation.totals)
 
 
 def test_a_model_lists_every_constant_with_unit_and_source() -> None:

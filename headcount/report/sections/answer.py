@@ -1,0 +1,97 @@
+"""How many users each GPU count serves, the number to sign first."""
+
+from headcount.report.findings import Findings, Served, gpus_text, layout_text, users_text
+from headcount.report.html import join, render_template, table
+from headcount.text import error_note, milliseconds, seconds
+from simulator.capacity_table import CapacityRow, latency_summary
+
+TITLE = "The answer"
+ORDER = 10
+LATENCY_COLUMNS = tuple(f"{name} {q}" for name in ("TTFT", "TPOT") for q in ("p50", "p95", "p99"))
+
+
+def render(findings: Findings) -> str:
+    return join(_box(findings), _users_table(findings), _reasons(findings), _load_table(findings))
+
+
+def _box(findings: Findings) -> str:
+    best = findings.best
+    plans = findings.plans
+    return render_template(
+        "answer.html",
+        headline=_headline(best),
+        beside=_beside(best),
+        slo=str(findings.question.slo),
+        others=[(gpus_text(row.gpus), users_text(row.users_low)) for row in findings.rows] if best else [],
+        error=error_note(plans[-1].latency) if plans else "",
+        replications=findings.question.replications,
+    )
+
+
+def _headline(best: CapacityRow | None) -> str:
+    if best is None:
+        return "None of these GPU counts serves anybody within the SLO"
+    if not best.users_low:
+        return f"No number to sign on {gpus_text(best.gpus)} yet"
+    return f"{users_text(best.users_low)} on {gpus_text(best.gpus)}, with 95 % confidence"
+
+
+def _beside(best: CapacityRow | None) -> str:
+    if best is None:
+        return ""
+    mean = f"On average the SLO is met up to {users_text(best.users)}"
+    if not best.users_low:
+        return f"{mean}; the interval is too wide for a number to sign. More replications narrow it."
+    high = f"; the 95 % interval reaches up to {best.users_high:,}" if best.users_high > best.users else ""
+    return f"{mean}{high}. The number to sign is the lower end: {best.users_low:,}."
+
+
+def _users_table(findings: Findings) -> str:
+    columns = ("GPUs", "layout", "users to sign (low)", "users (mean)", "users (high)", "$/hour",
+               "$/million output tokens", "what binds")  # fmt: skip
+    rows = [
+        (
+            row.gpus,
+            layout_text(row),
+            f"{row.users_low:,}",
+            f"{row.users:,}",
+            f"{row.users_high:,}",
+            f"{row.usd_per_hour:,.2f}",
+            _dollars(row.usd_per_million_output_tokens),
+            row.binding or ("does not run" if row.plan is None else "misses the SLO"),
+        )
+        for row in findings.rows
+    ]
+    return table(columns, rows, caption="Users per GPU count", layout="answer")
+
+
+def _reasons(findings: Findings) -> str:
+    reasons = [(gpus_text(row.gpus), row.reason) for row in findings.rows if row.reason]
+    return render_template("reasons.html", reasons=reasons)
+
+
+def _load_table(findings: Findings) -> str:
+    if not findings.served:
+        return ""
+    columns = ("GPUs", "in flight", "requests/s", "output tokens/s", *LATENCY_COLUMNS, "attainment (95 % interval)")
+    caption = "Load and latency at the mean number of users"
+    return table(columns, [_load_row(served) for served in findings.served], caption=caption)
+
+
+def _load_row(served: Served) -> tuple[object, ...]:
+    point = served.point
+    ttft, tpot = latency_summary(point, "ttft_s"), latency_summary(point, "tpot_s")
+    reached = point.attainment
+    return (
+        served.row.gpus,
+        f"{point.mean('in_flight'):,.1f}",
+        f"{point.mean('requests_per_s'):,.2f}",
+        f"{point.mean('output_tokens_per_s'):,.0f}",
+        *(seconds(ttft[q]) for q in ("p50", "p95", "p99")),
+        *(milliseconds(tpot[q]) for q in ("p50", "p95", "p99")),
+        f"{reached.mean:.1%} ({max(reached.low, 0):.1%} to {min(reached.high, 1):.1%})",
+    )
+
+
+def _dollars(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.2f}"

@@ -1,0 +1,182 @@
+"""Laws that hold for every fleet under every load."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from simulator.core import layout
+from simulator.engine import EngineConfig
+from simulator.results import whole_run
+from simulator.simulation import Fleet, Simulation
+from simulator.step_time import StepTimes, constant_step_times
+from tests.simulator.random_cases import Case, cases
+from workloads.requests import independent_requests
+
+EXAMPLES = 60
+
+
+def served(case: Case, *, log_steps: bool = False) -> Simulation:
+    simulation = Simulation(case.fleet, case.table, log_steps=log_steps)
+    simulation.run()
+    return simulation
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases())
+def test_every_request_finishes_once_with_all_its_tokens(case: Case) -> None:
+    requests = served(case).requests
+    room = case.fleet.engine.max_model_len - case.table.prompt_tokens
+    assert (requests["status"] == layout.FINISHED).all()
+    np.testing.assert_array_equal(requests["output"], np.minimum(case.table.output_tokens, room))
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases())
+def test_blocks_are_free_or_held_at_every_moment_and_all_free_at_the_end(case: Case) -> None:
+    simulation = Simulation(case.fleet, case.table)
+    for until_s in np.linspace(0.0, 4.0, 9):
+        simulation.run(until_s)
+        check_blocks(simulation)
+    simulation.run()
+    check_blocks(simulation)
+    assert (simulation._arrays.replicas["num_free_blocks"] == case.fleet.engine.num_gpu_blocks - 1).all()
+
+
+def check_blocks(simulation: Simulation) -> None:
+    """Each replica's free queue holds exactly its unheld blocks; every reference is one request's."""
+    arrays, per_replica = simulation._arrays, simulation.fleet.engine.num_gpu_blocks
+    for replica in range(simulation.fleet.num_replicas):
+        sentinel = replica * per_replica
+        queue, block = [], int(arrays.blocks["next"][sentinel])
+        while block != sentinel:
+            queue.append(block)
+            block = int(arrays.blocks["next"][block])
+        assert len(set(queue)) == len(queue) == arrays.replicas["num_free_blocks"][replica]
+        own = np.arange(sentinel + 1, sentinel + per_replica)
+        unheld = own[arrays.blocks["ref_count"][own] == 0]
+        assert set(queue) == set(unheld.tolist())
+    held = [
+        arrays.tables[request["row"], : request["num_blocks"]] for request in arrays.requests if request["row"] >= 0
+    ]
+    references = np.bincount(np.concatenate([*held, np.zeros(0, np.int32)]), minlength=len(arrays.blocks))
+    np.testing.assert_array_equal(references, arrays.blocks["ref_count"])
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases())
+def test_nothing_happens_before_its_cause(case: Case) -> None:
+    requests, table = served(case).requests, case.table
+    ingress_s = case.fleet.step_times.ingress_s
+    assert (requests["scheduled_s"] >= requests["arrival_s"] + ingress_s).all()
+    assert (requests["first_token_s"] > requests["scheduled_s"]).all()
+    assert (requests["finish_s"] >= requests["first_token_s"]).all()
+    followers = np.flatnonzero(table.follows >= 0)
+    before = requests["finish_s"][table.follows[followers]]
+    np.testing.assert_array_equal(requests["arrival_s"][followers], before + table.think_s[followers])
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases())
+def test_the_same_input_gives_the_same_output(case: Case) -> None:
+    np.testing.assert_array_equal(served(case).requests, served(case).requests)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases())
+def test_stopping_on_the_way_changes_nothing(case: Case) -> None:
+    paused = Simulation(case.fleet, case.table)
+    for until_s in (0.3, 0.7, 0.7, 3.1):
+        paused.run(until_s)
+    paused.run()
+    np.testing.assert_array_equal(paused.requests, served(case).requests)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases())
+def test_all_times_doubled_gives_all_results_doubled(case: Case) -> None:
+    slow_fleet = replace(case.fleet, step_times=times_doubled(case.fleet.step_times))
+    slow_table = replace(case.table, arrival_s=2 * case.table.arrival_s, think_s=2 * case.table.think_s)
+    once, twice = served(case).requests, served(Case(slow_fleet, slow_table)).requests
+    for name in ("arrival_s", "scheduled_s", "first_token_s", "finish_s"):
+        np.testing.assert_array_equal(twice[name], 2 * once[name])
+    for name in ("output", "preemptions", "cached_tokens", "replica"):
+        np.testing.assert_array_equal(twice[name], once[name])
+
+
+def times_doubled(times: StepTimes) -> StepTimes:
+    values = {name: getattr(times, name) for name in times.__dataclass_fields__ if name != "window"}
+    return replace(times, **{name: 2 * value for name, value in values.items()})
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(max_replicas=1))
+def test_no_step_exceeds_the_token_budget_or_max_num_seqs(case: Case) -> None:
+    steps = served(case, log_steps=True).steps
+    engine = case.fleet.engine
+    assert all(sum(step.scheduled.values()) <= engine.max_num_batched_tokens for step in steps)
+    assert all(step.running <= engine.max_num_seqs for step in steps)
+    assert [step.step for step in steps] == list(range(1, len(steps) + 1))
+    assert sorted(request for step in steps for request in step.finished) == list(range(case.table.num_requests))
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(max_replicas=1))
+def test_scheduled_tokens_are_what_the_requests_had_to_compute(case: Case) -> None:
+    """Prompt and output, less the prefix hit and the last token, where nothing was preempted."""
+    simulation = served(case, log_steps=True)
+    computed = np.zeros(case.table.num_requests, np.int64)
+    for step in simulation.steps:
+        for request, tokens in step.scheduled.items():
+            computed[request] += tokens
+    requests = simulation.requests
+    expected = requests["prompt"] + requests["output"] - 1 - requests["cached_tokens"]
+    untouched = requests["preemptions"] == 0
+    np.testing.assert_array_equal(computed[untouched], expected[untouched])
+    assert (computed[~untouched] >= expected[~untouched]).all() or case.fleet.engine.enable_prefix_caching
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases())
+def test_littles_law_holds_exactly_on_whole_runs(case: Case) -> None:
+    """The core's integrals of running and waiting equal the requests' stays in the engine."""
+    simulation = served(case)
+    requests = simulation.requests
+    stays_s = requests["finish_s"] - requests["arrival_s"] - case.fleet.step_times.ingress_s
+    integral_s = (simulation.totals["running_s"] + simulation.totals["waiting_s"]).sum()
+    assert integral_s == pytest.approx(stays_s.sum(), rel=1e-12)
+    result = whole_run(simulation)
+    law = result.requests_per_s * (requests["finish_s"] - requests["arrival_s"]).mean()
+    assert result.in_flight_mean == pytest.approx(law, rel=1e-12)
+
+
+def test_littles_law_holds_on_windows_within_the_boundary_terms() -> None:
+    rng = np.random.default_rng(5)
+    count = 4000
+    table = independent_requests(
+        arrival_s=np.cumsum(rng.exponential(0.05, count)),
+        prompt_tokens=rng.integers(1, 300, count),
+        output_tokens=rng.integers(1, 60, count),
+    )
+    engine = EngineConfig(num_gpu_blocks=2000, max_model_len=512, max_num_seqs=32, max_num_batched_tokens=256)
+    times = constant_step_times(0.01, max_num_batched_tokens=256, max_num_seqs=32)
+    simulation = Simulation(Fleet(engine=engine, step_times=times), table)
+    simulation.run(50.0)
+    before = (simulation.totals["running_s"] + simulation.totals["waiting_s"]).sum()
+    simulation.run(150.0)
+    in_flight = ((simulation.totals["running_s"] + simulation.totals["waiting_s"]).sum() - before) / 100.0
+    requests = simulation.requests
+    left = requests[(requests["finish_s"] >= 50.0) & (requests["finish_s"] < 150.0)]
+    stays_s = left["finish_s"] - left["arrival_s"]
+    straddling = requests[(requests["arrival_s"] < 150.0) & ~(requests["finish_s"] < 150.0)]
+    boundary = (len(straddling) * stays_s.max() + stays_s[left["arrival_s"] < 50.0].sum()) / 100.0
+    assert abs(in_flight - stays_s.sum() / 100.0) <= boundary
+
+
+def test_a_request_that_can_never_fit_is_named_instead_of_waited_for() -> None:
+    table = independent_requests(arrival_s=[0.0, 0.0], prompt_tokens=[10, 500], output_tokens=[5, 5])
+    engine = EngineConfig(num_gpu_blocks=11, max_model_len=1024, max_num_seqs=4, max_num_batched_tokens=64)
+    times = constant_step_times(0.01, max_num_batched_tokens=64, max_num_seqs=4)
+    with pytest.raises(ValueError, match="request 1 has 500 tokens and needs 32 KV blocks, but the pool has 10"):
+        Simulation(Fleet(engine=engine, step_times=times), table).run()
