@@ -28,9 +28,9 @@ def render_template(name: str, **values: Any) -> str:
     return Markup(_environment().get_template(name).render(**values))
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, caption: str = "", text_columns: int = 1) -> str:
-    """A table whose first `text_columns` columns are text and whose others are figures; each row begins with its name."""
-    return render_template("table.html", columns=columns, rows=rows, caption=caption, text_columns=text_columns)
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, caption: str, layout: str = "figures") -> str:
+    """A table whose rows begin with their names; `layout` is the class that `style.css` knows: `figures` or `text`."""
+    return render_template("table.html", columns=columns, rows=rows, caption=caption, layout=layout)
 
 
 def figure(title: str, svg: str, note: str) -> str:

@@ -62,7 +62,7 @@ def _users_table(findings: Findings) -> str:
         )
         for row in findings.rows
     ]
-    return table(columns, rows, caption="Users per GPU count", layout="answer")
+    return table(columns, rows, caption="Users per GPU count", layout="figures last-is-text")
 
 
 def _reasons(findings: Findings) -> str:

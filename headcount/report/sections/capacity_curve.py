@@ -5,13 +5,15 @@ from typing import TYPE_CHECKING
 from headcount.report.charts import FIRST, INK, MUTED, SECOND, chart, from_zero, limit_line
 from headcount.report.findings import Findings, Served, gpus_text, users_text
 from headcount.report.html import figure, figures
+from simulator.capacity import Point
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 TITLE = "Capacity"
 ORDER = 20
+NEAR = 2.0  # times the capacity: loads beyond it are left off the curve
 
 
 def render(findings: Findings) -> str:
@@ -54,26 +56,56 @@ def _draw_users(drawn: "Figure", served: tuple[Served, ...]) -> None:
     axes.set_xticks(gpus)
     axes.set_xlabel("GPUs")
     axes.set_ylabel("users")
-    _thousands(axes)
+    _thousands(axes.yaxis)
 
 
 def _attainment_figure(findings: Findings, largest: Served) -> str:
-    row, slo = largest.row, findings.question.slo
-    title = f"On {gpus_text(row.gpus)}, {slo.attainment:.4g} of requests meet the SLO up to {users_text(row.users)}"
-    title = title.replace(f"{slo.attainment:.4g} of", f"{100 * slo.attainment:.4g} % of")
-    alt = f"Attainment over users on {gpus_text(row.gpus)}, target {100 * slo.attainment:.4g} %. " + "; ".join(
-        f"{users:,.0f} users: {point.attainment.mean:.1%}" for users, point in _curve(largest)
-    )
+    row, target = largest.row, findings.question.slo.attainment
+    curve = _curve(largest)
+    said = "; ".join(f"{users:,.0f} users: {point.attainment.mean:.1%}" for users, point in curve)
     svg = chart(
-        lambda drawn: _draw_attainment(drawn, largest, slo.attainment), name="attainment-over-users", alt=alt
+        lambda drawn: _draw_attainment(drawn, largest, target),
+        name="attainment-over-users",
+        alt=f"Attainment over users on {largest.deployment}, target {100 * target:.4g} %. {said}.",
     )
     note = (
-        f"Points: loads simulated with {findings.question.replications} replications or more, all with the same random "
-        "numbers. Bars: 95 % interval of attainment. A cross: the queue grows without end, so the load is refused "
-        "whatever its attainment."
+        f"{largest.deployment}. Each point is a load simulated {findings.question.replications} times or more, with "
+        "random numbers common to all loads; bars: 95 % interval of attainment. Dotted: low, mean, high users."
     )
-    return figure(title, svg, note)
+    if any(point.queue_grows for _, point in curve):
+        note += " A cross: the waiting queue keeps growing, so that load is refused whatever its attainment."
+    return figure(f"{100 * target:.4g} % of requests meet the SLO up to {users_text(row.users)}", svg, note)
 
 
-def _curve(served: Served) -> list[tuple[float, "object"]]:
-    return list(zip(served.row.curve_users, served.row.curve, strict=True))
+def _draw_attainment(drawn: "Figure", served: Served, target: float) -> None:
+    axes = drawn.subplots()
+    row, curve = served.row, _curve(served)
+    users = [size for size, _ in curve]
+    reached = [point.attainment for _, point in curve]
+    low, high = ([max(i.low, 0.0) for i in reached], [min(i.high, 1.0) for i in reached])
+    means = [i.mean for i in reached]
+    axes.fill_between(users, low, high, color=FIRST, alpha=0.22, linewidth=0)
+    axes.plot(users, means, color=FIRST)
+    axes.vlines(users, low, high, color=FIRST, linewidth=1.5)
+    for grows, marker in ((False, "o"), (True, "X")):
+        chosen = [n for n, (_, point) in enumerate(curve) if point.queue_grows == grows]
+        colour = SECOND if grows else FIRST
+        axes.plot([users[n] for n in chosen], [means[n] for n in chosen], marker, color=colour, markersize=6)
+    for size in (row.users_low, row.users, row.users_high):
+        axes.axvline(size, color=MUTED, linestyle=":", linewidth=1)
+    limit_line(axes, target, f"target {100 * target:.4g} %", vertical=False)
+    axes.set_ylim(max(min(low) - 0.01, 0), min(max(*high, target) + 0.01, 1.005))
+    axes.set_xlabel("users")
+    axes.set_ylabel("attainment")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.4g} %")
+    _thousands(axes.xaxis)
+
+
+def _curve(served: Served) -> list[tuple[float, Point]]:
+    """Users, point: only those near the capacity, where the axis would otherwise be stretched."""
+    pairs = zip(served.row.curve_users, served.row.curve, strict=True)
+    return [(users, point) for users, point in pairs if users <= NEAR * max(served.row.users_high, 1)]
+
+
+def _thousands(axis: "Axis") -> None:
+    axis.set_major_formatter(lambda value, _: f"{value:,.4g}" if value < 1000 else f"{value:,.0f}")

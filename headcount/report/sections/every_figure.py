@@ -1,0 +1,45 @@
+"""Every figure of the answer as the command line's JSON has it."""
+
+import json
+import math
+from typing import Any
+
+from headcount.report.findings import Findings, gpus_text
+from headcount.report.html import join, render_template, table
+
+TITLE = "Every figure"
+ORDER = 90
+
+
+def render(findings: Findings) -> str:
+    answers = [_flat(row.to_json()) for row in findings.rows]
+    names = list(dict.fromkeys(name for answer in answers for name in answer))
+    columns = ("", *(gpus_text(row.gpus) for row in findings.rows))
+    rows = [(name, *(_cell(answer.get(name)) for answer in answers)) for name in names]
+    whole = {"schema_version": 1, "capacity": [_finite(row.to_json()) for row in findings.rows]}
+    return join(
+        table(columns, rows, caption="Under the names of `headcount capacity --json`; times in seconds"),
+        render_template("json.html", text=json.dumps(whole, indent=1, ensure_ascii=False)),
+    )
+
+
+def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, item in value.items():
+        found |= _flat(item, f"{prefix}{key}.") if isinstance(item, dict) else {f"{prefix}{key}": item}
+    return found
+
+
+def _cell(value: Any) -> str:
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return "–"
+    return f"{value:,.4g}" if isinstance(value, float) and abs(value) < 1000 else (
+        f"{value:,.0f}" if isinstance(value, int | float) else str(value)
+    )
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no word for what is not finite."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,107 @@
+"""How long requests take at that load, beside the limits."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headcount.report.charts import FIRST, INK, MAX_POINTS, chart, limit_line
+from headcount.report.findings import Findings, Served, users_text
+from headcount.report.html import figure, figures
+from headcount.text import milliseconds, seconds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TITLE = "Latency"
+ORDER = 30
+FARTHEST = 99.9  # percentile at the right edge
+MARKED = (50, 95, 99)
+
+
+@dataclass(frozen=True)
+class _Latency:
+    """One latency of all requests at the mean number of users."""
+
+    name: str
+    times_s: NDArray[np.float64]
+    limit_s: float | None
+    within: float  # share of requests
+    text: Callable[[float | None], str]
+    log_scale: bool
+
+
+def render(findings: Findings) -> str:
+    largest = findings.largest
+    if largest is None:
+        return ""
+    slo, point = findings.question.slo, largest.point
+    ttft = _Latency("TTFT", _times(largest, "ttft_s"), slo.ttft_s, 1 - point.mean("ttft_misses"), seconds, True)
+    tpot = _Latency("TPOT", _times(largest, "tpot_s"), slo.tpot_s, 1 - point.mean("tpot_misses"), milliseconds, False)
+    return figures(*(_figure(largest, latency) for latency in (ttft, tpot) if len(latency.times_s)))
+
+
+def _times(served: Served, name: str) -> NDArray[np.float64]:
+    times_s = np.concatenate([getattr(replication.times, name) for replication in served.point.replications])
+    return np.asarray(times_s[np.isfinite(times_s)], dtype=np.float64)
+
+
+def _figure(served: Served, latency: _Latency) -> str:
+    marks = [(q, latency.text(float(np.percentile(latency.times_s, q)))) for q in MARKED]
+    title = f"Half of all requests have a {latency.name} of {marks[0][1]} or less"
+    if latency.limit_s is not None:
+        title = f"{latency.within:.1%} of requests have a {latency.name} within {latency.text(latency.limit_s)}"
+    said = ", ".join(f"p{q} {value}" for q, value in marks)
+    svg = chart(
+        lambda drawn: _draw(drawn, latency),
+        name=f"{latency.name.lower()}-distribution",
+        alt=f"Cumulative distribution of {latency.name} on {served.deployment}: {said}.",
+    )
+    note = f"{served.deployment} at {users_text(served.row.users)}: {len(latency.times_s):,} requests; {said}."
+    return figure(title, svg, note + _caution(latency))
+
+
+def _caution(latency: _Latency) -> str:
+    if latency.name == "TPOT":
+        return " Answers of one token have no TPOT."
+    return " Queueing included. The time axis is logarithmic."
+
+
+def _draw(drawn: "Figure", latency: _Latency) -> None:
+    axes = drawn.subplots()
+    shares = np.linspace(0, FARTHEST, MAX_POINTS // 2)
+    axes.plot(np.percentile(latency.times_s, shares), shares / 100, color=FIRST)
+    for q in MARKED:
+        value = float(np.percentile(latency.times_s, q))
+        axes.plot([value], [q / 100], "o", color=FIRST, markersize=5)
+        axes.annotate(f"p{q}", (value, q / 100), xytext=(-6, 3), textcoords="offset points", ha="right", color=INK)
+    _scale(axes, latency)
+    if latency.limit_s is not None:
+        limit_line(axes, latency.limit_s, f"limit {_axis_text(latency.limit_s)}", vertical=True)
+    axes.set_ylim(0, 1.06)
+    axes.set_yticks([0, 0.25, 0.5, 0.75, 1.0])
+    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+    axes.set_ylabel("requests")
+    axes.set_xlabel(latency.name)
+
+
+def _scale(axes: "Axes", latency: _Latency) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter  # noqa: PLC0415  an optional extra, slow to load
+
+    farthest = max(float(np.percentile(latency.times_s, FARTHEST)), 1.25 * (latency.limit_s or 0.0))
+    if latency.log_scale:
+        nearest = max(float(latency.times_s.min()), farthest / 1e4)
+        axes.set_xscale("log")
+        axes.set_xlim(nearest * 0.9, farthest * 1.1)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.set_xlim(0, farthest)
+    axes.xaxis.set_major_formatter(lambda value, _: _axis_text(value))
+
+
+def _axis_text(value_s: float) -> str:
+    return f"{value_s:g} s" if value_s >= 1 else f"{1e3 * value_s:.4g} ms"
