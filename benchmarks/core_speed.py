@@ -119,7 +119,9 @@ def measure(name: str) -> Row:
 
 def measure_apart(name: str) -> dict[str, float]:
     """In a process of its own, so that memory is this case's."""
-    run = subprocess.run([sys.executable, __file__, "--case", name, "--inner"], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, __file__, "--case", name, "--inner"], capture_output=True, text=True, check=True
+    )
     found: dict[str, float] = json.loads(run.stdout)
     return found
 

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from simulator.capacity_table import CapacityQuestion as CapacityQuestion
     from simulator.capacity_table import CapacityRow as CapacityRow
     from simulator.capacity_table import capacity_rows as capacity_rows
-    from simulator.engine import EngineOptions as EngineOptions
     from simulator.deployment import plan_replica as plan_replica
+    from simulator.engine import EngineOptions as EngineOptions
     from simulator.results import Result as Result
     from simulator.results import whole_run as whole_run
     from simulator.simpy_fleet import run_simpy_fleet as run_simpy_fleet
@@ -44,7 +44,7 @@ _HOMES = {
     "open_load": "workloads.synthetic",
 }
 
-__all__ = [*sorted(_HOMES), "__version__"]
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

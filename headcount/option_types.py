@@ -49,5 +49,7 @@ class IntegerList(click.ParamType[tuple[int, ...]]):
             return value
         parts = [part.strip() for part in str(value).split(",")]
         if not all(part.isdecimal() and int(part) > 0 for part in parts):
-            self.fail(f"'{value}' is not a list of GPU counts; give whole numbers of at least 1, such as 1,2,4,8", param, ctx)
+            self.fail(
+                f"'{value}' is not a list of GPU counts; give whole numbers of at least 1, such as 1,2,4,8", param, ctx
+            )
         return tuple(dict.fromkeys(int(part) for part in parts))

@@ -41,13 +41,20 @@ deployment_options = _all(
 scheduler_options = _all(
     click.option("--enable-prefix-caching/--no-enable-prefix-caching", default=True, show_default=True),
     click.option("--async-scheduling/--no-async-scheduling", default=True, show_default=True),
-    click.option("--router", default="least-outstanding", show_default=True, help="round-robin, least-outstanding or session-affinity."),
+    click.option(
+        "--router",
+        default="least-outstanding",
+        show_default=True,
+        help="round-robin, least-outstanding or session-affinity.",
+    ),
     click.option("--latency-model", default="physical", show_default=True, help="physical, or constant."),
     click.option("--step-s", type=float, help="Seconds per step, with --latency-model constant."),
 )
 
 slo_options = _all(
-    click.option("--slo", "slo_name", default="chat", show_default=True, help="A named SLO; the options below change it."),
+    click.option(
+        "--slo", "slo_name", default="chat", show_default=True, help="A named SLO; the options below change it."
+    ),
     click.option("--ttft", type=Duration(), help="Limit on the time to first token.  [chat: 1s]"),
     click.option("--tpot", type=Duration(), help="Limit on the time per output token.  [chat: 50ms]"),
     click.option("--attainment", type=float, help="Share of requests that must meet both.  [chat: 0.95]"),
@@ -55,7 +62,9 @@ slo_options = _all(
 
 workload_options = _all(
     click.option("--trace-block-size", type=TokenCount(), default=512, show_default=True, help="Tokens per hash id."),
-    click.option("--think-time", type=Duration(), help="From an answer to the next request.  [default: the workload's]"),
+    click.option(
+        "--think-time", type=Duration(), help="From an answer to the next request.  [default: the workload's]"
+    ),
 )
 
 

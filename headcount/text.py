@@ -123,7 +123,9 @@ def error_note(latency: "LatencyModel") -> str:
     if not latency.is_measured:
         return "step times of this GPU are scaled from its specifications, not measured: expect large errors"
     tpot, ttft = (math.expm1(error.total) for error in (latency.tpot_log_error, latency.ttft_log_error))
-    return f"step times are not calibrated on your server: one standard error is ±{tpot:.0%} on TPOT, ±{ttft:.0%} on TTFT"
+    return (
+        f"step times are not calibrated on your server: one standard error is ±{tpot:.0%} on TPOT, ±{ttft:.0%} on TTFT"
+    )
 
 
 def simulate_text(result: "Result", *, title: str, notes: Sequence[str]) -> None:
@@ -134,7 +136,9 @@ def simulate_text(result: "Result", *, title: str, notes: Sequence[str]) -> None
     found = result.to_json()
     for name in ("ttft_s", "tpot_s", "itl_s", "e2e_s"):
         unit = seconds if name in ("ttft_s", "e2e_s") else milliseconds
-        made.add_row(name.removesuffix("_s").upper(), *(unit(found[name][q]) for q in ("mean", "p50", "p90", "p95", "p99")))
+        made.add_row(
+            name.removesuffix("_s").upper(), *(unit(found[name][q]) for q in ("mean", "p50", "p90", "p95", "p99"))
+        )
     out.print(made)
     out.print()
     for name, value in _rates(result):
@@ -146,9 +150,15 @@ def simulate_text(result: "Result", *, title: str, notes: Sequence[str]) -> None
 
 def _rates(result: "Result") -> list[tuple[str, str]]:
     rows = [
-        ("requests", f"{result.num_finished:,} of {result.num_requests:,} finished in {result.end_s - result.start_s:,.1f} s"),
+        (
+            "requests",
+            f"{result.num_finished:,} of {result.num_requests:,} finished in {result.end_s - result.start_s:,.1f} s",
+        ),
         ("throughput", f"{result.requests_per_s:,.2f} requests/s, {result.output_tokens_per_s:,.0f} output tokens/s"),
-        ("in flight", f"{result.in_flight_mean:,.1f} (running {result.running_mean:,.1f}, waiting {result.waiting_mean:,.1f})"),
+        (
+            "in flight",
+            f"{result.in_flight_mean:,.1f} (running {result.running_mean:,.1f}, waiting {result.waiting_mean:,.1f})",
+        ),
         ("KV cache", f"{result.kv_usage_mean:.1%} used on average, {result.kv_usage_max:.1%} at most"),
         ("prefix hits", f"{result.prefix_hit_rate:.1%} of prompt tokens"),
         ("preemptions", f"{result.num_preemptions:,}"),
@@ -159,7 +169,9 @@ def _rates(result: "Result") -> list[tuple[str, str]]:
 def memory_text(budget: "MemoryBudget", *, assumptions: Sequence[tuple[str, str, str]], verdict: str) -> None:
     """The waterfall of one GPU, then what the replica can hold."""
     out = console()
-    out.print(f"[bold]{budget.model}[/] on {budget.gpu}, TP {budget.tp}, PP {budget.pp}, {budget.quantization} weights\n")
+    out.print(
+        f"[bold]{budget.model}[/] on {budget.gpu}, TP {budget.tp}, PP {budget.pp}, {budget.quantization} weights\n"
+    )
     made = table("per GPU", "GiB", "")
     made.columns[2].justify = "left"
     for name, value in waterfall(budget):

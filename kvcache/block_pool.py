@@ -60,8 +60,9 @@ class BlockPool:
         self._cached.setdefault(key, {})[block] = None
 
     def free(self, blocks: Sequence[int]) -> None:
-        """Let go of `blocks`, first to be evicted first: those without a hash go to the head, the others to the tail."""
-        first, last = [], []
+        """Let go of `blocks`, first to be evicted first: without a hash to the head of the queue, else to the tail."""
+        first: list[int] = []
+        last: list[int] = []
         for block in blocks:
             assert self._ref_cnt[block] > 0, "a block was freed twice"
             self._ref_cnt[block] -= 1

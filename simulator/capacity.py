@@ -108,9 +108,7 @@ class Evaluator:
 
     def _replicate(self, size: float, numbers: range) -> tuple[Replication, ...]:
         with ThreadPoolExecutor(max_workers=min(len(numbers), os.cpu_count() or 1)) as executor:
-            return tuple(
-                executor.map(lambda number: replicate(self.fleet, self.load, size, self.slo, number), numbers)
-            )
+            return tuple(executor.map(lambda number: replicate(self.fleet, self.load, size, self.slo, number), numbers))
 
 
 @dataclass(frozen=True, kw_only=True)

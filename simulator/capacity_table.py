@@ -1,7 +1,7 @@
 """Users per GPU count: the main answer."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ from simulator.capacity import (
     find_capacity,
     screen_capacity,
 )
-from simulator.deployment import EngineOptions, ReplicaPlan, feasible_tensor_parallel_sizes, plan_replica
+from simulator.deployment import ReplicaPlan, feasible_tensor_parallel_sizes, plan_replica
+from simulator.engine import EngineOptions
 from simulator.loads import Load, TraceLoad, UserLoad
 from simulator.slo import SLO
 from simulator.statistics import Interval, summary, t_interval
@@ -41,8 +42,8 @@ class CapacityQuestion:
     gpus: tuple[int, ...]
     workload: Population | Trace
     think_time_s: float
-    slo: SLO = SLO()
-    options: EngineOptions = EngineOptions()
+    slo: SLO = field(default_factory=SLO)
+    options: EngineOptions = field(default_factory=EngineOptions)
     tensor_parallel_size: int | None = None  # None: the best of those that fit
     router: str = "least-outstanding"
     replications: int = MIN_REPLICATIONS
@@ -50,7 +51,9 @@ class CapacityQuestion:
 
     def __post_init__(self) -> None:
         if not self.gpus or min(self.gpus) < 1:
-            raise ValueError(f"GPU counts {self.gpus or 'are missing'}; give whole numbers of at least 1, such as 1,2,4,8")
+            raise ValueError(
+                f"GPU counts {self.gpus or 'are missing'}; give whole numbers of at least 1, such as 1,2,4,8"
+            )
         if self.replications < 2:
             raise ValueError(f"{self.replications} replications give no interval; ask for at least 2 (default 10)")
 
@@ -134,7 +137,9 @@ def _row(question: CapacityQuestion, gpus: int, per_replica: dict[int, float], w
     plans = _plans(question, gpus)
     runnable = {tp: plan for tp, plan in plans.items() if isinstance(plan, ReplicaPlan)}
     if not runnable:
-        return _empty_row(question, gpus, max(plans, default=1), str(next(reversed(plans.values()), "no TP divides it")))
+        return _empty_row(
+            question, gpus, max(plans, default=1), str(next(reversed(plans.values()), "no TP divides it"))
+        )
     evaluators = {tp: _evaluator(question, plan, gpus // tp, watcher) for tp, plan in runnable.items()}
     screened = {}
     for tp, evaluator in evaluators.items():

@@ -27,9 +27,7 @@ class ReplicaPlan:
     latency: LatencyModel
 
     def fleet(self, num_replicas: int, router: str) -> Fleet:
-        return Fleet(
-            engine=self.engine, step_times=self.latency.step_times, num_replicas=num_replicas, router=router
-        )
+        return Fleet(engine=self.engine, step_times=self.latency.step_times, num_replicas=num_replicas, router=router)
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
@@ -104,6 +102,6 @@ def _pool_assumptions(budget: MemoryBudget) -> tuple[Assumption, ...]:
     if len(groups) == 1 and groups[0].window is None:
         return ()
     value = f"{len(groups)} layer groups, each counted for the whole context"
-    return (("sliding-window KV blocks", value, "blocks before the window are not freed here: errs towards fewer users"),)
-
-
+    return (
+        ("sliding-window KV blocks", value, "blocks before the window are not freed here: errs towards fewer users"),
+    )

@@ -226,9 +226,7 @@ class Scheduler:
                 request.num_output_placeholders -= 1
             if request.is_running:
                 self._cache_blocks(request, request.num_computed_tokens - request.num_output_placeholders)
-        return (
-            request.num_output_tokens >= request.max_tokens or request.num_tokens >= self.config.max_model_len
-        )
+        return request.num_output_tokens >= request.max_tokens or request.num_tokens >= self.config.max_model_len
 
     def _finish(self, request: Request) -> None:
         request.is_finished = True

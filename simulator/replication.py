@@ -59,9 +59,7 @@ def replicate(fleet: Fleet, load: Load, size: float, slo: SLO, replication: int)
     return _judge(simulation, before.totals, horizon_s, slo)
 
 
-def simulate_users(
-    fleet: Fleet, load: Load, users: int, *, log_steps: bool = False
-) -> tuple[Simulation, Result]:
+def simulate_users(fleet: Fleet, load: Load, users: int, *, log_steps: bool = False) -> tuple[Simulation, Result]:
     """One replication of a stationary load, its warm-up removed: run once to find the warm-up, once to measure."""
     first, _ = _to_horizon(fleet, load, users, 0, pause_s=0.0)
     simulation, before = _to_horizon(fleet, load, users, 0, pause_s=_warmup_s(first.samples), log_steps=log_steps)

@@ -7,6 +7,7 @@ It is also the core's simple twin, against which the core's event loop is tested
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import simpy
@@ -102,7 +103,8 @@ class _World:
         event._ok, event._value = True, None
         assert event.callbacks is not None
         event.callbacks.append(lambda _: act())
-        self.env.schedule(event, priority=priority, delay=time_s - self.env.now)
+        order = cast("simpy.events.EventPriority", priority)  # SimPy compares it as a number
+        self.env.schedule(event, priority=order, delay=time_s - self.env.now)
 
     def _send(self, row: int, arrival_s: float) -> None:
         self.results["arrival_s"][row] = arrival_s
@@ -133,7 +135,9 @@ class _World:
             if self.on_plan is not None:
                 self.on_plan(plan)
             if plan.is_empty:
-                break
+                if replica.in_flight or not plan.preempted:
+                    break
+                continue
             for request in plan.num_scheduled_tokens:
                 if math.isnan(self.results["scheduled_s"][request.id]):
                     self.results["scheduled_s"][request.id] = now_s
@@ -184,9 +188,7 @@ class _World:
 
 def _load(replica: _Replica) -> ReplicaLoad:
     scheduler = replica.scheduler
-    return ReplicaLoad(
-        outstanding=replica.outstanding, running=len(scheduler.running), waiting=len(scheduler.waiting)
-    )
+    return ReplicaLoad(outstanding=replica.outstanding, running=len(scheduler.running), waiting=len(scheduler.waiting))
 
 
 def _request(table: RequestTable, row: int) -> Request:

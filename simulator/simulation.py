@@ -191,7 +191,7 @@ def _check_tables(arrays: Arrays, engine: EngineConfig) -> None:
 
 
 def _log_words(fleet: Fleet, rows: int) -> int:
-    instant = fleet.num_replicas * fleet.engine.plans_in_flight * (6 * rows + 16)
+    instant = fleet.num_replicas * (fleet.engine.plans_in_flight + 2) * (6 * rows + 16)
     return max(LOG_WORDS, 4 * instant)
 
 

@@ -86,6 +86,4 @@ def constant_step_times(step_s: float, *, max_num_batched_tokens: int, max_num_s
     if not (math.isfinite(step_s) and step_s > 0):
         raise ValueError(f"step_s is {step_s}; a constant step time must be a finite number of seconds above 0")
     table = np.full(max_num_batched_tokens + 1, step_s)
-    return StepTimes(
-        decode=table, prefill=table, floor=np.zeros_like(table), sampling=np.zeros(max_num_seqs + 1)
-    )
+    return StepTimes(decode=table, prefill=table, floor=np.zeros_like(table), sampling=np.zeros(max_num_seqs + 1))

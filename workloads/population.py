@@ -9,7 +9,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from workloads.distributions import Distribution, RoundedUp, parse_distribution, size_biased_quantile, token_counts
+from workloads.distributions import (
+    Distribution,
+    Exponential,
+    Fixed,
+    RoundedUp,
+    parse_distribution,
+    size_biased_quantile,
+    token_counts,
+)
 from workloads.errors import WorkloadError
 from workloads.names import nearest_hint
 from workloads.randomness import stream

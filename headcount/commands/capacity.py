@@ -22,11 +22,15 @@ from headcount.options import (
 @click.command("capacity")
 @deployment_options
 @click.option("--gpus", type=IntegerList(), default="1,2,4,8", show_default=True, help="GPU counts to answer for.")
-@click.option("--workload", default="chat", show_default=True, help="A preset, or a trace file (Azure CSV, Mooncake JSONL).")
+@click.option(
+    "--workload", default="chat", show_default=True, help="A preset, or a trace file (Azure CSV, Mooncake JSONL)."
+)
 @workload_options
 @slo_options
 @scheduler_options
-@click.option("--replications", type=click.IntRange(2), default=10, show_default=True, help="Independent runs per load.")
+@click.option(
+    "--replications", type=click.IntRange(2), default=10, show_default=True, help="Independent runs per load."
+)
 @click.option("--report", type=click.Path(path_type=Path), help="Also write an HTML report to this file.")
 @output_options
 def command(**values: Any) -> int:

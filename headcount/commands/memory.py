@@ -10,7 +10,9 @@ from headcount.options import deployment_options, engine_options, output_options
 
 @click.command("memory")
 @deployment_options
-@click.option("--pipeline-parallel-size", "-pp", type=TokenCount(), default=1, show_default=True, help="Pipeline stages.")
+@click.option(
+    "--pipeline-parallel-size", "-pp", type=TokenCount(), default=1, show_default=True, help="Pipeline stages."
+)
 @output_options
 def command(**values: Any) -> int:
     """Where a GPU's memory goes under vLLM, and how many KV blocks remain."""

@@ -30,7 +30,12 @@ def command(as_json: bool) -> int:
         print_json({"schema_version": 1, "models": found})
     else:
         rows = [
-            (m["name"], f"{m['parameters'] / 1e9:.1f} B", f"{m['active_parameters'] / 1e9:.1f} B", f"{m['max_model_len']:,}")
+            (
+                m["name"],
+                f"{m['parameters'] / 1e9:.1f} B",
+                f"{m['active_parameters'] / 1e9:.1f} B",
+                f"{m['max_model_len']:,}",
+            )
             for m in found
         ]
         listing(("model", "parameters", "active", "max_model_len"), rows)

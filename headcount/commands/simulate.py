@@ -23,10 +23,14 @@ from headcount.options import (
 @click.option("--users", type=click.IntRange(1), help="Closed-loop users; with --think-time, or a preset's.")
 @click.option("--concurrency", type=click.IntRange(1), help="Clients without think time, all starting at 0.")
 @click.option("--rate", type=float, help="Open arrivals per second.")
-@click.option("--burstiness", type=float, default=1.0, show_default=True, help="Of open arrivals, as in vLLM; 1 is Poisson.")
+@click.option(
+    "--burstiness", type=float, default=1.0, show_default=True, help="Of open arrivals, as in vLLM; 1 is Poisson."
+)
 @click.option("--input-len", type=TokenCount(), help="Prompt tokens.")
 @click.option("--output-len", type=TokenCount(), help="Output tokens.")
-@click.option("--length-spread", type=float, default=1.0, show_default=True, help="0.8: lengths uniform in 0.8–1 × those.")
+@click.option(
+    "--length-spread", type=float, default=1.0, show_default=True, help="0.8: lengths uniform in 0.8–1 × those."
+)
 @click.option("--num-requests", type=TokenCount(), help="How many.  [default: 10 × concurrency, or the whole file]")
 @scheduler_options
 @click.option("--requests-out", type=click.Path(path_type=Path), help="CSV with every request's times.")

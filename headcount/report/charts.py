@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 # Stand-ins that become CSS variables, so that one SVG serves light, dark and print.
@@ -21,7 +22,7 @@ WIDTH = 420  # SVG units: at 400 px on the screen, one unit is about one pixel
 POINTS_PER_INCH = 72
 MAX_POINTS = 500  # of a line: more cannot be seen at this width
 
-_STYLE: dict[str, Any] = {
+_STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "headcount",
     "font.size": 11,
@@ -91,14 +92,24 @@ def from_zero(axes: "Axes", *, x: bool = True, y: bool = True, room: float = 1.1
 
 def limit_line(axes: "Axes", value: float, label: str, *, vertical: bool) -> None:
     """A dashed line with its meaning beside it."""
+    dashes = (0, (4, 3))
     if vertical:
-        axes.axvline(value, color=LIMIT, linestyle=(0, (4, 3)), linewidth=1.5)
-        axes.annotate(label, (value, 0.03), xycoords=("data", "axes fraction"), xytext=(5, 0),
-                      textcoords="offset points", color=LIMIT, va="bottom")  # fmt: skip
-        return
-    axes.axhline(value, color=LIMIT, linestyle=(0, (4, 3)), linewidth=1.5)
-    axes.annotate(label, (0.01, value), xycoords=("axes fraction", "data"), xytext=(0, -4),
-                  textcoords="offset points", color=LIMIT, va="top")  # fmt: skip
+        axes.axvline(value, color=LIMIT, linestyle=dashes, linewidth=1.5)
+        axes.annotate(
+            label, (value, 0.03), xycoords=("data", "axes fraction"), xytext=(5, 0), textcoords="offset points",
+            color=LIMIT, va="bottom",
+        )  # fmt: skip
+    else:
+        axes.axhline(value, color=LIMIT, linestyle=dashes, linewidth=1.5)
+        axes.annotate(
+            label, (1, value), xycoords=("axes fraction", "data"), xytext=(0, 4), textcoords="offset points",
+            color=LIMIT, ha="right", va="bottom",
+        )  # fmt: skip
+
+
+def thousands(axis: "Axis") -> None:
+    """Tick labels such as 12,000."""
+    axis.set_major_formatter(lambda value, _: f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}")
 
 
 def panels(figure: "Figure", count: int) -> Iterator["Axes"]:

@@ -1,32 +1,34 @@
 """Where the sections become one file."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol, cast
 
 from headcount.report.findings import Findings, command_line
 from headcount.report.html import render_template
 from simulator.capacity_table import CapacityQuestion, CapacityRow
 
 
-class Section(Protocol):
-    """A module of `headcount/report/sections`; those with nothing to say return an empty string."""
+@dataclass(frozen=True)
+class Section:
+    """A module of `headcount/report/sections`; one that has nothing to say renders an empty string."""
 
-    TITLE: str
-    ORDER: int
-
-    def render(self, findings: Findings) -> str: ...
+    name: str
+    title: str
+    order: int
+    render: Callable[[Findings], str]
 
 
 def sections() -> list[Section]:
     """Every section that has a file, in the order of reading."""
     names = sorted(path.stem for path in (Path(__file__).parent / "sections").glob("[!_]*.py"))
-    found = [cast(Section, import_module(f"headcount.report.sections.{name}")) for name in names]
-    return sorted(found, key=lambda section: section.ORDER)
+    modules = [(name, import_module(f"headcount.report.sections.{name}")) for name in names]
+    found = [Section(name, module.TITLE, module.ORDER, module.render) for name, module in modules]
+    return sorted(found, key=lambda section: section.order)
 
 
 def prepare_report(path: str | os.PathLike[str]) -> None:
@@ -74,14 +76,14 @@ def write_report(
 
 def render_report(findings: Findings, written_at: datetime) -> str:
     """The whole HTML document."""
-    parts = [(section.TITLE, section.__name__.rpartition(".")[2], section.render(findings)) for section in sections()]
+    parts = [(section, section.render(findings)) for section in sections()]
     question = findings.question
     return render_template(
         "page.html",
         model=question.architecture.name,
         gpu=question.gpu.name,
         workload=findings.workload_name,
-        slo=str(question.slo),
+        vllm_version=question.options.vllm_version,
         written=f"{written_at:%Y-%m-%d}",
-        sections=[{"title": title, "name": name, "body": body} for title, name, body in parts if body],
+        sections=[{"title": section.title, "name": section.name, "body": body} for section, body in parts if body],
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from simulator.capacity import Point
 from simulator.capacity_table import CapacityQuestion, CapacityRow
 from simulator.deployment import ReplicaPlan
+from simulator.slo import SLO
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,7 @@ class Served:
 
     @property
     def deployment(self) -> str:
+        """Such as `8 GPUs, 4 × TP2`."""
         return f"{gpus_text(self.row.gpus)}, {layout_text(self.row)}"
 
 
@@ -67,6 +69,30 @@ def gpus_text(count: int) -> str:
 
 def users_text(count: int) -> str:
     return "1 user" if count == 1 else f"{count:,} users"
+
+
+def slo_text(slo: SLO) -> str:
+    """The SLO in words that need no glossary."""
+    limits = [f"a time to first token (TTFT) of at most {slo.ttft_s:g} s"] if slo.ttft_s is not None else []
+    limits += [f"a time per output token (TPOT) of at most {slo.tpot_s * 1e3:g} ms"] if slo.tpot_s is not None else []
+    return f"{percent(slo.attainment)} of requests have " + " and ".join(limits)
+
+
+def percent(share: float, digits: int = 4) -> str:
+    """Up to so many significant digits: `95 %`."""
+    return f"{100 * share:.{digits}g} %"
+
+
+def weights_text(plan: ReplicaPlan) -> str:
+    """The weights' format; `none` alone would not say which."""
+    name = plan.budget.quantization
+    return f"{plan.architecture.dtype}, not quantized" if name == "none" else name
+
+
+def kv_cache_text(plan: ReplicaPlan) -> str:
+    """The KV cache's format; `auto` alone would not say which."""
+    name = plan.budget.kv_cache_dtype
+    return f"{plan.architecture.dtype} (auto)" if name == "auto" else name
 
 
 def layout_text(row: CapacityRow) -> str:

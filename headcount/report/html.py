@@ -1,5 +1,6 @@
 """HTML from templates, everything escaped that is not HTML already."""
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -28,14 +29,15 @@ def render_template(name: str, **values: Any) -> str:
     return Markup(_environment().get_template(name).render(**values))
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, caption: str, layout: str = "figures") -> str:
-    """A table whose rows begin with their names; `layout` is the class that `style.css` knows: `figures` or `text`."""
-    return render_template("table.html", columns=columns, rows=rows, caption=caption, layout=layout)
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, caption: str, layout: str = "numbers") -> str:
+    """A table whose rows begin with their names; `layout` is the class that `style.css` knows: `numbers` or `text`."""
+    cells = [[spaced(str(cell)) for cell in row] for row in rows]
+    return render_template("table.html", columns=columns, rows=cells, caption=caption, layout=layout)
 
 
 def figure(title: str, svg: str, note: str) -> str:
     """A chart under the sentence that it shows, with a note on how to read it."""
-    return render_template("figure.html", title=title, svg=svg, note=note)
+    return render_template("figure.html", title=spaced(title), svg=svg, note=spaced(note))
 
 
 def figures(*items: str) -> str:
@@ -51,4 +53,9 @@ def join(*parts: str) -> str:
 
 
 def paragraph(text: str) -> str:
-    return render_template("paragraph.html", text=text)
+    return render_template("paragraph.html", text=spaced(text))
+
+
+def spaced(text: str) -> str:
+    """`95 %` with a space at which no line breaks, however it was written."""
+    return re.sub(r"(?<=\d) ?%", "\u00a0%", text)

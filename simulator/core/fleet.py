@@ -212,7 +212,7 @@ def complete_steps(a: Any, now_s: float) -> None:
 def log_is_full(a: Any) -> bool:
     """Whether the steps of one more instant might not fit."""
     p = a.parameters[0]
-    worst = p.num_replicas * p.plans_in_flight * (6 * p.max_num_seqs + 16)
+    worst = p.num_replicas * (p.plans_in_flight + 2) * (6 * p.max_num_seqs + 16)
     return p.log_steps == 1 and a.cursor[0].log_size + worst > a.log.shape[0]
 
 
@@ -225,7 +225,7 @@ def run(a: Any, until_s: float) -> int:
     """
     cursor = a.cursor[0]
     while True:
-        now_s = min(a.next_event_s[1], min(next_open_s(a), next_follow_up_s(a)))
+        now_s = min(a.next_event_s[1], next_open_s(a), next_follow_up_s(a))
         if now_s > until_s or now_s == math.inf:
             end_s = until_s if until_s < math.inf else cursor.now_s
             take_samples(a, end_s)

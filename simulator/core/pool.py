@@ -96,7 +96,7 @@ def take(blocks: Any, buckets: Any, replicas: Any, replica: int, sentinel: int, 
 
 @kernel
 def free_row(blocks: Any, replicas: Any, tables: Any, replica: int, row: int, count: int, sentinel: int) -> None:
-    """Let go of a request's blocks from last to first: without a hash to the head of the queue, with one to the tail."""
+    """Let go of a request's blocks from last to first: without a hash to the queue's head, with one to its tail."""
     head = sentinel
     for index in range(count - 1, -1, -1):
         block = tables[row, index]

@@ -24,8 +24,7 @@ def account(a: Any, replica: int, now_s: float) -> None:
     totals.blocked_s[state.block_reason] += elapsed_s
     if state.num_plans > 0:
         totals.busy_s += elapsed_s
-    if used_blocks > totals.max_used_blocks:
-        totals.max_used_blocks = used_blocks
+    totals.max_used_blocks = max(totals.max_used_blocks, used_blocks)
     state.accounted_s = now_s
 
 
@@ -85,7 +84,7 @@ def complete(a: Any, replica: int, now_s: float) -> int:
         request = entry.request
         req = a.requests[request]
         req.in_flight -= entry.tokens
-        if req.computed <= req.quiet_until and req.last_token_s == previous_s:
+        if entry.sampled == 1 and req.computed <= req.quiet_until and req.last_token_s == previous_s:
             req.output += 1
             req.placeholders -= asynchronous
             req.last_token_s = now_s
@@ -154,14 +153,20 @@ def earliest_replica(a: Any) -> int:
 
 @kernel
 def fill_pipeline(a: Any, replica: int, now_s: float) -> None:
-    """Decide steps while another may be in flight; an empty step ends nothing, starts nothing."""
+    """Decide steps while another may be in flight; an empty step takes no time.
+
+    After an empty step vLLM waits for the one in flight; with none it decides again, which helps where the empty
+    step freed blocks by preempting.
+    """
     p = a.parameters[0]
     state = a.replicas[replica]
     while state.num_plans < p.plans_in_flight and state.num_running + state.num_waiting > 0:
         slot = (state.oldest_plan + state.num_plans) & 1
-        scheduler.schedule(a, replica, slot, now_s)
+        num_preempted = scheduler.schedule(a, replica, slot, now_s)
         if a.plans[replica, slot].count == 0:
-            break
+            if state.num_plans > 0 or num_preempted == 0:
+                break
+            continue
         state.gpu_free_s = max(state.gpu_free_s, now_s) + step_time_s(a, replica, slot)
         a.plans[replica, slot].end_s = state.gpu_free_s
         state.num_plans += 1

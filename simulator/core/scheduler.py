@@ -86,8 +86,7 @@ def grow(a: Any, replica: int, request: int, num_blocks: int) -> None:
         a.tables[req.row, index] = pool.take(
             a.blocks, a.buckets, a.replicas, replica, replica * p.num_blocks, p.bucket_mask
         )
-    if num_blocks > req.num_blocks:
-        req.num_blocks = num_blocks
+    req.num_blocks = max(req.num_blocks, num_blocks)
 
 
 @kernel
@@ -119,17 +118,14 @@ def want(a: Any, request: int, budget: int) -> int:
     if req.placeholders > 0 and req.computed + 2 - req.placeholders >= req.prompt + req.max_tokens:
         return 0  # the token that ends it is in flight already
     wanted = req.prompt + req.output + req.placeholders - req.computed
-    return min(min(wanted, budget), p.max_model_len - 1 - req.computed)
+    return min(wanted, budget, p.max_model_len - 1 - req.computed)
 
 
 @kernel
 def set_quiet_until(a: Any, request: int) -> None:
-    """How far a request that decodes can go on by one token per step with nothing else happening to it."""
+    """How far a request that was just sampled can go on by one token per step, nothing else happening to it."""
     p = a.parameters[0]
     req = a.requests[request]
-    req.quiet_until = NONE
-    if req.computed < req.prompt + req.output + req.placeholders - p.asynchronous:  # still prefilling
-        return
     quiet_until = min(req.num_blocks * p.block_size, min(req.prompt + req.max_tokens, p.max_model_len) - 3)
     if p.prefix_caching == 1:
         quiet_until = min(quiet_until, (req.cached_blocks + 1) * p.block_size - 1)
@@ -150,8 +146,8 @@ def preempt(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
-def schedule_request(a: Any, replica: int, slot: int, request: int, tokens: int) -> None:
-    """Enter a request into the plan; its counters advance now, as in vLLM."""
+def schedule_request(a: Any, replica: int, slot: int, request: int, tokens: int) -> int:
+    """Enter a request into the plan, its counters advancing now, as in vLLM; returns 1 if the step samples it."""
     req = a.requests[request]
     req.computed += tokens
     req.in_flight += tokens
@@ -164,6 +160,7 @@ def schedule_request(a: Any, replica: int, slot: int, request: int, tokens: int)
     entry.tokens = tokens
     entry.sampled = sampled
     add_to_sums(plan, req.computed, tokens, sampled, a.parameters[0].window)
+    return sampled
 
 
 @kernel
@@ -207,8 +204,9 @@ def schedule_running(a: Any, replica: int, slot: int) -> Any:
                 break  # it preempted itself
             grow(a, replica, request, num_blocks)
         cache_blocks(a, replica, request, min(num_tokens, req.prompt + req.output))
-        schedule_request(a, replica, slot, request, tokens)
-        set_quiet_until(a, request)
+        req.quiet_until = NONE
+        if schedule_request(a, replica, slot, request, tokens) == 1:
+            set_quiet_until(a, request)
         budget -= tokens
     return budget, num_preempted
 
@@ -346,8 +344,8 @@ def log_step(a: Any, replica: int, slot: int, num_preempted: int) -> None:
 
 
 @kernel
-def schedule(a: Any, replica: int, slot: int, now_s: float) -> None:
-    """Decide one step into plan `slot`."""
+def schedule(a: Any, replica: int, slot: int, now_s: float) -> int:
+    """Decide one step into plan `slot`; returns how many requests were preempted."""
     state = a.replicas[replica]
     state.step += 1
     clear_sums(a.plans[replica, slot])
@@ -359,3 +357,4 @@ def schedule(a: Any, replica: int, slot: int, now_s: float) -> None:
         state.block_reason = BLOCKED_BY_KV_BLOCKS
     if a.parameters[0].log_steps == 1:
         log_step(a, replica, slot, num_preempted)
+    return num_preempted

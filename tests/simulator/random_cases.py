@@ -23,7 +23,9 @@ class Case:
 def cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3) -> Case:
     seed = draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
-    table = random_table(rng, draw(st.integers(1, max_requests)), kind=draw(st.sampled_from(["open", "turns", "shared"])))
+    table = random_table(
+        rng, draw(st.integers(1, max_requests)), kind=draw(st.sampled_from(["open", "turns", "shared"]))
+    )
     block_size = draw(st.sampled_from([4, 8, 16]))
     longest = int((table.prompt_tokens + table.output_tokens).max())
     needed = -(-(longest + 1) // block_size)
@@ -31,7 +33,9 @@ def cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3) -> 
     budget = draw(st.sampled_from([7, 16, 64, 512]))
     engine = EngineConfig(
         num_gpu_blocks=1 + needed + draw(st.sampled_from([0, 1, 3, 8, 40])),
-        max_model_len=longest + draw(st.integers(1, 20)) - draw(st.sampled_from([0, 0, 0, int(table.output_tokens.min()) // 2])),
+        max_model_len=longest
+        + draw(st.integers(1, 20))
+        - draw(st.sampled_from([0, 0, 0, int(table.output_tokens.min()) // 2])),
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=budget,
         block_size=block_size,
@@ -102,5 +106,7 @@ def random_table(rng: np.random.Generator, count: int, *, kind: str) -> RequestT
         span_start=np.arange(count, dtype=np.int64) * 2,
         span_count=np.full(count, 2, np.int32),
         span_content=np.stack([families, content], axis=1).ravel(),
-        span_end=np.stack([rng.integers(1, 60, 4)[families], np.full(count, OPEN_END)], axis=1).astype(np.int32).ravel(),
+        span_end=np.stack([rng.integers(1, 60, 4)[families], np.full(count, OPEN_END)], axis=1)
+        .astype(np.int32)
+        .ravel(),
     )

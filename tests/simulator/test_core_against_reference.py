@@ -15,7 +15,16 @@ from simulator.simpy_fleet import least_outstanding, round_robin, run_simpy_flee
 from simulator.simulation import Fleet, Simulation
 from tests.simulator.random_cases import Case, cases, random_step_times, random_table
 
-COMPARED = ("arrival_s", "scheduled_s", "first_token_s", "finish_s", "output", "preemptions", "cached_tokens", "replica")
+COMPARED = (
+    "arrival_s",
+    "scheduled_s",
+    "first_token_s",
+    "finish_s",
+    "output",
+    "preemptions",
+    "cached_tokens",
+    "replica",
+)
 
 ROUTERS = {
     "round-robin": round_robin,
@@ -30,6 +39,7 @@ def assert_same(case: Case) -> None:
     simulation.run()
     for name in COMPARED:
         np.testing.assert_array_equal(simulation.requests[name], expected[name], err_msg=name)
+    assert np.isfinite(expected["finish_s"]).all()
 
 
 @settings(max_examples=300, deadline=None)
@@ -80,8 +90,12 @@ def digest() -> str:
         table = random_table(rng, 40, kind=kind)
         longest = int((table.prompt_tokens + table.output_tokens).max())
         engine = EngineConfig(
-            num_gpu_blocks=longest // 8 + 6, max_model_len=longest + 1, max_num_seqs=5, max_num_batched_tokens=64, block_size=8
-        )  # fmt: skip
+            num_gpu_blocks=longest // 8 + 6,
+            max_model_len=longest + 1,
+            max_num_seqs=5,
+            max_num_batched_tokens=64,
+            block_size=8,
+        )
         simulation = Simulation(Fleet(engine=engine, step_times=random_step_times(rng, 64, 5), num_replicas=2), table)
         simulation.run()
         for name in COMPARED:

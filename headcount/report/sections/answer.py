@@ -1,7 +1,7 @@
 """How many users each GPU count serves, the number to sign first."""
 
-from headcount.report.findings import Findings, Served, gpus_text, layout_text, users_text
-from headcount.report.html import join, render_template, table
+from headcount.report.findings import Findings, Served, gpus_text, layout_text, slo_text, users_text
+from headcount.report.html import join, render_template, spaced, table
 from headcount.text import error_note, milliseconds, seconds
 from simulator.capacity_table import CapacityRow, latency_summary
 
@@ -19,11 +19,11 @@ def _box(findings: Findings) -> str:
     plans = findings.plans
     return render_template(
         "answer.html",
-        headline=_headline(best),
-        beside=_beside(best),
-        slo=str(findings.question.slo),
+        headline=spaced(_headline(best)),
+        beside=spaced(_beside(best)),
+        slo=spaced(slo_text(findings.question.slo)),
         others=[(gpus_text(row.gpus), users_text(row.users_low)) for row in findings.rows] if best else [],
-        error=error_note(plans[-1].latency) if plans else "",
+        error=spaced(error_note(plans[-1].latency)) if plans else "",
         replications=findings.question.replications,
     )
 
@@ -39,11 +39,13 @@ def _headline(best: CapacityRow | None) -> str:
 def _beside(best: CapacityRow | None) -> str:
     if best is None:
         return ""
-    mean = f"On average the SLO is met up to {users_text(best.users)}"
+    mean = f"The mean over the replications is {users_text(best.users)}"
     if not best.users_low:
-        return f"{mean}; the interval is too wide for a number to sign. More replications narrow it."
-    high = f"; the 95 % interval reaches up to {best.users_high:,}" if best.users_high > best.users else ""
-    return f"{mean}{high}. The number to sign is the lower end: {best.users_low:,}."
+        return f"{mean}, but the interval is too wide for a number to sign. More replications narrow it."
+    return (
+        f"{mean}, the upper end of the 95 % interval {best.users_high:,}. "
+        f"The lower end, {best.users_low:,}, is the number to sign."
+    )
 
 
 def _users_table(findings: Findings) -> str:
@@ -62,7 +64,7 @@ def _users_table(findings: Findings) -> str:
         )
         for row in findings.rows
     ]
-    return table(columns, rows, caption="Users per GPU count", layout="figures last-is-text")
+    return table(columns, rows, caption="Users per GPU count", layout="numbers last-is-text")
 
 
 def _reasons(findings: Findings) -> str:

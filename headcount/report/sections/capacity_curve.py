@@ -2,18 +2,17 @@
 
 from typing import TYPE_CHECKING
 
-from headcount.report.charts import FIRST, INK, MUTED, SECOND, chart, from_zero, limit_line
-from headcount.report.findings import Findings, Served, gpus_text, users_text
+from headcount.report.charts import FIRST, INK, MUTED, SECOND, chart, from_zero, limit_line, thousands
+from headcount.report.findings import Findings, Served, gpus_text, percent, users_text
 from headcount.report.html import figure, figures
 from simulator.capacity import Point
 
 if TYPE_CHECKING:
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 TITLE = "Capacity"
 ORDER = 20
-NEAR = 2.0  # times the capacity: loads beyond it are left off the curve
+NEAR = 1.15  # times the capacity: loads beyond it are left off the curve
 
 
 def render(findings: Findings) -> str:
@@ -32,9 +31,7 @@ def _users_figure(served: tuple[Served, ...]) -> str:
             f"({gpus_text(first.gpus)} → {gpus_text(last.gpus)})"
         )
     said = ", ".join(f"{gpus_text(s.row.gpus)}: {s.row.users_low:,} to {s.row.users_high:,}" for s in served)
-    svg = chart(
-        lambda drawn: _draw_users(drawn, served), name="users-over-gpus", alt=f"Users over GPU count. {said}."
-    )
+    svg = chart(lambda drawn: _draw_users(drawn, served), name="users-over-gpus", alt=f"Users over GPU count. {said}.")
     note = "Line: mean. Band: low to high, the 95 % interval over replications. Labels: the number to sign (low)."
     return figure(title, svg, note)
 
@@ -56,7 +53,7 @@ def _draw_users(drawn: "Figure", served: tuple[Served, ...]) -> None:
     axes.set_xticks(gpus)
     axes.set_xlabel("GPUs")
     axes.set_ylabel("users")
-    _thousands(axes.yaxis)
+    thousands(axes.yaxis)
 
 
 def _attainment_figure(findings: Findings, largest: Served) -> str:
@@ -66,15 +63,15 @@ def _attainment_figure(findings: Findings, largest: Served) -> str:
     svg = chart(
         lambda drawn: _draw_attainment(drawn, largest, target),
         name="attainment-over-users",
-        alt=f"Attainment over users on {largest.deployment}, target {100 * target:.4g} %. {said}.",
+        alt=f"Attainment over users on {largest.deployment}, target {percent(target)}. {said}.",
     )
     note = (
         f"{largest.deployment}. Each point is a load simulated {findings.question.replications} times or more, with "
-        "random numbers common to all loads; bars: 95 % interval of attainment. Dotted: low, mean, high users."
+        "random numbers common to all loads; bars: 95 % interval of attainment. Dotted: users low, mean and high."
     )
     if any(point.queue_grows for _, point in curve):
         note += " A cross: the waiting queue keeps growing, so that load is refused whatever its attainment."
-    return figure(f"{100 * target:.4g} % of requests meet the SLO up to {users_text(row.users)}", svg, note)
+    return figure(f"{percent(target)} of requests meet the SLO up to {users_text(row.users)}", svg, note)
 
 
 def _draw_attainment(drawn: "Figure", served: Served, target: float) -> None:
@@ -92,20 +89,18 @@ def _draw_attainment(drawn: "Figure", served: Served, target: float) -> None:
         colour = SECOND if grows else FIRST
         axes.plot([users[n] for n in chosen], [means[n] for n in chosen], marker, color=colour, markersize=6)
     for size in (row.users_low, row.users, row.users_high):
-        axes.axvline(size, color=MUTED, linestyle=":", linewidth=1)
-    limit_line(axes, target, f"target {100 * target:.4g} %", vertical=False)
+        axes.axvline(size, color=MUTED, linestyle=":", linewidth=1.2)
+    for size, name, side in ((row.users_low, "low ", "right"), (row.users_high, " high", "left")):
+        axes.annotate(name, (size, 1.01), xycoords=("data", "axes fraction"), ha=side, color=MUTED)
+    limit_line(axes, target, f"target {percent(target)}", vertical=False)
     axes.set_ylim(max(min(low) - 0.01, 0), min(max(*high, target) + 0.01, 1.005))
     axes.set_xlabel("users")
     axes.set_ylabel("attainment")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.4g} %")
-    _thousands(axes.xaxis)
+    axes.yaxis.set_major_formatter(lambda value, _: percent(value))
+    thousands(axes.xaxis)
 
 
 def _curve(served: Served) -> list[tuple[float, Point]]:
     """Users, point: only those near the capacity, where the axis would otherwise be stretched."""
     pairs = zip(served.row.curve_users, served.row.curve, strict=True)
     return [(users, point) for users, point in pairs if users <= NEAR * max(served.row.users_high, 1)]
-
-
-def _thousands(axis: "Axis") -> None:
-    axis.set_major_formatter(lambda value, _: f"{value:,.4g}" if value < 1000 else f"{value:,.0f}")

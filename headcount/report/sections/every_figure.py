@@ -33,8 +33,10 @@ def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 def _cell(value: Any) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "–"
-    return f"{value:,.4g}" if isinstance(value, float) and abs(value) < 1000 else (
-        f"{value:,.0f}" if isinstance(value, int | float) else str(value)
+    return (
+        f"{value:,.4g}"
+        if isinstance(value, float) and abs(value) < 1000
+        else (f"{value:,.0f}" if isinstance(value, int | float) else str(value))
     )
 
 

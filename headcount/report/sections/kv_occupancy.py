@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headcount.report.charts import FIRST, MUTED, SECOND, SHADE, chart, panels, thinned
+from headcount.report.charts import FIRST, MUTED, SECOND, SHADE, chart, panels, thinned, thousands
 from headcount.report.findings import Findings, Served, users_text
 from headcount.report.html import figure, figures
 
@@ -31,15 +31,16 @@ def _figure(served: Served) -> str:
     one = point.replications[0]
     peak = float(one.timeline.kv_usage.max()) if len(one.timeline.kv_usage) else 0.0
     alt = (
-        f"KV use and requests over {one.horizon_s:,.0f} s on {served.deployment}: {used:.0%} of blocks used on average, "
-        f"{running:,.1f} requests running, {waiting:,.1f} waiting."
+        f"KV use and requests over {one.horizon_s:,.0f} s on {served.deployment}: {used:.0%} of blocks used on "
+        f"average, {running:,.1f} requests running, {waiting:,.1f} waiting."
     )
     svg = chart(lambda drawn: _draw(drawn, served), name="kv-over-time", alt=alt, height=HEIGHT)
     note = (
         f"One replication of {served.deployment} at {users_text(served.row.users)}, all replicas together; its highest "
-        f"use is {peak:.0%}. Blocks kept for prefix reuse count as free. Over all replications: {running:,.1f} running, "
-        f"{waiting:,.1f} waiting, {point.mean('prefix_hit_rate'):.0%} of prompt tokens found in the cache, "
-        f"{point.mean('preemptions_per_request'):.3g} preemptions per request. Shaded: warm-up, left out of every figure."
+        f"use is {peak:.0%}. Blocks kept for prefix reuse count as free. Over all replications: {running:,.1f} "
+        f"running, {waiting:,.1f} waiting, {point.mean('prefix_hit_rate'):.0%} of prompt tokens found in the cache, "
+        f"{1000 * point.mean('preemptions_per_request'):.3g} preemptions per 1,000 requests. "
+        "Shaded: warm-up, left out of every figure."
     )
     return figure(f"The KV cache is {used:.0%} full on average; {queue}", svg, note)
 
@@ -71,4 +72,5 @@ def _draw_requests(axes: "Axes", timeline: "Timeline", shown: slice, unit_s: flo
     highest = float(np.max([timeline.running.max(initial=1), timeline.waiting.max(initial=1)]))
     axes.set_ylim(0, 1.35 * highest)
     axes.legend(loc="upper right", ncols=2, borderaxespad=0.1)
+    thousands(axes.yaxis)
     axes.set_ylabel("requests")

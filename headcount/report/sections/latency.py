@@ -53,7 +53,7 @@ def _figure(served: Served, latency: _Latency) -> str:
     marks = [(q, latency.text(float(np.percentile(latency.times_s, q)))) for q in MARKED]
     title = f"Half of all requests have a {latency.name} of {marks[0][1]} or less"
     if latency.limit_s is not None:
-        title = f"{latency.within:.1%} of requests have a {latency.name} within {latency.text(latency.limit_s)}"
+        title = f"{latency.within:.1%} of requests have a {latency.name} within {_axis_text(latency.limit_s)}"
     said = ", ".join(f"p{q} {value}" for q, value in marks)
     svg = chart(
         lambda drawn: _draw(drawn, latency),
@@ -77,7 +77,7 @@ def _draw(drawn: "Figure", latency: _Latency) -> None:
     for q in MARKED:
         value = float(np.percentile(latency.times_s, q))
         axes.plot([value], [q / 100], "o", color=FIRST, markersize=5)
-        axes.annotate(f"p{q}", (value, q / 100), xytext=(-6, 3), textcoords="offset points", ha="right", color=INK)
+        axes.annotate(f"p{q}", (value, q / 100), xytext=(5, -3), textcoords="offset points", va="top", color=INK)
     _scale(axes, latency)
     if latency.limit_s is not None:
         limit_line(axes, latency.limit_s, f"limit {_axis_text(latency.limit_s)}", vertical=True)

@@ -3,10 +3,11 @@
 from typing import TYPE_CHECKING
 
 from headcount.report.charts import FIRST, INK, MUTED, chart
-from headcount.report.findings import Findings
+from headcount.report.findings import Findings, kv_cache_text, weights_text
 from headcount.report.html import figure, figures, join, table
 from headcount.text import GIB, waterfall
 from kvcache.memory import MemoryBudget
+from simulator.deployment import ReplicaPlan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +22,7 @@ def render(findings: Findings) -> str:
     if not plans:
         return ""
     shown = findings.largest.plan if findings.largest else plans[-1]
-    return join(figures(_figure(shown.budget)), _table([plan.budget for plan in plans]))
+    return join(figures(_figure(shown)), _table([plan.budget for plan in plans]))
 
 
 def parts(budget: MemoryBudget) -> list[tuple[str, int]]:
@@ -31,7 +32,8 @@ def parts(budget: MemoryBudget) -> list[tuple[str, int]]:
     return [*found, ("unused", rest)] if rest else found
 
 
-def _figure(budget: MemoryBudget) -> str:
+def _figure(plan: ReplicaPlan) -> str:
+    budget = plan.budget
     said = ", ".join(f"{name} {size / GIB:.1f} GiB" for name, size in parts(budget))
     title = (
         f"{budget.available_kv_bytes / GIB:.1f} of {budget.total_bytes / GIB:.1f} GiB hold the KV cache: "
@@ -39,10 +41,11 @@ def _figure(budget: MemoryBudget) -> str:
     )
     svg = chart(lambda drawn: _draw(drawn, budget), name="memory", alt=f"Memory of one GPU: {said}.", height=230)
     note = (
-        f"Each {budget.gpu} at TP {budget.tp}, {budget.quantization} weights, {budget.kv_cache_dtype} KV cache. "
+        f"Each {budget.gpu} at TP {budget.tp}, weights {weights_text(plan)}, KV cache {kv_cache_text(plan)}. "
         f"{budget.num_gpu_blocks:,} blocks of {budget.block_size} tokens; a token takes "
-        f"{budget.kv_bytes_per_token / 1024:,.1f} KiB over all GPUs of a replica. At once: {budget.max_concurrency:,.1f} "
-        f"requests of the full {budget.max_model_len:,} tokens; shorter ones fit in proportion. "
+        f"{budget.kv_bytes_per_token / 1024:,.1f} KiB over all GPUs of a replica. "
+        f"At once: {budget.max_concurrency:,.1f} requests of the full "
+        f"{budget.max_model_len:,} tokens; shorter ones fit in proportion. "
         f"'left to others' is what gpu_memory_utilization {budget.gpu_memory_utilization:g} keeps from vLLM."
     )
     return figure(title, svg, note)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from headcount.report.charts import FIRST, INK, chart
-from headcount.report.findings import Findings, Served, gpus_text, layout_text, users_text
+from headcount.report.findings import Findings, Served, layout_text, percent, users_text
 from headcount.report.html import figure, figures, join, table
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ def _draw(drawn: "Figure", causes: list[tuple[str, float]]) -> None:
     shown = [(name, share) for name, share in causes if share > NOTHING]
     axes.barh(range(len(shown)), [share for _, share in shown], height=0.66, color=FIRST)
     for place, (_, share) in enumerate(shown):
-        axes.annotate(f"{share:.1%}", (share, place), xytext=(4, 0), textcoords="offset points", va="center", color=INK)
+        axes.annotate(
+            percent(share, 3), (share, place), xytext=(4, 0), textcoords="offset points", va="center", color=INK
+        )
     axes.set_yticks(range(len(shown)), [name for name, _ in shown])
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
@@ -53,7 +55,11 @@ def _draw(drawn: "Figure", causes: list[tuple[str, float]]) -> None:
 def _table(served: tuple[Served, ...]) -> str:
     names = [name for name, _ in _sorted(served[-1])]
     rows = [
-        (gpus_text(s.row.gpus), layout_text(s.row), *(f"{(s.row.step_causes or {}).get(name, 0.0):.1%}" for name in names))
+        (
+            s.row.gpus,
+            layout_text(s.row),
+            *(f"{(s.row.step_causes or {}).get(name, 0.0):.1%}" for name in names),
+        )
         for s in served
     ]
     return table(("GPUs", "layout", *names), rows, caption="Shares of step time, by GPU count")

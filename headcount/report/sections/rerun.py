@@ -1,0 +1,28 @@
+"""How to get the same figures again."""
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+from headcount.report.findings import Findings
+from headcount.report.html import render_template
+
+TITLE = "Run it again"
+ORDER = 85
+PACKAGES = ("headcount", "numpy", "numba", "scipy")
+
+
+def render(findings: Findings) -> str:
+    versions = [(name, _version(name)) for name in PACKAGES]
+    return render_template(
+        "rerun.html",
+        command=findings.command,
+        seed=findings.question.seed,
+        versions=[*versions, ("Python", platform.python_version())],
+    )
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:  # run from a source tree
+        return "not installed"
