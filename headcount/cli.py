@@ -1,7 +1,9 @@
 """The `headcount` command."""
 
+import os
 import sys
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -26,6 +28,17 @@ class LazyGroup(click.Group):
         command = import_module(f"headcount.commands.{cmd_name}").command
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """A command's exit code; a stop or a closed pipe ends here, since click has its own words for them."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            _forget_stdout()
+            raise click.exceptions.Exit(0) from None
+        except KeyboardInterrupt:
+            click.echo("headcount: stopped", err=True)
+            raise click.exceptions.Exit(130) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -54,29 +67,36 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line: exit 0 done, 1 target missed, 2 bad input."""
+    """Run the command line: exit 0 done, 1 target missed, 2 bad input, 130 stopped by Ctrl-C."""
     try:
         code = cli.main(standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        code = stop.exit_code
+        sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        code = 2
     except click.ClickException as error:
-        _fail(_one_line(error.format_message()), error)
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("headcount: stopped", err=True)
-        sys.exit(130)
+        code = _fail(error.format_message(), error)
     except BrokenPipeError:
-        sys.exit(0)
-    except (ValueError, OSError) as error:
-        _fail(_one_line(str(error)))
+        _forget_stdout()
+        code = 0
+    except OSError as error:
+        code = _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
+    except ValueError as error:
+        code = _fail(str(error))
+    except MemoryError as error:
+        code = _fail(f"this machine's memory does not hold the run; ask for fewer requests, users or GPUs ({error})")
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _fail(message: str, error: click.ClickException | None = None) -> None:
+def _forget_stdout() -> None:
+    """Whoever read the output has had enough; the interpreter's own flush at exit must not complain."""
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  open until the process ends
+
+
+def _fail(message: str, error: click.ClickException | None = None) -> int:
+    from headcount.errors import one_line  # noqa: PLC0415  only on a mistake
+
     context = getattr(error, "ctx", None)
     hint = f" (see '{context.command_path} --help')" if context is not None else ""
-    click.echo(f"headcount: {message}{hint}", err=True)
-    sys.exit(2)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    click.echo(f"headcount: {one_line(message)}{hint}", err=True)
+    return 2

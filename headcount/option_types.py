@@ -1,13 +1,19 @@
-"""How the command line reads durations, token counts, lists."""
+"""How the command line reads durations, counts, numbers, lists."""
 
+import math
 import re
+from dataclasses import dataclass
 
 import click
 
-_DURATION = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*(ms|s|min|h)\s*$", re.IGNORECASE)
+from headcount.errors import shortened
+
+_DURATION = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*(ms|s|min|h)\s*$", re.ASCII | re.IGNORECASE)
 _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
-_COUNT = re.compile(r"^\s*([0-9]*\.?[0-9]+)\s*([kKmMgG]?)\s*$")
+_COUNT = re.compile(r"^\s*([0-9]{0,18}\.?[0-9]{1,18})\s*([kKmMgG]?)\s*$", re.ASCII)
 _MULTIPLES = {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30}  # as vLLM reads them
+_WHOLE = re.compile(r"^\s*[0-9]{1,18}\s*$", re.ASCII)
+MAX_GPUS = 100_000
 
 
 class Duration(click.ParamType[float]):
@@ -16,11 +22,10 @@ class Duration(click.ParamType[float]):
     name = "TIME"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
         match = _DURATION.match(str(value))
         if match is None:
-            self.fail(f"'{value}' is not a time; give a number with its unit, such as 500ms, 1.5s or 2min", param, ctx)
+            given = shortened(str(value))
+            self.fail(f"'{given}' is not a time; give a number with its unit, such as 500ms, 1.5s or 2min", param, ctx)
         return float(match[1]) * _SECONDS[match[2].lower()]
 
 
@@ -30,13 +35,42 @@ class TokenCount(click.ParamType[int]):
     name = "TOKENS"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
         match = _COUNT.match(str(value))
         count = float(match[1]) * _MULTIPLES[match[2]] if match else 0.0
         if match is None or count < 1 or count != int(count):
-            self.fail(f"'{value}' is not a whole number above 0; give one such as 8192, 8K or 32k", param, ctx)
+            given = shortened(str(value))
+            self.fail(f"'{given}' is not a whole number above 0; give one such as 8192, 8K or 32k", param, ctx)
         return int(count)
+
+
+@dataclass(frozen=True)
+class WholeNumber(click.ParamType[int]):
+    """A whole number of at least `minimum`."""
+
+    minimum: int
+    name = "N"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if not _WHOLE.match(str(value)) or int(str(value)) < self.minimum:
+            self.fail(f"'{shortened(str(value))}' is not a whole number of at least {self.minimum}", param, ctx)
+        return int(str(value))
+
+
+@dataclass(frozen=True)
+class Number(click.ParamType[float]):
+    """A number in words: `allowed` is for the message, what depends on the rest of the load is checked there."""
+
+    allowed: str
+    name = "NUMBER"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            number = float(str(value))
+        except ValueError:
+            number = math.nan
+        if math.isnan(number):
+            self.fail(f"'{shortened(str(value))}' is not a number; give {self.allowed}", param, ctx)
+        return number
 
 
 class IntegerList(click.ParamType[tuple[int, ...]]):
@@ -48,8 +82,11 @@ class IntegerList(click.ParamType[tuple[int, ...]]):
         if isinstance(value, tuple):
             return value
         parts = [part.strip() for part in str(value).split(",")]
-        if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        if not all(_WHOLE.match(part) and 0 < int(part) <= MAX_GPUS for part in parts):
             self.fail(
-                f"'{value}' is not a list of GPU counts; give whole numbers of at least 1, such as 1,2,4,8", param, ctx
+                f"'{shortened(str(value))}' is not a list of GPU counts; give whole numbers from 1 to {MAX_GPUS:,}, "
+                "such as 1,2,4,8",
+                param,
+                ctx,
             )
         return tuple(dict.fromkeys(int(part) for part in parts))

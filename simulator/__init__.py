@@ -1,0 +1,1 @@
+"""What happens: the step loop, fleets, latency models, statistics, the capacity search."""

@@ -18,14 +18,15 @@ _RESOURCE = {
 }
 
 CAUSE_NAMES = {
-    causes_of.WEIGHTS_READ: "memory bandwidth, weights",
-    causes_of.KV_READ: "memory bandwidth, KV cache",
-    causes_of.ACTIVATIONS: "memory bandwidth, activations",
+    causes_of.WEIGHTS_READ: "weight reads",
+    causes_of.KV_READ: "KV reads",
+    causes_of.ACTIVATIONS: "activation traffic",
     causes_of.COMPUTE: "compute",
     causes_of.COMMUNICATION: "communication",
-    causes_of.FIXED_OVERHEAD: "fixed overhead",
+    causes_of.FIXED_OVERHEAD: "kernel overhead",
     causes_of.HOST: "host",
 }
+"""Why a step takes time; reads and traffic are memory bandwidth."""
 
 
 def what_binds(plan: ReplicaPlan, point: Point) -> str:
@@ -37,10 +38,10 @@ def what_binds(plan: ReplicaPlan, point: Point) -> str:
     blocked = {name: point.blocked_share(reason) for reason, name in _RESOURCE.items()}
     worst = max(blocked, key=lambda name: blocked[name])
     if limit != "TPOT" and blocked[worst] > BLOCKED_SHARE:
-        return f"{limit}: {worst} (full {blocked[worst]:.0%} of the time)"
+        return f"{limit}: {worst}"
     causes = step_causes(plan, point, only_prefill=limit == "TTFT")
     cause = max(causes, key=lambda name: causes[name])
-    return f"{limit}: {cause} ({causes[cause]:.0%} of {'prefill' if limit == 'TTFT' else 'mean'} step)"
+    return f"{limit}: {'prefill ' if limit == 'TTFT' else ''}{cause}"
 
 
 def step_causes(plan: ReplicaPlan, point: Point, *, only_prefill: bool = False) -> dict[str, float]:

@@ -16,7 +16,7 @@ from simulator.statistics import Interval, t_interval
 Bound = Literal["mean", "low", "high"]
 MIN_REPLICATIONS = 10
 SCREENING_REPLICATIONS = 2
-SCREENING_RATIO = 1.1  # a screened capacity is known to this factor
+SCREENING_RATIO = 1.06  # a screened capacity is known to this factor
 FIRST_STEP = 1.04  # of the final search, which starts from a screened capacity
 RESOLUTION = 0.02  # of the capacity found; its interval is wider than that
 MATERIAL_GROWTH = 0.05
@@ -52,11 +52,7 @@ class Point:
 
     def meets(self, slo: SLO, bound: Bound) -> bool:
         """Whether attainment's mean, or an end of its 95 % interval, reaches the target without a growing queue."""
-        return self.margin(slo, bound) >= 0
-
-    def margin(self, slo: SLO, bound: Bound) -> float:
-        """By how much attainment exceeds the target; -1 where the queue grows."""
-        return -1.0 if self.queue_grows else float(getattr(self.attainment, bound)) - slo.attainment
+        return float(getattr(self.attainment, bound)) >= slo.attainment and not self.queue_grows
 
     def mean(self, name: str) -> float:
         values = [float(getattr(replication, name)) for replication in self.replications]
@@ -120,10 +116,15 @@ class Capacity:
     high: float
 
 
-def screen_capacity(evaluator: Evaluator, guess: float) -> float:
-    """The capacity to within SCREENING_RATIO, from few replications; 0 if not even the smallest load is served."""
+def screen_capacity(evaluator: Evaluator, guess: float, *, at_least: float = 0.0) -> float:
+    """The capacity to within SCREENING_RATIO, from few replications; 0 if not even the smallest load is served.
+
+    A deployment that does not serve `at_least` is of no interest and is given 0 at once.
+    """
     search = _Search(evaluator, "mean", SCREENING_REPLICATIONS)
-    return search.largest(guess, first_step=SCREENING_RATIO**2, ratio=SCREENING_RATIO)
+    if at_least and not search.serves(evaluator.load.round(at_least)):
+        return 0.0
+    return search.largest(guess, first_step=SCREENING_RATIO, ratio=SCREENING_RATIO)
 
 
 def find_capacity(evaluator: Evaluator, guess: float, num_replications: int = MIN_REPLICATIONS) -> Capacity:
@@ -145,26 +146,16 @@ class _Search:
     num_replications: int
 
     def serves(self, size: float) -> bool:
-        return self._margin(size) >= 0
+        return self.evaluator.point(size, self.num_replications).meets(self.evaluator.slo, self.bound)
 
     def largest(self, guess: float, *, first_step: float, ratio: float) -> float:
         low, high = self._bracket(self.evaluator.load.round(guess), first_step)
         while low > 0 and high / low > ratio:
-            middle = self.evaluator.load.round(self._between(low, high))
+            middle = self.evaluator.load.round(math.sqrt(low * high))
             if middle in (low, high):
                 break
             low, high = (middle, high) if self.serves(middle) else (low, middle)
         return low
-
-    def _between(self, low: float, high: float) -> float:
-        """Where the criterion would turn if it were linear, kept off the ends of the bracket."""
-        at_low, at_high = (self._margin(size) for size in (low, high))
-        share = at_low / (at_low - at_high)
-        return low + (high - low) * min(max(share, 0.15), 0.85)
-
-    def _margin(self, size: float) -> float:
-        point = self.evaluator.point(size, self.num_replications)
-        return point.margin(self.evaluator.slo, self.bound)
 
     def _bracket(self, guess: float, first_step: float) -> tuple[float, float]:
         """A size that serves (0: none does) below one that does not, from known points or by growing steps."""

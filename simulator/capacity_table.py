@@ -27,8 +27,6 @@ from simulator.statistics import Interval, summary, t_interval
 from workloads.population import Population
 from workloads.trace import Trace
 
-MAX_REFINED = 2  # deployments of one GPU count whose capacity is found precisely
-
 
 @dataclass(frozen=True, kw_only=True)
 class CapacityQuestion:
@@ -128,12 +126,12 @@ def latency_summary(point: Point, name: str) -> dict[str, float | None]:
 
 def capacity_rows(question: CapacityQuestion, watcher: Watcher | None = None) -> Iterator[CapacityRow]:
     """One row per GPU count, as each is found; what a smaller count showed is where the next search begins."""
-    per_replica: dict[int, float] = {}
+    per_gpu: dict[int, float] = {}
     for gpus in question.gpus:
-        yield _row(question, gpus, per_replica, watcher)
+        yield _row(question, gpus, per_gpu, watcher)
 
 
-def _row(question: CapacityQuestion, gpus: int, per_replica: dict[int, float], watcher: Watcher | None) -> CapacityRow:
+def _row(question: CapacityQuestion, gpus: int, per_gpu: dict[int, float], watcher: Watcher | None) -> CapacityRow:
     plans = _plans(question, gpus)
     runnable = {tp: plan for tp, plan in plans.items() if isinstance(plan, ReplicaPlan)}
     if not runnable:
@@ -141,20 +139,30 @@ def _row(question: CapacityQuestion, gpus: int, per_replica: dict[int, float], w
             question, gpus, max(plans, default=1), str(next(reversed(plans.values()), "no TP divides it"))
         )
     evaluators = {tp: _evaluator(question, plan, gpus // tp, watcher) for tp, plan in runnable.items()}
-    screened = {}
-    for tp, evaluator in evaluators.items():
-        guess = per_replica.get(tp, evaluator.load.first_guess()) * (gpus // tp)
-        screened[tp] = screen_capacity(evaluator, guess)
-        if screened[tp]:
-            per_replica[tp] = screened[tp] / (gpus // tp)
-    best = max(screened.values())
-    if best == 0:
-        tp = max(evaluators)
-        return _empty_row(question, gpus, tp, _why_none(question, evaluators[tp]), runnable[tp])
-    refined = sorted(screened, key=lambda tp: (-screened[tp], tp))[:MAX_REFINED]
-    refined = [tp for tp in refined if screened[tp] * SCREENING_RATIO >= best]
-    rows = [_refined_row(question, gpus, runnable[tp], evaluators[tp], screened[tp]) for tp in refined]
-    return max(rows, key=lambda row: (row.users, -row.tp))
+    best_tp, screened = _best_deployment(evaluators, gpus, per_gpu)
+    plan, evaluator = runnable[best_tp], evaluators[best_tp]
+    if screened == 0:
+        return _empty_row(question, gpus, best_tp, _why_none(question, evaluator), plan)
+    return _refined_row(question, gpus, plan, evaluator, screened)
+
+
+def _best_deployment(evaluators: dict[int, Evaluator], gpus: int, per_gpu: dict[int, float]) -> tuple[int, float]:
+    """The TP that serves most, with its screened capacity; a larger TP must be better by SCREENING_RATIO.
+
+    `per_gpu` remembers each TP's capacity per GPU, so that a larger count is searched from a smaller one's answer.
+    """
+    best_tp, best = max(evaluators), 0.0
+    for tp in sorted(evaluators, key=lambda tp: (-per_gpu.get(tp, 0.0), tp)):
+        evaluator = evaluators[tp]
+        known = per_gpu.get(tp) or max(per_gpu.values(), default=0.0)
+        guess = known * gpus if known else evaluator.load.first_guess() * (gpus // tp)
+        ratio = SCREENING_RATIO if tp > best_tp else 1 / SCREENING_RATIO
+        found = screen_capacity(evaluator, max(guess, best * ratio), at_least=best * ratio)
+        if found > best * ratio:
+            best_tp, best = tp, found
+        if found:
+            per_gpu[tp] = found / gpus
+    return best_tp, best
 
 
 def _plans(question: CapacityQuestion, gpus: int) -> dict[int, ReplicaPlan | str]:

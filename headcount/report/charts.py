@@ -102,8 +102,8 @@ def limit_line(axes: "Axes", value: float, label: str, *, vertical: bool) -> Non
     else:
         axes.axhline(value, color=LIMIT, linestyle=dashes, linewidth=1.5)
         axes.annotate(
-            label, (1, value), xycoords=("axes fraction", "data"), xytext=(0, 4), textcoords="offset points",
-            color=LIMIT, ha="right", va="bottom",
+            label, (1, value), xycoords=("axes fraction", "data"), xytext=(4, 0), textcoords="offset points",
+            color=LIMIT, va="center",
         )  # fmt: skip
 
 

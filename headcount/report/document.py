@@ -82,7 +82,7 @@ def render_report(findings: Findings, written_at: datetime) -> str:
         "page.html",
         model=question.architecture.name,
         gpu=question.gpu.name,
-        workload=findings.workload_name,
+        workload=question.workload.name,
         vllm_version=question.options.vllm_version,
         written=f"{written_at:%Y-%m-%d}",
         sections=[{"title": section.title, "name": section.name, "body": body} for section, body in parts if body],

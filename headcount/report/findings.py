@@ -78,15 +78,15 @@ def slo_text(slo: SLO) -> str:
     return f"{percent(slo.attainment)} of requests have " + " and ".join(limits)
 
 
-def percent(share: float, digits: int = 4) -> str:
-    """Up to so many significant digits: `95 %`."""
-    return f"{100 * share:.{digits}g} %"
+def percent(share: float) -> str:
+    """Up to four significant digits: `99.5 %`."""
+    return f"{100 * share:.4g} %"
 
 
 def weights_text(plan: ReplicaPlan) -> str:
     """The weights' format; `none` alone would not say which."""
     name = plan.budget.quantization
-    return f"{plan.architecture.dtype}, not quantized" if name == "none" else name
+    return f"{plan.architecture.dtype} (not quantized)" if name == "none" else name
 
 
 def kv_cache_text(plan: ReplicaPlan) -> str:

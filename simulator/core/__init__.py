@@ -1,0 +1,1 @@
+"""The compiled core: what `simulator.reference` decides, fast."""

@@ -24,7 +24,7 @@ def _box(findings: Findings) -> str:
         slo=spaced(slo_text(findings.question.slo)),
         others=[(gpus_text(row.gpus), users_text(row.users_low)) for row in findings.rows] if best else [],
         error=spaced(error_note(plans[-1].latency)) if plans else "",
-        replications=findings.question.replications,
+        replications=findings.question.replications if best else 0,
     )
 
 
@@ -39,12 +39,11 @@ def _headline(best: CapacityRow | None) -> str:
 def _beside(best: CapacityRow | None) -> str:
     if best is None:
         return ""
-    mean = f"The mean over the replications is {users_text(best.users)}"
+    mean = f"On the mean of the replications the SLO is met up to {users_text(best.users)}"
     if not best.users_low:
         return f"{mean}, but the interval is too wide for a number to sign. More replications narrow it."
     return (
-        f"{mean}, the upper end of the 95 % interval {best.users_high:,}. "
-        f"The lower end, {best.users_low:,}, is the number to sign."
+        f"{mean}; the 95 % interval is {best.users_low:,} to {best.users_high:,}. Its lower end is the number to sign."
     )
 
 

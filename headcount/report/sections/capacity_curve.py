@@ -6,49 +6,63 @@ from headcount.report.charts import FIRST, INK, MUTED, SECOND, chart, from_zero,
 from headcount.report.findings import Findings, Served, gpus_text, percent, users_text
 from headcount.report.html import figure, figures
 from simulator.capacity import Point
+from simulator.capacity_table import CapacityRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "Capacity"
 ORDER = 20
-NEAR = 1.15  # times the capacity: loads beyond it are left off the curve
+NEAR = 1.05  # times the capacity: loads beyond it are left off the curve
 
 
 def render(findings: Findings) -> str:
     largest = findings.largest
     if largest is None:
         return ""
-    return figures(_users_figure(findings.served), _attainment_figure(findings, largest))
+    attainment = _attainment_figure(findings, largest)
+    rows = sorted(findings.rows, key=lambda row: row.gpus)
+    return figures(_users_figure(rows), attainment) if len(rows) > 1 else figures(attainment)
 
 
-def _users_figure(served: tuple[Served, ...]) -> str:
-    first, last = served[0].row, served[-1].row
-    title = f"{gpus_text(last.gpus)} serve {last.users_low:,} to {last.users_high:,} users"
-    if last.gpus > first.gpus:
-        title = (
-            f"{last.gpus / first.gpus:.3g} × the GPUs serve {last.users / first.users:.3g} × the users "
-            f"({gpus_text(first.gpus)} → {gpus_text(last.gpus)})"
-        )
-    said = ", ".join(f"{gpus_text(s.row.gpus)}: {s.row.users_low:,} to {s.row.users_high:,}" for s in served)
-    svg = chart(lambda drawn: _draw_users(drawn, served), name="users-over-gpus", alt=f"Users over GPU count. {said}.")
-    note = "Line: mean. Band: low to high, the 95 % interval over replications. Labels: the number to sign (low)."
-    return figure(title, svg, note)
+def _users_figure(rows: list[CapacityRow]) -> str:
+    said = ", ".join(f"{gpus_text(row.gpus)}: {row.users_low:,} to {row.users_high:,}" for row in rows)
+    svg = chart(lambda drawn: _draw_users(drawn, rows), name="users-over-gpus", alt=f"Users over GPU count. {said}.")
+    note = (
+        "Line: mean. Band: low to high, the 95 % interval over replications. Labels: the number to sign (low). "
+        "Between the marks nothing was simulated."
+    )
+    return figure(_growth(rows), svg, note)
 
 
-def _draw_users(drawn: "Figure", served: tuple[Served, ...]) -> None:
+def _growth(rows: list[CapacityRow]) -> str:
+    """How users grow from the fewest GPUs that serve anybody to the most."""
+    served = [row for row in rows if row.users]
+    first, last = served[0], served[-1]
+    if first.gpus == last.gpus:
+        return f"Only {gpus_text(last.gpus)} serve anybody: {last.users_low:,} to {last.users_high:,} users"
+    return (
+        f"{last.gpus / first.gpus:.3g} × the GPUs serve {last.users / first.users:.3g} × the users "
+        f"({gpus_text(first.gpus)} → {gpus_text(last.gpus)})"
+    )
+
+
+def _draw_users(drawn: "Figure", rows: list[CapacityRow]) -> None:
     axes = drawn.subplots()
-    gpus = [s.row.gpus for s in served]
-    low, mean, high = ([getattr(s.row, name) for s in served] for name in ("users_low", "users", "users_high"))
-    if len(served) > 1:
-        axes.fill_between(gpus, low, high, color=FIRST, alpha=0.22, linewidth=0)
-        axes.plot(gpus, mean, color=FIRST)
+    gpus = [row.gpus for row in rows]
+    low, mean, high = ([getattr(row, name) for row in rows] for name in ("users_low", "users", "users_high"))
+    axes.fill_between(gpus, low, high, color=FIRST, alpha=0.22, linewidth=0)
+    axes.plot(gpus, mean, color=FIRST)
     axes.vlines(gpus, low, high, color=FIRST, linewidth=5, alpha=0.45)
     axes.plot(gpus, mean, "o", color=FIRST, markersize=5)
     axes.plot(gpus, low, "_", color=INK, markersize=12, markeredgewidth=2)
-    for s in served:
-        axes.annotate(f"{s.row.users_low:,}", (s.row.gpus, s.row.users_low), xytext=(5, -5),
-                      textcoords="offset points", va="top", color=INK)  # fmt: skip
+    highest = max(high)
+    for row in rows:
+        below = row.users_low > 0.1 * highest  # else the axis is in the way
+        axes.annotate(
+            f"{row.users_low:,}", (row.gpus, row.users_low), xytext=(5, -5 if below else 4),
+            textcoords="offset points", va="top" if below else "bottom", color=INK,
+        )  # fmt: skip
     from_zero(axes, room=1.15)
     axes.set_xticks(gpus)
     axes.set_xlabel("GPUs")
@@ -92,7 +106,7 @@ def _draw_attainment(drawn: "Figure", served: Served, target: float) -> None:
         axes.axvline(size, color=MUTED, linestyle=":", linewidth=1.2)
     for size, name, side in ((row.users_low, "low ", "right"), (row.users_high, " high", "left")):
         axes.annotate(name, (size, 1.01), xycoords=("data", "axes fraction"), ha=side, color=MUTED)
-    limit_line(axes, target, f"target {percent(target)}", vertical=False)
+    limit_line(axes, target, f"target\n{percent(target)}", vertical=False)
     axes.set_ylim(max(min(low) - 0.01, 0), min(max(*high, target) + 0.01, 1.005))
     axes.set_xlabel("users")
     axes.set_ylabel("attainment")

@@ -18,7 +18,7 @@ def render(findings: Findings) -> str:
     rows = [(name, *(_cell(answer.get(name)) for answer in answers)) for name in names]
     whole = {"schema_version": 1, "capacity": [_finite(row.to_json()) for row in findings.rows]}
     return join(
-        table(columns, rows, caption="Under the names of `headcount capacity --json`; times in seconds"),
+        table(columns, rows, caption="Under the names of headcount capacity --json", layout="numbers wrapped"),
         render_template("json.html", text=json.dumps(whole, indent=1, ensure_ascii=False)),
     )
 

@@ -20,6 +20,8 @@ TITLE = "Latency"
 ORDER = 30
 FARTHEST = 99.9  # percentile at the right edge
 MARKED = (50, 95, 99)
+BESIDE = {99: ((6, -3), "left", "top")}  # where its label stands: above, to the left, unless told here
+ABOVE = ((-6, 2), "right", "bottom")
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ def _draw(drawn: "Figure", latency: _Latency) -> None:
     for q in MARKED:
         value = float(np.percentile(latency.times_s, q))
         axes.plot([value], [q / 100], "o", color=FIRST, markersize=5)
-        axes.annotate(f"p{q}", (value, q / 100), xytext=(5, -3), textcoords="offset points", va="top", color=INK)
+        apart, ha, va = BESIDE.get(q, ABOVE)
+        axes.annotate(f"p{q}", (value, q / 100), xytext=apart, textcoords="offset points", ha=ha, va=va, color=INK)
     _scale(axes, latency)
     if latency.limit_s is not None:
         limit_line(axes, latency.limit_s, f"limit {_axis_text(latency.limit_s)}", vertical=True)

@@ -41,7 +41,7 @@ def _figure(plan: ReplicaPlan) -> str:
     )
     svg = chart(lambda drawn: _draw(drawn, budget), name="memory", alt=f"Memory of one GPU: {said}.", height=230)
     note = (
-        f"Each {budget.gpu} at TP {budget.tp}, weights {weights_text(plan)}, KV cache {kv_cache_text(plan)}. "
+        f"Each {budget.gpu} at TP {budget.tp}, weights in {weights_text(plan)}, KV cache in {kv_cache_text(plan)}. "
         f"{budget.num_gpu_blocks:,} blocks of {budget.block_size} tokens; a token takes "
         f"{budget.kv_bytes_per_token / 1024:,.1f} KiB over all GPUs of a replica. "
         f"At once: {budget.max_concurrency:,.1f} requests of the full "

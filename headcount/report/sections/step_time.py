@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from headcount.report.charts import FIRST, INK, chart
-from headcount.report.findings import Findings, Served, layout_text, percent, users_text
+from headcount.report.findings import Findings, Served, layout_text, users_text
 from headcount.report.html import figure, figures, join, table
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def _figure(served: Served) -> str:
         f"Of the mean step of {served.deployment} at {users_text(served.row.users)}. What takes the most time is where "
         "a faster part helps most."
     )
-    return figure(f"{causes[0][1]:.0%} of step time is {causes[0][0]}", svg, note)
+    return figure(f"{causes[0][1]:.0%} of step time goes to {causes[0][0]}", svg, note)
 
 
 def _sorted(served: Served) -> list[tuple[str, float]]:
@@ -42,12 +42,12 @@ def _draw(drawn: "Figure", causes: list[tuple[str, float]]) -> None:
     axes.barh(range(len(shown)), [share for _, share in shown], height=0.66, color=FIRST)
     for place, (_, share) in enumerate(shown):
         axes.annotate(
-            percent(share, 3), (share, place), xytext=(4, 0), textcoords="offset points", va="center", color=INK
+            f"{100 * share:.1f} %", (share, place), xytext=(4, 0), textcoords="offset points", va="center", color=INK
         )
     axes.set_yticks(range(len(shown)), [name for name, _ in shown])
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
-    axes.set_xlim(0, 1.18 * shown[0][1])
+    axes.set_xlim(0, 1.25 * shown[0][1])
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")
     axes.set_xlabel("share of step time")
 

@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from workloads.trace import Trace
 TITLE = "The workload"
 ORDER = 70
 COLUMNS = ("what", "value", "source")
+UNITLESS = ("sigma", "sigmas", "shape", "weights")
 
 
 def render(findings: Findings) -> str:
@@ -25,27 +27,37 @@ def render(findings: Findings) -> str:
 
 
 def _population(findings: Findings, population: Population) -> str:
-    described = _described(findings.workload_name)
     intro = paragraph(
-        f"Users hold one conversation after another, as '{population.name}' describes. Each turn sends the "
-        "system prompt, all that was said before in the conversation, a new message; after the answer the user thinks. "
+        f"Users hold one conversation after another, as '{population.name}' describes. Each turn sends the system "
+        "prompt, all that was said before in the conversation, a new message; after the answer the user thinks. "
         f"Think time: mean {findings.question.think_time_s:,.3g} s."
     )
+    described = _described(findings.workload_name)
+    title = str(described.get("title", population.name))
+    return join(intro, table(COLUMNS, _rows(described, population), caption=title, layout="text"))
+
+
+def _rows(described: Mapping[str, Any], population: Population) -> list[tuple[str, str, str]]:
+    """What the file says with its sources, as far as it is what was simulated: --think-time may differ."""
     if not described:
-        return join(
-            intro, table(COLUMNS, [("workload", population.name, population.source)], caption="", layout="text")
-        )
-    changed = population_from_mapping(described, name=population.name).think_time_s != population.think_time_s
-    rows = [
-        (name.removesuffix("_s").replace("_", " "), _value(name, part), str(part.get("source", "")))
+        return _bare_rows(population)
+    asked = population_from_mapping(described, name=population.name)
+    if replace(population, think_time_s=asked.think_time_s) != asked:
+        return _bare_rows(population)
+    rows = {
+        name: (name.removesuffix("_s").replace("_", " "), _value(name, part), str(part.get("source", "")))
         for name, part in described.items()
-        if isinstance(part, Mapping) and not (changed and name == "think_time_s")
-    ]
-    if changed:
-        mean = f"mean {findings.question.think_time_s:g} s, exponential"
-        rows.append(("think time", mean, "given with --think-time"))
-    caption = str(described.get("title", population.name))
-    return join(intro, table(COLUMNS, rows, caption=caption, layout="text"))
+        if isinstance(part, Mapping)
+    }
+    if population.think_time_s != asked.think_time_s:
+        mean = f"mean {population.think_time_s.mean():g} s, exponential"
+        rows["think_time_s"] = ("think time", mean, "given with --think-time")
+    return list(rows.values())
+
+
+def _bare_rows(population: Population) -> list[tuple[str, str, str]]:
+    names = ("system_prompt_tokens", "turns", "user_tokens", "output_tokens", "think_time_s")
+    return [(_words(name), str(getattr(population, name)), population.source) for name in names]
 
 
 def _described(workload_name: str) -> Mapping[str, Any]:
@@ -59,14 +71,17 @@ def _described(workload_name: str) -> Mapping[str, Any]:
 
 
 def _value(name: str, part: Mapping[str, Any]) -> str:
+    """A preset's table in words, such as `lognormal, median 39.7 s, sigma 1.224`."""
     unit = " s" if name.endswith("_s") else " tokens" if name.endswith("_tokens") else ""
     found = []
     for key, value in part.items():
-        if key == "source":
-            continue
-        plain = key in ("kind", "sigma", "shape", "weights", "sigmas", "tokens")
         text = f"{value:,}" if isinstance(value, int | float) else str(value)
-        found.append(str(value) if key == "kind" else f"{key.replace('_', ' ')} {text}{'' if plain else unit}")
+        if key == "kind":
+            found.append(text)
+        elif key == "tokens":
+            found.append(f"{text} tokens")
+        elif key != "source":
+            found.append(f"{key.replace('_', ' ')} {text}{'' if key in UNITLESS else unit}")
     return ", ".join(found)
 
 
@@ -79,5 +94,12 @@ def _trace(findings: Findings, trace: Trace) -> str:
         + f"users = λ (Z + R), with requests per second λ, response time R, think time Z = "
         f"{findings.question.think_time_s:,.3g} s."
     )
-    rows = [(name.replace("_", " "), f"{value:,.6g}", trace.source) for name, value in trace.statistics().items()]
-    return join(intro, table(COLUMNS, rows, caption="The trace as recorded; times in seconds", layout="text"))
+    rows = [("source", trace.source), *((_words(name), f"{value:,.6g}") for name, value in trace.statistics().items())]
+    return join(intro, table(COLUMNS[:2], rows, caption="The trace as recorded", layout="text"))
+
+
+def _words(name: str) -> str:
+    """A statistic's name with its unit in brackets."""
+    if name.endswith("_per_s"):
+        return name.removesuffix("_per_s").replace("_", " ") + " per second"
+    return name.removesuffix("_s").replace("_", " ") + (" (s)" if name.endswith("_s") else "")
