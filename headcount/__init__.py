@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from simulator.deployment import plan_replica as plan_replica
     from simulator.engine import EngineOptions as EngineOptions
     from simulator.results import Result as Result
+    from simulator.results import request_times as request_times
     from simulator.results import whole_run as whole_run
+    from simulator.simpy_fleet import ReplicaLoad as ReplicaLoad
+    from simulator.simpy_fleet import least_outstanding as least_outstanding
     from simulator.simpy_fleet import run_simpy_fleet as run_simpy_fleet
     from simulator.simulation import Fleet as Fleet
     from simulator.simulation import Simulation as Simulation
@@ -34,7 +37,10 @@ _HOMES = {
     "EngineOptions": "simulator.engine",
     "plan_replica": "simulator.deployment",
     "Result": "simulator.results",
+    "request_times": "simulator.results",
     "whole_run": "simulator.results",
+    "ReplicaLoad": "simulator.simpy_fleet",
+    "least_outstanding": "simulator.simpy_fleet",
     "run_simpy_fleet": "simulator.simpy_fleet",
     "Fleet": "simulator.simulation",
     "Simulation": "simulator.simulation",

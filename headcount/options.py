@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 import click
 
 from headcount.config_file import read_config
-from headcount.option_types import Duration, TokenCount
+from headcount.option_types import Duration, Number, TokenCount, WholeNumber
+from headcount.vllm_args import read_vllm_args
 
 F = TypeVar("F", bound=Callable[..., Any])
-Decorator = Callable[[F], F]
 
 
 def _all(*options: Any) -> Callable[[F], F]:
@@ -22,25 +22,58 @@ def _all(*options: Any) -> Callable[[F], F]:
     return decorate
 
 
+def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
+    if path is not None:
+        ctx.default_map = {**read_config(path, ctx), **(ctx.default_map or {})}
+
+
+def _load_vllm_args(ctx: click.Context, _: click.Parameter, text: str | None) -> None:
+    """They win over --config, whichever comes first."""
+    if text is not None:
+        ctx.default_map = {**(ctx.default_map or {}), **read_vllm_args(text, ctx)}
+
+
 deployment_options = _all(
     click.option("--model", required=True, help="Model name as on Hugging Face, an alias, or a path to a config.json."),
     click.option("--gpu", required=True, help="GPU name, such as h100-sxm; see 'headcount gpus'."),
-    click.option("--tensor-parallel-size", "-tp", type=click.IntRange(1), help="GPUs that share each layer."),
+    click.option("--tensor-parallel-size", "-tp", type=WholeNumber(1), help="GPUs that share each layer."),
     click.option("--quantization", "-q", help="Weight format, such as fp8 or awq.  [default: the checkpoint's]"),
     click.option("--kv-cache-dtype", default="auto", show_default=True, help="KV-cache format, such as fp8."),
     click.option("--max-model-len", type=TokenCount(), help="Longest context.  [default: the model's]"),
     click.option("--max-num-seqs", type=TokenCount(), help="Most sequences in a step.  [default: vLLM's]"),
     click.option("--max-num-batched-tokens", type=TokenCount(), help="Token budget of a step.  [default: vLLM's]"),
-    click.option("--gpu-memory-utilization", type=float, help="Share of GPU memory given to vLLM.  [default: vLLM's]"),
+    click.option(
+        "--gpu-memory-utilization",
+        type=Number("a share above 0, at most 1, such as 0.9"),
+        help="Share of GPU memory given to vLLM.  [default: vLLM's]",
+    ),
     click.option("--block-size", type=TokenCount(), default=16, show_default=True, help="Tokens in a KV block."),
     click.option("--num-gpu-blocks-override", type=TokenCount(), help="KV blocks, instead of the memory model's."),
-    click.option("--enforce-eager", is_flag=True, help="No CUDA graphs."),
+    click.option("--enforce-eager/--no-enforce-eager", default=False, help="No CUDA graphs."),
     click.option("--vllm-version", default="0.32.0", show_default=True, help="The release whose rules apply."),
+    click.option(
+        "--vllm-args",
+        metavar="TEXT",
+        callback=_load_vllm_args,
+        is_eager=True,
+        expose_value=False,
+        help="A pasted 'vllm serve MODEL --flag value …' line, or its flags; options given beside it win.",
+    ),
 )
 
 scheduler_options = _all(
-    click.option("--enable-prefix-caching/--no-enable-prefix-caching", default=True, show_default=True),
-    click.option("--async-scheduling/--no-async-scheduling", default=True, show_default=True),
+    click.option(
+        "--enable-prefix-caching/--no-enable-prefix-caching",
+        default=True,
+        show_default=True,
+        help="Requests with equal beginnings share KV blocks.",
+    ),
+    click.option(
+        "--async-scheduling/--no-async-scheduling",
+        default=True,
+        show_default=True,
+        help="The next step is decided while one runs.",
+    ),
     click.option(
         "--router",
         default="least-outstanding",
@@ -48,7 +81,11 @@ scheduler_options = _all(
         help="round-robin, least-outstanding or session-affinity.",
     ),
     click.option("--latency-model", default="physical", show_default=True, help="physical, or constant."),
-    click.option("--step-s", type=float, help="Seconds per step, with --latency-model constant."),
+    click.option(
+        "--step-s",
+        type=Number("seconds, such as 0.01"),
+        help="Seconds per step, with --latency-model constant.  [default: 0.01]",
+    ),
 )
 
 slo_options = _all(
@@ -57,7 +94,11 @@ slo_options = _all(
     ),
     click.option("--ttft", type=Duration(), help="Limit on the time to first token.  [chat: 1s]"),
     click.option("--tpot", type=Duration(), help="Limit on the time per output token.  [chat: 50ms]"),
-    click.option("--attainment", type=float, help="Share of requests that must meet both.  [chat: 0.95]"),
+    click.option(
+        "--attainment",
+        type=Number("a share between 0 and 1, such as 0.95"),
+        help="Share of requests that must meet both.  [chat: 0.95]",
+    ),
 )
 
 workload_options = _all(
@@ -68,15 +109,9 @@ workload_options = _all(
 )
 
 
-def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
-    if path is not None:
-        names = [parameter.name for parameter in ctx.command.params if parameter.name and parameter.name != "config"]
-        ctx.default_map = read_config(path, names)
-
-
 output_options = _all(
     click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout."),
-    click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same result."),
+    click.option("--seed", type=WholeNumber(0), default=0, show_default=True, help="Same seed, same result."),
     click.option(
         "--config",
         type=click.Path(path_type=Path),

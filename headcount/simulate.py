@@ -42,8 +42,10 @@ class Outputs:
     def check(self, num_replicas: int) -> None:
         """Raise ValueError before any work if a file cannot be written."""
         for option, path in (("--requests-out", self.requests), ("--steps-out", self.steps)):
-            if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-                raise ValueError(f"{option} {path}: its folder does not exist, or it is a folder itself; name a file")
+            if path is not None:
+                _check_writable(option, path)
+        if self.steps is not None and self.requests is not None and self.steps.absolute() == self.requests.absolute():
+            raise ValueError(f"--requests-out and --steps-out both name {self.steps}; give each its own file")
         if self.steps is not None and num_replicas > 1:
             raise ValueError("--steps-out shows one engine's decisions; use it with --replicas 1")
 
@@ -54,8 +56,19 @@ class Outputs:
             _write_lines(self.steps, (json.dumps(step.to_json()) + "\n" for step in simulation.steps))
 
 
+def _check_writable(option: str, path: Path) -> None:
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise ValueError(f"{option} {path}: there is no folder {folder}; create it or name another")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{option} {path}: is a folder or a device; name a file")
+    if not os.access(folder, os.W_OK):
+        raise ValueError(f"{option} {path}: {folder} cannot be written to; name another folder")
+
+
 def serve(fleet: Fleet, values: dict[str, Any], outputs: Outputs) -> Served:
     """Find the load in a command's options and serve it. Raises ValueError for a combination that is none."""
+    _check_one_load(values)
     if values["users"] is not None:
         return _serve_users(fleet, values, outputs)
     table, description = _table(values)
@@ -67,6 +80,32 @@ def serve(fleet: Fleet, values: dict[str, Any], outputs: Outputs) -> Served:
         description=description,
         notes=("every request counts, the start too",),
     )
+
+
+_LENGTHS = ("input_len", "output_len", "length_spread")
+_LOADS = {  # what makes a load, what belongs to it
+    "users": ("workload", "think_time", *_LENGTHS),
+    "concurrency": ("num_requests", *_LENGTHS),
+    "rate": ("burstiness", "num_requests", *_LENGTHS),
+    "workload": ("num_requests",),
+}
+
+
+def _check_one_load(values: dict[str, Any]) -> None:
+    load = next((name for name in _LOADS if values[name] is not None), None)
+    if load is None:
+        raise ValueError("no load; give --workload FILE, --users N, --concurrency C or --rate R (see --help)")
+    belongs = ("workload", "think_time") if load == "users" and values["workload"] is not None else _LOADS[load]
+    known = dict.fromkeys(name for key, others in _LOADS.items() for name in (key, *others))
+    foreign = [name for name in known if values[name] is not None and name not in (load, *belongs)]
+    if foreign:
+        beside = " --workload" if "length_spread" not in belongs and load == "users" else ""
+        given = " and ".join(map(_flag, foreign))
+        raise ValueError(f"{given} cannot go with {_flag(load)}{beside}; leave out one or the other")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _serve_users(fleet: Fleet, values: dict[str, Any], outputs: Outputs) -> Served:
@@ -95,8 +134,6 @@ def _population(values: dict[str, Any]) -> Population:
 def _table(values: dict[str, Any]) -> tuple[RequestTable, str]:
     if values["workload"] is not None:
         return _trace_table(values)
-    if (values["concurrency"] is None) == (values["rate"] is None):
-        raise ValueError("give one load: --workload FILE, --users N, --concurrency C or --rate R (see --help)")
     if values["concurrency"] is not None:
         concurrency = values["concurrency"]
         count = values["num_requests"] or 10 * concurrency
@@ -108,7 +145,7 @@ def _table(values: dict[str, Any]) -> tuple[RequestTable, str]:
     table = open_load(
         rate_per_s=values["rate"],
         num_requests=values["num_requests"],
-        burstiness=values["burstiness"],
+        burstiness=1.0 if values["burstiness"] is None else values["burstiness"],
         seed=values["seed"],
         **_lengths(values, "--rate"),
     )
@@ -116,8 +153,6 @@ def _table(values: dict[str, Any]) -> tuple[RequestTable, str]:
 
 
 def _trace_table(values: dict[str, Any]) -> tuple[RequestTable, str]:
-    if any(values[name] is not None for name in ("concurrency", "rate", "input_len", "output_len")):
-        raise ValueError("--workload brings its own arrivals and lengths; leave out --concurrency, --rate, --…-len")
     workload = load_workload(values["workload"], trace_block_size=values["trace_block_size"])
     if isinstance(workload, Population):
         raise ValueError(f"--workload {values['workload']} is a population; say how many with --users N")
@@ -128,7 +163,7 @@ def _trace_table(values: dict[str, Any]) -> tuple[RequestTable, str]:
 def _lengths(values: dict[str, Any], load: str) -> dict[str, Any]:
     if values["input_len"] is None or values["output_len"] is None:
         raise ValueError(f"{load} needs --input-len and --output-len, or a --workload")
-    return {name: values[name] for name in ("input_len", "output_len", "length_spread")}
+    return {name: values[name] for name in _LENGTHS if values[name] is not None}
 
 
 def _request_lines(simulation: Simulation) -> Iterable[str]:

@@ -49,6 +49,10 @@ def milliseconds(value: float | None) -> str:
     return "–" if value is None else f"{value * 1e3:.1f} ms"
 
 
+def counted(gpus: int) -> str:
+    return "1 GPU" if gpus == 1 else f"{gpus} GPUs"
+
+
 def gib(count: float) -> str:
     return f"{count / GIB:,.2f} GiB"
 
@@ -62,13 +66,13 @@ def capacity_text(
     best = max(rows, key=lambda row: row.users_low)
     if best.users_low:
         out.print(
-            f"[bold]{best.users_low:,} users on {best.gpus} GPUs[/] with 95 % confidence "
+            f"[bold]{best.users_low:,} users on {counted(best.gpus)}[/] with 95 % confidence "
             f"(mean {best.users:,}, up to {best.users_high:,})\n"
         )
     out.print(_capacity_table(rows))
     for row in rows:
         if row.reason:
-            out.print(f"{row.gpus} GPUs: {row.reason}")
+            out.print(f"{counted(row.gpus)}: {row.reason}")
     out.print()
     for line in _footnotes(question, rows):
         out.print(line, style="dim")
@@ -81,9 +85,9 @@ def _capacity_table(rows: Sequence["CapacityRow"]) -> Table:
 
     made = table(
         "GPUs", "layout", "users low", "users", "users high", "in flight", "req/s", "tokens/s", "TTFT p50", "p95",
-        "TPOT p50", "p95", "attained", "$/h", "$/M tokens", "what binds",
+        "TPOT p50", "p95", "$/hour", "$/M tokens", "what binds",
     )  # fmt: skip
-    made.columns[-1].justify = "left"
+    made.columns[-1].justify, made.columns[-1].no_wrap = "left", True
     for row in rows:
         cells = [str(row.gpus), f"{row.replicas} × TP{row.tp}"]
         cells += [f"[bold]{row.users_low:,}[/]", f"{row.users:,}", f"{row.users_high:,}"]
@@ -101,7 +105,6 @@ def _capacity_table(rows: Sequence["CapacityRow"]) -> Table:
             seconds(ttft["p95"]),
             milliseconds(tpot["p50"]),
             milliseconds(tpot["p95"]),
-            f"{row.point.attainment.mean:.1%}",
             f"{row.usd_per_hour:,.2f}",
             "–" if cost is None else f"{cost:.2f}",
             row.binding or "",
@@ -113,16 +116,14 @@ def _footnotes(question: "CapacityQuestion", rows: Sequence["CapacityRow"]) -> l
     from workloads.trace import Trace  # noqa: PLC0415
 
     notes = [
-        "users: active sessions, thinking or waiting. low: the number to sign, where the lower end of attainment's "
-        f"95 % interval over {question.replications} replications meets the target. Latencies are those at 'users'.",
-        f"think time: mean {question.think_time_s:.0f} s"
-        + ("; a trace without sessions: users = λ (Z + R), arrival times scaled, order and lengths kept"
-           if isinstance(question.workload, Trace) else ""),
-    ]  # fmt: skip
+        "users: active sessions, thinking or waiting. users low is the number to sign: there the lower end of "
+        f"attainment's 95 % interval over {question.replications} replications meets the target. "
+        "Latencies are those at 'users'.",
+        f"think time: {question.think_time_s:.0f} s on average"
+        + ("; users of a trace without sessions are λ (Z + R)" if isinstance(question.workload, Trace) else ""),
+    ]
     plans = [row.plan for row in rows if row.plan is not None]
-    if plans:
-        notes.append(error_note(plans[-1].latency))
-    return notes
+    return [*notes, error_note(plans[-1].latency) + "; the interval does not contain it"] if plans else notes
 
 
 def error_note(latency: "LatencyModel") -> str:

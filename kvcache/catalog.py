@@ -47,7 +47,9 @@ def load_model(name_or_path: str) -> Architecture:
     Raises `UnknownNameError` with the nearest names, or `ValueError` where the config is wrong.
     """
     given = Path(name_or_path).expanduser()
-    if given.is_dir():
+    if name_or_path.startswith(("/", "./", "../", "~")) and not given.exists():
+        raise ValueError(f"no file {name_or_path!r}; give a model's config.json, the folder that holds it, or a name")
+    if name_or_path and given.is_dir():
         given = given / "config.json"
         if not given.is_file():
             raise ValueError(f"folder {name_or_path!r} holds no config.json; give a model's folder or its config.json")

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+import re
+
+_SLUG = re.compile(r"^[a-z0-9][a-z0-9._-]{0,79}$", re.ASCII)
 
 
 class UnknownNameError(ValueError):
@@ -20,8 +23,8 @@ def unknown_name(kind: str, given: str, known: Iterable[str], folder: str, suffi
     near = [name for name in names if given and name.lower().startswith(given.lower())]
     near += [lowered[key] for key in get_close_matches(given.lower(), lowered, n=3, cutoff=0.5)]
     near = list(dict.fromkeys(near))[:3]
-    hint = (
-        f"; did you mean {' or '.join(repr(name) for name in near)}?" if near else f"; known: {', '.join(names[:6])} …"
-    )
-    slug = given.strip("/").replace("/", "--").lower() or "name"
-    return UnknownNameError(f"no {kind} {given!r}{hint} To add one, write {folder}/{slug}{suffix}")
+    listed = ", ".join(names[:6]) + (" …" if len(names) > 6 else ".")
+    hint = f"did you mean {' or '.join(repr(name) for name in near)}?" if near else f"known: {listed}"
+    slug = given.strip("/").replace("/", "--").lower()
+    adding = f" To add one, write {folder}/{slug}{suffix}" if _SLUG.match(slug) else ""
+    return UnknownNameError(f"no {kind} {given[:80]!r}; {hint}{adding}")

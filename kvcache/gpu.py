@@ -66,7 +66,7 @@ def find_gpu(name: str) -> GPU:
     """The GPU of that name or alias, in any case. Raises `UnknownNameError` with the nearest names."""
     slug = name.strip().lower().replace("_", "-").replace(" ", "-")
     path = FOLDER / f"{slug}.toml"
-    if path.is_file():
+    if path.is_file() and path.parent == FOLDER:
         return read_gpu(path)
     for candidate in sorted(FOLDER.glob("*.toml")):
         gpu = read_gpu(candidate)

@@ -148,7 +148,7 @@ def memory_budget(
     Returns a budget even where nothing fits (see `fits`); raises `ValueError` where vLLM refuses the settings.
     """
     defaults = engine_defaults(gpu, vllm_version)
-    scheme = resolve_quantization(quantization, architecture.native_quantization)
+    scheme = resolve_quantization(quantization, architecture.native_quantization, is_moe=architecture.is_moe)
     width, hidden = scheme.expert_padding_on(gpu)
     parallelism = Parallelism(
         tensor_parallel_size=tensor_parallel_size,
@@ -298,6 +298,12 @@ def require_fit(architecture: Architecture, gpu: GPU, **settings: Any) -> Memory
     budget = memory_budget(architecture, gpu, **settings)
     if budget.fits:
         return budget
+    if settings.get("num_gpu_blocks_override") is not None:
+        needed = budget.required_kv_bytes * budget.num_gpu_blocks // max(budget.available_kv_bytes, 1)
+        raise DoesNotFitError(
+            f"{budget.num_gpu_blocks} KV blocks of {budget.block_size} tokens do not hold one request of max_model_len "
+            f"{budget.max_model_len}; raise --num-gpu-blocks-override to {needed} or lower --max-model-len"
+        )
     raise DoesNotFitError(
         f"{budget.model} does not fit on {budget.tp * budget.pp} × {gpu.name} (TP {budget.tp}, PP {budget.pp}, "
         f"{budget.quantization}, max_model_len {budget.max_model_len}): {budget.missing_bytes / GIB:.1f} GiB short "

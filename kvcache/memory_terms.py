@@ -1,10 +1,13 @@
 """What a running vLLM holds on a GPU beside weights or KV blocks."""
 
+import re
+
 from kvcache.architecture import Architecture
 from kvcache.gpu import GPU
 from kvcache.parallelism import Parallelism
 
 GIB = 2**30
+_RELEASE = re.compile(r"^v?([0-9]{1,4})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?(?:(?:\.?(?:a|b|rc|dev|post)|\+).*)?$", re.ASCII)
 FIT_SOURCE = (
     "fitted on public vLLM 0.19 start-up logs on H100 80GB published in llm-d-planner, Apache-2.0 "
     "(29 full logs, 8,192 batched tokens, 1,024 sequences)"
@@ -32,12 +35,10 @@ CUDA_GRAPH_SIZES_OF_FIT = 51
 
 def parse_version(vllm_version: str) -> tuple[int, int, int]:
     """`0.19.1rc2` → (0, 19, 1). Raises `ValueError` on anything that is not a release number."""
-    parts = vllm_version.lstrip("v").split("+")[0].split(".")
-    numbers = ["".join(char for char in part if char.isdigit() or char == " ").split(" ")[0] for part in parts[:3]]
-    if len(parts) < 2 or not all(part[:1].isdigit() for part in parts[:2]):
-        raise ValueError(f"vllm_version {vllm_version!r} is no release number; give one such as '0.32.0'")
-    patch = numbers[2] if len(numbers) > 2 and numbers[2] else "0"
-    return int(numbers[0]), int(numbers[1]), int(patch)
+    match = _RELEASE.match(vllm_version)
+    if match is None:
+        raise ValueError(f"vllm_version {vllm_version[:40]!r} is no release number; give one such as '0.32.0'")
+    return int(match[1]), int(match[2]), int(match[3] or 0)
 
 
 def buffers_bytes(arch: Architecture, parallelism: Parallelism, num_layers: int) -> int:

@@ -35,7 +35,8 @@ class Parallelism:
         tp = self.tensor_parallel_size
         if num_key_value_heads % tp and tp % num_key_value_heads:
             raise ValueError(
-                f"tensor_parallel_size {tp} neither divides nor is a multiple of the {num_key_value_heads} KV heads"
+                f"tensor_parallel_size {tp} neither divides nor is a multiple of the {num_key_value_heads} KV heads; "
+                f"take {_divisors(num_key_value_heads)}"
             )
         return max(1, num_key_value_heads // tp)
 
@@ -70,5 +71,11 @@ def split(width: int, parallelism: Parallelism, what: str, *, exact: bool = True
     """A rank's share of a width. Raises `ValueError` where `exact` and it does not divide, as vLLM does."""
     parts = parallelism.tensor_parallel_size if ways is None else ways
     if exact and width % parts:
-        raise ValueError(f"tensor_parallel_size {parts} does not divide the {what} {width}")
+        raise ValueError(f"tensor_parallel_size {parts} does not divide the {what} {width}; take one that does")
     return -(-width // parts)
+
+
+def _divisors(count: int) -> str:
+    """`1, 2, 4 or 8`."""
+    found = [str(size) for size in range(1, count + 1) if count % size == 0]
+    return " or ".join(filter(None, [", ".join(found[:-1]), found[-1]]))

@@ -114,7 +114,7 @@ def quantization_names() -> tuple[str, ...]:
 def find_quantization(name: str) -> QuantizationScheme:
     """The weight format of that name. Raises `UnknownNameError` with the nearest names."""
     path = FOLDER / f"{name.lower()}.toml"
-    if not path.is_file():
+    if path.stem not in quantization_names() or path.parent != FOLDER:
         raise unknown_name("quantization", name, quantization_names(), "kvcache/quantizations", ".toml")
     fields: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     try:
@@ -123,6 +123,12 @@ def find_quantization(name: str) -> QuantizationScheme:
         raise ValueError(f"kvcache/quantizations/{path.name}: {error}") from None
 
 
-def resolve_quantization(name: str | None, native: str | None) -> QuantizationScheme:
-    """The asked format, or the checkpoint's own where none is asked for."""
-    return find_quantization(name if name is not None else (native or "none"))
+def resolve_quantization(name: str | None, native: str | None, *, is_moe: bool = True) -> QuantizationScheme:
+    """The asked format, or the checkpoint's own where none is asked for.
+
+    Raises `ValueError` where it packs experts alone, and there are none.
+    """
+    scheme = find_quantization(name if name is not None else (native or "none"))
+    if scheme.moe_only and not is_moe:
+        raise ValueError(f"quantization '{scheme.name}' packs experts only, and the model has none; take fp8 or awq")
+    return scheme

@@ -173,7 +173,7 @@ class _Search:
                 step = step**2
             if size > MAX_SIZE:
                 raise ValueError(
-                    f"more than {MAX_SIZE:g} {self.evaluator.load.unit} meet the SLO: it limits nothing here; "
+                    f"more than {MAX_SIZE:,.0f} {self.evaluator.load.unit} meet the SLO: it limits nothing here; "
                     "tighten --ttft or --tpot"
                 )
             if self.serves(size):

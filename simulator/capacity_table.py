@@ -22,6 +22,7 @@ from simulator.capacity import (
 from simulator.deployment import ReplicaPlan, feasible_tensor_parallel_sizes, plan_replica
 from simulator.engine import EngineOptions
 from simulator.loads import Load, TraceLoad, UserLoad
+from simulator.simulation import check_lengths
 from simulator.slo import SLO
 from simulator.statistics import Interval, summary, t_interval
 from workloads.population import Population
@@ -57,6 +58,7 @@ class CapacityQuestion:
 
     def load(self, plan: ReplicaPlan) -> Load:
         if isinstance(self.workload, Trace):
+            check_lengths(plan.engine, self.workload.table)
             return TraceLoad(trace=self.workload, think_time_s=self.think_time_s, seed=self.seed)
         return UserLoad(population=self.workload, max_model_len=plan.engine.max_model_len, seed=self.seed)
 
@@ -224,7 +226,8 @@ def _users(load: Load, point: Point | None) -> int:
 
 def _why_none(question: CapacityQuestion, evaluator: Evaluator) -> str:
     point = evaluator.points()[0]
-    return f"even {point.size:g} {evaluator.load.unit} miss the SLO: {first_missed(question.slo, point)}"
+    load = "1 user" if (point.size, evaluator.load.unit) == (1, "users") else f"{point.size:g} {evaluator.load.unit}"
+    return f"not even {load} within the SLO: {first_missed(question.slo, point)}"
 
 
 def _empty_row(

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+MAX_STEP = 2**20  # tokens or sequences of one step: step times are tables of that length
 MAX_PLANS_IN_FLIGHT = 2  # vLLM's batch queue under asynchronous scheduling: one step runs, the next is decided
 
 
@@ -24,6 +25,9 @@ class EngineConfig:
         for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("max_num_seqs", "max_num_batched_tokens"):
+            if getattr(self, name) > MAX_STEP:
+                raise ValueError(f"{name} is {getattr(self, name):,}; at most {MAX_STEP:,} can be simulated")
         if self.num_gpu_blocks < 2:
             raise ValueError(
                 f"num_gpu_blocks is {self.num_gpu_blocks}; vLLM keeps one null block, so at least 2 are needed"
@@ -53,6 +57,10 @@ class EngineOptions:
     vllm_version: str = "0.32.0"
     latency_model: str = "physical"
     step_s: float | None = None  # of the constant latency model
+
+    def __post_init__(self) -> None:
+        if self.block_size not in (1, 8) and (self.block_size < 1 or self.block_size % 16):
+            raise ValueError(f"block_size is {self.block_size}; vLLM takes a multiple of 16, such as 16, 32 or 64")
 
     def memory_settings(self, tensor_parallel_size: int) -> dict[str, object]:
         """Those that decide memory, as `kvcache.memory.memory_budget` takes them."""

@@ -93,6 +93,13 @@ class TraceLoad:
     think_time_s: float
     seed: int
 
+    def __post_init__(self) -> None:
+        if not 0 < self.trace.requests_per_s < math.inf:
+            raise ValueError(
+                f"trace '{self.trace.name}' has no rate that could be scaled: its {self.trace.num_requests} requests "
+                "arrive at one time; replay it with 'headcount simulate', or give a longer trace"
+            )
+
     @property
     def unit(self) -> str:
         return "requests/s"

@@ -86,4 +86,5 @@ def test_the_version_is_stated_once_more_only_where_it_is_equal() -> None:
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert headcount.__version__ == project["version"]
-    assert re.search(rf"^## {re.escape(project['version'])}\b", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## {re.escape(project['version'])}\b", changelog, re.MULTILINE)

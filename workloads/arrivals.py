@@ -19,6 +19,8 @@ def gamma_gaps(rate_per_s: float, burstiness: float = 1.0) -> Distribution:
     Source: vllm/benchmarks/serve.py, get_request.
     """
     mean = _mean_gap(rate_per_s)
+    if not (np.isfinite(burstiness) and burstiness > 0):
+        raise WorkloadError(f"burstiness is {burstiness}; it must be a finite number above 0 (1 = Poisson)")
     return Exponential(mean_value=mean) if burstiness == 1 else Gamma(shape=burstiness, mean_value=mean)
 
 

@@ -11,3 +11,8 @@ def nearest_hint(given: str, known: Iterable[str]) -> str:
     names = list(known)
     near = get_close_matches(given.lower(), names, n=1)
     return f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}"
+
+
+def shortened(text: str, length: int = 60) -> str:
+    """What was found in a file, cut where it would fill the screen."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"

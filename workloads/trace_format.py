@@ -10,6 +10,7 @@ from pathlib import Path
 
 import workloads.traces
 from workloads.errors import TraceError
+from workloads.names import shortened
 from workloads.requests import RequestTable
 
 _HEAD_CHARACTERS = 65_536
@@ -45,13 +46,17 @@ def find_format(path: Path) -> TraceFormat:
         if trace_format.recognises(head):
             return trace_format
     known = "; ".join(f"{known.name}: {known.looks_like}" for known in trace_formats())
-    raise TraceError(f"{path}: starts with {head.splitlines()[0][:60]!r}, which no known trace format does ({known})")
+    first = shortened(head.splitlines()[0])
+    raise TraceError(f"{path}: starts with '{first}', which no known trace format does ({known})")
 
 
 def _head(path: Path) -> str:
     try:
         with path.open(encoding="utf-8-sig") as file:
-            return file.read(_HEAD_CHARACTERS)
+            head = file.read(_HEAD_CHARACTERS)
+        if "\0" not in head:
+            return head
+        raise TraceError(f"{path}: not a text file; traces are CSV or JSON lines in UTF-8")
     except UnicodeDecodeError:
         raise TraceError(f"{path}: not a text file; traces are CSV or JSON lines in UTF-8") from None
     except OSError as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from headcount.option_types import IntegerList
+from headcount.option_types import IntegerList, WholeNumber
 from headcount.options import (
     deployment_options,
     engine_options,
@@ -29,7 +29,7 @@ from headcount.options import (
 @slo_options
 @scheduler_options
 @click.option(
-    "--replications", type=click.IntRange(2), default=10, show_default=True, help="Independent runs per load."
+    "--replications", type=WholeNumber(2), default=10, show_default=True, help="Independent runs per load."
 )
 @click.option("--report", type=click.Path(path_type=Path), help="Also write an HTML report to this file.")
 @output_options
@@ -125,7 +125,8 @@ def _exit_code(rows: list[Any]) -> int:
     """2 if no GPU count can hold the model, 1 if none meets the SLO."""
     if any(row.users for row in rows):
         return 0
-    if any(row.runs for row in rows):
-        print(f"headcount: no GPU count meets the SLO; {rows[-1].reason}", file=sys.stderr)
+    running = [row for row in rows if row.runs]
+    if running:
+        print(f"headcount: no GPU count meets the SLO; {running[-1].reason}", file=sys.stderr)
         return 1
     raise ValueError(rows[-1].reason)

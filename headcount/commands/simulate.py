@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from headcount.option_types import TokenCount
+from headcount.option_types import Number, TokenCount, WholeNumber
 from headcount.options import (
     deployment_options,
     engine_options,
@@ -17,19 +17,21 @@ from headcount.options import (
 
 @click.command("simulate")
 @deployment_options
-@click.option("--replicas", type=click.IntRange(1), default=1, show_default=True, help="Engines behind the router.")
+@click.option("--replicas", type=WholeNumber(1), default=1, show_default=True, help="Engines behind the router.")
 @click.option("--workload", help="A trace file to replay, or a preset with --users.")
 @workload_options
-@click.option("--users", type=click.IntRange(1), help="Closed-loop users; with --think-time, or a preset's.")
-@click.option("--concurrency", type=click.IntRange(1), help="Clients without think time, all starting at 0.")
-@click.option("--rate", type=float, help="Open arrivals per second.")
+@click.option("--users", type=WholeNumber(1), help="Closed-loop users; with --think-time, or a preset's.")
+@click.option("--concurrency", type=WholeNumber(1), help="Clients without think time, all starting at 0.")
+@click.option("--rate", type=Number("requests per second, or inf"), help="Open arrivals per second.")
 @click.option(
-    "--burstiness", type=float, default=1.0, show_default=True, help="Of open arrivals, as in vLLM; 1 is Poisson."
+    "--burstiness", type=Number("1 for Poisson, less for bursts"), help="Of open arrivals, as in vLLM.  [default: 1, Poisson]"
 )
 @click.option("--input-len", type=TokenCount(), help="Prompt tokens.")
 @click.option("--output-len", type=TokenCount(), help="Output tokens.")
 @click.option(
-    "--length-spread", type=float, default=1.0, show_default=True, help="0.8: lengths uniform in 0.8–1 × those."
+    "--length-spread",
+    type=Number("1 for exact lengths, 0.8 for 80 % to 100 % of them"),
+    help="0.8: lengths uniform in 0.8–1 × those.  [default: 1]",
 )
 @click.option("--num-requests", type=TokenCount(), help="How many.  [default: 10 × concurrency, or the whole file]")
 @scheduler_options

@@ -4,7 +4,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from kvcache.errors import unknown_name
+from kvcache.errors import UnknownNameError, unknown_name
 from simulator.latency_model import Deployment, LatencyModel
 
 DEFAULT_FORM = "physical"
@@ -25,5 +25,9 @@ def latency_model(deployment: Deployment, *, form: str = DEFAULT_FORM, **options
         if form not in latency_form_names():
             raise unknown_name("latency model", form, latency_form_names(), "simulator/latency", ".py")
         module, function = f"simulator.latency.{form}", "latency_model"
-    model: LatencyModel = getattr(import_module(module), function)(deployment, **options)
+    try:
+        found = getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UnknownNameError(f"no latency model {form!r}: {error}; give module:function that can be imported") from None
+    model: LatencyModel = found(deployment, **options)
     return model

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from workloads.errors import TraceError
+from workloads.names import shortened
 from workloads.requests import FloatArray, IntArray, RequestTable, independent_requests
 from workloads.trace_format import TraceFormat
 
@@ -49,7 +50,9 @@ def read(path: Path, _trace_block_size: int) -> RequestTable:
             for name, parts in lengths.items():
                 parts.append(_token_counts(path, rows[name], first_line))
             first_line += len(part)
-    except (pd.errors.ParserError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        raise TraceError(f"{path}: not a text file; traces are CSV in UTF-8") from None
+    except pd.errors.ParserError as error:
         raise TraceError(f"{path}: not readable as CSV: {str(error).splitlines()[-1]}") from None
     times = np.concatenate(nanoseconds) if nanoseconds else np.zeros(0, np.int64)
     if len(times) == 0:
@@ -70,7 +73,8 @@ def _check_header(path: Path) -> None:
         names, first_row = _names(file.readline()), file.readline()
     missing = [name for name in _COLUMNS if name not in names]
     if missing:
-        raise TraceError(f"{path}, line 1: no column {', '.join(missing)}; the header has {', '.join(names)}")
+        header = shortened(", ".join(names), 200)
+        raise TraceError(f"{path}, line 1: no column {', '.join(missing)}; the header has {header}")
     num_fields = first_row.count(",") + 1  # pandas would take a first row that is too long as one with row names
     if num_fields > len(names):
         raise TraceError(f"{path}, line 2: has {num_fields} fields; the header has {len(names)}")
@@ -102,7 +106,7 @@ def _refuse(path: Path, texts: pd.Series[Any], bad: Any, first_line: int, allowe
     if bad.any():
         row = int(np.argmax(bad))
         found = texts.iloc[row]
-        shown = repr(found) if isinstance(found, str) and found else "empty"
+        shown = repr(shortened(found)) if isinstance(found, str) and found else "empty"
         raise TraceError(f"{path}, line {first_line + row}: {texts.name} is {shown}; it must be {allowed}")
 
 

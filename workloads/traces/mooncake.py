@@ -11,9 +11,11 @@ from typing import Any, Final
 import numpy as np
 
 from workloads.errors import TraceError
+from workloads.names import shortened
 from workloads.requests import NO_PREDECESSOR, OPEN_END, RequestTable
 from workloads.trace_format import TraceFormat
 
+_LARGEST: Final = 1e18  # of a JSON number: NaN, infinity or what no float holds are refused with it
 _LENGTHS: Final = ("input_length", "output_length")
 
 
@@ -24,7 +26,7 @@ def recognises(head: str) -> bool:
         return False
     try:
         first = json.loads(line)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # what is wrong with it is told when it is read
         return True
     # Formats with some of the same names count in seconds (`chat_id`: Bailian) or hash other things (RAGPulse).
     others = "chat_id" in first or isinstance(first.get("hash_ids"), dict)
@@ -64,6 +66,8 @@ def _parse(path: Path, number: int, line: str) -> dict[str, Any]:
         parsed = json.loads(line)
     except json.JSONDecodeError as error:
         raise TraceError(f"{path}, line {number}: not JSON: {error.msg} at column {error.colno}") from None
+    except (ValueError, RecursionError):  # a number of thousands of digits, thousands of brackets
+        raise TraceError(f"{path}, line {number}: holds a number or a nesting that no trace has") from None
     if not isinstance(parsed, dict):
         raise TraceError(f"{path}, line {number}: is {type(parsed).__name__}, not a JSON object {{…}}")
     return parsed
@@ -100,10 +104,11 @@ class _Line:
 
     def _number(self, name: str) -> float:
         if name not in self.fields:
-            raise self.refuse(f"no '{name}'", f"the line has {', '.join(self.fields) or 'no fields'}")
+            fields = shortened(", ".join(self.fields), 200)
+            raise self.refuse(f"no '{name}'", f"the line has {fields or 'no fields'}")
         value = self.fields[name]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise self.refuse(f"{name} is {json.dumps(value)}", "it must be a finite number")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _LARGEST:
+            raise self.refuse(f"{name} is {shortened(json.dumps(value))}", "it must be a finite number")
         return value
 
 

@@ -49,13 +49,16 @@ def _growth(rows: list[CapacityRow]) -> str:
 
 def _draw_users(drawn: "Figure", rows: list[CapacityRow]) -> None:
     axes = drawn.subplots()
-    gpus = [row.gpus for row in rows]
-    low, mean, high = ([getattr(row, name) for row in rows] for name in ("users_low", "users", "users_high"))
+    served = [row for row in rows if row.users]
+    gpus = [row.gpus for row in served]
+    low, mean, high = ([getattr(row, name) for row in served] for name in ("users_low", "users", "users_high"))
     axes.fill_between(gpus, low, high, color=FIRST, alpha=0.22, linewidth=0)
     axes.plot(gpus, mean, color=FIRST)
     axes.vlines(gpus, low, high, color=FIRST, linewidth=5, alpha=0.45)
     axes.plot(gpus, mean, "o", color=FIRST, markersize=5)
-    axes.plot(gpus, low, "_", color=INK, markersize=12, markeredgewidth=2)
+    axes.plot(
+        [row.gpus for row in rows], [row.users_low for row in rows], "_", color=INK, markersize=12, markeredgewidth=2
+    )
     highest = max(high)
     for row in rows:
         below = row.users_low > 0.1 * highest  # else the axis is in the way
@@ -64,7 +67,7 @@ def _draw_users(drawn: "Figure", rows: list[CapacityRow]) -> None:
             textcoords="offset points", va="top" if below else "bottom", color=INK,
         )  # fmt: skip
     from_zero(axes, room=1.15)
-    axes.set_xticks(gpus)
+    axes.set_xticks([row.gpus for row in rows])
     axes.set_xlabel("GPUs")
     axes.set_ylabel("users")
     thousands(axes.yaxis)

@@ -1,0 +1,39 @@
+"""Which option a name outside the command line means."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """An option under one of its names; `turns_off` for the second half of an on/off pair."""
+
+    option: click.Option
+    turns_off: bool
+
+    @property
+    def key(self) -> str:
+        """What click calls the option."""
+        assert self.option.name is not None, "an option without a name"
+        return self.option.name
+
+
+def spellings(parameters: Iterable[click.Parameter]) -> dict[str, Spelling]:
+    """Options by each of their names, dashes inside kept, those in front left out; eager ones cannot be set so."""
+    found: dict[str, Spelling] = {}
+    for option in parameters:
+        if isinstance(option, click.Option) and not option.is_eager:
+            found |= {name.lstrip("-"): Spelling(option, False) for name in option.opts}
+            found |= {name.lstrip("-"): Spelling(option, True) for name in option.secondary_opts}
+    return found
+
+
+def converted(ctx: click.Context, spelling: Spelling, text: str) -> Any:
+    """A value as the command line would read it. Raises ValueError with the option's own message, without a prefix."""
+    try:
+        return spelling.option.type_cast_value(ctx, text)
+    except click.BadParameter as error:
+        raise ValueError(error.message) from None
