@@ -1,8 +1,8 @@
 """The errors that a wrong model, GPU or size raises."""
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
-import re
 
 _SLUG = re.compile(r"^[a-z0-9][a-z0-9._-]{0,79}$", re.ASCII)
 

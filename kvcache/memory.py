@@ -175,7 +175,7 @@ def memory_budget(
         max_num_batched_tokens=_positive(
             "max_num_batched_tokens", max_num_batched_tokens, defaults.max_num_batched_tokens
         ),
-        max_num_seqs=_positive("max_num_seqs", max_num_seqs, defaults.max_num_seqs),
+        max_num_seqs=_max_num_seqs(max_num_seqs, max_num_batched_tokens, defaults),
         max_model_len=_positive("max_model_len", max_model_len, architecture.max_position_embeddings),
         enforce_eager=enforce_eager,
         version=parse_version(vllm_version),
@@ -283,6 +283,15 @@ def _utilization(given: float | None, defaults: EngineDefaults) -> float:
     value = defaults.gpu_memory_utilization if given is None else given
     if not 0 < value <= 1:
         raise ValueError(f"gpu_memory_utilization is {value}, must lie in (0, 1]")
+    return value
+
+
+def _max_num_seqs(given: int | None, max_num_batched_tokens: int | None, defaults: EngineDefaults) -> int:
+    """vLLM lowers its default to the token budget, and refuses a larger one (engine/arg_utils.py, config/scheduler.py)."""
+    budget = defaults.max_num_batched_tokens if max_num_batched_tokens is None else max_num_batched_tokens
+    value = _positive("max_num_seqs", given, min(defaults.max_num_seqs, budget))
+    if value > budget:
+        raise ValueError(f"max_num_seqs is {value}, above max_num_batched_tokens {budget}; lower it or raise that")
     return value
 
 

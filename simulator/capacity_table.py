@@ -123,7 +123,7 @@ def latency_summary(point: Point, name: str) -> dict[str, float | None]:
     samples = [getattr(replication.times, name) for replication in point.replications]
     found = summary(np.concatenate(samples))
     p95 = t_interval([value for value in (summary(sample)["p95"] for sample in samples) if value is not None] or [0.0])
-    return found | {"p95_low": p95.low, "p95_high": p95.high}
+    return found | {"p95_low": max(p95.low, 0.0), "p95_high": p95.high}
 
 
 def capacity_rows(question: CapacityQuestion, watcher: Watcher | None = None) -> Iterator[CapacityRow]:
@@ -220,7 +220,9 @@ def _just_above(curve: tuple[Point, ...], found: Capacity) -> Point:
 def _users(load: Load, point: Point | None) -> int:
     if point is None:
         return 0
-    e2e_mean_s = float(np.nanmean(np.concatenate([replication.times.e2e_s for replication in point.replications])))
+    e2e_s = np.concatenate([replication.times.e2e_s for replication in point.replications])
+    finished_s = e2e_s[np.isfinite(e2e_s)]
+    e2e_mean_s = float(finished_s.mean()) if len(finished_s) else point.mean("horizon_s")  # none: it takes longer still
     return int(load.users(point.size, requests_per_s=point.mean("requests_per_s"), e2e_mean_s=e2e_mean_s))
 
 

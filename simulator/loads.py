@@ -6,6 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
+from simulator.simulation import Simulation
 from workloads.population import Population
 from workloads.requests import RequestTable
 from workloads.trace import Trace
@@ -21,6 +22,9 @@ class Load(Protocol):
     @property
     def unit(self) -> str:
         """What `size` counts: `users` or `requests/s`."""
+
+    def ran_dry(self, simulation: Simulation) -> bool:
+        """Whether the table ended before the horizon, so that the load was less than asked for."""
 
     def horizon_s(self, size: float) -> float:
         """How long one replication must run at this size."""
@@ -53,6 +57,9 @@ class UserLoad:
     @property
     def unit(self) -> str:
         return "users"
+
+    def ran_dry(self, simulation: Simulation) -> bool:
+        return simulation.num_exhausted_sessions > 0
 
     @property
     def think_time_s(self) -> float:
@@ -103,6 +110,9 @@ class TraceLoad:
     @property
     def unit(self) -> str:
         return "requests/s"
+
+    def ran_dry(self, simulation: Simulation) -> bool:
+        return simulation.all_have_arrived
 
     def horizon_s(self, size: float) -> float:
         return max(REQUESTS_PER_REPLICATION / size, MIN_HORIZON_S)

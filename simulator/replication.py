@@ -69,17 +69,17 @@ def simulate_users(fleet: Fleet, load: Load, users: int, *, log_steps: bool = Fa
 def _to_horizon(
     fleet: Fleet, load: Load, size: float, replication: int, *, pause_s: float, log_steps: bool = False
 ) -> tuple[Simulation, Snapshot]:
-    """Run to the horizon with a snapshot at `pause_s`; where sessions run out of turns, draw longer ones anew."""
+    """Run to the horizon with a snapshot at `pause_s`; where the load ends before it, draw a longer one anew."""
     horizon_s = load.horizon_s(size)
     for patience in range(MAX_PATIENCE):
         simulation = Simulation(fleet, load.table(size, replication, patience=patience), log_steps=log_steps)
         simulation.run(pause_s)
         before = snapshot(simulation)
         simulation.run(horizon_s)
-        if load.unit != "users" or simulation.num_exhausted_sessions == 0:
+        if not load.ran_dry(simulation):
             return simulation, before
     raise ValueError(
-        f"{size:g} users run out of turns within {horizon_s:g} s however many are drawn; give them a think time"
+        f"{size:g} {load.unit} end before {horizon_s:g} s however many requests are drawn; give users a think time"
     )
 
 

@@ -96,6 +96,11 @@ class Simulation:
         return int(self._cursor["num_finished"])
 
     @property
+    def all_have_arrived(self) -> bool:
+        """Whether every request with an arrival time of its own has come."""
+        return int(self._cursor["next_open"]) == len(self._arrays.open_order)
+
+    @property
     def num_exhausted_sessions(self) -> int:
         """Sessions that have had their last turn."""
         return int(self._cursor["num_exhausted"])

@@ -39,7 +39,7 @@ class SLO:
     def __str__(self) -> str:
         limits = [f"TTFT ≤ {self.ttft_s:g} s"] if self.ttft_s is not None else []
         limits += [f"TPOT ≤ {self.tpot_s * 1e3:g} ms"] if self.tpot_s is not None else []
-        return f"{self.attainment:.4g} of requests with " + ", ".join(limits)
+        return f"{100 * self.attainment:.4g} % of requests with " + ", ".join(limits)
 
 
 _MLPERF = "MLPerf Inference v5.1 to v6.0 rules, server and interactive scenarios, 99th percentiles"

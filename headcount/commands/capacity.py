@@ -28,9 +28,7 @@ from headcount.options import (
 @workload_options
 @slo_options
 @scheduler_options
-@click.option(
-    "--replications", type=WholeNumber(2), default=10, show_default=True, help="Independent runs per load."
-)
+@click.option("--replications", type=WholeNumber(2), default=10, show_default=True, help="Independent runs per load.")
 @click.option("--report", type=click.Path(path_type=Path), help="Also write an HTML report to this file.")
 @output_options
 def command(**values: Any) -> int:

@@ -24,7 +24,9 @@ from headcount.options import (
 @click.option("--concurrency", type=WholeNumber(1), help="Clients without think time, all starting at 0.")
 @click.option("--rate", type=Number("requests per second, or inf"), help="Open arrivals per second.")
 @click.option(
-    "--burstiness", type=Number("1 for Poisson, less for bursts"), help="Of open arrivals, as in vLLM.  [default: 1, Poisson]"
+    "--burstiness",
+    type=Number("1 for Poisson, less for bursts"),
+    help="Of open arrivals, as in vLLM.  [default: 1, Poisson]",
 )
 @click.option("--input-len", type=TokenCount(), help="Prompt tokens.")
 @click.option("--output-len", type=TokenCount(), help="Output tokens.")

@@ -1,6 +1,7 @@
 """Latency forms, found by name: one file each, imported when asked for."""
 
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,10 @@ def latency_model(deployment: Deployment, *, form: str = DEFAULT_FORM, **options
         module, function = f"simulator.latency.{form}", "latency_model"
     try:
         found = getattr(import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UnknownNameError(f"no latency model {form!r}: {error}; give module:function that can be imported") from None
+        signature(found).bind(deployment, **options)
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise UnknownNameError(
+            f"no latency model {form!r}: {error}; give module:function, called with a deployment"
+        ) from None
     model: LatencyModel = found(deployment, **options)
     return model
