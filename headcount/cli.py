@@ -30,12 +30,9 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """A command's exit code; a stop or a closed pipe ends here, since click has its own words for them."""
+        """A command's exit code; Ctrl-C is told here, since click would add an empty line."""
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:
-            _forget_stdout()
-            raise click.exceptions.Exit(0) from None
         except KeyboardInterrupt:
             click.echo("headcount: stopped", err=True)
             raise click.exceptions.Exit(130) from None
@@ -70,27 +67,25 @@ def main() -> None:
     """Run the command line: exit 0 done, 1 target missed, 2 bad input, 130 stopped by Ctrl-C."""
     try:
         code = cli.main(standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # the caller may have closed it
+            sys.stdout.flush()
+    except SystemExit:  # how click or rich leave when whoever read the output has had enough
+        code = 0
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         code = 2
     except click.ClickException as error:
         code = _fail(error.format_message(), error)
     except BrokenPipeError:
-        _forget_stdout()
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  for the interpreter's own flush at exit
         code = 0
     except OSError as error:
-        code = _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
+        code = _fail(f"{error.filename or 'the output'}: {error.strerror or error}")
     except ValueError as error:
         code = _fail(str(error))
     except MemoryError as error:
         code = _fail(f"this machine's memory does not hold the run; ask for fewer requests, users or GPUs ({error})")
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _forget_stdout() -> None:
-    """Whoever read the output has had enough; the interpreter's own flush at exit must not complain."""
-    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  open until the process ends
 
 
 def _fail(message: str, error: click.ClickException | None = None) -> int:

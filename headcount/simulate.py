@@ -1,6 +1,7 @@
 """Which load `headcount simulate` was asked for, served."""
 
 import json
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -175,7 +176,7 @@ def _request_lines(simulation: Simulation) -> Iterable[str]:
     yield ",".join(REQUEST_COLUMNS) + "\n"
     cells = [columns[name] if name in columns else requests[name] for name in REQUEST_COLUMNS]
     for row in zip(*(column.tolist() if hasattr(column, "tolist") else column for column in cells), strict=True):
-        yield ",".join("" if value != value else str(value) for value in row) + "\n"
+        yield ",".join("" if math.isnan(value) else str(value) for value in row) + "\n"
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:

@@ -17,17 +17,10 @@ GIB = 2**30
 Summary = dict[str, float | None]
 
 
-class _Console(Console):
-    """Leaves a closed pipe to the command line, whose exit codes have a meaning."""
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
-
-
 def console() -> Console:
     """Stdout as wide as the terminal, or wide enough for every table where it is a file."""
-    found = _Console(highlight=False)
-    return found if found.is_terminal else _Console(highlight=False, width=160)
+    found = Console(highlight=False)
+    return found if found.is_terminal else Console(highlight=False, width=160)
 
 
 def table(*columns: str, title: str | None = None) -> Table:

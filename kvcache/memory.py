@@ -287,7 +287,7 @@ def _utilization(given: float | None, defaults: EngineDefaults) -> float:
 
 
 def _max_num_seqs(given: int | None, max_num_batched_tokens: int | None, defaults: EngineDefaults) -> int:
-    """vLLM lowers its default to the token budget, and refuses a larger one (engine/arg_utils.py, config/scheduler.py)."""
+    """vLLM lowers its default to the token budget, refuses a larger one (engine/arg_utils.py, config/scheduler.py)."""
     budget = defaults.max_num_batched_tokens if max_num_batched_tokens is None else max_num_batched_tokens
     value = _positive("max_num_seqs", given, min(defaults.max_num_seqs, budget))
     if value > budget:

@@ -1,5 +1,6 @@
 """What share of its peaks a GPU family reaches, from one TOML file each."""
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -27,7 +28,7 @@ class Constants:
     is_measured: bool
     tpot_log_error: LogError
     ttft_log_error: LogError
-    sources: Mapping[str, tuple[str, str, str]]  # constant: value, unit, source
+    sources: Mapping[str, tuple[str, str]]  # constant: value with unit, source
 
     gemm_bandwidth_share: float
     gemm_compute_share: Mapping[str, float]
@@ -93,7 +94,7 @@ def _read(stem: str, gpu_name: str) -> Constants:
         is_measured=gpu_name in own.get("measured_gpus", ()),
         tpot_log_error=LogError(**errors["tpot"]),
         ttft_log_error=LogError(**errors["ttft"]),
-        sources={name: (_text(item["value"]), item["unit"], item["source"]) for name, item in entries.items()},
+        sources={name: (_text(item["value"], item["unit"]), item["source"]) for name, item in entries.items()},
         **{name: entry["value"] for name, entry in entries.items()},
     )
 
@@ -101,7 +102,19 @@ def _read(stem: str, gpu_name: str) -> Constants:
 def _entries(stem: str) -> dict[str, Any]:
     content = tomllib.loads((FOLDER / f"{stem}.toml").read_text(encoding="utf-8"))
     inherited = _entries(content["extends"]) if "extends" in content else {}
-    return {**inherited, **content.get("constants", {})}
+    own = {
+        name: _spelled_out(entry, content.get("measurements", {}))
+        for name, entry in content.get("constants", {}).items()
+    }
+    return {**inherited, **own}
+
+
+def _spelled_out(entry: Mapping[str, Any], measurements: Mapping[str, str]) -> dict[str, Any]:
+    """The entry with its source's words in capitals replaced by what they stand for."""
+    source = str(entry.get("source", ""))
+    for word, meaning in measurements.items():
+        source = re.sub(rf"\b{word}\b", meaning, source)
+    return {**entry, "source": source}
 
 
 def _errors(stem: str) -> dict[str, Any]:
@@ -111,7 +124,12 @@ def _errors(stem: str) -> dict[str, Any]:
     return _errors(content["extends"])
 
 
-def _text(value: float | Mapping[str, float]) -> str:
+def _text(value: float | Mapping[str, float], unit: str) -> str:
+    """A constant as people read it: times in ms."""
+    if unit.startswith("s "):
+        factor, unit = 1e3, f"m{unit}"
+    else:
+        factor = 1.0
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {number:g}" for key, number in value.items())
-    return f"{value:g}"
+        return ", ".join(f"{key} {factor * number:g}" for key, number in value.items()) + f" {unit}"
+    return f"{factor * value:g} {unit}"

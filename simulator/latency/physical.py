@@ -167,8 +167,9 @@ def _assumptions(rank: Rank) -> tuple[tuple[str, str, str], ...]:
     constants, arch, gpu = rank.constants, rank.arch, rank.gpu
     where = f"simulator/latency/constants/{constants.name}.toml"
     rows = [
-        (name.removesuffix("_s").replace("_", " "), f"{value} {unit}", f"{source} ({where})")
-        for name, (value, unit, source) in constants.sources.items()
+        (name.removesuffix("_s").replace("_", " "), value, source)
+        for name, (value, source) in constants.sources.items()
+        if arch.is_moe or "expert" not in name
     ]
     if not constants.is_measured:
         rows.append(("step times", f"not measured on {gpu.name}", f"shares of its peaks as in {where}"))
