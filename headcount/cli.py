@@ -79,6 +79,9 @@ def main() -> None:
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  for the interpreter's own flush at exit
         code = 0
+    except click.Abort:
+        click.echo("headcount: stopped", err=True)
+        code = 130
     except OSError as error:
         code = _fail(f"{error.filename or 'the output'}: {error.strerror or error}")
     except ValueError as error:

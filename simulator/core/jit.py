@@ -22,14 +22,17 @@ def _source_digest() -> str:
 
 
 def _cache_directory() -> str:
+    """The user's cache folder; where it cannot be written to, one that lasts until the machine restarts, or the run."""
     base = Path(os.environ.get("HEADCOUNT_CACHE_DIR") or user_cache_path("headcount"))
-    directory = base / "kernels" / _source_digest()
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError:  # a read-only home: compile once per machine start instead of failing
-        directory = Path(tempfile.gettempdir()) / "headcount-kernels" / _source_digest()
-        directory.mkdir(parents=True, exist_ok=True)
-    return str(directory)
+    for folder in (base / "kernels", Path(tempfile.gettempdir()) / "headcount-kernels"):
+        directory = folder / _source_digest()
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(directory, os.W_OK):
+            return str(directory)
+    return tempfile.mkdtemp(prefix="headcount-kernels-")
 
 
 _CACHE_DIRECTORY = _cache_directory()
