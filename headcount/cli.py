@@ -66,7 +66,7 @@ def cli() -> None:
 def main() -> None:
     """Run the command line: exit 0 done, 1 target missed, 2 bad input, 130 stopped by Ctrl-C."""
     try:
-        code = cli.main(standalone_mode=False)
+        code = cli.main(prog_name="headcount", standalone_mode=False)
         if sys.stdout is not None:  # the caller may have closed it
             sys.stdout.flush()
     except SystemExit:  # how click or rich leave when whoever read the output has had enough
@@ -83,11 +83,12 @@ def main() -> None:
         click.echo("headcount: stopped", err=True)
         code = 130
     except OSError as error:
-        code = _fail(f"{error.filename or 'the output'}: {error.strerror or error}")
+        place = str(error.filename or "the output")
+        code = _fail(f"{place if len(place) < 200 else place[:100] + '…'}: {error.strerror or error}")
     except ValueError as error:
         code = _fail(str(error))
-    except MemoryError as error:
-        code = _fail(f"this machine's memory does not hold the run; ask for fewer requests, users or GPUs ({error})")
+    except MemoryError:
+        code = _fail("this machine's memory does not hold the run; ask for fewer requests, users or GPUs")
     sys.exit(code if isinstance(code, int) else 0)
 
 

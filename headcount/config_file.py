@@ -39,6 +39,8 @@ def _value(ctx: click.Context, spelling: Spelling, value: Any) -> Any:
         if not isinstance(value, bool):
             raise ValueError(f"'{shortened(str(value))}' is neither true nor false")
         return value != spelling.turns_off
+    if value is None:
+        raise ValueError("it has no value; give one, or leave it out")
     if isinstance(value, list) and value:
         value = ",".join(map(str, value))
     if isinstance(value, bool) or not isinstance(value, str | int | float):

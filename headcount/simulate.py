@@ -18,6 +18,7 @@ from workloads.requests import RequestTable
 from workloads.synthetic import closed_load, open_load, single_turn_users
 from workloads.trace import Trace
 
+MAX_USERS = 1_000_000
 REQUEST_COLUMNS = (
     "id", "replica", "arrival_s", "scheduled_s", "first_token_s", "finish_s", "ttft_s", "tpot_s", "e2e_s",
     "prompt_tokens", "output_tokens", "cached_tokens", "preemptions",
@@ -61,7 +62,7 @@ def _check_writable(option: str, path: Path) -> None:
     folder = path.absolute().parent
     if not folder.is_dir():
         raise ValueError(f"{option} {path}: there is no folder {folder}; create it or name another")
-    if path.exists() and not path.is_file():
+    if path.absolute().is_relative_to("/dev") or (path.exists() and not path.is_file()):
         raise ValueError(f"{option} {path}: is a folder or a device; name a file")
     if not os.access(folder, os.W_OK):
         raise ValueError(f"{option} {path}: {folder} cannot be written to; name another folder")
@@ -110,6 +111,8 @@ def _flag(name: str) -> str:
 
 
 def _serve_users(fleet: Fleet, values: dict[str, Any], outputs: Outputs) -> Served:
+    if values["users"] > MAX_USERS:
+        raise ValueError(f"--users {values['users']:,}: at most {MAX_USERS:,} in one run; simulate a part of the fleet")
     load = UserLoad(population=_population(values), max_model_len=fleet.engine.max_model_len, seed=values["seed"])
     simulation, result = simulate_users(fleet, load, values["users"], log_steps=outputs.steps is not None)
     outputs.write(simulation)
@@ -180,6 +183,7 @@ def _request_lines(simulation: Simulation) -> Iterable[str]:
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    path = path.resolve()  # a link stays a link
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with temporary.open("w", encoding="utf-8") as file:

@@ -79,7 +79,9 @@ def slug_of(name: str) -> str:
 def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        raise ValueError(f"{path.name}: not a text file; give a Hugging Face config.json") from None
+    except json.JSONDecodeError as error:
         raise ValueError(f"{path.name}: not valid JSON ({error}); give a Hugging Face config.json") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path.name}: must hold an object; give a Hugging Face config.json")

@@ -336,6 +336,9 @@ def _remedies(arch: Architecture, gpu: GPU, budget: MemoryBudget, settings: dict
         if name != budget.quantization and _fits(arch, gpu, settings, quantization=name):
             found.append(f"--quantization {name}")
             break
+    for name in ("gpu_memory_utilization", "max_num_batched_tokens", "max_num_seqs"):
+        if settings.get(name) is not None and _fits(arch, gpu, settings, **{name: None}):
+            found.append(f"vLLM's default --{name.replace('_', '-')}")
     length = _longest_fit(arch, gpu, budget, settings)
     if length:
         found.append(f"--max-model-len {length}")

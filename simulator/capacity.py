@@ -19,6 +19,7 @@ SCREENING_REPLICATIONS = 2
 SCREENING_RATIO = 1.06  # a screened capacity is known to this factor
 FIRST_STEP = 1.04  # of the final search, which starts from a screened capacity
 RESOLUTION = 0.02  # of the capacity found; its interval is wider than that
+MAX_GROWTH = 4.0  # from one size tried to the next: a load far beyond capacity costs much, and tells nothing
 MATERIAL_GROWTH = 0.05
 BOUNDS: tuple[Bound, ...] = ("mean", "low", "high")
 MAX_SIZE = 2.0**22
@@ -152,6 +153,8 @@ class _Search:
         low, high = self._bracket(self.evaluator.load.round(guess), first_step)
         while low > 0 and high / low > ratio:
             middle = self.evaluator.load.round(math.sqrt(low * high))
+            if middle == low:  # the geometric mean of 2 and 4 users is no more than 2
+                middle = self.evaluator.load.round((low + high) / 2)
             if middle in (low, high):
                 break
             low, high = (middle, high) if self.serves(middle) else (low, middle)
@@ -165,12 +168,12 @@ class _Search:
             if low == 0.0 and high == math.inf:
                 size = guess
             elif high == math.inf:
-                size, step = self.evaluator.load.round(low * step) + (low < 1 / (step - 1)), step**2
+                size, step = self.evaluator.load.round(low * step) + (low < 1 / (step - 1)), min(step**2, MAX_GROWTH)
             elif high <= self.evaluator.load.smallest:
                 return 0.0, high
             else:
                 size = max(self.evaluator.load.round(high / step), self.evaluator.load.smallest)
-                step = step**2
+                step = min(step**2, MAX_GROWTH)
             if size > MAX_SIZE:
                 raise ValueError(
                     f"more than {MAX_SIZE:,.0f} {self.evaluator.load.unit} meet the SLO: it limits nothing here; "

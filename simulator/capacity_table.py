@@ -172,7 +172,7 @@ def _plans(question: CapacityQuestion, gpus: int) -> dict[int, ReplicaPlan | str
     if tp is None:
         return feasible_tensor_parallel_sizes(question.architecture, question.gpu, question.options, num_gpus=gpus)
     if gpus % tp:
-        return {tp: f"tensor parallel size {tp} does not divide {gpus} GPUs"}
+        return {tp: f"tensor parallel size {tp} does not divide {gpus} GPUs; leave it out to try each that does"}
     try:
         return {tp: plan_replica(question.architecture, question.gpu, question.options, tensor_parallel_size=tp)}
     except ValueError as error:

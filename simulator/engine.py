@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 MAX_STEP = 2**20  # tokens or sequences of one step: step times are tables of that length
+SCHEDULING_POLICIES = ("fcfs", "priority")
 MAX_PLANS_IN_FLIGHT = 2  # vLLM's batch queue under asynchronous scheduling: one step runs, the next is decided
 
 
@@ -20,6 +21,11 @@ class EngineConfig:
     block_size: int = 16
     enable_prefix_caching: bool = True
     async_scheduling: bool = True
+    scheduling_policy: str = "fcfs"
+    long_prefill_token_threshold: int = 0  # 0: none
+    enable_chunked_prefill: bool = True
+    scheduler_reserve_full_isl: bool = True  # admit a request only if its whole sequence fits
+    watermark: float = 0.0  # share of the blocks kept free when a request is admitted beside others
 
     def __post_init__(self) -> None:
         for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size"):
@@ -32,6 +38,26 @@ class EngineConfig:
             raise ValueError(
                 f"num_gpu_blocks is {self.num_gpu_blocks}; vLLM keeps one null block, so at least 2 are needed"
             )
+
+        if self.scheduling_policy not in SCHEDULING_POLICIES:
+            known = ", ".join(SCHEDULING_POLICIES)
+            raise ValueError(f"no scheduling policy '{self.scheduling_policy}'; there are {known}")
+        if self.long_prefill_token_threshold < 0 or self.long_prefill_token_threshold > self.max_model_len:
+            raise ValueError(
+                f"long_prefill_token_threshold is {self.long_prefill_token_threshold}; "
+                f"it must lie between 0 (none) and max_model_len, {self.max_model_len}"
+            )
+        if not 0 <= self.watermark < 1:
+            raise ValueError(f"watermark is {self.watermark}; it must be a share of the blocks, from 0 to below 1")
+        if not self.enable_chunked_prefill and self.max_num_batched_tokens < self.max_model_len:
+            raise ValueError(
+                f"without chunked prefill max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least "
+                f"max_model_len ({self.max_model_len}); raise it or lower --max-model-len"
+            )
+
+    @property
+    def watermark_blocks(self) -> int:
+        return int(self.watermark * self.num_gpu_blocks)
 
     @property
     def plans_in_flight(self) -> int:

@@ -9,7 +9,7 @@ It is checked against vLLM's own `Scheduler` and `AsyncScheduler`, and the compi
 Read from vLLM 0.32: `vllm/v1/core/sched/scheduler.py`, `async_scheduler.py`, `kv_cache_manager.py`.
 """
 
-from collections import deque
+from bisect import insort
 from dataclasses import dataclass, field
 
 from kvcache.block_pool import BlockPool
@@ -27,6 +27,8 @@ class Request:
     id: int
     num_prompt_tokens: int
     max_tokens: int
+    priority: int = 0  # the lower, the sooner
+    arrival_s: float = 0.0
     spans: tuple[tuple[int, int], ...]
     num_output_tokens: int = 0
     num_computed_tokens: int = 0
@@ -40,6 +42,11 @@ class Request:
     is_running: bool = False
     is_finished: bool = False
     blocks: list[int] = field(default_factory=list)
+
+    @property
+    def rank(self) -> tuple[int, float, int]:
+        """Its place under the priority policy."""
+        return self.priority, self.arrival_s, self.id
 
     @property
     def num_tokens(self) -> int:
@@ -74,19 +81,24 @@ class Scheduler:
         self.config = config
         self.pool = BlockPool(config.num_gpu_blocks, enable_prefix_caching=config.enable_prefix_caching)
         self.running: list[Request] = []
-        self.waiting: deque[Request] = deque()
+        self.waiting: list[Request] = []  # in the order of admission
         self.step = 0
+        self._threshold = 0
 
     @property
     def has_unfinished_requests(self) -> bool:
         return bool(self.running or self.waiting)
 
     def add_request(self, request: Request) -> None:
-        self.waiting.append(request)
+        if self._by_priority:
+            insort(self.waiting, request, key=lambda waiting: waiting.rank)
+        else:
+            self.waiting.append(request)
 
     def schedule(self) -> Plan:
         self.step += 1
         plan = Plan(step=self.step)
+        self._threshold = self._long_prefill_token_threshold()
         budget = self._schedule_running(plan, self.config.max_num_batched_tokens)
         if not plan.preempted:
             self._schedule_waiting(plan, budget)
@@ -109,43 +121,66 @@ class Scheduler:
             self._finish(request)
         return finished
 
+    @property
+    def _by_priority(self) -> bool:
+        return self.config.scheduling_policy == "priority"
+
+    def _long_prefill_token_threshold(self) -> int:
+        """It keeps a long prompt from starving others, so a request alone is not held to it."""
+        alone = len(self.running) + len(self.waiting) <= 1
+        return 0 if alone else self.config.long_prefill_token_threshold
+
+    def _capped(self, num_tokens: int) -> int:
+        return min(num_tokens, self._threshold) if self._threshold else num_tokens
+
     # -- running requests
 
     def _schedule_running(self, plan: Plan, budget: int) -> int:
-        index = 0
-        while index < len(self.running) and budget > 0:
-            request = self.running[index]
+        for request in list(self.running):
+            if budget == 0:
+                break
+            if not request.is_running:  # preempted for one before it
+                continue
             num_new_tokens = self._want(request, budget)
             if num_new_tokens == 0:  # nothing to compute now; the scan goes on
-                index += 1
                 continue
-            if not self._allocate_or_preempt(request, num_new_tokens, plan):
+            fits, refund = self._allocate_or_preempt(request, num_new_tokens, plan)
+            budget += refund
+            if not fits:
                 break  # it preempted itself
             plan.num_scheduled_tokens[request] = num_new_tokens
             budget -= num_new_tokens
-            index += 1
         return budget
 
     def _want(self, request: Request, budget: int) -> int:
         placeholders, computed = request.num_output_placeholders, request.num_computed_tokens
         if placeholders > 0 and computed + 2 - placeholders >= request.num_prompt_tokens + request.max_tokens:
             return 0  # the token that ends it is in flight already
-        wanted = request.num_tokens + placeholders - computed
+        wanted = self._capped(request.num_tokens + placeholders - computed)
         return min(wanted, budget, self.config.max_model_len - 1 - computed)
 
-    def _allocate_or_preempt(self, request: Request, num_new_tokens: int, plan: Plan) -> bool:
+    def _allocate_or_preempt(self, request: Request, num_new_tokens: int, plan: Plan) -> tuple[bool, int]:
+        """Whether the request got its blocks, and the tokens given back by victims that this step had scheduled."""
+        refund = 0
         num_tokens = min(request.num_computed_tokens + num_new_tokens, self.config.max_model_len)
         while True:
             num_new_blocks = max(self._num_blocks(num_tokens) - len(request.blocks), 0)
             if num_new_blocks <= self.pool.num_free:
                 request.blocks += self.pool.take(num_new_blocks)
                 self._cache_blocks(request, min(num_tokens, request.num_tokens))
-                return True
-            victim = self.running.pop()
+                return True, refund
+            victim = self._victim()
+            self.running.remove(victim)
+            refund += plan.num_scheduled_tokens.pop(victim, 0)
             self._preempt(victim)
             plan.preempted.append(victim)
             if victim is request:
-                return False
+                return False, refund
+
+    def _victim(self) -> Request:
+        if self._by_priority:
+            return max(self.running, key=lambda request: (request.priority, request.arrival_s))
+        return self.running[-1]
 
     def _preempt(self, request: Request) -> None:
         """Free everything and recompute later; outputs are kept, and one in flight is still delivered."""
@@ -155,33 +190,41 @@ class Scheduler:
         request.num_output_placeholders = 0
         request.num_preemptions += 1
         request.is_running = False
-        self.waiting.appendleft(request)
+        if self._by_priority:
+            insort(self.waiting, request, key=lambda waiting: waiting.rank)
+        else:
+            self.waiting.insert(0, request)
 
     # -- waiting requests
 
     def _schedule_waiting(self, plan: Plan, budget: int) -> None:
-        skipped: list[Request] = []
-        while self.waiting and budget > 0 and len(self.running) < self.config.max_num_seqs:
-            request = self.waiting[0]
-            if request.num_stale_output_tokens > 0:  # resuming now could sample a token twice
-                skipped.append(self.waiting.popleft())
+        for request in list(self.waiting):
+            if budget == 0 or len(self.running) >= self.config.max_num_seqs:
+                break
+            if request.num_stale_output_tokens > 0:  # resuming now could sample a token twice: skipped, not blocking
                 continue
             num_new_tokens = self._admit(request, budget)
             if num_new_tokens == 0:
                 break
-            self.running.append(self.waiting.popleft())
+            self.waiting.remove(request)
+            self.running.append(request)
             plan.num_scheduled_tokens[request] = num_new_tokens
             budget -= num_new_tokens
-        self.waiting.extendleft(reversed(skipped))
 
     def _admit(self, request: Request, budget: int) -> int:
         """Take the request's blocks for its next chunk; 0 if it does not fit."""
         hits = self._prefix_hits(request)
         num_hit_tokens = len(hits) * self.config.block_size
-        num_new_tokens = min(request.num_tokens - num_hit_tokens, budget)
-        full_length = min(request.num_tokens, self.config.max_model_len)  # scheduler_reserve_full_isl
-        num_evictable = self.pool.num_evictable(hits)
-        if max(self._num_blocks(full_length) - len(hits), 0) + num_evictable > self.pool.num_free:
+        num_new_tokens = self._capped(request.num_tokens - num_hit_tokens)
+        if num_new_tokens > budget and not self.config.enable_chunked_prefill:
+            return 0
+        num_new_tokens = min(num_new_tokens, budget)
+        must_fit = num_hit_tokens + num_new_tokens
+        if self.config.scheduler_reserve_full_isl:
+            must_fit = max(must_fit, min(request.num_tokens, self.config.max_model_len))
+        required = max(self._num_blocks(must_fit) - len(hits), 0) + self.pool.num_evictable(hits)
+        watermark = self.config.watermark_blocks if self.running else 0
+        if required + watermark > self.pool.num_free:
             return 0
         self.pool.touch(hits)
         num_tokens = num_hit_tokens + num_new_tokens

@@ -118,7 +118,7 @@ class _World:
         replica = self.replicas[number]
         replica.outstanding += 1
         self.results["replica"][row] = number
-        replica.scheduler.add_request(_request(self.table, row))
+        replica.scheduler.add_request(self._request(row))
         if not replica.in_flight:
             self._decide_later(replica, self.env.now)
 
@@ -170,6 +170,19 @@ class _World:
             sums.add(start=end - tokens, end=end, is_sampled=is_sampled, window=self.fleet.step_times.window)
         return self.fleet.step_times.step_s(sums)
 
+    def _request(self, row: int) -> Request:
+        table = self.table
+        start = int(table.span_start[row])
+        spans = slice(start, start + int(table.span_count[row]))
+        return Request(
+            id=row,
+            num_prompt_tokens=int(table.prompt_tokens[row]),
+            max_tokens=int(table.output_tokens[row]),
+            priority=int(table.priority[row]),
+            arrival_s=float(self.results["arrival_s"][row]),
+            spans=tuple(zip(table.span_content[spans].tolist(), table.span_end[spans].tolist(), strict=True)),
+        )
+
     def _follow_up(self, row: int, now_s: float) -> None:
         following = self.next_turn.get(row)
         if following is None:
@@ -189,17 +202,6 @@ class _World:
 def _load(replica: _Replica) -> ReplicaLoad:
     scheduler = replica.scheduler
     return ReplicaLoad(outstanding=replica.outstanding, running=len(scheduler.running), waiting=len(scheduler.waiting))
-
-
-def _request(table: RequestTable, row: int) -> Request:
-    start = int(table.span_start[row])
-    spans = slice(start, start + int(table.span_count[row]))
-    return Request(
-        id=row,
-        num_prompt_tokens=int(table.prompt_tokens[row]),
-        max_tokens=int(table.output_tokens[row]),
-        spans=tuple(zip(table.span_content[spans].tolist(), table.span_end[spans].tolist(), strict=True)),
-    )
 
 
 def _empty_results(table: RequestTable) -> NDArray[np.void]:

@@ -215,6 +215,11 @@ def _parameters(fleet: Fleet, max_num_seqs: int, bucket_mask: int, log_steps: bo
         values[name] = getattr(engine, name)
     values["prefix_caching"] = engine.enable_prefix_caching
     values["asynchronous"] = engine.async_scheduling
+    values["by_priority"] = engine.scheduling_policy == "priority"
+    values["chunked_prefill"] = engine.enable_chunked_prefill
+    values["reserve_full_isl"] = engine.scheduler_reserve_full_isl
+    values["long_prefill_token_threshold"] = engine.long_prefill_token_threshold
+    values["watermark_blocks"] = engine.watermark_blocks
     values["router"] = ROUTERS[fleet.router]
     values["bucket_mask"] = bucket_mask
     values["log_steps"] = log_steps
@@ -239,6 +244,7 @@ def _requests(table: RequestTable) -> NDArray[np.void]:
     values["max_tokens"] = table.output_tokens
     values["arrival_s"] = table.arrival_s
     values["span_start"] = table.span_start
+    values["priority"] = table.priority
     values["row"] = values["replica"] = values["cached_tokens"] = NONE
     for name in ("scheduled_s", "first_token_s", "finish_s", "last_token_s"):
         values[name] = math.nan

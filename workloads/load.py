@@ -36,9 +36,9 @@ def load_workload(name_or_path: str | Path, *, trace_block_size: int = 512) -> P
     name, path = str(name_or_path), Path(name_or_path)
     if name.lower() in preset_names():
         return load_preset(name)
-    if path.is_dir():
+    if name and path.is_dir():
         raise WorkloadError(f"{path}: is a folder; give a trace file, a .toml file or a preset")
-    if not path.exists():
+    if not name or not path.exists():
         raise WorkloadError(f"no workload '{name}': neither a file nor a preset; {nearest_hint(name, preset_names())}")
     if path.suffix == ".toml":
         return _load_population(path)

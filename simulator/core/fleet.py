@@ -89,7 +89,7 @@ def arrive(a: Any, request: int, now_s: float) -> None:
     replicas.account(a, replica, now_s)
     a.requests[request].replica = replica
     a.outstanding[replica] += 1
-    scheduler.enqueue_last(a, replica, request)
+    scheduler.enqueue_arrival(a, replica, request)
     a.cursor[0].num_arrived += 1
     if a.replicas[replica].num_plans == 0:
         touch(a, replica)

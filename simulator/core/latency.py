@@ -39,6 +39,23 @@ def add_to_sums(plan: Any, computed: int, tokens: int, sampled: int, window: int
 
 
 @kernel
+def remove_from_sums(plan: Any, computed: int, tokens: int, sampled: int, window: int) -> None:
+    """Undo `add_to_sums`; exact, since all sums are multiples of a half."""
+    plan.count -= 1
+    plan.tokens -= tokens
+    plan.sampled -= sampled
+    if tokens == 1:
+        plan.decodes -= 1
+        plan.decode_context -= computed
+        plan.window_context -= min(computed, window)
+        return
+    start = computed - tokens
+    plan.prefill_tokens -= tokens
+    plan.prefill_work -= attended(start, computed)
+    plan.window_prefill_work -= attended_in_window(start, computed, window)
+
+
+@kernel
 def step_time_s(a: Any, replica: int, slot: int) -> float:
     """Price a plan in O(1), entering its sums into the replica's totals."""
     p = a.parameters[0]

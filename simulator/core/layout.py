@@ -54,6 +54,7 @@ REQUEST = _record(
         ("next", "i4"),
         ("replica", "i4"),  # before it arrives: where its session was served last
         ("preemptions", "i4"),
+        ("priority", "i4"),
         ("cached_tokens", "i4"),  # prefix hit at first admission
         ("arrival_s", "f8"),  # at the server's door
         ("scheduled_s", "f8"),
@@ -86,6 +87,7 @@ REPLICA = _record(
         ("num_plans", "i4"),
         ("oldest_plan", "i4"),
         ("block_reason", "i4"),
+        ("threshold", "i4"),  # of long prefills in this step, 0 for none
         ("blocked_request", "i4"),  # the head of the queue was found not to fit …
         ("blocked_deficit", "i4"),  # … by so many blocks …
         ("blocked_miss_index", "i4"),  # … and with this first block not cached
@@ -172,6 +174,11 @@ PARAMETERS = _record(
         ("bucket_mask", "i4"),
         ("rows_per_replica", "i4"),
         ("log_steps", "i4"),
+        ("by_priority", "i4"),
+        ("long_prefill_token_threshold", "i4"),
+        ("chunked_prefill", "i4"),
+        ("reserve_full_isl", "i4"),
+        ("watermark_blocks", "i4"),
         ("window", "i4"),  # of sliding-window layers, tokens
         # step time: see simulator.latency.tables
         ("ingress_s", "f8"),

@@ -4,7 +4,7 @@ from typing import Any
 
 from simulator.core import pool
 from simulator.core.jit import kernel
-from simulator.core.latency import add_to_sums, clear_sums
+from simulator.core.latency import add_to_sums, clear_sums, remove_from_sums
 from simulator.core.layout import (
     BLOCKED_BY_KV_BLOCKS,
     BLOCKED_BY_MAX_NUM_SEQS,
@@ -44,6 +44,47 @@ def enqueue_first(a: Any, replica: int, request: int) -> None:
     state.waiting_head = request
     state.num_waiting += 1
     a.requests[request].status = WAITING
+
+
+@kernel
+def is_sooner(a: Any, left: int, right: int) -> bool:
+    """Whether `left` comes first under the priority policy: by priority, then arrival, then id."""
+    one, other = a.requests[left], a.requests[right]
+    if one.priority != other.priority:
+        return one.priority < other.priority
+    if one.arrival_s != other.arrival_s:
+        return one.arrival_s < other.arrival_s
+    return left < right
+
+
+@kernel
+def enqueue_by_rank(a: Any, replica: int, request: int) -> None:
+    """Insert where the request's rank belongs, looking from the end, where new arrivals mostly go."""
+    state = a.replicas[replica]
+    before = state.waiting_tail
+    while before != NONE and is_sooner(a, request, before):
+        before = a.requests[before].previous
+    if before == state.waiting_tail:
+        enqueue_last(a, replica, request)
+        return
+    if before == NONE:
+        enqueue_first(a, replica, request)
+        return
+    after = a.requests[before].next
+    a.requests[request].previous = before
+    a.requests[request].next = after
+    a.requests[before].next = request
+    a.requests[after].previous = request
+    state.num_waiting += 1
+    a.requests[request].status = WAITING
+
+
+@kernel
+def enqueue_arrival(a: Any, replica: int, request: int) -> None:
+    if a.parameters[0].by_priority == 1:
+        enqueue_by_rank(a, replica, request)
+    else:
+        enqueue_last(a, replica, request)
 
 
 @kernel
@@ -112,12 +153,18 @@ def cache_blocks(a: Any, replica: int, request: int, num_tokens: int) -> None:
 
 
 @kernel
-def want(a: Any, request: int, budget: int) -> int:
+def capped(a: Any, replica: int, tokens: int) -> int:
+    threshold = a.replicas[replica].threshold
+    return min(tokens, threshold) if threshold > 0 else tokens
+
+
+@kernel
+def want(a: Any, replica: int, request: int, budget: int) -> int:
     p = a.parameters[0]
     req = a.requests[request]
     if req.placeholders > 0 and req.computed + 2 - req.placeholders >= req.prompt + req.max_tokens:
         return 0  # the token that ends it is in flight already
-    wanted = req.prompt + req.output + req.placeholders - req.computed
+    wanted = capped(a, replica, req.prompt + req.output + req.placeholders - req.computed)
     return min(wanted, budget, p.max_model_len - 1 - req.computed)
 
 
@@ -142,7 +189,10 @@ def preempt(a: Any, replica: int, request: int) -> None:
     req.placeholders = 0
     req.preemptions += 1
     a.totals[replica].preemptions += 1
-    enqueue_first(a, replica, request)
+    if a.parameters[0].by_priority == 1:
+        enqueue_by_rank(a, replica, request)
+    else:
+        enqueue_first(a, replica, request)
 
 
 @kernel
@@ -161,6 +211,47 @@ def schedule_request(a: Any, replica: int, slot: int, request: int, tokens: int)
     entry.sampled = sampled
     add_to_sums(plan, req.computed, tokens, sampled, a.parameters[0].window)
     return sampled
+
+
+@kernel
+def unschedule(a: Any, replica: int, slot: int, request: int) -> int:
+    """Take a request out of the plan again; returns the tokens it gives back."""
+    plan = a.plans[replica, slot]
+    for place in range(plan.count):
+        if a.entries[replica, slot, place].request != request:
+            continue
+        req = a.requests[request]
+        tokens, sampled = a.entries[replica, slot, place].tokens, a.entries[replica, slot, place].sampled
+        remove_from_sums(plan, req.computed, tokens, sampled, a.parameters[0].window)
+        for later in range(place, plan.count):
+            a.entries[replica, slot, later].request = a.entries[replica, slot, later + 1].request
+            a.entries[replica, slot, later].tokens = a.entries[replica, slot, later + 1].tokens
+            a.entries[replica, slot, later].sampled = a.entries[replica, slot, later + 1].sampled
+        req.in_flight -= tokens
+        return tokens
+    return 0
+
+
+@kernel
+def victim_place(a: Any, replica: int) -> int:
+    """Where in `running` the request stands that is preempted next: the last, or the least under priority."""
+    last = a.replicas[replica].num_running - 1
+    if a.parameters[0].by_priority == 0:
+        return last
+    worst = 0
+    for place in range(1, last + 1):
+        one, other = a.requests[a.running[replica, place]], a.requests[a.running[replica, worst]]
+        if one.priority > other.priority or (one.priority == other.priority and one.arrival_s > other.arrival_s):
+            worst = place
+    return worst
+
+
+@kernel
+def remove_running(a: Any, replica: int, place: int) -> None:
+    state = a.replicas[replica]
+    state.num_running -= 1
+    for later in range(place, state.num_running):
+        a.running[replica, later] = a.running[replica, later + 1]
 
 
 @kernel
@@ -185,15 +276,19 @@ def schedule_running(a: Any, replica: int, slot: int) -> Any:
             schedule_request(a, replica, slot, request, 1)
             budget -= 1
             continue
-        tokens = want(a, request, budget)
+        tokens = want(a, replica, request, budget)
         if tokens == 0:  # nothing to compute now; the scan goes on
             continue
         num_tokens = req.computed + tokens
         if num_tokens > req.num_blocks * p.block_size:
             num_blocks = (num_tokens + p.block_size - 1) // p.block_size
             while num_blocks - req.num_blocks > state.num_free_blocks:
-                state.num_running -= 1
-                victim = a.running[replica, state.num_running]
+                place = victim_place(a, replica)
+                victim = a.running[replica, place]
+                remove_running(a, replica, place)
+                if place < index - 1:  # it had its turn in this step
+                    index -= 1
+                    budget += unschedule(a, replica, slot, victim)
                 preempt(a, replica, victim)
                 num_preempted += 1
                 if p.log_steps == 1:
@@ -222,6 +317,8 @@ def is_still_blocked(a: Any, replica: int, request: int) -> bool:
     """
     p = a.parameters[0]
     state = a.replicas[replica]
+    if p.watermark_blocks > 0 or p.reserve_full_isl == 0:
+        return False  # what must fit then changes from step to step
     if state.blocked_request != request or state.num_freed - state.freed_at_block >= state.blocked_deficit:
         return False
     if p.prefix_caching == 0 or state.blocked_miss_index == NONE:
@@ -269,13 +366,20 @@ def admit(a: Any, replica: int, request: int, budget: int) -> int:
             a.tables[row, index] = block
             num_evictable += a.blocks[block].ref_count == 0
             hits += 1
-    full = (min(known, p.max_model_len) + p.block_size - 1) // p.block_size
-    deficit = max(full - hits, 0) + num_evictable - state.num_free_blocks
+    hit_tokens = hits * p.block_size
+    tokens = capped(a, replica, known - hit_tokens)
+    if tokens > budget and p.chunked_prefill == 0:
+        return 0
+    tokens = min(tokens, budget)
+    must_fit = hit_tokens + tokens
+    if p.reserve_full_isl == 1:
+        must_fit = max(must_fit, min(known, p.max_model_len))
+    deficit = max((must_fit + p.block_size - 1) // p.block_size - hits, 0) + num_evictable - state.num_free_blocks
+    if state.num_running > 0:
+        deficit += p.watermark_blocks
     if deficit > 0:
         remember_blocked(a, replica, request, deficit, miss_index, miss_content)
         return 0
-    hit_tokens = hits * p.block_size
-    tokens = min(known - hit_tokens, budget)
     for index in range(hits):
         pool.touch(a.blocks, a.replicas, replica, a.tables[row, index])
     state.blocked_request = NONE
@@ -349,6 +453,9 @@ def schedule(a: Any, replica: int, slot: int, now_s: float) -> int:
     state = a.replicas[replica]
     state.step += 1
     clear_sums(a.plans[replica, slot])
+    state.threshold = a.parameters[0].long_prefill_token_threshold
+    if state.num_running + state.num_waiting <= 1:
+        state.threshold = 0  # nobody to starve
     budget, num_preempted = schedule_running(a, replica, slot)
     state.block_reason = NOT_BLOCKED
     if num_preempted == 0:

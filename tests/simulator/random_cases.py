@@ -41,6 +41,10 @@ def cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3) -> 
         block_size=block_size,
         enable_prefix_caching=draw(st.booleans()),
         async_scheduling=draw(st.booleans()),
+        scheduling_policy=draw(st.sampled_from(["fcfs", "fcfs", "priority"])),
+        long_prefill_token_threshold=min(draw(st.sampled_from([0, 0, 5, 20])), longest - 1),
+        scheduler_reserve_full_isl=draw(st.sampled_from([True, True, False])),
+        watermark=draw(st.sampled_from([0.0, 0.0, 0.05])),
     )
     if (table.prompt_tokens >= engine.max_model_len).any():
         engine = EngineConfig(**{**engine.__dict__, "max_model_len": longest + 1})
@@ -102,7 +106,7 @@ def random_table(rng: np.random.Generator, count: int, *, kind: str) -> RequestT
         think_s=np.where(follows >= 0, rng.integers(0, 50, count) * TICK_S, 0.0),
         prompt_tokens=prompt,
         output_tokens=output,
-        priority=np.zeros(count, np.int32),
+        priority=rng.integers(0, 3, count).astype(np.int32),
         span_start=np.arange(count, dtype=np.int64) * 2,
         span_count=np.full(count, 2, np.int32),
         span_content=np.stack([families, content], axis=1).ravel(),

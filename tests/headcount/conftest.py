@@ -1,0 +1,33 @@
+"""The command line, run in this process."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from headcount import cli
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def headcount(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """`headcount("models", "--json")`: exit code, stdout, stderr."""
+
+    def run(*arguments: object) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["headcount", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        seen = capsys.readouterr()
+        assert isinstance(stopped.value.code, int)
+        return Ran(code=stopped.value.code, out=seen.out, err=seen.err)
+
+    return run

@@ -1,0 +1,328 @@
+"""Every mistake is told in one line that says what was given and what to do."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ON = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")
+MEMORY, SIMULATE = ("memory", *ON), ("simulate", *ON)
+CAPACITY = ("capacity", *ON, "--gpus", "1", "--replications", "2")
+LENGTHS = ("--input-len", "100", "--output-len", "10")
+SERVE = (*SIMULATE, *LENGTHS, "--concurrency", "2")
+OPEN = (*SIMULATE, *LENGTHS, "--num-requests", "5")
+HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+ROW = "2023-11-16 10:00:00,10,5\n"
+
+NOT_PYTHON = (
+    "Traceback",
+    "Errno",
+    "object at",
+    "argument '",
+    "pydantic",
+    "valid float",
+    "integer",
+    "literal",
+    "codec",
+    "None",
+)
+
+
+def assert_told(ran: Any, part: str, code: int = 2) -> None:
+    assert (ran.code, ran.err.count("\n")) == (code, 1), ran.err
+    assert ran.err.startswith("headcount: ")
+    assert ran.err.count("headcount: ") == 1
+    assert part in ran.err
+    assert len(ran.err) < 1100
+    assert not [word for word in NOT_PYTHON if word in ran.err], ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["nope"], "no command 'nope'; there are capacity"),
+        (["capacit"], "no command 'capacit'; did you mean 'capacity'?"),
+        (["--nope"], "No such option '--nope'"),
+        (["capacity", "--model"], "'--model' requires an argument"),
+        (["capacity"], "Missing option '--model'"),
+        (["models", "x"], "unexpected extra argument (x)"),
+        (["memory", "--model", "llama-3.1-9b", "--gpu", "l4"], "did you mean 'llama-3.1-8b'"),
+        (["memory", "--model", "", "--gpu", "l4"], "no model ''; known: "),
+        (
+            ["memory", "--model", "/nowhere/config.json", "--gpu", "l4"],
+            "no file '/nowhere/config.json'; give a mode",
+        ),
+        (["memory", "--model", "x" * 5000, "--gpu", "l4"], "name too long"),
+        (["memory", "--model", "a\n\x1b[31m", "--gpu", "l4"], "no model 'a\\n\\x1b[31m'; known"),
+        (["memory", "--model", "llama-3.1-8b", "--gpu", "h10"], "no GPU 'h10'; did you mean 'h100-pcie' or 'h100-sxm'"),
+        (["memory", "--model", "llama-3.1-8b", "--gpu", "../gpus/l4"], "no GPU '../gpus/l4'"),
+        ([*MEMORY, "-pp", "33"], "pipeline_parallel_size 33 exceeds the model's 32 layers"),
+        ([*MEMORY, "-pp", "0"], "'0' is not a whole number above 0"),
+    ],
+    ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
+)
+def test_a_wrong_name_is_told_with_the_nearest(headcount: Callable[..., Any], arguments: list[str], part: str) -> None:
+    ran = headcount(*arguments)
+    assert_told(ran, part)
+    assert ran.out == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (["-tp", "3"], "tensor_parallel_size 3 neither divides nor is a multiple of the 8 KV heads; take 1, 2, 4 or 8"),
+        (["-tp", "0"], "'0' is not a whole number of at least 1"),
+        (["-tp", "64"], "tensor_parallel_size 64 does not divide the attention heads 32"),
+        (["--block-size", "0"], "'0' is not a whole number above 0"),
+        (["--block-size", "7"], "block_size is 7; vLLM takes a multiple of 16"),
+        (["--gpu-memory-utilization", "0"], "gpu_memory_utilization is 0.0, must lie in (0, 1]"),
+        (["--gpu-memory-utilization", "1.5"], "gpu_memory_utilization is 1.5, must lie in (0, 1]"),
+        (["--gpu-memory-utilization", "nan"], "'nan' is not a number; give a share above 0, at most 1"),
+        (["--gpu-memory-utilization", "90%"], "'90%' is not a number; give a share above 0, at most 1"),
+        (["--gpu-memory-utilization", "0.1"], "GiB short per GPU; fits with"),
+        (["--max-num-seqs", "0"], "'0' is not a whole number above 0"),
+        (["--max-num-seqs", "-1"], "'-1' is not a whole number above 0"),
+        (
+            ["--max-num-seqs", "600", "--max-num-batched-tokens", "512"],
+            "max_num_seqs is 600, above max_num_bat",
+        ),
+        (["--max-num-seqs", "2m", "--max-num-batched-tokens", "2m"], "GiB short per GPU; fits with vLLM's default"),
+        (["--max-num-batched-tokens", "0"], "'0' is not a whole number above 0"),
+        (["--max-model-len", "0"], "'0' is not a whole number above 0"),
+        (["--max-model-len", "100"], "20 of 20 prompts do not fit max_model_len 100: request 0 has 100 tokens"),
+        (["--max-model-len", "1G"], "fits with --max-model-len"),
+        (["--num-gpu-blocks-override", "3", "--max-model-len", "128"], "raise --num-gpu-blocks-override to"),
+        (["--num-gpu-blocks-override", "9G"], "KV blocks over 1 replicas are more than one run can hold"),
+        (["--length-spread", "0"], "length_spread is 0.0; it must be above 0, at most 1"),
+        (["--length-spread", "2"], "length_spread is 2.0; it must be above 0, at most 1"),
+        (["--num-requests", "0"], "'0' is not a whole number above 0"),
+        (["--num-requests", "100G"], "num_requests is 107,374,182,400; it must be at least 1, below 100,000,000"),
+        (["--concurrency", "0"], "'0' is not a whole number of at least 1"),
+        (["--rate", "1"], "--rate cannot go with --concurrency"),
+        (["--users", "5", "--think-time", "1s"], "--concurrency cannot go with --users"),
+        (["--burstiness", "1"], "--burstiness cannot go with --concurrency"),
+        (["--think-time", "3s"], "--think-time cannot go with --concurrency"),
+        (["--workload", "chat"], "--workload cannot go with --concurrency"),
+        (["--latency-model", "nope"], "no latency model 'nope'; known: constant, physical."),
+        (["--latency-model", "nowhere:model"], "no latency model 'nowhere:model': No module named 'nowhere'"),
+        (["--latency-model", "_terms"], "no latency model '_terms'"),
+        (["--step-s", "0.01"], "--step-s belongs to --latency-model constant"),
+        (["--latency-model", "constant", "--step-s", "0"], "step_s is 0.0; a constant step time must be a finite"),
+        (["--latency-model", "constant", "--step-s", "nan"], "'nan' is not a number; give seconds, such as 0.01"),
+        (["--vllm-version", "abc"], "vllm_version 'abc' is no release number; give one such as '0.32.0'"),
+        (["--vllm-version", "0.²"], "is no release number"),
+        (["--quantization", "nope"], "no quantization 'nope'; did you mean 'none'?"),
+        (["--quantization", "../gpus/l4"], "no quantization '../gpus/l4'; known: "),
+        (
+            ["--quantization", "mxfp4"],
+            "quantization 'mxfp4' packs experts only, and the model has none",
+        ),
+        (["--kv-cache-dtype", "nope"], "no kv_cache_dtype 'nope'; allowed: auto,"),
+        (["--kv-cache-dtype", "fp8_ds_mla"], "needs latent attention"),
+        (["--router", "nope"], "no router 'nope'; there are least-outstanding, round-robin"),
+        (["--replicas", "0"], "'0' is not a whole number of at least 1"),
+        (["--replicas", "1000000"], "more than one run can hold"),
+        (["--seed", "-1"], "'-1' is not a whole number of at least 0"),
+        (["--seed", "x"], "'x' is not a whole number of at least 0"),
+        (["--steps-out", "steps.jsonl", "--replicas", "2"], "use it with --replicas 1"),
+        (["--requests-out", "/nowhere/x.csv"], "there is no folder /nowhere; create it or name another"),
+        (["--requests-out", "/"], "is a folder or a device; name a file"),
+        (["--requests-out", "/dev/null"], "is a folder or a device; name a file"),
+        (["--requests-out", "both", "--steps-out", "both"], "give each its own file"),
+        (["--config", "/nowhere.yaml"], "--config /nowhere.yaml: no such file"),
+    ],
+    ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
+)
+def test_a_wrong_setting_is_told_before_anything_is_written(
+    headcount: Callable[..., Any], options: list[str], part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = headcount(*SERVE, *options)
+    assert_told(ran, part)
+    assert ran.out == ""
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ([*OPEN, "--rate", "0"], "the rate is 0.0 requests/s; it must be finite, above 0"),
+        ([*OPEN, "--rate", "-1"], "the rate is -1.0 requests/s"),
+        ([*OPEN, "--rate", "nan"], "'nan' is not a number; give requests per second"),
+        ([*OPEN, "--rate", "1", "--burstiness", "0"], "burstiness is 0.0; it must be a finite number above 0"),
+        ([*OPEN, "--rate", "1", "--burstiness", "inf"], "burstiness is inf; it must be a finite number above 0"),
+        ([*SIMULATE, *LENGTHS, "--rate", "1"], "--rate needs --num-requests"),
+        ([*SIMULATE, *LENGTHS], "no load; give --workload FILE, --users N"),
+        ([*SIMULATE, "--input-len", "10", "--concurrency", "1"], "--concurrency needs --input-len and --output-len"),
+        ([*SIMULATE, "--input-len", "300G", "--output-len", "1", "--concurrency", "1"], "input_len is 322,122,547,200"),
+        ([*SIMULATE, "--workload", "cht"], "no workload 'cht': neither a file nor a preset; did you mean 'chat'?"),
+        ([*SIMULATE, "--workload", "chat"], "say how many with --users N"),
+        ([*SIMULATE, "--workload", ""], "no workload ''"),
+        ([*SIMULATE, "--workload", "/"], "is a folder; give a trace file"),
+        ([*SIMULATE, "--users", "5", *LENGTHS], "--users needs --think-time"),
+        ([*SIMULATE, "--users", "2000000", "--workload", "chat"], "--users 2,000,000: at most 1,000,000 in one run"),
+        ([*SIMULATE, "--users", "5", "--workload", "chat", "--input-len", "3"], "--input-len cannot go with --users"),
+        ([*SIMULATE, "--users", "5", "--workload", "chat", "--max-model-len", "100"], "max_model_len is 100; workload"),
+        ([*CAPACITY, "--gpus", "0"], "'0' is not a list of GPU counts; give whole numbers from 1 to 100,000"),
+        ([*CAPACITY, "--gpus", "1,x"], "'1,x' is not a list of GPU counts"),
+        ([*CAPACITY, "--gpus", ""], "'' is not a list of GPU counts"),
+        ([*CAPACITY, "--gpus", "9" * 5000], "999… is not a list of GPU counts".replace("…", "…'")),
+        ([*CAPACITY, "--replications", "1"], "'1' is not a whole number of at least 2"),
+        ([*CAPACITY, "--attainment", "0"], "the attainment target is 0.0; it must lie between 0 and 1"),
+        ([*CAPACITY, "--attainment", "1"], "the attainment target is 1.0; it must lie between 0 and 1"),
+        ([*CAPACITY, "--attainment", "2"], "the attainment target is 2.0; it must lie between 0 and 1"),
+        ([*CAPACITY, "--attainment", "95%"], "'95%' is not a number; give a share between 0 and 1"),
+        ([*CAPACITY, "--ttft", "500"], "'500' is not a time; give a number with its unit, such as 500ms"),
+        ([*CAPACITY, "--ttft", "0ms"], "the TTFT limit is 0.0 s; it must be a finite time above 0"),
+        ([*CAPACITY, "--tpot", "1e400s"], "the TPOT limit is inf s; it must be a finite time above 0"),
+        ([*CAPACITY, "--think-time", "5"], "'5' is not a time"),
+        ([*CAPACITY, "--slo", "chta"], "no SLO 'chta'; did you mean 'chat'?"),
+        ([*CAPACITY, "--router", "nope"], "no router 'nope'"),
+        ([*CAPACITY, "--report", "/nowhere/report.html"], "no folder '/nowhere'"),
+    ],
+    ids=lambda value: " ".join(value[5:])[:60] if isinstance(value, list) else "",
+)
+def test_a_wrong_load_or_target_is_told(headcount: Callable[..., Any], arguments: list[str], part: str) -> None:
+    ran = headcount(*arguments)
+    assert_told(ran, part)
+    assert ran.out == ""
+
+
+def line(**fields: Any) -> str:
+    return json.dumps({"timestamp": 0, "input_length": 5, "output_length": 5} | fields) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        ("", "the file is empty"),
+        (HEADER, "has a header but no rows"),
+        ("TIMESTAMP,ContextTokens\n2023-11-16 10:00:00,10\n", "no column GeneratedTokens; the header has TIMESTAMP"),
+        (HEADER + "2023-11-16 10:00:00,-10,5\n", "line 2: ContextTokens is '-10'; it must be a whole number"),
+        (HEADER + "2023-11-16 10:00:00,nan,5\n", "line 2: ContextTokens is 'nan'"),
+        (HEADER + "2023-13-16 10:00:00,10,5\n", "line 2: TIMESTAMP is '2023-13-16 10:00:00'; it must be a date"),
+        (HEADER + "2023-11-16 10:00:00," + "9" * 10**6 + ",5\n", "line 2: ContextTokens is '999"),
+        (HEADER + "2" * 10**6 + ",5,5\n", "line 2: TIMESTAMP is '222"),
+        ("TIMESTAMP," + "x" * 10**6 + "\n1,2\n", "line 1: no column ContextTokens, GeneratedTokens; the header has"),
+        (HEADER + "2023-11-16 10:00:00,200000,5\n", "1 of 1 prompts do not fit max_model_len 131072"),
+        ("x" * 10**6, "which no known trace format does"),
+        (b"\x00\x01\xff\xfe" * 100, "not a text file"),
+        (b"\x00" * 100, "not a text file"),
+        ((HEADER + ROW * 9000).encode() + b"\xff\xfe", "not a text file"),
+        (line(input_length=-5), "line 1: input_length is -5; it must be a whole number of tokens, at least 1"),
+        (line(timestamp=float("nan")), "line 1: timestamp is NaN; it must be a finite number"),
+        (line() + line(input_length=10**400), "line 2: input_length is 1000"),
+        (line() + '{"input_length": ' + "9" * 10**5 + "}\n", "line 2: holds a number or a nesting that no trace has"),
+        (line() + "[" * 10**5 + "\n", "line 2: holds a number or a nesting that no trace has"),
+        (line(input_length="y" * 10**5), 'line 1: input_length is "yyy'),
+        (line(hash_ids=[1, 2]), "line 1: 2 hash_ids for 5 tokens"),
+        (line(hash_ids="12"), "hash_ids is not a list of whole numbers"),
+        ("{" + line(), "line 1: not JSON"),
+    ],
+    ids=lambda value: (value if isinstance(value, str) else repr(value))[:40].strip(),
+)  # fmt: skip
+def test_a_broken_trace_is_told_by_file_and_line(
+    headcount: Callable[..., Any], content: str | bytes, part: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "trace"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    ran = headcount(*SIMULATE, "--workload", path, "--requests-out", tmp_path / "out.csv")
+    assert_told(ran, part)
+    assert ran.out == ""
+    assert [entry.name for entry in tmp_path.iterdir()] == ["trace"]
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [(HEADER + ROW, "has no rate that could be scaled"), (HEADER + ROW + ROW, "arrive at one time"),
+     (HEADER + ROW + "2023-11-16 10:00:01,200000,5\n", "1 of 2 prompts do not fit max_model_len 131072")],
+)  # fmt: skip
+def test_a_trace_that_capacity_cannot_scale_is_told(
+    headcount: Callable[..., Any], content: str, part: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(content)
+    assert_told(headcount(*CAPACITY, "--workload", path), part)
+
+
+@pytest.mark.parametrize("load", [["--users", "5"], ["--rate", "5"], ["--concurrency", "5"], ["--think-time", "5s"]])
+def test_a_trace_brings_its_own_arrivals(headcount: Callable[..., Any], load: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(HEADER + ROW)
+    assert headcount(*SIMULATE, "--workload", path).code == 0
+    ran = headcount(*SIMULATE, "--workload", path, *load)
+    assert ran.code == 2
+    assert "cannot" in ran.err
+    assert load[0] in ran.err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "part"),
+    [
+        ("c.yaml", "max-modle-len: 5", "no option 'max-modle-len'; did you mean 'max-model-len'?"),
+        ("c.yaml", "config: x", "no option 'config'; there are model, gpu"),
+        ("c.yaml", "a: [", "line 1: not readable as YAML: "),
+        ("c.yaml", "a: \x01", "not readable"),
+        ("c.yaml", "[" * 5000, "nested too deeply"),
+        ("c.yaml", "", "it must hold option names with values"),
+        ("c.yaml", "- 1", "it must hold option names with values"),
+        ("c.yaml", b"\xff\xfe\xff", "not a text file in UTF-8"),
+        ("c.toml", "a = ", "not readable: Invalid value"),
+        ("c.yaml", "block-size: 0", "block-size: '0' is not a whole number above 0"),
+        ("c.yaml", "block-size: -3", "block-size: '-3' is not a whole number above 0"),
+        ("c.yaml", "block-size: true", "block-size: 'True' is no value for it"),
+        ("c.yaml", "block-size: null", "block-size: it has no value; give one, or leave it out"),
+        ("c.yaml", "block-size: {a: 1}", "is no value for it"),
+        ("c.yaml", "model: 2024-01-01", "model: '2024-01-01' is no value for it; give text (in quotes)"),
+        ("c.yaml", "enforce-eager: maybe", "enforce-eager: 'maybe' is neither true nor false"),
+        ("c.yaml", "json: 5", "json: '5' is neither true nor false"),
+        ("c.yaml", "think-time: 0.5", "think-time: '0.5' is not a time; give a number with its unit"),
+        ("c.yaml", "seed: -1", "seed: '-1' is not a whole number of at least 0"),
+    ],
+)
+def test_a_broken_config_is_told_by_its_file(
+    headcount: Callable[..., Any], name: str, content: str | bytes, part: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    ran = headcount(*SERVE, "--config", path)
+    assert_told(ran, part)
+    assert f"--config {path}" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [(b"{", "model.json: not valid JSON"), (b"[]", "model.json: must hold an object"),
+     (b"{}", "config.json lacks 'num_hidden_layers'; add it"), (b"\xff\xfe\x00", "model.json: not a text file")],
+)  # fmt: skip
+def test_a_broken_model_config_is_told(
+    headcount: Callable[..., Any], content: bytes, part: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.json"
+    path.write_bytes(content)
+    assert_told(headcount("memory", "--model", path, "--gpu", "l4"), part)
+
+
+def test_a_model_that_does_not_fit_says_by_how_much_and_what_would(headcount: Callable[..., Any]) -> None:
+    large = ("--model", "llama-3.1-70b", "--gpu", "h100-sxm")
+    for arguments in (
+        ("memory", *large),
+        ("simulate", *large, *LENGTHS, "--concurrency", "1"),
+        ("capacity", *large, "--gpus", "1"),
+    ):
+        assert_told(headcount(*arguments), "GiB short per GPU; fits with --tensor-parallel-size 4")
+
+
+def test_an_slo_that_nothing_meets_is_exit_1_with_the_table(headcount: Callable[..., Any]) -> None:
+    ran = headcount(*CAPACITY, "--tpot", "0.001ms", "--json", "--max-num-seqs", "2", "--max-model-len", "2048")
+    assert_told(ran, "no GPU count meets the SLO; not even 1 user within the SLO: ", code=1)
+    assert json.loads(ran.out)["capacity"][0]["users"] == 0
+
+
+def test_the_bare_command_shows_its_help(headcount: Callable[..., Any]) -> None:
+    ran = headcount()
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("Usage: headcount")
+    assert "capacity" in ran.err

@@ -1,0 +1,227 @@
+"""What the commands answer, as anybody sees it."""
+
+import csv
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from headcount.cli import COMMANDS, cli
+
+Run = Callable[..., Any]
+ON = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")
+SERVE = ("simulate", *ON, "--input-len", "100", "--output-len", "10", "--concurrency", "2")
+SMALL = ("capacity", *ON, "--gpus", "1", "--replications", "2", "--max-num-seqs", "2", "--max-model-len", "4096")
+DISTRIBUTION = {"mean", "p50", "p90", "p95", "p99"}
+
+
+def answer(headcount: Run, *arguments: object) -> dict[str, Any]:
+    ran = headcount(*arguments, "--json")
+    assert (ran.code, ran.err) == (0, "")
+    found = json.loads(ran.out)
+    assert found["schema_version"] == 1
+    return dict(found)
+
+
+# Start-up, help
+
+
+def test_help_is_shown_without_loading_what_simulates() -> None:
+    heavy = {"numpy", "numba", "pandas", "scipy", "matplotlib", "rich", "yaml"}
+    program = (
+        "import sys; from headcount.cli import cli\n"
+        "try: cli(['--help'])\n"
+        "except SystemExit: pass\n"
+        f"print(*{heavy} & set(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "capacity" in done.stdout
+    assert done.stderr == "\n"
+
+
+def options() -> list[tuple[str, click.Parameter]]:
+    context = click.Context(cli)
+    found = [(name, cli.get_command(context, name)) for name in COMMANDS]
+    return [(name, option) for name, command in found if command for option in command.params]
+
+
+@pytest.mark.parametrize(("command", "option"), options(), ids=lambda value: getattr(value, "name", value))
+def test_every_option_says_what_it_is_for(command: str, option: click.Parameter) -> None:
+    assert isinstance(option, click.Option)
+    assert (option.help or "").strip(), f"headcount {command} {option.opts[0]}"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_of_its_own(headcount: Run, command: str) -> None:
+    ran = headcount(command, "--help")
+    assert ran.code == 0
+    assert ran.out.startswith(f"Usage: headcount {command}")
+    assert "--json" in ran.out
+
+
+# JSON
+
+
+def test_memory_answers_with_the_agreed_keys(headcount: Run) -> None:
+    found = answer(headcount, "memory", *ON)
+    keys = (
+        "weights_bytes", "activation_peak_bytes", "non_torch_bytes", "cuda_graph_bytes", "available_kv_bytes",
+        "num_gpu_blocks", "block_size", "kv_cache_tokens", "max_concurrency", "kv_bytes_per_token",
+    )  # fmt: skip
+    assert set(keys) <= set(found)
+    parts = sum(found[key] for key in keys[:5])
+    assert parts == found["requested_bytes"]
+    assert found["kv_bytes_per_token"] == 32 * 8 * 128 * 2 * 2
+
+
+def test_simulate_answers_with_the_agreed_keys(headcount: Run) -> None:
+    found = answer(headcount, *SERVE)
+    single = (
+        "num_requests", "num_finished", "num_preemptions", "requests_per_s", "output_tokens_per_s", "users_mean",
+        "in_flight_mean", "running_mean", "waiting_mean", "kv_usage_mean", "kv_usage_max", "prefix_hit_rate",
+    )  # fmt: skip
+    assert set(single) <= set(found)
+    for name in ("ttft_s", "tpot_s", "itl_s", "e2e_s"):
+        assert set(found[name]) == DISTRIBUTION
+        assert all(value > 0 for value in found[name].values())
+    assert found["num_requests"] == found["num_finished"] == 20  # 10 × concurrency
+    assert found["in_flight_mean"] == pytest.approx(2.0)  # a closed load without think time
+    assert found["users_mean"] is None
+
+
+def test_users_are_what_was_asked_for(headcount: Run) -> None:
+    load = ("--input-len", "50", "--output-len", "5", "--users", "20", "--think-time", "30s")
+    found = answer(headcount, "simulate", *ON, *load)
+    assert found["users_mean"] == 20
+    rate = 20 / (30 + found["e2e_s"]["mean"])
+    assert found["requests_per_s"] == pytest.approx(rate, rel=0.1)  # λ = N / (Z + R)
+
+
+def test_capacity_answers_with_its_question_and_rows(headcount: Run) -> None:
+    found = answer(headcount, *SMALL, "--think-time", "60s", "--ttft", "2s")
+    assert found["slo"] == {"ttft_s": 2.0, "tpot_s": 0.05, "attainment": 0.95}
+    assert (found["think_time_s"], found["seed"], found["replications"]) == (60.0, 0, 2)
+    (row,) = found["capacity"]
+    assert row["gpus"] == row["tp"] == row["replicas"] == 1
+    assert 0 < row["users_low"] <= row["users"] <= row["users_high"]
+
+
+@pytest.mark.parametrize("seed", ["0", "7", "9" * 15])
+def test_the_same_seed_gives_the_same_json(headcount: Run, seed: str) -> None:
+    load = ("simulate", *ON, "--input-len", "100", "--output-len", "10", "--rate", "5", "--num-requests", "50")
+    once, again, other = (headcount(*load, "--json", "--seed", value).out for value in (seed, seed, "1"))
+    assert once == again != other
+
+
+def test_models_and_gpus_are_listed_with_their_sources(headcount: Run) -> None:
+    models, gpus = answer(headcount, "models")["models"], answer(headcount, "gpus")["gpus"]
+    assert all(model["source"] for model in models)
+    assert all(gpu["source"] for gpu in gpus)
+
+
+# Text
+
+
+@pytest.mark.parametrize(
+    ("command", "part"),
+    [(("memory", *ON), "KV blocks of 16 tokens"), (SERVE, "every request counts"), (("models",), "max_model_len"),
+     (("gpus",), "bandwidth"), ((*SMALL, "--ttft", "2s"), "users low")],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)  # fmt: skip
+def test_without_json_the_answer_is_text(headcount: Run, command: tuple[str, ...], part: str) -> None:
+    ran = headcount(*command)
+    assert (ran.code, ran.err) == (0, "")
+    assert part in ran.out
+
+
+# Files
+
+
+def test_a_request_is_a_line_with_its_times(headcount: Run, tmp_path: Path) -> None:
+    path = tmp_path / "requests.csv"
+    found = answer(headcount, *SERVE, "--requests-out", path)
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["id"]) for row in rows] == list(range(20))
+    for row in rows:
+        assert float(row["e2e_s"]) == pytest.approx(float(row["finish_s"]) - float(row["arrival_s"]))
+        assert float(row["tpot_s"]) == pytest.approx((float(row["e2e_s"]) - float(row["ttft_s"])) / 9)
+    assert sum(float(row["ttft_s"]) for row in rows) / 20 == pytest.approx(found["ttft_s"]["mean"])
+    assert [entry.name for entry in tmp_path.iterdir()] == ["requests.csv"]
+
+
+def test_steps_are_shown_as_vllms_scheduler_would_decide_them(headcount: Run, tmp_path: Path) -> None:
+    """Two requests share 32 tokens; the third arrives later; the ids are the lines' numbers."""
+    lines = [
+        {"timestamp": 0, "input_length": 40, "output_length": 3, "hash_ids": [1, 2, 3]},
+        {"timestamp": 0, "input_length": 48, "output_length": 1, "hash_ids": [1, 2, 4]},
+        {"timestamp": 25, "input_length": 20, "output_length": 2, "hash_ids": [9, 10]},
+    ]
+    trace, out = tmp_path / "trace.jsonl", tmp_path / "steps.jsonl"
+    trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    constant = ("--latency-model", "constant", "--step-s", "0.01", "--no-async-scheduling")
+    found = answer(
+        headcount, "simulate", *ON, "--workload", trace, "--trace-block-size", 16, *constant, "--steps-out", out
+    )
+    steps = [json.loads(line) for line in out.read_text().splitlines()]
+    keys = ["step", "scheduled", "preempted", "finished", "free_blocks", "running", "waiting"]
+    assert all(list(step) == keys for step in steps)
+    assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
+    assert steps[0]["scheduled"] == {"0": 40, "1": 16}  # 32 of 48 tokens hit
+    assert steps[0]["free_blocks"] == found["num_gpu_blocks"] - 1 - 3 - 1  # the null block, 3 blocks, 1 more
+    assert steps[0]["finished"] == [1]
+    assert [(step["running"], step["waiting"]) for step in steps[:2]] == [(2, 0), (1, 0)]
+    assert sorted(request for step in steps for request in step["finished"]) == [0, 1, 2]
+    tokens = {name: sum(step["scheduled"].get(name, 0) for step in steps) for name in "012"}
+    assert tokens == {"0": 42, "1": 16, "2": 21}
+    assert found["e2e_s"]["mean"] > 0
+
+
+def test_a_trace_is_replayed_with_its_own_times(headcount: Run, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    rows = [f"2023-11-16 10:00:{second:02},10,5" for second in (0, 7, 30)]
+    trace.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]))
+    found = answer(headcount, "simulate", *ON, "--workload", trace)
+    assert found["num_finished"] == 3
+    assert math.floor(found["duration_s"]) == 30
+    assert answer(headcount, "simulate", *ON, "--workload", trace, "--num-requests", 2)["num_finished"] == 2
+
+
+# Options from elsewhere
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("run.yaml", "max-model-len: 8k\nblock_size: 32\nenable-prefix-caching: false\njson: true\ntp: 2\n"),
+        ("run.toml", 'max-model-len = "8k"\nblock_size = 32\nno-enable-prefix-caching = true\njson = true\ntp = 2\n'),
+    ],
+)
+def test_options_can_come_from_a_file(headcount: Run, name: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    direct = headcount(
+        *SERVE, "--max-model-len", "8000", "--block-size", "32", "--no-enable-prefix-caching", "--json", "-tp", "2"
+    )
+    assert direct.code == 0
+    assert headcount(*SERVE, "--config", path) == direct
+
+
+def test_a_list_in_a_config_is_a_list(headcount: Run, tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("gpus: [1, 2]\nmodel: llama-3.1-70b\ngpu: l4\n")
+    ran = headcount("capacity", "--config", path, "--json")
+    assert [row["gpus"] for row in json.loads(ran.out)["capacity"]] == [1, 2]
+
+
+def test_the_command_line_wins_over_the_config(headcount: Run, tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("max-model-len: 8192\ngpu: l4\nmodel: llama-3.1-8b\n")
+    found = answer(headcount, "memory", "--config", path, "--gpu", "h100-sxm")
+    assert (found["gpu"], found["max_model_len"]) == ("h100-sxm", 8192)

@@ -1,0 +1,54 @@
+"""The process as its caller sees it: closed pipes, Ctrl-C, caches that cannot be written."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+HEADCOUNT = str(Path(sys.executable).with_name("headcount"))
+ON = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("models",), ("gpus", "--json"), ("memory", *ON)], ids=str)
+def test_a_reader_that_has_had_enough_is_no_error(arguments: tuple[str, ...]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([HEADCOUNT, *arguments], stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("arguments", [("models",), ("gpus", "--json")], ids=str)
+def test_a_full_disk_is_told_in_one_line(arguments: tuple[str, ...]) -> None:
+    full = Path("/dev/full")
+    if not full.is_char_device():
+        pytest.skip("this system has no /dev/full")
+    with full.open("w") as out:
+        done = subprocess.run([HEADCOUNT, *arguments], stdout=out, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "headcount: the output: No space left on device\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+@pytest.mark.parametrize("delay_s", [0.5, 1.5])
+def test_ctrl_c_stops_a_search_in_one_line(delay_s: float) -> None:
+    many = ("--gpus", "1,2,4,8,16", "--replications", "50")
+    process = subprocess.Popen(
+        [HEADCOUNT, "capacity", *ON, *many], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(delay_s)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "headcount: stopped\n")
+
+
+def test_without_a_cache_folder_it_still_answers() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from simulator.core import jit; print(jit._CACHE_DIRECTORY)"],
+        env=os.environ | {"HEADCOUNT_CACHE_DIR": "/proc/nowhere"}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert not done.stdout.startswith("/proc")
+    assert Path(done.stdout.strip()).is_dir()

@@ -1,0 +1,77 @@
+"""A pasted `vllm serve` line."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+ON_GPU = ("memory", "--gpu", "h100-sxm", "--json")
+
+
+def settings(headcount: Run, *arguments: object) -> dict[str, Any]:
+    ran = headcount(*ON_GPU, *arguments)
+    assert (ran.code, ran.err) == (0, "")
+    return dict(json.loads(ran.out))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "vllm serve llama-3.1-8b --max-model-len 8192 --gpu-memory-utilization 0.8 -tp 2 --quantization fp8",
+        "llama-3.1-8b --max_model_len 8K --gpu_memory_utilization=0.8 --tensor-parallel-size=2 -q fp8",
+        "--model llama-3.1-8b --max-model-len=8192 --gpu-memory-utilization 0.8 -tp 2 -q=fp8",
+        "CUDA_VISIBLE_DEVICES=0,1 vllm serve 'llama-3.1-8b' \\\n  --max-model-len 8192 \\\n"
+        "  --gpu-memory-utilization 0.8 --tensor_parallel_size 2 --quantization fp8 \\\n",
+    ],
+)
+def test_a_line_is_read_as_vllm_reads_it(headcount: Run, text: str) -> None:
+    direct = ("--max-model-len", 8192, "--gpu-memory-utilization", 0.8, "-tp", 2, "-q", "fp8")
+    assert settings(headcount, "--vllm-args", text) == settings(headcount, "--model", "llama-3.1-8b", *direct)
+
+
+def test_both_halves_of_a_pair_are_taken(headcount: Run) -> None:
+    model = ("--model", "llama-3.1-8b")
+    eager, graphs = (settings(headcount, *model, "--vllm-args", f"--{flag}enforce-eager") for flag in ("", "no-"))
+    assert eager["cuda_graph_bytes"] == 0 < graphs["cuda_graph_bytes"]
+
+
+def test_an_option_given_beside_it_wins(headcount: Run) -> None:
+    found = settings(headcount, "--vllm-args", "llama-3.1-8b --max-model-len 8192", "--max-model-len", "4096")
+    assert found["max_model_len"] == 4096
+
+
+@pytest.mark.parametrize("config_first", [True, False])
+def test_it_wins_over_a_config(headcount: Run, config_first: bool, tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("model: llama-3.1-70b\nmax-model-len: 2048\nblock-size: 32\n")
+    sources = [("--config", path), ("--vllm-args", "llama-3.1-8b --max-model-len 8192")]
+    ordered = sources if config_first else sources[::-1]
+    found = settings(headcount, *ordered[0], *ordered[1])
+    assert (found["model"], found["max_model_len"], found["block_size"]) == (
+        "meta-llama/Llama-3.1-8B-Instruct", 8192, 32,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("llama-3.1-8b --port 8000 --host 0.0.0.0 --enable-lora", "--port, --host, --enable-lora: not modelled here"),
+        ("llama-3.1-8b --max-modle-len 5", "--max-modle-len: not modelled here, leave it out; did you mean 'max-model"),
+        ("llama-3.1-8b --replicas 2", "--replicas: not modelled here"),
+        ("llama-3.1-8b --gpu l4", "--gpu: not modelled here"),
+        ("llama-3.1-8b --max-model-len", "--max-model-len takes one value; it was given none"),
+        ("llama-3.1-8b --max-model-len 8192 9", "--max-model-len takes one value; it was given '8192 9'"),
+        ("llama-3.1-8b --max-model-len -1", "--max-model-len: '-1' is not a whole number above 0"),
+        ("llama-3.1-8b --enforce-eager true", "--enforce-eager takes no value; it was given 'true'"),
+        ("llama-3.1-8b again", "again: not modelled here"),
+        ("llama-3.1-8b 'x", "a quote is left open"),
+        ("", "Missing option '--model'"),
+    ],
+)
+def test_what_is_not_modelled_is_named(headcount: Run, text: str, part: str) -> None:
+    ran = headcount(*ON_GPU, "--vllm-args", text)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert part in ran.err

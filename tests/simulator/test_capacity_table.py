@@ -1,0 +1,131 @@
+"""Users per GPU count, on questions small enough to be simulated here."""
+
+import json
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from kvcache.catalog import find_gpu, load_model
+from simulator.capacity_table import CapacityQuestion, CapacityRow, capacity_rows
+from simulator.engine import EngineOptions
+from simulator.slo import SLO
+from workloads.synthetic import single_turn_users
+
+DESIGN_KEYS = {
+    "gpus", "replicas", "tp", "users", "users_low", "users_high", "in_flight", "requests_per_s", "output_tokens_per_s",
+    "ttft_s", "tpot_s", "attainment", "binding", "usd_per_hour", "usd_per_million_output_tokens",
+}  # fmt: skip
+FURTHER_KEYS = {"kv_usage", "prefix_hit_rate", "preemptions_per_request", "reason"}
+LATENCY_KEYS = {"mean", "p50", "p90", "p95", "p99", "p95_low", "p95_high"}
+
+
+def question(**changes: Any) -> CapacityQuestion:
+    """Few sequences at a time, so that few users are many."""
+    settled: dict[str, Any] = {
+        "architecture": load_model("llama-3.1-8b"),
+        "gpu": find_gpu("h100-sxm"),
+        "gpus": (1, 2),
+        "workload": single_turn_users(input_len=200, output_len=40, think_time_s=20.0),
+        "think_time_s": 20.0,
+        "slo": SLO(ttft_s=0.5, tpot_s=0.05),
+        "options": EngineOptions(max_num_seqs=2, max_model_len=2048),
+        "tensor_parallel_size": 1,
+        "replications": 2,
+    }
+    return CapacityQuestion(**(settled | changes))
+
+
+@cache
+def small_answer() -> tuple[CapacityRow, ...]:
+    return tuple(capacity_rows(question()))
+
+
+def test_rows_come_in_the_asked_order() -> None:
+    rows = list(capacity_rows(question(gpus=(2, 1))))
+    assert [row.gpus for row in rows] == [2, 1]
+    assert [(row.replicas, row.tp) for row in rows] == [(2, 1), (1, 1)]
+
+
+def test_a_row_as_json_has_the_agreed_keys_and_nothing_that_json_lacks() -> None:
+    for row in small_answer():
+        found = row.to_json()
+        assert set(found) == DESIGN_KEYS | FURTHER_KEYS
+        assert set(found["ttft_s"]) == set(found["tpot_s"]) == LATENCY_KEYS
+        assert set(found["attainment"]) == {"mean", "low", "high"}
+        json.dumps(found, allow_nan=False)
+
+
+def test_the_number_to_sign_is_no_larger_than_the_mean() -> None:
+    for row in small_answer():
+        assert 0 <= row.users_low <= row.users <= row.users_high
+        assert row.point is not None
+        assert row.point.attainment.mean >= 0.95
+        assert row.point.size == row.users
+
+
+def test_twice_the_replicas_serve_more() -> None:
+    one, two = small_answer()
+    assert two.users > 1.5 * one.users > 0
+
+
+def test_a_figure_follows_from_the_others() -> None:
+    for row in small_answer():
+        found = row.to_json()
+        assert found["usd_per_hour"] == row.gpus * find_gpu("h100-sxm").usd_per_hour
+        per_token = found["usd_per_hour"] / 3600 / found["output_tokens_per_s"]
+        assert found["usd_per_million_output_tokens"] == pytest.approx(1e6 * per_token)
+        law = found["requests_per_s"] * (20.0 + found["in_flight"] / found["requests_per_s"])
+        assert law == pytest.approx(row.users, rel=0.1)  # N = λ (Z + R), up to chance
+
+
+def test_the_same_seed_gives_the_same_answer_and_another_gives_another() -> None:
+    again = [row.to_json() for row in capacity_rows(question(gpus=(1,)))]
+    other = [row.to_json() for row in capacity_rows(question(gpus=(1,), seed=1))]
+    assert again == [small_answer()[0].to_json()] != other
+
+
+def test_a_tp_that_does_not_divide_the_gpus_serves_nobody_and_says_why() -> None:
+    one, two = capacity_rows(question(tensor_parallel_size=2))
+    assert (one.users, one.runs) == (0, False)
+    assert "tensor parallel size 2 does not divide 1 GPU" in (one.reason or "")
+    assert two.users > 0
+    assert set(one.to_json()) == DESIGN_KEYS | FURTHER_KEYS
+
+
+def test_a_model_that_does_not_fit_says_by_how_much_and_what_would() -> None:
+    (row,) = capacity_rows(question(architecture=load_model("llama-3.1-70b"), gpus=(1,), tensor_parallel_size=None))
+    assert (row.users, row.runs) == (0, False)
+    assert "GiB short per GPU" in (row.reason or "")
+    assert "fits with" in (row.reason or "")
+    assert "--tensor-parallel-size 2" in (row.reason or "") or "--quantization" in (row.reason or "")
+
+
+def test_an_slo_that_not_even_one_user_gets_is_a_row_of_none_with_the_limit_missed() -> None:
+    (row,) = capacity_rows(question(gpus=(1,), slo=SLO(ttft_s=0.5, tpot_s=1e-6)))
+    assert (row.users, row.users_low, row.runs) == (0, 0, True)
+    assert "100% miss the TPOT limit" in (row.reason or "")
+
+
+@pytest.mark.parametrize("limit", [{"tpot_s": 0.0075}, {"ttft_s": 0.2}])
+def test_a_gpu_twice_as_fast_never_serves_fewer(limit: dict[str, float]) -> None:
+    gpu = find_gpu("h100-sxm")
+    fast = replace(
+        gpu,
+        memory_bandwidth_bytes_per_s=2 * gpu.memory_bandwidth_bytes_per_s,
+        flops_per_s={name: 2 * value for name, value in gpu.flops_per_s.items()},
+    )
+    rows = [
+        next(capacity_rows(question(gpu=each, gpus=(1,), slo=SLO(**{"ttft_s": 1.0, "tpot_s": 0.05} | limit))))
+        for each in (gpu, fast)
+    ]
+    assert rows[1].users >= rows[0].users
+    assert rows[1].users_low >= rows[0].users_low
+
+
+@pytest.mark.parametrize(("changes", "message"), [({"gpus": ()}, "GPU counts"), ({"gpus": (0,)}, "GPU counts"),
+    ({"replications": 1}, "give no interval")])  # fmt: skip
+def test_a_question_without_an_answer_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        question(**changes)

@@ -1,0 +1,81 @@
+"""What latency is good enough, and whose is not."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from simulator.core import layout
+from simulator.replication import missed
+from simulator.slo import PRESETS, SLO
+
+NOW_S = 100.0
+CHAT = SLO(ttft_s=1.0, tpot_s=0.05)
+
+
+def request(
+    *, arrival_s: float, first_s: float = math.nan, finish_s: float = math.nan, tokens: int = 101
+) -> NDArray[np.void]:
+    """One request's record; NaN for what has not happened by NOW_S."""
+    record = np.zeros(1, layout.REQUEST)
+    record["arrival_s"], record["first_token_s"], record["finish_s"] = arrival_s, first_s, finish_s
+    record["max_tokens"] = tokens
+    record["status"] = layout.RUNNING if math.isnan(finish_s) else layout.FINISHED
+    return record
+
+
+def fate(record: NDArray[np.void], slo: SLO = CHAT) -> tuple[bool, bool, bool]:
+    """Missed the TTFT limit, missed the TPOT limit, counts."""
+    ttft, tpot, decided = (bool(array[0]) for array in missed(record, slo, NOW_S))
+    return ttft, tpot, decided
+
+
+def test_a_finished_request_is_held_to_both_limits() -> None:
+    assert fate(request(arrival_s=0, first_s=0.5, finish_s=5.5)) == (False, False, True)  # 50 ms a token
+    assert fate(request(arrival_s=0, first_s=0.5, finish_s=5.6)) == (False, True, True)
+    assert fate(request(arrival_s=0, first_s=1.5, finish_s=6.5)) == (True, False, True)
+    assert fate(request(arrival_s=0, first_s=1.5, finish_s=7.0)) == (True, True, True)
+
+
+@given(st.floats(1e-6, 10.0), st.floats(0.0, 1.0))
+def test_an_answer_of_one_token_meets_any_tpot_limit(tpot_s: float, first_s: float) -> None:
+    record = request(arrival_s=0, first_s=first_s, finish_s=first_s, tokens=1)
+    assert fate(record, SLO(ttft_s=1.0, tpot_s=tpot_s)) == (False, False, True)
+
+
+def test_an_unfinished_request_counts_once_it_has_missed() -> None:
+    waits_since = {"long ago": NOW_S - 1.1, "just now": NOW_S - 0.9}
+    assert fate(request(arrival_s=waits_since["long ago"])) == (True, False, True)
+    assert fate(request(arrival_s=waits_since["just now"])) == (False, False, False)
+    slow = request(arrival_s=90, first_s=90.5)  # 100 tokens in 9.5 s or more
+    assert fate(slow) == (False, True, True)
+    in_time = request(arrival_s=96, first_s=96.5)  # 3.5 s so far: it may still finish by 5 s
+    assert fate(in_time) == (False, False, False)
+
+
+def test_a_limit_that_is_absent_is_missed_by_nobody() -> None:
+    late = request(arrival_s=0, first_s=50, finish_s=90)
+    assert fate(late, SLO(ttft_s=None, tpot_s=0.05)) == (False, True, True)
+    assert fate(late, SLO(ttft_s=1.0, tpot_s=None)) == (True, False, True)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"ttft_s": 0.0}, {"ttft_s": -1.0}, {"ttft_s": math.nan}, {"tpot_s": math.inf}, {"ttft_s": None, "tpot_s": None},
+        {"attainment": 0.0}, {"attainment": 1.0}, {"attainment": 2.0}, {"attainment": math.nan},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_target_that_nothing_or_everything_meets_is_refused(limits: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"must|needs"):
+        SLO(**limits)
+
+
+def test_every_named_slo_has_a_source() -> None:
+    assert PRESETS["chat"][0] == SLO()
+    assert all(source for _, source in PRESETS.values())

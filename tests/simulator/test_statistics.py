@@ -1,0 +1,103 @@
+"""How sure a simulated figure is."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from simulator.core import layout
+from simulator.statistics import PERCENTILES, histogram_summary, mser5_truncation, slope, summary, t_interval
+
+SAMPLES = 4000
+
+
+@pytest.mark.parametrize("size", [2, 5, 10, 20])
+def test_the_t_interval_covers_the_true_mean_at_its_nominal_rate(size: int) -> None:
+    rng = np.random.default_rng(size)
+    intervals = [t_interval(rng.normal(7.0, 3.0, size)) for _ in range(SAMPLES)]
+    covered = sum(interval.low <= 7.0 <= interval.high for interval in intervals)
+    low, high = binom.interval(0.9999, SAMPLES, 0.95)
+    assert low <= covered <= high
+
+
+def test_one_replication_bounds_nothing() -> None:
+    interval = t_interval([0.3])
+    assert (interval.low, interval.mean, interval.high) == (-math.inf, 0.3, math.inf)
+
+
+def test_equal_replications_leave_no_doubt() -> None:
+    interval = t_interval([0.25] * 10)
+    assert interval.low == interval.mean == interval.high == 0.25
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 80))
+def test_mser5_finds_a_planted_transient(seed: int, batches: int) -> None:
+    """A level 10 standard deviations off for at most 40 % of the series goes wholly, and little goes with it."""
+    rng = np.random.default_rng(seed)
+    planted, length = 5 * batches, 1000
+    series = rng.normal(0.0, 1.0, length)
+    series[:planted] += 10.0
+    cut = mser5_truncation(series)
+    assert planted <= cut <= length // 2
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(0, 600))
+def test_mser5_never_cuts_more_than_half_off_white_noise(seed: int, length: int) -> None:
+    cut = mser5_truncation(np.random.default_rng(seed).normal(0.0, 1.0, length))
+    assert 0 <= cut <= max(length / 2, 0)
+    assert cut % 5 == 0
+
+
+def test_mser5_leaves_most_of_white_noise() -> None:
+    rng = np.random.default_rng(3)
+    cuts = [mser5_truncation(rng.normal(0.0, 1.0, 1000)) for _ in range(200)]
+    assert np.median(cuts) <= 100
+
+
+@pytest.mark.parametrize("length", [0, 1, 19])
+def test_mser5_leaves_a_short_series_alone(length: int) -> None:
+    assert mser5_truncation(np.arange(length, dtype=float)) == 0
+
+
+def test_mser5_leaves_a_constant_series_alone() -> None:
+    assert mser5_truncation(np.full(500, 3.0)) == 0
+
+
+@given(st.floats(-100, 100), st.floats(-100, 100), st.integers(2, 50))
+def test_the_slope_of_a_line_is_the_lines(rise: float, start: float, count: int) -> None:
+    times_s = np.linspace(5.0, 9.0, count)
+    assert slope(times_s, start + rise * times_s) == pytest.approx(rise, abs=1e-9)
+
+
+@pytest.mark.parametrize("times_s", [[], [1.0], [2.0, 2.0, 2.0]])
+def test_where_time_does_not_pass_nothing_grows(times_s: list[float]) -> None:
+    assert slope(np.array(times_s), np.arange(len(times_s), dtype=float)) == 0.0
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3000))
+def test_histogram_quantiles_lie_in_the_bin_of_the_exact_ones(seed: int, count: int) -> None:
+    values = np.random.default_rng(seed).lognormal(-4.0, 1.0, count)
+    bins = np.floor(np.log(values / layout.ITL_MIN_S) / math.log(layout.ITL_GROWTH)).astype(int)
+    counts = np.bincount(np.clip(bins, 0, layout.ITL_BINS - 1), minlength=layout.ITL_BINS).astype(float)
+    found = histogram_summary(counts, minimum=layout.ITL_MIN_S, growth=layout.ITL_GROWTH, mean=float(values.mean()))
+    for q in PERCENTILES:
+        exact = float(np.percentile(values, q, method="inverted_cdf"))
+        assert found[f"p{q}"] == pytest.approx(exact, rel=math.sqrt(layout.ITL_GROWTH) - 1 + 1e-9)
+    assert found["mean"] == values.mean()
+
+
+def test_an_empty_histogram_has_no_figures() -> None:
+    found = histogram_summary(np.zeros(4), minimum=1.0, growth=2.0, mean=math.nan)
+    assert found == dict.fromkeys(("mean", "p50", "p90", "p95", "p99"))
+
+
+def test_a_summary_leaves_out_what_is_not_known_yet() -> None:
+    values = np.array([3.0, math.nan, 1.0, 2.0, math.inf])
+    assert summary(values) == {"mean": 2.0, "p50": 2.0, "p90": 2.8, "p95": 2.9, "p99": 2.98}
+    assert summary(np.array([math.nan])) == dict.fromkeys(("mean", "p50", "p90", "p95", "p99"))
