@@ -13,6 +13,8 @@ COMMANDS = {
     "memory": "Where a GPU's memory goes, how many KV blocks remain.",
     "models": "The models known by name, with their sources.",
     "gpus": "The GPUs known by name, with their sources.",
+    "calibrate": "Our scheduler beside the real vLLM's.",
+    "vllm": "Interpreters with a real vLLM, to compare with.",
 }
 
 

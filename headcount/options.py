@@ -62,6 +62,20 @@ deployment_options = _all(
 )
 
 scheduler_options = _all(
+    click.option("--scheduling-policy", default="fcfs", show_default=True, help="fcfs, or priority."),
+    click.option(
+        "--long-prefill-token-threshold",
+        type=WholeNumber(0),
+        default=0,
+        show_default=True,
+        help="Most tokens of one prompt in a step beside others; 0 for no limit.",
+    ),
+    click.option(
+        "--enable-chunked-prefill/--no-enable-chunked-prefill",
+        default=True,
+        show_default=True,
+        help="A prompt may be computed over several steps.",
+    ),
     click.option(
         "--enable-prefix-caching/--no-enable-prefix-caching",
         default=True,

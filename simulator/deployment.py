@@ -47,6 +47,9 @@ def plan_replica(
         block_size=budget.block_size,
         enable_prefix_caching=options.enable_prefix_caching,
         async_scheduling=options.async_scheduling,
+        scheduling_policy=options.scheduling_policy,
+        long_prefill_token_threshold=options.long_prefill_token_threshold,
+        enable_chunked_prefill=options.enable_chunked_prefill,
     )
     deployment = Deployment(
         architecture=architecture,

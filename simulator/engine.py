@@ -79,6 +79,9 @@ class EngineOptions:
     enforce_eager: bool = False
     enable_prefix_caching: bool = True
     async_scheduling: bool = True
+    scheduling_policy: str = "fcfs"
+    long_prefill_token_threshold: int = 0
+    enable_chunked_prefill: bool = True
     num_gpu_blocks_override: int | None = None
     vllm_version: str = "0.32.0"
     latency_model: str = "physical"

@@ -42,6 +42,8 @@ def test_imports_point_one_way() -> None:
 
 def test_vllm_is_imported_nowhere_in_the_product() -> None:
     for path in SOURCES:
+        if path.parent.name == "probes":  # another interpreter runs these
+            continue
         imported = {
             name.split(".")[0]
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))

@@ -14,7 +14,7 @@ from headcount.cli import COMMANDS, cli
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 HEADCOUNT = str(Path(sys.executable).parent / "headcount")
-COMMAND = re.compile(r"headcount ((?:%s)\b[^`\n]*)" % "|".join(COMMANDS))
+COMMAND = re.compile(rf"headcount ((?:{'|'.join(COMMANDS)})\b[^`\n]*)")
 PLACEHOLDERS = {"M": "llama-3.1-8b", "G": "h100-sxm", "FILE": "report.html"}
 
 
@@ -65,9 +65,7 @@ def test_the_readme_s_main_job_gives_the_users_it_shows(tmp_path: Path) -> None:
     """To within 5 %: another processor rounds differently, and a search may then turn at another step."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     line = next(match for match in COMMAND.findall(readme) if match.startswith("capacity") and "report.html" in match)
-    done = subprocess.run(
-        [HEADCOUNT, *shlex.split(line)], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
+    done = subprocess.run([HEADCOUNT, *shlex.split(line)], capture_output=True, text=True, check=True, cwd=tmp_path)
     shown, found = (users_low_by_gpus(text) for text in (readme, done.stdout))
     assert found.keys() == shown.keys() == {1, 2, 4, 8}
     assert all(abs(found[gpus] - shown[gpus]) <= 0.05 * shown[gpus] for gpus in shown)

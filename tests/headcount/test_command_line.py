@@ -5,14 +5,14 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
-from headcount.cli import COMMANDS, cli
+from headcount.cli import cli
 
 Run = Callable[..., Any]
 ON = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")
@@ -45,24 +45,34 @@ def test_help_is_shown_without_loading_what_simulates() -> None:
     assert done.stderr == "\n"
 
 
-def options() -> list[tuple[str, click.Parameter]]:
-    context = click.Context(cli)
-    found = [(name, cli.get_command(context, name)) for name in COMMANDS]
-    return [(name, option) for name, command in found if command for option in command.params]
+def commands(group: click.Group = cli, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command, those inside groups too, by the words that call it."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
 
 
-@pytest.mark.parametrize(("command", "option"), options(), ids=lambda value: getattr(value, "name", value))
-def test_every_option_says_what_it_is_for(command: str, option: click.Parameter) -> None:
-    assert isinstance(option, click.Option)
-    assert (option.help or "").strip(), f"headcount {command} {option.opts[0]}"
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_of_its_own(headcount: Run, command: str) -> None:
-    ran = headcount(command, "--help")
+@pytest.mark.parametrize(
+    ("words", "command"), commands(), ids=lambda value: "-".join(value) if isinstance(value, tuple) else ""
+)
+def test_every_command_and_option_says_what_it_is_for(
+    headcount: Run, words: tuple[str, ...], command: click.Command
+) -> None:
+    ran = headcount(*words, "--help")
     assert ran.code == 0
-    assert ran.out.startswith(f"Usage: headcount {command}")
-    assert "--json" in ran.out
+    assert ran.out.startswith(f"Usage: headcount {' '.join(words)}")
+    assert (command.help or "").strip()
+    for option in command.params:
+        assert not isinstance(option, click.Option) or (option.help or "").strip(), option.opts[0]
+
+
+@pytest.mark.parametrize("command", ["capacity", "simulate", "memory", "models", "gpus"])
+def test_every_answer_can_be_had_as_json(headcount: Run, command: str) -> None:
+    assert "--json" in headcount(command, "--help").out
 
 
 # JSON

@@ -1,0 +1,144 @@
+"""Our scheduler's decisions laid beside vLLM's own, step by step."""
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from calibrate.scheduler_cases import STEP_S, SchedulerCase, random_case
+from simulator.simulation import Fleet, Simulation
+from simulator.step_time import constant_step_times
+
+PROBE = Path(__file__).parent / "probes" / "scheduler_probe.py"
+COMPARED = ("scheduled", "preempted", "finished", "free_blocks", "running", "waiting")
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """The first step at which the two disagree; None where one of them made no such call."""
+
+    case: int
+    engine: dict[str, Any]
+    ours: Record | None
+    vllm: Record | None
+
+
+@dataclass(kw_only=True)
+class Comparison:
+    """What was compared, with the first difference of each case that has one."""
+
+    seed: int
+    vllm_version: str = ""
+    cases: int = 0
+    steps: int = 0
+    preemptions: int = 0
+    prefix_hits: int = 0
+    differences: list[Difference] = field(default_factory=list)
+    options: dict[str, int] = field(default_factory=dict)  # in how many cases each occurred
+
+    def to_json(self) -> dict[str, Any]:
+        names = ("seed", "vllm_version", "cases", "steps", "preemptions", "prefix_hits", "options")
+        first = self.differences[0].__dict__ if self.differences else None
+        return {name: getattr(self, name) for name in names} | {
+            "differing_cases": len(self.differences),
+            "first_difference": first,
+        }
+
+
+def check_scheduler(
+    python: Path, *, num_cases: int, seed: int, watch: Callable[[Comparison], None] = lambda _: None
+) -> Comparison:
+    """Run `num_cases` random cases through vLLM's scheduler under `python`, and through the compiled core.
+
+    Raises ValueError where vLLM cannot be driven there.
+    """
+    cases = [random_case(seed, number) for number in range(num_cases)]
+    found = Comparison(seed=seed)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cases.jsonl"
+        path.write_text("".join(json.dumps(case.to_json()) + "\n" for case in cases), encoding="utf-8")
+        for case, theirs in zip(cases, _probe(python, path, found), strict=True):
+            _compare(found, case, theirs)
+            watch(found)
+    return found
+
+
+def our_steps(case: SchedulerCase) -> tuple[list[Record], dict[int, int]]:
+    """The compiled core's decisions, one record per `schedule()` call, with each request's first prefix hit."""
+    engine = case.engine
+    times = constant_step_times(
+        STEP_S, max_num_batched_tokens=engine.max_num_batched_tokens, max_num_seqs=engine.max_num_seqs
+    )
+    simulation = Simulation(Fleet(engine=engine, step_times=times), case.table, log_steps=True)
+    simulation.run()
+    records = []
+    for step in simulation.steps:
+        record = step.to_json()
+        record["scheduled"] = step.scheduled
+        record["preempted"] = sorted(step.preempted)
+        records.append(record)
+    return records, dict(enumerate(simulation.requests["cached_tokens"].tolist()))
+
+
+def _compare(found: Comparison, case: SchedulerCase, theirs: Sequence[Record]) -> None:
+    ours, hits = our_steps(case)
+    found.cases += 1
+    found.steps += len(theirs)
+    found.preemptions += sum(len(record["preempted"]) for record in theirs)
+    for name, value in case.engine.__dict__.items():
+        if not isinstance(value, bool | str):
+            continue
+        found.options[f"{name}={value}"] = found.options.get(f"{name}={value}", 0) + 1
+    for number in range(max(len(ours), len(theirs))):
+        one = ours[number] if number < len(ours) else None
+        other = theirs[number] if number < len(theirs) else None
+        if one is None or other is None or any(one[name] != other[name] for name in COMPARED):
+            found.differences.append(
+                Difference(case=found.cases - 1, engine=dict(case.engine.__dict__), ours=one, vllm=other)
+            )
+            return
+        for request, computed in other["new"].items():
+            found.prefix_hits += computed > 0
+            if hits[int(request)] != computed:
+                record = {"request": request, "prefix_hit_tokens": hits[int(request)]}
+                found.differences.append(
+                    Difference(case=found.cases - 1, engine=dict(case.engine.__dict__), ours=record, vllm=other)
+                )
+                return
+
+
+def _probe(python: Path, cases: Path, found: Comparison) -> Iterator[list[Record]]:
+    """Every case's steps as vLLM took them, as they come."""
+    environment = {
+        **os.environ, "OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "PYTHONWARNINGS": "ignore",
+        "CUDA_VISIBLE_DEVICES": "",
+    }  # fmt: skip
+    with tempfile.TemporaryFile("w+") as errors:
+        command = [str(python), str(PROBE), str(cases)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
+        assert process.stdout is not None
+        try:
+            steps: list[Record] = []
+            for line in process.stdout:
+                record = json.loads(line)
+                if "vllm_version" in record:
+                    found.vllm_version = record["vllm_version"]
+                elif "case" in record:
+                    yield steps
+                    steps = []
+                else:
+                    record["scheduled"] = {int(request): tokens for request, tokens in record["scheduled"].items()}
+                    steps.append(record)
+            if process.wait() != 0:
+                errors.seek(0)
+                last = (errors.read().strip().splitlines() or ["no message"])[-1]
+                raise ValueError(f"vLLM's scheduler could not be driven by {python}: {last}")
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()

@@ -1,0 +1,1 @@
+"""Scripts that another interpreter runs: they import vLLM with the standard library alone."""

@@ -1,0 +1,84 @@
+"""Which packages make a release of vLLM run on a CPU."""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "recipes"
+RELEASE = re.compile(r"^[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}(\.post[0-9]{1,4})?$", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One release line's packages: `torch` comes from its own index, `no_deps` without what they ask for."""
+
+    line: str
+    source: str
+    tried: str
+    python: tuple[str, str]
+    disk_bytes: int
+    torch: str
+    requirements: tuple[str, ...]
+    no_deps: tuple[str, ...]
+
+    def packages_without_dependencies(self, version: str) -> list[str]:
+        """vLLM itself among them."""
+        return [name.format(version=version) for name in self.no_deps]
+
+    def is_for(self, version: str) -> bool:
+        """Whether this is the release's own line, not just the nearest."""
+        return line_of(version) == self.line
+
+    def allows_python(self, version: str) -> bool:
+        """Whether a Python such as `3.11` lies in the range."""
+        first, last = self.python
+        return _numbers(first) <= _numbers(version) <= _numbers(last)
+
+
+def recipe_lines() -> tuple[str, ...]:
+    """The release lines with a recipe of their own, oldest first."""
+    return tuple(sorted((path.stem for path in FOLDER.glob("*.toml")), key=_numbers))
+
+
+def find_recipe(version: str) -> Recipe:
+    """The recipe of a release's line, or of the nearest one: `is_for` tells which.
+
+    Raises `ValueError` where `version` is no release number.
+    """
+    require_release(version)
+    wanted = line_of(version)
+    return _read(min(recipe_lines(), key=lambda line: (_distance(line, wanted), tuple(-n for n in _numbers(line)))))
+
+
+def require_release(version: str) -> None:
+    """Raises `ValueError` where `version` is no release number."""
+    if not RELEASE.match(version):
+        raise ValueError(f"{version[:60]!r} is no release of vLLM; give all of its number, such as 0.32.0")
+
+
+def release_key(version: str) -> tuple[int, ...]:
+    """What releases sort by."""
+    return tuple(int(number) for number in re.findall(r"[0-9]+", version))
+
+
+def line_of(version: str) -> str:
+    """`0.32` of `0.32.0`."""
+    return ".".join(version.split(".")[:2])
+
+
+def _distance(line: str, wanted: str) -> int:
+    (major, minor), (wanted_major, wanted_minor) = _numbers(line), _numbers(wanted)
+    return abs((major - wanted_major) * 10_000 + minor - wanted_minor)
+
+
+def _numbers(line: str) -> tuple[int, int]:
+    major, minor = line.split(".")
+    return int(major), int(minor)
+
+
+def _read(line: str) -> Recipe:
+    found = tomllib.loads((FOLDER / f"{line}.toml").read_text(encoding="utf-8"))
+    found["python"] = tuple(found["python"])
+    found["requirements"], found["no_deps"] = tuple(found["requirements"]), tuple(found["no_deps"])
+    return Recipe(line=line, **found)

