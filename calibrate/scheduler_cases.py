@@ -57,7 +57,7 @@ def _engine(rng: np.random.Generator, table: RequestTable, block_size: int) -> E
     max_model_len = longest + int(rng.integers(1, 20))
     if rng.random() < 0.15:  # some answers are cut off by it
         max_model_len = max(int(table.prompt_tokens.max()) + 1, longest - int(rng.integers(0, 12)))
-    chunked = bool(rng.random() < 0.9)
+    chunked = bool(rng.random() < 0.85)
     budget = int(rng.choice([16, 32, 64, 256, 2048]))
     needed = -(-(longest + 1) // block_size)
     pool = int(rng.choice([0, 1, 2, 4, 12, 60])) if rng.random() < 0.8 else 4000

@@ -57,7 +57,7 @@ def commands(group: click.Group = cli, path: tuple[str, ...] = ()) -> Iterator[t
 
 
 @pytest.mark.parametrize(
-    ("words", "command"), commands(), ids=lambda value: "-".join(value) if isinstance(value, tuple) else ""
+    ("words", "command"), list(commands()), ids=lambda value: "-".join(value) if isinstance(value, tuple) else ""
 )
 def test_every_command_and_option_says_what_it_is_for(
     headcount: Run, words: tuple[str, ...], command: click.Command

@@ -1,0 +1,110 @@
+"""Our scheduler is laid beside vLLM's, and a difference would be seen."""
+
+import json
+import os
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibrate import check_scheduler as checker
+from calibrate.check_scheduler import Comparison, check_scheduler, our_steps
+from calibrate.interpreters import install, interpreter_for
+from calibrate.scheduler_cases import random_case
+
+CASES_PER_RUN = 200
+
+
+def test_a_case_is_decided_by_its_seed_and_number_alone() -> None:
+    one, again, other = random_case(3, 5), random_case(3, 5), random_case(3, 6)
+    assert json.dumps(one.to_json()) == json.dumps(again.to_json()) != json.dumps(other.to_json())
+
+
+def test_every_option_occurs_often() -> None:
+    seen: Counter[tuple[str, object]] = Counter()
+    for number in range(500):
+        engine = random_case(0, number).engine
+        seen.update((name, value) for name, value in engine.__dict__.items() if isinstance(value, bool | str))
+        seen.update([("threshold", engine.long_prefill_token_threshold > 0), ("watermark", engine.watermark > 0)])
+    assert len(seen) == 14
+    assert min(seen.values()) >= 40, seen
+
+
+def test_many_cases_preempt_or_hit_prefixes() -> None:
+    preempted = hit = 0
+    for number in range(60):
+        case = random_case(1, number)
+        steps, hits = our_steps(case)
+        preempted += sum(len(step["preempted"]) for step in steps) >= 10
+        hit += any(tokens > 0 for tokens in hits.values())
+    assert preempted >= 8
+    assert hit >= 20
+
+
+@pytest.mark.parametrize(
+    "planted", ["scheduled", "preempted", "finished", "free_blocks", "running", "waiting", "new", "extra"]
+)
+def test_a_planted_difference_is_found(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's side is our own with one thing changed in its seventh step."""
+
+    def altered(_python: Path, _cases: Path, found: Comparison) -> Iterator[list[dict[str, Any]]]:
+        found.vllm_version = "planted"
+        steps, _ = our_steps(random_case(4, 0))
+        theirs = [{**step, "new": {}, "resumed": []} for step in steps]
+        change(theirs, planted)
+        yield theirs
+
+    monkeypatch.setattr(checker, "_probe", altered)
+    found = check_scheduler(Path("unused"), num_cases=1, seed=4)
+    assert len(found.differences) == 1
+    assert found.to_json()["differing_cases"] == 1
+
+
+def change(steps: list[dict[str, Any]], planted: str) -> None:
+    step = steps[6]
+    if planted == "extra":
+        steps.append(dict(step))
+    elif planted == "scheduled":
+        step["scheduled"] = {request: tokens + 1 for request, tokens in step["scheduled"].items()}
+    elif planted == "new":
+        step["new"] = {0: 123456}
+    elif planted in ("preempted", "finished"):
+        step[planted] = [*step[planted], 77]
+    else:
+        step[planted] += 1
+
+
+def test_an_interpreter_without_vllm_is_one_clear_error(tmp_path: Path) -> None:
+    fake = tmp_path / "python"
+    fake.write_text("#!/bin/sh\necho 'ModuleNotFoundError: No module named vllm' >&2\nexit 1\n", encoding="utf-8")
+    fake.chmod(0o755)
+    with pytest.raises(ValueError, match="could not be driven by .*python: ModuleNotFoundError: No module named vllm"):
+        check_scheduler(fake, num_cases=1, seed=0)
+
+
+@pytest.fixture(scope="module")
+def vllm_python() -> Path:
+    """A real vLLM: the one given, the one installed, in continuous integration one that is installed now."""
+    given = os.environ.get("HEADCOUNT_VLLM_PYTHON")
+    try:
+        return interpreter_for(None, Path(given) if given else None)
+    except ValueError as reason:
+        if not os.environ.get("CI"):
+            pytest.skip(f"no real vLLM here: {reason}")
+    return install("0.32.0").python
+
+
+@pytest.mark.slow
+def test_no_step_differs_from_vllm_s_own_scheduler(vllm_python: Path) -> None:
+    """A new seed each time, so that every run looks at cases that nobody has seen."""
+    seed = secrets.randbelow(2**31)
+    print(f"seed {seed}")
+    found = check_scheduler(vllm_python, num_cases=CASES_PER_RUN, seed=seed)
+    assert found.cases == CASES_PER_RUN
+    assert not found.differences, (seed, found.differences[0])
+    assert found.steps > 50_000
+    assert found.preemptions > 1_000
+    assert found.prefix_hits > 1_000
