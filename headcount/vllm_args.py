@@ -17,6 +17,15 @@ ENGINE_ARGUMENTS = frozenset(
         "long_prefill_token_threshold", "enable_chunked_prefill",
     }
 )  # fmt: skip
+# What a pasted line has and capacity does not depend on; --trust-remote-code and --tokenizer decide no length here.
+WITHOUT_EFFECT = frozenset(
+    {
+        "host", "port", "api-key", "served-model-name", "trust-remote-code", "tokenizer", "tokenizer-mode", "revision",
+        "download-dir", "load-format", "chat-template", "uvicorn-log-level", "root-path", "allowed-origins",
+        "ssl-keyfile", "ssl-certfile", "disable-log-requests", "disable-log-stats", "no-enable-log-requests", "seed",
+        "enable-auto-tool-choice", "tool-call-parser", "reasoning-parser", "generation-config", "max-log-len",
+    }
+)  # fmt: skip
 _ENVIRONMENT = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*=")
 
 
@@ -38,6 +47,8 @@ def read_vllm_args(text: str, ctx: click.Context) -> dict[str, Any]:
         while not is_joined and words and not _is_flag(words[0]):
             values.append(words.pop(0))
         name = flag.lstrip("-").replace("_", "-")
+        if name in WITHOUT_EFFECT:
+            continue
         if not _is_flag(flag) or name not in names:
             unknown.append(flag)
         else:

@@ -19,7 +19,7 @@ def command() -> None:
     """
 
 
-@command.command("install")
+@command.command("install", short_help="Install a release for the CPU, or find it.")
 @click.option("--version", default=DEFAULT_VERSION, show_default=True, help="Release of vLLM.")
 @click.option(
     "--python-base", type=click.Path(path_type=Path), help="Python to build it from.  [default: headcount's own]"
@@ -44,7 +44,7 @@ def install_command(version: str, python_base: Path | None, index_url: str | Non
     return 0
 
 
-@command.command("list")
+@command.command("list", short_help="The installed releases, whether each imports.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def list_command(as_json: bool) -> int:
     """The installed releases, with size, path and whether each one can be imported."""
@@ -81,7 +81,7 @@ def list_command(as_json: bool) -> int:
     return 0
 
 
-@command.command("remove")
+@command.command("remove", short_help="Delete an installed release.")
 @click.argument("version")
 def remove_command(version: str) -> int:
     """Delete an installed release."""

@@ -81,7 +81,7 @@ def test_an_interpreter_without_vllm_is_one_clear_error(tmp_path: Path) -> None:
     fake = tmp_path / "python"
     fake.write_text("#!/bin/sh\necho 'ModuleNotFoundError: No module named vllm' >&2\nexit 1\n", encoding="utf-8")
     fake.chmod(0o755)
-    with pytest.raises(ValueError, match="could not be driven by .*python: ModuleNotFoundError: No module named vllm"):
+    with pytest.raises(ValueError, match=r"could not be driven by .*python: ModuleNotFoundError: No module named vllm"):
         check_scheduler(fake, num_cases=1, seed=0)
 
 

@@ -75,3 +75,8 @@ def test_what_is_not_modelled_is_named(headcount: Run, text: str, part: str) -> 
     ran = headcount(*ON_GPU, "--vllm-args", text)
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert part in ran.err
+
+
+def test_flags_that_decide_no_capacity_are_passed_over(headcount: Run) -> None:
+    line = "vllm serve llama-3.1-8b --port 8000 --host=0.0.0.0 --trust-remote-code --max-model-len 8192"
+    assert settings(headcount, "--vllm-args", line)["max_model_len"] == 8192

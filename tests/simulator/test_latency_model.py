@@ -121,7 +121,7 @@ def test_a_run_without_steps_has_no_average() -> None:
 
 def test_a_model_lists_every_constant_with_unit_and_source() -> None:
     model = latency_model(deployment())
-    assert len(model.assumptions) > 25
+    assert len(model.assumptions) > 20
     assert all(name and value and source for name, value, source in model.assumptions)
     assert model.is_measured
     assert model.tpot_log_error.total == pytest.approx(0.157, abs=0.001)
