@@ -354,4 +354,5 @@ def test_the_default_release_really_installs(cache: Path, monkeypatch: pytest.Mo
     assert interpreters.imported_version(interpreters.interpreter_for("0.32.0", None)) == "0.32.0"
     vllm = subprocess.run([str(made.folder / "bin" / "vllm"), "--version"], capture_output=True, text=True, check=True)
     assert "0.32.0" in vllm.stdout
-    assert made.size_bytes() < find_recipe("0.32.0").disk_bytes * 1.1
+    # pytest keeps temporary folders, this one is too large for that
+    assert interpreters.remove("0.32.0") < find_recipe("0.32.0").disk_bytes * 1.1

@@ -58,7 +58,7 @@ def test_it_wins_over_a_config(headcount: Run, config_first: bool, tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("llama-3.1-8b --port 8000 --host 0.0.0.0 --enable-lora", "--port, --host, --enable-lora: not modelled here"),
+        ("llama-3.1-8b --port 8000 --host 0.0.0.0 --enable-lora", "--enable-lora: not modelled here"),
         ("llama-3.1-8b --max-modle-len 5", "--max-modle-len: not modelled here, leave it out; did you mean 'max-model"),
         ("llama-3.1-8b --replicas 2", "--replicas: not modelled here"),
         ("llama-3.1-8b --gpu l4", "--gpu: not modelled here"),
