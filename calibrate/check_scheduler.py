@@ -5,11 +5,14 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from calibrate.scheduler_cases import STEP_S, SchedulerCase, random_case
+import numpy as np
+
+from calibrate.scheduler_cases import MAX_STEPS, STEP_S, SchedulerCase, random_case
+from simulator.engine import with_release_rules
 from simulator.simulation import Fleet, Simulation
 from simulator.step_time import constant_step_times
 
@@ -75,9 +78,9 @@ def our_steps(case: SchedulerCase) -> tuple[list[Record], dict[int, int]]:
         STEP_S, max_num_batched_tokens=engine.max_num_batched_tokens, max_num_seqs=engine.max_num_seqs
     )
     simulation = Simulation(Fleet(engine=engine, step_times=times), case.table, log_steps=True)
-    simulation.run()
+    simulation.run(MAX_STEPS * STEP_S + float(np.nanmax(case.table.arrival_s)))
     records = []
-    for step in simulation.steps:
+    for step in simulation.steps[:MAX_STEPS]:
         record = step.to_json()
         record["scheduled"] = step.scheduled
         record["preempted"] = sorted(step.preempted)
@@ -86,12 +89,14 @@ def our_steps(case: SchedulerCase) -> tuple[list[Record], dict[int, int]]:
 
 
 def _compare(found: Comparison, case: SchedulerCase, theirs: Sequence[Record]) -> None:
+    case = replace(case, engine=with_release_rules(case.engine, found.vllm_version))
     ours, hits = our_steps(case)
+    theirs = theirs[:MAX_STEPS]
     found.cases += 1
     found.steps += len(theirs)
     found.preemptions += sum(len(record["preempted"]) for record in theirs)
     for name, value in case.engine.__dict__.items():
-        if not isinstance(value, bool | str):
+        if not isinstance(value, bool | str) or name == "threshold_spares_lone_request":  # a release's, no option
             continue
         found.options[f"{name}={value}"] = found.options.get(f"{name}={value}", 0) + 1
     for number in range(max(len(ours), len(theirs))):
@@ -125,6 +130,8 @@ def _probe(python: Path, cases: Path, found: Comparison) -> Iterator[list[Record
         try:
             steps: list[Record] = []
             for line in process.stdout:
+                if not line.startswith("{"):  # older releases log to stdout
+                    continue
                 record = json.loads(line)
                 if "vllm_version" in record:
                     found.vllm_version = record["vllm_version"]

@@ -11,6 +11,7 @@ from workloads.requests import NO_PREDECESSOR, OPEN_END, RequestTable
 
 STEP_S = 2.0**-6  # a power of two, so that times add up exactly in any order
 TICK_S = 2.0**-8
+MAX_STEPS = 20_000  # of a case; without `scheduler_reserve_full_isl` two requests may preempt each other for ever
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ class SchedulerCase:
             }
             for row in range(table.num_requests)
         ]
-        return {"engine": asdict(self.engine), "step_s": STEP_S, "requests": requests}
+        return {"engine": asdict(self.engine), "step_s": STEP_S, "max_steps": MAX_STEPS, "requests": requests}
 
 
 def _spans(table: RequestTable, row: int) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ from kvcache.architecture import Architecture
 from kvcache.errors import DoesNotFitError
 from kvcache.gpu import GPU
 from kvcache.memory import MemoryBudget, require_fit
-from simulator.engine import EngineConfig, EngineOptions
+from simulator.engine import EngineConfig, EngineOptions, with_release_rules
 from simulator.latency import latency_model
 from simulator.latency_model import Deployment, LatencyModel
 from simulator.simulation import Fleet
@@ -51,6 +51,7 @@ def plan_replica(
         long_prefill_token_threshold=options.long_prefill_token_threshold,
         enable_chunked_prefill=options.enable_chunked_prefill,
     )
+    engine = with_release_rules(engine, options.vllm_version)
     deployment = Deployment(
         architecture=architecture,
         gpu=gpu,

@@ -1,6 +1,8 @@
 """The engine settings of one replica, under vLLM's names."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from kvcache.memory_terms import parse_version
 
 MAX_STEP = 2**20  # tokens or sequences of one step: step times are tables of that length
 SCHEDULING_POLICIES = ("fcfs", "priority")
@@ -25,6 +27,7 @@ class EngineConfig:
     long_prefill_token_threshold: int = 0  # 0: none
     enable_chunked_prefill: bool = True
     scheduler_reserve_full_isl: bool = True  # admit a request only if its whole sequence fits
+    threshold_spares_lone_request: bool = True  # a release's rule, see `with_release_rules`
     watermark: float = 0.0  # share of the blocks kept free when a request is admitted beside others
 
     def __post_init__(self) -> None:
@@ -63,6 +66,15 @@ class EngineConfig:
     def plans_in_flight(self) -> int:
         """How many steps may be decided and not yet complete."""
         return MAX_PLANS_IN_FLIGHT if self.async_scheduling else 1
+
+
+def with_release_rules(engine: EngineConfig, vllm_version: str) -> EngineConfig:
+    """The settings under a release's own rules, where releases decide differently.
+
+    `threshold_spares_lone_request`: since 0.31 `long_prefill_token_threshold` does not hold back a request that is
+    alone (vllm/v1/core/sched/scheduler.py, `schedule`).
+    """
+    return replace(engine, threshold_spares_lone_request=parse_version(vllm_version) >= (0, 31, 0))
 
 
 @dataclass(frozen=True, kw_only=True)

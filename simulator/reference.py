@@ -128,7 +128,7 @@ class Scheduler:
     def _long_prefill_token_threshold(self) -> int:
         """It keeps a long prompt from starving others, so a request alone is not held to it."""
         alone = len(self.running) + len(self.waiting) <= 1
-        return 0 if alone else self.config.long_prefill_token_threshold
+        return 0 if alone and self.config.threshold_spares_lone_request else self.config.long_prefill_token_threshold
 
     def _capped(self, num_tokens: int) -> int:
         return min(num_tokens, self._threshold) if self._threshold else num_tokens

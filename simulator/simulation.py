@@ -23,6 +23,7 @@ ROUTERS: dict[str, int] = {
 MAX_SAMPLES = 2048
 FIRST_SAMPLE_S = 0.05
 LOG_WORDS = 1 << 20
+INSTANTS_PER_CALL = 200_000  # at most a second or two between two looks for Ctrl-C
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +57,11 @@ class Simulation:
         Raises ValueError where a request can never be scheduled because its blocks exceed the pool.
         """
         while True:
-            reason = run(self._arrays, float(until_s))
+            reason = run(self._arrays, float(until_s), INSTANTS_PER_CALL)
             self._flush_log()
             if reason == layout.STALLED:
                 raise ValueError(self._stall_message())
-            if reason != layout.NEED_LOG_SPACE:
+            if reason not in (layout.NEED_LOG_SPACE, layout.PAUSED):
                 return
 
     @property
@@ -219,6 +220,7 @@ def _parameters(fleet: Fleet, max_num_seqs: int, bucket_mask: int, log_steps: bo
     values["chunked_prefill"] = engine.enable_chunked_prefill
     values["reserve_full_isl"] = engine.scheduler_reserve_full_isl
     values["long_prefill_token_threshold"] = engine.long_prefill_token_threshold
+    values["threshold_spares_lone_request"] = engine.threshold_spares_lone_request
     values["watermark_blocks"] = engine.watermark_blocks
     values["router"] = ROUTERS[fleet.router]
     values["bucket_mask"] = bucket_mask

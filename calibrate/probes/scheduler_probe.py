@@ -191,6 +191,8 @@ def run(model_folder, case):
     now_s = 0.0
     last = None
     while arrivals or engine.in_flight or engine.scheduler.get_num_unfinished_requests():
+        if engine.num_steps >= case["max_steps"]:
+            break
         while arrivals and arrivals[0][0] <= now_s:
             arrival_s, row = heapq.heappop(arrivals)
             engine.add(row, arrival_s)

@@ -10,6 +10,7 @@ from simulator.core.layout import (
     DONE,
     NEED_LOG_SPACE,
     NONE,
+    PAUSED,
     REACHED_TIME,
     ROUND_ROBIN,
     SESSION_AFFINITY,
@@ -217,14 +218,16 @@ def log_is_full(a: Any) -> bool:
 
 
 @entry_point
-def run(a: Any, until_s: float) -> int:
+def run(a: Any, until_s: float, max_instants: int) -> int:
     """Advance the fleet to `until_s`, to its end, or to where Python must act; says which.
+
+    After `max_instants` it pauses, so that Python sees a Ctrl-C.
 
     At one instant: steps end, then arrivals enter, then schedulers decide, so that a request arriving at time t
     is seen by the first `schedule()` at or after t.
     """
     cursor = a.cursor[0]
-    while True:
+    for _ in range(max_instants):
         now_s = min(a.next_event_s[1], next_open_s(a), next_follow_up_s(a))
         if now_s > until_s or now_s == math.inf:
             end_s = until_s if until_s < math.inf else cursor.now_s
@@ -244,3 +247,4 @@ def run(a: Any, until_s: float) -> int:
             replicas.fill_pipeline(a, a.touched[index], now_s)
         if cursor.stalled_request != NONE:
             return STALLED
+    return PAUSED

@@ -20,7 +20,7 @@ NOT_BLOCKED, BLOCKED_BY_KV_BLOCKS, BLOCKED_BY_MAX_NUM_SEQS, BLOCKED_BY_TOKEN_BUD
 NUM_BLOCK_REASONS = 4
 
 # What `run` came back for.
-DONE, REACHED_TIME, NEED_LOG_SPACE, STALLED = 0, 1, 2, 3
+DONE, REACHED_TIME, NEED_LOG_SPACE, STALLED, PAUSED = 0, 1, 2, 3, 4
 
 ROUND_ROBIN, LEAST_OUTSTANDING, SESSION_AFFINITY = 0, 1, 2
 
@@ -176,6 +176,7 @@ PARAMETERS = _record(
         ("log_steps", "i4"),
         ("by_priority", "i4"),
         ("long_prefill_token_threshold", "i4"),
+        ("threshold_spares_lone_request", "i4"),
         ("chunked_prefill", "i4"),
         ("reserve_full_isl", "i4"),
         ("watermark_blocks", "i4"),

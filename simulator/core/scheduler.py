@@ -454,7 +454,7 @@ def schedule(a: Any, replica: int, slot: int, now_s: float) -> int:
     state.step += 1
     clear_sums(a.plans[replica, slot])
     state.threshold = a.parameters[0].long_prefill_token_threshold
-    if state.num_running + state.num_waiting <= 1:
+    if state.num_running + state.num_waiting <= 1 and a.parameters[0].threshold_spares_lone_request == 1:
         state.threshold = 0  # nobody to starve
     budget, num_preempted = schedule_running(a, replica, slot)
     state.block_reason = NOT_BLOCKED

@@ -43,6 +43,7 @@ def cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3) -> 
         async_scheduling=draw(st.booleans()),
         scheduling_policy=draw(st.sampled_from(["fcfs", "fcfs", "priority"])),
         long_prefill_token_threshold=min(draw(st.sampled_from([0, 0, 5, 20])), longest - 1),
+        threshold_spares_lone_request=draw(st.booleans()),
         scheduler_reserve_full_isl=draw(st.sampled_from([True, True, False])),
         watermark=draw(st.sampled_from([0.0, 0.0, 0.05])),
     )
