@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from calibrate.scheduler_cases import MAX_STEPS, STEP_S, SchedulerCase, random_case
-from simulator.engine import with_release_rules
+from simulator.engine import RELEASE_RULES, with_release_rules
 from simulator.simulation import Fleet, Simulation
 from simulator.step_time import constant_step_times
 
@@ -96,7 +96,7 @@ def _compare(found: Comparison, case: SchedulerCase, theirs: Sequence[Record]) -
     found.steps += len(theirs)
     found.preemptions += sum(len(record["preempted"]) for record in theirs)
     for name, value in case.engine.__dict__.items():
-        if not isinstance(value, bool | str) or name == "threshold_spares_lone_request":  # a release's, no option
+        if not isinstance(value, bool | str) or name in RELEASE_RULES:
             continue
         found.options[f"{name}={value}"] = found.options.get(f"{name}={value}", 0) + 1
     for number in range(max(len(ours), len(theirs))):

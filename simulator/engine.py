@@ -27,7 +27,8 @@ class EngineConfig:
     long_prefill_token_threshold: int = 0  # 0: none
     enable_chunked_prefill: bool = True
     scheduler_reserve_full_isl: bool = True  # admit a request only if its whole sequence fits
-    threshold_spares_lone_request: bool = True  # a release's rule, see `with_release_rules`
+    threshold_spares_lone_request: bool = True  # this rule with the next: a release's, see `with_release_rules`
+    skipped_victim_shifts_scan: bool = True
     watermark: float = 0.0  # share of the blocks kept free when a request is admitted beside others
 
     def __post_init__(self) -> None:
@@ -72,9 +73,20 @@ def with_release_rules(engine: EngineConfig, vllm_version: str) -> EngineConfig:
     """The settings under a release's own rules, where releases decide differently.
 
     `threshold_spares_lone_request`: since 0.31 `long_prefill_token_threshold` does not hold back a request that is
-    alone (vllm/v1/core/sched/scheduler.py, `schedule`).
+    alone. `skipped_victim_shifts_scan`: before 0.28 the scan of running requests passes over one more request where
+    the priority policy preempts one that had its turn without being scheduled (vllm/v1/core/sched/scheduler.py,
+    `schedule`).
     """
-    return replace(engine, threshold_spares_lone_request=parse_version(vllm_version) >= (0, 31, 0))
+    release = parse_version(vllm_version)
+    return replace(
+        engine,
+        threshold_spares_lone_request=release >= (0, 31, 0),
+        skipped_victim_shifts_scan=release >= (0, 28, 0),
+    )
+
+
+RELEASE_RULES = ("threshold_spares_lone_request", "skipped_victim_shifts_scan")
+"""Settings that no user chooses."""
 
 
 @dataclass(frozen=True, kw_only=True)

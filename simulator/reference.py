@@ -10,7 +10,9 @@ Read from vLLM 0.32: `vllm/v1/core/sched/scheduler.py`, `async_scheduler.py`, `k
 """
 
 from bisect import insort
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kvcache.block_pool import BlockPool
 from simulator.engine import EngineConfig
@@ -72,6 +74,13 @@ class Plan:
     @property
     def is_empty(self) -> bool:
         return not self.num_scheduled_tokens
+
+
+class Victim(NamedTuple):
+    """A preempted request with where it stood in `running`."""
+
+    request: Request
+    place: int
 
 
 class Scheduler:
@@ -136,20 +145,23 @@ class Scheduler:
     # -- running requests
 
     def _schedule_running(self, plan: Plan, budget: int) -> int:
-        for request in list(self.running):
-            if budget == 0:
-                break
-            if not request.is_running:  # preempted for one before it
-                continue
+        index = 0
+        while index < len(self.running) and budget > 0:
+            request = self.running[index]
             num_new_tokens = self._want(request, budget)
             if num_new_tokens == 0:  # nothing to compute now; the scan goes on
+                index += 1
                 continue
-            fits, refund = self._allocate_or_preempt(request, num_new_tokens, plan)
-            budget += refund
-            if not fits:
+            for victim in self._allocate_or_preempt(request, num_new_tokens, plan):
+                refund = plan.num_scheduled_tokens.pop(victim.request, 0)
+                budget += refund
+                if refund or (victim.place < index and self.config.skipped_victim_shifts_scan):
+                    index -= 1
+            if not request.is_running:
                 break  # it preempted itself
             plan.num_scheduled_tokens[request] = num_new_tokens
             budget -= num_new_tokens
+            index += 1
         return budget
 
     def _want(self, request: Request, budget: int) -> int:
@@ -159,23 +171,23 @@ class Scheduler:
         wanted = self._capped(request.num_tokens + placeholders - computed)
         return min(wanted, budget, self.config.max_model_len - 1 - computed)
 
-    def _allocate_or_preempt(self, request: Request, num_new_tokens: int, plan: Plan) -> tuple[bool, int]:
-        """Whether the request got its blocks, and the tokens given back by victims that this step had scheduled."""
-        refund = 0
+    def _allocate_or_preempt(self, request: Request, num_new_tokens: int, plan: Plan) -> Iterator[Victim]:
+        """Give the request its blocks, preempting until they are free; itself, in the end, if they never are."""
         num_tokens = min(request.num_computed_tokens + num_new_tokens, self.config.max_model_len)
         while True:
             num_new_blocks = max(self._num_blocks(num_tokens) - len(request.blocks), 0)
             if num_new_blocks <= self.pool.num_free:
                 request.blocks += self.pool.take(num_new_blocks)
                 self._cache_blocks(request, min(num_tokens, request.num_tokens))
-                return True, refund
+                return
             victim = self._victim()
-            self.running.remove(victim)
-            refund += plan.num_scheduled_tokens.pop(victim, 0)
+            place = self.running.index(victim)
+            del self.running[place]
             self._preempt(victim)
             plan.preempted.append(victim)
+            yield Victim(victim, place)
             if victim is request:
-                return False, refund
+                return
 
     def _victim(self) -> Request:
         if self._by_priority:

@@ -220,6 +220,7 @@ def _parameters(fleet: Fleet, max_num_seqs: int, bucket_mask: int, log_steps: bo
     values["chunked_prefill"] = engine.enable_chunked_prefill
     values["reserve_full_isl"] = engine.scheduler_reserve_full_isl
     values["long_prefill_token_threshold"] = engine.long_prefill_token_threshold
+    values["skipped_victim_shifts_scan"] = engine.skipped_victim_shifts_scan
     values["threshold_spares_lone_request"] = engine.threshold_spares_lone_request
     values["watermark_blocks"] = engine.watermark_blocks
     values["router"] = ROUTERS[fleet.router]

@@ -177,6 +177,7 @@ PARAMETERS = _record(
         ("by_priority", "i4"),
         ("long_prefill_token_threshold", "i4"),
         ("threshold_spares_lone_request", "i4"),
+        ("skipped_victim_shifts_scan", "i4"),
         ("chunked_prefill", "i4"),
         ("reserve_full_isl", "i4"),
         ("watermark_blocks", "i4"),

@@ -287,8 +287,10 @@ def schedule_running(a: Any, replica: int, slot: int) -> Any:
                 victim = a.running[replica, place]
                 remove_running(a, replica, place)
                 if place < index - 1:  # it had its turn in this step
-                    index -= 1
-                    budget += unschedule(a, replica, slot, victim)
+                    refund = unschedule(a, replica, slot, victim)
+                    budget += refund
+                    if refund > 0 or p.skipped_victim_shifts_scan == 1:
+                        index -= 1
                 preempt(a, replica, victim)
                 num_preempted += 1
                 if p.log_steps == 1:

@@ -14,6 +14,7 @@ from calibrate import check_scheduler as checker
 from calibrate.check_scheduler import Comparison, check_scheduler, our_steps
 from calibrate.interpreters import install, interpreter_for
 from calibrate.scheduler_cases import random_case
+from simulator.engine import RELEASE_RULES
 
 CASES_PER_RUN = 200
 
@@ -27,7 +28,7 @@ def test_every_option_occurs_often() -> None:
     seen: Counter[tuple[str, object]] = Counter()
     for number in range(500):
         engine = random_case(0, number).engine
-        options = {name: value for name, value in engine.__dict__.items() if name != "threshold_spares_lone_request"}
+        options = {name: value for name, value in engine.__dict__.items() if name not in RELEASE_RULES}
         seen.update((name, value) for name, value in options.items() if isinstance(value, bool | str))
         seen.update([("threshold", engine.long_prefill_token_threshold > 0), ("watermark", engine.watermark > 0)])
     assert len(seen) == 14

@@ -44,6 +44,7 @@ def cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3) -> 
         async_scheduling=draw(st.booleans()),
         scheduling_policy=policy,
         long_prefill_token_threshold=min(draw(st.sampled_from([0, 0, 5, 20])), max_model_len),
+        skipped_victim_shifts_scan=draw(st.booleans()),
         threshold_spares_lone_request=draw(st.booleans()),
         # By priority and without it, two requests may preempt each other for ever: in vLLM too.
         scheduler_reserve_full_isl=policy == "priority" or draw(st.sampled_from([True, True, False])),
