@@ -11,8 +11,8 @@ from workloads.population import Population
 from workloads.requests import RequestTable
 from workloads.trace import Trace
 
-REQUESTS_PER_REPLICATION = 4000  # enough that one replication's 95th percentile is good to about 10 %
-MIN_HORIZON_S = 450.0  # about five think times: sessions must cycle, caches fill
+REQUESTS_PER_REPLICATION = 3000  # one replication's 95th percentile is then good to about 10 %
+MIN_HORIZON_S = 360.0  # more than four think times: sessions must cycle, caches fill
 MAX_TURNS_PER_USER = 4096
 
 
