@@ -31,7 +31,7 @@ class ReplicaPlan:
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
-        return (*self.budget.assumptions, *self.latency.assumptions, *_pool_assumptions(self.budget))
+        return (*self.budget.assumptions, *self.latency.assumptions, *pool_assumptions(self.budget))
 
 
 def plan_replica(
@@ -101,7 +101,8 @@ def blocks_for_one_group(budget: MemoryBudget) -> int:
     return max(budget.num_gpu_blocks // len(budget.layout.groups), 2)
 
 
-def _pool_assumptions(budget: MemoryBudget) -> tuple[Assumption, ...]:
+def pool_assumptions(budget: MemoryBudget) -> tuple[Assumption, ...]:
+    """What the pool of a hybrid model is taken to be; nothing where vLLM's is simulated as it is."""
     groups = budget.layout.groups
     if len(groups) == 1 and groups[0].window is None:
         return ()

@@ -11,7 +11,7 @@ from workloads.population import Population
 from workloads.requests import RequestTable
 from workloads.trace import Trace
 
-REQUESTS_PER_REPLICATION = 3000  # one replication's 95th percentile is then good to about 10 %
+REQUESTS_PER_REPLICATION = 3000  # replications, not long runs, give the interval
 MIN_HORIZON_S = 360.0  # more than four think times: sessions must cycle, caches fill
 MAX_TURNS_PER_USER = 4096
 

@@ -42,7 +42,7 @@ class SLO:
         return f"{100 * self.attainment:.4g} % of requests with " + ", ".join(limits)
 
 
-_MLPERF = "MLPerf Inference v5.1 to v6.0 rules, server and interactive scenarios, 99th percentiles"
+_MLPERF = "MLPerf Inference, server and interactive scenarios: limits on the 99th percentiles"
 
 PRESETS: dict[str, tuple[SLO, str]] = {
     "chat": (SLO(), "Headcount's default"),
