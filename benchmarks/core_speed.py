@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from kvcache.kv_layout import KVGroup
 from simulator.engine import EngineConfig
 from simulator.simulation import Fleet, Simulation
 from simulator.step_time import StepTimes
@@ -42,6 +43,7 @@ class Case:
     replicas: int = 1
     blocks: int = 30_000
     asynchronous: bool = True
+    groups: tuple[KVGroup, ...] = (KVGroup(None),)
 
 
 CASES = {
@@ -52,6 +54,8 @@ CASES = {
     "chat_synchronous": Case(100_000, 400, asynchronous=False),
     "chat_300k": Case(300_000, 400),
     "chat_1m": Case(1_000_000, 400),
+    "hybrid_gpt_oss": Case(100_000, 400, blocks=60_000, groups=(KVGroup(128), KVGroup(None))),
+    "hybrid_gemma3_27b": Case(100_000, 400, blocks=200_000, groups=(KVGroup(1024),) * 6 + (KVGroup(None),)),
     "64_replicas": Case(200_000, 64 * 100, replicas=64, blocks=8_000),
 }
 
@@ -83,6 +87,7 @@ def fleet_of(case: Case) -> Fleet:
         max_num_seqs=MAX_NUM_SEQS,
         max_num_batched_tokens=TOKEN_BUDGET,
         async_scheduling=case.asynchronous,
+        kv_groups=case.groups,
     )
     return Fleet(engine=engine, step_times=times, num_replicas=case.replicas, router="least-outstanding")
 

@@ -18,8 +18,7 @@ import pandas as pd
 
 from kvcache.catalog import find_gpu, load_model
 from kvcache.memory import memory_budget
-from simulator.deployment import blocks_for_one_group
-from simulator.engine import EngineConfig
+from simulator.engine import EngineConfig, default_retention_interval
 from simulator.latency import latency_model
 from simulator.latency_model import Deployment
 from simulator.results import request_times
@@ -167,7 +166,9 @@ def simulate(setting: Setting, *, plain: bool = False, **options: Any) -> tuple[
     if not budget.fits:
         raise ValueError(f"{setting.model} does not fit on {setting.tp} × {setting.gpu}")
     engine = EngineConfig(
-        num_gpu_blocks=blocks_for_one_group(budget),
+        num_gpu_blocks=budget.num_gpu_blocks,
+        kv_groups=budget.layout.groups,
+        prefix_cache_retention_interval=default_retention_interval(setting.version),
         max_model_len=max_model_len,
         max_num_seqs=launch.max_num_seqs,
         max_num_batched_tokens=launch.max_num_batched_tokens,

@@ -5,16 +5,13 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from calibrate.scheduler_cases import MAX_STEPS, STEP_S, SchedulerCase, random_case
-from simulator.engine import RELEASE_RULES, with_release_rules
-from simulator.simulation import Fleet, Simulation
-from simulator.step_time import constant_step_times
+from calibrate.scheduler_cases import MAX_STEPS, SchedulerCase, features, is_storm, main_options, random_case, simulate
+from simulator.engine import with_release_rules
 
 PROBE = Path(__file__).parent / "probes" / "scheduler_probe.py"
 COMPARED = ("scheduled", "preempted", "finished", "free_blocks", "running", "waiting")
@@ -41,12 +38,19 @@ class Comparison:
     steps: int = 0
     preemptions: int = 0
     prefix_hits: int = 0
+    cut_short: int = 0  # cases that had not ended after MAX_STEPS steps
+    storms: int = 0  # cases with a pool so small that preemptions follow each other …
+    fewest_storm_preemptions: int | None = None  # … and the fewest of them in any
     differences: list[Difference] = field(default_factory=list)
-    options: dict[str, int] = field(default_factory=dict)  # in how many cases each occurred
+    options: dict[str, int] = field(default_factory=dict)  # in how many cases each occurred, by "option: value"
+    pairs: dict[str, int] = field(default_factory=dict)  # of options, by "one + other"
 
     def to_json(self) -> dict[str, Any]:
-        names = ("seed", "vllm_version", "cases", "steps", "preemptions", "prefix_hits", "options")
-        first = self.differences[0].__dict__ if self.differences else None
+        names = (
+            "seed", "vllm_version", "cases", "steps", "preemptions", "prefix_hits", "cut_short", "storms",
+            "fewest_storm_preemptions", "options", "pairs",
+        )  # fmt: skip
+        first = asdict(self.differences[0]) if self.differences else None
         return {name: getattr(self, name) for name in names} | {
             "differing_cases": len(self.differences),
             "first_difference": first,
@@ -73,12 +77,7 @@ def check_scheduler(
 
 def our_steps(case: SchedulerCase) -> tuple[list[Record], dict[int, int]]:
     """The compiled core's decisions, one record per `schedule()` call, with each request's first prefix hit."""
-    engine = case.engine
-    times = constant_step_times(
-        STEP_S, max_num_batched_tokens=engine.max_num_batched_tokens, max_num_seqs=engine.max_num_seqs
-    )
-    simulation = Simulation(Fleet(engine=engine, step_times=times), case.table, log_steps=True)
-    simulation.run(MAX_STEPS * STEP_S + float(np.nanmax(case.table.arrival_s)))
+    simulation = simulate(case)
     records = []
     for step in simulation.steps[:MAX_STEPS]:
         record = step.to_json()
@@ -94,27 +93,35 @@ def _compare(found: Comparison, case: SchedulerCase, theirs: Sequence[Record]) -
     theirs = theirs[:MAX_STEPS]
     found.cases += 1
     found.steps += len(theirs)
+    found.cut_short += len(theirs) == MAX_STEPS
     found.preemptions += sum(len(record["preempted"]) for record in theirs)
-    for name, value in case.engine.__dict__.items():
-        if not isinstance(value, bool | str) or name in RELEASE_RULES:
-            continue
-        found.options[f"{name}={value}"] = found.options.get(f"{name}={value}", 0) + 1
+    _count_features(found, case, sum(len(record["preempted"]) for record in theirs))
     for number in range(max(len(ours), len(theirs))):
         one = ours[number] if number < len(ours) else None
         other = theirs[number] if number < len(theirs) else None
         if one is None or other is None or any(one[name] != other[name] for name in COMPARED):
-            found.differences.append(
-                Difference(case=found.cases - 1, engine=dict(case.engine.__dict__), ours=one, vllm=other)
-            )
+            found.differences.append(Difference(case=found.cases - 1, engine=asdict(case.engine), ours=one, vllm=other))
             return
         for request, computed in other["new"].items():
             found.prefix_hits += computed > 0
             if hits[int(request)] != computed:
                 record = {"request": request, "prefix_hit_tokens": hits[int(request)]}
                 found.differences.append(
-                    Difference(case=found.cases - 1, engine=dict(case.engine.__dict__), ours=record, vllm=other)
+                    Difference(case=found.cases - 1, engine=asdict(case.engine), ours=record, vllm=other)
                 )
                 return
+
+
+def _count_features(found: Comparison, case: SchedulerCase, num_preemptions: int) -> None:
+    exercised = [f"{option}: {value}" for option, value in sorted(features(case.engine).items())]
+    for name in exercised:
+        found.options[name] = found.options.get(name, 0) + 1
+    for pair in combinations(main_options(case.engine), 2):
+        found.pairs[" + ".join(pair)] = found.pairs.get(" + ".join(pair), 0) + 1
+    if is_storm(found.cases - 1):
+        found.storms += 1
+        fewest = found.fewest_storm_preemptions
+        found.fewest_storm_preemptions = num_preemptions if fewest is None else min(fewest, num_preemptions)
 
 
 def _probe(python: Path, cases: Path, found: Comparison) -> Iterator[list[Record]]:

@@ -1,17 +1,23 @@
 """Random cases for laying our scheduler beside vLLM's."""
 
+import contextlib
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from simulator.engine import EngineConfig
+from kvcache.kv_layout import KVGroup
+from simulator.engine import EngineConfig, Speculation
+from simulator.simulation import Fleet, Simulation, StalledError
+from simulator.step_log import StepRecord
+from simulator.step_time import constant_step_times
 from workloads.requests import NO_PREDECESSOR, OPEN_END, RequestTable
 
 STEP_S = 2.0**-6  # a power of two, so that times add up exactly in any order
 TICK_S = 2.0**-8
-MAX_STEPS = 20_000  # of a case; without `scheduler_reserve_full_isl` two requests may preempt each other for ever
+STORM_EVERY, MIN_STORM_PREEMPTIONS = 5, 10
+MAX_STEPS = 8_000  # of a case; without `scheduler_reserve_full_isl` two requests may preempt each other for ever
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,36 +52,183 @@ def _spans(table: RequestTable, row: int) -> list[tuple[int, int]]:
 
 
 def random_case(seed: int, number: int) -> SchedulerCase:
-    """Case `number` of a seed: any number of cases of one seed begins with the same ones."""
+    """Case `number` of a seed: any number of cases of one seed begins with the same ones.
+
+    Every fifth is a storm: a pool so small that there are at least MIN_STORM_PREEMPTIONS preemptions.
+    """
     rng = np.random.default_rng(np.random.SeedSequence([seed, number]))
+    if number % STORM_EVERY == 0:
+        return _storm(rng)
+    return _drawn(rng)
+
+
+def is_storm(number: int) -> bool:
+    """Whether a seed's case of that number is one."""
+    return number % STORM_EVERY == 0
+
+
+def features(engine: EngineConfig) -> dict[str, str]:
+    """What a case exercises, by option; an option at vLLM's default is absent."""
+    windows = [group.window for group in engine.kv_groups]
+    found = {
+        "scheduling": "asynchronous" if engine.async_scheduling else "synchronous",
+        "prefix caching": "on" if engine.enable_prefix_caching else "off",
+    }
+    if engine.scheduling_policy == "priority":
+        found["policy"] = "priority"
+    if engine.long_prefill_token_threshold:
+        found["long_prefill_token_threshold"] = "set"
+    if engine.watermark_blocks:
+        found["watermark"] = "set"
+    if not engine.scheduler_reserve_full_isl:
+        found["scheduler_reserve_full_isl"] = "off"
+    if not engine.enable_chunked_prefill:
+        found["chunked prefill"] = "off"
+    if any(window is not None for window in windows):
+        is_chunked = any(group.chunked for group in engine.kv_groups)
+        found["window"] = "chunked" if is_chunked else "sliding + full" if None in windows else "sliding"
+    if found.get("window", "chunked") != "chunked" and engine.enable_prefix_caching:
+        interval = engine.prefix_cache_retention_interval
+        found["retention"] = "dense" if interval is None else "sparse" if interval else "ends only"
+    if engine.speculation:
+        found["speculation"] = engine.speculation.method
+    if engine.pipeline_parallel_size > 1:
+        found["pipeline"] = "parallel"
+    return found
+
+
+def main_options(engine: EngineConfig) -> list[str]:
+    """The options of `features` whose pairs are counted; kinds of window and of speculation together."""
+    found = features(engine)
+    found.pop("retention", None)
+    together = ("window", "speculation", "pipeline")
+    return sorted(option if option in together else f"{option}: {value}" for option, value in found.items())
+
+
+def _storm(rng: np.random.Generator) -> SchedulerCase:
+    while True:
+        case = _drawn(rng, is_storm=True)
+        if num_preemptions(case) >= MIN_STORM_PREEMPTIONS:
+            return case
+
+
+def num_preemptions(case: SchedulerCase) -> int:
+    """By our own scheduler, within MAX_STEPS."""
+    return sum(len(step.preempted) for step in simulated_steps(case))
+
+
+def simulated_steps(case: SchedulerCase) -> list[StepRecord]:
+    """The compiled core's decisions; they end where no request can ever be scheduled again."""
+    return simulate(case).steps[:MAX_STEPS]
+
+
+def simulate(case: SchedulerCase) -> Simulation:
+    """Run a case in the compiled core, up to MAX_STEPS steps at least."""
+    engine = case.engine
+    times = constant_step_times(
+        STEP_S, max_num_batched_tokens=engine.max_num_batched_tokens, max_num_seqs=engine.max_num_seqs
+    )
+    simulation = Simulation(Fleet(engine=engine, step_times=times), case.table, log_steps=True)
+    with contextlib.suppress(StalledError):  # vLLM would wait for ever
+        simulation.run(MAX_STEPS * STEP_S + float(np.nanmax(case.table.arrival_s)))
+    return simulation
+
+
+def _drawn(rng: np.random.Generator, *, is_storm: bool = False) -> SchedulerCase:
     block_size = int(rng.choice([8, 16, 32, 64, 128]))
-    table = _table(rng, num_requests=int(rng.integers(4, 90)), block_size=block_size)
-    return SchedulerCase(engine=_engine(rng, table, block_size), table=table)
+    num_requests = int(rng.integers(8, 60) if is_storm else rng.integers(4, 70))
+    table = _table(rng, num_requests=num_requests, block_size=block_size)
+    return SchedulerCase(engine=_engine(rng, table, block_size, is_storm=is_storm), table=table)
 
 
-def _engine(rng: np.random.Generator, table: RequestTable, block_size: int) -> EngineConfig:
+def _engine(rng: np.random.Generator, table: RequestTable, block_size: int, *, is_storm: bool) -> EngineConfig:
     longest = int((table.prompt_tokens + table.output_tokens).max())
     max_model_len = longest + int(rng.integers(1, 20))
     if rng.random() < 0.15:  # some answers are cut off by it
         max_model_len = max(int(table.prompt_tokens.max()) + 1, longest - int(rng.integers(0, 12)))
-    chunked = bool(rng.random() < 0.85)
-    budget = int(rng.choice([16, 32, 64, 256, 2048]))
-    needed = -(-(longest + 1) // block_size)
-    pool = int(rng.choice([0, 1, 2, 4, 12, 60])) if rng.random() < 0.8 else 4000
-    return EngineConfig(
-        num_gpu_blocks=1 + needed + pool,
+    chunked_prefill = bool(rng.random() < 0.75)
+    budget = int(rng.choice([64, 256, 2048] if is_storm else [16, 32, 64, 256, 2048]))
+    prefix_caching = bool(rng.random() < 0.7)
+    groups = _groups(rng, block_size)
+    stages = int(rng.choice([2, 3, 4])) if rng.random() < 0.25 else 1
+    speculation = _speculation(rng, groups) if stages == 1 and rng.random() < 0.35 else None
+    slides = any(group.window is not None and not group.chunked for group in groups)
+    draft_slots = speculation.draft_slots if speculation else 0
+    max_num_seqs = min(int(rng.choice([5, 32, 256] if is_storm else [1, 2, 5, 32, 256])), budget // (1 + draft_slots))
+    if not chunked_prefill:  # older releases take the drafting slots of all sequences off beforehand
+        budget = max(budget, max_model_len + draft_slots * max_num_seqs)
+    engine = EngineConfig(
+        num_gpu_blocks=2,
         max_model_len=max_model_len,
-        max_num_seqs=min(int(rng.choice([1, 2, 5, 32, 256])), budget),  # vLLM refuses more sequences than tokens
-        max_num_batched_tokens=budget if chunked else max(budget, max_model_len),
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=budget,
         block_size=block_size,
-        enable_prefix_caching=bool(rng.random() < 0.7),
+        enable_prefix_caching=prefix_caching,
         async_scheduling=bool(rng.random() < 0.6),
         scheduling_policy="priority" if rng.random() < 0.3 else "fcfs",
-        long_prefill_token_threshold=min(int(rng.choice([0, 0, 7, 40])), max_model_len),
-        enable_chunked_prefill=chunked,
-        scheduler_reserve_full_isl=bool(rng.random() < 0.75),
+        long_prefill_token_threshold=min(int(rng.choice([0, 7, 40])), max_model_len),
+        enable_chunked_prefill=chunked_prefill,
+        scheduler_reserve_full_isl=bool(rng.random() < 0.7),
         watermark=float(rng.choice([0.0, 0.0, 0.02, 0.1])),
+        kv_groups=groups,
+        prefix_cache_retention_interval=_retention_interval(rng, block_size) if slides else 0,
+        pipeline_parallel_size=stages,
+        speculation=speculation,
     )
+    return replace(engine, num_gpu_blocks=1 + _pool(rng, engine, longest, is_storm=is_storm))
+
+
+def _groups(rng: np.random.Generator, block_size: int) -> tuple[KVGroup, ...]:
+    """Full attention, or with it windows of any length, Gemma 3's way, gpt-oss's or Llama 4's; or windows alone."""
+    kind = rng.choice(["full", "sliding", "chunked", "windows"], p=[0.5, 0.3, 0.1, 0.1])
+    if kind == "full":
+        return (KVGroup(None),)
+    window = int(rng.integers(2, 6 * block_size))
+    if kind == "windows":
+        other = window + int(rng.integers(1, 200))
+        groups = [KVGroup(window)]
+        if rng.random() < 0.6:
+            groups.append(KVGroup(other))
+        if rng.random() < 0.5:
+            groups.append(KVGroup(None))
+        return tuple(groups)
+    if kind == "chunked":
+        window = block_size * int(rng.integers(1, 8)) if rng.random() < 0.7 else window
+    local = (KVGroup(window, chunked=kind == "chunked"),) * int(rng.integers(1, 4))
+    full = (KVGroup(None),) * int(rng.choice([1, 1, 2]))
+    return (*local, *full) if rng.random() < 0.5 else (*full, *local)
+
+
+def _speculation(rng: np.random.Generator, groups: tuple[KVGroup, ...]) -> Speculation:
+    method = str(
+        rng.choice(["eagle", "draft_model", "ngram"] if groups == (KVGroup(None),) else ["draft_model", "ngram"])
+    )
+    return Speculation(
+        method=method,
+        num_speculative_tokens=int(rng.integers(1, 6)),  # narrower than any threshold above, or vLLM's assertions fail
+        acceptance_rate=float(rng.choice([0.0, 0.4, 0.8, 1.0])),
+    )
+
+
+def _retention_interval(rng: np.random.Generator, block_size: int) -> int | None:
+    choice = rng.integers(0, 3)
+    return None if choice == 0 else 0 if choice == 1 else block_size * int(rng.integers(1, 9))
+
+
+def _pool(rng: np.random.Generator, engine: EngineConfig, longest: int, *, is_storm: bool) -> int:
+    """Usable blocks: a little more than the longest request ever holds, up to plenty."""
+    tokens = longest + (engine.plans_in_flight + 1) * (1 + engine.num_speculative_tokens) + engine.num_lookahead_tokens
+    tokens = min(tokens, engine.max_model_len)
+    needed = sum(
+        min(
+            -(-tokens // engine.block_size),
+            group.blocks_per_request(tokens, engine.max_in_flight_tokens, engine.block_size),
+        )
+        for group in engine.kv_groups
+    )
+    if is_storm:
+        return needed + int(rng.choice([0, 1, 2, 4]))
+    return needed + (int(rng.choice([0, 1, 2, 4, 12, 60])) if rng.random() < 0.75 else 4000)
 
 
 def _table(rng: np.random.Generator, *, num_requests: int, block_size: int) -> RequestTable:

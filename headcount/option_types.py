@@ -1,8 +1,10 @@
 """How the command line reads durations, counts, numbers, lists."""
 
+import json
 import math
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import click
 
@@ -54,6 +56,40 @@ class WholeNumber(click.ParamType[int]):
         if not _WHOLE.match(str(value)) or int(str(value)) < self.minimum:
             self.fail(f"'{shortened(str(value))}' is not a whole number of at least {self.minimum}", param, ctx)
         return int(str(value))
+
+
+class SpeculativeConfig(click.ParamType[Any]):
+    """vLLM's JSON object, with the share of drafts that are accepted."""
+
+    name = "JSON"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from simulator.engine import Speculation  # noqa: PLC0415  imported where it is given
+        from simulator.speculation import ACCEPTED_KEYS, METHOD_NAMES  # noqa: PLC0415
+
+        if isinstance(value, Speculation):
+            return value
+        given = shortened(str(value))
+        try:
+            settings = value if isinstance(value, dict) else json.loads(str(value))
+        except ValueError:
+            settings = None
+        needed = ("method", "num_speculative_tokens", "acceptance_rate")
+        if not isinstance(settings, dict) or any(name not in settings for name in needed):
+            self.fail(f"'{given}' is not a JSON object with {', '.join(needed)}", param, ctx)
+        unknown = [str(name) for name in settings if name not in ACCEPTED_KEYS]
+        if unknown:
+            self.fail(
+                f"{', '.join(unknown)}: not modelled here; there are {', '.join(sorted(ACCEPTED_KEYS))}", param, ctx
+            )
+        method, count, rate = (settings[name] for name in needed)
+        if method not in METHOD_NAMES:
+            self.fail(
+                f"method '{shortened(str(method))}' is not modelled; there are {', '.join(METHOD_NAMES)}", param, ctx
+            )
+        if not isinstance(count, int) or isinstance(rate, bool) or not isinstance(rate, int | float):
+            self.fail(f"num_speculative_tokens is a whole number, acceptance_rate a share; given '{given}'", param, ctx)
+        return Speculation(method=METHOD_NAMES[method], num_speculative_tokens=count, acceptance_rate=float(rate))
 
 
 @dataclass(frozen=True)

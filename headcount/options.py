@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from headcount.config_file import read_config
-from headcount.option_types import Duration, Number, TokenCount, WholeNumber
+from headcount.option_types import Duration, Number, SpeculativeConfig, TokenCount, WholeNumber
 from headcount.vllm_args import read_vllm_args
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -75,6 +75,31 @@ scheduler_options = _all(
         default=True,
         show_default=True,
         help="A prompt may be computed over several steps.",
+    ),
+    click.option(
+        "--scheduler-reserve-full-isl/--no-scheduler-reserve-full-isl",
+        default=True,
+        show_default=True,
+        help="A request is admitted only if its whole prompt fits the KV cache.",
+    ),
+    click.option(
+        "--watermark",
+        type=Number("a share from 0 to below 1, such as 0.01"),
+        default=0.0,
+        show_default=True,
+        help="Share of the KV blocks kept free when a request is admitted beside others.",
+    ),
+    click.option(
+        "--prefix-cache-retention-interval",
+        type=WholeNumber(0),
+        help="Tokens between the ends of sliding windows kept in the prefix cache.  [default: the release's]",
+    ),
+    click.option(
+        "--speculative-config",
+        "speculation",
+        type=SpeculativeConfig(),
+        help='As vLLM\'s, with an acceptance_rate: \'{"method": "ngram", "num_speculative_tokens": 3, '
+        '"acceptance_rate": 0.6}\'. Needs --latency-model constant.',
     ),
     click.option(
         "--enable-prefix-caching/--no-enable-prefix-caching",

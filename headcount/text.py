@@ -106,7 +106,6 @@ def _capacity_table(rows: Sequence["CapacityRow"]) -> Table:
 
 
 def _footnotes(question: "CapacityQuestion", rows: Sequence["CapacityRow"]) -> list[str]:
-    from simulator.deployment import pool_assumptions  # noqa: PLC0415
     from workloads.trace import Trace  # noqa: PLC0415
 
     notes = [
@@ -119,7 +118,6 @@ def _footnotes(question: "CapacityQuestion", rows: Sequence["CapacityRow"]) -> l
     plans = [row.plan for row in rows if row.plan is not None]
     if not plans:
         return notes
-    notes += [f"{name}: {value}; {source}" for name, value, source in pool_assumptions(plans[-1].budget)]
     return [*notes, error_note(plans[-1].latency) + "; the interval does not contain it"]
 
 

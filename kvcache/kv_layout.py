@@ -26,13 +26,21 @@ class KVGroup:
     """Layers that share one block table; `window` is None where they attend to everything."""
 
     window: int | None
-    layers: tuple[int, ...]
+    layers: tuple[int, ...] = ()
     chunked: bool = False
 
     @property
     def num_layers(self) -> int:
         """Layers in the group, over all pipeline stages."""
         return len(self.layers)
+
+    def skipped_tokens(self, num_computed_tokens: int) -> int:
+        """How many of a request's first tokens no later token attends to (vLLM `get_num_skipped_tokens`)."""
+        if self.window is None:
+            return 0
+        if self.chunked:
+            return num_computed_tokens // self.window * self.window
+        return max(0, num_computed_tokens - self.window + 1)
 
     def blocks_per_request(self, max_model_len: int, max_in_flight_tokens: int, block_size: int) -> int:
         """The most blocks that one request of `max_model_len` tokens holds in this group.
@@ -98,6 +106,14 @@ class KVLayout:
     def max_concurrency(self, num_blocks: int, max_model_len: int, max_in_flight_tokens: int) -> float:
         """Requests of `max_model_len` tokens that fit at once: vLLM's "Maximum concurrency"."""
         return num_blocks / self.blocks_per_request(max_model_len, max_in_flight_tokens)
+
+
+def group_kinds(groups: Sequence[KVGroup]) -> tuple[tuple[int, ...], ...]:
+    """Groups that are looked up together in the prefix cache, by index: full attention first, as vLLM's coordinator."""
+    kinds: dict[tuple[int | None, bool], list[int]] = {}
+    for index, group in enumerate(groups):
+        kinds.setdefault((group.window, group.chunked), []).append(index)
+    return tuple(tuple(kinds[kind]) for kind in sorted(kinds, key=lambda kind: kind[0] is not None))
 
 
 def kv_bytes_per_token_per_layer(arch: Architecture, tp: int = 1, kv_cache_dtype: str = "auto") -> int:

@@ -31,7 +31,7 @@ class ReplicaPlan:
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
-        return (*self.budget.assumptions, *self.latency.assumptions, *pool_assumptions(self.budget))
+        return (*self.budget.assumptions, *self.latency.assumptions)
 
 
 def plan_replica(
@@ -40,7 +40,7 @@ def plan_replica(
     """Raises DoesNotFitError where vLLM would not start, with the smallest change that lets it."""
     budget = require_fit(architecture, gpu, **options.memory_settings(tensor_parallel_size))
     engine = EngineConfig(
-        num_gpu_blocks=blocks_for_one_group(budget),
+        num_gpu_blocks=max(budget.num_gpu_blocks, 2),
         max_model_len=budget.max_model_len,
         max_num_seqs=budget.max_num_seqs,
         max_num_batched_tokens=budget.max_num_batched_tokens,
@@ -50,6 +50,11 @@ def plan_replica(
         scheduling_policy=options.scheduling_policy,
         long_prefill_token_threshold=options.long_prefill_token_threshold,
         enable_chunked_prefill=options.enable_chunked_prefill,
+        scheduler_reserve_full_isl=options.scheduler_reserve_full_isl,
+        watermark=options.watermark,
+        kv_groups=budget.layout.groups,
+        prefix_cache_retention_interval=options.retention_interval,
+        speculation=options.speculation,
     )
     engine = with_release_rules(engine, options.vllm_version)
     deployment = Deployment(
@@ -90,23 +95,3 @@ def feasible_tensor_parallel_sizes(
         except DoesNotFitError as error:
             found[size] = str(error)
     return found
-
-
-def blocks_for_one_group(budget: MemoryBudget) -> int:
-    """The pool's blocks as the scheduler counts them, one per `block_size` tokens of a request.
-
-    A hybrid model takes a block per group; every group is counted for the whole context here, although a
-    window's group frees what lies before the window. That errs towards fewer users.
-    """
-    return max(budget.num_gpu_blocks // len(budget.layout.groups), 2)
-
-
-def pool_assumptions(budget: MemoryBudget) -> tuple[Assumption, ...]:
-    """What the pool of a hybrid model is taken to be; nothing where vLLM's is simulated as it is."""
-    groups = budget.layout.groups
-    if len(groups) == 1 and groups[0].window is None:
-        return ()
-    value = f"{len(groups)} layer groups, each counted for the whole context"
-    return (
-        ("sliding-window KV blocks", value, "blocks before the window are not freed here: errs towards fewer users"),
-    )

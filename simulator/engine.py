@@ -1,12 +1,49 @@
 """The engine settings of one replica, under vLLM's names."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
+from kvcache.kv_layout import KVGroup
 from kvcache.memory_terms import parse_version
 
 MAX_STEP = 2**20  # tokens or sequences of one step: step times are tables of that length
 SCHEDULING_POLICIES = ("fcfs", "priority")
-MAX_PLANS_IN_FLIGHT = 2  # vLLM's batch queue under asynchronous scheduling: one step runs, the next is decided
+SPECULATIVE_METHODS = ("eagle", "draft_model", "ngram")
+MAX_SPECULATIVE_TOKENS = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speculation:
+    """Speculative decoding: `num_speculative_tokens` drafts per step, each accepted while those before it were.
+
+    "eagle" stands for EAGLE, EAGLE-3 and MTP with one module. Raises ValueError for a value out of range.
+    """
+
+    method: str
+    num_speculative_tokens: int
+    acceptance_rate: float  # of a draft token, given that those before it were accepted
+
+    def __post_init__(self) -> None:
+        if self.method not in SPECULATIVE_METHODS:
+            known = ", ".join(SPECULATIVE_METHODS)
+            raise ValueError(f"no speculative method '{self.method}' can be simulated; there are {known}")
+        if not 1 <= self.num_speculative_tokens <= MAX_SPECULATIVE_TOKENS:
+            raise ValueError(
+                f"num_speculative_tokens is {self.num_speculative_tokens}; "
+                f"it must lie between 1 and {MAX_SPECULATIVE_TOKENS}"
+            )
+        if not 0 <= self.acceptance_rate <= 1:
+            raise ValueError(f"acceptance_rate is {self.acceptance_rate}; it is a share, from 0 to 1")
+
+    @property
+    def num_lookahead_tokens(self) -> int:
+        """Slots past a step's own tokens that the drafter writes to (vLLM `num_lookahead_tokens`)."""
+        return 0 if self.method == "ngram" else self.num_speculative_tokens
+
+    @property
+    def draft_slots(self) -> int:
+        """What each sequence takes of the token budget beside its tokens (`max_num_new_slots_for_drafting`)."""
+        return 1 if self.method == "draft_model" else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +64,16 @@ class EngineConfig:
     long_prefill_token_threshold: int = 0  # 0: none
     enable_chunked_prefill: bool = True
     scheduler_reserve_full_isl: bool = True  # admit a request only if its whole sequence fits
-    threshold_spares_lone_request: bool = True  # this rule with the next: a release's, see `with_release_rules`
-    skipped_victim_shifts_scan: bool = True
     watermark: float = 0.0  # share of the blocks kept free when a request is admitted beside others
+    kv_groups: tuple[KVGroup, ...] = (KVGroup(None),)  # layers that share a block table; all draw on one pool
+    prefix_cache_retention_interval: int | None = 0  # tokens between a window's cached tails; None: all, 0: at the end
+    pipeline_parallel_size: int = 1
+    speculation: Speculation | None = None
+    threshold_spares_lone_request: bool = True  # from here on a release's rules, see `with_release_rules`
+    skipped_victim_shifts_scan: bool = True
+    drafts_share_token_budget: bool = True
+    prefix_hit_joins_drafting: bool = True
+    passed_over_keep_place: bool = True
 
     def __post_init__(self) -> None:
         for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size"):
@@ -53,10 +97,44 @@ class EngineConfig:
             )
         if not 0 <= self.watermark < 1:
             raise ValueError(f"watermark is {self.watermark}; it must be a share of the blocks, from 0 to below 1")
-        if not self.enable_chunked_prefill and self.max_num_batched_tokens < self.max_model_len:
+        self._check_groups()
+        self._check_speculation()
+        if self.pipeline_parallel_size < 1:
+            raise ValueError(f"pipeline_parallel_size is {self.pipeline_parallel_size}; it must be at least 1")
+        budget = self.token_budget - self.draft_slots
+        if not self.enable_chunked_prefill and budget < self.max_model_len:
+            drafting = f", less drafting slots {budget}," if budget < self.max_num_batched_tokens else ""
             raise ValueError(
-                f"without chunked prefill max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least "
-                f"max_model_len ({self.max_model_len}); raise it or lower --max-model-len"
+                f"without chunked prefill max_num_batched_tokens ({self.max_num_batched_tokens}{drafting}) must be at "
+                f"least max_model_len ({self.max_model_len}); raise it or lower --max-model-len"
+            )
+
+    def _check_groups(self) -> None:
+        if not self.kv_groups or any(group.window is not None and group.window < 2 for group in self.kv_groups):
+            raise ValueError("a KV-cache group attends to everything or to a window of at least 2 tokens")
+        if len(self.kv_groups) > 1 and all(group.window is None for group in self.kv_groups):
+            raise ValueError("layers that all attend to everything form one KV-cache group, as in vLLM")
+        interval = self.prefix_cache_retention_interval or 0
+        if interval < 0 or interval % self.block_size:
+            raise ValueError(
+                f"prefix_cache_retention_interval is {interval}; it must be 0 or a multiple of the block size, "
+                f"{self.block_size}"
+            )
+
+    def _check_speculation(self) -> None:
+        if self.speculation is None:
+            return
+        if self.pipeline_parallel_size > 1:
+            raise ValueError("speculative decoding with pipeline parallelism is not simulated; choose one of them")
+        if self.speculation.method == "eagle" and len(self.kv_groups) + (self.kv_groups[0].window is not None) > 1:
+            raise ValueError(
+                "speculative method 'eagle' is simulated for models with full attention in all layers only; "
+                "use draft_model or ngram, or another model"
+            )
+        if self.token_budget < 1:
+            raise ValueError(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) leaves no token beside the drafting slots of "
+                f"max_num_seqs ({self.max_num_seqs}); raise the one or lower the other"
             )
 
     @property
@@ -65,28 +143,98 @@ class EngineConfig:
 
     @property
     def plans_in_flight(self) -> int:
-        """How many steps may be decided and not yet complete."""
-        return MAX_PLANS_IN_FLIGHT if self.async_scheduling else 1
+        """How many steps may be decided and not yet complete: vLLM's `max_concurrent_batches`."""
+        return self.pipeline_parallel_size + self.async_scheduling
+
+    @property
+    def max_in_flight_tokens(self) -> int:
+        """The most tokens that may be scheduled and not yet complete."""
+        return self.plans_in_flight * self.max_num_batched_tokens
+
+    @property
+    def decode_stagger(self) -> int:
+        """Steps between two decodes of one request: asynchronous pipelines send each microbatch around in turn."""
+        return self.pipeline_parallel_size if self.async_scheduling and self.pipeline_parallel_size > 1 else 0
+
+    @property
+    def num_speculative_tokens(self) -> int:
+        return self.speculation.num_speculative_tokens if self.speculation else 0
+
+    @property
+    def num_lookahead_tokens(self) -> int:
+        return self.speculation.num_lookahead_tokens if self.speculation else 0
+
+    @property
+    def draft_slots(self) -> int:
+        """What each scheduled sequence takes of the token budget beside its tokens."""
+        return self.speculation.draft_slots if self.speculation and self.drafts_share_token_budget else 0
+
+    @property
+    def token_budget(self) -> int:
+        """What a step may schedule, drafting slots included where they share it."""
+        if self.speculation is None or self.drafts_share_token_budget:
+            return self.max_num_batched_tokens
+        return self.max_num_batched_tokens - self.speculation.draft_slots * self.max_num_seqs
+
+    @property
+    def drops_last_hit(self) -> bool:
+        """Whether the last block of a prefix hit is computed again, since EAGLE needs its hidden states."""
+        return self.speculation is not None and self.speculation.method == "eagle"
+
+
+@dataclass(frozen=True)
+class ReleaseRule:
+    """What a release of vLLM changed in its decisions; the setting of that name says whether it holds."""
+
+    setting: str
+    since: str  # release
+    meaning: str
+
+
+RELEASE_RULES = (
+    ReleaseRule(
+        "skipped_victim_shifts_scan",
+        "0.28",
+        "when the priority policy preempts a running request that had its turn without being scheduled, the scan does "
+        "not pass over the one that moves into its place",
+    ),
+    ReleaseRule(
+        "drafts_share_token_budget",
+        "0.28",
+        "a draft model's slots are taken from the step's token budget as sequences are scheduled; earlier, for "
+        "max_num_seqs sequences beforehand",
+    ),
+    ReleaseRule(
+        "prefix_hit_joins_drafting",
+        "0.30",
+        "a request that a prefix hit leaves one token to compute is padded to the width of a drafting step even if "
+        "nothing else runs, and not at all where that would pass max_model_len",
+    ),
+    ReleaseRule(
+        "threshold_spares_lone_request",
+        "0.31",
+        "long_prefill_token_threshold does not hold back a request that is alone",
+    ),
+    ReleaseRule(
+        "passed_over_keep_place",
+        "0.31",
+        "a preempted request that is skipped while its last token is in flight keeps its place; earlier, it waited "
+        "ahead of those preempted after it",
+    ),
+)
+"""Found in vllm/v1/core/sched/scheduler.py of the releases named."""
 
 
 def with_release_rules(engine: EngineConfig, vllm_version: str) -> EngineConfig:
-    """The settings under a release's own rules, where releases decide differently.
-
-    `threshold_spares_lone_request`: since 0.31 `long_prefill_token_threshold` does not hold back a request that is
-    alone. `skipped_victim_shifts_scan`: before 0.28 the scan of running requests passes over one more request where
-    the priority policy preempts one that had its turn without being scheduled (vllm/v1/core/sched/scheduler.py,
-    `schedule`).
-    """
+    """The settings under a release's own rules, where releases decide differently."""
     release = parse_version(vllm_version)
-    return replace(
-        engine,
-        threshold_spares_lone_request=release >= (0, 31, 0),
-        skipped_victim_shifts_scan=release >= (0, 28, 0),
-    )
+    rules: dict[str, Any] = {rule.setting: release >= parse_version(rule.since) for rule in RELEASE_RULES}
+    return replace(engine, **rules)
 
 
-RELEASE_RULES = ("threshold_spares_lone_request", "skipped_victim_shifts_scan")
-"""Settings that no user chooses."""
+def default_retention_interval(vllm_version: str) -> int | None:
+    """`prefix_cache_retention_interval` where the user gives none (vllm/config/cache.py, vllm/envs.py)."""
+    return 0 if parse_version(vllm_version) >= (0, 29, 0) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +254,10 @@ class EngineOptions:
     scheduling_policy: str = "fcfs"
     long_prefill_token_threshold: int = 0
     enable_chunked_prefill: bool = True
+    scheduler_reserve_full_isl: bool = True
+    watermark: float = 0.0
+    prefix_cache_retention_interval: int | None = None  # the release's
+    speculation: Speculation | None = None
     num_gpu_blocks_override: int | None = None
     vllm_version: str = "0.32.0"
     latency_model: str = "physical"
@@ -114,6 +266,18 @@ class EngineOptions:
     def __post_init__(self) -> None:
         if self.block_size not in (1, 8) and (self.block_size < 1 or self.block_size % 16):
             raise ValueError(f"block_size is {self.block_size}; vLLM takes a multiple of 16, such as 16, 32 or 64")
+        if self.speculation is not None and self.latency_model != "constant":
+            raise ValueError(
+                "speculative decoding: its decisions are simulated, how long drafting takes is not known here; "
+                "leave --speculative-config out, or give --latency-model constant with a --step-s that you measured"
+            )
+
+    @property
+    def retention_interval(self) -> int | None:
+        """Tokens between a sliding window's cached tails, or None for all of them; see `EngineConfig`."""
+        if self.prefix_cache_retention_interval is None:
+            return default_retention_interval(self.vllm_version)
+        return self.prefix_cache_retention_interval
 
     def memory_settings(self, tensor_parallel_size: int) -> dict[str, object]:
         """Those that decide memory, as `kvcache.memory.memory_budget` takes them."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from simulator.core import layout
 from simulator.reference import Plan, Request, Scheduler
+from simulator.reference_blocks import BlockTables
 from simulator.simulation import Fleet, check_lengths
 from simulator.step_time import BatchSums
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, RequestTable
@@ -76,7 +77,8 @@ def run_simpy_fleet(
 class _Replica:
     scheduler: Scheduler
     in_flight: list[tuple[Plan, float]] = field(default_factory=list)
-    gpu_free_s: float = 0.0
+    stage_free_s: float = 0.0  # when the first pipeline stage can take the next step
+    last_end_s: float = 0.0
     outstanding: int = 0
     is_deciding: bool = False
 
@@ -134,17 +136,30 @@ class _World:
             plan = scheduler.schedule()
             if self.on_plan is not None:
                 self.on_plan(plan)
-            if plan.is_empty:
-                if replica.in_flight or not plan.preempted:
+            if plan.is_empty and not replica.in_flight:
+                if not plan.preempted:
                     break
                 continue
             for request in plan.num_scheduled_tokens:
                 if math.isnan(self.results["scheduled_s"][request.id]):
                     self.results["scheduled_s"][request.id] = now_s
-            replica.gpu_free_s = max(replica.gpu_free_s, now_s) + self._step_s(plan)
-            replica.in_flight.append((plan, replica.gpu_free_s))
+            replica.in_flight.append((plan, self._enter_pipeline(replica, plan, now_s)))
             if len(replica.in_flight) == 1:
                 self._await_oldest(replica)
+
+    def _enter_pipeline(self, replica: _Replica, plan: Plan, now_s: float) -> float:
+        """When the step ends: a stage takes the next step while the following stages still work on this one.
+
+        An empty step waits in vLLM's batch queue like any other, and takes no time.
+        """
+        if plan.is_empty:
+            return replica.in_flight[-1][1]
+        step_s = self._step_s(plan)
+        stage_s = step_s / self.fleet.engine.pipeline_parallel_size
+        start_s = max(replica.stage_free_s, now_s)
+        replica.stage_free_s = start_s + stage_s
+        replica.last_end_s = max(start_s + step_s, replica.last_end_s + stage_s)
+        return replica.last_end_s
 
     def _await_oldest(self, replica: _Replica) -> None:
         self._at(replica.in_flight[0][1], _STEP_ENDS, lambda: self._complete(replica))
@@ -167,7 +182,13 @@ class _World:
         for request, tokens in plan.num_scheduled_tokens.items():
             end = request.num_computed_tokens
             is_sampled = request in plan.sampled
-            sums.add(start=end - tokens, end=end, is_sampled=is_sampled, window=self.fleet.step_times.window)
+            sums.add(
+                start=end - tokens,
+                end=end,
+                is_sampled=is_sampled,
+                is_decode=tokens == 1 or request in plan.num_drafts,
+                window=self.fleet.step_times.window,
+            )
         return self.fleet.step_times.step_s(sums)
 
     def _request(self, row: int) -> Request:
@@ -180,7 +201,10 @@ class _World:
             max_tokens=int(table.output_tokens[row]),
             priority=int(table.priority[row]),
             arrival_s=float(self.results["arrival_s"][row]),
-            spans=tuple(zip(table.span_content[spans].tolist(), table.span_end[spans].tolist(), strict=True)),
+            table=BlockTables(
+                spans=tuple(zip(table.span_content[spans].tolist(), table.span_end[spans].tolist(), strict=True)),
+                num_prompt_tokens=int(table.prompt_tokens[row]),
+            ),
         )
 
     def _follow_up(self, row: int, now_s: float) -> None:

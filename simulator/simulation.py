@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache.kv_layout import group_kinds
 from simulator.core import layout
 from simulator.core.fleet import run
 from simulator.core.layout import NONE, Arrays
 from simulator.engine import EngineConfig
+from simulator.speculation import acceptance_limit
 from simulator.step_log import StepRecord, read_log
 from simulator.step_time import StepTimes
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, RequestTable
@@ -41,6 +43,10 @@ class Fleet:
         check_router(self.router)
 
 
+class StalledError(ValueError):
+    """Nothing runs, and what waits can never be scheduled."""
+
+
 class Simulation:
     """A fleet serving a request table; `run` may be called again to go further in time."""
 
@@ -54,13 +60,13 @@ class Simulation:
     def run(self, until_s: float = math.inf) -> None:
         """Advance to `until_s` seconds of simulated time, or until nothing is left to do.
 
-        Raises ValueError where a request can never be scheduled because its blocks exceed the pool.
+        Raises StalledError where a request can never be scheduled because its blocks exceed the pool.
         """
         while True:
             reason = run(self._arrays, float(until_s), INSTANTS_PER_CALL)
             self._flush_log()
             if reason == layout.STALLED:
-                raise ValueError(self._stall_message())
+                raise StalledError(self._stall_message())
             if reason not in (layout.NEED_LOG_SPACE, layout.PAUSED):
                 return
 
@@ -120,7 +126,7 @@ class Simulation:
         request = int(self._cursor["stalled_request"])
         engine = self.fleet.engine
         tokens = int(self.requests[request]["prompt"] + self.requests[request]["output"])
-        needed = math.ceil(tokens / engine.block_size)
+        needed = math.ceil(tokens / engine.block_size) * len(engine.kv_groups)
         return (
             f"request {request} has {tokens} tokens and needs {needed} KV blocks, but the pool has "
             f"{engine.num_gpu_blocks - 1}: vLLM would wait for ever; lower --max-model-len or give it more blocks"
@@ -150,13 +156,13 @@ def build_arrays(fleet: Fleet, table: RequestTable, *, log_steps: bool) -> Array
     engine, replicas, count = fleet.engine, fleet.num_replicas, table.num_requests
     rows = min(engine.max_num_seqs, count, engine.num_gpu_blocks) + 1
     blocks = replicas * engine.num_gpu_blocks
-    longest = int((table.prompt_tokens.astype(np.int64) + table.output_tokens).max(initial=1))
-    row_blocks = math.ceil(min(longest + 1, engine.max_model_len) / engine.block_size)
+    row_blocks = math.ceil(_most_slots(engine, table) / engine.block_size)
+    kinds = group_kinds(engine.kv_groups)
     if blocks >= 2**31 or table.num_spans >= 2**31:
         raise ValueError(f"{blocks} KV blocks over {replicas} replicas are more than one run can hold (2**31)")
     buckets = 1 << max(int(engine.num_gpu_blocks).bit_length(), 4)
     arrays = Arrays(
-        parameters=_parameters(fleet, rows - 1, buckets - 1, log_steps),
+        parameters=_parameters(fleet, rows - 1, buckets - 1, row_blocks, log_steps),
         cursor=_cursor(),
         requests=_requests(table),
         next_turn=_next_turns(table),
@@ -171,11 +177,15 @@ def build_arrays(fleet: Fleet, table: RequestTable, *, log_steps: bool) -> Array
         touched=np.zeros(replicas, np.int32),
         running=np.zeros((replicas, rows - 1), np.int32),
         free_rows=np.arange(replicas * rows, dtype=np.int32)[::-1].reshape(replicas, rows)[::-1].copy(),
-        tables=np.zeros((replicas * rows, row_blocks), np.int32),
+        tables=np.zeros((replicas * rows, len(engine.kv_groups) * row_blocks), np.int32),
+        table_starts=np.zeros((replicas * rows, len(engine.kv_groups)), np.int32),
+        groups=_groups(engine),
+        kinds=_kinds(kinds),
+        group_order=np.concatenate(kinds).astype(np.int32),
         blocks=np.zeros(blocks, layout.BLOCK),
         buckets=np.full((replicas, buckets), NONE, np.int32),
-        plans=np.zeros((replicas, 2), layout.PLAN),
-        entries=np.zeros((replicas, 2, rows - 1), layout.PLAN_ENTRY),
+        plans=np.zeros((replicas, engine.plans_in_flight), layout.PLAN),
+        entries=np.zeros((replicas, engine.plans_in_flight, rows - 1), layout.PLAN_ENTRY),
         heap=np.zeros(_heap_size(table), layout.HEAP_ENTRY),
         samples=np.zeros(MAX_SAMPLES, layout.SAMPLE),
         itl_histogram=np.zeros(layout.ITL_BINS),
@@ -206,23 +216,65 @@ def _heap_size(table: RequestTable) -> int:
     return int((table.follows < 0).sum()) + 1
 
 
-def _parameters(fleet: Fleet, max_num_seqs: int, bucket_mask: int, log_steps: bool) -> NDArray[np.void]:
+def _most_slots(engine: EngineConfig, table: RequestTable) -> int:
+    """The most tokens that a request of the table has slots for."""
+    longest = int((table.prompt_tokens.astype(np.int64) + table.output_tokens).max(initial=1))
+    drafted = (engine.plans_in_flight + 1) * (1 + engine.num_speculative_tokens) + engine.num_lookahead_tokens
+    return min(longest + drafted, engine.max_model_len)
+
+
+def _groups(engine: EngineConfig) -> NDArray[np.void]:
+    values = np.zeros(len(engine.kv_groups), layout.GROUP)
+    for place, group in enumerate(engine.kv_groups):
+        if group.window is None:
+            continue
+        values[place]["window"] = min(group.window, 2**30)
+        values[place]["chunked"] = group.chunked
+        values[place]["cap"] = group.blocks_per_request(
+            engine.max_model_len, engine.max_in_flight_tokens, engine.block_size
+        )
+        values[place]["tail"] = 0 if group.chunked else math.ceil((group.window - 1) / engine.block_size)
+    return values
+
+
+def _kinds(kinds: tuple[tuple[int, ...], ...]) -> NDArray[np.void]:
+    values = np.zeros(len(kinds), layout.KIND)
+    values["count"] = [len(kind) for kind in kinds]
+    values["first"] = np.cumsum(values["count"]) - values["count"]
+    return values
+
+
+def _parameters(
+    fleet: Fleet, max_num_seqs: int, bucket_mask: int, row_blocks: int, log_steps: bool
+) -> NDArray[np.void]:
     engine, times = fleet.engine, fleet.step_times
     values = np.zeros(1, layout.PARAMETERS)
     values["num_replicas"] = fleet.num_replicas
     values["num_blocks"] = engine.num_gpu_blocks
     values["max_num_seqs"] = max_num_seqs
-    for name in ("block_size", "max_model_len", "max_num_batched_tokens", "plans_in_flight"):
+    for name in (
+        "block_size", "max_model_len", "max_num_batched_tokens", "token_budget", "plans_in_flight", "decode_stagger",
+        "draft_slots", "drops_last_hit", "prefix_hit_joins_drafting", "long_prefill_token_threshold",
+        "skipped_victim_shifts_scan", "passed_over_keep_place", "threshold_spares_lone_request", "watermark_blocks",
+    ):  # fmt: skip
         values[name] = getattr(engine, name)
+    values["pipeline_stages"] = engine.pipeline_parallel_size
+    values["num_groups"] = len(engine.kv_groups)
+    values["num_kinds"] = len(group_kinds(engine.kv_groups))
+    values["num_windows"] = sum(group.window is not None for group in engine.kv_groups)
+    values["row_blocks"] = row_blocks
+    interval = engine.prefix_cache_retention_interval
+    values["retention_interval"] = NONE if interval is None else interval
+    values["speculative_tokens"] = engine.num_speculative_tokens
+    values["lookahead_tokens"] = engine.num_lookahead_tokens
+    if engine.speculation is not None:
+        values["acceptance_limit"] = acceptance_limit(engine.speculation.acceptance_rate)
+    values["takes_quiet_steps"] = engine.pipeline_parallel_size == 1 and engine.speculation is None
     values["prefix_caching"] = engine.enable_prefix_caching
     values["asynchronous"] = engine.async_scheduling
     values["by_priority"] = engine.scheduling_policy == "priority"
     values["chunked_prefill"] = engine.enable_chunked_prefill
     values["reserve_full_isl"] = engine.scheduler_reserve_full_isl
-    values["long_prefill_token_threshold"] = engine.long_prefill_token_threshold
-    values["skipped_victim_shifts_scan"] = engine.skipped_victim_shifts_scan
-    values["threshold_spares_lone_request"] = engine.threshold_spares_lone_request
-    values["watermark_blocks"] = engine.watermark_blocks
     values["router"] = ROUTERS[fleet.router]
     values["bucket_mask"] = bucket_mask
     values["log_steps"] = log_steps

@@ -66,12 +66,12 @@ class BatchSums:
     prefill_work: float = 0.0
     window_prefill_work: float = 0.0
 
-    def add(self, *, start: int, end: int, is_sampled: bool, window: int) -> None:
-        """Add a sequence that computes positions [start, end)."""
+    def add(self, *, start: int, end: int, is_sampled: bool, is_decode: bool, window: int) -> None:
+        """Add a sequence that computes positions [start, end): a decode, drafts included, or a prefill chunk."""
         self.tokens += end - start
         self.sequences += 1
         self.sampled += is_sampled
-        if end - start == 1:
+        if is_decode:
             self.decode_context += end
             self.window_context += min(end, window)
         else:

@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
+from simulator.core import queue
 from simulator.core import replica as replicas
-from simulator.core import scheduler
 from simulator.core.jit import entry_point, kernel
 from simulator.core.layout import (
     DONE,
@@ -90,7 +90,7 @@ def arrive(a: Any, request: int, now_s: float) -> None:
     replicas.account(a, replica, now_s)
     a.requests[request].replica = replica
     a.outstanding[replica] += 1
-    scheduler.enqueue_arrival(a, replica, request)
+    queue.enqueue_arrival(a, replica, request)
     a.cursor[0].num_arrived += 1
     if a.replicas[replica].num_plans == 0:
         touch(a, replica)

@@ -19,15 +19,15 @@ def clear_sums(plan: Any) -> None:
 
 
 @kernel
-def add_to_sums(plan: Any, computed: int, tokens: int, sampled: int, window: int) -> None:
-    """Add a sequence that computes positions [computed - tokens, computed).
+def add_to_sums(plan: Any, computed: int, tokens: int, sampled: int, drafts: int, window: int) -> None:
+    """Add a sequence that computes positions [computed - tokens, computed): a decode, drafts included, or a prefill.
 
     Decodes count the context they read, prefill chunks the positions that each of their tokens attends to.
     """
     plan.count += 1
     plan.tokens += tokens
     plan.sampled += sampled
-    if tokens == 1:
+    if tokens == 1 or drafts > 0:
         plan.decodes += 1
         plan.decode_context += computed
         plan.window_context += min(computed, window)
@@ -39,12 +39,12 @@ def add_to_sums(plan: Any, computed: int, tokens: int, sampled: int, window: int
 
 
 @kernel
-def remove_from_sums(plan: Any, computed: int, tokens: int, sampled: int, window: int) -> None:
+def remove_from_sums(plan: Any, computed: int, tokens: int, sampled: int, drafts: int, window: int) -> None:
     """Undo `add_to_sums`; exact, since all sums are multiples of a half."""
     plan.count -= 1
     plan.tokens -= tokens
     plan.sampled -= sampled
-    if tokens == 1:
+    if tokens == 1 or drafts > 0:
         plan.decodes -= 1
         plan.decode_context -= computed
         plan.window_context -= min(computed, window)

@@ -46,7 +46,10 @@ REQUEST = _record(
         ("max_tokens", "i4"),
         ("num_blocks", "i4"),
         ("cached_blocks", "i4"),
-        ("status", "i4"),
+        ("status", "i1"),
+        ("prefilling", "i1"),  # 1: its last step ended within known tokens
+        ("drafts", "i1"),  # speculative tokens that its next step verifies
+        ("passed_over", "i1"),  # 1: waits, and was skipped once because its last token was in flight
         ("last_token_s", "f8"),
         ("row", "i4"),  # of the block table
         ("span_start", "i4"),
@@ -56,6 +59,8 @@ REQUEST = _record(
         ("preemptions", "i4"),
         ("priority", "i4"),
         ("cached_tokens", "i4"),  # prefix hit at first admission
+        ("shared_prefix_boundary", "i4"),  # tokens; another request's prefix goes this far, a window's tail is missing
+        ("next_decode_step", "i4"),  # pipeline parallelism: not decoded before this step
         ("arrival_s", "f8"),  # at the server's door
         ("scheduled_s", "f8"),
         ("first_token_s", "f8"),
@@ -73,6 +78,17 @@ BLOCK = _record(
         ("next_in_bucket", "i4"),  # oldest first
     ]
 )
+
+# Layers that share a block table. Groups of a kind are looked up in the prefix cache together.
+GROUP = _record(
+    [
+        ("window", "i4"),  # tokens, 0: attends to everything
+        ("chunked", "i4"),  # 1: the window is a fixed chunk of positions
+        ("cap", "i4"),  # blocks that admission asks for at most, 0: no cap
+        ("tail", "i4"),  # blocks in a row that a hit needs in a sliding window
+    ]
+)
+KIND = _record([("first", "i4"), ("count", "i4")])  # places in `group_order`
 
 SPAN = _record([("content", "i8"), ("end", "i4")])
 
@@ -95,7 +111,8 @@ REPLICA = _record(
         ("freed_at_block", "i8"),
         ("num_freed", "i8"),
         ("step", "i8"),
-        ("gpu_free_s", "f8"),  # when the last step given to the GPU ends
+        ("stage_free_s", "f8"),  # when the first pipeline stage can take the next step
+        ("last_end_s", "f8"),  # of the steps given to the GPU
         ("last_completion_s", "f8"),
         ("accounted_s", "f8"),  # the integrals below reach to here
     ]
@@ -116,7 +133,15 @@ PLAN = _record(
         ("end_s", "f8"),
     ]
 )
-PLAN_ENTRY = _record([("request", "i4"), ("tokens", "i4"), ("sampled", "i4")])
+PLAN_ENTRY = _record(
+    [
+        ("request", "i4"),
+        ("tokens", "i4"),
+        ("sampled", "i4"),
+        ("drafts", "i2"),
+        ("padded", "i2"),  # 1: a drafting step without drafts, all of which are rejected
+    ]
+)
 
 # Totals over one replica; `*_s` integrals are over time (request-seconds, block-seconds, seconds).
 TOTALS = _record(
@@ -167,7 +192,23 @@ PARAMETERS = _record(
         ("max_model_len", "i4"),
         ("max_num_seqs", "i4"),
         ("max_num_batched_tokens", "i4"),
+        ("token_budget", "i4"),
         ("plans_in_flight", "i4"),
+        ("pipeline_stages", "i4"),
+        ("decode_stagger", "i4"),  # steps between two decodes of a request, 0: none
+        ("num_groups", "i4"),
+        ("num_kinds", "i4"),
+        ("num_windows", "i4"),  # groups with a window
+        ("row_blocks", "i4"),  # of the block table, per group
+        ("retention_interval", "i4"),  # of a window's cached tails in tokens, NONE: every block is kept
+        ("speculative_tokens", "i4"),
+        ("lookahead_tokens", "i4"),
+        ("draft_slots", "i4"),
+        ("drops_last_hit", "i4"),
+        ("prefix_hit_joins_drafting", "i4"),
+        ("passed_over_keep_place", "i4"),
+        ("takes_quiet_steps", "i4"),  # 1: one token a step, delivered before or with the next
+        ("acceptance_limit", "i8"),
         ("prefix_caching", "i4"),
         ("asynchronous", "i4"),
         ("router", "i4"),
@@ -238,11 +279,17 @@ class Arrays(NamedTuple):
     touched: NDArray[np.int32]  # [R], replicas that schedule at the present instant
     running: NDArray[np.int32]  # [R, S], in admission order
     free_rows: NDArray[np.int32]  # [R, S + 1]
-    tables: NDArray[np.int32]  # [R * (S + 1), blocks of the longest request]
+    tables: NDArray[np.int32]  # [R * (S + 1), groups * blocks of the longest request], group by group
+    table_starts: NDArray[
+        np.int32
+    ]  # [R * (S + 1), groups], where a table's blocks begin: the window has passed the rest
+    groups: NDArray[np.void]  # [groups]
+    kinds: NDArray[np.void]  # [kinds], full attention first
+    group_order: NDArray[np.int32]  # [groups], by kind
     blocks: NDArray[np.void]  # [R * num_blocks]
     buckets: NDArray[np.int32]  # [R, bucket_mask + 1]
-    plans: NDArray[np.void]  # [R, 2]
-    entries: NDArray[np.void]  # [R, 2, S]
+    plans: NDArray[np.void]  # [R, plans in flight]
+    entries: NDArray[np.void]  # [R, plans in flight, S]
     heap: NDArray[np.void]  # follow-up turns by time
     samples: NDArray[np.void]
     itl_histogram: NDArray[np.float64]  # [ITL_BINS]

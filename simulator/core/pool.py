@@ -1,7 +1,8 @@
 """Which blocks are free, held or cached, compiled.
 
 The twin of `kvcache.block_pool`: the free queue is a circular list through the blocks with the null block as
-its sentinel, the cache a hash table whose chains keep duplicates oldest first.
+its sentinel, the cache a hash table whose chains keep duplicates oldest first. A key is a content id with a place:
+the block's index, counted through all groups of layers.
 """
 
 from typing import Any
@@ -95,10 +96,15 @@ def take(blocks: Any, buckets: Any, replicas: Any, replica: int, sentinel: int, 
 
 
 @kernel
-def free_row(blocks: Any, replicas: Any, tables: Any, replica: int, row: int, count: int, sentinel: int) -> None:
-    """Let go of a request's blocks from last to first: without a hash to the queue's head, with one to its tail."""
+def free_range(
+    blocks: Any, replicas: Any, tables: Any, replica: int, row: int, first: int, last: int, sentinel: int
+) -> None:
+    """Let go of a table's blocks in [first, last) from last to first.
+
+    Without a hash they go to the queue's head, with one to its tail.
+    """
     head = sentinel
-    for index in range(count - 1, -1, -1):
+    for index in range(last - 1, first - 1, -1):
         block = tables[row, index]
         blocks[block].ref_count -= 1
         if blocks[block].ref_count > 0:

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from simulator.core import scheduler
+from simulator.core import blocks, queue, scheduler
 from simulator.core.jit import kernel
 from simulator.core.latency import step_time_s
 from simulator.core.layout import FINISHED, ITL_BINS, ITL_GROWTH, ITL_MIN_S, RUNNING
@@ -41,17 +41,60 @@ def record_gaps(a: Any, gap_s: float, count: int) -> None:
 
 
 @kernel
-def deliver_token(a: Any, replica: int, request: int, stale: bool) -> bool:
-    """Count one sampled token; whether it is the last."""
+def note_time(a: Any, request: int, now_s: float, previous_s: float) -> int:
+    """Enter when a request's token came; 1 if the gap before it is the replica's last step."""
+    req = a.requests[request]
+    last_s = req.last_token_s
+    req.last_token_s = now_s
+    if req.output == 0:
+        req.first_token_s = now_s
+    elif last_s == previous_s:
+        return 1
+    else:
+        record_gaps(a, now_s - last_s, 1)
+    return 0
+
+
+@kernel
+def draft_hash(request: int, position: int) -> int:
+    """The twin of `simulator.speculation.draft_hash`."""
+    mixed = (request * 0x1E3779B1 + position * 0x25EBCA6B + 0x3C6EF372) & 0xFFFFFFFF
+    mixed ^= mixed >> 16
+    mixed = (mixed * 0x7FEB352D) & 0xFFFFFFFF
+    mixed ^= mixed >> 15
+    mixed = (mixed * 0x2C1B3C6D) & 0xFFFFFFFF
+    return mixed ^ (mixed >> 16)
+
+
+@kernel
+def verify(a: Any, request: int, drafts: int, padded: int, stale: bool) -> int:
+    """How many drafts were right; the others are taken back, unless the request has started over."""
     p = a.parameters[0]
     req = a.requests[request]
-    req.output += 1
+    accepted = 0
+    while padded == 0 and accepted < drafts and draft_hash(request, req.output + accepted) < p.acceptance_limit:
+        accepted += 1
+    if not stale:
+        req.computed -= drafts - accepted
+        if p.asynchronous == 1:
+            req.placeholders -= drafts - accepted
+    return accepted
+
+
+@kernel
+def deliver_tokens(a: Any, replica: int, request: int, tokens: int, stale: bool) -> bool:
+    """Append sampled tokens up to the one that ends the request; whether there is one."""
+    p = a.parameters[0]
+    req = a.requests[request]
+    ends_at = min(req.max_tokens, p.max_model_len - req.prompt)
+    tokens = min(tokens, ends_at - req.output)
+    req.output += tokens
     if p.asynchronous == 1:
         if not stale:
-            req.placeholders -= 1
+            req.placeholders -= tokens
         if req.status == RUNNING:
-            scheduler.cache_blocks(a, replica, request, req.computed - req.placeholders)
-    return req.output >= req.max_tokens or req.prompt + req.output >= p.max_model_len
+            blocks.cache(a, replica, request, req.computed - req.placeholders)
+    return req.output >= ends_at
 
 
 @kernel
@@ -59,9 +102,9 @@ def finish(a: Any, replica: int, request: int, now_s: float) -> None:
     """Free a finished request; `complete` takes it out of `running`."""
     req = a.requests[request]
     if req.status == RUNNING:
-        scheduler.release_blocks(a, replica, request)
+        blocks.release(a, replica, request)
     else:
-        scheduler.remove_waiting(a, replica, request)
+        queue.remove_waiting(a, replica, request)
     req.status = FINISHED
     req.finish_s = now_s
     a.outstanding[replica] -= 1
@@ -93,27 +136,37 @@ def complete(a: Any, replica: int, now_s: float) -> int:
         stale = req.stale > 0
         if stale:
             req.stale -= entry.tokens
-        if entry.sampled == 0:
+        if entry.sampled == 0 or req.status == FINISHED:  # a step that turned out to be one too many
             continue
-        if req.output == 0:
-            req.first_token_s = now_s
-        elif req.last_token_s == previous_s:
-            num_steady += 1
-        else:
-            record_gaps(a, now_s - req.last_token_s, 1)
-        req.last_token_s = now_s
-        if deliver_token(a, replica, request, stale):
+        num_steady += note_time(a, request, now_s, previous_s)
+        tokens = 1
+        if entry.drafts > 0:
+            tokens += verify(a, request, entry.drafts, entry.padded, stale)
+        if deliver_tokens(a, replica, request, tokens, stale):
             finish(a, replica, request, now_s)
             entry.tokens = -1
             num_finished += 1
+        elif asynchronous == 0:
+            req.drafts = a.parameters[0].speculative_tokens
     if num_steady > 0:
         record_gaps(a, now_s - previous_s, num_steady)
     if num_finished > 0:
         drop_finished(a, replica)
     state.last_completion_s = now_s
-    state.num_plans -= 1
-    state.oldest_plan = 1 - slot
+    leave_pipeline(a, replica)
+    while state.num_plans > 0 and a.plans[replica, state.oldest_plan].count == 0:
+        leave_pipeline(a, replica)
     return num_finished
+
+
+@kernel
+def leave_pipeline(a: Any, replica: int) -> None:
+    """Drop the oldest plan, which is over."""
+    state = a.replicas[replica]
+    state.num_plans -= 1
+    state.oldest_plan += 1
+    if state.oldest_plan == a.parameters[0].plans_in_flight:
+        state.oldest_plan = 0
 
 
 @kernel
@@ -153,24 +206,38 @@ def earliest_replica(a: Any) -> int:
 
 @kernel
 def fill_pipeline(a: Any, replica: int, now_s: float) -> None:
-    """Decide steps while another may be in flight; an empty step takes no time.
+    """Decide steps while others may be in flight, as vLLM's batch queue does.
 
-    After an empty step vLLM waits for the one in flight; with none it decides again, which helps where the empty
-    step freed blocks by preempting.
+    An empty step waits in the queue behind the one before it, and is over with it. With none in flight it is dropped,
+    and vLLM decides again, which helps where the empty step freed blocks by preempting.
     """
     p = a.parameters[0]
     state = a.replicas[replica]
     while state.num_plans < p.plans_in_flight and state.num_running + state.num_waiting > 0:
-        slot = (state.oldest_plan + state.num_plans) & 1
+        slot = state.oldest_plan + state.num_plans
+        if slot >= p.plans_in_flight:
+            slot -= p.plans_in_flight
         num_preempted = scheduler.schedule(a, replica, slot, now_s)
-        if a.plans[replica, slot].count == 0:
-            if state.num_plans > 0 or num_preempted == 0:
-                break
-            continue
-        state.gpu_free_s = max(state.gpu_free_s, now_s) + step_time_s(a, replica, slot)
-        a.plans[replica, slot].end_s = state.gpu_free_s
-        state.num_plans += 1
+        if a.plans[replica, slot].count > 0:
+            enter_pipeline(a, replica, slot, now_s)
+        elif state.num_plans > 0:
+            state.num_plans += 1
+        elif num_preempted == 0:
+            break
     if state.num_plans > 0:
         set_next_event(a, replica, a.plans[replica, state.oldest_plan].end_s)
     elif state.num_waiting > 0:
         a.cursor[0].stalled_request = state.waiting_head  # nothing runs, nothing fits: it never will
+
+
+@kernel
+def enter_pipeline(a: Any, replica: int, slot: int, now_s: float) -> None:
+    """A stage takes the next step while the following stages still work on this one."""
+    state = a.replicas[replica]
+    step_s = step_time_s(a, replica, slot)
+    stage_s = step_s / a.parameters[0].pipeline_stages
+    start_s = max(state.stage_free_s, now_s)
+    state.stage_free_s = start_s + stage_s
+    state.last_end_s = max(start_s + step_s, state.last_end_s + stage_s)
+    a.plans[replica, slot].end_s = state.last_end_s
+    state.num_plans += 1

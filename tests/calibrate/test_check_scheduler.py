@@ -4,7 +4,9 @@ import json
 import os
 import secrets
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ import pytest
 from calibrate import check_scheduler as checker
 from calibrate.check_scheduler import Comparison, check_scheduler, our_steps
 from calibrate.interpreters import install, interpreter_for
-from calibrate.scheduler_cases import random_case
-from simulator.engine import RELEASE_RULES
+from calibrate.scheduler_cases import features, main_options, random_case
+from kvcache.kv_layout import KVGroup
+from simulator.engine import RELEASE_RULES, EngineConfig, Speculation
 
 CASES_PER_RUN = 200
 
@@ -24,15 +27,73 @@ def test_a_case_is_decided_by_its_seed_and_number_alone() -> None:
     assert json.dumps(one.to_json()) == json.dumps(again.to_json()) != json.dumps(other.to_json())
 
 
-def test_every_option_occurs_often() -> None:
-    seen: Counter[tuple[str, object]] = Counter()
-    for number in range(500):
+def test_every_option_occurs_often_and_with_every_other() -> None:
+    """At least 50 times in the 2,000 cases of a release, so 10 in 400; speculation with a pipeline is refused."""
+    options: Counter[str] = Counter()
+    pairs: Counter[tuple[str, ...]] = Counter()
+    for number in range(400):
         engine = random_case(0, number).engine
-        options = {name: value for name, value in engine.__dict__.items() if name not in RELEASE_RULES}
-        seen.update((name, value) for name, value in options.items() if isinstance(value, bool | str))
-        seen.update([("threshold", engine.long_prefill_token_threshold > 0), ("watermark", engine.watermark > 0)])
-    assert len(seen) == 14
-    assert min(seen.values()) >= 40, seen
+        options.update(f"{option}: {value}" for option, value in features(engine).items())
+        pairs.update(combinations(main_options(engine), 2))
+    assert len(options) == 19
+    assert min(options.values()) >= 10, options
+    together = {name for pair in pairs for name in pair}
+    exclusive = {
+        ("prefix caching: off", "prefix caching: on"),
+        ("scheduling: asynchronous", "scheduling: synchronous"),
+        ("pipeline", "speculation"),
+    }
+    assert set(combinations(sorted(together), 2)) - set(pairs) == exclusive
+    assert min(pairs.values()) >= 10, pairs
+
+
+CHANGED_RULES: dict[str, Callable[[EngineConfig], EngineConfig]] = {
+    **{
+        rule.setting: lambda engine, name=rule.setting: replace(engine, **{name: False})  # type: ignore[misc]
+        for rule in RELEASE_RULES
+    },
+    "the window's length": lambda engine: with_windows(engine, lambda group: replace(group, window=group.window + 1)),
+    "chunks for windows": lambda engine: with_windows(engine, lambda group: replace(group, chunked=not group.chunked)),
+    "order of the groups": lambda engine: replace(engine, kv_groups=engine.kv_groups[::-1]),
+    "which windows stay cached": lambda engine: replace(
+        engine, prefix_cache_retention_interval=0 if engine.prefix_cache_retention_interval is None else None
+    ),
+    "one stage more": lambda engine: replace(
+        engine, pipeline_parallel_size=engine.pipeline_parallel_size + (engine.pipeline_parallel_size > 1)
+    ),
+    "lookahead": lambda engine: with_method(engine, "draft_model", "ngram"),
+    "the last hit": lambda engine: with_method(engine, "eagle", "ngram"),
+    "one draft more": lambda engine: with_speculation(
+        engine, lambda old: replace(old, num_speculative_tokens=old.num_speculative_tokens + 1)
+    ),
+}
+
+
+def with_windows(engine: EngineConfig, change: Callable[[Any], KVGroup]) -> EngineConfig:
+    groups = (group if group.window is None else change(group) for group in engine.kv_groups)
+    return replace(engine, kv_groups=tuple(groups))
+
+
+def with_speculation(engine: EngineConfig, change: Callable[[Speculation], Speculation]) -> EngineConfig:
+    return engine if engine.speculation is None else replace(engine, speculation=change(engine.speculation))
+
+
+def with_method(engine: EngineConfig, old: str, new: str) -> EngineConfig:
+    return with_speculation(engine, lambda found: replace(found, method=new if found.method == old else found.method))
+
+
+@pytest.mark.parametrize("rule", CHANGED_RULES)
+def test_a_rule_that_were_wrong_would_be_seen(rule: str) -> None:
+    """The cases have the power to tell: decided by another rule, several of them come out otherwise."""
+    changed = 0
+    for number in range(200):
+        case = random_case(2, number)
+        try:
+            other = replace(case, engine=CHANGED_RULES[rule](case.engine))
+        except ValueError:  # the case cannot have that
+            continue
+        changed += other.engine != case.engine and our_steps(other) != our_steps(case)
+    assert changed >= 2
 
 
 def test_many_cases_preempt_or_hit_prefixes() -> None:

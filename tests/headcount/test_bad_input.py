@@ -262,7 +262,7 @@ def test_a_trace_brings_its_own_arrivals(headcount: Callable[..., Any], load: li
     ("name", "content", "part"),
     [
         ("c.yaml", "max-modle-len: 5", "no option 'max-modle-len'; did you mean 'max-model-len'?"),
-        ("c.yaml", "config: x", "no option 'config'; there are model, gpu"),
+        ("c.yaml", "zzz: x", "no option 'zzz'; there are model, gpu"),
         ("c.yaml", "a: [", "line 1: not readable as YAML: "),
         ("c.yaml", "a: \x01", "not readable"),
         ("c.yaml", "[" * 5000, "nested too deeply"),

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from simulator.engine import EngineConfig
+from kvcache.kv_layout import KVGroup
+from simulator.engine import RELEASE_RULES, EngineConfig, Speculation
 from simulator.simulation import Fleet
 from simulator.step_time import StepTimes
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, OPEN_END, RequestTable
@@ -19,6 +20,25 @@ class Case:
     table: RequestTable
 
 
+GROUPS = (
+    (KVGroup(None), KVGroup(20)),
+    (KVGroup(9), KVGroup(9), KVGroup(None)),
+    (KVGroup(24, chunked=True), KVGroup(None)),
+    (KVGroup(13), KVGroup(40), KVGroup(None)),
+    (KVGroup(30),),
+)
+
+
+@st.composite
+def speculations(draw: st.DrawFn, groups: tuple[KVGroup, ...]) -> Speculation:
+    methods = ["draft_model", "ngram"] if len(groups) > 1 or groups[0].window else ["draft_model", "ngram", "eagle"]
+    return Speculation(
+        method=draw(st.sampled_from(methods)),
+        num_speculative_tokens=draw(st.integers(1, 4)),
+        acceptance_rate=draw(st.sampled_from([0.0, 0.5, 0.9, 1.0])),
+    )
+
+
 @st.composite
 def cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3) -> Case:
     seed = draw(st.integers(0, 2**32 - 1))
@@ -29,13 +49,19 @@ def cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3) -> 
     block_size = draw(st.sampled_from([4, 8, 16]))
     longest = int((table.prompt_tokens + table.output_tokens).max())
     needed = -(-(longest + 1) // block_size)
-    max_num_seqs = draw(st.sampled_from([1, 2, 5, 64]))
     budget = draw(st.sampled_from([7, 16, 64, 512]))
+    max_num_seqs = min(draw(st.sampled_from([1, 2, 5, 64])), budget // 2)  # a draft model takes a slot of each
     policy = draw(st.sampled_from(["fcfs", "fcfs", "priority"]))
     cut_off = draw(st.sampled_from([0, 0, 0, int(table.output_tokens.min()) // 2]))
     max_model_len = max(longest + draw(st.integers(1, 20)) - cut_off, int(table.prompt_tokens.max()) + 1)
+    groups = draw(st.sampled_from([(), (), *GROUPS])) or (KVGroup(None),)
+    stages = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    speculation = None if stages > 1 else draw(st.none() | speculations(groups))
+    lookahead = 40 if speculation else 0
     engine = EngineConfig(
-        num_gpu_blocks=1 + needed + draw(st.sampled_from([0, 1, 3, 8, 40])),
+        num_gpu_blocks=1
+        + (needed + -(-lookahead // block_size)) * len(groups)
+        + draw(st.sampled_from([0, 1, 3, 8, 40])),
         max_model_len=max_model_len,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=budget,
@@ -44,8 +70,11 @@ def cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3) -> 
         async_scheduling=draw(st.booleans()),
         scheduling_policy=policy,
         long_prefill_token_threshold=min(draw(st.sampled_from([0, 0, 5, 20])), max_model_len),
-        skipped_victim_shifts_scan=draw(st.booleans()),
-        threshold_spares_lone_request=draw(st.booleans()),
+        kv_groups=groups,
+        prefix_cache_retention_interval=draw(st.sampled_from([None, 0, 2 * block_size])),
+        pipeline_parallel_size=stages,
+        speculation=speculation,
+        **{rule.setting: draw(st.booleans()) for rule in RELEASE_RULES},
         # By priority and without it, two requests may preempt each other for ever: in vLLM too.
         scheduler_reserve_full_isl=policy == "priority" or draw(st.sampled_from([True, True, False])),
         watermark=draw(st.sampled_from([0.0, 0.0, 0.05])),

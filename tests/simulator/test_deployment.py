@@ -1,14 +1,76 @@
-"""What a deployment takes for granted is said."""
+"""A deployment is simulated with the model's own layer groups, and under the release's own rules."""
 
+import numpy as np
 import pytest
 
 from kvcache.catalog import find_gpu, load_model
-from kvcache.memory import memory_budget
-from simulator.deployment import pool_assumptions
+from simulator.deployment import ReplicaPlan, plan_replica
+from simulator.engine import EngineOptions, Speculation
+from simulator.simulation import Simulation
+from workloads.requests import RequestTable
+from workloads.synthetic import closed_load
+
+STEP_S = 0.01
 
 
-@pytest.mark.parametrize(("model", "num_said"), [("openai/gpt-oss-20b", 1), ("llama-3.1-8b", 0)])
-def test_a_hybrid_model_s_pool_is_said_to_be_simplified(model: str, num_said: int) -> None:
-    said = pool_assumptions(memory_budget(load_model(model), find_gpu("h100-sxm")))
-    assert len(said) == num_said
-    assert all("errs towards fewer users" in source for _, _, source in said)
+def planned(model: str, **options: object) -> ReplicaPlan:
+    settings = {"latency_model": "constant", "step_s": STEP_S, "max_model_len": 32768, **options}
+    engine = EngineOptions(**settings)  # type: ignore[arg-type]
+    return plan_replica(load_model(model), find_gpu("h100-sxm"), engine, tensor_parallel_size=1)
+
+
+def most_used_blocks(plan: ReplicaPlan, table: RequestTable) -> int:
+    simulation = Simulation(plan.fleet(1, "round-robin"), table)
+    simulation.run()
+    return int(simulation.totals["max_used_blocks"].max())
+
+
+def test_a_hybrid_model_s_windows_free_their_blocks() -> None:
+    """gpt-oss: half of the layers attend to 128 tokens, so one long request holds about one group's blocks, not two."""
+    plan = planned("openai/gpt-oss-20b", max_num_batched_tokens=2048)
+    assert len(plan.engine.kv_groups) == 2
+    assert plan.engine.num_gpu_blocks == plan.budget.num_gpu_blocks
+    table = closed_load(concurrency=1, num_requests=1, input_len=30_000, output_len=20, length_spread=1.0)
+    whole = -(-30_020 // plan.engine.block_size)
+    in_flight = -(-(128 + 2 * 2048) // plan.engine.block_size) + 1
+    assert whole < most_used_blocks(plan, table) <= whole + in_flight
+
+
+def test_a_dense_model_holds_every_block() -> None:
+    plan = planned("llama-3.1-8b", max_num_batched_tokens=2048)
+    table = closed_load(concurrency=1, num_requests=1, input_len=30_000, output_len=20, length_spread=1.0)
+    assert most_used_blocks(plan, table) == -(-30_019 // plan.engine.block_size)
+
+
+def test_a_release_s_rules_are_applied() -> None:
+    old, new = planned("openai/gpt-oss-20b", vllm_version="0.28.0"), planned("openai/gpt-oss-20b")
+    assert old.engine.prefix_cache_retention_interval is None
+    assert new.engine.prefix_cache_retention_interval == 0
+    assert (old.engine.passed_over_keep_place, new.engine.passed_over_keep_place) == (False, True)
+    chosen = planned("openai/gpt-oss-20b", prefix_cache_retention_interval=1024)
+    assert chosen.engine.prefix_cache_retention_interval == 1024
+
+
+def test_accepted_drafts_shorten_an_answer() -> None:
+    """With every draft accepted a step yields 1 + K tokens."""
+    table = closed_load(concurrency=1, num_requests=1, input_len=100, output_len=401, length_spread=1.0)
+    speculation = Speculation(method="ngram", num_speculative_tokens=3, acceptance_rate=1.0)
+    lasted_s = {}
+    for name, chosen in (("drafted", speculation), ("plain", None)):
+        simulation = Simulation(planned("llama-3.1-8b", speculation=chosen).fleet(1, "round-robin"), table)
+        simulation.run()
+        lasted_s[name] = float(
+            np.diff([simulation.requests["first_token_s"][0], simulation.requests["finish_s"][0]])[0]
+        )
+    assert lasted_s["plain"] == pytest.approx(400 * STEP_S)
+    assert lasted_s["drafted"] == pytest.approx(100 * STEP_S)
+
+
+def test_speculation_without_a_time_for_it_is_refused() -> None:
+    speculation = Speculation(method="ngram", num_speculative_tokens=3, acceptance_rate=0.5)
+    with pytest.raises(ValueError, match="how long drafting takes"):
+        EngineOptions(speculation=speculation)
+    with pytest.raises(ValueError, match="eagle"):
+        planned(
+            "openai/gpt-oss-20b", speculation=Speculation(method="eagle", num_speculative_tokens=1, acceptance_rate=1)
+        )

@@ -60,8 +60,8 @@ def test_causes_add_up_to_the_step(model: str, tp: int) -> None:
     decodes, mixed = BatchSums(), BatchSums()
     for sums in (decodes, mixed):
         for _ in range(32):
-            sums.add(start=2999, end=3000, is_sampled=True, window=window)
-    mixed.add(start=1000, end=2000, is_sampled=False, window=window)
+            sums.add(start=2999, end=3000, is_sampled=True, is_decode=True, window=window)
+    mixed.add(start=1000, end=2000, is_sampled=False, is_decode=False, window=window)
     for sums in (decodes, mixed):
         step = AverageStep(
             tokens=sums.tokens,

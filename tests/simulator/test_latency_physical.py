@@ -24,13 +24,13 @@ def step_times(model: str = "llama-3.1-8b", gpu: str = "h100-sxm", **options: An
 def decode_s(times: StepTimes, sequences: int, context: int) -> float:
     sums = BatchSums()
     for _ in range(sequences):
-        sums.add(start=context - 1, end=context, is_sampled=True, window=times.window)
+        sums.add(start=context - 1, end=context, is_sampled=True, is_decode=True, window=times.window)
     return times.step_s(sums)
 
 
 def prefill_s(times: StepTimes, tokens: int, start: int = 0) -> float:
     sums = BatchSums()
-    sums.add(start=start, end=start + tokens, is_sampled=True, window=times.window)
+    sums.add(start=start, end=start + tokens, is_sampled=True, is_decode=tokens == 1, window=times.window)
     return times.step_s(sums)
 
 

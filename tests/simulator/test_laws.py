@@ -57,8 +57,12 @@ def check_blocks(simulation: Simulation) -> None:
         own = np.arange(sentinel + 1, sentinel + per_replica)
         unheld = own[arrays.blocks["ref_count"][own] == 0]
         assert set(queue) == set(unheld.tolist())
+    tables = arrays.tables.reshape(len(arrays.tables), len(arrays.groups), -1)
     held = [
-        arrays.tables[request["row"], : request["num_blocks"]] for request in arrays.requests if request["row"] >= 0
+        tables[request["row"], group, arrays.table_starts[request["row"], group] : request["num_blocks"]]
+        for request in arrays.requests
+        if request["row"] >= 0
+        for group in range(len(arrays.groups))
     ]
     references = np.bincount(np.concatenate([*held, np.zeros(0, np.int32)]), minlength=len(arrays.blocks))
     np.testing.assert_array_equal(references, arrays.blocks["ref_count"])
@@ -124,7 +128,7 @@ def test_no_step_exceeds_the_token_budget_or_max_num_seqs(case: Case) -> None:
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(cases(max_replicas=1))
 def test_scheduled_tokens_are_what_the_requests_had_to_compute(case: Case) -> None:
-    """Prompt and output, less the prefix hit and the last token, where nothing was preempted."""
+    """Prompt and output, less the prefix hit and the last token, where nothing was preempted or drafted in vain."""
     simulation = served(case, log_steps=True)
     computed = np.zeros(case.table.num_requests, np.int64)
     for step in simulation.steps:
@@ -133,7 +137,9 @@ def test_scheduled_tokens_are_what_the_requests_had_to_compute(case: Case) -> No
     requests = simulation.requests
     expected = requests["prompt"] + requests["output"] - 1 - requests["cached_tokens"]
     untouched = requests["preemptions"] == 0
-    np.testing.assert_array_equal(computed[untouched], expected[untouched])
+    if case.fleet.engine.speculation is None:
+        np.testing.assert_array_equal(computed[untouched], expected[untouched])
+    assert (computed[untouched] >= expected[untouched]).all()
     assert (computed[~untouched] >= expected[~untouched]).all() or case.fleet.engine.enable_prefix_caching
 
 
