@@ -18,7 +18,8 @@ import numpy as np
 
 from kvcache.kv_layout import KVGroup
 from simulator.engine import EngineConfig
-from simulator.simulation import Fleet, Simulation
+from simulator.fleet import Fleet
+from simulator.simulation import Simulation
 from simulator.step_time import StepTimes
 from workloads.distributions import Exponential, Fixed
 from workloads.population import Population

@@ -19,10 +19,11 @@ import pandas as pd
 from kvcache.catalog import find_gpu, load_model
 from kvcache.memory import memory_budget
 from simulator.engine import EngineConfig, default_retention_interval
+from simulator.fleet import Fleet
 from simulator.latency import latency_model
 from simulator.latency_model import Deployment
 from simulator.results import request_times
-from simulator.simulation import Fleet, Simulation
+from simulator.simulation import Simulation
 from workloads.synthetic import closed_load
 
 RUNS_FILE = Path("measured") / "silicon_vllm_runs.csv"

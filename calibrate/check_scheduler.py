@@ -1,31 +1,27 @@
 """Our scheduler's decisions laid beside vLLM's own, step by step."""
 
 import json
-import os
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from calibrate.scheduler_cases import MAX_STEPS, SchedulerCase, features, is_storm, main_options, random_case, simulate
+from calibrate.scheduler_cases import (
+    MAX_STEPS,
+    SchedulerCase,
+    features,
+    is_storm,
+    main_options,
+    random_case,
+    simulate,
+)
+from calibrate.step_records import Difference, Record, first_difference, num_prefix_hits, probe_records
 from simulator.engine import with_release_rules
 
 PROBE = Path(__file__).parent / "probes" / "scheduler_probe.py"
-COMPARED = ("scheduled", "preempted", "finished", "free_blocks", "running", "waiting")
-Record = dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Difference:
-    """The first step at which the two disagree; None where one of them made no such call."""
-
-    case: int
-    engine: dict[str, Any]
-    ours: Record | None
-    vllm: Record | None
 
 
 @dataclass(kw_only=True)
@@ -39,6 +35,7 @@ class Comparison:
     preemptions: int = 0
     prefix_hits: int = 0
     cut_short: int = 0  # cases that had not ended after MAX_STEPS steps
+    stalled: int = 0  # cases whose pool cannot take a request that waits
     storms: int = 0  # cases with a pool so small that preemptions follow each other …
     fewest_storm_preemptions: int | None = None  # … and the fewest of them in any
     differences: list[Difference] = field(default_factory=list)
@@ -47,7 +44,7 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         names = (
-            "seed", "vllm_version", "cases", "steps", "preemptions", "prefix_hits", "cut_short", "storms",
+            "seed", "vllm_version", "cases", "steps", "preemptions", "prefix_hits", "cut_short", "stalled", "storms",
             "fewest_storm_preemptions", "options", "pairs",
         )  # fmt: skip
         first = asdict(self.differences[0]) if self.differences else None
@@ -91,32 +88,31 @@ def _compare(found: Comparison, case: SchedulerCase, theirs: Sequence[Record]) -
     case = replace(case, engine=with_release_rules(case.engine, found.vllm_version))
     ours, hits = our_steps(case)
     theirs = theirs[:MAX_STEPS]
+    if _is_stalled(ours):  # here a run ends with an error; vLLM waits, and may yet serve a request of higher priority
+        theirs = theirs[: len(ours)]
+        found.stalled += 1
     found.cases += 1
     found.steps += len(theirs)
     found.cut_short += len(theirs) == MAX_STEPS
     found.preemptions += sum(len(record["preempted"]) for record in theirs)
     _count_features(found, case, sum(len(record["preempted"]) for record in theirs))
-    for number in range(max(len(ours), len(theirs))):
-        one = ours[number] if number < len(ours) else None
-        other = theirs[number] if number < len(theirs) else None
-        if one is None or other is None or any(one[name] != other[name] for name in COMPARED):
-            found.differences.append(Difference(case=found.cases - 1, engine=asdict(case.engine), ours=one, vllm=other))
-            return
-        for request, computed in other["new"].items():
-            found.prefix_hits += computed > 0
-            if hits[int(request)] != computed:
-                record = {"request": request, "prefix_hit_tokens": hits[int(request)]}
-                found.differences.append(
-                    Difference(case=found.cases - 1, engine=asdict(case.engine), ours=record, vllm=other)
-                )
-                return
+    found.prefix_hits += num_prefix_hits(theirs)
+    difference = first_difference(case.engine, ours, hits, theirs, case=found.cases - 1)
+    if difference is not None:
+        found.differences.append(difference)
+
+
+def _is_stalled(steps: Sequence[Record]) -> bool:
+    """Whether they end with nothing running and a request waiting that no pool of this size can take."""
+    last = steps[-1]
+    return last["waiting"] > 0 and last["running"] == 0 and not (last["scheduled"] or last["preempted"])
 
 
 def _count_features(found: Comparison, case: SchedulerCase, num_preemptions: int) -> None:
-    exercised = [f"{option}: {value}" for option, value in sorted(features(case.engine).items())]
+    exercised = [f"{option}: {value}" for option, value in sorted(features(case).items())]
     for name in exercised:
         found.options[name] = found.options.get(name, 0) + 1
-    for pair in combinations(main_options(case.engine), 2):
+    for pair in combinations(main_options(case), 2):
         found.pairs[" + ".join(pair)] = found.pairs.get(" + ".join(pair), 0) + 1
     if is_storm(found.cases - 1):
         found.storms += 1
@@ -126,33 +122,13 @@ def _count_features(found: Comparison, case: SchedulerCase, num_preemptions: int
 
 def _probe(python: Path, cases: Path, found: Comparison) -> Iterator[list[Record]]:
     """Every case's steps as vLLM took them, as they come."""
-    environment = {
-        **os.environ, "OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "PYTHONWARNINGS": "ignore",
-        "CUDA_VISIBLE_DEVICES": "",
-    }  # fmt: skip
-    with tempfile.TemporaryFile("w+") as errors:
-        command = [str(python), str(PROBE), str(cases)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
-        assert process.stdout is not None
-        try:
-            steps: list[Record] = []
-            for line in process.stdout:
-                if not line.startswith("{"):  # older releases log to stdout
-                    continue
-                record = json.loads(line)
-                if "vllm_version" in record:
-                    found.vllm_version = record["vllm_version"]
-                elif "case" in record:
-                    yield steps
-                    steps = []
-                else:
-                    record["scheduled"] = {int(request): tokens for request, tokens in record["scheduled"].items()}
-                    steps.append(record)
-            if process.wait() != 0:
-                errors.seek(0)
-                last = (errors.read().strip().splitlines() or ["no message"])[-1]
-                raise ValueError(f"vLLM's scheduler could not be driven by {python}: {last}")
-        finally:
-            process.kill()
-            process.wait()
-            process.stdout.close()
+    steps: list[Record] = []
+    with closing(probe_records(python, PROBE, cases, failure="vLLM's scheduler could not be driven")) as records:
+        for record in records:
+            if "vllm_version" in record:
+                found.vllm_version = record["vllm_version"]
+            elif "case" in record:
+                yield steps
+                steps = []
+            else:
+                steps.append(record)

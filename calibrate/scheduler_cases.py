@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 
 from kvcache.kv_layout import KVGroup
-from simulator.engine import EngineConfig, Speculation
-from simulator.simulation import Fleet, Simulation, StalledError
-from simulator.step_log import StepRecord
+from simulator.engine import EngineConfig, Speculation, with_release_rules
+from simulator.fleet import Fleet
+from simulator.simulation import Simulation, StalledError
 from simulator.step_time import constant_step_times
 from workloads.requests import NO_PREDECESSOR, OPEN_END, RequestTable
 
 STEP_S = 2.0**-6  # a power of two, so that times add up exactly in any order
 TICK_S = 2.0**-8
 STORM_EVERY, MIN_STORM_PREEMPTIONS = 5, 10
+STORM_RELEASES = ("0.27.0", "0.32.0")  # a storm is one under the rules of each
 MAX_STEPS = 8_000  # of a case; without `scheduler_reserve_full_isl` two requests may preempt each other for ever
 
 
@@ -26,6 +27,7 @@ class SchedulerCase:
 
     engine: EngineConfig
     table: RequestTable
+    has_latent_attention: bool = False  # vLLM's side has a latent's spec (MLA); its blocks are like any others
 
     def to_json(self) -> dict[str, Any]:
         """What the probe reads."""
@@ -42,7 +44,13 @@ class SchedulerCase:
             }
             for row in range(table.num_requests)
         ]
-        return {"engine": asdict(self.engine), "step_s": STEP_S, "max_steps": MAX_STEPS, "requests": requests}
+        return {
+            "engine": asdict(self.engine),
+            "step_s": STEP_S,
+            "max_steps": MAX_STEPS,
+            "has_latent_attention": self.has_latent_attention,
+            "requests": requests,
+        }
 
 
 def _spans(table: RequestTable, row: int) -> list[tuple[int, int]]:
@@ -67,8 +75,9 @@ def is_storm(number: int) -> bool:
     return number % STORM_EVERY == 0
 
 
-def features(engine: EngineConfig) -> dict[str, str]:
+def features(case: SchedulerCase) -> dict[str, str]:
     """What a case exercises, by option; an option at vLLM's default is absent."""
+    engine = case.engine
     windows = [group.window for group in engine.kv_groups]
     found = {
         "scheduling": "asynchronous" if engine.async_scheduling else "synchronous",
@@ -87,6 +96,8 @@ def features(engine: EngineConfig) -> dict[str, str]:
     if any(window is not None for window in windows):
         is_chunked = any(group.chunked for group in engine.kv_groups)
         found["window"] = "chunked" if is_chunked else "sliding + full" if None in windows else "sliding"
+    if case.has_latent_attention:
+        found["latent attention"] = "MLA"
     if found.get("window", "chunked") != "chunked" and engine.enable_prefix_caching:
         interval = engine.prefix_cache_retention_interval
         found["retention"] = "dense" if interval is None else "sparse" if interval else "ends only"
@@ -97,33 +108,29 @@ def features(engine: EngineConfig) -> dict[str, str]:
     return found
 
 
-def main_options(engine: EngineConfig) -> list[str]:
-    """The options of `features` whose pairs are counted; kinds of window and of speculation together."""
-    found = features(engine)
+def main_options(case: SchedulerCase) -> list[str]:
+    """The options of `features` whose pairs are counted; kinds of attention and of speculation together."""
+    found = features(case)
     found.pop("retention", None)
-    together = ("window", "speculation", "pipeline")
+    together = ("window", "latent attention", "speculation", "pipeline")
     return sorted(option if option in together else f"{option}: {value}" for option, value in found.items())
 
 
 def _storm(rng: np.random.Generator) -> SchedulerCase:
     while True:
         case = _drawn(rng, is_storm=True)
-        if num_preemptions(case) >= MIN_STORM_PREEMPTIONS:
+        if all(num_preemptions(case, release) >= MIN_STORM_PREEMPTIONS for release in STORM_RELEASES):
             return case
 
 
-def num_preemptions(case: SchedulerCase) -> int:
-    """By our own scheduler, within MAX_STEPS."""
-    return sum(len(step.preempted) for step in simulated_steps(case))
-
-
-def simulated_steps(case: SchedulerCase) -> list[StepRecord]:
-    """The compiled core's decisions; they end where no request can ever be scheduled again."""
-    return simulate(case).steps[:MAX_STEPS]
+def num_preemptions(case: SchedulerCase, vllm_version: str) -> int:
+    """By our own scheduler under a release's rules, within MAX_STEPS."""
+    simulation = simulate(replace(case, engine=with_release_rules(case.engine, vllm_version)))
+    return sum(len(step.preempted) for step in simulation.steps[:MAX_STEPS])
 
 
 def simulate(case: SchedulerCase) -> Simulation:
-    """Run a case in the compiled core, up to MAX_STEPS steps at least."""
+    """Run a case in the compiled core, up to MAX_STEPS steps at least, or to where a request can never be scheduled."""
     engine = case.engine
     times = constant_step_times(
         STEP_S, max_num_batched_tokens=engine.max_num_batched_tokens, max_num_seqs=engine.max_num_seqs
@@ -138,7 +145,9 @@ def _drawn(rng: np.random.Generator, *, is_storm: bool = False) -> SchedulerCase
     block_size = int(rng.choice([8, 16, 32, 64, 128]))
     num_requests = int(rng.integers(8, 60) if is_storm else rng.integers(4, 70))
     table = _table(rng, num_requests=num_requests, block_size=block_size)
-    return SchedulerCase(engine=_engine(rng, table, block_size, is_storm=is_storm), table=table)
+    engine = _engine(rng, table, block_size, is_storm=is_storm)
+    is_dense = engine.kv_groups == (KVGroup(None),)
+    return SchedulerCase(engine=engine, table=table, has_latent_attention=bool(is_dense and rng.random() < 0.4))
 
 
 def _engine(rng: np.random.Generator, table: RequestTable, block_size: int, *, is_storm: bool) -> EngineConfig:
@@ -219,13 +228,12 @@ def _pool(rng: np.random.Generator, engine: EngineConfig, longest: int, *, is_st
     """Usable blocks: a little more than the longest request ever holds, up to plenty."""
     tokens = longest + (engine.plans_in_flight + 1) * (1 + engine.num_speculative_tokens) + engine.num_lookahead_tokens
     tokens = min(tokens, engine.max_model_len)
-    needed = sum(
-        min(
-            -(-tokens // engine.block_size),
-            group.blocks_per_request(tokens, engine.max_in_flight_tokens, engine.block_size),
-        )
-        for group in engine.kv_groups
-    )
+    needed = 0
+    for group in engine.kv_groups:
+        most = group.blocks_per_request(tokens, engine.max_in_flight_tokens, engine.block_size)
+        if group.chunked and group.window is not None and group.window % engine.block_size:
+            most += 1  # a chunk may begin within a block
+        needed += min(-(-tokens // engine.block_size), most)
     if is_storm:
         return needed + int(rng.choice([0, 1, 2, 4]))
     return needed + (int(rng.choice([0, 1, 2, 4, 12, 60])) if rng.random() < 0.75 else 4000)

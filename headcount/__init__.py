@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from simulator.capacity_table import capacity_rows as capacity_rows
     from simulator.deployment import plan_replica as plan_replica
     from simulator.engine import EngineOptions as EngineOptions
+    from simulator.fleet import Fleet as Fleet
     from simulator.results import Result as Result
     from simulator.results import request_times as request_times
     from simulator.results import whole_run as whole_run
     from simulator.simpy_fleet import ReplicaLoad as ReplicaLoad
     from simulator.simpy_fleet import least_outstanding as least_outstanding
     from simulator.simpy_fleet import run_simpy_fleet as run_simpy_fleet
-    from simulator.simulation import Fleet as Fleet
     from simulator.simulation import Simulation as Simulation
     from simulator.slo import SLO as SLO
     from workloads.load import load_workload as load_workload

@@ -33,6 +33,19 @@ def _load_vllm_args(ctx: click.Context, _: click.Parameter, text: str | None) ->
         ctx.default_map = {**(ctx.default_map or {}), **read_vllm_args(text, ctx)}
 
 
+def _load_startup_log(ctx: click.Context, _: click.Parameter, path: Path | None) -> Any:
+    """The server's settings become defaults: options given beside it win."""
+    if path is None:
+        return None
+    from calibrate.startup_log import read_startup_log  # noqa: PLC0415  imported where it is given
+
+    log = read_startup_log(path)
+    known = {parameter.name for parameter in ctx.command.params}
+    options = {name: value for name, value in log.options.items() if name in known}
+    ctx.default_map = {**(ctx.default_map or {}), **options}
+    return log
+
+
 deployment_options = _all(
     click.option("--model", required=True, help="Model name as on Hugging Face, an alias, or a path to a config.json."),
     click.option("--gpu", required=True, help="GPU name, such as h100-sxm; see 'headcount gpus'."),
@@ -49,6 +62,13 @@ deployment_options = _all(
     ),
     click.option("--block-size", type=TokenCount(), default=16, show_default=True, help="Tokens in a KV block."),
     click.option("--num-gpu-blocks-override", type=TokenCount(), help="KV blocks, instead of the memory model's."),
+    click.option(
+        "--startup-log",
+        type=click.Path(path_type=Path),
+        callback=_load_startup_log,
+        is_eager=True,
+        help="What your vLLM server logged at its start: its settings, and its KV blocks, measured.",
+    ),
     click.option("--enforce-eager/--no-enforce-eager", default=False, help="No CUDA graphs."),
     click.option("--vllm-version", default="0.32.0", show_default=True, help="The release whose rules apply."),
     click.option(
@@ -169,7 +189,32 @@ def engine_options(values: dict[str, Any]) -> Any:
     from simulator.engine import EngineOptions  # noqa: PLC0415
 
     names = {field.name for field in fields(EngineOptions)}
-    return EngineOptions(**{name: value for name, value in values.items() if name in names and value is not None})
+    given = {name: value for name, value in values.items() if name in names and value is not None}
+    if values.get("startup_log") is not None and "num_gpu_blocks_override" not in given:
+        given["num_gpu_blocks_override"] = _logged_blocks(values)
+    return EngineOptions(**given)
+
+
+def _logged_blocks(values: dict[str, Any]) -> int:
+    """The KV blocks of a server's start-up log. Raises ValueError where another tensor-parallel size is asked for."""
+    from kvcache.catalog import load_model  # noqa: PLC0415
+    from kvcache.kv_layout import kv_layout  # noqa: PLC0415
+
+    log, size = values["startup_log"], values["tensor_parallel_size"] or 1
+    logged = log.arguments.get("tensor_parallel_size", 1)
+    if size != logged:
+        raise ValueError(
+            f"--startup-log: {log.path} is of a server with --tensor-parallel-size {logged}, not {size}; "
+            "its KV blocks say nothing of another"
+        )
+    layout = kv_layout(
+        load_model(values["model"]),
+        tensor_parallel_size=size,
+        kv_cache_dtype=values["kv_cache_dtype"],
+        block_size=values["block_size"],
+    )
+    blocks: int = log.num_gpu_blocks(layout)
+    return blocks
 
 
 def slo_from(values: dict[str, Any]) -> Any:

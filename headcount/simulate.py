@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from simulator.fleet import Fleet
 from simulator.loads import UserLoad
 from simulator.replication import simulate_users
 from simulator.results import Result, request_times, whole_run
-from simulator.simulation import Fleet, Simulation
+from simulator.simulation import Simulation
 from workloads.load import load_workload
 from workloads.population import Population
 from workloads.requests import RequestTable

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from calibrate.startup_log import StartupLog
     from kvcache.memory import MemoryBudget
     from simulator.capacity_table import CapacityQuestion, CapacityRow
     from simulator.latency_model import LatencyModel
@@ -123,6 +124,8 @@ def _footnotes(question: "CapacityQuestion", rows: Sequence["CapacityRow"]) -> l
 
 def error_note(latency: "LatencyModel") -> str:
     """How far the step times may be off, in words."""
+    if latency.is_given:
+        return "every step lasts as long as given: the decisions are vLLM's, the times are yours"
     if not latency.is_measured:
         return "step times of this GPU are scaled from its specifications, not measured: expect large errors"
     tpot, ttft = (math.expm1(error.total) for error in (latency.tpot_log_error, latency.ttft_log_error))
@@ -184,6 +187,18 @@ def memory_text(budget: "MemoryBudget", *, assumptions: Sequence[tuple[str, str,
     out.print(f"\n{verdict}")
     for note in assumptions:
         out.print("  " + ": ".join(note[:2]) + f" ({note[2]})", style="dim")
+
+
+def log_text(log: "StartupLog", terms: Sequence[tuple[str, float | None, float]]) -> None:
+    """A server's start-up log beside what would have been predicted for it; the log is what counts."""
+    out = console()
+    out.print(f"\nbeside {log.path.name}, vLLM {log.vllm_version}, whose KV blocks are used")
+    made = table("GiB per GPU", "logged", "modelled", "off by")
+    for name, logged, modelled in terms:
+        digits = 0 if name == "KV blocks" else 2
+        off = "–" if not logged else f"{modelled / logged - 1:+.1%}"
+        made.add_row(name, "–" if logged is None else f"{logged:,.{digits}f}", f"{modelled:,.{digits}f}", off)
+    out.print(made)
 
 
 def waterfall(budget: "MemoryBudget") -> list[tuple[str, int]]:

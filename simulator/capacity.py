@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal
 
+from simulator.fleet import Fleet
 from simulator.loads import Load
 from simulator.replication import Replication, replicate
-from simulator.simulation import Fleet
 from simulator.slo import SLO
 from simulator.statistics import Interval, t_interval
 

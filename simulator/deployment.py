@@ -7,9 +7,9 @@ from kvcache.errors import DoesNotFitError
 from kvcache.gpu import GPU
 from kvcache.memory import MemoryBudget, require_fit
 from simulator.engine import EngineConfig, EngineOptions, with_release_rules
+from simulator.fleet import Fleet
 from simulator.latency import latency_model
 from simulator.latency_model import Deployment, LatencyModel
-from simulator.simulation import Fleet
 
 MAX_TENSOR_PARALLEL_SIZE = 8  # GPUs of one node: TP across nodes is not modelled
 Assumption = tuple[str, str, str]  # name, value, source

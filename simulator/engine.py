@@ -131,6 +131,12 @@ class EngineConfig:
                 "speculative method 'eagle' is simulated for models with full attention in all layers only; "
                 "use draft_model or ngram, or another model"
             )
+        width = 1 + self.num_speculative_tokens
+        if 0 < self.long_prefill_token_threshold < width:
+            raise ValueError(
+                f"long_prefill_token_threshold is {self.long_prefill_token_threshold}, less than the {width} tokens of "
+                "a drafting step, at which vLLM fails; raise it or set it to 0"
+            )
         if self.token_budget < 1:
             raise ValueError(
                 f"max_num_batched_tokens ({self.max_num_batched_tokens}) leaves no token beside the drafting slots of "

@@ -65,6 +65,7 @@ class LatencyModel:
     """Step times of one deployment, with what they rest on.
 
     `is_measured`: the constants come from measurements of this GPU. `calibrated`: they were fitted to this deployment.
+    `is_given`: the user gave the times.
     """
 
     name: str
@@ -72,6 +73,7 @@ class LatencyModel:
     assumptions: tuple[tuple[str, str, str], ...]  # (name, value with unit, source)
     is_measured: bool
     calibrated: bool = False
+    is_given: bool = False
     tpot_log_error: LogError = NO_ERROR
     ttft_log_error: LogError = NO_ERROR
     causes_by_tokens: Mapping[str, FloatArray] = field(default_factory=lambda: MappingProxyType({}))

@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.core import layout
+from simulator.fleet import Fleet
 from simulator.loads import Load
 from simulator.results import RequestTimes, Result, Snapshot, request_times, result_since, snapshot
-from simulator.simulation import Fleet, Simulation
+from simulator.simulation import Simulation
 from simulator.slo import SLO
 from simulator.statistics import mser5_truncation, slope
 

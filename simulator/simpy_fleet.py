@@ -14,9 +14,10 @@ import simpy
 from numpy.typing import NDArray
 
 from simulator.core import layout
+from simulator.fleet import Fleet
 from simulator.reference import Plan, Request, Scheduler
 from simulator.reference_blocks import BlockTables
-from simulator.simulation import Fleet, check_lengths
+from simulator.simulation import check_lengths
 from simulator.step_time import BatchSums
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, RequestTable
 

@@ -3,8 +3,10 @@
 METHOD_NAMES = {"eagle": "eagle", "eagle3": "eagle", "mtp": "eagle", "draft_model": "draft_model", "ngram": "ngram"}
 """vLLM's `speculative_config` methods, with the one here that decides alike; MTP is taken to have one module."""
 
-ACCEPTED_KEYS = frozenset({"method", "num_speculative_tokens", "acceptance_rate", "model"})
-"""Of `speculative_config`; the draft model itself decides nothing but times."""
+ACCEPTED_KEYS = frozenset(
+    {"method", "num_speculative_tokens", "acceptance_rate", "model", "prompt_lookup_max", "prompt_lookup_min"}
+)
+"""Of `speculative_config`; what drafts are made of decides nothing but times and how many are accepted."""
 
 _MASK = 0xFFFFFFFF
 

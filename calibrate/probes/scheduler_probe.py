@@ -32,6 +32,7 @@ from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     KVCacheConfig,
     KVCacheGroupSpec,
+    MLAAttentionSpec,
     SlidingWindowSpec,
 )
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
@@ -96,7 +97,7 @@ class Engine:
         scheduler_class = AsyncScheduler if engine["async_scheduling"] else Scheduler
         self.scheduler = scheduler_class(
             vllm_config=config,
-            kv_cache_config=self._pool(engine),
+            kv_cache_config=self._pool(engine, case["has_latent_attention"]),
             block_size=engine["block_size"],
             log_stats=False,
             structured_output_manager=StructuredOutputManager(config),
@@ -108,12 +109,12 @@ class Engine:
         )
 
     @staticmethod
-    def _pool(engine):
+    def _pool(engine, has_latent_attention):
         shape = {"block_size": engine["block_size"], "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
         groups = []
         for number, group in enumerate(engine["kv_groups"]):
             if group["window"] is None:
-                spec = FullAttentionSpec(**shape)
+                spec = MLAAttentionSpec(**shape) if has_latent_attention else FullAttentionSpec(**shape)
             elif group["chunked"]:
                 spec = ChunkedLocalAttentionSpec(**shape, attention_chunk_size=group["window"])
             else:
@@ -228,8 +229,14 @@ class Engine:
         }
 
     def complete(self):
-        """Process the oldest step's output. Returns when it ended, and who finished."""
+        """Process the oldest step's output, with the empty ones behind it. Returns when it ended, and who finished."""
         step = self.in_flight.pop(0)
+        finished = self._update(step)
+        while self.in_flight and not self.in_flight[0].names:
+            self._update(self.in_flight.pop(0))
+        return step.end_s, finished
+
+    def _update(self, step):
         drafts = step.output.scheduled_spec_decode_tokens
         sampled = [self._sample(name, step, len(drafts.get(name, ()))) for name in step.names]
         outputs = self.scheduler.update_from_output(
@@ -244,7 +251,7 @@ class Engine:
             proposed = [[3] * self.speculation["num_speculative_tokens"] for _ in step.names]
             self.scheduler.update_draft_token_ids(DraftTokenIds(step.names, proposed))
         ended = [item for group in outputs.values() for item in group.outputs if item.finish_reason is not None]
-        return step.end_s, [int(item.request_id) for item in ended]
+        return [int(item.request_id) for item in ended]
 
     def _sample(self, name, step, num_drafts):
         """The next token, with those drafts before it that are right."""

@@ -47,12 +47,76 @@ def check_scheduler_command(
     return 1 if found.differences else 0
 
 
+@command.command("check-engine")
+@click.option("--seed", type=click.IntRange(0), help="Of the load.  [default: a new one, printed]")
+@click.option("--attention", default="full", show_default=True, help="full, or hybrid: with sliding windows.")
+@click.option("--vllm-version", help="An installed release.  [default: the newest]")
+@click.option("--python", type=click.Path(path_type=Path), help="Any interpreter that has vLLM, instead.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def check_engine_command(
+    seed: int | None, attention: str, vllm_version: str | None, python: Path | None, as_json: bool
+) -> int:
+    """Reproduce the schedule of a real vLLM engine at inference on the CPU.
+
+    A tiny model with dummy weights serves a random load in a small pool; nothing is downloaded. The same arrivals
+    through the compiled core must give the same schedule. Exit code 1 on any difference.
+    """
+    from calibrate.check_engine import ATTENTIONS, NUM_REQUESTS, check_engine  # noqa: PLC0415  once the command runs
+    from calibrate.interpreters import interpreter_for  # noqa: PLC0415
+    from headcount.json_output import print_json  # noqa: PLC0415
+    from headcount.progress import progress_bar  # noqa: PLC0415
+
+    if attention not in ATTENTIONS:
+        raise ValueError(f"--attention: '{attention}' is neither of {', '.join(ATTENTIONS)}")
+    interpreter = interpreter_for(vllm_version, python)
+    chosen = secrets.randbelow(2**31) if seed is None else seed
+    with progress_bar(f"requests through a real engine, seed {chosen}", total=NUM_REQUESTS) as bar:
+
+        def watch(found: Any) -> None:
+            bar.advance()
+            bar.note(f"{found.steps:,} steps, {found.preemptions:,} preemptions")
+
+        found = check_engine(interpreter, seed=chosen, attention=attention, watch=watch)
+    if as_json:
+        print_json({"schema_version": 1, **found.to_json()})
+    else:
+        click.echo(
+            f"vLLM {found.vllm_version}, seed {found.seed}: {found.finished:,} requests, {found.steps:,} steps, "
+            f"{found.preemptions:,} preemptions, {found.prefix_hits:,} prefix hits; "
+            + ("the schedule differs" if found.difference else "the schedule is the same")
+        )
+        _print_difference(found.difference)
+    return 1 if found.difference else 0
+
+
+@command.command("fidelity-report")
+@click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="The Markdown file to write.")
+def fidelity_report_command(results: tuple[Path, ...], out: Path) -> int:
+    """Write the page on what was compared with vLLM from saved results of check-scheduler and check-engine --json."""
+    from calibrate.fidelity_report import fidelity_page  # noqa: PLC0415  imported once the command runs
+    from headcount.json_output import read_json_object  # noqa: PLC0415
+
+    found = [read_json_object(path) for path in results]
+    if unknown := [str(path) for path, result in zip(results, found, strict=True) if "vllm_version" not in result]:
+        raise ValueError(f"{unknown[0]} is no result of check-scheduler or check-engine --json")
+    page = fidelity_page(
+        [result for result in found if "pairs" in result], [result for result in found if "attention" in result]
+    )
+    out.write_text(page, encoding="utf-8")
+    click.echo(f"wrote {out}")
+    return 0
+
+
 def _print_comparison(found: Any) -> None:
     click.echo(
         f"vLLM {found.vllm_version}, seed {found.seed}: {found.cases:,} cases, {found.steps:,} steps, "
         f"{found.preemptions:,} preemptions, {found.prefix_hits:,} prefix hits compared; "
         f"{len(found.differences)} cases differ"
     )
-    if found.differences:
-        first = found.differences[0]
+    _print_difference(found.differences[0] if found.differences else None)
+
+
+def _print_difference(first: Any) -> None:
+    if first is not None:
         click.echo(f"first difference, case {first.case}: {first.engine}\n  ours: {first.ours}\n  vLLM: {first.vllm}")

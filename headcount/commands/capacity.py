@@ -60,7 +60,7 @@ def command(**values: Any) -> int:
 def _question(values: dict[str, Any]) -> Any:
     from kvcache.catalog import find_gpu, load_model  # noqa: PLC0415
     from simulator.capacity_table import CapacityQuestion  # noqa: PLC0415
-    from simulator.simulation import check_router  # noqa: PLC0415
+    from simulator.fleet import check_router  # noqa: PLC0415
     from workloads.load import load_workload  # noqa: PLC0415
 
     check_router(values["router"])

@@ -126,14 +126,14 @@ def is_retained(a: Any, request: int, group: int, index: int) -> bool:
 
 
 @kernel
-def cached_in_kind(a: Any, replica: int, row: int, kind: int, content: int, index: int) -> bool:
+def cached_in_kind(a: Any, replica: int, row: int, kind: int, mix: int, content: int, index: int) -> bool:
     """Whether all groups of a kind have a block cached; enters them."""
     p = a.parameters[0]
     first = a.kinds[kind].first
     for position in range(first, first + a.kinds[kind].count):
         group = a.group_order[position]
         place = index * p.num_groups + group
-        block = pool.find_cached(a.blocks, a.buckets, replica, content, place, p.bucket_mask)
+        block = pool.find_mixed(a.blocks, a.buckets, replica, mix, content, place, p.bucket_mask)
         if block == NONE:
             return False
         a.tables[row, group * p.row_blocks + index] = block
@@ -153,16 +153,21 @@ def run_from(a: Any, replica: int, request: int, row: int, kind: int, start: int
     """How many blocks a hit has whose blocks in [start, limit) must be cached in a row."""
     p = a.parameters[0]
     span = a.requests[request].span_start
+    content = a.spans[span].content
+    mix = pool.mixed(content)
     for index in range(start, limit):
         last_position = (index + 1) * p.block_size - 1
-        while a.spans[span].end <= last_position:
-            span += 1
+        if a.spans[span].end <= last_position:
+            while a.spans[span].end <= last_position:
+                span += 1
+            content = a.spans[span].content
+            mix = pool.mixed(content)
         if p.num_groups == 1:
-            block = pool.find_cached(a.blocks, a.buckets, replica, a.spans[span].content, index, p.bucket_mask)
+            block = pool.find_mixed(a.blocks, a.buckets, replica, mix, content, index, p.bucket_mask)
             if block == NONE:
                 return index
             a.tables[row, index] = block
-        elif not cached_in_kind(a, replica, row, kind, a.spans[span].content, index):
+        elif not cached_in_kind(a, replica, row, kind, mix, content, index):
             return index
     return max(start, limit)
 
@@ -177,11 +182,16 @@ def last_window(a: Any, replica: int, request: int, row: int, kind: int, limit: 
     while limit > 0 and a.spans[span].end < limit * p.block_size:
         span += 1
     run, index = 0, limit - 1
+    content = a.spans[span].content
+    mix = pool.mixed(content)
     while index >= 0:
-        while span > start and a.spans[span - 1].end >= (index + 1) * p.block_size:
-            span -= 1
+        if span > start and a.spans[span - 1].end >= (index + 1) * p.block_size:
+            while span > start and a.spans[span - 1].end >= (index + 1) * p.block_size:
+                span -= 1
+            content = a.spans[span].content
+            mix = pool.mixed(content)
         run += 1
-        if not cached_in_kind(a, replica, row, kind, a.spans[span].content, index):
+        if not cached_in_kind(a, replica, row, kind, mix, content, index):
             run = 0
         if run >= tail:
             begin_at(a, row, kind, index)

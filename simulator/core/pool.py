@@ -12,16 +12,24 @@ from simulator.core.layout import NONE
 
 
 @kernel
-def bucket_of(content: int, index: int, mask: int) -> int:
-    """Successive blocks of one content lie in successive buckets: a prefix is walked through few cache lines."""
-    mixed = ((content ^ (content >> 23)) & 0xFFFFFF) * 0x9E3779B1
-    return ((mixed >> 12) + index) & mask
+def mixed(content: int) -> int:
+    """A content id spread over the buckets."""
+    return (((content ^ (content >> 23)) & 0xFFFFFF) * 0x9E3779B1) >> 12
 
 
 @kernel
 def find_cached(blocks: Any, buckets: Any, replica: int, content: int, index: int, mask: int) -> int:
     """The oldest block cached under (content, index), or NONE."""
-    block = buckets[replica, bucket_of(content, index, mask)]
+    return find_mixed(blocks, buckets, replica, mixed(content), content, index, mask)
+
+
+@kernel
+def find_mixed(blocks: Any, buckets: Any, replica: int, mix: int, content: int, index: int, mask: int) -> int:
+    """`find_cached` with `mixed(content)` at hand.
+
+    Successive blocks of one content lie in successive buckets: a prefix is walked through few cache lines.
+    """
+    block = buckets[replica, (mix + index) & mask]
     while block != NONE:
         if blocks[block].key_content == content and blocks[block].key_index == index:
             return block
@@ -34,7 +42,7 @@ def cache_block(blocks: Any, buckets: Any, replica: int, block: int, content: in
     blocks[block].key_content = content
     blocks[block].key_index = index
     blocks[block].next_in_bucket = NONE
-    bucket = bucket_of(content, index, mask)
+    bucket = (mixed(content) + index) & mask
     last = buckets[replica, bucket]
     if last == NONE:
         buckets[replica, bucket] = block
@@ -46,7 +54,7 @@ def cache_block(blocks: Any, buckets: Any, replica: int, block: int, content: in
 
 @kernel
 def evict(blocks: Any, buckets: Any, replica: int, block: int, mask: int) -> None:
-    bucket = bucket_of(blocks[block].key_content, blocks[block].key_index, mask)
+    bucket = (mixed(blocks[block].key_content) + blocks[block].key_index) & mask
     following = blocks[block].next_in_bucket
     candidate = buckets[replica, bucket]
     if candidate == block:

@@ -18,5 +18,6 @@ def latency_model(deployment: Deployment, *, step_s: float = 0.01) -> LatencyMod
         step_times=times,
         assumptions=(("step time", f"{step_s * 1e3:g} ms", "given"),),
         is_measured=False,
+        is_given=True,
         causes_by_tokens={FIXED_OVERHEAD: np.full(deployment.max_num_batched_tokens + 1, step_s)},
     )

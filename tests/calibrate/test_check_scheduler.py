@@ -32,15 +32,16 @@ def test_every_option_occurs_often_and_with_every_other() -> None:
     options: Counter[str] = Counter()
     pairs: Counter[tuple[str, ...]] = Counter()
     for number in range(400):
-        engine = random_case(0, number).engine
-        options.update(f"{option}: {value}" for option, value in features(engine).items())
-        pairs.update(combinations(main_options(engine), 2))
-    assert len(options) == 19
+        case = random_case(0, number)
+        options.update(f"{option}: {value}" for option, value in features(case).items())
+        pairs.update(combinations(main_options(case), 2))
+    assert len(options) == 20
     assert min(options.values()) >= 10, options
     together = {name for pair in pairs for name in pair}
     exclusive = {
         ("prefix caching: off", "prefix caching: on"),
         ("scheduling: asynchronous", "scheduling: synchronous"),
+        ("latent attention", "window"),
         ("pipeline", "speculation"),
     }
     assert set(combinations(sorted(together), 2)) - set(pairs) == exclusive

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kvcache.kv_layout import KVGroup
 from simulator.engine import RELEASE_RULES, EngineConfig, Speculation
-from simulator.simulation import Fleet
+from simulator.fleet import Fleet
 from simulator.step_time import StepTimes
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, OPEN_END, RequestTable
 

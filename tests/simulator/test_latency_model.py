@@ -5,6 +5,7 @@ import pytest
 from kvcache.catalog import find_gpu, load_model
 from kvcache.errors import UnknownNameError
 from simulator.engine import EngineConfig
+from simulator.fleet import Fleet
 from simulator.latency import latency_form_names, latency_model
 from simulator.latency_model import (
     CAUSES,
@@ -17,7 +18,7 @@ from simulator.latency_model import (
     average_step,
     breakdown,
 )
-from simulator.simulation import Fleet, Simulation
+from simulator.simulation import Simulation
 from simulator.step_time import BatchSums
 from workloads.synthetic import closed_load
 

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine import EngineConfig
-from simulator.simulation import Fleet, Simulation
+from simulator.fleet import Fleet
+from simulator.simulation import Simulation
 from simulator.statistics import t_interval
 from simulator.step_time import constant_step_times
 from workloads.requests import independent_requests

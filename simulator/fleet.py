@@ -1,0 +1,34 @@
+"""Equal replicas behind a router."""
+
+from dataclasses import dataclass
+
+from simulator.core import layout
+from simulator.engine import EngineConfig
+from simulator.step_time import StepTimes
+
+ROUTERS: dict[str, int] = {
+    "round-robin": layout.ROUND_ROBIN,
+    "least-outstanding": layout.LEAST_OUTSTANDING,
+    "session-affinity": layout.SESSION_AFFINITY,  # a session stays where its first turn went, by least outstanding
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """Equal replicas behind one router."""
+
+    engine: EngineConfig
+    step_times: StepTimes
+    num_replicas: int = 1
+    router: str = "least-outstanding"
+
+    def __post_init__(self) -> None:
+        if self.num_replicas < 1:
+            raise ValueError(f"num_replicas is {self.num_replicas}; a fleet has at least 1")
+        check_router(self.router)
+
+
+def check_router(name: str) -> None:
+    """Raise ValueError unless a router of that name is built in."""
+    if name not in ROUTERS:
+        raise ValueError(f"no router '{name}'; there are {', '.join(sorted(ROUTERS))}")

@@ -1,0 +1,54 @@
+"""What --speculative-config takes, and what it says of the rest."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+CONSTANT = ["--latency-model", "constant", "--input-len", "64", "--output-len", "41", "--concurrency", "1"]
+COMMAND = ["simulate", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--json", *CONSTANT]
+
+
+def tpot_s(headcount: Callable[..., Any], config: dict[str, Any]) -> float:
+    ran = headcount(*COMMAND, "--speculative-config", json.dumps(config))
+    assert ran.code == 0, ran.err
+    return float(json.loads(ran.out)["tpot_s"]["mean"])
+
+
+@pytest.mark.parametrize("method", ["eagle", "eagle3", "mtp", "draft_model", "ngram"])
+def test_accepted_drafts_make_tokens_come_sooner(headcount: Callable[..., Any], method: str) -> None:
+    config = {"method": method, "num_speculative_tokens": 3}
+    assert tpot_s(headcount, config | {"acceptance_rate": 0.0}) == pytest.approx(0.01)
+    assert tpot_s(headcount, config | {"acceptance_rate": 1.0}) == pytest.approx(0.0025)
+
+
+def test_its_own_words_of_vllm_are_taken(headcount: Callable[..., Any]) -> None:
+    config = {"method": "ngram", "num_speculative_tokens": 2, "acceptance_rate": 0.5, "prompt_lookup_max": 4}
+    assert tpot_s(headcount, config) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ("eagle", "is not a JSON object with method, num_speculative_tokens, acceptance_rate"),
+        ('{"method": "ngram"}', "is not a JSON object with"),
+        ('{"method": "medusa", "num_speculative_tokens": 3, "acceptance_rate": 0.5}', "'medusa' is not modelled"),
+        ('{"method": "ngram", "num_speculative_tokens": 2.5, "acceptance_rate": 0.5}', "is a whole number"),
+        ('{"method": "ngram", "num_speculative_tokens": 3, "acceptance_rate": "high"}', "a share"),
+        ('{"method": "ngram", "num_speculative_tokens": 99, "acceptance_rate": 0.5}', "between 1 and 64"),
+        ('{"method": "ngram", "num_speculative_tokens": 3, "acceptance_rate": 2}', "from 0 to 1"),
+        ('{"method": "ngram", "num_speculative_tokens": 3, "acceptance_rate": 0.5, "seed": 1}', "seed: not modelled"),
+    ],
+)
+def test_what_cannot_be_simulated_is_told(headcount: Callable[..., Any], config: str, told: str) -> None:
+    ran = headcount(*COMMAND, "--speculative-config", config)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert told in ran.err
+
+
+def test_a_threshold_that_cuts_a_drafting_step_is_told(headcount: Callable[..., Any]) -> None:
+    config = {"method": "ngram", "num_speculative_tokens": 3, "acceptance_rate": 0.5}
+    ran = headcount(*COMMAND, "--speculative-config", json.dumps(config), "--long-prefill-token-threshold", "3")
+    assert (ran.code, ran.out) == (2, "")
+    assert "less than the 4 tokens of a drafting step" in ran.err

@@ -1,0 +1,49 @@
+"""A server's start-up log as input."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LOG = """
+INFO Initializing a V1 LLM engine (v0.32.0) with config: model='x'
+INFO non-default args: {'model': 'Qwen/Qwen3-8B', 'max_model_len': 8192, 'gpu_memory_utilization': 0.95}
+INFO Model loading took 15.31 GiB memory and 7.798531 seconds
+INFO GPU KV cache size: 418,688 tokens
+INFO Maximum concurrency for 8,192 tokens per request: 51.11x
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    found = tmp_path / "server.log"
+    found.write_text(LOG, encoding="utf-8")
+    return found
+
+
+def test_the_command_line_takes_settings_and_blocks_from_it(headcount: Callable[..., Any], path: Path) -> None:
+    ran = headcount("memory", "--gpu", "h100-sxm", "--startup-log", path, "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert (found["model"], found["max_model_len"], found["num_gpu_blocks"]) == ("Qwen/Qwen3-8B", 8192, 26_168)
+    assert found["startup_log"]["weights_gib"]["logged"] == 15.31
+    assert found["startup_log"]["num_gpu_blocks"]["modelled"] == pytest.approx(26_168, rel=0.02)
+    beside = headcount("memory", "--gpu", "h100-sxm", "--startup-log", path, "--max-model-len", "4096", "--json")
+    assert json.loads(beside.out)["max_model_len"] == 4096
+
+
+def test_a_log_of_another_tensor_parallel_size_is_refused(headcount: Callable[..., Any], path: Path) -> None:
+    ran = headcount("memory", "--gpu", "h100-sxm", "--startup-log", path, "-tp", "2")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "is of a server with --tensor-parallel-size 1, not 2" in ran.err
+
+
+def test_a_simulation_runs_in_the_logged_pool(headcount: Callable[..., Any], path: Path) -> None:
+    ran = headcount(
+        "simulate", "--gpu", "h100-sxm", "--startup-log", path, "--concurrency", "2", "--input-len", "32",
+        "--output-len", "4", "--json",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["num_gpu_blocks"] == 26_168
