@@ -137,10 +137,11 @@ class EngineConfig:
                 f"long_prefill_token_threshold is {self.long_prefill_token_threshold}, less than the {width} tokens of "
                 "a drafting step, at which vLLM fails; raise it or set it to 0"
             )
-        if self.token_budget < 1:
+        if self.token_budget - self.draft_slots < width:
             raise ValueError(
-                f"max_num_batched_tokens ({self.max_num_batched_tokens}) leaves no token beside the drafting slots of "
-                f"max_num_seqs ({self.max_num_seqs}); raise the one or lower the other"
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) leaves less than the {width} tokens of a "
+                f"drafting step beside the drafting slots (max_num_seqs is {self.max_num_seqs}); raise the one or lower "
+                "the other"
             )
 
     @property

@@ -1,9 +1,7 @@
 """Our schedule is laid beside a real engine's at inference, and a difference would be seen."""
 
 import json
-import os
 import secrets
-import time
 from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +12,6 @@ import pytest
 from calibrate import check_engine as checker
 from calibrate.check_engine import ATTENTIONS, NUM_REQUESTS, EngineComparison, check_engine, engine_case
 from calibrate.check_scheduler import our_steps
-from calibrate.interpreters import install, interpreter_for
-
-MAX_SECONDS = 180
 
 
 def test_a_case_is_decided_by_its_seed_alone() -> None:
@@ -163,32 +158,18 @@ def test_an_interpreter_without_vllm_is_one_clear_error(script: str, message: st
         check_engine(fake, seed=0)
 
 
-@pytest.fixture(scope="module")
-def vllm_python() -> Path:
-    """A real vLLM: the one given, the one installed, in continuous integration one that is installed now."""
-    given = os.environ.get("HEADCOUNT_VLLM_PYTHON")
-    try:
-        return interpreter_for(None, Path(given) if given else None)
-    except ValueError as reason:
-        if not os.environ.get("CI"):
-            pytest.skip(f"no real vLLM here: {reason}")
-    return install("0.32.0").python
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("attention", ATTENTIONS)
 def test_no_step_differs_from_a_real_engine_s_at_inference(vllm_python: Path, attention: str) -> None:
     """A new seed each time, so that every run looks at a load that nobody has seen."""
     seed = secrets.randbelow(2**31)
     print(f"seed {seed}")
-    start_s = time.monotonic()
     found = check_engine(vllm_python, seed=seed, attention=attention)
     assert found.difference is None, (seed, found.difference)
     assert found.steps >= 1_000
     assert found.preemptions >= 20
     assert found.prefix_hits >= 5
     assert found.finished == NUM_REQUESTS
-    assert time.monotonic() - start_s < MAX_SECONDS
 
 
 @pytest.mark.slow

@@ -30,11 +30,11 @@ GROUPS = (
 
 
 @st.composite
-def speculations(draw: st.DrawFn, groups: tuple[KVGroup, ...]) -> Speculation:
+def speculations(draw: st.DrawFn, groups: tuple[KVGroup, ...], *, most: int) -> Speculation:
     methods = ["draft_model", "ngram"] if len(groups) > 1 or groups[0].window else ["draft_model", "ngram", "eagle"]
     return Speculation(
         method=draw(st.sampled_from(methods)),
-        num_speculative_tokens=draw(st.integers(1, 4)),
+        num_speculative_tokens=draw(st.integers(1, most)),
         acceptance_rate=draw(st.sampled_from([0.0, 0.5, 0.9, 1.0])),
     )
 
@@ -56,7 +56,7 @@ def cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3) -> 
     max_model_len = max(longest + draw(st.integers(1, 20)) - cut_off, int(table.prompt_tokens.max()) + 1)
     groups = draw(st.sampled_from([(), (), *GROUPS])) or (KVGroup(None),)
     stages = draw(st.sampled_from([1, 1, 1, 2, 3]))
-    speculation = None if stages > 1 else draw(st.none() | speculations(groups))
+    speculation = None if stages > 1 else draw(st.none() | speculations(groups, most=min(4, budget - max_num_seqs - 2)))
     lookahead = 40 if speculation else 0
     engine = EngineConfig(
         num_gpu_blocks=1

@@ -1,0 +1,162 @@
+"""Random small configs of every model family, for counts to be laid beside transformers'."""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+Config = dict[str, Any]
+Options = Mapping[str, Sequence[Any]]
+
+ABSENT = object()  # the config leaves the field out, so that the class's default counts
+_FLAG = (True, False, ABSENT)
+_WIDTH = (24, 40, 56)
+_HEAD_DIM = {"head_dim": (4, 8, 20, ABSENT)}  # free of the hidden size
+_ATTENTION = {"attention_bias": _FLAG}
+_BOTH = {**_ATTENTION, "mlp_bias": _FLAG}
+_TOP = {"num_experts_per_tok": (1, 2)}
+_SPARSE = {
+    **_TOP, "num_experts": (4, 6), "moe_intermediate_size": (*_WIDTH, ABSENT), "decoder_sparse_step": (1, 2, ABSENT),
+    "mlp_only_layers": ([], [0], ABSENT),
+}  # fmt: skip
+_ROUTED = {
+    **_TOP, "n_routed_experts": (4, 8), "n_shared_experts": (1, 2, ABSENT), "first_k_dense_replace": (0, 1, ABSENT),
+    "moe_intermediate_size": _WIDTH, "n_group": (1,), "topk_group": (1,), "topk_method": ("noaux_tc",),
+}  # fmt: skip
+# Attention biases stay off: vLLM's multi-head latent attention has none (models/deepseek_v2.py).
+_LATENT = {
+    **_ROUTED, "attention_bias": (False,), "q_lora_rank": (None, 12, ABSENT), "kv_lora_rank": (16, 24, ABSENT),
+    "qk_nope_head_dim": (8, 12, ABSENT), "qk_rope_head_dim": (4, 8, ABSENT), "v_head_dim": (8, 10, ABSENT),
+}  # fmt: skip
+
+# What a family's config can say of its tensors, beside the widths in `_shape`.
+OPTIONS: Mapping[str, Options] = {
+    "llama": {**_BOTH, **_HEAD_DIM},
+    "arcee": {**_BOTH, **_HEAD_DIM},
+    "mistral": _HEAD_DIM,
+    "mixtral": {**_TOP, **_HEAD_DIM, "num_local_experts": (4, 6, ABSENT)},
+    "granite": _BOTH,
+    "granitemoe": {**_TOP, **_ATTENTION, "num_local_experts": (4, 6)},
+    "qwen2": {},
+    "qwen2_moe": {**_SPARSE, "shared_expert_intermediate_size": (*_WIDTH, ABSENT)},
+    "qwen3": {**_ATTENTION, **_HEAD_DIM},
+    "qwen3_moe": {**_SPARSE, **_ATTENTION, **_HEAD_DIM},
+    "gemma": {**_ATTENTION, **_HEAD_DIM},
+    "gemma2": {**_ATTENTION, **_HEAD_DIM},
+    "gemma3_text": {**_ATTENTION, **_HEAD_DIM},
+    "phi": {},
+    "phi3": {},
+    "phimoe": {**_TOP, **_ATTENTION, "num_local_experts": (4, 6, ABSENT), "lm_head_bias": _FLAG},
+    "deepseek_v2": _LATENT,
+    "deepseek_v3": _LATENT,
+    "gpt_oss": {**_TOP, **_HEAD_DIM, "num_local_experts": (4, 6, ABSENT)},
+    "gpt_neox": _ATTENTION,
+    "falcon": {
+        "new_decoder_architecture": (True, False), "multi_query": _FLAG, "parallel_attn": (True, True, False, ABSENT),
+        "bias": _FLAG, "num_kv_heads": (1, 2, 4), "ffn_hidden_size": (*_WIDTH, ABSENT), "alibi": (False,),
+        "num_ln_in_parallel_attn": (1, 2, ABSENT),
+    },
+    "llama4_text": {
+        **_TOP, **_ATTENTION, **_HEAD_DIM, "num_local_experts": (4, 6, ABSENT), "intermediate_size_mlp": _WIDTH,
+        "interleave_moe_layer_step": (1, 2, ABSENT), "moe_layers": ([0], [1], ABSENT), "use_qk_norm": _FLAG,
+    },
+    "glm": {**_ATTENTION, **_HEAD_DIM},
+    "glm4": {**_ATTENTION, **_HEAD_DIM},
+    "glm4_moe": {**_ROUTED, **_ATTENTION, **_HEAD_DIM, "use_qk_norm": _FLAG},
+    "olmo2": _ATTENTION,
+    "olmo3": _ATTENTION,
+    "olmoe": {**_TOP, **_ATTENTION, "num_experts": (4, 6, ABSENT)},
+    "minimax_m2": {**_TOP, **_HEAD_DIM, "num_local_experts": (4, 6, ABSENT)},
+    "cohere": {**_ATTENTION, "use_qk_norm": _FLAG},
+    "cohere2": _ATTENTION,
+    "smollm3": _BOTH,
+    "starcoder2": {"use_bias": _FLAG},
+    "stablelm": {"use_qkv_bias": _FLAG},
+    "nemotron": {**_BOTH, **_HEAD_DIM},
+    "seed_oss": {**_BOTH, **_HEAD_DIM, "attention_out_bias": _FLAG},
+    "exaone4": {},
+    "ernie4_5": {**_HEAD_DIM, "use_bias": _FLAG},
+}  # fmt: skip
+
+# Outer model_type: the text model's, the encoder's options, the outer config's.
+_ENCODER = {"hidden_size": (16, 32), "num_attention_heads": (2, 4), "num_hidden_layers": (1, 2), "patch_size": (2, 4)}
+MULTIMODAL: Mapping[str, tuple[str, Options, Options]] = {
+    "gemma3": (
+        "gemma3_text",
+        {**_ENCODER, "intermediate_size": _WIDTH, "image_size": (16, 32, ABSENT), "vision_use_head": _FLAG},
+        {"mm_tokens_per_image": (4,)},
+    ),
+    "llama4": (
+        "llama4_text",
+        {
+            **_ENCODER, "intermediate_size": _WIDTH, "image_size": (16, 32, ABSENT), "vision_output_dim": (12, 20),
+            "projector_input_dim": (20,), "projector_output_dim": (20,),
+        },
+        {},
+    ),
+    "mistral3": (
+        "mistral",
+        {**_ENCODER, "intermediate_size": _WIDTH, "image_size": (16, 32, ABSENT)},
+        {"spatial_merge_size": (2, 3, ABSENT), "multimodal_projector_bias": _FLAG},
+    ),
+    "kimi_k25": (
+        "deepseek_v3",
+        {
+            **_ENCODER, "hidden_size": (1152,), "intermediate_size": (*_WIDTH, ABSENT), "pos_emb_height": (8, ABSENT),
+            "pos_emb_width": (6, ABSENT), "merge_kernel_size": ([2, 2], [2, 3], ABSENT),
+        },
+        {},
+    ),
+}  # fmt: skip
+
+
+def model_types() -> tuple[str, ...]:
+    """Every `model_type` that has random configs."""
+    return (*OPTIONS, *MULTIMODAL)
+
+
+def random_config(seed: int, model_type: str, number: int) -> Config:
+    """One small config, decided by its arguments alone."""
+    rng = Random(f"{seed} {model_type} {number}")
+    if model_type in OPTIONS:
+        return {"model_type": model_type, **_text(rng, model_type)}
+    text_type, vision, outer = MULTIMODAL[model_type]
+    text = {"model_type": text_type, **_text(rng, text_type)}
+    tied = text.pop("tie_word_embeddings", rng.random() < 0.5)
+    return {
+        "model_type": model_type,
+        "tie_word_embeddings": tied,  # of the outer config, as transformers writes it
+        **_choose(rng, outer),
+        "text_config": text,
+        "vision_config": _choose(rng, vision),
+    }
+
+
+def _text(rng: Random, model_type: str) -> Config:
+    chosen = _choose(rng, OPTIONS[model_type])
+    return {**_shape(rng, chosen, has_kv_heads=model_type not in ("falcon", "gpt_neox")), **chosen}
+
+
+def _shape(rng: Random, chosen: Config, *, has_kv_heads: bool) -> Config:
+    """The widths that every config has; fields that are left out need room for the class's own KV heads."""
+    leave_out = has_kv_heads and rng.random() < 0.2
+    heads = 32 if leave_out else rng.choice((4, 8, 12))
+    width = heads * rng.choice((4, 8)) if chosen.get("head_dim") is None else rng.choice((48, 64, 80))
+    shape: Config = {
+        "hidden_size": width,
+        "intermediate_size": rng.choice((48, 72, 104)),
+        "num_hidden_layers": rng.choice((2, 3, 4)),
+        "num_attention_heads": heads,
+        "vocab_size": rng.choice((97, 128, 251)),
+        "max_position_embeddings": 512,
+        "pad_token_id": 0,
+    }
+    if has_kv_heads and not leave_out:
+        shape["num_key_value_heads"] = rng.choice((1, 2, 4))
+    if rng.random() < 0.7:
+        shape["tie_word_embeddings"] = rng.random() < 0.5
+    return shape
+
+
+def _choose(rng: Random, options: Options) -> Config:
+    picked = {key: rng.choice(values) for key, values in options.items()}
+    return {key: value for key, value in picked.items() if value is not ABSENT}
