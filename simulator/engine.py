@@ -140,8 +140,8 @@ class EngineConfig:
         if self.token_budget - self.draft_slots < width:
             raise ValueError(
                 f"max_num_batched_tokens ({self.max_num_batched_tokens}) leaves less than the {width} tokens of a "
-                f"drafting step beside the drafting slots (max_num_seqs is {self.max_num_seqs}); raise the one or lower "
-                "the other"
+                f"drafting step beside the drafting slots (max_num_seqs is {self.max_num_seqs}); raise the one or "
+                "lower the other"
             )
 
     @property

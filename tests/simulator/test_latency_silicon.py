@@ -1,28 +1,20 @@
 """Simulated closed-loop runs against runs of real vLLM."""
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+from tests.benchmark_module import benchmark_module
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "../shared/data"
 DENSE_ROWS, TPOT_BAR_PERCENT, TTFT_BAR_PERCENT = 12, 12.0, 30.0
 
 
-def benchmark() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("silicon", ROOT / "benchmarks" / "silicon.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.skipif(not (DATA / "measured" / "silicon_vllm_runs.csv").is_file(), reason="no measurements at hand")
 @pytest.mark.parametrize("plain", [False, True])
 def test_spread_dense_runs_are_within_the_bar(plain: bool) -> None:
-    silicon = benchmark()
+    silicon = benchmark_module("silicon")
     settings, _ = silicon.read_settings(DATA)
     dense = sorted((item for item in settings if item.model in silicon.DENSE_MODELS), key=repr)
     rows, failed = silicon.compare(dense[:: len(dense) // DENSE_ROWS], plain=plain)
