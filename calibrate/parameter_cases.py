@@ -20,7 +20,7 @@ _SPARSE = {
 }  # fmt: skip
 _ROUTED = {
     **_TOP, "n_routed_experts": (4, 8), "n_shared_experts": (1, 2, ABSENT), "first_k_dense_replace": (0, 1, ABSENT),
-    "moe_intermediate_size": _WIDTH, "n_group": (1,), "topk_group": (1,), "topk_method": ("noaux_tc",),
+    "moe_intermediate_size": _WIDTH, "n_group": (1,), "topk_group": (1,),
 }  # fmt: skip
 # Attention biases stay off: vLLM's multi-head latent attention has none (models/deepseek_v2.py).
 _LATENT = {
@@ -46,8 +46,8 @@ OPTIONS: Mapping[str, Options] = {
     "phi": {},
     "phi3": {},
     "phimoe": {**_TOP, **_ATTENTION, "num_local_experts": (4, 6, ABSENT), "lm_head_bias": _FLAG},
-    "deepseek_v2": _LATENT,
-    "deepseek_v3": _LATENT,
+    "deepseek_v2": {**_LATENT, "topk_method": ("greedy",)},
+    "deepseek_v3": {**_LATENT, "topk_method": ("noaux_tc",)},
     "gpt_oss": {**_TOP, **_HEAD_DIM, "num_local_experts": (4, 6, ABSENT)},
     "gpt_neox": _ATTENTION,
     "falcon": {
@@ -77,6 +77,9 @@ OPTIONS: Mapping[str, Options] = {
     "ernie4_5": {**_HEAD_DIM, "use_bias": _FLAG},
 }  # fmt: skip
 
+_NO_KV_HEADS = ("falcon", "gpt_neox")  # these have no such field …
+_NO_DEFAULT_KV_HEADS = ("nemotron",)  # … without which transformers cannot build this one
+
 # Outer model_type: the text model's, the encoder's options, the outer config's.
 _ENCODER = {"hidden_size": (16, 32), "num_attention_heads": (2, 4), "num_hidden_layers": (1, 2), "patch_size": (2, 4)}
 MULTIMODAL: Mapping[str, tuple[str, Options, Options]] = {
@@ -91,7 +94,7 @@ MULTIMODAL: Mapping[str, tuple[str, Options, Options]] = {
             **_ENCODER, "intermediate_size": _WIDTH, "image_size": (16, 32, ABSENT), "vision_output_dim": (12, 20),
             "projector_input_dim": (20,), "projector_output_dim": (20,),
         },
-        {},
+        {"tie_word_embeddings": (False,)},  # transformers never ties its head
     ),
     "mistral3": (
         "mistral",
@@ -132,26 +135,25 @@ def random_config(seed: int, model_type: str, number: int) -> Config:
 
 
 def _text(rng: Random, model_type: str) -> Config:
-    chosen = _choose(rng, OPTIONS[model_type])
-    return {**_shape(rng, chosen, has_kv_heads=model_type not in ("falcon", "gpt_neox")), **chosen}
+    return {**_shape(rng, model_type), **_choose(rng, OPTIONS[model_type])}
 
 
-def _shape(rng: Random, chosen: Config, *, has_kv_heads: bool) -> Config:
-    """The widths that every config has; fields that are left out need room for the class's own KV heads."""
-    leave_out = has_kv_heads and rng.random() < 0.2
-    heads = 32 if leave_out else rng.choice((4, 8, 12))
-    width = heads * rng.choice((4, 8)) if chosen.get("head_dim") is None else rng.choice((48, 64, 80))
+def _shape(rng: Random, model_type: str) -> Config:
+    """The widths that every config has."""
+    default_kv_heads = model_type not in _NO_DEFAULT_KV_HEADS and rng.random() < 0.2
+    heads = 32 if default_kv_heads else rng.choice((4, 8, 12))  # 32 is a multiple of every class's default
     shape: Config = {
-        "hidden_size": width,
-        "intermediate_size": rng.choice((48, 72, 104)),
+        "hidden_size": heads * rng.choice((4, 8, 12)),
         "num_hidden_layers": rng.choice((2, 3, 4)),
         "num_attention_heads": heads,
         "vocab_size": rng.choice((97, 128, 251)),
         "max_position_embeddings": 512,
         "pad_token_id": 0,
     }
-    if has_kv_heads and not leave_out:
+    if not default_kv_heads and model_type not in _NO_KV_HEADS:
         shape["num_key_value_heads"] = rng.choice((1, 2, 4))
+    if model_type != "falcon":  # it has `ffn_hidden_size`
+        shape["intermediate_size"] = rng.choice((48, 72, 104))
     if rng.random() < 0.7:
         shape["tie_word_embeddings"] = rng.random() < 0.5
     return shape

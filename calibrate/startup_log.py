@@ -56,7 +56,15 @@ class StartupLog:
         model = self.arguments.get("model") or self.arguments.get("model_tag")
         if model is not None:
             found["model"] = model
-        return found | {"max_model_len": self.max_model_len, "vllm_version": self.vllm_version}
+        return found | {
+            "max_model_len": self.max_model_len,
+            "vllm_version": self.vllm_version,
+            "tensor_parallel_size": self.tensor_parallel_size,
+        }
+
+    @property
+    def tensor_parallel_size(self) -> int:
+        return int(self.arguments.get("tensor_parallel_size", 1))
 
     def num_gpu_blocks(self, layout: KVLayout) -> int:
         """The pool's blocks: exact where all layers attend to everything; before 0.20 to a block for each group of

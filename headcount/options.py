@@ -201,11 +201,10 @@ def _logged_blocks(values: dict[str, Any]) -> int:
     from kvcache.kv_layout import kv_layout  # noqa: PLC0415
 
     log, size = values["startup_log"], values["tensor_parallel_size"] or 1
-    logged = log.arguments.get("tensor_parallel_size", 1)
-    if size != logged:
+    if size != log.tensor_parallel_size:
         raise ValueError(
-            f"--startup-log: {log.path} is of a server with --tensor-parallel-size {logged}, not {size}; "
-            "its KV blocks say nothing of another"
+            f"--startup-log: {log.path} is of a server with --tensor-parallel-size {log.tensor_parallel_size}, "
+            f"not {size}; its KV blocks say nothing of another"
         )
     layout = kv_layout(
         load_model(values["model"]),

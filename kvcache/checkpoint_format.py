@@ -1,4 +1,4 @@
-"""What a checkpoint stores beside its text model's 16-bit shape."""
+"""Which weight format a checkpoint's config names."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -43,27 +43,3 @@ def _compressed_tensors(quantization: Mapping[str, Any]) -> str:
         spared = " ".join(str(name) for name in quantization.get("ignore") or ())
         return "int4-experts" if "self_attn" in spared and weights.get("group_size") == 32 else "gptq"
     return "fp8" if kind == "float" else "int8"
-
-
-def vision_parameters(config: Mapping[str, Any]) -> int:
-    """Parameters of a multimodal model's image encoder with its projector.
-
-    `headcount_vision_parameters` (catalog files) gives the published figure; else SigLIP-like encoders are counted
-    from `vision_config`: biased attention, a plain MLP, learned positions.
-    """
-    given = config.get("headcount_vision_parameters")
-    if given is not None:
-        return int(given)
-    vision = config.get("vision_config")
-    if (
-        not isinstance(vision, Mapping)
-        or not {"hidden_size", "num_hidden_layers", "intermediate_size"} <= vision.keys()
-    ):
-        return 0
-    width, depth, inner = (int(vision[key]) for key in ("hidden_size", "num_hidden_layers", "intermediate_size"))
-    patch, image = int(vision.get("patch_size", 14)), int(vision.get("image_size", 224))
-    layer = 4 * (width * width + width) + 2 * width * inner + inner + width + 4 * width
-    embedding = 3 * patch * patch * width + width + (image // patch) ** 2 * width
-    text = config.get("text_config")
-    hidden = int(text.get("hidden_size", 0)) if isinstance(text, Mapping) else 0
-    return depth * layer + embedding + 2 * width + width * hidden + width

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from kvcache.checkpoint_format import native_quantization, vision_parameters
+from kvcache.checkpoint_format import native_quantization
 from kvcache.families import FALLBACK, Family, family_of
+from kvcache.vision import knows_encoder, vision_parameters
 
 Assumption = tuple[str, str, str]
 
@@ -19,11 +20,13 @@ class Fields:
         self.config, self.name, self.family = config, name, family
 
     def raw(self, *keys: str) -> Any:
-        """The first value that is present under one of the spellings, else None."""
+        """The first value that is present under one of the spellings, else None; an explicit null is no default."""
         for source in (self.config, self.family.defaults):
             for key in keys:
                 if source.get(key) is not None:
                     return source[key]
+            if any(key in source for key in keys):
+                return None
         return None
 
     def integer(self, *keys: str, default: int | None = None) -> int:
@@ -79,7 +82,7 @@ def architecture_fields(config: Mapping[str, Any], name: str) -> dict[str, Any]:
         "vision_parameters": vision_parameters(config),
         "vision_split": family_of(str(config.get("model_type"))).vision_split,
         "num_rotary_tables": family.num_rotary_tables,
-        "assumptions": _assumptions(family, model_type),
+        "assumptions": (*_assumptions(family, model_type), *_vision_assumptions(config)),
     }
     return {**shape, **_heads(fields), **_windows(fields, num_layers), **_mlp(fields, num_layers), **_biases(fields)}
 
@@ -108,6 +111,13 @@ def _assumptions(family: Family, model_type: str) -> tuple[Assumption, ...]:
         return ()
     why = f"model_type {model_type!r} is not known; read like a Llama"
     return (("architecture", "llama-like: gated MLP, no biases, two norms per layer", why),)
+
+
+def _vision_assumptions(config: Mapping[str, Any]) -> tuple[Assumption, ...]:
+    if not config.get("vision_config") or knows_encoder(config):
+        return ()
+    why = f"the encoder of {str(config.get('model_type'))!r} is not known; read like SigLIP, 0 without its widths"
+    return (("vision encoder", f"{vision_parameters(config):,} parameters", why),)
 
 
 def _heads(fields: Fields) -> dict[str, Any]:
@@ -145,8 +155,8 @@ def _kv_heads(fields: Fields, heads: int) -> int:
     # Falcon: `new_decoder_architecture` reads num_kv_heads; before it, `multi_query` shares one head.
     if fields.raw("new_decoder_architecture"):
         return fields.integer("num_kv_heads", default=heads)
-    if fields.raw("multi_query"):
-        return 1
+    if fields.raw("multi_query") is not None:
+        return 1 if fields.raw("multi_query") else heads
     return fields.integer("num_key_value_heads", "num_kv_heads", "n_head_kv", default=heads)
 
 
@@ -154,7 +164,7 @@ def _windows(fields: Fields, num_layers: int) -> dict[str, Any]:
     """Each layer's window: from `layer_types`, else from the family's pattern, else one for all layers."""
     chunk = fields.optional("attention_chunk_size")
     window = chunk or fields.optional("sliding_window")
-    if fields.config.get("use_sliding_window") is False:
+    if fields.raw("use_sliding_window") is False:
         window = None
     kinds = fields.raw("layer_types")
     if kinds is not None and any(kind != "full_attention" for kind in kinds) and window is None:
@@ -217,19 +227,18 @@ def _moe_layers(fields: Fields, num_layers: int) -> tuple[bool, ...]:
 
 def _biases(fields: Fields) -> dict[str, Any]:
     family = fields.family
-    attention = family.qkv_bias or fields.flag("attention_bias", "qkv_bias", "bias", default=False)
+    attention = family.qkv_bias or fields.flag(
+        "attention_bias", "qkv_bias", "use_qkv_bias", "use_bias", "bias", default=False
+    )
     output = family.output_bias if family.output_bias is not None else attention
-    norms = family.norms_per_layer
-    if fields.raw("new_decoder_architecture") and fields.integer("num_ln_in_parallel_attn", default=2) == 2:
-        norms = 2  # Falcon 40B and 180B: one norm for attention, one for the MLP
     return {
         "gated_mlp": family.gated_mlp,
         "attention_bias": attention,
-        "attention_output_bias": output,
-        "mlp_bias": family.mlp_bias or fields.flag("mlp_bias", "bias", default=False),
+        "attention_output_bias": fields.flag("attention_out_bias", default=output),
+        "mlp_bias": family.mlp_bias or fields.flag("mlp_bias", "use_bias", "bias", default=False),
         "qk_norm": fields.flag("use_qk_norm", default=family.qk_norm) if family.qk_norm_weights else False,
         "qk_norm_whole_projection": family.qk_norm_whole_projection,
-        "norms_per_layer": norms,
+        "norms_per_layer": _norms_per_layer(fields),
         "norm_bias": family.norm_bias,
         "attention_sinks": family.attention_sinks,
         "expert_bias": family.expert_bias,
@@ -237,5 +246,13 @@ def _biases(fields: Fields) -> dict[str, Any]:
         or fields.raw("topk_method") == "noaux_tc"
         or bool(fields.raw("use_routing_bias")),
         "shared_expert_gate": family.shared_expert_gate,
-        "lm_head_bias": family.lm_head_bias,
+        "lm_head_bias": family.lm_head_bias or fields.flag("lm_head_bias", default=False),
     }
+
+
+def _norms_per_layer(fields: Fields) -> int:
+    # Falcon has one norm for both halves of a layer, or one for each where they run in turn or as in 40B and 180B.
+    if fields.raw("parallel_attn") is False:
+        return 2
+    new = bool(fields.raw("new_decoder_architecture"))
+    return fields.integer("num_ln_in_parallel_attn", default=2 if new else fields.family.norms_per_layer)

@@ -10,6 +10,7 @@ class Family:
     """Traits of one `model_type`.
 
     Source: the modelling files of huggingface/transformers and of vLLM (vllm/model_executor/models), read 2026-11.
+    `calibrate.check_parameters` lays the counts beside transformers' own.
     """
 
     gated_mlp: bool = True
@@ -35,15 +36,17 @@ class Family:
 
 FALLBACK = Family()
 
-_QWEN3 = Family(qk_norm=True, output_bias=None)
-_GEMMA_TIED = {"tie_word_embeddings": True}
+_TIED = {"tie_word_embeddings": True}
+_NO_WINDOW = {"use_sliding_window": False}
+_QWEN3 = Family(qk_norm=True, defaults={**_NO_WINDOW, "num_key_value_heads": 32, "head_dim": 128})
+_MISTRAL = {"num_key_value_heads": 8}
 _GEMMA3 = Family(
     qk_norm=True,
     num_rotary_tables=2,
     norms_per_layer=4,
     # transformers Gemma3TextConfig
     defaults={
-        **_GEMMA_TIED,
+        **_TIED,
         "num_attention_heads": 8,
         "num_key_value_heads": 4,
         "head_dim": 256,
@@ -53,43 +56,144 @@ _GEMMA3 = Family(
         "max_position_embeddings": 131072,
     },
 )
-_DEEPSEEK = Family()
+_MLA = {"kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+_DEEPSEEK_V3 = Family(
+    defaults={**_MLA, "n_routed_experts": 256, "n_shared_experts": 1, "first_k_dense_replace": 3},
+)
 _LLAMA4 = Family(
     qk_norm_weights=False,
     dense_width_key="intermediate_size_mlp",
-    defaults={"num_shared_experts": 1, "attention_chunk_size": 8192},
+    defaults={
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "num_local_experts": 16,
+        "num_experts_per_tok": 1,
+        "num_shared_experts": 1,
+        "attention_chunk_size": 8192,
+    },
 )
+_GLM = {"num_key_value_heads": 2, "head_dim": 128, "attention_bias": True}
 
 _FAMILIES: Mapping[str, Family] = {
     "llama": Family(),
-    "mistral": Family(output_bias=False),
+    "arcee": Family(gated_mlp=False),
+    "mistral": Family(output_bias=False, defaults=_MISTRAL),
     "mistral3": Family(output_bias=False, vision_split=False),
-    "mixtral": Family(output_bias=False),
+    "mixtral": Family(output_bias=False, defaults={**_MISTRAL, "num_local_experts": 8, "num_experts_per_tok": 2}),
     "granite": Family(),
-    "qwen2": Family(qkv_bias=True, output_bias=False),
-    "qwen2_moe": Family(qkv_bias=True, output_bias=False, shared_expert_gate=True),
+    "granitemoe": Family(defaults={"num_local_experts": 8, "num_experts_per_tok": 2}),
+    "qwen2": Family(qkv_bias=True, output_bias=False, defaults={**_NO_WINDOW, "num_key_value_heads": 32}),
+    "qwen2_moe": Family(
+        qkv_bias=True,
+        output_bias=False,
+        shared_expert_gate=True,
+        defaults={
+            **_NO_WINDOW,
+            "num_key_value_heads": 16,
+            "num_experts": 60,
+            "num_experts_per_tok": 4,
+            "moe_intermediate_size": 1408,
+            "shared_expert_intermediate_size": 5632,
+        },
+    ),
     "qwen3": _QWEN3,
-    "qwen3_moe": _QWEN3,
-    "gemma": Family(defaults=_GEMMA_TIED),
-    "gemma2": Family(norms_per_layer=4, defaults={**_GEMMA_TIED, "sliding_window_pattern": 2, "sliding_window": 4096}),
+    "qwen3_moe": Family(
+        qk_norm=True,
+        defaults={
+            **_NO_WINDOW,
+            "num_key_value_heads": 4,
+            "num_experts": 128,
+            "num_experts_per_tok": 8,
+            "moe_intermediate_size": 768,
+        },
+    ),
+    "gemma": Family(defaults={**_TIED, "num_key_value_heads": 16, "head_dim": 256}),
+    "gemma2": Family(
+        norms_per_layer=4,
+        defaults={
+            **_TIED,
+            "num_key_value_heads": 4,
+            "head_dim": 256,
+            "sliding_window_pattern": 2,
+            "sliding_window": 4096,
+        },
+    ),
     "gemma3": _GEMMA3,
     "gemma3_text": _GEMMA3,
     "phi3": Family(output_bias=False),
     "phi": Family(gated_mlp=False, qkv_bias=True, mlp_bias=True, norms_per_layer=1, norm_bias=True, lm_head_bias=True),
-    "deepseek_v2": _DEEPSEEK,
-    "deepseek_v3": _DEEPSEEK,
-    "kimi_k2": _DEEPSEEK,
-    "gpt_oss": Family(
-        qkv_bias=True, attention_sinks=True, expert_bias=True, router_bias=True, defaults={"sliding_window_pattern": 2}
+    "phimoe": Family(
+        norm_bias=True, defaults={"num_key_value_heads": 8, "num_local_experts": 16, "num_experts_per_tok": 2}
     ),
+    "deepseek_v2": Family(defaults={**_MLA, "n_routed_experts": 64, "n_shared_experts": 2}),
+    "deepseek_v3": _DEEPSEEK_V3,
+    "kimi_k2": _DEEPSEEK_V3,
+    "gpt_oss": Family(
+        qkv_bias=True,
+        attention_sinks=True,
+        expert_bias=True,
+        router_bias=True,
+        defaults={
+            "num_key_value_heads": 8,
+            "head_dim": 64,
+            "num_local_experts": 128,
+            "num_experts_per_tok": 4,
+            "sliding_window_pattern": 2,
+        },
+    ),
+    "gpt_neox": Family(gated_mlp=False, mlp_bias=True, norm_bias=True, defaults={"attention_bias": True}),
     "falcon": Family(
-        gated_mlp=False, norms_per_layer=1, norm_bias=True, ffn_multiple=4, defaults={"tie_word_embeddings": True}
+        gated_mlp=False,
+        norms_per_layer=1,
+        norm_bias=True,
+        ffn_multiple=4,
+        defaults={**_TIED, "multi_query": True, "parallel_attn": True},
     ),
     "llama4": _LLAMA4,
     "llama4_text": _LLAMA4,
-    "glm4_moe": Family(output_bias=False),
+    "glm": Family(output_bias=False, defaults=_GLM),
+    "glm4": Family(output_bias=False, norms_per_layer=4, defaults=_GLM),
+    "glm4_moe": Family(
+        output_bias=False,
+        router_bias=True,
+        defaults={
+            "num_key_value_heads": 8,
+            "n_routed_experts": 128,
+            "n_shared_experts": 1,
+            "num_experts_per_tok": 8,
+            "moe_intermediate_size": 1408,
+            "first_k_dense_replace": 1,
+        },
+    ),
     "olmo2": Family(qk_norm=True, qk_norm_whole_projection=True),
-    "minimax_m2": Family(qk_norm=True, qk_norm_whole_projection=True, router_bias=True, output_bias=False),
+    "olmo3": Family(
+        qk_norm=True,
+        qk_norm_whole_projection=True,
+        defaults={"sliding_window_pattern": 4, "sliding_window": 4096},
+    ),
+    "olmoe": Family(
+        qk_norm=True, qk_norm_whole_projection=True, defaults={"num_experts": 64, "num_experts_per_tok": 8}
+    ),
+    "minimax_m2": Family(
+        qk_norm=True,
+        qk_norm_whole_projection=True,
+        router_bias=True,
+        output_bias=False,
+        defaults={"num_key_value_heads": 8, "head_dim": 128, "num_local_experts": 256, "num_experts_per_tok": 8},
+    ),
+    "cohere": Family(norms_per_layer=1, qk_norm_whole_projection=True, defaults=_TIED),
+    "cohere2": Family(norms_per_layer=1, defaults={**_TIED, "sliding_window_pattern": 4, "sliding_window": 4096}),
+    "smollm3": Family(defaults={**_TIED, **_NO_WINDOW, "num_key_value_heads": 4}),
+    "starcoder2": Family(
+        gated_mlp=False, norm_bias=True, defaults={**_TIED, "num_key_value_heads": 2, "use_bias": True}
+    ),
+    "stablelm": Family(norm_bias=True, output_bias=False, defaults={"num_key_value_heads": 32}),
+    "nemotron": Family(gated_mlp=False, norm_bias=True),
+    "seed_oss": Family(output_bias=False, defaults={"num_key_value_heads": 8, "head_dim": 128, "attention_bias": True}),
+    "exaone4": Family(
+        qk_norm=True, defaults={"num_key_value_heads": 32, "sliding_window_pattern": 4, "sliding_window": 4096}
+    ),
+    "ernie4_5": Family(defaults={**_TIED, "num_key_value_heads": 2, "head_dim": 128}),
 }
 
 

@@ -98,7 +98,7 @@ def _attention(arch: Architecture, parallelism: Parallelism) -> Iterator[Tensor]
         yield Tensor("attention", arch.hidden_size)
     if arch.attention_sinks:
         yield Tensor("attention", heads)
-    if arch.qk_norm_whole_projection:
+    if arch.qk_norm and arch.qk_norm_whole_projection:
         yield Tensor("norms", q_width + kv_width)
     elif arch.qk_norm:
         yield Tensor("norms", arch.head_dim, count=2)

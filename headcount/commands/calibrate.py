@@ -89,6 +89,42 @@ def check_engine_command(
     return 1 if found.difference else 0
 
 
+@command.command("check-parameters")
+@click.option("--configs", type=click.IntRange(0), default=10, show_default=True, help="Random ones per model type.")
+@click.option("--seed", type=click.IntRange(0), help="Of the random ones.  [default: a new one, printed]")
+@click.option("--python", type=click.Path(path_type=Path), help="Any interpreter with transformers and torch.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def check_parameters_command(configs: int, seed: int | None, python: Path | None, as_json: bool) -> int:
+    """Count parameters beside the models that transformers builds, without memory, from the same configs.
+
+    Every catalog model, and random small configs of every model type; needs about a minute. Exit code 1 on any
+    difference.
+    """
+    from calibrate.check_parameters import (  # noqa: PLC0415  imported once the command runs
+        catalog_configs,
+        check_parameters,
+        random_configs,
+    )
+    from calibrate.interpreters import interpreter_for  # noqa: PLC0415
+    from headcount.json_output import print_json  # noqa: PLC0415
+
+    interpreter = interpreter_for(None, python)
+    chosen = secrets.randbelow(2**31) if seed is None else seed
+    found = check_parameters(interpreter, {**catalog_configs(), **random_configs(chosen, configs)})
+    if as_json:
+        print_json({"schema_version": 1, "seed": chosen, **found.to_json()})
+    else:
+        click.echo(
+            f"transformers {found.transformers_version}, seed {chosen}: {len(found.equal):,} configs of "
+            f"{len(found.model_types)} model types are equal in every component, {len(found.differences)} differ"
+        )
+        for name, reason in found.unknown.items():
+            click.echo(f"{name}: not compared: {reason}")
+        for difference in found.differences[:5]:
+            click.echo(f"{difference.name}, ours and transformers': {difference.components}")
+    return 1 if found.differences else 0
+
+
 @command.command("fidelity-report")
 @click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The Markdown file to write.")

@@ -48,6 +48,7 @@ def test_every_figure_is_read_and_the_fullest_rank_decides(tmp_path: Path) -> No
         "gpu_memory_utilization": 0.95,
         "max_model_len": 8192,
         "vllm_version": "0.32.0",
+        "tensor_parallel_size": 1,
     }
 
 

@@ -47,3 +47,15 @@ def test_a_simulation_runs_in_the_logged_pool(headcount: Callable[..., Any], pat
     )  # fmt: skip
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["num_gpu_blocks"] == 26_168
+
+
+def test_a_capacity_is_searched_at_the_logged_tensor_parallel_size_alone(
+    headcount: Callable[..., Any], path: Path
+) -> None:
+    """The logged blocks are those of one size; another would have others."""
+    ran = headcount(
+        "capacity", "--gpu", "h100-sxm", "--gpus", "2", "--startup-log", path, "--replications", "2",
+        "--latency-model", "constant", "--step-s", "0.03", "--max-num-seqs", "4", "--json",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert [row["tp"] for row in json.loads(ran.out)["capacity"]] == [1]

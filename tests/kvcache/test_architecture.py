@@ -144,3 +144,38 @@ def test_deepseek_v3_has_three_dense_layers_before_its_experts() -> None:
 )
 def test_the_checkpoints_own_quantization_is_recognised(quantization: dict[str, Any], scheme: str) -> None:
     assert read(quantization_config=quantization).native_quantization == scheme
+
+
+@pytest.mark.parametrize(
+    ("model_type", "kv_heads", "head_dim"),
+    # transformers 5.19, the config classes: what a nested text_config leaves out when it is saved.
+    [("mistral", 8, 128), ("qwen2", 32, 128), ("qwen3", 32, 128), ("gemma", 16, 256), ("gpt_oss", 8, 64),
+     ("llama", 32, 128)],
+)  # fmt: skip
+def test_a_field_that_is_left_out_has_the_family_s_default(model_type: str, kv_heads: int, head_dim: int) -> None:
+    arch = read(model_type=model_type, num_key_value_heads="absent")
+    assert (arch.num_key_value_heads, arch.head_dim) == (kv_heads, head_dim)
+
+
+def test_a_field_that_is_null_is_not_the_family_s_default() -> None:
+    assert read(model_type="gemma2", sliding_window=None).layer_windows == (None,) * 32
+    assert read(model_type="gemma2").layer_windows == (4096, None) * 16
+    assert read(model_type="mistral", num_key_value_heads=None).num_key_value_heads == 32
+
+
+def test_latent_attention_is_seen_without_its_widths() -> None:
+    latent = load_model("deepseek-v2-lite")
+    arch = read(model_type="deepseek_v2", q_lora_rank=None, num_experts_per_tok=6, moe_intermediate_size=1408)
+    assert arch.is_mla
+    assert (arch.kv_lora_rank, arch.q_lora_rank) == (latent.kv_lora_rank, None)
+
+
+def test_falcon_s_norms_and_kv_heads_follow_its_three_switches() -> None:
+    def falcon(**changes: Any) -> Any:
+        return read(model_type="falcon", num_key_value_heads="absent", intermediate_size="absent", **changes)
+
+    assert (falcon().norms_per_layer, falcon().num_key_value_heads) == (1, 1)
+    assert falcon(parallel_attn=False).norms_per_layer == 2
+    assert falcon(new_decoder_architecture=True, num_kv_heads=8).norms_per_layer == 2
+    assert falcon(new_decoder_architecture=True, num_ln_in_parallel_attn=1).norms_per_layer == 1
+    assert falcon(multi_query=False, num_kv_heads=8).num_key_value_heads == 32

@@ -1,0 +1,94 @@
+"""Counts the parameters of models that transformers builds without memory; run by an interpreter that has it.
+
+usage: python parameters_probe.py CONFIGS.jsonl > COUNTS.jsonl
+
+Each line of the input is `{"name": ..., "config": ...}`, the config as in `config.json`. A line comes out for each:
+`{"name", "transformers", "model_class", "total", "parameters", "buffers"}`, or `{"name", "transformers", "unknown"}`
+with the reason. `parameters` counts by component, tied ones once; `buffers` are what a checkpoint holds besides them.
+"""
+
+import json
+import os
+import re
+import sys
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+# The first that matches a tensor's name is its component: most are told by the module that holds them.
+COMPONENTS = (
+    ("vision_head", r"vision\w*\.head\."),
+    ("vision", r"vision|projector|visual"),
+    ("lm_head", r"lm_head|embed_out"),
+    ("embedding", r"embed|\bwte\b|\bwpe\b"),
+    ("norms", r"norm|\bln_\w+"),
+    ("attention", r"attn|attention"),
+    ("shared_experts", r"shared_expert"),
+    ("router", r"\.router\.|\.gate\.|e_score_correction_bias"),
+    ("experts", r"\.experts\."),
+    ("mlp", r"\.mlp\.|\.feed_forward\."),
+)
+# A checkpoint's own weight format changes how its tensors are stored, not how many parameters there are.
+NOT_SHAPE = ("quantization_config", "model_type")
+
+
+def component(name):
+    """Where a tensor of this name belongs."""
+    return next((found for found, pattern in COMPONENTS if re.search(pattern, name)), "other")
+
+
+def build(fields):
+    """The model on torch's meta device: every tensor's name with its shape, no memory."""
+    model_type = fields["model_type"]
+    if model_type not in CONFIG_MAPPING:
+        raise ValueError(f"transformers {transformers.__version__} has no model_type {model_type!r}")
+    shape = {key: value for key, value in fields.items() if key not in NOT_SHAPE}
+    text = shape.get("text_config")
+    if text is not None:
+        shape["text_config"] = {key: value for key, value in text.items() if key != "quantization_config"}
+    config = AutoConfig.for_model(model_type, **shape)
+    loader = AutoModelForCausalLM if text is None else AutoModelForImageTextToText
+    with torch.device("meta"):
+        return loader.from_config(config)
+
+
+def counts(tensors):
+    """Elements by component."""
+    found = {}
+    for name, tensor in tensors:
+        found[component(name)] = found.get(component(name), 0) + tensor.numel()
+    return found
+
+
+def measure(case):
+    """One line of the output."""
+    line = {"name": case["name"], "transformers": transformers.__version__}
+    try:
+        model = build(case["config"])
+    except Exception as error:  # whatever stops transformers is its answer to this config
+        return {**line, "unknown": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
+    parameters = list(model.named_parameters())  # tied ones once
+    persistent = model.state_dict().keys()
+    buffers = [(name, buffer) for name, buffer in model.named_buffers() if name in persistent]
+    return {
+        **line,
+        "model_class": type(model).__name__,
+        "total": sum(parameter.numel() for _, parameter in parameters),
+        "parameters": counts(parameters),
+        "buffers": counts(buffers),
+    }
+
+
+def main():
+    with open(sys.argv[1], encoding="utf-8") as cases:
+        for text in cases:
+            print(json.dumps(measure(json.loads(text))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""How many parameters an image encoder has."""
+
+from typing import Any
+
+import pytest
+
+from kvcache.architecture import from_config
+from kvcache.catalog import load_model
+from kvcache.vision import vision_parameters
+
+TEXT: dict[str, Any] = {
+    "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "vocab_size": 100,
+}  # fmt: skip
+SIGLIP = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "patch_size": 4, "image_size": 16}
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        # Published totals less the text models'.
+        ("llama-4-scout", 871_932_416),
+        ("mistral-small-3.1", 438_958_080),
+        # vLLM 0.32, MoonVitPretrainedModel with KimiVLMultiModalProjector on torch's meta device.
+        ("kimi-vl-a3b", 416_866_032 + 30_679_808),
+        # transformers 5.19, Kimi_K25ForConditionalGeneration likewise.
+        ("kimi-k2.5", 471_143_920),
+        # vLLM 0.32, SiglipVisionModel, then the projector of Gemma 3: 1152 × 5376 with one norm.
+        ("gemma-3-27b", 416_866_032 + 1152 * 5376 + 1152),
+        ("llama-3.1-8b", 0),
+    ],
+)
+def test_the_catalog_s_encoders_have_their_known_size(name: str, parameters: int) -> None:
+    assert load_model(name).vision_parameters == parameters
+
+
+def test_widths_that_a_saved_config_leaves_out_are_the_class_s_own() -> None:
+    bare = {"model_type": "kimi_k25", "text_config": {**TEXT, "hidden_size": 7168}, "vision_config": {"patch_size": 14}}
+    assert vision_parameters(bare) == load_model("kimi-k2.5").vision_parameters
+
+
+def test_both_spellings_of_kimi_s_widths_are_read() -> None:
+    text = {**TEXT, "hidden_size": 7168}
+    spelled = {"vt_hidden_size": 576, "vt_num_hidden_layers": 3, "init_pos_emb_height": 8, "init_pos_emb_width": 4}
+    plain = {"hidden_size": 576, "num_hidden_layers": 3, "pos_emb_height": 8, "pos_emb_width": 4}
+    counts = {
+        vision_parameters({"model_type": "kimi_k25", "text_config": text, "vision_config": vision})
+        for vision in (spelled, plain)
+    }
+    assert len(counts) == 1
+
+
+def test_the_pooling_head_is_not_loaded_whatever_the_config_says() -> None:
+    configs = [
+        {"model_type": "gemma3", "text_config": TEXT, "vision_config": {**SIGLIP, "vision_use_head": head}}
+        for head in (True, False)
+    ]
+    assert vision_parameters(configs[0]) == vision_parameters(configs[1]) > 0
+
+
+def test_an_unknown_encoder_is_read_like_siglip_with_a_named_assumption() -> None:
+    arch = from_config({"model_type": "brand_new_vl", "text_config": TEXT, "vision_config": SIGLIP}, name="new")
+    known = vision_parameters({"model_type": "gemma3", "text_config": TEXT, "vision_config": SIGLIP})
+    assert arch.vision_parameters == known
+    assert any("'brand_new_vl'" in why for _, _, why in arch.assumptions)
+    sizeless = {"model_type": "brand_new_vl", "text_config": TEXT, "vision_config": {"depth": 2}}
+    assert vision_parameters(sizeless) == 0
+    assert any(what == "vision encoder" for what, _, _ in from_config(sizeless, name="new").assumptions)
+
+
+def test_a_width_that_is_no_number_is_one_line_that_names_it() -> None:
+    config = {"model_type": "gemma3", "text_config": TEXT, "vision_config": {**SIGLIP, "hidden_size": "wide"}}
+    with pytest.raises(ValueError, match="vision_config: hidden_size is 'wide', must be a whole number"):
+        from_config(config, name="test")
