@@ -11,6 +11,7 @@ COMMANDS = {
     "capacity": "Users per GPU count, with an interval: the main job.",
     "simulate": "One load: latency percentiles, KV use, preemptions.",
     "memory": "Where a GPU's memory goes, how many KV blocks remain.",
+    "training-memory": "Where a GPU's memory goes in training, which cluster holds it.",
     "models": "The models known by name, with their sources.",
     "gpus": "The GPUs known by name, with their sources.",
     "calibrate": "Our scheduler beside the real vLLM's.",
@@ -27,7 +28,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = import_module(f"headcount.commands.{cmd_name}").command
+        command = import_module(f"headcount.commands.{cmd_name.replace('-', '_')}").command
         assert isinstance(command, click.Command)
         return command
 
