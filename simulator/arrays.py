@@ -46,6 +46,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, *, log_steps: bool) -> Array
         free_rows=np.arange(replicas * rows, dtype=np.int32)[::-1].reshape(replicas, rows)[::-1].copy(),
         tables=np.zeros((replicas * rows, len(engine.kv_groups) * row_blocks), np.int32),
         table_starts=np.zeros((replicas * rows, len(engine.kv_groups)), np.int32),
+        skip_at=np.zeros(replicas * rows, np.int32),
         groups=_groups(engine),
         kinds=_kinds(kinds),
         group_order=np.concatenate(kinds).astype(np.int32),

@@ -25,7 +25,7 @@ def skipped_blocks(a: Any, group: int, tokens: int) -> int:
 
 @kernel
 def next_skip(a: Any, group: int, tokens: int) -> int:
-    """The number of tokens at which `skipped_blocks` grows next, from `tokens` on; at the soonest."""
+    """The number of tokens at which `skipped_blocks` grows next, from `tokens` on."""
     window = a.groups[group].window
     if a.groups[group].chunked == 1:
         return (tokens // window + 1) * window
@@ -56,7 +56,13 @@ def free_skipped(a: Any, replica: int, request: int) -> None:
     p = a.parameters[0]
     req = a.requests[request]
     processed = max(req.computed - req.in_flight, 0)
+    if processed < a.skip_at[req.row]:
+        return
+    skip_at = p.max_model_len
     for group in range(p.num_groups):
+        if a.groups[group].window == 0:
+            continue
+        skip_at = min(skip_at, next_skip(a, group, processed))
         start = a.table_starts[req.row, group]
         skipped = min(skipped_blocks(a, group, processed), req.num_blocks)
         if skipped > start:
@@ -64,6 +70,7 @@ def free_skipped(a: Any, replica: int, request: int) -> None:
             sentinel = replica * p.num_blocks
             pool.free_range(a.blocks, a.replicas, a.tables, replica, req.row, first + start, first + skipped, sentinel)
             a.table_starts[req.row, group] = skipped
+    a.skip_at[req.row] = skip_at
 
 
 @kernel
@@ -297,6 +304,7 @@ def hold_hits(a: Any, replica: int, request: int, row: int, hits: int) -> None:
         first = group * p.row_blocks
         for index in range(first + start, first + hits):
             pool.touch(a.blocks, a.replicas, replica, a.tables[row, index])
+    a.skip_at[row] = 0
     req = a.requests[request]
     req.row = row
     req.num_blocks = hits

@@ -283,6 +283,7 @@ class Arrays(NamedTuple):
     table_starts: NDArray[
         np.int32
     ]  # [R * (S + 1), groups], where a table's blocks begin: the window has passed the rest
+    skip_at: NDArray[np.int32]  # [R * (S + 1)], processed tokens from which a window has passed a further block
     groups: NDArray[np.void]  # [groups]
     kinds: NDArray[np.void]  # [kinds], full attention first
     group_order: NDArray[np.int32]  # [groups], by kind

@@ -36,11 +36,8 @@ def want(a: Any, replica: int, request: int, budget: int) -> int:
 
 
 @kernel
-def set_quiet_until(a: Any, request: int, processed: int) -> None:
-    """How far a request that was just sampled can go on by one token per step, nothing else happening to it.
-
-    Its windows were last moved to `processed` tokens.
-    """
+def set_quiet_until(a: Any, request: int) -> None:
+    """How far a request that was just sampled can go on by one token per step, nothing else happening to it."""
     p = a.parameters[0]
     if p.takes_quiet_steps == 0:
         return
@@ -49,9 +46,7 @@ def set_quiet_until(a: Any, request: int, processed: int) -> None:
     if p.prefix_caching == 1:
         quiet_until = min(quiet_until, (req.cached_blocks + 1) * p.block_size - 1)
     if p.num_windows > 0:
-        for group in range(p.num_groups):
-            if a.groups[group].window > 0:
-                quiet_until = min(quiet_until, blocks.next_skip(a, group, processed))
+        quiet_until = min(quiet_until, a.skip_at[req.row])
     req.quiet_until = quiet_until
 
 
@@ -229,7 +224,6 @@ def schedule_running(a: Any, replica: int, slot: int) -> Any:
         if tokens == 0:  # nothing to compute now; the scan goes on
             continue
         num_tokens = req.computed + tokens
-        processed = req.computed - req.in_flight
         if p.num_windows > 0:
             blocks.free_skipped(a, replica, request)
         num_slots = min(num_tokens + p.lookahead_tokens, p.max_model_len)
@@ -249,7 +243,7 @@ def schedule_running(a: Any, replica: int, slot: int) -> Any:
         sampled = schedule_request(a, replica, slot, request, tokens, drafts)
         after_scheduling(a, request, sampled)
         if sampled == 1:
-            set_quiet_until(a, request, processed)
+            set_quiet_until(a, request)
         budget -= tokens + p.draft_slots
     return budget, num_preempted, any_prefills
 
