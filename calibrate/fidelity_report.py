@@ -30,7 +30,8 @@ MEANINGS = {
 NOT_COVERED = (
     ("EAGLE or MTP with sliding windows or chunked attention", "refused"),
     ("speculative decoding with pipeline parallelism", "refused"),
-    ("MTP with several modules, DFlash, DSpark, Medusa, suffix and parallel drafting, drafts by batch size", "refused"),
+    ("DFlash, DSpark, Medusa, suffix and parallel drafting, numbers of drafts by batch size", "refused"),
+    ("MTP with several modules", "taken to have one"),
     ("drafting steps wider than `long_prefill_token_threshold`", "refused: vLLM's own assertion stops them"),
     ("an n-gram proposer that finds nothing to propose", "not modelled: every step has all its drafts"),
     ("state-space and linear-attention groups, groups of unequal block size, cross attention", "models refused"),
@@ -90,8 +91,8 @@ _METHOD = (
     "Block sizes run from 8 to 128, budgets from 16 to 2,048 tokens, `max_num_seqs` from 1 to 256, pools from the "
     "least that the longest request needs to ample ones; a quarter of the prompts are whole blocks, and some answers "
     "are cut off by `max_model_len`. With speculation, which drafts are accepted is the same function of request and "
-    "position on both sides. The tests change each rule in turn and require that cases come out otherwise: the "
-    "comparison could tell."
+    "position on both sides. The tests change rules one at a time (those that differ between releases; windows, "
+    "groups, retention, stages, drafts) and require that cases come out otherwise: the comparison could tell."
 )
 _STORMS = (
     "A storm is a case with a pool so small that preemptions follow each other. A case is cut short after 8,000 "

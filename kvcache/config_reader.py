@@ -66,6 +66,7 @@ def architecture_fields(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     family = family_of(model_type)
     fields = Fields(text, name, family)
     _refuse_state_space(fields)
+    _refuse_unequal_caches(fields)
     num_layers = fields.integer("num_hidden_layers", "n_layer", "num_layers", "n_layers")
     shape = {
         "name": name,
@@ -93,6 +94,23 @@ def _refuse_state_space(fields: Fields) -> None:
     if strange or fields.raw("ssm_state_size", "mamba_d_state", "linear_num_key_heads") is not None:
         what = ", ".join(strange) or "state-space"
         raise ValueError(f"model {fields.name!r}: {what} layers are not modelled; only attention layers are")
+
+
+def _refuse_unequal_caches(fields: Fields) -> None:
+    """Layers that keep more, less or other keys and values than the rest: vLLM gives them blocks of another size."""
+    strange = [
+        f"{key} {fields.raw(key)}"
+        for key, usual in (("global_head_dim", "head_dim"), ("num_global_key_value_heads", "num_key_value_heads"))
+        if fields.raw(key) is not None and fields.raw(key) != fields.raw(usual)
+    ]
+    if fields.raw("num_kv_shared_layers"):
+        strange.append(f"num_kv_shared_layers {fields.raw('num_kv_shared_layers')}")
+    if fields.raw("is_encoder_decoder"):
+        strange.append("is_encoder_decoder")
+    if strange:
+        raise ValueError(
+            f"model {fields.name!r}: {', '.join(strange)}: KV caches that differ between layers are not modelled"
+        )
 
 
 def _tied(config: Mapping[str, Any], fields: Fields) -> bool:

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from simulator.core import blocks, queue, scheduler
+from simulator.core import blocks, plan, queue, scheduler
 from simulator.core.jit import kernel
 from simulator.core.latency import step_time_s
 from simulator.core.layout import FINISHED, ITL_BINS, ITL_GROWTH, ITL_MIN_S, RUNNING
@@ -110,8 +110,8 @@ def finish(a: Any, replica: int, request: int, now_s: float) -> None:
     a.outstanding[replica] -= 1
     a.cursor[0].num_finished += 1
     if a.parameters[0].log_steps == 1:
-        scheduler.log_word(a, request)
-        scheduler.log_word(a, -4)
+        plan.log_word(a, request)
+        plan.log_word(a, -4)
 
 
 @kernel

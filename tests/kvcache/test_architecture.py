@@ -179,3 +179,22 @@ def test_falcon_s_norms_and_kv_heads_follow_its_three_switches() -> None:
     assert falcon(new_decoder_architecture=True, num_kv_heads=8).norms_per_layer == 2
     assert falcon(new_decoder_architecture=True, num_ln_in_parallel_attn=1).norms_per_layer == 1
     assert falcon(multi_query=False, num_kv_heads=8).num_key_value_heads == 32
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("global_head_dim", 512),
+        ("num_global_key_value_heads", 2),
+        ("num_kv_shared_layers", 10),
+        ("is_encoder_decoder", True),
+    ],
+)
+def test_kv_caches_that_differ_between_layers_are_refused(key: str, value: object) -> None:
+    plain = {
+        "model_type": "gemma3_text", "num_hidden_layers": 6, "hidden_size": 64, "num_attention_heads": 4,
+        "num_key_value_heads": 4, "head_dim": 16, "intermediate_size": 128, "vocab_size": 1000,
+    }  # fmt: skip
+    from_config({**plain, "is_encoder_decoder": False, "num_kv_shared_layers": 0, "global_head_dim": 16}, name="m")
+    with pytest.raises(ValueError, match=f"{key}.*differ between layers are not modelled"):
+        from_config({**plain, key: value}, name="m")

@@ -1,0 +1,118 @@
+"""What a step was decided to compute, compiled: entries, counters, the log."""
+
+from typing import Any
+
+from simulator.core.jit import kernel
+from simulator.core.latency import add_to_sums, remove_from_sums
+
+
+@kernel
+def capped(a: Any, replica: int, tokens: int) -> int:
+    threshold = a.replicas[replica].threshold
+    return min(tokens, threshold) if threshold > 0 else tokens
+
+
+@kernel
+def schedule_request(a: Any, replica: int, slot: int, request: int, tokens: int, drafts: int) -> int:
+    """Enter a request into the plan, its counters advancing now, as in vLLM; returns 1 if the step samples it."""
+    p = a.parameters[0]
+    req = a.requests[request]
+    req.computed += tokens
+    req.in_flight += tokens
+    sampled = 1 if req.computed >= req.prompt + req.output + req.placeholders else 0
+    if sampled == 1 and p.asynchronous == 1:
+        req.placeholders += 1 + drafts
+    plan = a.plans[replica, slot]
+    entry = a.entries[replica, slot, plan.count]
+    entry.request = request
+    entry.tokens = tokens
+    entry.sampled = sampled
+    if p.speculative_tokens > 0:
+        entry.drafts = drafts
+        entry.padded = 0
+    add_to_sums(plan, req.computed, tokens, sampled, drafts, p.window)
+    return sampled
+
+
+@kernel
+def schedule_quietly(a: Any, replica: int, slot: int, request: int) -> None:
+    """`schedule_request` for one token that is sampled."""
+    p = a.parameters[0]
+    req = a.requests[request]
+    req.computed += 1
+    req.in_flight += 1
+    req.placeholders += p.asynchronous
+    plan = a.plans[replica, slot]
+    entry = a.entries[replica, slot, plan.count]
+    entry.request = request
+    entry.tokens = 1
+    entry.sampled = 1
+    add_to_sums(plan, req.computed, 1, 1, 0, p.window)
+
+
+@kernel
+def after_scheduling(a: Any, request: int, sampled: int) -> None:
+    """What the next steps need to know of one that may draft."""
+    p = a.parameters[0]
+    req = a.requests[request]
+    req.prefilling = 1 - sampled
+    req.drafts = 0
+    if sampled == 1 and p.asynchronous == 1:
+        req.drafts = p.speculative_tokens
+
+
+@kernel
+def stagger(a: Any, replica: int, slot: int) -> None:
+    """Send what the step samples around the pipeline: it is decoded again when it has come back."""
+    step = a.replicas[replica].step
+    for place in range(a.plans[replica, slot].count):
+        entry = a.entries[replica, slot, place]
+        if entry.sampled == 1:
+            a.requests[entry.request].next_decode_step = step + a.parameters[0].decode_stagger
+
+
+@kernel
+def unschedule(a: Any, replica: int, slot: int, request: int) -> int:
+    """Take a request out of the plan again; returns the tokens it gives back."""
+    plan = a.plans[replica, slot]
+    for place in range(plan.count):
+        if a.entries[replica, slot, place].request != request:
+            continue
+        req = a.requests[request]
+        entry = a.entries[replica, slot, place]
+        tokens = entry.tokens
+        remove_from_sums(plan, req.computed, tokens, entry.sampled, entry.drafts, a.parameters[0].window)
+        for later in range(place, plan.count):
+            into, source = a.entries[replica, slot, later], a.entries[replica, slot, later + 1]
+            into.request = source.request
+            into.tokens = source.tokens
+            into.sampled = source.sampled
+            into.drafts = source.drafts
+            into.padded = source.padded
+        req.in_flight -= tokens
+        return tokens
+    return 0
+
+
+@kernel
+def log_word(a: Any, word: int) -> None:
+    a.log[a.cursor[0].log_size] = word
+    a.cursor[0].log_size += 1
+
+
+@kernel
+def log_step(a: Any, replica: int, slot: int, num_preempted: int) -> None:
+    """Append `[scheduled pairs] count preempted free running waiting step replica -3`: read from its end."""
+    state = a.replicas[replica]
+    plan = a.plans[replica, slot]
+    for index in range(plan.count):
+        log_word(a, a.entries[replica, slot, index].request)
+        log_word(a, a.entries[replica, slot, index].tokens)
+    log_word(a, plan.count)
+    log_word(a, num_preempted)
+    log_word(a, state.num_free_blocks)
+    log_word(a, state.num_running)
+    log_word(a, state.num_waiting)
+    log_word(a, state.step)
+    log_word(a, replica)
+    log_word(a, -3)
