@@ -1,0 +1,41 @@
+"""One measured run of a real server, whatever tool wrote it down."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+# Columns of `MeasuredRun.requests`; a column that the source lacks holds NaN throughout.
+REQUEST_COLUMNS = (
+    "arrival_s",  # sent by the client, or received by the server, from the run's first request
+    "prompt_tokens",
+    "output_tokens",
+    "ttft_s",
+    "e2e_s",
+    "cached_tokens",  # of the prompt, found in the prefix cache
+    "session",  # number of the conversation; every request its own where the source knows none
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MeasuredRun:
+    """What a benchmark, a trace or a server's own counters say of one run.
+
+    `options` are settings under the command line's names here (`model`, `tensor_parallel_size`, `max_num_seqs`, …), as
+    far as the source has them. `load` tells how requests were sent: `concurrency`, `rate` (requests/s, may be
+    infinite), `burstiness`, `num_requests`, `input_len`, `output_len`, as far as known. `aggregates` are the source's
+    own figures, in seconds or per second, under the names of `headcount simulate --json` joined by dots
+    (`ttft_s.mean`, `e2e_s.p99`, `output_tokens_per_s`); percentiles are the source's. `excluded` counts what was left
+    out by reason: nothing is left out silently.
+    """
+
+    source: Path
+    tool: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    load: Mapping[str, float] = field(default_factory=dict)
+    requests: pd.DataFrame | None = None  # finished requests in order of arrival, with REQUEST_COLUMNS
+    itl_s: tuple[tuple[float, ...], ...] | None = None  # per request of the table: gaps between streamed chunks
+    aggregates: Mapping[str, float] = field(default_factory=dict)
+    excluded: Mapping[str, int] = field(default_factory=dict)
