@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvcache.config_reader import architecture_fields
+from kvcache.state_space import StateSpace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,15 @@ class Architecture:
     max_position_embeddings: int
     layer_windows: tuple[int | None, ...]  # None: full attention
     chunked_attention: bool = False  # the windows are Llama 4's fixed chunks, not sliding windows
+    # Layers that are not all alike; empty: every layer has attention and an MLP, none a state, none shares a cache.
+    attention_layers: tuple[bool, ...] = ()
+    state_layers: tuple[bool, ...] = ()  # beside attention in the same layer (Falcon-H1) or instead of it
+    mlp_layers: tuple[bool, ...] = ()
+    state_space: StateSpace | None = None
+    kv_shared_with: tuple[int | None, ...] = ()  # the earlier layer whose cache a layer reads (Gemma 3n)
+    # Of layers that attend to everything, where they differ from those with a window (Gemma 4); None: they do not.
+    full_attention_head_dim: int | None = None
+    full_attention_num_key_value_heads: int | None = None
     # Multi-head latent attention; None elsewhere.
     kv_lora_rank: int | None = None
     q_lora_rank: int | None = None

@@ -23,11 +23,17 @@ FP8_DS_MLA_BYTES_PER_TOKEN = 656
 
 @dataclass(frozen=True)
 class KVGroup:
-    """Layers that share one block table; `window` is None where they attend to everything."""
+    """Layers that share one block table; `window` is None where they attend to everything.
+
+    `is_state`: one state per request (Mamba, linear attention) in place of keys and values. `block_size` None stands
+    for the layout's.
+    """
 
     window: int | None
     layers: tuple[int, ...] = ()
     chunked: bool = False
+    is_state: bool = False
+    block_size: int | None = None
 
     @property
     def num_layers(self) -> int:
