@@ -45,7 +45,7 @@ class SchedulerCase:
             for row in range(table.num_requests)
         ]
         return {
-            "engine": asdict(self.engine),
+            "engine": asdict(self.engine) | {"group_block_sizes": self.engine.group_block_sizes},
             "step_s": STEP_S,
             "max_steps": MAX_STEPS,
             "has_latent_attention": self.has_latent_attention,
@@ -78,7 +78,7 @@ def is_storm(number: int) -> bool:
 def features(case: SchedulerCase) -> dict[str, str]:
     """What a case exercises, by option; an option at vLLM's default is absent."""
     engine = case.engine
-    windows = [group.window for group in engine.kv_groups]
+    windows = [group.window for group in engine.kv_groups if not group.is_state]
     found = {
         "scheduling": "asynchronous" if engine.async_scheduling else "synchronous",
         "prefix caching": "on" if engine.enable_prefix_caching else "off",
@@ -101,6 +101,10 @@ def features(case: SchedulerCase) -> dict[str, str]:
     if found.get("window", "chunked") != "chunked" and engine.enable_prefix_caching:
         interval = engine.prefix_cache_retention_interval
         found["retention"] = "dense" if interval is None else "sparse" if interval else "ends only"
+    if any(group.is_state for group in engine.kv_groups):
+        found["states"] = "beside attention"
+    if any(group.block_size for group in engine.kv_groups):
+        found["block sizes"] = "unequal"
     if engine.speculation:
         found["speculation"] = engine.speculation.method
     if engine.pipeline_parallel_size > 1:
@@ -111,7 +115,8 @@ def features(case: SchedulerCase) -> dict[str, str]:
 def main_options(case: SchedulerCase) -> list[str]:
     """The options of `features` whose pairs are counted; kinds of attention and of speculation together."""
     found = features(case)
-    found.pop("retention", None)
+    for narrow in ("retention", "states", "block sizes"):  # they exist within other options only
+        found.pop(narrow, None)
     together = ("window", "latent attention", "speculation", "pipeline")
     return sorted(option if option in together else f"{option}: {value}" for option, value in found.items())
 
@@ -184,7 +189,22 @@ def _engine(rng: np.random.Generator, table: RequestTable, block_size: int, *, i
         pipeline_parallel_size=stages,
         speculation=speculation,
     )
+    if not prefix_caching and rng.random() < 0.6:
+        engine = replace(engine, kv_groups=_unequal(rng, engine), prefix_cache_retention_interval=0)
     return replace(engine, num_gpu_blocks=1 + _pool(rng, engine, longest, is_storm=is_storm))
+
+
+def _unequal(rng: np.random.Generator, engine: EngineConfig) -> tuple[KVGroup, ...]:
+    """The groups with states beside them, as in Qwen3-Next, or with larger blocks in one kind, as in Gemma 4."""
+    groups = engine.kv_groups
+    if len(groups) > 1 and rng.random() < 0.5:
+        is_larger, ratio = bool(rng.random() < 0.5), int(rng.choice([2, 3, 4]))
+        sizes = [ratio * engine.block_size if (group.window is None) is is_larger else None for group in groups]
+        groups = tuple(replace(group, block_size=size) for group, size in zip(groups, sizes, strict=True))
+    if engine.speculation is None and rng.random() < 0.7:
+        states = (KVGroup(None, is_state=True),) * int(rng.integers(1, 4))
+        groups = (*states, *groups) if rng.random() < 0.5 else (*groups, *states)
+    return groups
 
 
 def _groups(rng: np.random.Generator, block_size: int) -> tuple[KVGroup, ...]:
@@ -229,11 +249,11 @@ def _pool(rng: np.random.Generator, engine: EngineConfig, longest: int, *, is_st
     tokens = longest + (engine.plans_in_flight + 1) * (1 + engine.num_speculative_tokens) + engine.num_lookahead_tokens
     tokens = min(tokens, engine.max_model_len)
     needed = 0
-    for group in engine.kv_groups:
-        most = group.blocks_per_request(tokens, engine.max_in_flight_tokens, engine.block_size)
-        if group.chunked and group.window is not None and group.window % engine.block_size:
+    for group, block_size in zip(engine.kv_groups, engine.group_block_sizes, strict=True):
+        most = group.blocks_per_request(tokens, engine.max_in_flight_tokens, block_size)
+        if group.chunked and group.window is not None and group.window % block_size:
             most += 1  # a chunk may begin within a block
-        needed += min(-(-tokens // engine.block_size), most)
+        needed += min(-(-tokens // block_size), most)
     if is_storm:
         return needed + int(rng.choice([0, 1, 2, 4]))
     return needed + (int(rng.choice([0, 1, 2, 4, 12, 60])) if rng.random() < 0.75 else 4000)

@@ -114,6 +114,11 @@ class KVLayout:
         return num_blocks / self.blocks_per_request(max_model_len, max_in_flight_tokens)
 
 
+def has_unequal_blocks(groups: Sequence[KVGroup]) -> bool:
+    """Whether some group's blocks hold states, or more tokens than another's."""
+    return any(group.is_state or group.block_size is not None for group in groups)
+
+
 def group_kinds(groups: Sequence[KVGroup]) -> tuple[tuple[int, ...], ...]:
     """Groups that are looked up together in the prefix cache, by index: full attention first, as vLLM's coordinator."""
     kinds: dict[tuple[int | None, bool], list[int]] = {}

@@ -93,15 +93,14 @@ def _most_slots(engine: EngineConfig, table: RequestTable) -> int:
 
 def _groups(engine: EngineConfig) -> NDArray[np.void]:
     values = np.zeros(len(engine.kv_groups), layout.GROUP)
-    for place, group in enumerate(engine.kv_groups):
+    for place, (group, block_size) in enumerate(zip(engine.kv_groups, engine.group_block_sizes, strict=True)):
+        values[place]["ratio"] = block_size // engine.block_size
         if group.window is None:
             continue
         values[place]["window"] = min(group.window, 2**30)
         values[place]["chunked"] = group.chunked
-        values[place]["cap"] = group.blocks_per_request(
-            engine.max_model_len, engine.max_in_flight_tokens, engine.block_size
-        )
-        values[place]["tail"] = 0 if group.chunked else math.ceil((group.window - 1) / engine.block_size)
+        values[place]["cap"] = group.blocks_per_request(engine.max_model_len, engine.max_in_flight_tokens, block_size)
+        values[place]["tail"] = 0 if group.chunked else math.ceil((group.window - 1) / block_size)
     return values
 
 

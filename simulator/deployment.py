@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from kvcache.architecture import Architecture
 from kvcache.errors import DoesNotFitError
 from kvcache.gpu import GPU
+from kvcache.kv_layout import has_unequal_blocks
 from kvcache.memory import MemoryBudget, require_fit
 from simulator.engine import EngineConfig, EngineOptions, with_release_rules
 from simulator.fleet import Fleet
@@ -13,6 +14,11 @@ from simulator.latency_model import Deployment, LatencyModel
 
 MAX_TENSOR_PARALLEL_SIZE = 8  # GPUs of one node: TP across nodes is not modelled
 Assumption = tuple[str, str, str]  # name, value, source
+NO_CACHING: Assumption = (
+    "prefix caching",
+    "off",
+    "not simulated for models with states or with blocks of unequal size; with it vLLM serves as many users or more",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +37,8 @@ class ReplicaPlan:
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
-        return (*self.budget.assumptions, *self.latency.assumptions)
+        caching = () if self.engine.enable_prefix_caching or not self.engine.has_unequal_blocks else (NO_CACHING,)
+        return (*self.budget.assumptions, *caching, *self.latency.assumptions)
 
 
 def plan_replica(
@@ -45,7 +52,7 @@ def plan_replica(
         max_num_seqs=budget.max_num_seqs,
         max_num_batched_tokens=budget.max_num_batched_tokens,
         block_size=budget.block_size,
-        enable_prefix_caching=options.enable_prefix_caching,
+        enable_prefix_caching=options.enable_prefix_caching and not has_unequal_blocks(budget.layout.groups),
         async_scheduling=options.async_scheduling,
         scheduling_policy=options.scheduling_policy,
         long_prefill_token_threshold=options.long_prefill_token_threshold,

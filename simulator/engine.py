@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kvcache.kv_layout import KVGroup
+from kvcache.kv_layout import KVGroup, has_unequal_blocks
 from kvcache.memory_terms import parse_version
 
 MAX_STEP = 2**20  # tokens or sequences of one step: step times are tables of that length
@@ -112,8 +112,16 @@ class EngineConfig:
     def _check_groups(self) -> None:
         if not self.kv_groups or any(group.window is not None and group.window < 2 for group in self.kv_groups):
             raise ValueError("a KV-cache group attends to everything or to a window of at least 2 tokens")
-        if len(self.kv_groups) > 1 and all(group.window is None for group in self.kv_groups):
+        attention = [group for group in self.kv_groups if not group.is_state]
+        if len(attention) > 1 and all(group.window is None for group in attention):
             raise ValueError("layers that all attend to everything form one KV-cache group, as in vLLM")
+        if any(size % self.block_size for size in self.group_block_sizes):
+            raise ValueError(f"a KV-cache group's block size must be a multiple of the smallest, {self.block_size}")
+        if self.has_unequal_blocks and self.enable_prefix_caching:
+            raise ValueError(
+                "prefix caching is not simulated for models with states or with blocks of unequal size; "
+                "give --no-enable-prefix-caching"
+            )
         interval = self.prefix_cache_retention_interval or 0
         if interval < 0 or interval % self.block_size:
             raise ValueError(
@@ -124,6 +132,8 @@ class EngineConfig:
     def _check_speculation(self) -> None:
         if self.speculation is None:
             return
+        if any(group.is_state for group in self.kv_groups):
+            raise ValueError("speculative decoding with state-space layers is not simulated; choose another model")
         if self.pipeline_parallel_size > 1:
             raise ValueError("speculative decoding with pipeline parallelism is not simulated; choose one of them")
         if self.speculation.method == "eagle" and len(self.kv_groups) + (self.kv_groups[0].window is not None) > 1:
@@ -143,6 +153,17 @@ class EngineConfig:
                 f"drafting step beside the drafting slots (max_num_seqs is {self.max_num_seqs}); raise the one or "
                 "lower the other"
             )
+
+    @property
+    def group_block_sizes(self) -> tuple[int, ...]:
+        """Tokens in a block, group by group; a state is one block, as long as any request."""
+        whole = -(-self.max_model_len // self.block_size) * self.block_size
+        return tuple(whole if group.is_state else group.block_size or self.block_size for group in self.kv_groups)
+
+    @property
+    def has_unequal_blocks(self) -> bool:
+        """Whether groups differ in what a block of theirs holds."""
+        return has_unequal_blocks(self.kv_groups)
 
     @property
     def watermark_blocks(self) -> int:

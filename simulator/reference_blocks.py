@@ -29,11 +29,6 @@ class BlockTables:
     num_cached_blocks: int = 0
     shared_prefix_boundary: int = 0  # tokens; another request's prefix goes this far, a window's tail there is missing
 
-    @property
-    def num_blocks(self) -> int:
-        """Per group."""
-        return len(self.blocks[0]) if self.blocks else 0
-
     def content(self, last_position: int) -> int:
         return next(content for content, end in self.spans if last_position < end)
 
@@ -53,12 +48,13 @@ class KVCacheManager:
         self.config = config
         self.pool = BlockPool(config.num_gpu_blocks, enable_prefix_caching=config.enable_prefix_caching)
         self.groups = config.kv_groups
+        self.block_sizes = config.group_block_sizes  # unequal only without prefix caching
         self.kinds = group_kinds(config.kv_groups)
         self.caps = [
             None
             if group.window is None
-            else group.blocks_per_request(config.max_model_len, config.max_in_flight_tokens, config.block_size)
-            for group in self.groups
+            else group.blocks_per_request(config.max_model_len, config.max_in_flight_tokens, size)
+            for group, size in zip(self.groups, self.block_sizes, strict=True)
         ]
 
     # -- prefix hits
@@ -157,26 +153,25 @@ class KVCacheManager:
         if self._num_required(hit, num_tokens, is_capped=False) > num_free:
             return False
         table.blocks = []
-        for group, blocks in zip(self.groups, hit.blocks, strict=True):
-            num_skipped = group.skipped_tokens(hit.num_tokens) // self.config.block_size
+        for group, size, blocks in zip(self.groups, self.block_sizes, hit.blocks, strict=True):
+            num_skipped = group.skipped_tokens(hit.num_tokens) // size
             self.pool.touch(block for block in blocks[num_skipped:] if block != NULL)
             table.blocks.append([NULL] * min(num_skipped, len(blocks)) + blocks[num_skipped:])
-        table.num_cached_blocks = table.num_blocks
+        table.num_cached_blocks = hit.num_tokens // self.config.block_size
         self._grow(table, num_tokens)
         return True
 
     def allocate(self, table: BlockTables, num_tokens: int) -> bool:
         """Give a running request its blocks for `num_tokens` tokens; False if they cannot be had."""
-        num_new = max(self._num_blocks(num_tokens) - table.num_blocks, 0)
-        if num_new * len(self.groups) > self.pool.num_free:
+        if sum(self._num_missing(table, num_tokens)) > self.pool.num_free:
             return False
         self._grow(table, num_tokens)
         return True
 
     def free_skipped(self, table: BlockTables, num_processed_tokens: int) -> None:
         """Give back the blocks before each window, of which the last goes first."""
-        for group, blocks in zip(self.groups, table.blocks, strict=True):
-            num_skipped = min(group.skipped_tokens(num_processed_tokens) // self.config.block_size, len(blocks))
+        for group, size, blocks in zip(self.groups, self.block_sizes, table.blocks, strict=True):
+            num_skipped = min(group.skipped_tokens(num_processed_tokens) // size, len(blocks))
             passed = [block for block in blocks[:num_skipped] if block != NULL]
             blocks[:num_skipped] = [NULL] * num_skipped
             self.pool.free(passed[::-1])
@@ -216,22 +211,25 @@ class KVCacheManager:
     def _num_required(self, hit: PrefixHit, num_tokens: int, *, is_capped: bool) -> int:
         """Blocks that leave the free queue if the request is admitted."""
         required = 0
-        for group, blocks, cap in zip(self.groups, hit.blocks, self.caps, strict=True):
-            num_blocks = self._num_blocks(num_tokens)
+        for group, size, blocks, cap in zip(self.groups, self.block_sizes, hit.blocks, self.caps, strict=True):
+            num_blocks = -(-num_tokens // size)
             if is_capped and cap is not None:
                 num_blocks = min(num_blocks, cap)
-            num_skipped = group.skipped_tokens(hit.num_tokens) // self.config.block_size
+            num_skipped = group.skipped_tokens(hit.num_tokens) // size
             required += max(num_blocks - max(num_skipped, len(blocks)), 0)
             required += self.pool.num_evictable(block for block in blocks[num_skipped:] if block != NULL)
         return required
 
     def _grow(self, table: BlockTables, num_tokens: int) -> None:
-        num_new = max(self._num_blocks(num_tokens) - table.num_blocks, 0)
-        for blocks in table.blocks:
+        for blocks, num_new in zip(table.blocks, self._num_missing(table, num_tokens), strict=True):
             blocks.extend(self.pool.take(num_new))
+
+    def _num_missing(self, table: BlockTables, num_tokens: int) -> list[int]:
+        """New blocks for `num_tokens` tokens, group by group."""
+        return [
+            max(-(-num_tokens // size) - len(blocks), 0)
+            for size, blocks in zip(self.block_sizes, table.blocks, strict=True)
+        ]
 
     def _key(self, table: BlockTables, group: int, index: int) -> BlockKey:
         return table.content((index + 1) * self.config.block_size - 1), index, group
-
-    def _num_blocks(self, num_tokens: int) -> int:
-        return -(-num_tokens // self.config.block_size)

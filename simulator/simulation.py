@@ -100,7 +100,7 @@ class Simulation:
         request = int(self._cursor["stalled_request"])
         engine = self.fleet.engine
         tokens = int(self.requests[request]["prompt"] + self.requests[request]["output"])
-        needed = math.ceil(tokens / engine.block_size) * len(engine.kv_groups)
+        needed = sum(math.ceil(tokens / block_size) for block_size in engine.group_block_sizes)
         return (
             f"request {request} has {tokens} tokens and needs {needed} KV blocks, but the pool has "
             f"{engine.num_gpu_blocks - 1}: vLLM would wait for ever; lower --max-model-len or give it more blocks"

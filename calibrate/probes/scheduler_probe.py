@@ -10,6 +10,7 @@ Time is constant per step: steps end, then arrivals enter by id, then the schedu
 import dataclasses
 import heapq
 import json
+import math
 import os
 import sys
 import tempfile
@@ -32,6 +33,7 @@ from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     KVCacheConfig,
     KVCacheGroupSpec,
+    MambaSpec,
     MLAAttentionSpec,
     SlidingWindowSpec,
 )
@@ -98,7 +100,7 @@ class Engine:
         self.scheduler = scheduler_class(
             vllm_config=config,
             kv_cache_config=self._pool(engine, case["has_latent_attention"]),
-            block_size=engine["block_size"],
+            block_size=math.lcm(*engine["group_block_sizes"]),
             log_stats=False,
             structured_output_manager=StructuredOutputManager(config),
         )
@@ -110,10 +112,13 @@ class Engine:
 
     @staticmethod
     def _pool(engine, has_latent_attention):
-        shape = {"block_size": engine["block_size"], "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
         groups = []
-        for number, group in enumerate(engine["kv_groups"]):
-            if group["window"] is None:
+        sizes = engine["group_block_sizes"]
+        for number, (group, block_size) in enumerate(zip(engine["kv_groups"], sizes, strict=True)):
+            shape = {"block_size": block_size, "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
+            if group["is_state"]:
+                spec = MambaSpec(block_size=block_size, shapes=((1,),), dtypes=(torch.float32,))
+            elif group["window"] is None:
                 spec = MLAAttentionSpec(**shape) if has_latent_attention else FullAttentionSpec(**shape)
             elif group["chunked"]:
                 spec = ChunkedLocalAttentionSpec(**shape, attention_chunk_size=group["window"])

@@ -13,14 +13,22 @@ def num_blocks_of(tokens: int, block_size: int) -> int:
 
 
 @kernel
+def blocks_in(a: Any, group: int, num_blocks: int) -> int:
+    """The blocks of a group that hold as much as `num_blocks` of the smallest; a state is one block, however long."""
+    ratio = a.groups[group].ratio
+    return num_blocks if ratio == 1 else (num_blocks + ratio - 1) // ratio
+
+
+@kernel
 def skipped_blocks(a: Any, group: int, tokens: int) -> int:
     """Blocks that no token after the first `tokens` attends to."""
     window = a.groups[group].window
     if window == 0:
         return 0
+    block_size = a.parameters[0].block_size * a.groups[group].ratio
     if a.groups[group].chunked == 1:
-        return tokens // window * window // a.parameters[0].block_size
-    return max(tokens - window + 1, 0) // a.parameters[0].block_size
+        return tokens // window * window // block_size
+    return max(tokens - window + 1, 0) // block_size
 
 
 @kernel
@@ -29,7 +37,7 @@ def next_skip(a: Any, group: int, tokens: int) -> int:
     window = a.groups[group].window
     if a.groups[group].chunked == 1:
         return (tokens // window + 1) * window
-    return (skipped_blocks(a, group, tokens) + 1) * a.parameters[0].block_size + window - 1
+    return (skipped_blocks(a, group, tokens) + 1) * a.parameters[0].block_size * a.groups[group].ratio + window - 1
 
 
 @kernel
@@ -40,7 +48,7 @@ def release(a: Any, replica: int, request: int) -> None:
     sentinel = replica * p.num_blocks
     for group in range(p.num_groups):
         first = group * p.row_blocks
-        start, end = first + a.table_starts[req.row, group], first + req.num_blocks
+        start, end = first + a.table_starts[req.row, group], first + blocks_in(a, group, req.num_blocks)
         pool.free_range(a.blocks, a.replicas, a.tables, replica, req.row, start, end, sentinel)
     state = a.replicas[replica]
     a.free_rows[replica, state.num_free_rows] = req.row
@@ -64,7 +72,7 @@ def free_skipped(a: Any, replica: int, request: int) -> None:
             continue
         skip_at = min(skip_at, next_skip(a, group, processed))
         start = a.table_starts[req.row, group]
-        skipped = min(skipped_blocks(a, group, processed), req.num_blocks)
+        skipped = min(skipped_blocks(a, group, processed), blocks_in(a, group, req.num_blocks))
         if skipped > start:
             first = group * p.row_blocks
             sentinel = replica * p.num_blocks
@@ -74,13 +82,22 @@ def free_skipped(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
+def num_missing(a: Any, request: int, num_blocks: int) -> int:
+    """New blocks over all groups, until the request has up to `num_blocks` of the smallest per group."""
+    count = 0
+    for group in range(a.parameters[0].num_groups):
+        count += blocks_in(a, group, num_blocks) - blocks_in(a, group, a.requests[request].num_blocks)
+    return count
+
+
+@kernel
 def grow(a: Any, replica: int, request: int, num_blocks: int) -> None:
-    """Give the request new blocks up to `num_blocks` per group; they must be free."""
+    """Give the request new blocks up to `num_blocks` of the smallest per group; they must be free."""
     p = a.parameters[0]
     req = a.requests[request]
     for group in range(p.num_groups):
         first = group * p.row_blocks
-        for index in range(first + req.num_blocks, first + num_blocks):
+        for index in range(first + blocks_in(a, group, req.num_blocks), first + blocks_in(a, group, num_blocks)):
             a.tables[req.row, index] = pool.take(
                 a.blocks, a.buckets, a.replicas, replica, replica * p.num_blocks, p.bucket_mask
             )
@@ -273,8 +290,9 @@ def deficit(a: Any, replica: int, row: int, hits: int, full_tokens: int, num_tok
     for group in range(p.num_groups):
         held = max(skipped_blocks(a, group, hits * p.block_size), hits)
         cap = a.groups[group].cap
-        full += max((min(full_blocks, cap) if cap > 0 else full_blocks) - held, 0)
-        chunk += max(chunk_blocks - held, 0)
+        full_group = blocks_in(a, group, full_blocks)
+        full += max((min(full_group, cap) if cap > 0 else full_group) - held, 0)
+        chunk += max(blocks_in(a, group, chunk_blocks) - held, 0)
     missing = max(full, chunk) - a.replicas[replica].num_free_blocks
     if a.replicas[replica].num_running > 0:
         missing += p.watermark_blocks

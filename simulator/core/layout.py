@@ -86,6 +86,7 @@ GROUP = _record(
         ("chunked", "i4"),  # 1: the window is a fixed chunk of positions
         ("cap", "i4"),  # blocks that admission asks for at most, 0: no cap
         ("tail", "i4"),  # blocks in a row that a hit needs in a sliding window
+        ("ratio", "i4"),  # a block of this group holds so many times the tokens of `block_size`
     ]
 )
 KIND = _record([("first", "i4"), ("count", "i4")])  # places in `group_order`
@@ -188,7 +189,7 @@ PARAMETERS = _record(
     [
         ("num_replicas", "i4"),
         ("num_blocks", "i4"),  # per replica, the null block included
-        ("block_size", "i4"),
+        ("block_size", "i4"),  # tokens in a block of the group with the smallest
         ("max_model_len", "i4"),
         ("max_num_seqs", "i4"),
         ("max_num_batched_tokens", "i4"),

@@ -73,14 +73,14 @@ def remove_running(a: Any, replica: int, place: int) -> None:
 
 @kernel
 def make_room(a: Any, replica: int, slot: int, place: int, num_blocks: int) -> Any:
-    """Preempt until the request at `place` in `running` can have `num_blocks` per group: itself, if need be.
+    """Preempt until the request at `place` in `running` can have `num_blocks` of the smallest: itself, if need be.
 
     Returns the budget that comes back, by how many places `running` moves up, and how many were preempted.
     """
     p = a.parameters[0]
     state = a.replicas[replica]
     request = a.running[replica, place]
-    missing = (num_blocks - a.requests[request].num_blocks) * p.num_groups
+    missing = blocks.num_missing(a, request, num_blocks)
     refund, shift, num_preempted = 0, 0, 0
     while missing > state.num_free_blocks:
         worst = victim_place(a, replica)

@@ -33,7 +33,7 @@ def test_every_option_occurs_often_and_with_every_other() -> None:
         case = random_case(0, number)
         options.update(f"{option}: {value}" for option, value in features(case).items())
         pairs.update(combinations(main_options(case), 2))
-    assert len(options) == 20
+    assert len(options) == 22
     assert min(options.values()) >= 10, options
     together = {name for pair in pairs for name in pair}
     exclusive = {
@@ -54,6 +54,10 @@ CHANGED_RULES: dict[str, Callable[[EngineConfig], EngineConfig]] = {
     "the window's length": lambda engine: with_windows(engine, lambda group: replace(group, window=group.window + 1)),
     "chunks for windows": lambda engine: with_windows(engine, lambda group: replace(group, chunked=not group.chunked)),
     "order of the groups": lambda engine: replace(engine, kv_groups=engine.kv_groups[::-1]),
+    "one state more": lambda engine: with_states(engine, 1),
+    "blocks of equal size": lambda engine: replace(
+        engine, kv_groups=tuple(replace(group, block_size=None) for group in engine.kv_groups)
+    ),
     "which windows stay cached": lambda engine: replace(
         engine, prefix_cache_retention_interval=0 if engine.prefix_cache_retention_interval is None else None
     ),
@@ -71,6 +75,11 @@ CHANGED_RULES: dict[str, Callable[[EngineConfig], EngineConfig]] = {
 def with_windows(engine: EngineConfig, change: Callable[[Any], KVGroup]) -> EngineConfig:
     groups = (group if group.window is None else change(group) for group in engine.kv_groups)
     return replace(engine, kv_groups=tuple(groups))
+
+
+def with_states(engine: EngineConfig, more: int) -> EngineConfig:
+    states = tuple(group for group in engine.kv_groups if group.is_state)
+    return replace(engine, kv_groups=engine.kv_groups + states[:more])
 
 
 def with_speculation(engine: EngineConfig, change: Callable[[Speculation], Speculation]) -> EngineConfig:

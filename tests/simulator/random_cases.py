@@ -27,6 +27,14 @@ GROUPS = (
     (KVGroup(13), KVGroup(40), KVGroup(None)),
     (KVGroup(30),),
 )
+UNEQUAL_GROUPS = (  # without prefix caching, without drafts
+    (KVGroup(None, is_state=True), KVGroup(None)),
+    (KVGroup(None), KVGroup(20), KVGroup(None, is_state=True), KVGroup(None, is_state=True)),
+    (KVGroup(20, block_size=32), KVGroup(None)),
+    (KVGroup(24, chunked=True), KVGroup(None, block_size=48)),
+    (KVGroup(None, is_state=True), KVGroup(9), KVGroup(None, block_size=32)),
+    (KVGroup(None, is_state=True),),
+)
 
 
 @st.composite
@@ -54,9 +62,12 @@ def cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3) -> 
     policy = draw(st.sampled_from(["fcfs", "fcfs", "priority"]))
     cut_off = draw(st.sampled_from([0, 0, 0, int(table.output_tokens.min()) // 2]))
     max_model_len = max(longest + draw(st.integers(1, 20)) - cut_off, int(table.prompt_tokens.max()) + 1)
-    groups = draw(st.sampled_from([(), (), *GROUPS])) or (KVGroup(None),)
+    prefix_caching = draw(st.booleans())
+    is_unequal = not prefix_caching and draw(st.booleans())
+    groups = draw(st.sampled_from(UNEQUAL_GROUPS if is_unequal else [(), (), *GROUPS])) or (KVGroup(None),)
     stages = draw(st.sampled_from([1, 1, 1, 2, 3]))
-    speculation = None if stages > 1 else draw(st.none() | speculations(groups, most=min(4, budget - max_num_seqs - 2)))
+    drafts = st.none() if is_unequal else st.none() | speculations(groups, most=min(4, budget - max_num_seqs - 2))
+    speculation = None if stages > 1 else draw(drafts)
     lookahead = 40 if speculation else 0
     engine = EngineConfig(
         num_gpu_blocks=1
@@ -66,7 +77,7 @@ def cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3) -> 
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=budget,
         block_size=block_size,
-        enable_prefix_caching=draw(st.booleans()),
+        enable_prefix_caching=prefix_caching,
         async_scheduling=draw(st.booleans()),
         scheduling_policy=policy,
         long_prefill_token_threshold=min(draw(st.sampled_from([0, 0, 5, 20])), max_model_len),

@@ -60,10 +60,10 @@ def check_blocks(simulation: Simulation) -> None:
         assert set(queue) == set(unheld.tolist())
     tables = arrays.tables.reshape(len(arrays.tables), len(arrays.groups), -1)
     held = [
-        tables[request["row"], group, arrays.table_starts[request["row"], group] : request["num_blocks"]]
+        tables[request["row"], place, arrays.table_starts[request["row"], place] : -(-request["num_blocks"] // ratio)]
         for request in arrays.requests
         if request["row"] >= 0
-        for group in range(len(arrays.groups))
+        for place, ratio in enumerate(arrays.groups["ratio"].tolist())
     ]
     references = np.bincount(np.concatenate([*held, np.zeros(0, np.int32)]), minlength=len(arrays.blocks))
     np.testing.assert_array_equal(references, arrays.blocks["ref_count"])
