@@ -20,7 +20,7 @@ LOG_WORDS = 1 << 20
 
 def build_arrays(fleet: Fleet, table: RequestTable, *, log_steps: bool) -> Arrays:
     """Allocate a run's state; what a run does not touch costs no memory."""
-    engine, replicas, count = fleet.engine, fleet.num_replicas, table.num_requests
+    engine, replicas, count = fleet.engine, fleet.num_engines, table.num_requests
     rows = min(engine.max_num_seqs, count, engine.num_gpu_blocks) + 1
     blocks = replicas * engine.num_gpu_blocks
     row_blocks = math.ceil(_most_slots(engine, table) / engine.block_size)
@@ -61,21 +61,25 @@ def build_arrays(fleet: Fleet, table: RequestTable, *, log_steps: bool) -> Array
             np.stack([fleet.step_times.decode, fleet.step_times.prefill, fleet.step_times.floor])
         ),
         sampling_time=fleet.step_times.sampling,
+        shared_time=fleet.step_times.shared,
         log=np.zeros(_log_words(fleet, rows) if log_steps else 1, np.int32),
     )
-    _check_tables(arrays, engine)
+    _check_tables(arrays, engine, fleet.data_parallel_size)
     _initialise_replicas(arrays, rows)
     _initialise_blocks(arrays, engine.num_gpu_blocks)
     return arrays
 
 
-def _check_tables(arrays: Arrays, engine: EngineConfig) -> None:
+def _check_tables(arrays: Arrays, engine: EngineConfig, ranks: int) -> None:
     assert arrays.step_time.shape[1] > engine.max_num_batched_tokens, "the step times do not reach the token budget"
+    assert arrays.shared_time.shape[0] > ranks * engine.max_num_batched_tokens or ranks == 1, (
+        "the shared times are short"
+    )
     assert arrays.sampling_time.shape[0] >= arrays.running.shape[1] + 1, "the sampling times do not reach max_num_seqs"
 
 
 def _log_words(fleet: Fleet, rows: int) -> int:
-    instant = fleet.num_replicas * (fleet.engine.plans_in_flight + 2) * (6 * rows + 16)
+    instant = fleet.num_engines * (fleet.engine.plans_in_flight + 2) * (6 * rows + 16)
     return max(LOG_WORDS, 4 * instant)
 
 
@@ -116,7 +120,8 @@ def _parameters(
 ) -> NDArray[np.void]:
     engine, times = fleet.engine, fleet.step_times
     values = np.zeros(1, layout.PARAMETERS)
-    values["num_replicas"] = fleet.num_replicas
+    values["num_replicas"] = fleet.num_engines
+    values["ranks"] = fleet.data_parallel_size
     values["num_blocks"] = engine.num_gpu_blocks
     values["max_num_seqs"] = max_num_seqs
     for name in (

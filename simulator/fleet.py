@@ -15,17 +15,33 @@ ROUTERS: dict[str, int] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """Equal replicas behind one router."""
+    """Equal replicas behind one router.
+
+    A replica of a mixture of experts under attention data parallelism is `data_parallel_size` engines, each with its
+    own scheduler or blocks, which share the experts: their steps begin and end together. The router sees engines.
+    """
 
     engine: EngineConfig
     step_times: StepTimes
     num_replicas: int = 1
+    data_parallel_size: int = 1
     router: str = "least-outstanding"
 
     def __post_init__(self) -> None:
         if self.num_replicas < 1:
             raise ValueError(f"num_replicas is {self.num_replicas}; a fleet has at least 1")
+        if self.data_parallel_size < 1:
+            raise ValueError(f"data_parallel_size is {self.data_parallel_size}; it must be at least 1")
+        if self.data_parallel_size > 1 and self.engine.pipeline_parallel_size > 1:
+            raise ValueError(
+                "attention data parallelism with pipeline parallelism is not simulated; choose one of them"
+            )
         check_router(self.router)
+
+    @property
+    def num_engines(self) -> int:
+        """Schedulers with a pool of their own, over all replicas."""
+        return self.num_replicas * self.data_parallel_size
 
 
 def check_router(name: str) -> None:

@@ -94,7 +94,7 @@ def _judge(simulation: Simulation, before: NDArray[np.void], horizon_s: float, s
     finished = requests[(requests["status"] == layout.FINISHED) & (requests["finish_s"] >= warmup_s)]
     window_s = horizon_s - warmup_s
     after = samples[samples["time_s"] > warmup_s]
-    blocks = (simulation.fleet.engine.num_gpu_blocks - 1) * simulation.fleet.num_replicas
+    blocks = (simulation.fleet.engine.num_gpu_blocks - 1) * simulation.fleet.num_engines
     means = {name: float(after[name].mean()) if len(after) else 0.0 for name in ("running", "waiting", "used_blocks")}
     totals = _steady_totals(before, simulation.totals)
     queried, blocked_s = float(totals["queried_tokens"][0]), totals["blocked_s"][0]

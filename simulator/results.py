@@ -118,7 +118,7 @@ def result_since(simulation: Simulation, start: Snapshot, *, users: float | None
     span_s = max(end_s - start.time_s, math.ulp(1.0))
     arrived = requests[(requests["status"] != layout.NOT_ARRIVED) & (requests["arrival_s"] >= start.time_s)]
     finished = requests[requests["finish_s"] >= start.time_s]
-    blocks = (simulation.fleet.engine.num_gpu_blocks - 1) * simulation.fleet.num_replicas
+    blocks = (simulation.fleet.engine.num_gpu_blocks - 1) * simulation.fleet.num_engines
     since = {name: float((simulation.totals[name] - start.totals[name]).sum()) for name in _SUMMED}
     return Result(
         start_s=start.time_s,

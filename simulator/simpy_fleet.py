@@ -80,6 +80,7 @@ class _Replica:
     in_flight: list[tuple[Plan, float]] = field(default_factory=list)
     stage_free_s: float = 0.0  # when the first pipeline stage can take the next step
     last_end_s: float = 0.0
+    previous_end_s: float = 0.0  # of the step before the last one given to the GPU; kept by the first of several ranks
     outstanding: int = 0
     is_deciding: bool = False
 
@@ -93,7 +94,7 @@ class _World:
         self.fleet = fleet
         self.table = table
         self.router = router
-        self.replicas = [_Replica(Scheduler(fleet.engine)) for _ in range(fleet.num_replicas)]
+        self.replicas = [_Replica(Scheduler(fleet.engine)) for _ in range(fleet.num_engines)]
         self.shared_queue = iter(np.flatnonzero(table.follows == NEXT_FREE).tolist())
         self.next_turn = {int(before): row for row, before in enumerate(table.follows) if before >= 0}
         self.results = _empty_results(table)
@@ -122,16 +123,32 @@ class _World:
         replica.outstanding += 1
         self.results["replica"][row] = number
         replica.scheduler.add_request(self._request(row))
-        if not replica.in_flight:
-            self._decide_later(replica, self.env.now)
+        leader = self._leader(number)
+        if not replica.in_flight and (leader is None or not self._num_rounds(leader)):
+            self._decide_later(number)
 
-    def _decide_later(self, replica: _Replica, now_s: float) -> None:
+    def _leader(self, number: int) -> _Replica | None:
+        """The first of the ranks that take their steps together; None where each takes its own."""
+        ranks = self.fleet.data_parallel_size
+        return None if ranks == 1 else self.replicas[number - number % ranks]
+
+    def _decide_later(self, number: int) -> None:
+        now_s = self.env.now
+        replica = self._leader(number) or self.replicas[number]
         if not replica.is_deciding:
             replica.is_deciding = True
-            self._at(now_s, _DECIDES, lambda: self._decide(replica, now_s))
+            is_alone = self.fleet.data_parallel_size == 1
+            self._at(now_s, _DECIDES, lambda: (self._decide if is_alone else self._decide_together)(replica, now_s))
 
     def _decide(self, replica: _Replica, now_s: float) -> None:
         replica.is_deciding = False
+        while (plan := self._next_plan(replica, now_s)) is not None:
+            replica.in_flight.append((plan, self._enter_pipeline(replica, plan, now_s)))
+            if len(replica.in_flight) == 1:
+                self._await_oldest(replica)
+
+    def _next_plan(self, replica: _Replica, now_s: float) -> Plan | None:
+        """What the replica computes next; None where it may not run further ahead, or has nothing to do."""
         scheduler = replica.scheduler
         while len(replica.in_flight) < self.fleet.engine.plans_in_flight and scheduler.has_unfinished_requests:
             plan = scheduler.schedule()
@@ -139,14 +156,44 @@ class _World:
                 self.on_plan(plan)
             if plan.is_empty and not replica.in_flight:
                 if not plan.preempted:
-                    break
+                    return None
                 continue
             for request in plan.num_scheduled_tokens:
                 if math.isnan(self.results["scheduled_s"][request.id]):
                     self.results["scheduled_s"][request.id] = now_s
-            replica.in_flight.append((plan, self._enter_pipeline(replica, plan, now_s)))
-            if len(replica.in_flight) == 1:
-                self._await_oldest(replica)
+            return plan
+        return None
+
+    # -- ranks that share their experts
+
+    def _num_rounds(self, leader: _Replica) -> int:
+        """Steps of the leader's ranks that are decided and not over."""
+        return (leader.last_end_s > self.env.now) + (leader.previous_end_s > self.env.now)
+
+    def _decide_together(self, leader: _Replica, now_s: float) -> None:
+        leader.is_deciding = False
+        first = self.replicas.index(leader)
+        ranks = self.replicas[first : first + self.fleet.data_parallel_size]
+        while self._num_rounds(leader) < self.fleet.engine.plans_in_flight:
+            plans = [(rank, self._next_plan(rank, now_s)) for rank in ranks]
+            taken = [(rank, plan) for rank, plan in plans if plan is not None]
+            if all(plan.is_empty for _, plan in taken):
+                for rank, plan in taken:
+                    rank.in_flight.append((plan, rank.in_flight[-1][1]))
+                return
+            self._take_together(leader, taken, now_s)
+
+    def _take_together(self, leader: _Replica, taken: list[tuple[_Replica, Plan]], now_s: float) -> None:
+        """One step of all ranks: the slowest says how long it takes."""
+        busy = [plan for _, plan in taken if not plan.is_empty]
+        tokens = sum(sum(plan.num_scheduled_tokens.values()) for plan in busy)
+        shared_s = float(self.fleet.step_times.shared[tokens])
+        leader.previous_end_s = leader.last_end_s
+        leader.last_end_s = max(leader.last_end_s, now_s) + max(self._step_s(plan, shared_s) for plan in busy)
+        for rank, plan in taken:
+            rank.in_flight.append((plan, rank.in_flight[-1][1] if plan.is_empty else leader.last_end_s))
+            if len(rank.in_flight) == 1:
+                self._await_oldest(rank)
 
     def _enter_pipeline(self, replica: _Replica, plan: Plan, now_s: float) -> float:
         """When the step ends: a stage takes the next step while the following stages still work on this one.
@@ -176,9 +223,9 @@ class _World:
             self.results["first_token_s"][request.id] = now_s
         if replica.in_flight:
             self._await_oldest(replica)
-        self._decide_later(replica, now_s)
+        self._decide_later(self.replicas.index(replica))
 
-    def _step_s(self, plan: Plan) -> float:
+    def _step_s(self, plan: Plan, shared_s: float = 0.0) -> float:
         sums = BatchSums()
         for request, tokens in plan.num_scheduled_tokens.items():
             end = request.num_computed_tokens
@@ -190,7 +237,7 @@ class _World:
                 is_decode=tokens == 1 or request in plan.num_drafts,
                 window=self.fleet.step_times.window,
             )
-        return self.fleet.step_times.step_s(sums)
+        return self.fleet.step_times.step_s(sums, shared_s)
 
     def _request(self, row: int) -> Request:
         table = self.table

@@ -1,7 +1,7 @@
 """The form that every latency model takes before a run: tables over a step's sums."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,8 @@ FloatArray = NDArray[np.float64]
 class StepTimes:
     """How long a step takes, in seconds, as a function of sums over its batch.
 
-    With m scheduled tokens, n sequences, s sampled sequences:
-    GPU time = decode[m] or prefill[m] + sampling[s] + context_s · Σ context of decodes
+    With m scheduled tokens, n sequences, s sampled sequences, M tokens over all ranks of the replica:
+    GPU time = decode[m] or prefill[m] + shared[M] + sampling[s] + context_s · Σ context of decodes
     + prefill_s · Σ positions attended to by prefill chunks (+ the same capped at `window` tokens)
     + decode_base_s if anything decodes; at least floor[m] where the step holds prefill.
     Step time = max(GPU time, host_base_s + host_sequence_s · n) + gap_s.
@@ -24,6 +24,7 @@ class StepTimes:
     prefill: FloatArray  # [max_num_batched_tokens + 1], steps with prefill
     floor: FloatArray  # [max_num_batched_tokens + 1]
     sampling: FloatArray  # [max_num_seqs + 1]
+    shared: FloatArray = field(default_factory=lambda: np.zeros(1))  # by the tokens of all ranks
     decode_base_s: float = 0.0
     context_s: float = 0.0
     window: int = 1
@@ -36,16 +37,16 @@ class StepTimes:
     ingress_s: float = 0.0  # from a request's arrival at the server to its scheduler
 
     def __post_init__(self) -> None:
-        for name in ("decode", "prefill", "floor", "sampling"):
+        for name in ("decode", "prefill", "floor", "sampling", "shared"):
             table = getattr(self, name)
             if not (np.isfinite(table).all() and (table >= 0).all()):
                 raise ValueError(f"step times '{name}' hold a negative or non-finite time")
 
-    def step_s(self, sums: "BatchSums") -> float:
-        """One step's time from its sums."""
+    def step_s(self, sums: "BatchSums", shared_s: float = 0.0) -> float:
+        """One step's time from its sums, `shared_s` of it for the tokens of all ranks."""
         table = self.prefill if sums.prefill_tokens > 0 else self.decode
         gpu_s = float(table[sums.tokens] + self.sampling[sums.sampled]) + self.context_s * sums.decode_context
-        gpu_s += self.window_context_s * sums.window_context
+        gpu_s += shared_s + self.window_context_s * sums.window_context
         gpu_s += self.prefill_s * sums.prefill_work + self.window_prefill_s * sums.window_prefill_work
         gpu_s += self.decode_base_s if sums.decode_context > 0 else 0.0
         if sums.prefill_tokens > 0:

@@ -92,8 +92,17 @@ def arrive(a: Any, request: int, now_s: float) -> None:
     a.outstanding[replica] += 1
     queue.enqueue_arrival(a, replica, request)
     a.cursor[0].num_arrived += 1
-    if a.replicas[replica].num_plans == 0:
-        touch(a, replica)
+    leader = leader_of(a, replica)
+    if a.replicas[replica].num_plans == 0 and (
+        a.parameters[0].ranks == 1 or replicas.num_rounds(a, leader, now_s) == 0
+    ):
+        touch(a, leader)
+
+
+@kernel
+def leader_of(a: Any, replica: int) -> int:
+    """The first of the ranks whose steps begin and end with this one's."""
+    return replica - replica % a.parameters[0].ranks
 
 
 @kernel
@@ -205,6 +214,9 @@ def complete_steps(a: Any, now_s: float) -> None:
             for index in range(a.plans[replica, slot].count):
                 if a.entries[replica, slot, index].tokens < 0:
                     follow_up(a, a.entries[replica, slot, index].request, now_s)
+        if a.parameters[0].ranks > 1:
+            touch(a, leader_of(a, replica))
+            continue
         a.touched[a.cursor[0].num_touched] = replica
         a.cursor[0].num_touched += 1
 
@@ -244,7 +256,10 @@ def run(a: Any, until_s: float, max_instants: int) -> int:
         complete_steps(a, now_s)
         take_arrivals(a, now_s)
         for index in range(cursor.num_touched):
-            replicas.fill_pipeline(a, a.touched[index], now_s)
+            if a.parameters[0].ranks > 1:
+                replicas.fill_together(a, a.touched[index], now_s)
+            else:
+                replicas.fill_pipeline(a, a.touched[index], now_s)
         if cursor.stalled_request != NONE:
             return STALLED
     return PAUSED

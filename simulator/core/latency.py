@@ -56,8 +56,8 @@ def remove_from_sums(plan: Any, computed: int, tokens: int, sampled: int, drafts
 
 
 @kernel
-def step_time_s(a: Any, replica: int, slot: int) -> float:
-    """Price a plan in O(1), entering its sums into the replica's totals."""
+def step_time_s(a: Any, replica: int, slot: int, shared_s: float) -> float:
+    """Price a plan in O(1), entering its sums into the replica's totals; `shared_s` is spent on all ranks' tokens."""
     p = a.parameters[0]
     plan = a.plans[replica, slot]
     totals = a.totals[replica]
@@ -76,7 +76,7 @@ def step_time_s(a: Any, replica: int, slot: int) -> float:
         mode = 1
         totals.prefill_steps += 1
     gpu_s = a.step_time[mode, plan.tokens] + a.sampling_time[plan.sampled] + plan.decode_context * p.context_s
-    gpu_s += plan.window_context * p.window_context_s
+    gpu_s += shared_s + plan.window_context * p.window_context_s
     gpu_s += plan.prefill_work * p.prefill_s + plan.window_prefill_work * p.window_prefill_s
     if plan.decodes > 0:
         gpu_s += p.decode_base_s

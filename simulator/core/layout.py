@@ -114,6 +114,8 @@ REPLICA = _record(
         ("step", "i8"),
         ("stage_free_s", "f8"),  # when the first pipeline stage can take the next step
         ("last_end_s", "f8"),  # of the steps given to the GPU
+        ("previous_end_s", "f8"),  # of the step before that; kept by the first of several ranks
+        ("round_slot", "i4"),  # the plan of a step that ranks take together, NONE: this rank has nothing to do
         ("last_completion_s", "f8"),
         ("accounted_s", "f8"),  # the integrals below reach to here
     ]
@@ -187,7 +189,8 @@ SAMPLE = _record(
 
 PARAMETERS = _record(
     [
-        ("num_replicas", "i4"),
+        ("num_replicas", "i4"),  # engines: attention-parallel ranks of one replica follow each other
+        ("ranks", "i4"),  # of a replica, whose steps begin and end together
         ("num_blocks", "i4"),  # per replica, the null block included
         ("block_size", "i4"),  # tokens in a block of the group with the smallest
         ("max_model_len", "i4"),
@@ -263,7 +266,7 @@ HEAP_ENTRY = _record([("time_s", "f8"), ("request", "i8")])
 
 
 class Arrays(NamedTuple):
-    """All state of one run; shapes use R replicas, n requests, S sequences per replica."""
+    """All state of one run; shapes use R replicas (each rank counts as one), n requests, S sequences per replica."""
 
     parameters: NDArray[np.void]  # [1]
     cursor: NDArray[np.void]  # [1]
@@ -297,4 +300,5 @@ class Arrays(NamedTuple):
     itl_histogram: NDArray[np.float64]  # [ITL_BINS]
     step_time: NDArray[np.float64]  # [2, max_num_batched_tokens + 1]: without, with prefill; floor in row 2
     sampling_time: NDArray[np.float64]  # [S + 1]
+    shared_time: NDArray[np.float64]  # [ranks * max_num_batched_tokens + 1], by the tokens of all ranks
     log: NDArray[np.int32]  # steps, for --steps-out

@@ -6,7 +6,7 @@ from typing import Any
 from simulator.core import blocks, plan, queue, scheduler
 from simulator.core.jit import kernel
 from simulator.core.latency import step_time_s
-from simulator.core.layout import FINISHED, ITL_BINS, ITL_GROWTH, ITL_MIN_S, RUNNING
+from simulator.core.layout import FINISHED, ITL_BINS, ITL_GROWTH, ITL_MIN_S, NONE, RUNNING
 
 _LOG_GROWTH = math.log(ITL_GROWTH)
 
@@ -234,10 +234,83 @@ def fill_pipeline(a: Any, replica: int, now_s: float) -> None:
 def enter_pipeline(a: Any, replica: int, slot: int, now_s: float) -> None:
     """A stage takes the next step while the following stages still work on this one."""
     state = a.replicas[replica]
-    step_s = step_time_s(a, replica, slot)
+    step_s = step_time_s(a, replica, slot, 0.0)
     stage_s = step_s / a.parameters[0].pipeline_stages
     start_s = max(state.stage_free_s, now_s)
     state.stage_free_s = start_s + stage_s
     state.last_end_s = max(start_s + step_s, state.last_end_s + stage_s)
     a.plans[replica, slot].end_s = state.last_end_s
     state.num_plans += 1
+
+
+# -- ranks of one replica that share their experts: every step is taken by all of them, the idle ones without work
+
+
+@kernel
+def num_rounds(a: Any, leader: int, now_s: float) -> int:
+    """Steps of a replica's ranks that are decided and not over."""
+    state = a.replicas[leader]
+    return int(state.last_end_s > now_s) + int(state.previous_end_s > now_s)
+
+
+@kernel
+def fill_together(a: Any, leader: int, now_s: float) -> None:
+    """Decide steps of all ranks from `leader` on, as far ahead as vLLM does."""
+    p = a.parameters[0]
+    while num_rounds(a, leader, now_s) < p.plans_in_flight:
+        if not decide_round(a, leader, now_s):
+            break
+    is_idle = num_rounds(a, leader, now_s) == 0
+    for rank in range(leader, leader + p.ranks):
+        if a.replicas[rank].num_plans > 0:
+            set_next_event(a, rank, a.plans[rank, a.replicas[rank].oldest_plan].end_s)
+        elif is_idle and a.replicas[rank].num_waiting > 0:
+            a.cursor[0].stalled_request = a.replicas[rank].waiting_head
+
+
+@kernel
+def decide_round(a: Any, leader: int, now_s: float) -> bool:
+    """One step: every rank decides for itself, and the slowest says how long it takes. False where none has work."""
+    p = a.parameters[0]
+    tokens = 0
+    for rank in range(leader, leader + p.ranks):
+        decide_alone(a, rank, now_s)
+        if a.replicas[rank].round_slot != NONE:
+            tokens += a.plans[rank, a.replicas[rank].round_slot].tokens
+    if tokens == 0:
+        return False
+    step_s = 0.0
+    for rank in range(leader, leader + p.ranks):
+        if a.replicas[rank].round_slot != NONE:
+            step_s = max(step_s, step_time_s(a, rank, a.replicas[rank].round_slot, a.shared_time[tokens]))
+    state = a.replicas[leader]
+    end_s = max(state.last_end_s, now_s) + step_s
+    state.previous_end_s = state.last_end_s
+    state.last_end_s = end_s
+    for rank in range(leader, leader + p.ranks):
+        if a.replicas[rank].round_slot != NONE:
+            a.plans[rank, a.replicas[rank].round_slot].end_s = end_s
+    return True
+
+
+@kernel
+def decide_alone(a: Any, rank: int, now_s: float) -> None:
+    """A rank's plan for the step that all ranks take next, if it has any."""
+    p = a.parameters[0]
+    state = a.replicas[rank]
+    state.round_slot = NONE
+    account(a, rank, now_s)
+    while state.num_plans < p.plans_in_flight and state.num_running + state.num_waiting > 0:
+        slot = state.oldest_plan + state.num_plans
+        if slot >= p.plans_in_flight:
+            slot -= p.plans_in_flight
+        num_preempted = scheduler.schedule(a, rank, slot, now_s)
+        if a.plans[rank, slot].count > 0:
+            state.round_slot = slot
+            state.num_plans += 1
+            return
+        if state.num_plans > 0:
+            state.num_plans += 1
+            return
+        if num_preempted == 0:
+            return

@@ -48,7 +48,7 @@ def test_blocks_are_free_or_held_at_every_moment_and_all_free_at_the_end(case: C
 def check_blocks(simulation: Simulation) -> None:
     """Each replica's free queue holds exactly its unheld blocks; every reference is one request's."""
     arrays, per_replica = simulation._arrays, simulation.fleet.engine.num_gpu_blocks
-    for replica in range(simulation.fleet.num_replicas):
+    for replica in range(simulation.fleet.num_engines):
         sentinel = replica * per_replica
         queue, block = [], int(arrays.blocks["next"][sentinel])
         while block != sentinel:
