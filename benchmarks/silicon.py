@@ -40,9 +40,10 @@ ASSUMPTIONS = (
     ("nightly version", "0.19.0"),
     ("blank precision", "the checkpoint's own (Qwen3-32B: bf16)"),
     ("blank attention_dp_size", "1"),
+    ("attention data parallelism", "one GPU per attention rank, experts over all of them"),
 )
 BLANK_VERSION, NIGHTLY_VERSION = "0.11.0", "0.19.0"
-KEYS = ("model", "gpu", "precision", "tp", "ep", "version", "isl", "osl", "concurrency")
+KEYS = ("model", "gpu", "precision", "tp", "dp", "ep", "version", "isl", "osl", "concurrency")
 DENSE_MODELS = ("Qwen/Qwen3-32B", "meta-llama/Llama-3.1-70B")
 GPUS = {
     "h100_sxm": "h100-sxm",
@@ -62,6 +63,7 @@ class Setting:
     gpu: str
     precision: str
     tp: int
+    dp: int
     ep: int
     version: str
     isl: int
@@ -71,8 +73,8 @@ class Setting:
     tpot_s: float
 
     @property
-    def group(self) -> tuple[str, str, str, int]:
-        return self.model, self.gpu, self.precision, self.tp
+    def group(self) -> tuple[str, str, str, str, int, int, int]:
+        return self.model, self.gpu, self.version, self.precision, self.tp, self.dp, self.ep
 
     @property
     def quantization(self) -> str | None:
@@ -118,7 +120,6 @@ def read_settings(data: Path) -> tuple[list[Setting], dict[str, int]]:
     rows = pd.read_csv(data / RUNS_FILE)
     skipped = {
         "disaggregated": rows["mode"] != "agg",
-        "attention data parallelism": rows["attention_dp_size"].fillna(1) > 1,
         "no concurrency": rows["concurrency"].isna(),
         "pipeline parallelism": rows["pp_size"].fillna(1) > 1,
     }
@@ -128,13 +129,16 @@ def read_settings(data: Path) -> tuple[list[Setting], dict[str, int]]:
         kept &= ~mask
     rows = rows[kept]
     version = rows["backend_version"].fillna(BLANK_VERSION)
+    # The list gives attention-parallel runs tp_size = attention_dp_size = GPUs: each attends on one GPU.
+    dp = rows["attention_dp_size"].fillna(1).astype(int)
     table = pd.DataFrame(
         {
             "model": rows["model_path"],
             "gpu": rows["system"].map(GPUS),
             "precision": rows["precision"].fillna("native"),
             # Qwen3-235B lists attention replicas as tp_size 1 under experts over 2 or 4 GPUs.
-            "tp": np.maximum(rows["tp_size"], rows["moe_tp_size"].fillna(1)).astype(int),
+            "tp": (np.maximum(rows["tp_size"], rows["moe_tp_size"].fillna(1)) // dp).astype(int),
+            "dp": dp,
             "ep": rows["moe_ep_size"].fillna(1).clip(lower=1).astype(int),
             "version": version.where(~version.str.startswith("nightly"), NIGHTLY_VERSION),
             "isl": rows["isl"],
@@ -154,6 +158,7 @@ def simulate(setting: Setting, *, plain: bool = False, **options: Any) -> tuple[
     arch, gpu, max_model_len = load_model(setting.model), find_gpu(setting.gpu), setting.isl + setting.osl + 256
     shared: dict[str, Any] = {
         "tensor_parallel_size": setting.tp,
+        "data_parallel_size": setting.dp,
         "enable_expert_parallel": setting.ep > 1,
         "quantization": setting.quantization,
         "kv_cache_dtype": launch.kv_cache_dtype,
@@ -184,7 +189,8 @@ def simulate(setting: Setting, *, plain: bool = False, **options: Any) -> tuple[
     capture = launch.max_cudagraph_capture_size
     deployment = Deployment(architecture=arch, gpu=gpu, max_cudagraph_capture_size=capture, **shared)
     step_times = latency_model(deployment, **options).step_times
-    simulation = Simulation(Fleet(engine=engine, step_times=step_times), load)
+    ranks = {"data_parallel_size": setting.dp} if arch.is_moe else {"num_replicas": setting.dp}
+    simulation = Simulation(Fleet(engine=engine, step_times=step_times, **ranks), load)
     simulation.run()
     times = request_times(simulation.requests)
     return float(times.ttft_s.mean()), float(np.nanmean(times.tpot_s))

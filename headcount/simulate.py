@@ -42,15 +42,15 @@ class Outputs:
     requests: Path | None = None
     steps: Path | None = None
 
-    def check(self, num_replicas: int) -> None:
+    def check(self, num_engines: int) -> None:
         """Raise ValueError before any work if a file cannot be written."""
         for option, path in (("--requests-out", self.requests), ("--steps-out", self.steps)):
             if path is not None:
                 _check_writable(option, path)
         if self.steps is not None and self.requests is not None and self.steps.absolute() == self.requests.absolute():
             raise ValueError(f"--requests-out and --steps-out both name {self.steps}; give each its own file")
-        if self.steps is not None and num_replicas > 1:
-            raise ValueError("--steps-out shows one engine's decisions; use it with --replicas 1")
+        if self.steps is not None and num_engines > 1:
+            raise ValueError("--steps-out shows one engine's decisions; use it with --replicas 1 without -dp")
 
     def write(self, simulation: Simulation) -> None:
         if self.requests is not None:

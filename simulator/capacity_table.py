@@ -140,7 +140,7 @@ def _row(question: CapacityQuestion, gpus: int, per_gpu: dict[int, float], watch
         return _empty_row(
             question, gpus, max(plans, default=1), str(next(reversed(plans.values()), "no TP divides it"))
         )
-    evaluators = {tp: _evaluator(question, plan, gpus // tp, watcher) for tp, plan in runnable.items()}
+    evaluators = {tp: _evaluator(question, plan, gpus // plan.gpus, watcher) for tp, plan in runnable.items()}
     best_tp, screened = _best_deployment(evaluators, gpus, per_gpu)
     plan, evaluator = runnable[best_tp], evaluators[best_tp]
     if screened == 0:
@@ -171,8 +171,10 @@ def _plans(question: CapacityQuestion, gpus: int) -> dict[int, ReplicaPlan | str
     tp = question.tensor_parallel_size
     if tp is None:
         return feasible_tensor_parallel_sizes(question.architecture, question.gpu, question.options, num_gpus=gpus)
-    if gpus % tp:
-        return {tp: f"tensor parallel size {tp} does not divide {gpus} GPUs; leave it out to try each that does"}
+    ranks = question.options.data_parallel_size
+    if gpus % (tp * ranks):
+        size = f"tensor parallel size {tp}" + (f" × data parallel size {ranks}" if ranks > 1 else "")
+        return {tp: f"{size} does not divide {gpus} GPUs; leave it out to try each that does"}
     try:
         return {tp: plan_replica(question.architecture, question.gpu, question.options, tensor_parallel_size=tp)}
     except ValueError as error:
@@ -193,11 +195,10 @@ def _refined_row(
     by_size = {point.size: point for point in curve}
     users = {name: _users(evaluator.load, by_size.get(getattr(found, name))) for name in ("low", "mean", "high")}
     point = by_size.get(found.mean)
-    tp = plan.tensor_parallel_size
     return CapacityRow(
         gpus=gpus,
-        tp=tp,
-        replicas=gpus // tp,
+        tp=plan.tensor_parallel_size,
+        replicas=gpus // plan.gpus,
         users=users["mean"],
         users_low=users["low"],
         users_high=users["high"],
@@ -236,8 +237,9 @@ def _empty_row(
     question: CapacityQuestion, gpus: int, tp: int, reason: str, plan: ReplicaPlan | None = None
 ) -> CapacityRow:
     usd_per_hour = gpus * question.gpu.usd_per_hour
+    replicas = gpus // (tp * question.options.data_parallel_size)
     return CapacityRow(
-        gpus=gpus, tp=tp, replicas=gpus // tp, users=0, users_low=0, users_high=0, reason=reason, plan=plan,
+        gpus=gpus, tp=tp, replicas=replicas, users=0, users_low=0, users_high=0, reason=reason, plan=plan,
         usd_per_hour=usd_per_hour,
     )  # fmt: skip
 

@@ -28,12 +28,27 @@ class ReplicaPlan:
     architecture: Architecture
     gpu: GPU
     tensor_parallel_size: int
+    data_parallel_size: int
     budget: MemoryBudget
     engine: EngineConfig
     latency: LatencyModel
 
     def fleet(self, num_replicas: int, router: str) -> Fleet:
-        return Fleet(engine=self.engine, step_times=self.latency.step_times, num_replicas=num_replicas, router=router)
+        """A mixture's ranks keep step with each other; a dense model's share nothing, so each is a replica."""
+        ranks = self.data_parallel_size
+        together = ranks if self.architecture.is_moe else 1
+        return Fleet(
+            engine=self.engine,
+            step_times=self.latency.step_times,
+            num_replicas=num_replicas * ranks // together,
+            data_parallel_size=together,
+            router=router,
+        )
+
+    @property
+    def gpus(self) -> int:
+        """Of one replica."""
+        return self.tensor_parallel_size * self.data_parallel_size
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
@@ -68,6 +83,8 @@ def plan_replica(
         architecture=architecture,
         gpu=gpu,
         tensor_parallel_size=tensor_parallel_size,
+        data_parallel_size=options.data_parallel_size,
+        enable_expert_parallel=options.enable_expert_parallel,
         quantization=options.quantization,
         kv_cache_dtype=options.kv_cache_dtype,
         max_num_batched_tokens=budget.max_num_batched_tokens,
@@ -82,6 +99,7 @@ def plan_replica(
         architecture=architecture,
         gpu=gpu,
         tensor_parallel_size=tensor_parallel_size,
+        data_parallel_size=options.data_parallel_size,
         budget=budget,
         engine=engine,
         latency=latency,
@@ -92,7 +110,11 @@ def feasible_tensor_parallel_sizes(
     architecture: Architecture, gpu: GPU, options: EngineOptions, *, num_gpus: int
 ) -> dict[int, ReplicaPlan | str]:
     """Every TP that divides the GPU count, with its plan, or with why it cannot run."""
-    sizes = [size for size in range(1, min(num_gpus, MAX_TENSOR_PARALLEL_SIZE) + 1) if num_gpus % size == 0]
+    ranks = options.data_parallel_size
+    if num_gpus % ranks:
+        return {1: f"{num_gpus} GPUs are no multiple of --data-parallel-size {ranks}"}
+    most = min(num_gpus // ranks, MAX_TENSOR_PARALLEL_SIZE)
+    sizes = [size for size in range(1, most + 1) if num_gpus // ranks % size == 0]
     found: dict[int, ReplicaPlan | str] = {}
     for size in sizes:
         if architecture.num_attention_heads % size:

@@ -269,6 +269,8 @@ def default_retention_interval(vllm_version: str) -> int | None:
 class EngineOptions:
     """vLLM's engine arguments; None stands for vLLM's default on that GPU."""
 
+    data_parallel_size: int = 1  # attention replicas that share a mixture's experts
+    enable_expert_parallel: bool = False
     quantization: str | None = None
     kv_cache_dtype: str = "auto"
     max_model_len: int | None = None
@@ -292,6 +294,8 @@ class EngineOptions:
     step_s: float | None = None  # of the constant latency model
 
     def __post_init__(self) -> None:
+        if self.data_parallel_size < 1:
+            raise ValueError(f"data_parallel_size is {self.data_parallel_size}; it must be at least 1")
         if self.block_size not in (1, 8) and (self.block_size < 1 or self.block_size % 16):
             raise ValueError(f"block_size is {self.block_size}; vLLM takes a multiple of 16, such as 16, 32 or 64")
         if self.speculation is not None and self.latency_model != "constant":
@@ -310,8 +314,9 @@ class EngineOptions:
     def memory_settings(self, tensor_parallel_size: int) -> dict[str, object]:
         """Those that decide memory, as `kvcache.memory.memory_budget` takes them."""
         names = (
-            "quantization", "kv_cache_dtype", "gpu_memory_utilization", "max_model_len", "max_num_batched_tokens",
-            "max_num_seqs", "block_size", "enforce_eager", "vllm_version", "num_gpu_blocks_override",
+            "data_parallel_size", "enable_expert_parallel", "quantization", "kv_cache_dtype", "gpu_memory_utilization",
+            "max_model_len", "max_num_batched_tokens", "max_num_seqs", "block_size", "enforce_eager", "vllm_version",
+            "num_gpu_blocks_override",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names} | {"tensor_parallel_size": tensor_parallel_size}
 

@@ -32,6 +32,7 @@ class Deployment:
     max_num_batched_tokens: int
     max_num_seqs: int
     tensor_parallel_size: int = 1
+    data_parallel_size: int = 1
     enable_expert_parallel: bool = False
     quantization: str | None = None  # None: the checkpoint's own
     kv_cache_dtype: str = "auto"
@@ -78,6 +79,8 @@ class LatencyModel:
     ttft_log_error: LogError = NO_ERROR
     causes_by_tokens: Mapping[str, FloatArray] = field(default_factory=lambda: MappingProxyType({}))
     causes_by_sampled: Mapping[str, FloatArray] = field(default_factory=lambda: MappingProxyType({}))
+    causes_by_all_tokens: Mapping[str, FloatArray] = field(default_factory=lambda: MappingProxyType({}))
+    data_parallel_size: int = 1
     context_cause: str = KV_READ
 
 
@@ -140,7 +143,11 @@ def breakdown(model: LatencyModel, step: AverageStep) -> dict[str, float]:
 def _one_kind(model: LatencyModel, step: AverageStep, tokens: float, prefill_weight: float | None) -> dict[str, float]:
     times = model.step_times
     seconds = dict.fromkeys(CAUSES, 0.0)
-    for tables, at in ((model.causes_by_tokens, tokens), (model.causes_by_sampled, step.sampled)):
+    for tables, at in (
+        (model.causes_by_tokens, tokens),
+        (model.causes_by_sampled, step.sampled),
+        (model.causes_by_all_tokens, tokens * model.data_parallel_size),  # the ranks are taken to be alike
+    ):
         for cause, table in tables.items():
             seconds[cause] += _at(table, at)
     seconds[model.context_cause] += times.context_s * step.decode_context

@@ -57,7 +57,7 @@ def command(**values: Any) -> int:
     from simulator.deployment import plan_replica  # noqa: PLC0415
 
     outputs = Outputs(requests=values["requests_out"], steps=values["steps_out"])
-    outputs.check(values["replicas"])
+    outputs.check(values["replicas"] * values["data_parallel_size"])
     plan = plan_replica(
         load_model(values["model"]),
         find_gpu(values["gpu"]),
@@ -68,10 +68,12 @@ def command(**values: Any) -> int:
     served = serve(fleet, values, outputs)
     if values["as_json"]:
         head = {"schema_version": 1, "model": plan.architecture.name, "gpu": plan.gpu.name}
-        layout = {"replicas": values["replicas"], "tp": plan.tensor_parallel_size}
+        layout = {"replicas": values["replicas"], "tp": plan.tensor_parallel_size, "dp": plan.data_parallel_size}
         print_json(head | layout | {"num_gpu_blocks": plan.engine.num_gpu_blocks} | served.result.to_json())
         return 0
     layout_text = f"{values['replicas']} × TP{plan.tensor_parallel_size}"
+    if plan.data_parallel_size > 1:
+        layout_text += f" DP{plan.data_parallel_size}"
     title = f"{plan.architecture.name} on {plan.gpu.name}, {layout_text}: {served.description}"
     simulate_text(served.result, title=title, notes=[*served.notes, error_note(plan.latency)])
     return 0

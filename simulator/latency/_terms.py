@@ -104,18 +104,22 @@ def _in_quadrature(
 
 
 def layer(rank: Rank, tokens: FloatArray, index: int) -> dict[str, FloatArray]:
-    """One layer without attention over the cache: its matrix multiplies, experts, glue, all-reduces."""
+    """One layer without attention over the cache: its matrix multiplies, experts, glue, all-reduces.
+
+    Experts that attention-parallel ranks share are in `shared_experts` instead.
+    """
     constants, arch = rank.constants, rank.arch
+    shares_experts = arch.is_moe_layer(index) and rank.parallelism.data_parallel_size > 1
     tensors = [tensor for tensor in layer_tensors(arch, rank.parallelism, index) if tensor.cols > 1]
     parts: list[Causes] = [gemm(rank, tokens, tensor) for tensor in tensors if tensor.component != "experts"]
-    if arch.is_moe_layer(index):
+    if arch.is_moe_layer(index) and not shares_experts:
         parts.append(experts(rank, tokens, [tensor for tensor in tensors if tensor.component == "experts"]))
     moved = tokens * arch.hidden_size * constants.activation_bytes_per_element
     parts.append(
         {
             FIXED_OVERHEAD: np.where(tokens > 0, constants.glue_s, 0.0),
             ACTIVATIONS: moved / (constants.gemm_bandwidth_share * rank.bandwidth),
-            COMMUNICATION: 2 * all_reduce_s(rank, tokens, arch.hidden_size),
+            COMMUNICATION: (1 if shares_experts else 2) * all_reduce_s(rank, tokens, arch.hidden_size),
         }
     )
     if arch.qk_norm_whole_projection:  # its variance is summed over the ranks (vLLM MiniMaxText01RMSNormTP.forward_qk)
@@ -123,9 +127,20 @@ def layer(rank: Rank, tokens: FloatArray, index: int) -> dict[str, FloatArray]:
     return add(*parts)
 
 
-def all_reduce_s(rank: Rank, tokens: FloatArray, width: int) -> FloatArray:
-    """One all-reduce of `width` elements per token over the tensor-parallel ranks."""
-    ranks = rank.parallelism.tensor_parallel_size
+def shared_experts(rank: Rank, tokens: FloatArray, index: int) -> dict[str, FloatArray]:
+    """One layer's experts over the tokens of all attention-parallel ranks.
+
+    Every rank gathers all tokens, computes them in its part of the experts, then the sums are scattered back: what an
+    all-reduce over the ranks moves (vLLM's default all2all_backend, allgather_reducescatter).
+    """
+    tensors = [tensor for tensor in layer_tensors(rank.arch, rank.parallelism, index) if tensor.component == "experts"]
+    gathered = all_reduce_s(rank, tokens, rank.arch.hidden_size, ranks=rank.parallelism.expert_ways)
+    return add(experts(rank, tokens, [tensor for tensor in tensors if tensor.cols > 1]), {COMMUNICATION: gathered})
+
+
+def all_reduce_s(rank: Rank, tokens: FloatArray, width: int, *, ranks: int | None = None) -> FloatArray:
+    """One all-reduce of `width` elements per token over the tensor-parallel ranks, or so many."""
+    ranks = ranks or rank.parallelism.tensor_parallel_size
     if ranks == 1:
         return np.zeros_like(tokens)
     constants, link = rank.constants, rank.gpu.interconnect

@@ -8,7 +8,7 @@ from kvcache.memory_terms import parse_version
 from kvcache.parallelism import Parallelism
 from kvcache.quantization import resolve_quantization
 from simulator.latency._constants import Constants, constants_for
-from simulator.latency._terms import Attention, Causes, Rank, add, attention, layer, sampling, times
+from simulator.latency._terms import Attention, Causes, Rank, add, attention, layer, sampling, shared_experts, times
 from simulator.latency_model import COMPUTE, HOST, KV_READ, Deployment, LatencyModel
 from simulator.step_time import FloatArray, StepTimes
 
@@ -22,6 +22,7 @@ def physical_step_times(
     gpu: GPU,
     *,
     tensor_parallel_size: int = 1,
+    data_parallel_size: int = 1,
     enable_expert_parallel: bool = False,
     quantization: str | None = None,
     kv_cache_dtype: str = "auto",
@@ -38,6 +39,7 @@ def physical_step_times(
         architecture=architecture,
         gpu=gpu,
         tensor_parallel_size=tensor_parallel_size,
+        data_parallel_size=data_parallel_size,
         enable_expert_parallel=enable_expert_parallel,
         quantization=quantization,
         kv_cache_dtype=kv_cache_dtype,
@@ -61,16 +63,19 @@ def latency_model(deployment: Deployment, *, constants: Constants | None = None)
     rank = _rank(deployment, known)
     by_tokens = _by_tokens(rank)
     by_sampled = _by_sampled(rank)
+    by_all_tokens = _by_all_tokens(rank)
     cache = attention(rank)
     return LatencyModel(
         name="physical",
-        step_times=_step_times(rank, by_tokens, by_sampled, cache),
+        step_times=_step_times(rank, by_tokens, by_sampled, by_all_tokens, cache),
         assumptions=_assumptions(rank),
         is_measured=known.is_measured,
         tpot_log_error=known.tpot_log_error,
         ttft_log_error=known.ttft_log_error,
         causes_by_tokens=by_tokens,
         causes_by_sampled=by_sampled,
+        causes_by_all_tokens=by_all_tokens,
+        data_parallel_size=deployment.data_parallel_size,
         context_cause=COMPUTE if cache.is_compute_bound else KV_READ,
     )
 
@@ -94,6 +99,7 @@ def _rank(deployment: Deployment, constants: Constants) -> Rank:
     width, hidden = scheme.expert_padding_on(deployment.gpu)
     parallelism = Parallelism(
         tensor_parallel_size=deployment.tensor_parallel_size,
+        data_parallel_size=deployment.data_parallel_size,
         enable_expert_parallel=deployment.enable_expert_parallel,
         pad_expert_width_to=width,
         pad_expert_hidden_to=hidden,
@@ -114,6 +120,16 @@ def _by_tokens(rank: Rank) -> Causes:
     return add(*parts)
 
 
+def _by_all_tokens(rank: Rank) -> Causes:
+    """What depends on the tokens of all attention-parallel ranks: nothing where there is one."""
+    ranks, arch = rank.deployment.data_parallel_size, rank.arch
+    if ranks == 1 or not arch.is_moe:
+        return {}
+    tokens = np.arange(ranks * rank.deployment.max_num_batched_tokens + 1, dtype=np.float64)
+    first = next(index for index in range(arch.num_hidden_layers) if arch.is_moe_layer(index))
+    return times(arch.num_moe_layers, shared_experts(rank, tokens, first))
+
+
 def _by_sampled(rank: Rank) -> Causes:
     sampled = np.arange(rank.deployment.max_num_seqs + 1, dtype=np.float64)
     causes = sampling(rank, np.maximum(sampled, 1.0))  # vLLM computes logits of a prompt's unfinished chunk as well
@@ -122,7 +138,9 @@ def _by_sampled(rank: Rank) -> Causes:
     return causes
 
 
-def _step_times(rank: Rank, by_tokens: Causes, by_sampled: Causes, cache: Attention) -> StepTimes:
+def _step_times(
+    rank: Rank, by_tokens: Causes, by_sampled: Causes, by_all_tokens: Causes, cache: Attention
+) -> StepTimes:
     constants, settings = rank.constants, rank.deployment
     layers = rank.arch.num_hidden_layers
     windowed, window = window_class(rank.arch)
@@ -138,6 +156,7 @@ def _step_times(rank: Rank, by_tokens: Causes, by_sampled: Causes, cache: Attent
         prefill=table,
         floor=np.where(np.arange(len(table)) <= longest, constants.piecewise_eager_share, 1.0) * launch_s,
         sampling=np.sum(list(by_sampled.values()), axis=0),
+        shared=sum(by_all_tokens.values(), start=np.zeros(1)),
         decode_base_s=layers * cache.start_s,
         context_s=(layers - windowed) * cache.context_s,
         window=window,
