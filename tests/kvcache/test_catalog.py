@@ -45,9 +45,9 @@ def test_the_alias_file_says_what_the_model_files_say() -> None:
     assert json.loads(ALIASES.read_text(encoding="utf-8")) == dict(sorted(expected.items()))
 
 
-def test_at_least_25_models_12_gpus_and_every_weight_format_are_known() -> None:
-    assert len(model_names()) >= 25
-    assert len(gpu_names()) >= 12
+def test_at_least_66_models_25_gpus_and_every_weight_format_are_known() -> None:
+    assert len(model_names()) >= 66
+    assert len(gpu_names()) >= 25
     assert {"none", "fp32", "fp16", "bf16", "fp8", "int8", "awq", "gptq", "nf4", "mxfp4", "nvfp4"} <= set(
         quantization_names()
     )
