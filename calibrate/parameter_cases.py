@@ -75,13 +75,25 @@ OPTIONS: Mapping[str, Options] = {
     "seed_oss": {**_BOTH, **_HEAD_DIM, "attention_out_bias": _FLAG},
     "exaone4": {},
     "ernie4_5": {**_HEAD_DIM, "use_bias": _FLAG},
+    "opt": {},
 }  # fmt: skip
 
-_NO_KV_HEADS = ("falcon", "gpt_neox")  # these have no such field …
+_NO_KV_HEADS = ("falcon", "gpt_neox", "opt")  # these have no such field …
 _NO_DEFAULT_KV_HEADS = ("nemotron",)  # … without which transformers cannot build this one
+
+# Text models that transformers builds within their multimodal model alone, with the options of another.
+TEXT_LIKE = {"qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe"}
 
 # Outer model_type: the text model's, the encoder's options, the outer config's.
 _ENCODER = {"hidden_size": (16, 32), "num_attention_heads": (2, 4), "num_hidden_layers": (1, 2), "patch_size": (2, 4)}
+_QWEN_ENCODER = {
+    "hidden_size": (16, 32), "num_heads": (2, 4), "depth": (1, 3), "patch_size": (2, 4, ABSENT),
+    "temporal_patch_size": (1, 2, ABSENT), "spatial_merge_size": (2, 3, ABSENT), "out_hidden_size": (16, 24, ABSENT),
+}  # fmt: skip
+_QWEN3_ENCODER = {
+    **_QWEN_ENCODER, "intermediate_size": (*_WIDTH, ABSENT), "num_position_embeddings": (16, 64, ABSENT),
+    "deepstack_visual_indexes": ([], [0], [0, 2], ABSENT),
+}  # fmt: skip
 MULTIMODAL: Mapping[str, tuple[str, Options, Options]] = {
     "gemma3": (
         "gemma3_text",
@@ -109,6 +121,17 @@ MULTIMODAL: Mapping[str, tuple[str, Options, Options]] = {
         },
         {},
     ),
+    "llava": (
+        "llama",
+        {
+            **_ENCODER, "model_type": ("clip_vision_model",), "intermediate_size": (*_WIDTH, ABSENT),
+            "image_size": (16, 32, ABSENT),
+        },
+        {"multimodal_projector_bias": _FLAG},
+    ),
+    "qwen2_5_vl": ("qwen2_5_vl_text", {**_QWEN_ENCODER, "intermediate_size": (*_WIDTH, ABSENT)}, {}),
+    "qwen3_vl": ("qwen3_vl_text", _QWEN3_ENCODER, {}),
+    "qwen3_vl_moe": ("qwen3_vl_moe_text", _QWEN3_ENCODER, {}),
 }  # fmt: skip
 
 
@@ -135,7 +158,7 @@ def random_config(seed: int, model_type: str, number: int) -> Config:
 
 
 def _text(rng: Random, model_type: str) -> Config:
-    return {**_shape(rng, model_type), **_choose(rng, OPTIONS[model_type])}
+    return {**_shape(rng, model_type), **_choose(rng, OPTIONS[TEXT_LIKE.get(model_type, model_type)])}
 
 
 def _shape(rng: Random, model_type: str) -> Config:
@@ -153,7 +176,7 @@ def _shape(rng: Random, model_type: str) -> Config:
     if not default_kv_heads and model_type not in _NO_KV_HEADS:
         shape["num_key_value_heads"] = rng.choice((1, 2, 4))
     if model_type != "falcon":  # it has `ffn_hidden_size`
-        shape["intermediate_size"] = rng.choice((48, 72, 104))
+        shape["ffn_dim" if model_type == "opt" else "intermediate_size"] = rng.choice((48, 72, 104))
     if rng.random() < 0.7:
         shape["tie_word_embeddings"] = rng.random() < 0.5
     return shape

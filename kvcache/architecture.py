@@ -66,6 +66,7 @@ class Architecture:
     vision_parameters: int = 0  # encoder with its projector; loaded by vLLM beside the text model
     vision_split: bool = True  # False: whole on every tensor-parallel rank
     num_rotary_tables: int = 1
+    learned_positions: int = 0  # rows of a position embedding (OPT), whole on every rank
     dtype: str = "bfloat16"
     native_quantization: str | None = None
     assumptions: tuple[tuple[str, str, str], ...] = ()  # (name, value, why) of what the config did not say

@@ -19,10 +19,11 @@ __all__ = [
     "model_names",
     "model_source",
     "quantization_names",
+    "quantized_names",
 ]
 
 FOLDER = Path(__file__).parent / "models"
-ALIASES = FOLDER / "aliases.json"  # alias → slug; a test keeps it equal to what the files say
+ALIASES = FOLDER / "aliases.json"  # alias or quantized name → slug; a test keeps it equal to what the files say
 
 
 def model_names() -> tuple[str, ...]:
@@ -59,7 +60,22 @@ def load_model(name_or_path: str) -> Architecture:
     entry = _read(_catalog_path(name_or_path))
     if not str(entry.get("source", "")).strip():
         raise ValueError(f"kvcache/models: {entry.get('name', name_or_path)!r} has no source; add it")
-    return from_config(entry["config"], name=entry["name"])
+    name, quantization = _quantized(entry, slug_of(name_or_path))
+    return from_config({**entry["config"], **quantization}, name=name)
+
+
+def quantized_names() -> Mapping[str, str]:
+    """Checkpoints of a catalog model in another weight format: name on Hugging Face → the model's name."""
+    entries = [_read(path) for path in model_files()]
+    return {name: entry["name"] for entry in entries for name in entry.get("quantized", {})}
+
+
+def _quantized(entry: Mapping[str, Any], slug: str) -> tuple[str, dict[str, Any]]:
+    """The name that was asked for, with its `quantization_config` where that is the model in another format."""
+    for name, quantization in entry.get("quantized", {}).items():
+        if slug in (slug_of(name), slug_of(name.split("/")[-1])):
+            return name, {"quantization_config": quantization}
+    return entry["name"], {}
 
 
 def _catalog_path(name: str) -> Path:

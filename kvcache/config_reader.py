@@ -83,6 +83,7 @@ def architecture_fields(config: Mapping[str, Any], name: str) -> dict[str, Any]:
         "vision_parameters": vision_parameters(config),
         "vision_split": family_of(str(config.get("model_type"))).vision_split,
         "num_rotary_tables": family.num_rotary_tables,
+        "learned_positions": _learned_positions(fields),
         "assumptions": (*_assumptions(family, model_type), *_vision_assumptions(config)),
     }
     return {**shape, **_heads(fields), **_windows(fields, num_layers), **_mlp(fields, num_layers), **_biases(fields)}
@@ -122,6 +123,19 @@ def _tied(config: Mapping[str, Any], fields: Fields) -> bool:
 def _dtype(text: Mapping[str, Any]) -> str:
     dtype = str(text.get("torch_dtype") or text.get("dtype") or "bfloat16").removeprefix("torch.")
     return "bfloat16" if dtype == "float32" else dtype  # vLLM's `--dtype auto` serves fp32 checkpoints in 16 bits
+
+
+def _learned_positions(fields: Fields) -> int:
+    offset = fields.family.learned_position_offset
+    if offset is None:
+        return 0
+    hidden = fields.integer("hidden_size")
+    if fields.integer("word_embed_proj_dim", default=hidden) != hidden or fields.raw("do_layer_norm_before") is False:
+        raise ValueError(
+            f"model {fields.name!r}: OPT with embeddings narrower than its layers, or norms behind them "
+            "(word_embed_proj_dim, do_layer_norm_before: OPT-350m), is not modelled"
+        )
+    return fields.integer("max_position_embeddings") + offset
 
 
 def _assumptions(family: Family, model_type: str) -> tuple[Assumption, ...]:

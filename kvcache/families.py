@@ -31,6 +31,7 @@ class Family:
     dense_width_key: str | None = None
     vision_split: bool = True  # False: vLLM keeps the vision encoder whole on every tensor-parallel rank
     num_rotary_tables: int = 1  # Gemma 3: one for windows, one for full attention
+    learned_position_offset: int | None = None  # learned positions beyond the longest context; None: rotary ones
     defaults: Mapping[str, Any] = field(default_factory=dict)  # transformers' defaults that checkpoints leave out
 
 
@@ -39,6 +40,7 @@ FALLBACK = Family()
 _TIED = {"tie_word_embeddings": True}
 _NO_WINDOW = {"use_sliding_window": False}
 _QWEN3 = Family(qk_norm=True, defaults={**_NO_WINDOW, "num_key_value_heads": 32, "head_dim": 128})
+_QWEN2_5_VL = Family(qkv_bias=True, output_bias=False, defaults={**_NO_WINDOW, "num_key_value_heads": 8})
 _MISTRAL = {"num_key_value_heads": 8}
 _GEMMA3 = Family(
     qk_norm=True,
@@ -83,6 +85,8 @@ _FAMILIES: Mapping[str, Family] = {
     "granite": Family(),
     "granitemoe": Family(defaults={"num_local_experts": 8, "num_experts_per_tok": 2}),
     "qwen2": Family(qkv_bias=True, output_bias=False, defaults={**_NO_WINDOW, "num_key_value_heads": 32}),
+    "qwen2_5_vl": _QWEN2_5_VL,
+    "qwen2_5_vl_text": _QWEN2_5_VL,
     "qwen2_moe": Family(
         qkv_bias=True,
         output_bias=False,
@@ -107,6 +111,17 @@ _FAMILIES: Mapping[str, Family] = {
             "moe_intermediate_size": 768,
         },
     ),
+    "qwen3_vl_text": _QWEN3,
+    "qwen3_vl_moe_text": Family(
+        qk_norm=True,
+        defaults={
+            **_NO_WINDOW,
+            "num_key_value_heads": 16,
+            "num_experts": 60,
+            "num_experts_per_tok": 4,
+            "moe_intermediate_size": 1408,
+        },
+    ),
     "gemma": Family(defaults={**_TIED, "num_key_value_heads": 16, "head_dim": 256}),
     "gemma2": Family(
         norms_per_layer=4,
@@ -124,6 +139,9 @@ _FAMILIES: Mapping[str, Family] = {
     "phi": Family(gated_mlp=False, qkv_bias=True, mlp_bias=True, norms_per_layer=1, norm_bias=True, lm_head_bias=True),
     "phimoe": Family(
         norm_bias=True, defaults={"num_key_value_heads": 8, "num_local_experts": 16, "num_experts_per_tok": 2}
+    ),
+    "opt": Family(
+        gated_mlp=False, qkv_bias=True, mlp_bias=True, norm_bias=True, learned_position_offset=2, defaults=_TIED
     ),
     "deepseek_v2": Family(defaults={**_MLA, "n_routed_experts": 64, "n_shared_experts": 2}),
     "deepseek_v3": _DEEPSEEK_V3,

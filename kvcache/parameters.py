@@ -53,6 +53,8 @@ def stage_tensors(arch: Architecture, parallelism: Parallelism, stage: int) -> I
     vocabulary = split(pad_vocabulary(arch.vocab_size, parallelism), parallelism, "vocabulary")
     if first or (last and arch.tie_word_embeddings):
         yield Tensor("embedding", vocabulary, arch.hidden_size)
+    if first and arch.learned_positions:
+        yield Tensor("embedding", arch.learned_positions, arch.hidden_size)
     if first and arch.vision_parameters:
         whole = arch.vision_parameters
         yield Tensor("vision", split(whole, parallelism, "vision", exact=False) if arch.vision_split else whole)

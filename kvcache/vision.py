@@ -36,7 +36,7 @@ class _Encoder:
         self.text: Config = text if isinstance(text, Mapping) else {}
         self.width = self.size("hidden_size", "vt_hidden_size")
         self.inner = self.size("intermediate_size", "vt_intermediate_size")
-        self.depth = self.size("num_hidden_layers", "vt_num_hidden_layers")
+        self.depth = self.size("num_hidden_layers", "vt_num_hidden_layers", "depth")
         self.patch = self.size("patch_size", default=14)
 
     def size(self, *keys: str, default: int | None = None) -> int:
@@ -109,8 +109,45 @@ def _moonvit(encoder: _Encoder) -> int:
     return embedding + encoder.layers + 2 * width + projector
 
 
+def _clip(encoder: _Encoder) -> int:
+    # vLLM leaves out the layers behind `vision_feature_layer`, 25 MB of LLaVA-1.5's; the checkpoint holds them.
+    width, hidden = encoder.width, encoder.text_width
+    embedding = encoder.patch_pixels * width + (encoder.patches + 2) * width
+    projector = (width + hidden) * hidden
+    biases = 2 * hidden if encoder.config.get("multimodal_projector_bias", True) else 0
+    return embedding + encoder.layers + 4 * width + projector + biases
+
+
+def _merger(encoder: _Encoder) -> int:
+    """Neighbouring pieces side by side, through two layers, to the text model's width."""
+    merged = encoder.merged_patches(encoder.size("spatial_merge_size"))
+    return merged * merged + merged + merged * encoder.size("out_hidden_size") + encoder.size("out_hidden_size")
+
+
+def _frame_pixels(encoder: _Encoder) -> int:
+    """Values in one piece of as many frames as are read at once."""
+    return encoder.size("in_channels", "in_chans", default=3) * encoder.patch**2 * encoder.size("temporal_patch_size")
+
+
+def _qwen2_5_vl(encoder: _Encoder) -> int:
+    width, inner = encoder.width, encoder.inner
+    attention = 4 * (width * width + width)
+    mlp = 3 * width * inner + 2 * inner + width
+    norms = 2 * width * encoder.depth + width
+    return _frame_pixels(encoder) * width + encoder.depth * (attention + mlp) + norms + _merger(encoder)
+
+
+def _qwen3_vl(encoder: _Encoder) -> int:
+    width = encoder.width
+    merged = encoder.merged_patches(encoder.size("spatial_merge_size"))
+    embedding = (_frame_pixels(encoder) + 1) * width + encoder.size("num_position_embeddings") * width
+    deepstack = len(encoder.vision["deepstack_visual_indexes"]) * (_merger(encoder) + 2 * merged)
+    return embedding + encoder.layers + _merger(encoder) + 2 * width + deepstack
+
+
 # What a saved `vision_config` leaves out, since it equals the class: transformers 5.19 SiglipVisionConfig,
-# Llama4VisionConfig, PixtralVisionConfig, Kimi_K25VisionConfig; vLLM 0.32 MoonViTConfig. Shapes: their models there.
+# Llama4VisionConfig, PixtralVisionConfig, Kimi_K25VisionConfig, CLIPVisionConfig, Qwen2_5_VLVisionConfig,
+# Qwen3VLVisionConfig; vLLM 0.32 MoonViTConfig. Shapes: their models there.
 _SIGLIP = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "patch_size": 16, "image_size": 224}
 _LLAMA4 = {
     "hidden_size": 768, "intermediate_size": 5632, "num_hidden_layers": 34, "patch_size": 14, "image_size": 448,
@@ -121,10 +158,24 @@ _MOONVIT = {
     "vt_hidden_size": 1152, "vt_intermediate_size": 4304, "vt_num_hidden_layers": 27, "patch_size": 14,
     "pos_emb_height": 64, "pos_emb_width": 64,
 }  # fmt: skip
+_CLIP = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "patch_size": 32, "image_size": 224}
+_QWEN2_5_VL = {
+    "hidden_size": 3584, "intermediate_size": 3420, "depth": 32, "patch_size": 14, "temporal_patch_size": 2,
+    "spatial_merge_size": 2, "out_hidden_size": 3584,
+}  # fmt: skip
+_QWEN3_VL = {
+    "hidden_size": 1152, "intermediate_size": 4304, "depth": 27, "patch_size": 16, "temporal_patch_size": 2,
+    "spatial_merge_size": 2, "out_hidden_size": 3584, "num_position_embeddings": 2304,
+    "deepstack_visual_indexes": (8, 16, 24),
+}  # fmt: skip
 _ENCODERS: Mapping[str, tuple[Callable[[_Encoder], int], Config]] = {
     "gemma3": (_siglip, _SIGLIP),
     "llama4": (_llama4, _LLAMA4),
     "mistral3": (_pixtral, _PIXTRAL),
     "kimi_vl": (_moonvit, _MOONVIT),
     "kimi_k25": (_moonvit, _MOONVIT),
+    "llava": (_clip, _CLIP),
+    "qwen2_5_vl": (_qwen2_5_vl, _QWEN2_5_VL),
+    "qwen3_vl": (_qwen3_vl, _QWEN3_VL),
+    "qwen3_vl_moe": (_qwen3_vl, _QWEN3_VL),
 }

@@ -31,7 +31,7 @@ COMPONENTS = (
     ("shared_experts", r"shared_expert"),
     ("router", r"\.router\.|\.gate\.|e_score_correction_bias"),
     ("experts", r"\.experts\."),
-    ("mlp", r"\.mlp\.|\.feed_forward\."),
+    ("mlp", r"\.mlp\.|\.feed_forward\.|\.fc\d\."),
 )
 # A checkpoint's own weight format changes how its tensors are stored, not how many parameters there are.
 NOT_SHAPE = ("quantization_config", "model_type")
@@ -52,7 +52,8 @@ def build(fields):
     if text is not None:
         shape["text_config"] = {key: value for key, value in text.items() if key != "quantization_config"}
     config = AutoConfig.for_model(model_type, **shape)
-    loader = AutoModelForCausalLM if text is None else AutoModelForImageTextToText
+    is_text = text is None and "vision_config" not in shape
+    loader = AutoModelForCausalLM if is_text else AutoModelForImageTextToText
     with torch.device("meta"):
         return loader.from_config(config)
 

@@ -56,7 +56,10 @@ def assert_told(ran: Any, part: str, code: int = 2) -> None:
         ),
         (["memory", "--model", "x" * 5000, "--gpu", "l4"], "name too long"),
         (["memory", "--model", "a\n\x1b[31m", "--gpu", "l4"], "no model 'a\\n\\x1b[31m'; known"),
-        (["memory", "--model", "llama-3.1-8b", "--gpu", "h10"], "no GPU 'h10'; did you mean 'h100-pcie' or 'h100-sxm'"),
+        (
+            ["memory", "--model", "llama-3.1-8b", "--gpu", "h10"],
+            "no GPU 'h10'; did you mean 'h100-nvl' or 'h100-pcie' or 'h100-sxm'",
+        ),
         (["memory", "--model", "llama-3.1-8b", "--gpu", "../gpus/l4"], "no GPU '../gpus/l4'"),
         ([*MEMORY, "-pp", "33"], "pipeline_parallel_size 33 exceeds the model's 32 layers"),
         ([*MEMORY, "-pp", "0"], "'0' is not a whole number above 0"),

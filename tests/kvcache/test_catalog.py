@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from kvcache.catalog import (
     model_names,
     model_source,
     quantization_names,
+    quantized_names,
     slug_of,
 )
 from kvcache.errors import UnknownNameError
@@ -40,9 +42,35 @@ def test_the_alias_file_says_what_the_model_files_say() -> None:
     expected = {}
     for path in model_files():
         entry = json.loads(path.read_text(encoding="utf-8"))
-        for alias in (entry["name"].split("/")[-1], *entry["aliases"], *(a.split("/")[-1] for a in entry["aliases"])):
-            expected[slug_of(alias)] = path.stem
+        others = [*entry["aliases"], *entry.get("quantized", {})]
+        for alias in (entry["name"].split("/")[-1], *others, *(a.split("/")[-1] for a in others)):
+            assert expected.setdefault(slug_of(alias), path.stem) == path.stem, f"{alias} names two models"
     assert json.loads(ALIASES.read_text(encoding="utf-8")) == dict(sorted(expected.items()))
+
+
+@pytest.mark.parametrize(("name", "base"), quantized_names().items())
+def test_a_quantized_checkpoint_is_its_model_in_its_own_format(name: str, base: str) -> None:
+    for spelling in (name, name.lower(), name.rsplit("/", maxsplit=1)[-1]):
+        found = load_model(spelling)
+        assert found.name == name
+        assert found.native_quantization in quantization_names()
+        assert found == replace(load_model(base), name=name, native_quantization=found.native_quantization)
+
+
+def test_the_format_follows_from_what_the_checkpoint_says() -> None:
+    formats = {
+        "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic": "fp8",
+        "RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8": "int8",
+        "RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w4a16": "gptq",
+        "Qwen/Qwen2.5-72B-Instruct-AWQ": "awq",
+        "Qwen/Qwen3-32B-FP8": "fp8",
+    }
+    assert {name: load_model(name).native_quantization for name in formats} == formats
+
+
+def test_two_gpus_never_share_a_name() -> None:
+    spellings = [spelling for name in gpu_names() for spelling in (name, *find_gpu(name).aliases)]
+    assert len(spellings) == len(set(spellings))
 
 
 def test_at_least_66_models_25_gpus_and_every_weight_format_are_known() -> None:
