@@ -25,6 +25,7 @@ from kvcache.catalog import (
 )
 from kvcache.errors import UnknownNameError
 from kvcache.gpu import read_gpu
+from kvcache.memory import memory_budget
 
 
 @pytest.mark.parametrize("path", model_files(), ids=lambda path: path.stem)
@@ -66,6 +67,14 @@ def test_the_format_follows_from_what_the_checkpoint_says() -> None:
         "Qwen/Qwen3-32B-FP8": "fp8",
     }
     assert {name: load_model(name).native_quantization for name in formats} == formats
+
+
+@pytest.mark.parametrize("name", gpu_names())
+def test_every_gpu_leaves_room_beside_a_small_model(name: str) -> None:
+    gpu = find_gpu(name)
+    budget = memory_budget(load_model("qwen2.5-3b"), gpu, max_model_len=8192)
+    assert budget.num_gpu_blocks > 0
+    assert budget.requested_bytes < gpu.memory_bytes
 
 
 def test_two_gpus_never_share_a_name() -> None:
