@@ -82,7 +82,7 @@ def architecture_fields(config: Mapping[str, Any], name: str) -> dict[str, Any]:
         "native_quantization": native_quantization(config),
         "vision_parameters": vision_parameters(config),
         "vision_split": family_of(str(config.get("model_type"))).vision_split,
-        "num_rotary_tables": family.num_rotary_tables,
+        "num_rotary_tables": family.num_rotary_tables + _longer_rotary_tables(fields),
         "learned_positions": _learned_positions(fields),
         "assumptions": (*_assumptions(family, model_type), *_vision_assumptions(config)),
     }
@@ -112,6 +112,17 @@ def _refuse_unequal_caches(fields: Fields) -> None:
         raise ValueError(
             f"model {fields.name!r}: {', '.join(strange)}: KV caches that differ between layers are not modelled"
         )
+
+
+def _longer_rotary_tables(fields: Fields) -> int:
+    """How many tables' worth of rows linear rope scaling adds: vLLM stores `factor` times the positions (Gemma 3)."""
+    scaling = fields.raw("rope_scaling", "rope_parameters")
+    if isinstance(scaling, Mapping) and isinstance(scaling.get("full_attention"), Mapping):
+        scaling = scaling["full_attention"]
+    if not isinstance(scaling, Mapping) or scaling.get("rope_type", scaling.get("type")) != "linear":
+        return 0
+    factor = scaling.get("factor")
+    return max(0, round(factor) - 1) if isinstance(factor, int | float) else 0
 
 
 def _tied(config: Mapping[str, Any], fields: Fields) -> bool:

@@ -16,13 +16,21 @@ class EngineDefaults:
     block_size: int
 
 
-def engine_defaults(gpu: GPU, vllm_version: str = "0.32.0") -> EngineDefaults:
+def engine_defaults(gpu: GPU, vllm_version: str = "0.32.0", max_model_len: int | None = None) -> EngineDefaults:
     """Defaults by GPU memory (vLLM engine/arg_utils.py, `get_batch_defaults`, usage context OPENAI_API_SERVER).
 
     The class for 160 GiB came with 0.27. 0.32 takes 0.92 of the memory, 0.15 took 0.90; that the change came with the
-    CUDA-graph estimate of 0.21 is an assumption.
+    CUDA-graph estimate of 0.21 is an assumption. Engine V0, before 0.8, batched whole prompts: at least
+    `max_model_len` tokens, 256 sequences, on every GPU.
     """
     version = parse_version(vllm_version)
+    if version < (0, 8, 0):
+        return EngineDefaults(
+            max_num_batched_tokens=max(2048, max_model_len or 0),
+            max_num_seqs=256,
+            gpu_memory_utilization=0.9,
+            block_size=16,
+        )
     utilization = 0.92 if version >= (0, 21, 0) else 0.9
     if gpu.memory_bytes >= 160 * GIB and version >= (0, 27, 0):
         tokens, seqs = 16384, 1024

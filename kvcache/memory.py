@@ -1,7 +1,7 @@
 """How many KV blocks a vLLM replica ends up with."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvcache.architecture import Architecture
@@ -147,8 +147,13 @@ def memory_budget(
     None stands for vLLM's own default: the checkpoint's quantization, the model's length limit, `engine_defaults`.
     Returns a budget even where nothing fits (see `fits`); raises `ValueError` where vLLM refuses the settings.
     """
-    defaults = engine_defaults(gpu, vllm_version)
+    length = _positive("max_model_len", max_model_len, architecture.max_position_embeddings)
+    defaults = engine_defaults(gpu, vllm_version, length)
     scheme = resolve_quantization(quantization, architecture.native_quantization, is_moe=architecture.is_moe)
+    if quantization is not None and scheme.weight_bits < 16:
+        # Checkpoints that others quantized are in Hugging Face's form, whose encoder vLLM splits in each case
+        # (Mistral-Small-3.1-24B w8a8, 12.11 GiB a GPU at TP 2).
+        architecture = replace(architecture, vision_split=True)
     width, hidden = scheme.expert_padding_on(gpu)
     parallelism = Parallelism(
         tensor_parallel_size=tensor_parallel_size,
@@ -176,7 +181,7 @@ def memory_budget(
             "max_num_batched_tokens", max_num_batched_tokens, defaults.max_num_batched_tokens
         ),
         max_num_seqs=_max_num_seqs(max_num_seqs, max_num_batched_tokens, defaults),
-        max_model_len=_positive("max_model_len", max_model_len, architecture.max_position_embeddings),
+        max_model_len=length,
         enforce_eager=enforce_eager,
         version=parse_version(vllm_version),
     )
@@ -239,11 +244,13 @@ def _stage(plan: _Plan, stage: int) -> _Stage:
             max_num_seqs=plan.max_num_seqs,
             samples=stage == parallelism.pipeline_parallel_size - 1,
             version=plan.version,
+            eight_bit=plan.scheme.gemm_dtype_on(plan.gpu) in ("int8", "fp8"),
         ),
-        non_torch=non_torch_bytes(parallelism, plan.version),
+        non_torch=non_torch_bytes(parallelism, plan.version, plan.gpu),
         cuda_graph=cuda_graph_bytes(
             arch,
             plan.gpu,
+            parallelism,
             num_layers=num_layers,
             max_num_seqs=plan.max_num_seqs,
             enforce_eager=plan.enforce_eager,

@@ -14,25 +14,33 @@ FIT_SOURCE = (
     "fitted on public vLLM 0.19 start-up logs on H100 80GB published in llm-d-planner, Apache-2.0 "
     "(29 full logs, 8,192 batched tokens, 1,024 sequences)"
 )
+V2_RUNNER_SOURCE = (
+    "counted from the source of vLLM 0.32 (Model Runner V2, `_dummy_sampler_run`: logits alone); no log is behind it"
+)
 
-# Activation peak, mean absolute error 0.025 GiB, worst 0.08 GiB over those logs.
-SAMPLER_BYTES_PER_LOGIT = 14.57  # logits, their fp32 copy, sorted probabilities: per sequence × vocabulary entry
-SAMPLER_BYTES_PER_LOGIT_BEFORE_0_17 = 38.0  # Qwen3-14B at 0.15, 0.16: 5.64 GiB; Llama-3.3-70B at 0.11: 4.84 GiB
+# The profiling run's sampler: bytes per sequence × vocabulary entry.
+SAMPLER_BYTES_PER_LOGIT = 14.57  # 16-bit logits, their fp32 copy, probabilities, noise; those logs
+SAMPLER_BYTES_PER_LOGIT_BEFORE_0_17 = 38.0  # sorted too: Qwen3-14B at 0.15, 0.16: 5.64 GiB; Llama-3.3-70B at 0.11: 4.84
 FORWARD_BASE_BYTES = 0.057 * GIB
-FORWARD_COPIES_OF_HIDDEN_STATES = 0.93  # of batched tokens × hidden size × 2 bytes
+FORWARD_COPIES_OF_HIDDEN_STATES = 0.93  # kept while sampling; of batched tokens × hidden size × 2 bytes
 VISION_ACTIVATION_BYTES = 0.164 * GIB
+# The forward pass at its widest, where that exceeds the sampler: Granite-3.1-8B 0.85 GiB; with 8-bit activations
+# Llama-3.3-70B 2.25 GiB, Mistral-Small-3.1-24B 2.18 GiB (all TP 1). Beside the MLP's own buffers, in hidden states:
+WIDEST_COPIES_OF_HIDDEN_STATES = 3.3
+WIDEST_COPIES_OF_8_BIT_HIDDEN_STATES = 1.3  # more of them, for scales with the quantized copies
 
 # Beside PyTorch's allocator: CUDA context growth, NCCL, custom all-reduce buffers. Means of those logs; 8 is a guess.
 NON_TORCH_BYTES = {1: 0.25 * GIB, 2: 2.08 * GIB, 4: 2.19 * GIB, 8: 2.25 * GIB}
 # The same before 0.18: Qwen3-14B at 0.15–0.17 (TP 1), Llama-3.3-70B at 0.11 (TP 2).
 NON_TORCH_BYTES_BEFORE_0_18 = {1: 0.13 * GIB, 2: 0.55 * GIB, 4: 0.60 * GIB, 8: 0.65 * GIB}
 
-# CUDA-graph estimate, mean absolute error 0.10 GiB over those logs; all captured 51 sizes.
-CUDA_GRAPH_BASE_BYTES = 0.416 * GIB
-CUDA_GRAPH_BYTES_PER_LAYER = 0.0152 * GIB
-CUDA_GRAPH_MLA_BYTES = 0.507 * GIB
-CUDA_GRAPH_MOE_BYTES = 0.110 * GIB
-CUDA_GRAPH_SIZES_OF_FIT = 51
+# What vLLM sets aside for CUDA graphs: its own estimate, logged in those logs, there not yet subtracted.
+# The first FULL graph brings FlashAttention 3's buffers, for 32 splits of the longest list of sequences in fp32
+# (vLLM AttentionConfig.flash_attn_max_num_splits_for_cuda_graph): 262 MiB for 32 heads of 128, 522 MiB for latent 512.
+CUDA_GRAPH_SPLITS = 32
+CUDA_GRAPH_FIRST_BYTES = 0.13 * GIB  # the first graph where those buffers are smaller
+CUDA_GRAPH_BYTES_PER_SIZE = 3.85 * 2**20
+CUDA_GRAPH_BYTES_PER_SIZE_AND_LAYER = 0.302 * 2**20  # median of slopes over those logs, both kinds of graph
 
 
 def parse_version(vllm_version: str) -> tuple[int, int, int]:
@@ -43,14 +51,20 @@ def parse_version(vllm_version: str) -> tuple[int, int, int]:
     return int(match[1]), int(match[2]), int(match[3] or 0)
 
 
+def uses_v2_runner(arch: Architecture, version: tuple[int, int, int]) -> bool:
+    """Whether vLLM takes Model Runner V2: dense models since 0.25.1 (vLLM pull request 49233), all since 0.29."""
+    return version >= (0, 29, 0) or (version >= (0, 25, 1) and not arch.is_moe and not arch.vision_parameters)
+
+
 def buffers_bytes(arch: Architecture, parallelism: Parallelism, num_layers: int) -> int:
     """Tables that vLLM computes at load and counts as weights.
 
-    Rotary embeddings: one row per position of the model's own limit, whatever `max_model_len` is. For latent attention
-    also the per-head up-projections, kept a second time for the absorbed form (vLLM MLA
-    `process_weights_after_loading`). Checked against the logs: within 0.01 GiB on dense 16-bit models.
+    Rotary embeddings: one row per position of the model's own limit, whatever `max_model_len` is; in fp32 under
+    latent attention (vLLM DeepseekScalingRotaryEmbedding). For latent attention also the per-head up-projections, kept
+    a second time for the absorbed form (vLLM MLA `process_weights_after_loading`). Checked against the logs: within
+    0.01 GiB on dense 16-bit models.
     """
-    width = (arch.qk_rope_head_dim or 0) if arch.is_mla else arch.head_dim
+    width = 2 * (arch.qk_rope_head_dim or 0) if arch.is_mla else arch.head_dim
     rotary = arch.num_rotary_tables * arch.max_position_embeddings * width * 2
     if not arch.is_mla:
         return rotary
@@ -67,23 +81,51 @@ def activation_peak_bytes(
     max_num_seqs: int,
     samples: bool,
     version: tuple[int, int, int],
+    eight_bit: bool = False,
 ) -> int:
-    """The profiling run's peak on one rank: sampler, hidden states, the experts' workspace, the vision encoder.
+    """The profiling run's peak on one rank: the sampler or the widest layer, the experts' workspace, the encoder.
 
     Logits are gathered whole on every rank, so the sampler's part ignores tensor parallelism; only the last pipeline
-    stage `samples`.
+    stage `samples`. `eight_bit`: activations are quantized on their way into a matrix multiply.
     """
     tokens = max_num_batched_tokens
-    per_logit = SAMPLER_BYTES_PER_LOGIT if version >= (0, 17, 0) else SAMPLER_BYTES_PER_LOGIT_BEFORE_0_17
-    sampler = per_logit * min(max_num_seqs, tokens) * arch.vocab_size if samples else 0.0
-    hidden = FORWARD_COPIES_OF_HIDDEN_STATES * tokens * arch.hidden_size * 2
-    vision = VISION_ACTIVATION_BYTES if arch.vision_parameters else 0.0
-    return round(FORWARD_BASE_BYTES + sampler + hidden + vision + _expert_workspace_bytes(arch, parallelism, tokens))
+    hidden = tokens * arch.hidden_size * 2
+    sampler = min(max_num_seqs, tokens) * arch.vocab_size * bytes_per_logit(arch, parallelism, version)
+    kept = FORWARD_COPIES_OF_HIDDEN_STATES * hidden
+    widest = tokens * _widest_layer_bytes_per_token(arch, parallelism, eight_bit)
+    widest += hidden * (WIDEST_COPIES_OF_HIDDEN_STATES + WIDEST_COPIES_OF_8_BIT_HIDDEN_STATES * eight_bit)
+    sees = bool(arch.vision_parameters)
+    # The encoder's output stays beside the text model's forward pass.
+    peak = max(kept + sampler * samples + VISION_ACTIVATION_BYTES * sees, widest + hidden * sees)
+    return round(FORWARD_BASE_BYTES + peak + _expert_workspace_bytes(arch, parallelism, tokens, version))
 
 
-def _expert_workspace_bytes(arch: Architecture, parallelism: Parallelism, tokens: int) -> float:
+def bytes_per_logit(arch: Architecture, parallelism: Parallelism, version: tuple[int, int, int]) -> float:
+    """What the profiling run's sampler takes for one sequence's chance of one word."""
+    if not uses_v2_runner(arch, version):
+        return SAMPLER_BYTES_PER_LOGIT if version >= (0, 17, 0) else SAMPLER_BYTES_PER_LOGIT_BEFORE_0_17
+    # Its dummy requests ask for no processing: 16-bit logits, and with them what gathering takes (a rank's share, all
+    # shares, the same in order).
+    tp = parallelism.tensor_parallel_size
+    return 2.0 if tp == 1 else 4.0 + 2.0 / tp
+
+
+def _widest_layer_bytes_per_token(arch: Architecture, parallelism: Parallelism, eight_bit: bool) -> float:
+    """The MLP's input to its activation with the output, or queries, keys, values with attention's output."""
+    tp = parallelism.tensor_parallel_size
+    width = arch.intermediate_size if arch.num_dense_layers else arch.shared_expert_intermediate_size
+    mlp = width / tp * (2 * (3 if arch.gated_mlp else 2) + eight_bit)
+    queries = arch.num_attention_heads * arch.head_dim / tp
+    keys = 0 if arch.is_mla else arch.num_key_value_heads * arch.head_dim / tp
+    return max(mlp, 2 * (2 * queries + 2 * keys))
+
+
+def _expert_workspace_bytes(
+    arch: Architecture, parallelism: Parallelism, tokens: int, version: tuple[int, int, int]
+) -> float:
     # vLLM fused_moe: one buffer for the first product or the output, one for the activation, kept between layers.
-    if not arch.is_moe:
+    # Model Runner V2 sent its dummy tokens to no expert until vLLM pull request 57270, taken to be in 0.30.
+    if not arch.is_moe or (uses_v2_runner(arch, version) and version < (0, 30, 0)):
         return 0.0
     ways = 1 if parallelism.enable_expert_parallel else parallelism.expert_ways
     width = arch.moe_intermediate_size / ways
@@ -91,32 +133,47 @@ def _expert_workspace_bytes(arch: Architecture, parallelism: Parallelism, tokens
     return rows * (max(2 * width, arch.hidden_size) + width) * 2
 
 
-def non_torch_bytes(parallelism: Parallelism, version: tuple[int, int, int]) -> int:
-    """What CUDA libraries take on one rank outside PyTorch; pipeline neighbours talk through NCCL as well."""
-    table = NON_TORCH_BYTES if version >= (0, 18, 0) else NON_TORCH_BYTES_BEFORE_0_18
+def non_torch_bytes(parallelism: Parallelism, version: tuple[int, int, int], gpu: GPU) -> int:
+    """What CUDA libraries take on one rank outside PyTorch; pipeline neighbours talk through NCCL as well.
+
+    The buffers of 0.18 belong to all-reduces over NVLink on Hopper or later; elsewhere the older table holds (gpt-oss
+    over eight RTX PRO 4500 at 0.28: 0.8 GiB in all beside weights with KV cache, vLLM pull request 51590).
+    """
     ranks = max(parallelism.tensor_parallel_size, min(2, parallelism.pipeline_parallel_size))
+    fused = gpu.interconnect == "nvlink" and gpu.family in ("hopper", "blackwell")
+    table = NON_TORCH_BYTES if version >= (0, 18, 0) and (ranks == 1 or fused) else NON_TORCH_BYTES_BEFORE_0_18
     return round(table[max(size for size in table if size <= ranks)])
 
 
 def cuda_graph_bytes(
     arch: Architecture,
     gpu: GPU,
+    parallelism: Parallelism,
     *,
     num_layers: int,
     max_num_seqs: int,
     enforce_eager: bool,
     version: tuple[int, int, int],
 ) -> int:
-    """What vLLM sets aside for CUDA graphs: nothing before 0.21, where they came on top of the budget."""
-    if enforce_eager or version < (0, 21, 0):
+    """What vLLM sets aside for CUDA graphs: nothing before 0.21, where they came on top of the budget, nor under
+    Model Runner V2 before 0.29, whose estimate was 0 (vLLM issue 49224)."""
+    if enforce_eager or version < (0, 21, 0) or (uses_v2_runner(arch, version) and version < (0, 29, 0)):
         return 0
     sizes = num_cuda_graph_sizes(gpu, max_num_seqs)
-    base = CUDA_GRAPH_BASE_BYTES + CUDA_GRAPH_MLA_BYTES * arch.is_mla + CUDA_GRAPH_MOE_BYTES * arch.is_moe
-    return round(base + CUDA_GRAPH_BYTES_PER_LAYER * num_layers * sizes / CUDA_GRAPH_SIZES_OF_FIT)
+    largest = largest_cuda_graph_size(gpu, max_num_seqs)
+    width = arch.num_attention_heads * (arch.kv_lora_rank or arch.head_dim) / parallelism.tensor_parallel_size
+    splits = largest * width * CUDA_GRAPH_SPLITS * 4 if gpu.family == "hopper" else 0.0
+    each = CUDA_GRAPH_BYTES_PER_SIZE + CUDA_GRAPH_BYTES_PER_SIZE_AND_LAYER * num_layers
+    return round(max(splits, CUDA_GRAPH_FIRST_BYTES) + (sizes - 1) * each)
+
+
+def largest_cuda_graph_size(gpu: GPU, max_num_seqs: int) -> int:
+    """The longest list of sequences that vLLM captures a graph for."""
+    return min(2 * max_num_seqs, 1024 if gpu.family == "blackwell" else 512)
 
 
 def num_cuda_graph_sizes(gpu: GPU, max_num_seqs: int) -> int:
     """How many batch sizes vLLM captures: 1, 2, 4, then steps of 8 to 256, then steps of 16 to the largest."""
-    largest = min(2 * max_num_seqs, 1024 if gpu.family == "blackwell" else 512)
+    largest = largest_cuda_graph_size(gpu, max_num_seqs)
     small = sum(1 for size in (1, 2, 4) if size <= largest)
     return small + min(largest, 256) // 8 - (largest >= 256) + max(0, (largest - 256) // 16 + 1) * (largest >= 256)
