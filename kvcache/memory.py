@@ -9,14 +9,17 @@ from kvcache.engine_defaults import EngineDefaults, engine_defaults
 from kvcache.errors import DoesNotFitError
 from kvcache.gpu import GPU
 from kvcache.kv_layout import KVLayout, kv_bytes_per_token_per_layer, kv_layout
+from kvcache.memory_interval import CONDITIONS, LEVEL, Terms, shipped_residuals, unmeasured_conditions
 from kvcache.memory_terms import (
     FIT_SOURCE,
     GIB,
+    V2_RUNNER_SOURCE,
     activation_peak_bytes,
     buffers_bytes,
     cuda_graph_bytes,
     non_torch_bytes,
     parse_version,
+    uses_v2_runner,
 )
 from kvcache.parallelism import Parallelism
 from kvcache.parameters import stage_tensors
@@ -54,6 +57,9 @@ class MemoryBudget:
     available_kv_bytes: int  # negative where not even the weights fit
     required_kv_bytes: int  # for one request of max_model_len, the null block included
     num_gpu_blocks: int
+    num_gpu_blocks_low: int  # 90 % interval of what vLLM would log; equal where the blocks are given
+    num_gpu_blocks_high: int
+    unmeasured: tuple[str, ...]  # conditions without a log behind them, each of which widens the interval
     block_size: int
     kv_cache_tokens: int
     max_concurrency: float
@@ -76,6 +82,16 @@ class MemoryBudget:
     def fits(self) -> bool:
         """Whether vLLM would start: weights fit, with room for one request of `max_model_len`."""
         return self.missing_bytes == 0
+
+    @property
+    def kv_cache_tokens_low(self) -> int:
+        """KV-cache tokens at the lower end of the interval."""
+        return self.kv_cache_tokens * self.num_gpu_blocks_low // max(1, self.num_gpu_blocks)
+
+    @property
+    def kv_cache_tokens_high(self) -> int:
+        """KV-cache tokens at its upper end."""
+        return self.kv_cache_tokens * self.num_gpu_blocks_high // max(1, self.num_gpu_blocks)
 
     @property
     def missing_bytes(self) -> int:
@@ -121,6 +137,16 @@ class _Stage:
 
     def available(self, requested: int) -> int:
         return requested - self.weights - self.activation - self.non_torch - self.cuda_graph
+
+    def half_width(self, unmeasured: tuple[str, ...]) -> int:
+        """Half of the 90 % interval of `available`."""
+        terms = Terms(
+            weights_bytes=self.weights,
+            activation_peak_bytes=self.activation,
+            non_torch_bytes=self.non_torch,
+            cuda_graph_bytes=self.cuda_graph,
+        )
+        return math.ceil(shipped_residuals().half_width_bytes(terms, unmeasured))
 
 
 def memory_budget(
@@ -198,7 +224,8 @@ def _budget(plan: _Plan, kv_cache_dtype: str, vllm_version: str, override: int |
     limiting = min(range(len(stages)), key=lambda stage: available[stage] / max(1, layout.block_bytes(stage)))
     concurrency = layout.max_concurrency(num_blocks, plan.max_model_len, plan.max_in_flight_tokens)
     block_bytes = layout.block_bytes(limiting)
-    stage = stages[limiting]
+    stage, unmeasured = stages[limiting], _unmeasured(plan)
+    low, high = (num_blocks, num_blocks) if override is not None else _interval(layout, stages, available, unmeasured)
     return MemoryBudget(
         model=plan.arch.name,
         gpu=plan.gpu.name,
@@ -221,14 +248,51 @@ def _budget(plan: _Plan, kv_cache_dtype: str, vllm_version: str, override: int |
         available_kv_bytes=available[limiting] if override is None else override * block_bytes,
         required_kv_bytes=(per_request + (1 if plan.version >= (0, 21, 0) else 0)) * block_bytes,
         num_gpu_blocks=num_blocks,
+        num_gpu_blocks_low=low,
+        num_gpu_blocks_high=high,
+        unmeasured=unmeasured,
         block_size=layout.block_size,
         kv_cache_tokens=_kv_cache_tokens(plan, num_blocks, concurrency),
         max_concurrency=concurrency,
         kv_bytes_per_token=plan.arch.num_hidden_layers * kv_bytes_per_token_per_layer(plan.arch, 1, kv_cache_dtype),
         kv_bytes_per_token_per_gpu=layout.bytes_per_token,
         layout=layout,
-        assumptions=_assumptions(plan, stage),
+        assumptions=_assumptions(plan, stage) + _interval_assumptions(low, high, unmeasured, override),
     )
+
+
+def _unmeasured(plan: _Plan) -> tuple[str, ...]:
+    return unmeasured_conditions(
+        plan.arch,
+        plan.gpu,
+        plan.parallelism,
+        plan.scheme,
+        version=plan.version,
+        max_num_batched_tokens=plan.max_num_batched_tokens,
+        max_num_seqs=plan.max_num_seqs,
+    )
+
+
+def _interval(
+    layout: KVLayout, stages: list[_Stage], available: list[int], unmeasured: tuple[str, ...]
+) -> tuple[int, int]:
+    """Blocks at both ends, were every stage off to the same side."""
+    off = [stage.half_width(unmeasured) for stage in stages]
+    low = layout.num_blocks([left - half for left, half in zip(available, off, strict=True)])
+    high = layout.num_blocks([left + half for left, half in zip(available, off, strict=True)])
+    return low, high
+
+
+def _interval_assumptions(
+    low: int, high: int, unmeasured: tuple[str, ...], override: int | None
+) -> tuple[tuple[str, str, str], ...]:
+    if override is not None:
+        return ()
+    interval = f"{low:,}–{high:,}"
+    if not unmeasured:
+        return ((f"KV blocks, {LEVEL:.0%} interval", interval, shipped_residuals().measured.source),)
+    beyond = "; ".join(CONDITIONS[condition] for condition in unmeasured)
+    return ((f"KV blocks, {LEVEL:.0%} interval", interval, f"widened beyond what was measured: {beyond}"),)
 
 
 def _stage(plan: _Plan, stage: int) -> _Stage:
@@ -271,19 +335,23 @@ def _assumptions(plan: _Plan, stage: _Stage) -> tuple[tuple[str, str, str], ...]
     rows = [
         ("total memory", f"{plan.gpu.memory_bytes / GIB:.2f} GiB", plan.gpu.source["memory_bytes"]),
         ("weights", gib["weights"], f"counted tensor by tensor; format {plan.scheme.name}: {plan.scheme.source}"),
-        ("activation peak", gib["activation"], FIT_SOURCE),
+        ("activation peak", gib["activation"], _profile_source(plan)),
         ("non-torch", gib["non_torch"], FIT_SOURCE),
         ("CUDA graphs", gib["cuda_graph"], FIT_SOURCE if stage.cuda_graph else "not set aside by this version or mode"),
     ]
     ranks = max(plan.parallelism.tensor_parallel_size, plan.parallelism.pipeline_parallel_size)
     if ranks > 4:
         rows.append(("non-torch beyond 4 ranks", gib["non_torch"], "a guess: the logs end at TP 4"))
-    if plan.gpu.name != "h100-sxm":
+    if "gpu" in _unmeasured(plan):
         rows.append(("overheads off H100", "as on H100 80GB", "no start-up log of this GPU was in the fit"))
     limit = plan.arch.max_position_embeddings
     if plan.max_model_len > limit:
         rows.append(("max_model_len", f"{plan.max_model_len} > {limit}", "vLLM starts this only with --hf-overrides"))
     return (*rows, *plan.arch.assumptions)
+
+
+def _profile_source(plan: _Plan) -> str:
+    return V2_RUNNER_SOURCE if uses_v2_runner(plan.arch, plan.version) else FIT_SOURCE
 
 
 def _utilization(given: float | None, defaults: EngineDefaults) -> float:

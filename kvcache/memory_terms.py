@@ -1,6 +1,8 @@
 """What a running vLLM holds on a GPU beside weights or KV blocks."""
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from kvcache.architecture import Architecture
 from kvcache.gpu import GPU
@@ -18,21 +20,33 @@ V2_RUNNER_SOURCE = (
     "counted from the source of vLLM 0.32 (Model Runner V2, `_dummy_sampler_run`: logits alone); no log is behind it"
 )
 
-# The profiling run's sampler: bytes per sequence × vocabulary entry.
-SAMPLER_BYTES_PER_LOGIT = 14.57  # 16-bit logits, their fp32 copy, probabilities, noise; those logs
-SAMPLER_BYTES_PER_LOGIT_BEFORE_0_17 = 38.0  # sorted too: Qwen3-14B at 0.15, 0.16: 5.64 GiB; Llama-3.3-70B at 0.11: 4.84
-FORWARD_BASE_BYTES = 0.057 * GIB
-FORWARD_COPIES_OF_HIDDEN_STATES = 0.93  # kept while sampling; of batched tokens × hidden size × 2 bytes
-VISION_ACTIVATION_BYTES = 0.164 * GIB
-# The forward pass at its widest, where that exceeds the sampler: Granite-3.1-8B 0.85 GiB; with 8-bit activations
-# Llama-3.3-70B 2.25 GiB, Mistral-Small-3.1-24B 2.18 GiB (all TP 1). Beside the MLP's own buffers, in hidden states:
-WIDEST_COPIES_OF_HIDDEN_STATES = 3.3
-WIDEST_COPIES_OF_8_BIT_HIDDEN_STATES = 1.3  # more of them, for scales with the quantized copies
 
-# Beside PyTorch's allocator: CUDA context growth, NCCL, custom all-reduce buffers. Means of those logs; 8 is a guess.
-NON_TORCH_BYTES = {1: 0.25 * GIB, 2: 2.08 * GIB, 4: 2.19 * GIB, 8: 2.25 * GIB}
-# The same before 0.18: Qwen3-14B at 0.15–0.17 (TP 1), Llama-3.3-70B at 0.11 (TP 2).
-NON_TORCH_BYTES_BEFORE_0_18 = {1: 0.13 * GIB, 2: 0.55 * GIB, 4: 0.60 * GIB, 8: 0.65 * GIB}
+@dataclass(frozen=True, kw_only=True)
+class Constants:
+    """What the start-up logs say of the profiling run; `benchmarks/memory.py` repeats the fit."""
+
+    # The sampler: bytes per sequence × vocabulary entry.
+    sampler_bytes_per_logit: float = 14.70  # 16-bit logits, their fp32 copy, probabilities, noise
+    # Sorted too: Qwen3-14B at 0.15, 0.16: 5.64 GiB; Llama-3.3-70B at 0.11: 4.84 GiB.
+    sampler_bytes_per_logit_before_0_17: float = 38.07
+    forward_base_bytes: float = 0.0437 * GIB
+    forward_copies_of_hidden_states: float = 0.834  # kept while sampling; of batched tokens × hidden size × 2 bytes
+    vision_activation_bytes: float = 0.1542 * GIB
+    # The forward pass at its widest, where that exceeds the sampler: Granite-3.1-8B 0.85 GiB; with 8-bit activations
+    # Llama-3.3-70B 2.25 GiB, Mistral-Small-3.1-24B 2.18 GiB (all TP 1). Beside the MLP's own buffers, in hidden states:
+    widest_copies_of_hidden_states: float = 3.53
+    widest_copies_of_8_bit_hidden_states: float = 1.15  # more of them, for scales with the quantized copies
+    # Beside PyTorch's allocator, by ranks: CUDA context growth, NCCL, custom all-reduce buffers. Medians; 8 is a guess.
+    non_torch_bytes: Mapping[int, float] = field(
+        default_factory=lambda: {1: 0.25 * GIB, 2: 2.09 * GIB, 4: 2.21 * GIB, 8: 2.25 * GIB}
+    )
+    # The same before 0.18: Qwen3-14B at 0.15–0.17 (TP 1), Llama-3.3-70B at 0.11 (TP 2).
+    non_torch_bytes_before_0_18: Mapping[int, float] = field(
+        default_factory=lambda: {1: 0.13 * GIB, 2: 0.55 * GIB, 4: 0.60 * GIB, 8: 0.65 * GIB}
+    )
+
+
+FITTED = Constants()
 
 # What vLLM sets aside for CUDA graphs: its own estimate, logged in those logs, there not yet subtracted.
 # The first FULL graph brings FlashAttention 3's buffers, for 32 splits of the longest list of sequences in fp32
@@ -82,35 +96,42 @@ def activation_peak_bytes(
     samples: bool,
     version: tuple[int, int, int],
     eight_bit: bool = False,
+    constants: Constants = FITTED,
 ) -> int:
     """The profiling run's peak on one rank: the sampler or the widest layer, the experts' workspace, the encoder.
 
     Logits are gathered whole on every rank, so the sampler's part ignores tensor parallelism; only the last pipeline
     stage `samples`. `eight_bit`: activations are quantized on their way into a matrix multiply.
     """
-    tokens = max_num_batched_tokens
+    tokens, sees = max_num_batched_tokens, bool(arch.vision_parameters)
     hidden = tokens * arch.hidden_size * 2
-    sampler = min(max_num_seqs, tokens) * arch.vocab_size * bytes_per_logit(arch, parallelism, version)
-    kept = FORWARD_COPIES_OF_HIDDEN_STATES * hidden
-    widest = tokens * _widest_layer_bytes_per_token(arch, parallelism, eight_bit)
-    widest += hidden * (WIDEST_COPIES_OF_HIDDEN_STATES + WIDEST_COPIES_OF_8_BIT_HIDDEN_STATES * eight_bit)
-    sees = bool(arch.vision_parameters)
-    # The encoder's output stays beside the text model's forward pass.
-    peak = max(kept + sampler * samples + VISION_ACTIVATION_BYTES * sees, widest + hidden * sees)
-    return round(FORWARD_BASE_BYTES + peak + _expert_workspace_bytes(arch, parallelism, tokens, version))
+    logits = min(max_num_seqs, tokens) * arch.vocab_size
+    sampler = constants.forward_copies_of_hidden_states * hidden
+    sampler += logits * bytes_per_logit(arch, parallelism, version, constants)
+    sampler += constants.vision_activation_bytes * sees
+    widest = tokens * widest_layer_bytes_per_token(arch, parallelism, eight_bit=eight_bit)
+    widest += hidden * constants.widest_copies_of_hidden_states
+    widest += hidden * constants.widest_copies_of_8_bit_hidden_states * eight_bit
+    widest += hidden * sees  # the encoder's output stays beside the text model's forward pass
+    peak = max(sampler * samples, widest)
+    return round(constants.forward_base_bytes + peak + expert_workspace_bytes(arch, parallelism, tokens, version))
 
 
-def bytes_per_logit(arch: Architecture, parallelism: Parallelism, version: tuple[int, int, int]) -> float:
+def bytes_per_logit(
+    arch: Architecture, parallelism: Parallelism, version: tuple[int, int, int], constants: Constants = FITTED
+) -> float:
     """What the profiling run's sampler takes for one sequence's chance of one word."""
+    if version < (0, 17, 0):
+        return constants.sampler_bytes_per_logit_before_0_17
     if not uses_v2_runner(arch, version):
-        return SAMPLER_BYTES_PER_LOGIT if version >= (0, 17, 0) else SAMPLER_BYTES_PER_LOGIT_BEFORE_0_17
+        return constants.sampler_bytes_per_logit
     # Its dummy requests ask for no processing: 16-bit logits, and with them what gathering takes (a rank's share, all
     # shares, the same in order).
     tp = parallelism.tensor_parallel_size
     return 2.0 if tp == 1 else 4.0 + 2.0 / tp
 
 
-def _widest_layer_bytes_per_token(arch: Architecture, parallelism: Parallelism, eight_bit: bool) -> float:
+def widest_layer_bytes_per_token(arch: Architecture, parallelism: Parallelism, *, eight_bit: bool) -> float:
     """The MLP's input to its activation with the output, or queries, keys, values with attention's output."""
     tp = parallelism.tensor_parallel_size
     width = arch.intermediate_size if arch.num_dense_layers else arch.shared_expert_intermediate_size
@@ -120,9 +141,10 @@ def _widest_layer_bytes_per_token(arch: Architecture, parallelism: Parallelism, 
     return max(mlp, 2 * (2 * queries + 2 * keys))
 
 
-def _expert_workspace_bytes(
+def expert_workspace_bytes(
     arch: Architecture, parallelism: Parallelism, tokens: int, version: tuple[int, int, int]
 ) -> float:
+    """What routing tokens to experts keeps between layers."""
     # vLLM fused_moe: one buffer for the first product or the output, one for the activation, kept between layers.
     # Model Runner V2 sent its dummy tokens to no expert until vLLM pull request 57270, taken to be in 0.30.
     if not arch.is_moe or (uses_v2_runner(arch, version) and version < (0, 30, 0)):
@@ -133,16 +155,29 @@ def _expert_workspace_bytes(
     return rows * (max(2 * width, arch.hidden_size) + width) * 2
 
 
-def non_torch_bytes(parallelism: Parallelism, version: tuple[int, int, int], gpu: GPU) -> int:
-    """What CUDA libraries take on one rank outside PyTorch; pipeline neighbours talk through NCCL as well.
-
-    The buffers of 0.18 belong to all-reduces over NVLink on Hopper or later; elsewhere the older table holds (gpt-oss
-    over eight RTX PRO 4500 at 0.28: 0.8 GiB in all beside weights with KV cache, vLLM pull request 51590).
-    """
-    ranks = max(parallelism.tensor_parallel_size, min(2, parallelism.pipeline_parallel_size))
-    fused = gpu.interconnect == "nvlink" and gpu.family in ("hopper", "blackwell")
-    table = NON_TORCH_BYTES if version >= (0, 18, 0) and (ranks == 1 or fused) else NON_TORCH_BYTES_BEFORE_0_18
+def non_torch_bytes(
+    parallelism: Parallelism, version: tuple[int, int, int], gpu: GPU, constants: Constants = FITTED
+) -> int:
+    """What CUDA libraries take on one rank outside PyTorch; pipeline neighbours talk through NCCL as well."""
+    ranks = num_communicating_ranks(parallelism)
+    since = has_nvlink_buffers(ranks, version, gpu)
+    table = constants.non_torch_bytes if since else constants.non_torch_bytes_before_0_18
     return round(table[max(size for size in table if size <= ranks)])
+
+
+def num_communicating_ranks(parallelism: Parallelism) -> int:
+    """Ranks whose number decides what the communication libraries take."""
+    return max(parallelism.tensor_parallel_size, min(2, parallelism.pipeline_parallel_size))
+
+
+def has_nvlink_buffers(ranks: int, version: tuple[int, int, int], gpu: GPU) -> bool:
+    """Whether the figures since 0.18 hold: all-reduces over NVLink on Hopper or later have buffers of their own.
+
+    Elsewhere the older ones do: gpt-oss over eight RTX PRO 4500 at 0.28 left 0.8 GiB in all beside weights with KV
+    cache (vLLM pull request 51590).
+    """
+    fused = gpu.interconnect == "nvlink" and gpu.family in ("hopper", "blackwell")
+    return version >= (0, 18, 0) and (ranks == 1 or fused)
 
 
 def cuda_graph_bytes(
