@@ -49,7 +49,7 @@ def pool_errors(judged: Sequence[Judged]) -> dict[str, float]:
 
 
 def groups(judged: Sequence[Judged]) -> dict[str, list[Judged]]:
-    """All rows, then by source, then those on H100 since 0.11, others."""
+    """All rows, those of each source, those beyond what the logs of the fit show."""
     found = {"all": list(judged), "full logs": [j for j in judged if j.server.source == "full logs"]}
     for source in sorted({j.server.source for j in judged} - {"full logs"}):
         found[source] = [j for j in judged if j.server.source == source]

@@ -190,8 +190,8 @@ def _copies(server: LoggedServer, peak_bytes: float, constants: Constants) -> fl
 
 def _non_torch(servers: Sequence[LoggedServer], shipped: Mapping[int, float], *, since_0_18: bool) -> dict[int, float]:
     """Medians by ranks, since 0.8: Granite 3 at TP 1 takes 0.2 GiB more than all others, for no known reason."""
-    table = dict(shipped)
-    for ranks in table:
+    table = {}
+    for ranks, default in shipped.items():
         logged = [
             server.non_torch_gib * GIB
             for server in servers
@@ -200,7 +200,7 @@ def _non_torch(servers: Sequence[LoggedServer], shipped: Mapping[int, float], *,
             and num_communicating_ranks(server.parallelism) == ranks
             and has_nvlink_buffers(ranks, server.version, server.gpu) == since_0_18
         ]
-        table[ranks] = statistics.median(logged) if logged else table[ranks]
+        table[ranks] = statistics.median(logged) if logged else default
     return table
 
 

@@ -119,7 +119,15 @@ def _footnotes(question: "CapacityQuestion", rows: Sequence["CapacityRow"]) -> l
     plans = [row.plan for row in rows if row.plan is not None]
     if not plans:
         return notes
-    return [*notes, error_note(plans[-1].latency) + "; the interval does not contain it"]
+    pools = list(dict.fromkeys(pool_note(plan.budget) for plan in plans))
+    return [*notes, *pools, error_note(plans[-1].latency) + "; the interval does not contain it"]
+
+
+def pool_note(budget: "MemoryBudget") -> str:
+    """The KV blocks that a replica was simulated with, beside what vLLM may log instead."""
+    blocks = f"KV cache at TP {budget.tp}: {budget.num_gpu_blocks:,} blocks a replica"
+    low, high = budget.num_gpu_blocks_low, budget.num_gpu_blocks_high
+    return f"{blocks}, as given" if low == high else f"{blocks}; vLLM logs {low:,} to {high:,} nine times in ten"
 
 
 def error_note(latency: "LatencyModel") -> str:

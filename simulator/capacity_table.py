@@ -98,6 +98,7 @@ class CapacityRow:
             "ttft_s": latency_summary(point, "ttft_s") if point else None,
             "tpot_s": latency_summary(point, "tpot_s") if point else None,
             "attainment": _interval(point.attainment) if point else None,
+            **_pool_json(self.plan),
             "kv_usage": point.mean("kv_usage") if point else 0.0,
             "prefix_hit_rate": point.mean("prefix_hit_rate") if point else 0.0,
             "preemptions_per_request": point.mean("preemptions_per_request") if point else 0.0,
@@ -116,6 +117,11 @@ class CapacityRow:
     def usd_per_million_output_tokens(self) -> float | None:
         rate = self.point.mean("output_tokens_per_s") if self.point else 0.0
         return self.usd_per_hour / (rate * 3600) * 1e6 if rate else None
+
+
+def _pool_json(plan: ReplicaPlan | None) -> dict[str, int | None]:
+    names = ("num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high")
+    return {name: getattr(plan.budget, name) if plan else None for name in names}
 
 
 def latency_summary(point: Point, name: str) -> dict[str, float | None]:

@@ -17,7 +17,10 @@ DESIGN_KEYS = {
     "gpus", "replicas", "tp", "users", "users_low", "users_high", "in_flight", "requests_per_s", "output_tokens_per_s",
     "ttft_s", "tpot_s", "attainment", "binding", "usd_per_hour", "usd_per_million_output_tokens",
 }  # fmt: skip
-FURTHER_KEYS = {"kv_usage", "prefix_hit_rate", "preemptions_per_request", "reason"}
+FURTHER_KEYS = {
+    "num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high", "kv_usage", "prefix_hit_rate",
+    "preemptions_per_request", "reason",
+}  # fmt: skip
 LATENCY_KEYS = {"mean", "p50", "p90", "p95", "p99", "p95_low", "p95_high"}
 
 

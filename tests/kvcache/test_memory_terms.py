@@ -1,0 +1,107 @@
+"""What a GPU holds beside weights or KV blocks, and how it grows."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvcache.catalog import find_gpu, load_model
+from kvcache.memory import engine_defaults, memory_budget
+from kvcache.memory_terms import activation_peak_bytes, cuda_graph_bytes, non_torch_bytes
+from kvcache.parallelism import Parallelism
+
+GIB = 2**30
+VERSIONS = [(0, 6, 0), (0, 15, 0), (0, 19, 0), (0, 26, 0), (0, 32, 0)]
+MODELS = ["llama-3.1-8b", "gemma-3-27b", "mixtral-8x7b", "deepseek-v2-lite", "phi-2"]
+
+
+def activation(model: str = "llama-3.1-70b", tp: int = 1, tokens: int = 8192, seqs: int = 1024, **more: Any) -> int:
+    settings_ = {"samples": True, "version": (0, 19, 0), **more}
+    return activation_peak_bytes(
+        load_model(model),
+        Parallelism(tensor_parallel_size=tp),
+        max_num_batched_tokens=tokens,
+        max_num_seqs=seqs,
+        **settings_,
+    )
+
+
+@given(
+    model=st.sampled_from(MODELS),
+    version=st.sampled_from(VERSIONS),
+    tokens=st.integers(64, 32768),
+    seqs=st.integers(1, 2048),
+    more=st.integers(1, 4096),
+)
+@settings(max_examples=60, deadline=None)
+def test_larger_batches_never_take_less(
+    model: str, version: tuple[int, int, int], tokens: int, seqs: int, more: int
+) -> None:
+    here = activation(model, tokens=tokens, seqs=seqs, version=version)
+    assert here <= activation(model, tokens=tokens + more, seqs=seqs, version=version)
+    assert here <= activation(model, tokens=tokens, seqs=seqs + more, version=version)
+
+
+def test_the_widest_layer_shrinks_with_tensor_parallelism_and_the_sampler_does_not() -> None:
+    assert activation(tp=1, eight_bit=True) == pytest.approx(2.25 * GIB, rel=0.05)  # logged, w8a8 Llama-3.3-70B
+    assert activation(tp=2, eight_bit=True) == pytest.approx(1.96 * GIB, rel=0.01)  # logged; so at TP 4
+    assert activation(tp=2, eight_bit=True) == activation(tp=4, eight_bit=True)
+    assert activation(tp=1, seqs=8) > activation(tp=2, seqs=8) > activation(tp=8, seqs=8)
+
+
+def test_model_runner_v2_profiles_no_sampler_beyond_the_logits() -> None:
+    old, new = (activation("llama-3.1-8b", version=version) for version in ((0, 24, 0), (0, 25, 1)))
+    assert old - new > 0.8 * GIB
+    mixture = [activation("mixtral-8x7b", version=version) for version in ((0, 28, 0), (0, 29, 0), (0, 30, 0))]
+    assert mixture[1] < mixture[0]  # no token reached an expert
+    assert mixture[1] < mixture[2]
+
+
+def test_buffers_of_nvlink_all_reduces_belong_to_hopper_or_later() -> None:
+    two = Parallelism(tensor_parallel_size=2)
+    by_gpu = {
+        name: non_torch_bytes(two, (0, 19, 0), find_gpu(name)) / GIB for name in ("h100-sxm", "a100-80gb", "l40s")
+    }
+    assert by_gpu["h100-sxm"] == pytest.approx(2.09)
+    assert by_gpu["a100-80gb"] == by_gpu["l40s"] == pytest.approx(0.55)
+    assert non_torch_bytes(two, (0, 17, 0), find_gpu("h100-sxm")) == pytest.approx(0.55 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("model", "tp", "estimate_gib"),  # "Estimated CUDA graph memory" of vLLM 0.19 on H100
+    [("qwen3-8b", 1, 0.84), ("llama-3.3-70b", 4, 1.70), ("deepseek-v2-lite", 1, 1.39),
+     ("kimi-dev-72b", 2, 1.63), ("mixtral-8x7b", 2, 0.82)],
+)  # fmt: skip
+def test_graph_estimates_are_near_those_logged(model: str, tp: int, estimate_gib: float) -> None:
+    arch = load_model(model)
+    found = cuda_graph_bytes(
+        arch,
+        find_gpu("h100-sxm"),
+        Parallelism(tensor_parallel_size=tp),
+        num_layers=arch.num_hidden_layers,
+        max_num_seqs=1024,
+        enforce_eager=False,
+        version=(0, 24, 0),
+    )
+    assert found / GIB == pytest.approx(estimate_gib, rel=0.25)
+
+
+@pytest.mark.parametrize(("version", "is_set_aside"), [("0.24.0", True), ("0.26.0", False), ("0.29.0", True)])
+def test_model_runner_v2_set_nothing_aside_for_graphs_before_0_29(version: str, is_set_aside: bool) -> None:
+    b = memory_budget(load_model("llama-3.1-8b"), find_gpu("h100-sxm"), max_model_len=8192, vllm_version=version)
+    assert bool(b.cuda_graph_bytes) == is_set_aside
+
+
+def test_a_quantized_mistral_splits_its_encoder() -> None:
+    model, gpu = load_model("mistral-small-3.1-24b"), find_gpu("h100-sxm")
+    settings_: dict[str, Any] = {"tensor_parallel_size": 2, "max_model_len": 8192, "vllm_version": "0.19.0"}
+    packed = memory_budget(model, gpu, quantization="int8", **settings_)
+    assert packed.weights_bytes / GIB == pytest.approx(12.11, rel=0.005)
+    assert memory_budget(model, gpu, **settings_).weights_bytes / GIB == pytest.approx(22.80, rel=0.002)
+
+
+def test_engine_v0_batched_whole_prompts() -> None:
+    defaults = engine_defaults(find_gpu("h100-sxm"), "0.6.5", 8192)
+    assert (defaults.max_num_batched_tokens, defaults.max_num_seqs) == (8192, 256)
+    assert engine_defaults(find_gpu("h100-sxm"), "0.6.5", 1024).max_num_batched_tokens == 2048
