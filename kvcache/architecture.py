@@ -43,6 +43,7 @@ class Architecture:
     # Of layers that attend to everything, where they differ from those with a window (Gemma 4); None: they do not.
     full_attention_head_dim: int | None = None
     full_attention_num_key_value_heads: int | None = None
+    longer_rotary_tables: int = 0  # how many tables' worth of rows linear rope scaling adds
     # Multi-head latent attention; None elsewhere.
     kv_lora_rank: int | None = None
     q_lora_rank: int | None = None

@@ -74,6 +74,7 @@ def architecture_fields(config: Mapping[str, Any], name: str) -> dict[str, Any]:
         "num_hidden_layers": num_layers,
         "hidden_size": fields.integer("hidden_size", "n_embd", "d_model"),
         "vocab_size": fields.integer("vocab_size"),
+        "longer_rotary_tables": _longer_rotary_tables(fields),
         "max_position_embeddings": fields.integer(
             "max_position_embeddings", "n_positions", "seq_length", "model_max_length", default=2048
         ),
@@ -82,7 +83,7 @@ def architecture_fields(config: Mapping[str, Any], name: str) -> dict[str, Any]:
         "native_quantization": native_quantization(config),
         "vision_parameters": vision_parameters(config),
         "vision_split": family_of(str(config.get("model_type"))).vision_split,
-        "num_rotary_tables": family.num_rotary_tables + _longer_rotary_tables(fields),
+        "num_rotary_tables": family.num_rotary_tables,
         "learned_positions": _learned_positions(fields),
         "assumptions": (*_assumptions(family, model_type), *_vision_assumptions(config)),
     }
@@ -114,6 +115,12 @@ def _refuse_unequal_caches(fields: Fields) -> None:
         )
 
 
+def _tied(config: Mapping[str, Any], fields: Fields) -> bool:
+    # A multimodal config keeps the flag at either level; the outer one wins in transformers.
+    outer = config.get("tie_word_embeddings")
+    return fields.flag("tie_word_embeddings", default=False) if outer is None else bool(outer)
+
+
 def _longer_rotary_tables(fields: Fields) -> int:
     """How many tables' worth of rows linear rope scaling adds: vLLM stores `factor` times the positions (Gemma 3)."""
     scaling = fields.raw("rope_scaling", "rope_parameters")
@@ -123,12 +130,6 @@ def _longer_rotary_tables(fields: Fields) -> int:
         return 0
     factor = scaling.get("factor")
     return max(0, round(factor) - 1) if isinstance(factor, int | float) else 0
-
-
-def _tied(config: Mapping[str, Any], fields: Fields) -> bool:
-    # A multimodal config keeps the flag at either level; the outer one wins in transformers.
-    outer = config.get("tie_word_embeddings")
-    return fields.flag("tie_word_embeddings", default=False) if outer is None else bool(outer)
 
 
 def _dtype(text: Mapping[str, Any]) -> str:

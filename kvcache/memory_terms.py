@@ -80,7 +80,8 @@ def buffers_bytes(arch: Architecture, parallelism: Parallelism, num_layers: int)
     0.01 GiB on dense 16-bit models.
     """
     width = 2 * (arch.qk_rope_head_dim or 0) if arch.is_mla else arch.head_dim
-    rotary = arch.num_rotary_tables * arch.max_position_embeddings * width * 2
+    tables = arch.num_rotary_tables + arch.longer_rotary_tables
+    rotary = tables * arch.max_position_embeddings * width * 2
     if not arch.is_mla:
         return rotary
     heads = arch.num_attention_heads // parallelism.tensor_parallel_size

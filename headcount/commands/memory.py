@@ -45,8 +45,7 @@ def memory_json(budget: Any) -> dict[str, Any]:
         "gpu_memory_utilization", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "vllm_version", "fits",
         "missing_bytes", "total_bytes", "requested_bytes", "weights_bytes", "activation_peak_bytes",
         "non_torch_bytes", "cuda_graph_bytes", "available_kv_bytes", "num_gpu_blocks", "block_size",
-        "num_gpu_blocks_low", "num_gpu_blocks_high",
-        "kv_cache_tokens", "max_concurrency", "kv_bytes_per_token",
+        "kv_cache_tokens", "max_concurrency", "kv_bytes_per_token", "num_gpu_blocks_low", "num_gpu_blocks_high",
     )  # fmt: skip
     found = {"schema_version": 1, **{name: getattr(budget, name) for name in names}}
     found["assumptions"] = [dict(zip(("name", "value", "source"), item, strict=True)) for item in budget.assumptions]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcache.architecture import Architecture, from_config
+from kvcache.architecture import from_config
 from kvcache.catalog import find_gpu, load_model
 from kvcache.memory import MemoryBudget, memory_budget
 from kvcache.memory_interval import CONDITIONS, RESIDUALS, Terms, read_residuals, shipped_residuals
@@ -133,15 +133,3 @@ def test_independent_terms_add_in_squares() -> None:
     terms = Terms(weights_bytes=2**34, activation_peak_bytes=2**31, non_torch_bytes=2**28, cuda_graph_bytes=2**30)
     alone, both = shipped.sd_bytes(terms, []), shipped.sd_bytes(terms, ["gpu"])
     assert both == pytest.approx(math.hypot(alone, shipped.beyond["gpu"].bytes_of(terms)))
-
-
-def architecture(**fields: Any) -> Architecture:
-    return from_config({**QWEN_05B, **fields}, name="test")
-
-
-def test_linear_rope_scaling_makes_longer_rotary_tables() -> None:
-    plain = architecture()
-    scaled = architecture(rope_scaling={"rope_type": "linear", "factor": 8.0})
-    assert (plain.num_rotary_tables, scaled.num_rotary_tables) == (1, 8)
-    assert architecture(rope_scaling={"rope_type": "yarn", "factor": 4.0}).num_rotary_tables == 1
-    assert load_model("gemma-3-27b").num_rotary_tables == 9

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvcache.architecture import from_config
 from kvcache.catalog import find_gpu, load_model
 from kvcache.memory import engine_defaults, memory_budget
 from kvcache.memory_terms import activation_peak_bytes, cuda_graph_bytes, non_torch_bytes
@@ -105,3 +106,29 @@ def test_engine_v0_batched_whole_prompts() -> None:
     defaults = engine_defaults(find_gpu("h100-sxm"), "0.6.5", 8192)
     assert (defaults.max_num_batched_tokens, defaults.max_num_seqs) == (8192, 256)
     assert engine_defaults(find_gpu("h100-sxm"), "0.6.5", 1024).max_num_batched_tokens == 2048
+
+
+def test_linear_rope_scaling_makes_longer_rotary_tables() -> None:
+    longer = {name: load_model(name).longer_rotary_tables for name in ("gemma-3-12b", "gemma-2-27b", "llama-3.1-8b")}
+    assert longer == {"gemma-3-12b": 7, "gemma-2-27b": 0, "llama-3.1-8b": 0}
+    b = memory_budget(load_model("gemma-3-12b"), find_gpu("h100-sxm"), max_model_len=8192)
+    assert b.weights_bytes / GIB == pytest.approx(23.31, rel=0.001)  # logged
+
+
+@pytest.mark.parametrize(
+    ("scaling", "longer"),
+    [
+        ({"rope_type": "linear", "factor": 4.0}, 3),
+        ({"type": "linear", "factor": 2}, 1),
+        ({"full_attention": {"rope_type": "linear", "factor": 8.0}, "sliding_attention": {"rope_type": "default"}}, 7),
+        ({"rope_type": "yarn", "factor": 4.0}, 0),
+        (None, 0),
+    ],
+)
+def test_rope_scaling_is_read_in_either_form(scaling: object, longer: int) -> None:
+    config = {
+        "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 128, "max_position_embeddings": 64,
+        "rope_scaling": scaling,
+    }  # fmt: skip
+    assert from_config(config, name="small").longer_rotary_tables == longer
