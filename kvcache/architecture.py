@@ -43,7 +43,6 @@ class Architecture:
     # Of layers that attend to everything, where they differ from those with a window (Gemma 4); None: they do not.
     full_attention_head_dim: int | None = None
     full_attention_num_key_value_heads: int | None = None
-    longer_rotary_tables: int = 0  # how many tables' worth of rows linear rope scaling adds
     # Multi-head latent attention; None elsewhere.
     kv_lora_rank: int | None = None
     q_lora_rank: int | None = None
@@ -70,6 +69,7 @@ class Architecture:
     learned_positions: int = 0  # rows of a position embedding (OPT), whole on every rank
     dtype: str = "bfloat16"
     native_quantization: str | None = None
+    longer_rotary_tables: int = 0  # how many tables' worth of rows linear rope scaling adds
     assumptions: tuple[tuple[str, str, str], ...] = ()  # (name, value, why) of what the config did not say
 
     def __post_init__(self) -> None:
