@@ -176,9 +176,9 @@ def memory_budget(
     length = _positive("max_model_len", max_model_len, architecture.max_position_embeddings)
     defaults = engine_defaults(gpu, vllm_version, length)
     scheme = resolve_quantization(quantization, architecture.native_quantization, is_moe=architecture.is_moe)
-    if quantization is not None and scheme.weight_bits < 16:
-        # Checkpoints that others quantized are in Hugging Face's form, whose encoder vLLM splits in each case
-        # (Mistral-Small-3.1-24B w8a8, 12.11 GiB a GPU at TP 2).
+    if scheme.weight_bits < 16 and architecture.model_type == "mistral":
+        # Mistral's own files keep the encoder whole; quantized ones are in Hugging Face's form, whose encoder vLLM
+        # splits (Mistral-Small-3.1-24B w8a8: 12.11 GiB a GPU at TP 2).
         architecture = replace(architecture, vision_split=True)
     width, hidden = scheme.expert_padding_on(gpu)
     parallelism = Parallelism(
