@@ -1,8 +1,8 @@
 """How far the memory model is off: `python benchmarks/memory.py --data DIR [--json | --rows | --fit]`.
 
 DIR holds `measured/kv_capacity.csv`: what public vLLM servers logged at their start. Every row is judged, or listed
-with the reason why not. "Held out" judges a model, or a source of rows, by constants with an interval that were fitted
-without it. `--fit` prints the constants and writes `kvcache/memory_residuals.toml`.
+with the reason why not. "Held out" judges a model (with those of the same shape), or a source of rows, by constants
+with an interval that were fitted without it. `--fit` prints the constants and writes `kvcache/memory_residuals.toml`.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def judgements(servers: Sequence[LoggedServer]) -> dict[str, list[Judged]]:
     """Every server by the shipped constants, and by those that do not know its model, or its source."""
     return {
         "shipped": [judge(server) for server in servers],
-        "held out by model": held_out(servers, lambda server: server.model),
+        "held out by model": held_out(servers, lambda server: server.shape),
         "held out by source": held_out(servers, lambda server: server.source),
     }
 
@@ -129,7 +129,7 @@ def _print_rows(servers: Sequence[LoggedServer], left_out: Sequence[tuple[dict[s
 
 
 def _print_tables(servers: Sequence[LoggedServer], left_out: Sequence[tuple[dict[str, str], str]]) -> None:
-    print(f"{len(servers)} servers, {len({server.model for server in servers})} models; absolute error in %")
+    print(f"{len(servers)} servers, {len({server.shape for server in servers})} shapes of models; absolute error in %")
     for how, judged in judgements(servers).items():
         print(f"\n{how}")
         for name, errors in term_errors(judged).items():

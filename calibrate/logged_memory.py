@@ -51,6 +51,12 @@ class LoggedServer:
         return self.budget.model
 
     @property
+    def shape(self) -> str:
+        """What models share that differ in their training or weight format alone."""
+        arch = self.architecture
+        return f"{arch.num_hidden_layers} layers, hidden size {arch.hidden_size}, vocabulary {arch.vocab_size}"
+
+    @property
     def version(self) -> tuple[int, int, int]:
         return parse_version(self.budget.vllm_version)
 

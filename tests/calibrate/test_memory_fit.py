@@ -24,7 +24,7 @@ def servers() -> list[LoggedServer]:
 
 @cache
 def held_out_by_model() -> list[Judged]:
-    return held_out(servers(), lambda server: server.model)
+    return held_out(servers(), lambda server: server.shape)
 
 
 @cache
