@@ -21,12 +21,13 @@ def engine_defaults(gpu: GPU, vllm_version: str = "0.32.0", max_model_len: int |
 
     The class for 160 GiB came with 0.27. 0.32 takes 0.92 of the memory, 0.15 took 0.90; that the change came with the
     CUDA-graph estimate of 0.21 is an assumption. Engine V0, before 0.8, batched whole prompts: at least
-    `max_model_len` tokens, 256 sequences, on every GPU.
+    `max_model_len` tokens, 256 sequences, on every GPU; beyond 32,768 tokens it chunked them, as best known.
     """
     version = parse_version(vllm_version)
     if version < (0, 8, 0):
+        length = max_model_len or 0
         return EngineDefaults(
-            max_num_batched_tokens=max(2048, max_model_len or 0),
+            max_num_batched_tokens=max(2048, length if length <= 32768 or version < (0, 5, 1) else 0),
             max_num_seqs=256,
             gpu_memory_utilization=0.9,
             block_size=16,

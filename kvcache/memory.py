@@ -226,6 +226,7 @@ def _budget(plan: _Plan, kv_cache_dtype: str, vllm_version: str, override: int |
     block_bytes = layout.block_bytes(limiting)
     stage, unmeasured = stages[limiting], _unmeasured(plan)
     low, high = (num_blocks, num_blocks) if override is not None else _interval(layout, stages, available, unmeasured)
+    needed = per_request + (1 if plan.version >= (0, 21, 0) else 0)  # blocks of one request, with the null block
     return MemoryBudget(
         model=plan.arch.name,
         gpu=plan.gpu.name,
@@ -246,7 +247,7 @@ def _budget(plan: _Plan, kv_cache_dtype: str, vllm_version: str, override: int |
         non_torch_bytes=stage.non_torch,
         cuda_graph_bytes=stage.cuda_graph,
         available_kv_bytes=available[limiting] if override is None else override * block_bytes,
-        required_kv_bytes=(per_request + (1 if plan.version >= (0, 21, 0) else 0)) * block_bytes,
+        required_kv_bytes=needed * block_bytes,
         num_gpu_blocks=num_blocks,
         num_gpu_blocks_low=low,
         num_gpu_blocks_high=high,
@@ -257,7 +258,7 @@ def _budget(plan: _Plan, kv_cache_dtype: str, vllm_version: str, override: int |
         kv_bytes_per_token=plan.arch.num_hidden_layers * kv_bytes_per_token_per_layer(plan.arch, 1, kv_cache_dtype),
         kv_bytes_per_token_per_gpu=layout.bytes_per_token,
         layout=layout,
-        assumptions=_assumptions(plan, stage) + _interval_assumptions(low, high, unmeasured, override),
+        assumptions=_assumptions(plan, stage) + _interval_assumptions(low, high, unmeasured, override, needed),
     )
 
 
@@ -284,15 +285,16 @@ def _interval(
 
 
 def _interval_assumptions(
-    low: int, high: int, unmeasured: tuple[str, ...], override: int | None
+    low: int, high: int, unmeasured: tuple[str, ...], override: int | None, needed: int
 ) -> tuple[tuple[str, str, str], ...]:
     if override is not None:
         return ()
-    interval = f"{low:,}–{high:,}"
-    if not unmeasured:
-        return ((f"KV blocks, {LEVEL:.0%} interval", interval, shipped_residuals().measured.source),)
     beyond = "; ".join(CONDITIONS[condition] for condition in unmeasured)
-    return ((f"KV blocks, {LEVEL:.0%} interval", interval, f"widened beyond what was measured: {beyond}"),)
+    source = f"widened beyond what was measured: {beyond}" if beyond else shipped_residuals().measured.source
+    rows = [(f"KV blocks, {LEVEL:.0%} interval", f"{low:,}–{high:,}", source)]
+    if low < needed <= high:
+        rows.append(("whether vLLM starts", "uncertain", f"one request of max_model_len takes {needed:,} blocks"))
+    return tuple(rows)
 
 
 def _stage(plan: _Plan, stage: int) -> _Stage:

@@ -68,6 +68,13 @@ def test_conditions_without_logs_widen_it_and_are_named(condition: str, settings
     assert shipped_residuals().sd_bytes(terms, b.unmeasured) > shipped_residuals().sd_bytes(terms, without)
 
 
+def test_a_start_that_the_interval_leaves_open_is_called_uncertain() -> None:
+    near = budget("kimi-dev-72b", tensor_parallel_size=2, gpu_memory_utilization=0.95, max_model_len=19904)
+    assert near.num_gpu_blocks_low < 19904 / 16 <= near.num_gpu_blocks_high
+    assert [row[1] for row in near.assumptions if row[0] == "whether vLLM starts"] == ["uncertain"]
+    assert not [row for row in budget().assumptions if row[0] == "whether vLLM starts"]
+
+
 def test_given_blocks_have_no_interval() -> None:
     b = budget(num_gpu_blocks_override=1000, max_model_len=1024)
     assert (b.num_gpu_blocks_low, b.num_gpu_blocks, b.num_gpu_blocks_high) == (1000, 1000, 1000)

@@ -106,6 +106,7 @@ def test_engine_v0_batched_whole_prompts() -> None:
     defaults = engine_defaults(find_gpu("h100-sxm"), "0.6.5", 8192)
     assert (defaults.max_num_batched_tokens, defaults.max_num_seqs) == (8192, 256)
     assert engine_defaults(find_gpu("h100-sxm"), "0.6.5", 1024).max_num_batched_tokens == 2048
+    assert engine_defaults(find_gpu("h100-sxm"), "0.6.5", 131072).max_num_batched_tokens == 2048
 
 
 def test_linear_rope_scaling_makes_longer_rotary_tables() -> None:
