@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -140,15 +139,10 @@ def test_short_gpu_names_find_the_usual_form() -> None:
     assert find_gpu("h200_sxm").name == "h200-sxm"
 
 
-def test_loading_one_model_with_one_gpu_is_quick_and_imports_no_numpy() -> None:
+def test_loading_one_model_with_one_gpu_imports_no_numpy() -> None:
     code = (
         "import sys; from kvcache.catalog import load_model, find_gpu; import kvcache.memory; "
         "load_model('llama-3.1-8b'); find_gpu('h100-sxm'); "
         "assert not {'numpy', 'pandas', 'scipy'} & set(sys.modules)"
     )
-    best = float("inf")
-    for _ in range(3):
-        start = time.perf_counter()
-        subprocess.run([sys.executable, "-c", code], check=True)
-        best = min(best, time.perf_counter() - start)
-    assert best < 0.5  # 0.06 s on a quiet machine
+    subprocess.run([sys.executable, "-c", code], check=True)
