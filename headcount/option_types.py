@@ -109,18 +109,21 @@ class Number(click.ParamType[float]):
         return number
 
 
+@dataclass(frozen=True)
 class IntegerList(click.ParamType[tuple[int, ...]]):
     """Whole numbers above 0, separated by commas; kept in order, each once."""
 
+    what: str = "GPU counts"
+    most: int = MAX_GPUS
     name = "N,N,…"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
         if isinstance(value, tuple):
             return value
         parts = [part.strip() for part in str(value).split(",")]
-        if not all(_WHOLE.match(part) and 0 < int(part) <= MAX_GPUS for part in parts):
+        if not all(_WHOLE.match(part) and 0 < int(part) <= self.most for part in parts):
             self.fail(
-                f"'{shortened(str(value))}' is not a list of GPU counts; give whole numbers from 1 to {MAX_GPUS:,}, "
+                f"'{shortened(str(value))}' is not a list of {self.what}; give whole numbers from 1 to {self.most:,}, "
                 "such as 1,2,4,8",
                 param,
                 ctx,

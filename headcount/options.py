@@ -93,6 +93,9 @@ deployment_options = _all(
         expose_value=False,
         help="A pasted 'vllm serve MODEL --flag value …' line, or its flags; options given beside it win.",
     ),
+    click.option(
+        "--strict", is_flag=True, help="Refuse what would be assumed: unknown architectures, unmeasured GPUs."
+    ),
 )
 
 scheduler_options = _all(

@@ -9,12 +9,14 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from calibrate.startup_log import StartupLog
+    from headcount.memory_answer import MemoryAnswer
     from kvcache.memory import MemoryBudget
     from simulator.capacity_table import CapacityQuestion, CapacityRow
     from simulator.latency_model import LatencyModel
     from simulator.results import Result
 
 GIB = 2**30
+BAR_WIDTH = 60  # characters
 Summary = dict[str, float | None]
 
 
@@ -107,6 +109,7 @@ def _capacity_table(rows: Sequence["CapacityRow"]) -> Table:
 
 
 def _footnotes(question: "CapacityQuestion", rows: Sequence["CapacityRow"]) -> list[str]:
+    from headcount.strict import assumed_notes  # noqa: PLC0415
     from workloads.trace import Trace  # noqa: PLC0415
 
     notes = [
@@ -116,6 +119,7 @@ def _footnotes(question: "CapacityQuestion", rows: Sequence["CapacityRow"]) -> l
         f"think time: {question.think_time_s:.0f} s on average"
         + ("; users of a trace without sessions are λ (Z + R)" if isinstance(question.workload, Trace) else ""),
     ]
+    notes = [*assumed_notes(question.architecture.assumptions), *notes]
     plans = [row.plan for row in rows if row.plan is not None]
     if not plans:
         return notes
@@ -180,21 +184,44 @@ def _rates(result: "Result") -> list[tuple[str, str]]:
     return rows if result.users_mean is None else [("users", f"{result.users_mean:,.0f}"), *rows]
 
 
-def memory_text(budget: "MemoryBudget", *, assumptions: Sequence[tuple[str, str, str]], verdict: str) -> None:
-    """The waterfall of one GPU, then what the replica can hold."""
-    out = console()
+def memory_text(answer: "MemoryAnswer") -> None:
+    """The verdict, the waterfall of one GPU, what the replica can hold, what it rests on."""
+    from rich.markup import escape  # noqa: PLC0415  loaded by the command that calls this
+
+    from headcount.memory_answer import pool, verdict  # noqa: PLC0415
+    from headcount.strict import assumed_notes  # noqa: PLC0415
+
+    out, budget = console(), answer.budget
     out.print(
-        f"[bold]{budget.model}[/] on {budget.gpu}, TP {budget.tp}, PP {budget.pp}, {budget.quantization} weights\n"
+        f"[bold]{escape(budget.model)}[/] on {budget.gpu}, TP {budget.tp}, PP {budget.pp}, "
+        f"{budget.quantization} weights, {budget.kv_cache_dtype} KV cache"
     )
+    out.print(f"[bold]{verdict(answer)}[/]")
+    for line in assumed_notes(answer.assumed):
+        out.print(escape(line))
+    out.print()
+    out.print(_waterfall_table(budget))
+    out.print()
+    for line in pool(answer):
+        out.print(line)
+    for name, value, source in budget.assumptions:
+        out.print(escape(f"  {name}: {value} ({source})"), style="dim")
+
+
+def _waterfall_table(budget: "MemoryBudget") -> Table:
+    """Bars one after the other, as wide as the GPU's memory or as what is needed where that is more."""
     made = table("per GPU", "GiB", "")
-    made.columns[2].justify = "left"
-    for name, value in waterfall(budget):
-        bar = "█" * round(40 * max(value, 0) / budget.total_bytes)
+    made.columns[2].justify, made.columns[2].no_wrap = "left", True
+    (_, total), *parts = waterfall(budget)
+    scale = BAR_WIDTH / max(total, sum(max(value, 0) for _, value in parts))
+    made.add_row("total", f"{total / GIB:,.2f}", "█" * round(total * scale))
+    begins = 0
+    for name, value in parts:
+        end = begins + max(value, 0)
+        bar = " " * round(begins * scale) + "█" * (round(end * scale) - round(begins * scale))
         made.add_row(name, f"{value / GIB:,.2f}", bar)
-    out.print(made)
-    out.print(f"\n{verdict}")
-    for note in assumptions:
-        out.print("  " + ": ".join(note[:2]) + f" ({note[2]})", style="dim")
+        begins = end
+    return made
 
 
 def log_text(log: "StartupLog", terms: Sequence[tuple[str, float | None, float]]) -> None:

@@ -21,11 +21,17 @@ from kvcache.memory_terms import (
     parse_version,
     uses_v2_runner,
 )
+from kvcache.packing import padding_assumption
 from kvcache.parallelism import Parallelism
 from kvcache.parameters import stage_tensors
 from kvcache.quantization import QuantizationScheme, resolve_quantization, weight_bytes
 
-__all__ = ["EngineDefaults", "MemoryBudget", "engine_defaults", "memory_budget", "require_fit"]
+__all__ = ["EngineDefaults", "MemoryBudget", "engine_defaults", "memory_budget", "remedies", "require_fit"]
+
+Remedy = dict[str, str]  # options with the values that together make a model fit
+
+LARGER_SIZES = (2, 4, 8, 16, 32, 64)
+LARGEST = 10**12  # of any setting: beyond it a slip of the finger, and figures no longer exact in a double
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +103,11 @@ class MemoryBudget:
     def missing_bytes(self) -> int:
         """What each GPU lacks to start; 0 where it starts."""
         return max(0, self.required_kv_bytes - self.available_kv_bytes)
+
+    @property
+    def spare_bytes(self) -> int:
+        """What each GPU has beyond what starting takes; 0 where it does not start."""
+        return max(0, self.available_kv_bytes - self.required_kv_bytes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -349,7 +360,7 @@ def _assumptions(plan: _Plan, stage: _Stage) -> tuple[tuple[str, str, str], ...]
     limit = plan.arch.max_position_embeddings
     if plan.max_model_len > limit:
         rows.append(("max_model_len", f"{plan.max_model_len} > {limit}", "vLLM starts this only with --hf-overrides"))
-    return (*rows, *plan.arch.assumptions)
+    return (*rows, *padding_assumption(plan.arch, plan.scheme, plan.parallelism), *plan.arch.assumptions)
 
 
 def _profile_source(plan: _Plan) -> str:
@@ -374,8 +385,8 @@ def _max_num_seqs(given: int | None, max_num_batched_tokens: int | None, default
 
 def _positive(name: str, given: int | None, default: int) -> int:
     value = default if given is None else given
-    if value < 1:
-        raise ValueError(f"{name} is {value}, must be at least 1")
+    if not 1 <= value <= LARGEST:
+        raise ValueError(f"{name} is {value}, must be at least 1, at most {LARGEST:,}")
     return value
 
 
@@ -393,33 +404,46 @@ def require_fit(architecture: Architecture, gpu: GPU, **settings: Any) -> Memory
     raise DoesNotFitError(
         f"{budget.model} does not fit on {budget.tp * budget.pp} × {gpu.name} (TP {budget.tp}, PP {budget.pp}, "
         f"{budget.quantization}, max_model_len {budget.max_model_len}): {budget.missing_bytes / GIB:.1f} GiB short "
-        f"per GPU; {_remedies(architecture, gpu, budget, settings)}"
+        f"per GPU; {_advice(remedies(architecture, gpu, budget, settings))}"
     )
 
 
-def _remedies(arch: Architecture, gpu: GPU, budget: MemoryBudget, settings: dict[str, Any]) -> str:
-    found = []
+def _advice(found: list[Remedy]) -> str:
+    words = [" ".join(f"{option} {value}" for option, value in remedy.items()) for remedy in found]
+    return f"fits with {' or '.join(words)}" if words else "no TP up to 64 nor 8 or 4 bits help; take a larger GPU"
+
+
+def remedies(arch: Architecture, gpu: GPU, budget: MemoryBudget, settings: dict[str, Any]) -> list[Remedy]:
+    """Single changes with which a budget that does not fit would, else the smallest TP that fits a shorter context."""
+    found: list[Remedy] = []
     tp = next(
-        (
-            size
-            for size in (2, 4, 8, 16, 32, 64)
-            if size > budget.tp and _fits(arch, gpu, settings, tensor_parallel_size=size)
-        ),
+        (size for size in LARGER_SIZES if size > budget.tp and _fits(arch, gpu, settings, tensor_parallel_size=size)),
         None,
     )
     if tp is not None:
-        found.append(f"--tensor-parallel-size {tp}")
+        found.append({"--tensor-parallel-size": str(tp)})
     for name in ("fp8", "awq"):
         if name != budget.quantization and _fits(arch, gpu, settings, quantization=name):
-            found.append(f"--quantization {name}")
+            found.append({"--quantization": name})
             break
+    if budget.kv_cache_dtype == "auto" and _fits(arch, gpu, settings, kv_cache_dtype="fp8"):
+        found.append({"--kv-cache-dtype": "fp8"})
     for name in ("gpu_memory_utilization", "max_num_batched_tokens", "max_num_seqs"):
         if settings.get(name) is not None and _fits(arch, gpu, settings, **{name: None}):
-            found.append(f"vLLM's default --{name.replace('_', '-')}")
+            default = getattr(memory_budget(arch, gpu, **{**settings, name: None}), name)
+            found.append({f"--{name.replace('_', '-')}": str(default)})  # vLLM's own
     length = _longest_fit(arch, gpu, budget, settings)
     if length:
-        found.append(f"--max-model-len {length}")
-    return f"fits with {' or '.join(found)}" if found else "no TP up to 64 nor quantization helps; take a larger GPU"
+        found.append({"--max-model-len": str(length)})
+    return found or _shorter_on_more(arch, gpu, budget, settings)
+
+
+def _shorter_on_more(arch: Architecture, gpu: GPU, budget: MemoryBudget, settings: dict[str, Any]) -> list[Remedy]:
+    for size in LARGER_SIZES:
+        length = _longest_fit(arch, gpu, budget, {**settings, "tensor_parallel_size": size})
+        if size > budget.tp and length:
+            return [{"--tensor-parallel-size": str(size), "--max-model-len": str(length)}]
+    return []
 
 
 def _fits(arch: Architecture, gpu: GPU, settings: dict[str, Any], **change: Any) -> bool:

@@ -187,6 +187,11 @@ def _plans(question: CapacityQuestion, gpus: int) -> dict[int, ReplicaPlan | str
         return {tp: str(error)}
 
 
+def replica_plans(question: CapacityQuestion, gpus: int) -> list[ReplicaPlan]:
+    """The layouts of a replica that are searched for so many GPUs."""
+    return [plan for plan in _plans(question, gpus).values() if isinstance(plan, ReplicaPlan)]
+
+
 def _evaluator(question: CapacityQuestion, plan: ReplicaPlan, replicas: int, watcher: Watcher | None) -> Evaluator:
     return Evaluator(
         fleet=plan.fleet(replicas, question.router), load=question.load(plan), slo=question.slo, watcher=watcher

@@ -38,10 +38,14 @@ def command(**values: Any) -> int:
     model is tried; the number of users is bracketed and bisected, each load simulated in 10 or more replications.
     """
     from headcount.report import prepare_report, write_report  # noqa: PLC0415  imported once the command runs
+    from headcount.strict import OUTSIDE_CALIBRATION, check_architecture  # noqa: PLC0415
     from headcount.text import capacity_text  # noqa: PLC0415
     from simulator.capacity_table import capacity_rows  # noqa: PLC0415
 
     question = _question(values)
+    check_architecture(question.architecture, values["strict"])
+    if values["strict"] and _outside_calibration(question):
+        return OUTSIDE_CALIBRATION
     if values["report"] is not None:
         prepare_report(values["report"])
     rows = list(_watched(question, capacity_rows))
@@ -81,6 +85,15 @@ def _question(values: dict[str, Any]) -> Any:
     )
 
 
+def _outside_calibration(question: Any) -> bool:
+    """Whether any layout that would be searched has step times neither measured nor given; says so on stderr."""
+    from headcount.strict import outside_calibration  # noqa: PLC0415  imported once the command runs
+    from simulator.capacity_table import replica_plans  # noqa: PLC0415
+
+    plans = (plan for gpus in question.gpus for plan in replica_plans(question, gpus))
+    return any(outside_calibration(plan.latency, question.gpu.name, strict=True) for plan in plans)
+
+
 def _with_think_time(workload: Any, think_time_s: float | None) -> tuple[Any, float]:
     """The workload with the asked think time, and its mean; a trace takes the chat preset's."""
     from workloads.load import load_preset  # noqa: PLC0415
@@ -106,6 +119,8 @@ def _watched(question: Any, capacity_rows: Any) -> Iterator[Any]:
 
 
 def _inputs(question: Any, values: dict[str, Any]) -> dict[str, Any]:
+    from headcount.strict import assumptions_json  # noqa: PLC0415  imported once the command runs
+
     slo = question.slo
     return {
         "model": question.architecture.name,
@@ -115,6 +130,7 @@ def _inputs(question: Any, values: dict[str, Any]) -> dict[str, Any]:
         "slo": {"ttft_s": slo.ttft_s, "tpot_s": slo.tpot_s, "attainment": slo.attainment},
         "vllm_version": question.options.vllm_version,
         "replications": question.replications,
+        "architecture_assumptions": assumptions_json(question.architecture.assumptions),
         "seed": question.seed,
     }
 

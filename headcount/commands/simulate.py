@@ -52,28 +52,42 @@ def command(**values: Any) -> int:
     """
     from headcount.json_output import print_json  # noqa: PLC0415  imported once the command runs
     from headcount.simulate import Outputs, serve  # noqa: PLC0415
+    from headcount.strict import (  # noqa: PLC0415
+        OUTSIDE_CALIBRATION,
+        assumed_notes,
+        assumptions_json,
+        check_architecture,
+        outside_calibration,
+    )
     from headcount.text import error_note, simulate_text  # noqa: PLC0415
     from kvcache.catalog import find_gpu, load_model  # noqa: PLC0415
     from simulator.deployment import plan_replica  # noqa: PLC0415
 
     outputs = Outputs(requests=values["requests_out"], steps=values["steps_out"])
     outputs.check(values["replicas"] * values["data_parallel_size"])
+    architecture = load_model(values["model"])
+    check_architecture(architecture, values["strict"])
     plan = plan_replica(
-        load_model(values["model"]),
+        architecture,
         find_gpu(values["gpu"]),
         engine_options(values),
         tensor_parallel_size=values["tensor_parallel_size"] or 1,
     )
+    if outside_calibration(plan.latency, plan.gpu.name, values["strict"]):
+        return OUTSIDE_CALIBRATION
     fleet = plan.fleet(values["replicas"], values["router"])
     served = serve(fleet, values, outputs)
     if values["as_json"]:
         head = {"schema_version": 1, "model": plan.architecture.name, "gpu": plan.gpu.name}
         layout = {"replicas": values["replicas"], "tp": plan.tensor_parallel_size, "dp": plan.data_parallel_size}
-        print_json(head | layout | {"num_gpu_blocks": plan.engine.num_gpu_blocks} | served.result.to_json())
+        assumed = {"architecture_assumptions": assumptions_json(architecture.assumptions)}
+        blocks = {"num_gpu_blocks": plan.engine.num_gpu_blocks}
+        print_json(head | layout | blocks | assumed | served.result.to_json())
         return 0
     layout_text = f"{values['replicas']} × TP{plan.tensor_parallel_size}"
     if plan.data_parallel_size > 1:
         layout_text += f" DP{plan.data_parallel_size}"
     title = f"{plan.architecture.name} on {plan.gpu.name}, {layout_text}: {served.description}"
-    simulate_text(served.result, title=title, notes=[*served.notes, error_note(plan.latency)])
+    notes = [*assumed_notes(architecture.assumptions), *served.notes, error_note(plan.latency)]
+    simulate_text(served.result, title=title, notes=notes)
     return 0

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Stand-ins that become CSS variables, so that one SVG serves light, dark and print.
-INK, MUTED, GRID, FIRST, SECOND, LIMIT, SHADE = (f"#0{n}0{n}0{n}" for n in range(1, 8))
+INK, MUTED, GRID, FIRST, SECOND, LIMIT, SHADE, PAGE = (f"#0{n}0{n}0{n}" for n in range(1, 9))
 _VARIABLES = {
     INK: "--ink", MUTED: "--muted", GRID: "--grid", FIRST: "--first", SECOND: "--second", LIMIT: "--limit",
-    SHADE: "--shade",
+    SHADE: "--shade", PAGE: "--page",
 }  # fmt: skip
 
 WIDTH = 420  # SVG units: at 400 px on the screen, one unit is about one pixel

@@ -65,6 +65,11 @@ def write_report(
         question=question, rows=tuple(rows), workload_name=workload_name, command=command or command_line()
     )
     text = render_report(findings, written_at or datetime.now(UTC))
+    write_whole(path, text)
+
+
+def write_whole(path: str | os.PathLike[str], text: str) -> None:
+    """Write a file that appears whole or not at all."""
     target = Path(path).resolve()
     partial = target.with_name(f"{target.name}.partial")
     try:

@@ -1,5 +1,6 @@
 """How long requests take at that load, beside the limits."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ TITLE = "Latency"
 ORDER = 30
 FARTHEST = 99.9  # percentile at the right edge
 MARKED = (50, 95, 99)
+STEPS = ((1, 2, 5), (1, 3), (1,))  # ticks of a decade of a logarithmic axis
+MOST_TICKS = 5.5  # labels that fit side by side
 BESIDE = {99: ((6, -3), "left", "top")}  # where its label stands: above, to the left, unless told here
 ABOVE = ((-6, 2), "right", "bottom")
 
@@ -99,11 +102,17 @@ def _scale(axes: "Axes", latency: _Latency) -> None:
         nearest = max(float(latency.times_s.min()), farthest / 1e4)
         axes.set_xscale("log")
         axes.set_xlim(nearest * 0.9, farthest * 1.1)
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
+        begins, ends = axes.get_xlim()
+        axes.xaxis.set_major_locator(LogLocator(subs=_log_steps(begins, ends), numticks=8))
         axes.xaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_xlim(0, farthest)
     axes.xaxis.set_major_formatter(lambda value, _: _axis_text(value))
+
+
+def _log_steps(begins: float, ends: float) -> tuple[int, ...]:
+    """Ticks of each decade, as many as leave room for labels such as 500 ms."""
+    return next((steps for steps in STEPS if math.log10(ends / begins) * len(steps) <= MOST_TICKS), STEPS[-1])
 
 
 def _axis_text(value_s: float) -> str:

@@ -1,0 +1,81 @@
+"""One model's memory over tensor-parallel sizes, weight formats or KV-cache formats."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from kvcache.architecture import Architecture
+from kvcache.gpu import GPU
+from kvcache.memory import MemoryBudget, memory_budget
+
+TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)
+KV_CACHE_DTYPES = ("auto", "fp8")
+_SIXTEEN_BITS = ("none", "bf16", "fp16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One way to run the model: its budget, or why vLLM refuses it."""
+
+    tensor_parallel_size: int
+    quantization: str | None  # None: the checkpoint's own
+    kv_cache_dtype: str
+    budget: MemoryBudget | None = None
+    refusal: str | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether vLLM would start."""
+        return self.budget is not None and self.budget.fits
+
+
+def weight_formats(architecture: Architecture) -> tuple[str | None, ...]:
+    """The checkpoint's own (None), then 16 bits, 8 bits, 4 bits as other checkpoints of the model have them."""
+    own = architecture.native_quantization or "none"
+    others = [name for name in ("bf16", "fp8", "awq") if name != own]
+    return (None, *(name for name in others if not (own in _SIXTEEN_BITS and name in _SIXTEEN_BITS)))
+
+
+def compare(
+    architecture: Architecture,
+    gpu: GPU,
+    *,
+    tensor_parallel_sizes: Sequence[int] = TENSOR_PARALLEL_SIZES,
+    quantizations: Sequence[str | None] | None = None,
+    kv_cache_dtypes: Sequence[str] = KV_CACHE_DTYPES,
+    **settings: Any,
+) -> tuple[Candidate, ...]:
+    """Every combination, `settings` as `memory_budget` takes them; by format, then KV format, then size.
+
+    Raises `ValueError`, with the first reason, where vLLM refuses them all.
+    """
+    formats = weight_formats(architecture) if quantizations is None else quantizations
+    found = []
+    for quantization, kv_cache_dtype, size in product(formats, kv_cache_dtypes, tensor_parallel_sizes):
+        varied: dict[str, Any] = {
+            "tensor_parallel_size": size,
+            "quantization": quantization,
+            "kv_cache_dtype": kv_cache_dtype,
+        }
+        try:
+            found.append(Candidate(**varied, budget=memory_budget(architecture, gpu, **{**settings, **varied})))
+        except ValueError as error:
+            found.append(Candidate(**varied, refusal=str(error)))
+    if all(candidate.budget is None for candidate in found):
+        raise ValueError(found[0].refusal)
+    return tuple(found)
+
+
+def fewest_gpus(candidates: Sequence[Candidate]) -> dict[tuple[str, str], int | None]:
+    """The smallest size that holds the model by weight format with KV-cache format, or None where none does."""
+    found: dict[tuple[str, str], int | None] = {}
+    for candidate in candidates:
+        if candidate.budget is None:
+            continue
+        key = (candidate.budget.quantization, candidate.kv_cache_dtype)
+        found.setdefault(key, None)
+        size = found[key]
+        if candidate.fits and (size is None or candidate.tensor_parallel_size < size):
+            found[key] = candidate.tensor_parallel_size
+    return found
