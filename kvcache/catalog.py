@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kvcache.architecture import Architecture, from_config
+from kvcache.config_checks import printable_name
 from kvcache.errors import unknown_name
 from kvcache.gpu import find_gpu, gpu_names
 from kvcache.quantization import find_quantization, quantization_names
@@ -56,7 +57,7 @@ def load_model(name_or_path: str) -> Architecture:
             raise ValueError(f"folder {name_or_path!r} holds no config.json; give a model's folder or its config.json")
     if given.is_file():
         config = _read(given)
-        return from_config(config, name=str(config.get("_name_or_path") or given.resolve().parent.name))
+        return from_config(config, name=printable_name(str(config.get("_name_or_path") or given.resolve().parent.name)))
     entry = _read(_catalog_path(name_or_path))
     if not str(entry.get("source", "")).strip():
         raise ValueError(f"kvcache/models: {entry.get('name', name_or_path)!r} has no source; add it")
@@ -94,11 +95,13 @@ def slug_of(name: str) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8-sig"))  # with or without a byte-order mark
     except UnicodeDecodeError:
         raise ValueError(f"{path.name}: not a text file; give a Hugging Face config.json") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"{path.name}: not valid JSON ({error}); give a Hugging Face config.json") from None
+    except (ValueError, RecursionError):  # a number of thousands of digits, a nesting of thousands of levels
+        raise ValueError(f"{path.name}: holds a number or a nesting that no config.json has") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path.name}: must hold an object; give a Hugging Face config.json")
     return content

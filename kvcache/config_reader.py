@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvcache.checkpoint_format import native_quantization
+from kvcache.config_checks import check_config
 from kvcache.families import FALLBACK, Family, family_of
 from kvcache.vision import knows_encoder, vision_parameters
 
@@ -37,8 +38,9 @@ class Fields:
                 raise ValueError(f"model {self.name!r}: config.json lacks {keys[0]!r}; add it")
             return default
         if isinstance(value, bool) or not isinstance(value, int):
+            named = next((key for key in keys if self.config.get(key) is not None), keys[0])
             raise ValueError(
-                f"model {self.name!r}: {keys[0]} is {value!r}, must be a whole number; correct its config.json"
+                f"model {self.name!r}: {named} is {value!r}, must be a whole number; correct its config.json"
             )
         if value < 0:
             raise ValueError(
@@ -60,6 +62,7 @@ def architecture_fields(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Keyword arguments for `Architecture`. Raises `ValueError` on missing or contradictory fields."""
     if not isinstance(config, Mapping):
         raise ValueError(f"model {name!r}: config.json must hold an object, not {type(config).__name__}")
+    check_config(config, name)
     nested = config.get("text_config", config.get("llm_config"))
     text: Mapping[str, Any] = {**config, **nested} if isinstance(nested, Mapping) else config
     model_type = str(text.get("model_type", ""))

@@ -10,6 +10,7 @@ from typing import Any
 from kvcache.errors import unknown_name
 
 FOLDER = Path(__file__).parent / "gpus"
+LONGEST_NAME = 80  # characters; file systems refuse much longer ones
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,7 @@ def gpu_names() -> tuple[str, ...]:
 def find_gpu(name: str) -> GPU:
     """The GPU of that name or alias, in any case. Raises `UnknownNameError` with the nearest names."""
     slug = name.strip().lower().replace("_", "-").replace(" ", "-")
-    path = FOLDER / f"{slug}.toml"
+    path = FOLDER / f"{slug[:LONGEST_NAME]}.toml"
     if path.is_file() and path.parent == FOLDER:
         return read_gpu(path)
     for candidate in sorted(FOLDER.glob("*.toml")):

@@ -91,7 +91,7 @@ def test_a_wrong_name_is_told_with_the_nearest(headcount: Callable[..., Any], ar
             ["--max-num-seqs", "600", "--max-num-batched-tokens", "512"],
             "max_num_seqs is 600, above max_num_bat",
         ),
-        (["--max-num-seqs", "200k", "--max-num-batched-tokens", "200k"], "or vLLM's default --max-num-seqs or"),
+        (["--max-num-seqs", "200k", "--max-num-batched-tokens", "200k"], "--max-num-seqs 1024"),
         (["--max-num-batched-tokens", "0"], "'0' is not a whole number above 0"),
         (["--max-model-len", "0"], "'0' is not a whole number above 0"),
         (["--max-model-len", "100"], "20 of 20 prompts do not fit max_model_len 100: request 0 has 100 tokens"),

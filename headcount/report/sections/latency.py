@@ -22,7 +22,7 @@ ORDER = 30
 FARTHEST = 99.9  # percentile at the right edge
 MARKED = (50, 95, 99)
 STEPS = ((1, 2, 5), (1, 3), (1,))  # ticks of a decade of a logarithmic axis
-MOST_TICKS = 5.5  # labels that fit side by side
+MOST_TICKS = 6  # labels that fit side by side
 BESIDE = {99: ((6, -3), "left", "top")}  # where its label stands: above, to the left, unless told here
 ABOVE = ((-6, 2), "right", "bottom")
 
