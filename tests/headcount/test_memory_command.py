@@ -1,0 +1,296 @@
+"""What `headcount memory` says, draws and refuses."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from headcount.memory_answer import MemoryAnswer, pool
+from kvcache.catalog import find_gpu, load_model
+from kvcache.memory import MemoryBudget, memory_budget
+
+Run = Callable[..., Any]
+ON = ("--gpu", "h100-sxm")
+UNKNOWN = {
+    "model_type": "brandnew", "num_hidden_layers": 32, "hidden_size": 4096, "vocab_size": 128256,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "max_position_embeddings": 8192,
+}  # fmt: skip
+
+
+def answer(headcount: Run, *arguments: object) -> dict[str, Any]:
+    ran = headcount("memory", *ON, *arguments, "--json")
+    assert (ran.code, ran.err) == (0, "")
+    return dict(json.loads(ran.out))
+
+
+@pytest.fixture
+def unknown(tmp_path: Path) -> Path:
+    """A model of an architecture that is not known."""
+    (tmp_path / "brandnew").mkdir()
+    (tmp_path / "brandnew" / "config.json").write_text(json.dumps(UNKNOWN))
+    return tmp_path / "brandnew"
+
+
+# The answer
+
+
+def test_a_model_that_fits_says_by_how_much_and_what_it_holds(headcount: Run) -> None:
+    ran = headcount("memory", *ON, "--model", "llama-3.1-8b", "--mean-context", "4K", "--users", "1,200")
+    assert (ran.code, ran.err) == (0, "")
+    found = answer(headcount, "--model", "llama-3.1-8b", "--mean-context", "4K", "--users", "1,200")
+    assert f"Fits: {found['spare_bytes'] / 2**30:,.1f} GiB per GPU more than one request" in ran.out
+    assert f"{found['conversations_at_once']} conversations of 4,096 tokens (--mean-context) at once" in ran.out
+    held = {row["users"]: row["tokens_per_user"] for row in found["tokens_per_user"]}
+    assert f"1 → {held[1]:,}, 200 → {held[200]:,}" in ran.out
+    assert found["conversations_at_once"] == (found["num_gpu_blocks"] - 1) // (4096 // 16)
+
+
+def test_the_mean_context_is_the_chat_preset_s_unless_given(headcount: Run) -> None:
+    found = answer(headcount, "--model", "llama-3.1-8b")
+    assert "chat preset" in found["mean_context_source"]
+    assert 3000 < found["mean_context_tokens"] < 4500
+    short = answer(headcount, "--model", "llama-3.1-8b", "--max-model-len", "2048")
+    assert short["mean_context_tokens"] < 2048
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tokens", "source"),
+    [(("--mean-context", "9K", "--max-model-len", "4K"), 4096, "cut to max_model_len"),
+     (("--max-model-len", "256"), 256, "too short for the chat preset")],
+    ids=["cut", "too-short"],
+)  # fmt: skip
+def test_no_conversation_is_longer_than_a_request_may_be(
+    headcount: Run, arguments: tuple[str, ...], tokens: int, source: str
+) -> None:
+    found = answer(headcount, "--model", "llama-3.1-8b", *arguments)
+    assert found["mean_context_tokens"] == tokens
+    assert source in found["mean_context_source"]
+
+
+def test_every_remedy_that_is_offered_makes_it_fit(headcount: Run) -> None:
+    for model in ("llama-3.1-70b", "llama-4-scout"):
+        ran = headcount("memory", *ON, "--model", model, "--json")
+        assert ran.code == 2
+        remedies = json.loads(ran.out)["remedies"]
+        assert remedies
+        for remedy in remedies:
+            options = [part for pair in remedy.items() for part in pair]
+            assert options[0] in ran.err
+            assert answer(headcount, "--model", model, *options)["fits"]
+
+
+def test_what_does_not_fit_holds_no_conversation(headcount: Run) -> None:
+    ran = headcount("memory", *ON, "--model", "deepseek-r1", "--json")
+    found = json.loads(ran.out)
+    assert (ran.code, found["fits"], found["conversations_at_once"], found["spare_bytes"]) == (2, False, 0, 0)
+    assert ran.err.count("\n") == 1
+    text = headcount("memory", *ON, "--model", "deepseek-r1").out
+    assert "Does not fit" in text
+    assert max(map(len, text.splitlines()[:12])) <= 160  # bars end where the table ends
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetWithInterval(MemoryBudget):
+    """A budget as it is with an interval for its blocks."""
+
+    num_gpu_blocks_low: int = 27_000
+    num_gpu_blocks_high: int = 29_000
+
+
+def test_an_interval_of_the_blocks_is_shown_where_there_is_one() -> None:
+    plain = memory_budget(load_model("llama-3.1-8b"), find_gpu("h100-sxm"))
+    values = {field.name: getattr(plain, field.name) for field in fields(plain)}
+    values |= {"num_gpu_blocks_low": 27_000, "num_gpu_blocks_high": 29_000}
+    known = {field.name for field in fields(BudgetWithInterval)}
+    budget = BudgetWithInterval(**{name: value for name, value in values.items() if name in known})
+    found = MemoryAnswer(budget=budget, users=(1,), given_context_tokens=1000)
+    assert "90 % interval 27,000 to 29,000" in pool(found)[0]
+    assert found.to_json()["num_gpu_blocks_low"] == 27_000
+
+
+# The comparison
+
+
+def test_sizes_and_formats_are_compared(headcount: Run) -> None:
+    found = answer(headcount, "--model", "llama-3.1-70b", "--max-model-len", "8K", "--compare")
+    assert len(found["comparison"]) == 24
+    assert {row["quantization"] for row in found["comparison"]} == {"none", "fp8", "awq"}
+    alone = answer(
+        headcount, "--model", "llama-3.1-70b", "--max-model-len", "8K", "-tp", "4", "--kv-cache-dtype", "fp8"
+    )
+    row = next(
+        row
+        for row in found["comparison"]
+        if (row["tensor_parallel_size"], row["kv_cache_dtype"], row["quantization"]) == (4, "fp8", "none")
+    )
+    assert row["is_checkpoint_format"]
+    assert all(row[key] == alone[key] for key in row if key != "is_checkpoint_format")
+    text = headcount("memory", *ON, "--model", "llama-3.1-70b", "--max-model-len", "8K", "--compare").out
+    assert "awq: fits from TP 1" in text
+    assert re.search(r"no, [\d.]+ GiB short", text)
+    assert re.search(r"yes, [\d.]+ GiB to spare", text)
+
+
+def test_what_is_given_is_not_varied(headcount: Run) -> None:
+    found = answer(
+        headcount, "--model", "llama-3.1-8b", "--compare", "-tp", "2", "-q", "fp8", "--kv-cache-dtype", "fp8"
+    )
+    (row,) = found["comparison"]
+    assert (row["tensor_parallel_size"], row["quantization"], row["kv_cache_dtype"]) == (2, "fp8", "fp8")
+
+
+def test_refused_splits_are_told_once(headcount: Run) -> None:
+    out = headcount("memory", *ON, "--model", "phi-4", "--compare").out
+    assert out.count("tensor_parallel_size 4 neither divides nor") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [(("--model", "kimi-k2.5", "--gpu", "l4"), "in none of these ways; take a larger GPU"),
+     (("--model", "llama-3.1-8b", "--num-gpu-blocks-override", "500"), "leave out --num-gpu-blocks-override"),
+     (("--model", "phi-4", "-tp", "4"), "10 KV heads")],
+    ids=["fits-nowhere", "override", "refused"],
+)  # fmt: skip
+def test_a_comparison_without_an_answer_is_exit_2(headcount: Run, arguments: tuple[str, ...], part: str) -> None:
+    ran = headcount("memory", *ON, *arguments, "--compare")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert part in ran.err
+
+
+# What is assumed
+
+
+def test_an_unknown_architecture_is_said_to_be_assumed(headcount: Run, unknown: Path) -> None:
+    ran = headcount("memory", *ON, "--model", unknown)
+    assert ran.code == 0
+    assert "assumed: architecture, llama-like" in ran.out.split("per GPU  ")[0]
+    (row,) = answer(headcount, "--model", unknown)["architecture_assumptions"]
+    assert row["name"] == "architecture"
+    assert "'brandnew' is not known" in row["source"]
+
+
+LOAD = ("--input-len", "100", "--output-len", "5", "--concurrency", "1")
+SEARCH = ("--gpus", "1", "--replications", "2", "--max-num-seqs", "2")
+
+
+@pytest.mark.parametrize(
+    "command", [("memory",), ("simulate", *LOAD), ("capacity", *SEARCH)], ids=lambda words: words[0]
+)
+def test_strict_refuses_an_unknown_architecture(headcount: Run, command: tuple[str, ...], unknown: Path) -> None:
+    ran = headcount(*command, *ON, "--model", unknown, "--strict")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "--strict: model 'brandnew' rests on an assumption: architecture (llama-like" in ran.err
+
+
+@pytest.mark.parametrize("command", [("simulate", *LOAD), ("capacity", *SEARCH)], ids=lambda words: words[0])
+def test_strict_refuses_step_times_that_were_not_measured(headcount: Run, command: tuple[str, ...]) -> None:
+    small = ("--model", "llama-3.1-8b", "--max-model-len", "2K", "--strict")
+    ran = headcount(*command, *small, "--gpu", "l4")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (4, "", 1)
+    assert "--strict: step times of l4 are scaled from its specifications, not measured" in ran.err
+
+
+def test_strict_takes_what_is_known_measured_or_given(headcount: Run) -> None:
+    small = ("--model", "llama-3.1-8b", "--max-model-len", "2K", "--strict")
+    assert headcount("memory", *small, *ON).code == 0
+    assert headcount("simulate", *LOAD, *small, *ON).code == 0
+    assert headcount("simulate", *LOAD, *small, "--gpu", "l4", "--latency-model", "constant").code == 0
+
+
+# Files
+
+
+class Page(HTMLParser):
+    """Every address that a browser would load, every tag left open."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.loaded += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href")]
+        if tag not in ("meta", "link"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.loaded += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href")]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "llama-3.1-70b"], ids=["fits", "does-not-fit"])
+def test_the_page_is_one_file_with_verdict_chart_and_comparison(headcount: Run, model: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="drawing needs the extra 'report'")
+    path = tmp_path / "memory.html"
+    headcount("memory", *ON, "--model", model, "--compare", "--out", path)
+    text = path.read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.open == []
+    assert all(address.startswith(("#", "data:")) for address in page.loaded)
+    assert ("Does not fit" in text) == (model == "llama-3.1-70b")
+    assert "prefers-color-scheme: dark" in text
+    assert "<svg " in text
+    assert "fits from TP 1" in text
+    assert [entry.name for entry in tmp_path.iterdir()] == ["memory.html"]
+
+
+def test_the_drawing_is_an_svg_of_its_own(headcount: Run, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="drawing needs the extra 'report'")
+    path = tmp_path / "memory.SVG"
+    assert headcount("memory", *ON, "--model", "llama-3.1-8b", "--out", path).code == 0
+    root = ElementTree.parse(path).getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    said = "".join(root.itertext())
+    assert "meta-llama/Llama-3.1-8B-Instruct on h100-sxm" in said
+    assert "KV cache" in said
+    used = set(re.findall(r"#0([1-9])(?:0\1){2}", path.read_text(encoding="utf-8")))
+    assert not used, "stand-in colours that no variable replaced"
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [("memory.pdf", "must end in .svg or .html"), ("memory", "must end in .svg or .html"),
+     ("nowhere/memory.svg", "there is no folder")],
+)  # fmt: skip
+def test_a_file_that_cannot_be_drawn_is_told_before_anything(
+    headcount: Run, name: str, part: str, tmp_path: Path
+) -> None:
+    ran = headcount("memory", *ON, "--model", "llama-3.1-8b", "--out", tmp_path / name)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert part in ran.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_the_report_extra_a_drawing_is_refused_and_the_rest_answers(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in ('matplotlib', 'jinja2', 'markupsafe'):\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
+        "import importlib.util\n"
+        "found = importlib.util.find_spec\n"
+        "absent = ('matplotlib', 'jinja2')\n"
+        "importlib.util.find_spec = lambda name, *more: None if name in absent else found(name, *more)\n"
+        "from headcount.cli import main\n"
+        "main()"
+    )
+    line = [sys.executable, "-c", program, "memory", *ON, "--model", "llama-3.1-8b", "--mean-context", "1K"]
+    plain = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (plain.returncode, plain.stderr) == (0, "")
+    drawn = subprocess.run([*line, "--out", str(tmp_path / "x.svg")], capture_output=True, text=True, check=False)
+    assert drawn.returncode == 2
+    assert "install headcount[report]" in drawn.stderr
+    assert not list(tmp_path.iterdir())
