@@ -147,8 +147,6 @@ def _problems(arch: Architecture) -> list[str]:
         problems.append(f"{len(arch.moe_layers)} MLP layers listed for {arch.num_hidden_layers} hidden layers")
     if arch.num_dense_layers and not arch.intermediate_size:
         problems.append("intermediate_size is missing for its dense layers")
-    if arch.is_moe and not arch.num_moe_layers:
-        problems.append("it has experts, but no layer uses them")
     if arch.is_moe and not arch.moe_intermediate_size:
         problems.append("moe_intermediate_size is missing for its experts")
     if arch.is_moe and not 0 < arch.num_experts_per_tok <= arch.num_experts:

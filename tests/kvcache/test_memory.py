@@ -139,7 +139,17 @@ def test_too_long_a_request_is_answered_with_the_length_that_fits() -> None:
 
 def test_what_no_gpu_count_can_hold_says_so() -> None:
     with pytest.raises(DoesNotFitError, match="take a larger GPU"):
-        require_fit(load_model("kimi-k2.5"), find_gpu("l4"))
+        require_fit(load_model("kimi-k2.5"), find_gpu("l4"), gpu_memory_utilization=0.3, max_num_seqs=256)
+
+
+def test_where_no_single_change_helps_more_gpus_with_a_shorter_context_may() -> None:
+    with pytest.raises(DoesNotFitError, match=r"--tensor-parallel-size 4 --max-model-len \d+$") as caught:
+        require_fit(load_model("llama-4-scout"), find_gpu("rtx-pro-6000"))
+    length = int(str(caught.value).rsplit(" ", 1)[1])
+    on_four = {"gpu": "rtx-pro-6000", "tensor_parallel_size": 4}
+    assert budget("llama-4-scout", **on_four, max_model_len=length).fits
+    assert not budget("llama-4-scout", **on_four, max_model_len=length + 1024).fits
+    assert not budget("llama-4-scout", gpu="rtx-pro-6000", tensor_parallel_size=2, max_model_len=1024).fits
 
 
 @pytest.mark.parametrize(
