@@ -10,7 +10,7 @@ import click
 COMMANDS = {
     "capacity": "Users per GPU count, with an interval: the main job.",
     "simulate": "One load: latency percentiles, KV use, preemptions.",
-    "memory": "Where a GPU's memory goes, how many KV blocks remain.",
+    "memory": "Whether a model fits, where the memory goes, how many conversations fit at once.",
     "training-memory": "Where a GPU's memory goes in training, which cluster holds it.",
     "models": "The models known by name, with their sources.",
     "gpus": "The GPUs known by name, with their sources.",
@@ -67,7 +67,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line: exit 0 done, 1 target missed, 2 bad input, 130 stopped by Ctrl-C."""
+    """Run the command line: exit 0 done, 1 target missed, 2 bad input, 4 refused by --strict, 130 Ctrl-C."""
     try:
         code = cli.main(prog_name="headcount", standalone_mode=False)
         if sys.stdout is not None:  # the caller may have closed it

@@ -93,9 +93,17 @@ def verdict(answer: MemoryAnswer) -> str:
     budget = answer.budget
     request = f"one request of the full {budget.max_model_len:,} tokens"
     if budget.fits:
-        return f"Fits: {budget.spare_bytes / GIB:,.1f} GiB per GPU more than {request} needs."
+        return f"Fits: {budget.spare_bytes / GIB:,.1f} GiB per GPU more than {request} needs.{_doubt(budget)}"
     missing = max(0.1, budget.missing_bytes / GIB)
     return f"Does not fit: {missing:,.1f} GiB short per GPU for {request}. {advice(answer.remedies)}"
+
+
+def _doubt(budget: MemoryBudget) -> str:
+    """A warning where a request of the full length needs more blocks than the low end of their interval."""
+    low = getattr(budget, "num_gpu_blocks_low", None)
+    if low is None or low * budget.available_kv_bytes >= budget.required_kv_bytes * budget.num_gpu_blocks:
+        return ""
+    return " Only just: at the low end of the 90 % interval of its KV blocks vLLM would not start."
 
 
 def advice(remedies: Sequence[Remedy]) -> str:

@@ -153,4 +153,6 @@ def _problems(arch: Architecture) -> list[str]:
         problems.append(f"num_experts_per_tok {arch.num_experts_per_tok} must lie in 1–{arch.num_experts}")
     if arch.is_mla and None in (arch.qk_nope_head_dim, arch.qk_rope_head_dim, arch.v_head_dim):
         problems.append("kv_lora_rank is set, so qk_nope_head_dim, qk_rope_head_dim, v_head_dim must be")
+    elif arch.is_mla and not arch.v_head_dim:
+        problems.append(f"v_head_dim is {arch.v_head_dim}, must be positive")
     return problems

@@ -22,7 +22,7 @@ def native_quantization(config: Mapping[str, Any]) -> str | None:
     if method in ("bitsandbytes", "gptq", "awq"):
         bits = quantization.get("bits", 4)
         if quantization.get("load_in_8bit") or bits != 4:
-            raise ValueError(f"quantization_config: {method} with {bits!r} bits is not modelled; only 4 bits are")
+            raise ValueError(f"quantization_config: {method} with {bits} bits is not modelled; only 4 bits are")
         return "nf4" if method == "bitsandbytes" else method
     names = {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "mxfp4"}
     if method not in names:
@@ -36,8 +36,8 @@ def _compressed_tensors(quantization: Mapping[str, Any]) -> str:
     first: Mapping[str, Any] = next(iter(groups.values()), {}) if isinstance(groups, Mapping) else {}
     weights = first.get("weights") or {}
     bits, kind = weights.get("num_bits", 8), weights.get("type", "float")
-    if bits not in (4, 8) or kind not in ("float", "int"):
-        raise ValueError(f"quantization_config: {kind} weights of {bits} bits are not modelled; only 4 or 8 bits are")
+    if bits not in (4, 8):
+        raise ValueError(f"quantization_config: compressed-tensors with {bits} bits is not modelled; only 4 or 8 are")
     if bits == 4 and kind == "float":
         return "nvfp4"
     if bits == 4:

@@ -8,10 +8,11 @@ from typing import Any
 from kvcache.architecture import Architecture
 from kvcache.gpu import GPU
 from kvcache.memory import MemoryBudget, memory_budget
+from kvcache.quantization import find_quantization
 
 TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)
 KV_CACHE_DTYPES = ("auto", "fp8")
-_SIXTEEN_BITS = ("none", "bf16", "fp16")
+OTHER_FORMATS = ("bf16", "fp8", "awq")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +32,10 @@ class Candidate:
 
 
 def weight_formats(architecture: Architecture) -> tuple[str | None, ...]:
-    """The checkpoint's own (None), then 16 bits, 8 bits, 4 bits as other checkpoints of the model have them."""
-    own = architecture.native_quantization or "none"
-    others = [name for name in ("bf16", "fp8", "awq") if name != own]
-    return (None, *(name for name in others if not (own in _SIXTEEN_BITS and name in _SIXTEEN_BITS)))
+    """The checkpoint's own (None), then those of 16, 8, 4 bits that other checkpoints of the model may have."""
+    own = find_quantization(architecture.native_quantization or "none")
+    others = [name for name in OTHER_FORMATS if find_quantization(name).weight_bits != own.weight_bits]
+    return (None, *others)
 
 
 def compare(

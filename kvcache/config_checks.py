@@ -16,9 +16,11 @@ _FLAGS = (
     "new_decoder_architecture", "multi_query",
 )  # fmt: skip
 _LAYER_LISTS = ("mlp_only_layers", "moe_layers", "no_rope_layers")
-_POSITIVE = (
-    "head_dim", "v_head_dim", "qk_nope_head_dim", "qk_rope_head_dim", "num_hidden_layers", "num_attention_heads",
-    "num_key_value_heads", "intermediate_size",
+_SIZES = (
+    "hidden_size", "n_embd", "d_model", "vocab_size", "head_dim", "intermediate_size", "moe_intermediate_size",
+    "max_position_embeddings", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
+    "num_experts", "n_routed_experts", "num_local_experts", "num_experts_per_tok", "num_hidden_layers", "n_layer",
+    "num_layers", "n_layers", "num_attention_heads", "num_key_value_heads",
 )  # fmt: skip
 _VISION_SIZES = (
     "hidden_size", "intermediate_size", "num_hidden_layers", "patch_size", "image_size", "vt_hidden_size",
@@ -38,13 +40,12 @@ def check_config(config: Mapping[str, Any], name: str) -> None:
             _check(name, level, _FLAGS, lambda value: isinstance(value, bool) or value in (0, 1), "true or false")
             _check(name, level, ("layer_types",), _is_list_of(str), "a list of names")
             _check(name, level, _LAYER_LISTS, _is_list_of(int), "a list of whole numbers")
-            _check(name, level, _POSITIVE, lambda value: value != 0, "positive")
-            _check_size(name, level)
+            _check_sizes(name, level, _SIZES)
     vision = config.get("vision_config")
     if isinstance(vision, Mapping):
         inner = f"{name}, vision_config"
         _check(inner, vision, _VISION_SIZES, lambda value: not isinstance(value, int) or value > 0, "positive")
-        _check_size(inner, vision)
+        _check_sizes(inner, vision, _VISION_SIZES)
     for level in (config, config.get("text_config")):
         if isinstance(level, Mapping) and isinstance(level.get("quantization_config"), Mapping):
             _check_quantization(name, level["quantization_config"])
@@ -63,20 +64,15 @@ def _check(name: str, level: Mapping[str, Any], keys: Sequence[str], holds: Any,
             raise _error(name, key, value, f"must be {what}")
 
 
-def _check_size(name: str, level: Mapping[str, Any]) -> None:
-    for key, value in level.items():
-        limit = _LIMITS.get(key, LARGEST)
-        if isinstance(value, int) and value > limit and _is_size(key):
+def _check_sizes(name: str, level: Mapping[str, Any], keys: Sequence[str]) -> None:
+    for key in keys:
+        value, limit = level.get(key), _LIMITS.get(key, LARGEST)
+        if isinstance(value, int) and value > limit:
             raise _error(name, key, value, f"must be at most {limit:,}")
 
 
 def _is_dtype(value: str) -> bool:
     return value.removeprefix("torch.") in _DTYPES
-
-
-def _is_size(key: str) -> bool:
-    """Whether bytes may depend on it; ids of tokens or seeds may be anything."""
-    return not key.endswith(("_id", "_index", "_seed", "_token"))
 
 
 def _check_quantization(name: str, quantization: Mapping[str, Any]) -> None:

@@ -21,7 +21,6 @@ from kvcache.memory_terms import (
     parse_version,
     uses_v2_runner,
 )
-from kvcache.packing import padding_assumption
 from kvcache.parallelism import Parallelism
 from kvcache.parameters import stage_tensors
 from kvcache.quantization import QuantizationScheme, resolve_quantization, weight_bytes
@@ -360,7 +359,7 @@ def _assumptions(plan: _Plan, stage: _Stage) -> tuple[tuple[str, str, str], ...]
     limit = plan.arch.max_position_embeddings
     if plan.max_model_len > limit:
         rows.append(("max_model_len", f"{plan.max_model_len} > {limit}", "vLLM starts this only with --hf-overrides"))
-    return (*rows, *padding_assumption(plan.arch, plan.scheme, plan.parallelism), *plan.arch.assumptions)
+    return (*rows, *plan.arch.assumptions)
 
 
 def _profile_source(plan: _Plan) -> str:

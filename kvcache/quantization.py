@@ -32,7 +32,6 @@ class QuantizationScheme:
     gemm_dtype: str
     fallback_gemm_dtype: str
     moe_only: bool = False
-    whole_groups: bool = False  # vLLM refuses a split that cuts through a group
     expert_padding: Mapping[str, Sequence[int]] = field(default_factory=dict)  # by GPU family or "default"
     source: str
 

@@ -91,7 +91,7 @@ def told(headcount: Run, tmp_path: Path) -> Callable[..., str]:
         (quantized(quant_method="compressed-tensors", config_groups="x"), "config_groups is 'x', must be an object of"),
         (quantized(quant_method="compressed-tensors", config_groups={"a": None}), "must be an object of objects"),
         (packed(weights="x"), "weights is 'x', must be an object"),
-        (packed(weights={"num_bits": 3, "type": "int"}), "int weights of 3 bits are not modelled; only 4 or 8 bits"),
+        (packed(weights={"num_bits": 3, "type": "int"}), "compressed-tensors with 3 bits is not modelled; only 4"),
         ({**EXPERTS, "model_type": "zz", "num_experts_per_tok": ABSENT}, "lacks 'num_experts_per_tok'; add it"),
         ({**EXPERTS, "num_experts_per_tok": 9}, "num_experts_per_tok 9 must lie in 1–8"),
         ({**EXPERTS, "num_local_experts": -1}, "must not be negative"),

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from headcount.memory_answer import MemoryAnswer, pool
+from headcount.memory_answer import MemoryAnswer, pool, verdict
 from kvcache.catalog import find_gpu, load_model
 from kvcache.memory import MemoryBudget, memory_budget
 
@@ -101,19 +101,28 @@ def test_what_does_not_fit_holds_no_conversation(headcount: Run) -> None:
 class BudgetWithInterval(MemoryBudget):
     """A budget as it is with an interval for its blocks."""
 
-    num_gpu_blocks_low: int = 27_000
-    num_gpu_blocks_high: int = 29_000
+    num_gpu_blocks_low: int = 0
+    num_gpu_blocks_high: int = 0
+
+
+def with_interval(low: int, high: int, max_model_len: int) -> MemoryAnswer:
+    plain = memory_budget(load_model("llama-3.1-8b"), find_gpu("h100-sxm"), max_model_len=max_model_len)
+    values = {field.name: getattr(plain, field.name) for field in fields(plain)}
+    budget = BudgetWithInterval(**values | {"num_gpu_blocks_low": low, "num_gpu_blocks_high": high})
+    return MemoryAnswer(budget=budget, users=(1,), given_context_tokens=1000)
 
 
 def test_an_interval_of_the_blocks_is_shown_where_there_is_one() -> None:
-    plain = memory_budget(load_model("llama-3.1-8b"), find_gpu("h100-sxm"))
-    values = {field.name: getattr(plain, field.name) for field in fields(plain)}
-    values |= {"num_gpu_blocks_low": 27_000, "num_gpu_blocks_high": 29_000}
-    known = {field.name for field in fields(BudgetWithInterval)}
-    budget = BudgetWithInterval(**{name: value for name, value in values.items() if name in known})
-    found = MemoryAnswer(budget=budget, users=(1,), given_context_tokens=1000)
+    found = with_interval(27_000, 29_000, 131_072)
     assert "90 % interval 27,000 to 29,000" in pool(found)[0]
     assert found.to_json()["num_gpu_blocks_low"] == 27_000
+    assert "Only just" not in verdict(found)
+
+
+def test_a_fit_that_the_interval_does_not_bear_is_said_to_be_close() -> None:
+    """28,065 blocks hold 448,000 tokens, 27,000 do not."""
+    assert "Only just: at the low end" in verdict(with_interval(27_000, 29_000, 448_000))
+    assert "Only just" not in verdict(with_interval(28_060, 29_000, 448_000))
 
 
 # The comparison

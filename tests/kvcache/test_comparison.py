@@ -41,6 +41,7 @@ def test_the_checkpoint_s_own_format_comes_first_and_none_comes_twice(name: str)
     assert model.native_quantization not in formats[1:]
     assert len(set(formats)) == len(formats)
     assert ("bf16" in formats) == (model.native_quantization is not None)
+    assert ("awq" in formats) == (model.native_quantization in (None, "fp8", "fp8-block", "fp8-tensor"))
 
 
 def test_a_split_that_vllm_refuses_is_kept_with_its_reason() -> None:
