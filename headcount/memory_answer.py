@@ -18,7 +18,10 @@ BUDGET_KEYS = (
     "non_torch_bytes", "cuda_graph_bytes", "available_kv_bytes", "required_kv_bytes", "num_gpu_blocks", "block_size",
     "kv_cache_tokens", "max_concurrency", "kv_bytes_per_token", "kv_bytes_per_token_per_gpu",
 )  # fmt: skip
-KEYS_IF_KNOWN = ("num_gpu_blocks_low", "num_gpu_blocks_high", "state_bytes_per_request")
+KEYS_IF_KNOWN = (
+    "dtype", "num_gpu_blocks_low", "num_gpu_blocks_high", "kv_cache_tokens_low", "kv_cache_tokens_high",
+    "state_bytes_per_request",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
