@@ -38,9 +38,8 @@ class Fields:
                 raise ValueError(f"model {self.name!r}: config.json lacks {keys[0]!r}; add it")
             return default
         if isinstance(value, bool) or not isinstance(value, int):
-            named = next((key for key in keys if self.config.get(key) is not None), keys[0])
             raise ValueError(
-                f"model {self.name!r}: {named} is {value!r}, must be a whole number; correct its config.json"
+                f"model {self.name!r}: {keys[0]} is {value!r}, must be a whole number; correct its config.json"
             )
         if value < 0:
             raise ValueError(

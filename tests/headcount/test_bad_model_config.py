@@ -98,7 +98,6 @@ def told(headcount: Run, tmp_path: Path) -> Callable[..., str]:
         ({**EXPERTS, "intermediate_size": ABSENT}, "lacks 'moe_intermediate_size'; add it"),
         ({**EXPERTS, "moe_layers": 5}, "moe_layers is 5, must be a list of whole numbers"),
         ({**EXPERTS, "mlp_only_layers": "0,1"}, "mlp_only_layers is '0,1', must be a list of whole numbers"),
-        ({**EXPERTS, "moe_layer_freq": [0, 1, 1, 1]}, "moe_layer_freq is [0, 1, 1, 1], must be a whole number"),
         ({**LATENT, "qk_rope_head_dim": None}, "lacks 'qk_rope_head_dim'; add it"),
         ({**LATENT, "v_head_dim": 0}, "v_head_dim is 0, must be positive"),
     ],
