@@ -96,17 +96,19 @@ def verdict(answer: MemoryAnswer) -> str:
     budget = answer.budget
     request = f"one request of the full {budget.max_model_len:,} tokens"
     if budget.fits:
-        return f"Fits: {budget.spare_bytes / GIB:,.1f} GiB per GPU more than {request} needs.{_doubt(budget)}"
+        doubt = " Only just: at the low end of the 90 % interval of its KV blocks vLLM would not start."
+        spare = f"Fits: {budget.spare_bytes / GIB:,.1f} GiB per GPU more than {request} needs."
+        return spare + (doubt if is_doubtful(budget) else "")
     missing = max(0.1, budget.missing_bytes / GIB)
     return f"Does not fit: {missing:,.1f} GiB short per GPU for {request}. {advice(answer.remedies)}"
 
 
-def _doubt(budget: MemoryBudget) -> str:
-    """A warning where a request of the full length needs more blocks than the low end of their interval."""
+def is_doubtful(budget: MemoryBudget) -> bool:
+    """Whether it fits, but a request of the full length needs more blocks than the low end of their interval."""
     low = getattr(budget, "num_gpu_blocks_low", None)
-    if low is None or low * budget.available_kv_bytes >= budget.required_kv_bytes * budget.num_gpu_blocks:
-        return ""
-    return " Only just: at the low end of the 90 % interval of its KV blocks vLLM would not start."
+    if low is None or not budget.fits:
+        return False
+    return bool(low * budget.available_kv_bytes < budget.required_kv_bytes * budget.num_gpu_blocks)
 
 
 def advice(remedies: Sequence[Remedy]) -> str:

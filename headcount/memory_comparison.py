@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from headcount.memory_answer import MemoryAnswer
+from headcount.memory_answer import MemoryAnswer, is_doubtful
 from headcount.text import GIB, console, table
 from kvcache.comparison import Candidate, fewest_gpus
 from kvcache.conversations import conversations_at_once
@@ -124,7 +124,7 @@ def conversations_note(answer: MemoryAnswer) -> str:
     return (
         f"own: the checkpoint's format; conversations: of {context.tokens:,} tokens ({context.source}), at once, "
         f"no blocks shared; max concurrency: requests of {answer.budget.max_model_len:,} tokens, as vLLM logs it; both "
-        "per replica"
+        "per replica; barely: not at the low end of the 90 % interval"
     )
 
 
@@ -139,10 +139,10 @@ def refusals(candidates: Sequence[Candidate]) -> list[str]:
 
 
 def conditions(candidates: Sequence[Candidate]) -> list[str]:
-    """What else has to hold for some of the rows, or for all."""
-    rows = [row for candidate in candidates if candidate.budget for row in candidate.budget.assumptions]
-    named = [row for row in rows if row[0] not in _BUDGET_TERMS]
-    return [f"{name}: {value} ({why})" for name, value, why in dict.fromkeys(named)]
+    """What every row rests on beside the terms of its own budget."""
+    rows = [dict.fromkeys(candidate.budget.assumptions) for candidate in candidates if candidate.budget is not None]
+    common = [row for row in rows[0] if all(row in other for other in rows)]
+    return [f"{name}: {value} ({why})" for name, value, why in common if name not in _BUDGET_TERMS]
 
 
 def _named(quantization: str, is_own: bool) -> str:
@@ -152,5 +152,5 @@ def _named(quantization: str, is_own: bool) -> str:
 
 def _fit(budget: MemoryBudget) -> str:
     if budget.fits:
-        return f"yes, {budget.spare_bytes / GIB:,.1f} GiB to spare"
+        return f"{'barely' if is_doubtful(budget) else 'yes'}, {budget.spare_bytes / GIB:,.1f} GiB to spare"
     return f"no, {max(0.1, budget.missing_bytes / GIB):,.1f} GiB short"
