@@ -151,7 +151,8 @@ def _parameters(
     values["bucket_mask"] = bucket_mask
     values["log_steps"] = log_steps
     for name in (
-        "window", "ingress_s", "decode_base_s", "context_s", "window_context_s", "prefill_s", "window_prefill_s",
+        "window", "ingress_request_s", "ingress_token_s", "ingress_s", "decode_base_s", "context_s", "window_context_s",
+        "prefill_s", "window_prefill_s",
         "host_base_s", "gap_s", "host_sequence_s",
     ):  # fmt: skip
         values[name] = getattr(times, name)

@@ -78,6 +78,7 @@ def run_simpy_fleet(
 class _Replica:
     scheduler: Scheduler
     in_flight: list[tuple[Plan, float]] = field(default_factory=list)
+    door_free_s: float = 0.0  # when the front end can take the next request; kept by the first of several ranks
     stage_free_s: float = 0.0  # when the first pipeline stage can take the next step
     last_end_s: float = 0.0
     previous_end_s: float = 0.0  # of the step before the last one given to the GPU; kept by the first of several ranks
@@ -113,15 +114,31 @@ class _World:
     def _send(self, row: int, arrival_s: float) -> None:
         self.results["arrival_s"][row] = arrival_s
         priority = _ARRIVES + row / (self.table.num_requests + 1)
-        self._at(arrival_s + self.fleet.step_times.ingress_s, priority, lambda: self._arrive(row))
+        self._at(arrival_s, priority, lambda: self._route(row, priority))
 
-    def _arrive(self, row: int) -> None:
+    def _route(self, row: int, priority: float) -> None:
+        """A request comes to a replica's front end, which takes one after the other."""
         before = int(self.table.follows[row])
         last = int(self.results["replica"][before]) if before >= 0 else None
         number = self.router([_load(replica) for replica in self.replicas], last)
         replica = self.replicas[number]
         replica.outstanding += 1
         self.results["replica"][row] = number
+        times, door = self.fleet.step_times, self._leader(number) or replica
+        door.door_free_s = (
+            max(door.door_free_s, self.env.now)
+            + times.ingress_request_s
+            + times.ingress_token_s * int(self.table.prompt_tokens[row])
+        )
+        enters_s = door.door_free_s + times.ingress_s
+        if enters_s <= self.env.now:
+            self._enter(row, number)
+        else:
+            self._at(enters_s, priority, lambda: self._enter(row, number))
+
+    def _enter(self, row: int, number: int) -> None:
+        """A request comes to its scheduler."""
+        replica = self.replicas[number]
         replica.scheduler.add_request(self._request(row))
         leader = self._leader(number)
         if not replica.in_flight and (leader is None or not self._num_rounds(leader)):

@@ -34,7 +34,10 @@ class StepTimes:
     host_base_s: float = 0.0
     host_sequence_s: float = 0.0
     gap_s: float = 0.0
-    ingress_s: float = 0.0  # from a request's arrival at the server to its scheduler
+    # From a request's arrival at the server to its scheduler: the front end takes requests one after the other …
+    ingress_request_s: float = 0.0  # … for so long each …
+    ingress_token_s: float = 0.0  # … and per prompt token …
+    ingress_s: float = 0.0  # … and hands them on after so long
 
     def __post_init__(self) -> None:
         for name in ("decode", "prefill", "floor", "sampling", "shared"):

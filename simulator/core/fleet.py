@@ -13,11 +13,12 @@ from simulator.core.layout import (
     PAUSED,
     REACHED_TIME,
     ROUND_ROBIN,
+    SENT,
     SESSION_AFFINITY,
     STALLED,
 )
 
-# -- follow-up turns, a binary heap by (time, request)
+# -- follow-up turns and requests in the front end, a binary heap by (time, request)
 
 
 @kernel
@@ -85,13 +86,31 @@ def choose_replica(a: Any, request: int) -> int:
 
 
 @kernel
-def arrive(a: Any, request: int, now_s: float) -> None:
+def send(a: Any, request: int, now_s: float) -> None:
+    """A request comes to a replica's front end, which takes one after the other."""
+    p = a.parameters[0]
     replica = choose_replica(a, request)
-    replicas.account(a, replica, now_s)
     a.requests[request].replica = replica
+    a.requests[request].status = SENT
     a.outstanding[replica] += 1
-    queue.enqueue_arrival(a, replica, request)
     a.cursor[0].num_arrived += 1
+    state = a.replicas[leader_of(a, replica)]
+    state.door_free_s = (
+        max(state.door_free_s, now_s) + p.ingress_request_s + p.ingress_token_s * a.requests[request].prompt
+    )
+    enters_s = state.door_free_s + p.ingress_s
+    if enters_s <= now_s:
+        enter(a, request, now_s)
+    else:
+        push(a, enters_s, request)
+
+
+@kernel
+def enter(a: Any, request: int, now_s: float) -> None:
+    """A request comes to its scheduler."""
+    replica = a.requests[request].replica
+    replicas.account(a, replica, now_s)
+    queue.enqueue_arrival(a, replica, request)
     leader = leader_of(a, replica)
     if a.replicas[replica].num_plans == 0 and (
         a.parameters[0].ranks == 1 or replicas.num_rounds(a, leader, now_s) == 0
@@ -120,7 +139,7 @@ def next_open_s(a: Any) -> float:
     cursor = a.cursor[0]
     if cursor.next_open == a.open_order.shape[0]:
         return math.inf
-    return a.requests[a.open_order[cursor.next_open]].arrival_s + a.parameters[0].ingress_s
+    return a.requests[a.open_order[cursor.next_open]].arrival_s
 
 
 @kernel
@@ -130,7 +149,7 @@ def next_follow_up_s(a: Any) -> float:
 
 @kernel
 def take_arrivals(a: Any, now_s: float) -> None:
-    """Enter every request whose time has come, in order of time, then of id."""
+    """Send or enter every request whose time has come, in order of time, then of id."""
     while True:
         open_s, follow_s = next_open_s(a), next_follow_up_s(a)
         if min(open_s, follow_s) > now_s:
@@ -141,9 +160,13 @@ def take_arrivals(a: Any, now_s: float) -> None:
         if is_open:
             request = a.open_order[a.cursor[0].next_open]
             a.cursor[0].next_open += 1
-            arrive(a, request, now_s)
+            send(a, request, now_s)
+            continue
+        request = pop(a)
+        if a.requests[request].status == SENT:
+            enter(a, request, now_s)
         else:
-            arrive(a, pop(a), now_s)
+            send(a, request, now_s)
 
 
 @kernel
@@ -160,7 +183,7 @@ def follow_up(a: Any, request: int, now_s: float) -> None:
         cursor.num_exhausted += 1
         return
     a.requests[following].arrival_s = now_s + a.think_s[following]
-    push(a, a.requests[following].arrival_s + a.parameters[0].ingress_s, following)
+    push(a, a.requests[following].arrival_s, following)
 
 
 # -- time

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 NONE = -1
 
 # Request.status
-NOT_ARRIVED, WAITING, RUNNING, FINISHED = 0, 1, 2, 3
+NOT_ARRIVED, WAITING, RUNNING, FINISHED, SENT = 0, 1, 2, 3, 4
 
 # Why the waiting queue was not taken further in a step.
 NOT_BLOCKED, BLOCKED_BY_KV_BLOCKS, BLOCKED_BY_MAX_NUM_SEQS, BLOCKED_BY_TOKEN_BUDGET = 0, 1, 2, 3
@@ -112,6 +112,7 @@ REPLICA = _record(
         ("freed_at_block", "i8"),
         ("num_freed", "i8"),
         ("step", "i8"),
+        ("door_free_s", "f8"),  # when the front end can take the next request; kept by the first of several ranks
         ("stage_free_s", "f8"),  # when the first pipeline stage can take the next step
         ("last_end_s", "f8"),  # of the steps given to the GPU
         ("previous_end_s", "f8"),  # of the step before that; kept by the first of several ranks
@@ -228,6 +229,8 @@ PARAMETERS = _record(
         ("watermark_blocks", "i4"),
         ("window", "i4"),  # of sliding-window layers, tokens
         # step time: see simulator.latency.tables
+        ("ingress_request_s", "f8"),
+        ("ingress_token_s", "f8"),
         ("ingress_s", "f8"),
         ("decode_base_s", "f8"),
         ("context_s", "f8"),
@@ -295,7 +298,7 @@ class Arrays(NamedTuple):
     buckets: NDArray[np.int32]  # [R, bucket_mask + 1]
     plans: NDArray[np.void]  # [R, plans in flight]
     entries: NDArray[np.void]  # [R, plans in flight, S]
-    heap: NDArray[np.void]  # follow-up turns by time
+    heap: NDArray[np.void]  # follow-up turns that are sent, requests that enter their scheduler, by time
     samples: NDArray[np.void]
     itl_histogram: NDArray[np.float64]  # [ITL_BINS]
     step_time: NDArray[np.float64]  # [2, max_num_batched_tokens + 1]: without, with prefill; floor in row 2

@@ -56,6 +56,8 @@ class Constants:
     host_base_s: float
     host_sequence_s: float
     step_gap_s: float
+    ingress_request_s: float
+    ingress_token_s: float
     ingress_s: float
 
     def prefill_attention_share_at(self, head_dim: int) -> float:

@@ -166,6 +166,8 @@ def _step_times(
         host_base_s=host_s if in_step else 0.0,
         host_sequence_s=constants.host_sequence_s if in_step else 0.0,
         gap_s=constants.step_gap_s + (0.0 if in_step else constants.host_base_s),
+        ingress_request_s=constants.ingress_request_s,
+        ingress_token_s=constants.ingress_token_s,
         ingress_s=constants.ingress_s,
     )
 
