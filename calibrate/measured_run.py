@@ -39,3 +39,4 @@ class MeasuredRun:
     itl_s: tuple[tuple[float, ...], ...] | None = None  # per request of the table: gaps between streamed chunks
     aggregates: Mapping[str, float] = field(default_factory=dict)
     excluded: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # what a reader must know to use the figures, one sentence each

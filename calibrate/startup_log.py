@@ -14,7 +14,7 @@ GIB = 2**30
 _NUMBER = r"([0-9][0-9,]*\.?[0-9]*)"
 _VERSION = re.compile(r"(?:vLLM API server version|LLM engine \(v|▀\s+version)\s*([0-9]+\.[0-9]+(?:\.[0-9]+)?)")
 _ARGUMENTS = re.compile(r"non-default args: (\{.*\})")
-_KV_TOKENS = re.compile(rf"GPU KV cache size: {_NUMBER} tokens")
+_KV_TOKENS = re.compile(rf"(?:GPU|CPU) KV cache size: {_NUMBER} tokens")
 _CONCURRENCY = re.compile(rf"Maximum concurrency for {_NUMBER} tokens per request: {_NUMBER}x")
 _MEMORY: dict[str, tuple[re.Pattern[str], Callable[[list[float]], float]]] = {
     # Each rank logs its own; the fullest one decides.
@@ -25,7 +25,7 @@ _MEMORY: dict[str, tuple[re.Pattern[str], Callable[[list[float]], float]]] = {
     "available_kv_gib": (re.compile(rf"Available KV cache memory: {_NUMBER} ?GiB"), min),
 }
 # Engine arguments that decide memory or scheduling, by the option of the same name here.
-_OPTIONS = (
+OPTIONS = (
     "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
     "quantization", "kv_cache_dtype", "max_model_len",
     "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "block_size", "enforce_eager",
@@ -53,7 +53,7 @@ class StartupLog:
     @property
     def options(self) -> dict[str, Any]:
         """The server's settings as options here: its arguments, its model, its release."""
-        found = {name: self.arguments[name] for name in _OPTIONS if self.arguments.get(name) is not None}
+        found = {name: self.arguments[name] for name in OPTIONS if self.arguments.get(name) is not None}
         model = self.arguments.get("model") or self.arguments.get("model_tag")
         if model is not None:
             found["model"] = model

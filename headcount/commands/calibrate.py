@@ -144,6 +144,36 @@ def fidelity_report_command(results: tuple[Path, ...], out: Path) -> int:
     return 0
 
 
+@command.command("read")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--format", "format_name", help="Of all files: a name, or module:Name.  [default: by their content]")
+@click.option("--before", type=click.Path(path_type=Path), help="The /metrics snapshot from before the run.")
+@click.option("--out", type=click.Path(path_type=Path), help="All requests as a table: .csv or .parquet.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def read_command(
+    files: tuple[Path, ...], format_name: str | None, before: Path | None, out: Path | None, as_json: bool
+) -> int:
+    """Say what benchmark results, traces, logs and metrics of real servers hold.
+
+    Tool, load, latencies from the requests beside the tool's own figures, what was left out and why; figures that
+    differ by more than 1 % are said.
+    """
+    from headcount import calibrate_text  # noqa: PLC0415  imported once the command runs
+    from headcount.json_output import print_json  # noqa: PLC0415
+
+    if out is not None:
+        calibrate_text.check_out(out)
+    found = calibrate_text.read_files(files, format_name, before)
+    written = None if out is None else calibrate_text.write_requests(found, out)
+    if as_json:
+        print_json({"schema_version": 1, "files": [file.to_json() for file in found]})
+    else:
+        calibrate_text.print_files(found)
+    if written is not None:
+        click.echo(f"wrote {written:,} requests to {out}", err=True)
+    return 0
+
+
 def _print_comparison(found: Any) -> None:
     click.echo(
         f"vLLM {found.vllm_version}, seed {found.seed}: {found.cases:,} cases, {found.steps:,} steps, "

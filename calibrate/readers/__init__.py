@@ -1,0 +1,107 @@
+"""Readers of files that users already have, found by name: one file each, imported when asked for.
+
+A reader is a module with `LOOKS_LIKE` (what marks such a file, in words), `recognizes(path, head)` and `read(path)`.
+`head` is the file's first JSON object, or its first characters where it is no JSON. `read` gives `MeasuredRun`s, for a
+log of steps `Recording`s, and raises ValueError that names the path. A reader outside this package is given as
+`package.module`, or as `package.module:Name` for an object with the same three attributes.
+"""
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from calibrate.measured_run import MeasuredRun
+from calibrate.readers._files import Head, head_of
+from calibrate.recording import Recording
+from kvcache.errors import UnknownNameError, unknown_name
+
+
+class Reader(Protocol):
+    """What a module of this package offers."""
+
+    LOOKS_LIKE: str
+
+    def recognizes(self, path: Path, head: Head) -> bool: ...
+    def read(self, path: Path) -> list[MeasuredRun] | list[Recording]: ...
+
+
+def format_names() -> tuple[str, ...]:
+    """Every format that has a file here; files that start with an underscore are parts of readers."""
+    return tuple(sorted(path.stem for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith("_")))
+
+
+def reader(format_name: str) -> Reader:
+    """The reader of that name, or of `module:Name` outside this package. Raises `UnknownNameError`."""
+    module, _, name = format_name.partition(":")
+    if not name and "." not in module:
+        if module not in format_names():
+            raise unknown_name("format", format_name, format_names(), "calibrate/readers", ".py")
+        module = f"calibrate.readers.{module}"
+    try:
+        found: Any = import_module(module)
+        found = getattr(found, name) if name else found
+        missing = [part for part in ("LOOKS_LIKE", "recognizes", "read") if not hasattr(found, part)]
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UnknownNameError(f"no format {format_name!r}: {error}; give module:Name") from None
+    if missing:
+        raise UnknownNameError(f"no format {format_name!r}: it has no {' and no '.join(missing)}")
+    reader_: Reader = found
+    return reader_
+
+
+def find_format(path: Path) -> str:
+    """The format of a file, by its content. Raises ValueError that says what was found and what can be read."""
+    head = head_of(path)
+    for name in format_names():
+        if reader(name).recognizes(path, head):
+            return name
+    known = "; ".join(f"{name}: {reader(name).LOOKS_LIKE}" for name in format_names())
+    raise ValueError(f"{path}: {_described(head)}, which no format here does; there are {known}")
+
+
+def read_file(path: Path, format_name: str | None = None) -> list[MeasuredRun] | list[Recording]:
+    """All that a file holds: runs, or recordings of steps. Raises ValueError where it cannot be read."""
+    found = reader(format_name or find_format(path)).read(path)
+    runs = [run for run in found if isinstance(run, MeasuredRun)]
+    if not found:
+        raise ValueError(f"{path}: no run is in it; give the file of a run that sent requests")
+    if runs and not any(_tells_something(run) for run in runs):
+        reasons: dict[str, int] = {}
+        for run in runs:
+            reasons = {name: reasons.get(name, 0) + run.excluded.get(name, 0) for name in {**reasons, **run.excluded}}
+        left_out = ", ".join(f"{count:,} {name}" for name, count in reasons.items()) or "it sent none"
+        raise ValueError(f"{path}: no request of it can be used ({left_out}); give a run whose requests finished")
+    return found
+
+
+def read_measured(path: Path, format_name: str | None = None) -> list[MeasuredRun]:
+    """The measured runs of a file. Raises ValueError where it cannot be read, or holds steps instead."""
+    found = read_file(path, format_name)
+    runs = [run for run in found if isinstance(run, MeasuredRun)]
+    if len(runs) < len(found):
+        raise ValueError(f"{path}: holds engine steps, not requests; give a benchmark's result")
+    return runs
+
+
+def read_recordings(path: Path, format_name: str | None = None) -> list[Recording]:
+    """The recordings of steps in a file, one per engine. Raises ValueError where it holds requests instead."""
+    found = read_file(path, format_name)
+    recordings = [recording for recording in found if isinstance(recording, Recording)]
+    if len(recordings) < len(found):
+        raise ValueError(f"{path}: holds requests, not engine steps; give a log of iterations")
+    return recordings
+
+
+def _tells_something(run: MeasuredRun) -> bool:
+    """Whether a run has requests, figures of its own, or at least a server's settings."""
+    if run.requests is not None:
+        return len(run.requests) > 0
+    return any(name != "num_requests" for name in run.aggregates) or bool(run.options and not run.excluded)
+
+
+def _described(head: Head) -> str:
+    if isinstance(head, str):
+        first = head.strip().splitlines()[0]
+        return f"starts with '{first[:60]}{'…' if len(first) > 60 else ''}'"
+    names = ", ".join(str(name)[:30] for name in list(head)[:8])
+    return f"its JSON has the keys {names}{' …' if len(head) > 8 else ''}" if names else "its JSON object is empty"

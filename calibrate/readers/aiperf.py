@@ -1,0 +1,81 @@
+"""aiperf's records, profile_export.jsonl, one request per line.
+
+Fields as in aiperf's docs/tutorials/working-with-profile-exports.md and metrics reference. `x_correlation_id` is the
+session. Token counts are the client's tokenizer's unless it was told to trust the server. The figures of
+profile_export_aiperf.json are added where that file lies beside it.
+"""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from calibrate.measured_run import MeasuredRun
+from calibrate.readers import aiperf_aggregate
+from calibrate.readers._files import Head, json_objects, listing, mapping, number
+from calibrate.readers._metric_values import metric_seconds, metric_value, unit_s
+from calibrate.readers._rows import RequestRows
+
+LOOKS_LIKE = "JSON lines with metadata.request_start_ns"
+
+
+def recognizes(path: Path, head: Head) -> bool:
+    return isinstance(head, dict) and "request_start_ns" in mapping(head.get("metadata"))
+
+
+def read(path: Path) -> list[MeasuredRun]:
+    """One run. Raises ValueError for a unit of time that is not known."""
+    records = json_objects(path)
+    starts_ns = [ns for record in records if (ns := _start_ns(record)) is not None]
+    first_ns = min(starts_ns, default=0)
+    rows = RequestRows()
+    for record in records:
+        _add(path, rows, record, first_ns)
+    beside = path.with_name(path.name.removesuffix(".gz").removesuffix(".jsonl") + "_aiperf.json")
+    summary = aiperf_aggregate.read(beside)[0] if beside.is_file() else None
+    return [
+        MeasuredRun(
+            source=path,
+            tool="aiperf",
+            options=summary.options if summary else {},
+            load=(summary.load if summary else {}),
+            aggregates=summary.aggregates if summary else {},
+            notes=(f"figures from {beside.name}, which lies beside it",) if summary else (),
+            **rows.parts(),
+        )
+    ]
+
+
+def _start_ns(record: Mapping[str, Any]) -> int | None:
+    start_ns = mapping(record.get("metadata")).get("request_start_ns")
+    return start_ns if type(start_ns) is int and abs(start_ns) < 2**63 else None
+
+
+def _add(path: Path, rows: RequestRows, record: Mapping[str, Any], first_ns: int) -> None:
+    metadata, metrics = mapping(record.get("metadata")), mapping(record.get("metrics"))
+    start_ns = _start_ns(record)
+    arrival_s = math.nan if start_ns is None else (start_ns - first_ns) / 1e9
+    if metadata.get("benchmark_phase") not in (None, "profiling"):
+        rows.exclude(f"of the phase {str(metadata['benchmark_phase'])[:20]}")
+        return
+    if metadata.get("was_cancelled") or record.get("error"):
+        rows.exclude("cancelled" if metadata.get("was_cancelled") else "failed", arrival_s=arrival_s)
+        return
+    output_tokens = metric_value(metrics, "output_sequence_length")
+    rows.add(
+        arrival_s=arrival_s,
+        prompt_tokens=metric_value(metrics, "input_sequence_length"),
+        output_tokens=metric_value(metrics, "output_token_count") if math.isnan(output_tokens) else output_tokens,
+        ttft_s=metric_seconds(path, metrics, "time_to_first_token"),
+        e2e_s=metric_seconds(path, metrics, "request_latency"),
+        session=metadata.get("x_correlation_id") or metadata.get("conversation_id"),
+        itl_s=_gaps(path, metrics),
+    )
+
+
+def _gaps(path: Path, metrics: Mapping[str, Any]) -> tuple[float, ...] | None:
+    gaps = mapping(metrics.get("inter_chunk_latency"))
+    if not isinstance(gaps.get("value"), list):
+        return None
+    scale = unit_s(path, gaps.get("unit"), "inter_chunk_latency")
+    return tuple(number(gap) * scale for gap in listing(gaps["value"]))

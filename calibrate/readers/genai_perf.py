@@ -1,0 +1,151 @@
+"""What perf_analyzer, run by genai-perf or alone, writes of every request: profile_export.json.
+
+Times are nanoseconds of one clock. The first and last responses that hold text give TTFT and end to end, as in
+genai_perf/profile_data_parser/llm_profile_data_parser.py. Tokens are not in the file unless the server's answers carry
+`usage` (or ids, under TensorRT-LLM's engine): genai-perf counts them with its tokenizer. Without them TPOT is unknown.
+The figures of profile_export_genai_perf.json are added where that file lies beside it and there is one experiment.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from calibrate.measured_run import MeasuredRun
+from calibrate.readers import genai_perf_aggregate
+from calibrate.readers._files import Head, at, json_objects, listing, mapping, number, numbers
+from calibrate.readers._rows import RequestRows
+
+LOOKS_LIKE = "JSON with experiments[].requests"
+
+
+def recognizes(path: Path, head: Head) -> bool:
+    return isinstance(head, dict) and "requests" in mapping(next(iter(listing(head.get("experiments"))), None))
+
+
+def read(path: Path) -> list[MeasuredRun]:
+    """One run per experiment."""
+    document = json_objects(path)[0]
+    experiments = [mapping(experiment) for experiment in listing(document.get("experiments"))]
+    beside = path.with_name(f"{path.stem}_genai_perf.json")
+    summary = genai_perf_aggregate.read(beside)[0] if len(experiments) == 1 and beside.is_file() else None
+    return [_run(path, experiment, summary) for experiment in experiments]
+
+
+def _run(path: Path, experiment: Mapping[str, Any], summary: MeasuredRun | None) -> MeasuredRun:
+    requests = [mapping(request) for request in listing(experiment.get("requests"))]
+    first_ns = min((ns for request in requests if (ns := _ns(request.get("timestamp"))) is not None), default=0)
+    rows = RequestRows()
+    for request in requests:
+        _add(rows, request, first_ns)
+    parts = rows.parts()
+    notes = [f"figures from {summary.source.name}, which lies beside it"] if summary else []
+    if len(parts["requests"]) and parts["requests"]["output_tokens"].isna().all():
+        notes.append("token counts are not in the file: the server's answers carry no usage, so TPOT is unknown")
+    mode = at(experiment, "experiment", "mode")
+    level = number(at(experiment, "experiment", "value"))
+    return MeasuredRun(
+        source=path,
+        tool="genai-perf",
+        options=summary.options if summary else {},
+        load=dict(summary.load if summary else {})
+        | numbers(**{{"concurrency": "concurrency", "request_rate": "rate"}.get(str(mode), "level"): level})
+        | {"num_requests": float(len(requests))},
+        aggregates=summary.aggregates if summary else {},
+        notes=tuple(notes),
+        **parts,
+    )
+
+
+def _ns(value: Any) -> int | None:
+    return value if type(value) is int and abs(value) < 2**63 else None
+
+
+def _add(rows: RequestRows, request: Mapping[str, Any], first_ns: int) -> None:
+    sent_ns = _ns(request.get("timestamp"))
+    arrival_s = math.nan if sent_ns is None else (sent_ns - first_ns) / 1e9
+    times_ns = [ns for time in listing(request.get("response_timestamps")) if (ns := _ns(time)) is not None]
+    outputs = [mapping(output) for output in listing(request.get("response_outputs"))]
+    if len(times_ns) != len(outputs) or sent_ns is None:
+        rows.exclude("times and responses do not match", arrival_s=arrival_s)
+        return
+    answer = _Answer()
+    for time_ns, output in zip(times_ns, outputs, strict=True):
+        answer.take(time_ns, output)
+    if answer.failed or request.get("success") is False:
+        rows.exclude("failed", arrival_s=arrival_s)
+    elif not answer.text_ns:
+        rows.exclude("no text in the answer", arrival_s=arrival_s)
+    else:
+        _add_answer(rows, mapping(request.get("request_inputs")), answer, sent_ns, arrival_s)
+
+
+def _add_answer(
+    rows: RequestRows, inputs: Mapping[str, Any], answer: "_Answer", sent_ns: int, arrival_s: float
+) -> None:
+    ids, first_ns, last_ns = inputs.get("input_ids"), answer.text_ns[0], answer.text_ns[-1]
+    rows.add(
+        arrival_s=arrival_s,
+        prompt_tokens=float(len(ids)) if isinstance(ids, list) else number(answer.usage.get("prompt_tokens")),
+        output_tokens=float(answer.num_ids) if answer.num_ids else number(answer.usage.get("completion_tokens")),
+        cached_tokens=number(at(answer.usage, "prompt_tokens_details", "cached_tokens")),
+        ttft_s=(first_ns - sent_ns) / 1e9,
+        e2e_s=(last_ns - sent_ns) / 1e9,
+        session=inputs.get("session_id"),
+        itl_s=[(later - before) / 1e9 for before, later in pairwise(answer.text_ns)],
+    )
+
+
+class _Answer:
+    """One request's responses: when text came, how the server counted it."""
+
+    def __init__(self) -> None:
+        self.text_ns: list[int] = []
+        self.usage: dict[str, Any] = {}
+        self.num_ids = 0
+        self.failed = False
+        self._torn = ""  # an event that the network tore apart, up to here
+        self._torn_ns = 0
+
+    def take(self, time_ns: int, output: Mapping[str, Any]) -> None:
+        if "output_ids" in output:
+            ids = output["output_ids"]
+            self.num_ids += len(ids) if isinstance(ids, list) else 1
+            self.text_ns.append(time_ns)
+        elif isinstance(output.get("text_output"), str):
+            self.text_ns += [time_ns] if output["text_output"] else []
+        elif isinstance(output.get("response"), str):
+            begun_ns = self._torn_ns if self._torn else time_ns
+            texts = [self._is_text(event, time_ns) for event in self._events(output["response"])]
+            self.text_ns += [begun_ns] if any(texts) else []
+
+    def _events(self, response: str) -> Iterator[str]:
+        """Server-sent events; several may come in one response, one may come in pieces."""
+        whole, self._torn = self._torn + response, ""
+        return (event.strip() for event in whole.split("\n\n") if event.strip())
+
+    def _is_text(self, event: str, time_ns: int) -> bool:
+        if event.startswith((":", "event: error", "event:error")):
+            self.failed |= not event.startswith(":")
+            return False
+        data = event.removeprefix("data:").strip()
+        if data == "[DONE]":
+            return False
+        try:
+            chunk = mapping(json.loads(data))
+        except (ValueError, RecursionError):
+            self._torn, self._torn_ns = event, time_ns
+            return False
+        self.usage = mapping(chunk.get("usage")) or self.usage
+        self.failed |= "error" in chunk and not chunk.get("choices")
+        return _has_text(chunk)
+
+
+def _has_text(chunk: Mapping[str, Any]) -> bool:
+    choice = mapping(next(iter(listing(chunk.get("choices"))), None))
+    said = [choice.get("text"), chunk.get("text_output")]
+    for part in ("delta", "message"):
+        said += [at(choice, part, name) for name in ("content", "reasoning_content", "reasoning")]
+    return any(isinstance(text, str) and text for text in said)

@@ -1,0 +1,72 @@
+"""inference-perf's requests, per_request_lifecycle_metrics.json.
+
+Fields as in inference_perf/apis/base.py and reportgen/base.py; the report is written where `request_lifecycle.
+per_request` asks for it. Output tokens are the server's where it counted, else the client's tokenizer's; every token of
+a chunk has the chunk's time, so that gaps within chunks are 0. The figures of summary_lifecycle_metrics.json are added
+where that file lies beside it.
+"""
+
+import math
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from calibrate.measured_run import MeasuredRun
+from calibrate.readers import inference_perf_summary
+from calibrate.readers._files import Head, at, json_objects, listing, mapping, number
+from calibrate.readers._rows import RequestRows
+
+LOOKS_LIKE = "a JSON list with start_time, end_time, info"
+
+
+def recognizes(path: Path, head: Head) -> bool:
+    return isinstance(head, dict) and {"start_time", "end_time", "info"} <= head.keys()
+
+
+def read(path: Path) -> list[MeasuredRun]:
+    """One run."""
+    requests = json_objects(path)
+    rows = RequestRows()
+    for request in requests:
+        _add(rows, request)
+    beside = path.with_name("summary_lifecycle_metrics.json")
+    summary = inference_perf_summary.read(beside)[0] if beside.is_file() else None
+    return [
+        MeasuredRun(
+            source=path,
+            tool="inference-perf",
+            load=dict(summary.load if summary else {}) | {"num_requests": float(len(requests))},
+            aggregates=summary.aggregates if summary else {},
+            notes=(f"figures from {beside.name}, which lies beside it",) if summary else (),
+            **rows.parts(),
+        )
+    ]
+
+
+def _add(rows: RequestRows, request: Mapping[str, Any]) -> None:
+    start_s, info = number(request.get("start_time")), mapping(request.get("info"))
+    if request.get("error"):
+        rows.exclude("failed", arrival_s=start_s)
+        return
+    response = mapping(info.get("response_metrics")) or info  # older files have no level between
+    usage = mapping(response.get("server_usage"))
+    times_s = [number(time) for time in listing(response.get("output_token_times")) or listing(info.get("chunk_times"))]
+    rows.add(
+        arrival_s=start_s,
+        prompt_tokens=_first(
+            usage.get("prompt_tokens"),
+            at(info, "request_metrics", "text", "input_tokens"),
+            info.get("input_tokens"),
+        ),
+        output_tokens=_first(usage.get("completion_tokens"), usage.get("output_tokens"), response.get("output_tokens")),
+        cached_tokens=number(at(usage, "prompt_tokens_details", "cached_tokens")),
+        ttft_s=times_s[0] - start_s if times_s else math.nan,
+        e2e_s=number(request.get("end_time")) - start_s,
+        session=at(info, "labels", "session_id"),
+        itl_s=[later - before for before, later in pairwise(times_s)] if times_s else None,
+    )
+
+
+def _first(*values: Any) -> float:
+    return next((found for value in values if not math.isnan(found := number(value))), math.nan)

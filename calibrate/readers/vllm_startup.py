@@ -1,0 +1,43 @@
+"""What a vLLM server logged at its start, as a run without requests.
+
+Its settings as options, its memory and blocks as figures, under the names of `headcount memory --json`; GiB are logged
+to two digits. A log that also holds iteration details is read as those.
+"""
+
+from pathlib import Path
+
+from calibrate.measured_run import MeasuredRun
+from calibrate.readers._files import Head
+from calibrate.readers.vllm_iterations import has_iterations
+from calibrate.startup_log import GIB, read_startup_log
+
+LOOKS_LIKE = "a log with 'KV cache size:'"
+
+
+def recognizes(path: Path, head: Head) -> bool:
+    return isinstance(head, str) and "KV cache size:" in head and not has_iterations(path)
+
+
+def read(path: Path) -> list[MeasuredRun]:
+    """One run with options and figures. Raises ValueError where the log is of no server that came up."""
+    log = read_startup_log(path)
+    memory = {
+        "weights_bytes": log.weights_gib,
+        "activation_peak_bytes": log.activation_peak_gib,
+        "non_torch_bytes": log.non_torch_gib,
+        "cuda_graph_bytes": log.cuda_graph_gib,
+        "available_kv_bytes": log.available_kv_gib,
+    }
+    return [
+        MeasuredRun(
+            source=path,
+            tool="vLLM start-up log",
+            options=log.options,
+            aggregates={
+                "kv_cache_tokens": float(log.kv_cache_tokens),
+                "max_concurrency": log.max_concurrency,
+                **{name: gib * GIB for name, gib in memory.items() if gib is not None},
+            },
+            notes=("settings and memory only: no request is in it",),
+        )
+    ]
