@@ -17,6 +17,7 @@ from headcount.text import console, milliseconds, seconds, table
 
 _SHOWN = ("mean", "p50", "p90", "p99")
 _RATES = ("requests_per_s", "output_tokens_per_s")
+_WALL_TIME = ": the tool's clock runs from before the first request to after the last"
 _TABLE_SUFFIXES = (".csv", ".parquet")
 
 
@@ -142,7 +143,7 @@ def _tool_cell(unit: Any, tool: Mapping[str, float], name: str) -> str:
 def _difference_text(difference: Difference) -> str:
     return (
         f"{difference.name}: {difference.here:.4g} from the requests, {difference.tool:.4g} by the tool "
-        f"({difference.relative:+.1%})"
+        f"({difference.relative:+.1%})" + (_WALL_TIME if difference.name in (*_RATES, "duration_s") else "")
     )
 
 

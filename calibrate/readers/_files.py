@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,7 +44,7 @@ def head_of(path: Path) -> Head:
     try:
         value, _ = _value(path, text, len(text) - len(text.lstrip()))
     except ValueError:
-        if text.lstrip().startswith("{"):
+        if re.match(r"\s*(\{|\[\s*\{)", text):
             raise
         return text[:_HEAD_CHARACTERS]  # a log's line may begin with a bracket
     first = next((item for item in value if isinstance(item, dict)), None) if isinstance(value, list) else value

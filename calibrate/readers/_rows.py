@@ -87,10 +87,11 @@ def _fault(row: dict[str, float], gaps: tuple[float, ...], needed: dict[str, str
         if math.isnan(row[name]):
             return reason
     faults = {
-        "infinite time or count": any(math.isinf(row[name]) for name in needed),
+        "infinite time or count": any(math.isinf(value) for value in (*(row[name] for name in needed), *gaps)),
+        "a gap that is no number": any(math.isnan(gap) for gap in gaps),
         "no output tokens": row["output_tokens"] <= 0,
         "no prompt tokens": row["prompt_tokens"] <= 0,
-        "negative duration": row["ttft_s"] < 0 or row["e2e_s"] < 0 or not all(gap >= -_ROUNDING_S for gap in gaps),
+        "negative duration": row["ttft_s"] < 0 or row["e2e_s"] < 0 or any(gap < -_ROUNDING_S for gap in gaps),
         "end before first token": row["e2e_s"] < row["ttft_s"] - _ROUNDING_S,
     }
     return next((reason for reason, is_so in faults.items() if is_so), None)

@@ -4,12 +4,12 @@ Written by src/aiperf/exporters/metrics_json_exporter.py: `schema_version`, `aip
 `{unit, avg, p50, …}` per metric. It has no requests: read profile_export.jsonl for those.
 """
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from calibrate.measured_run import MeasuredRun
-from calibrate.readers._files import Head, json_objects, mapping, numbers
+from calibrate.readers._files import Head, at, json_objects, listing, mapping, numbers
 from calibrate.readers._metric_values import aggregates, looks_aggregated, mean_lengths
 
 LOOKS_LIKE = "JSON with aiperf_version, time_to_first_token.avg"
@@ -24,17 +24,17 @@ def recognizes(path: Path, head: Head) -> bool:
 def read(path: Path) -> list[MeasuredRun]:
     """One run, without requests."""
     metrics = json_objects(path)[0]
-    asked = dict(_leaves(metrics.get("input_config")))
-    model = next((asked[name] for name in ("model_names", "model", "models") if name in asked), None)
+    config = mapping(metrics.get("input_config"))
+    asked = _load_settings(config)
     return [
         MeasuredRun(
             source=path,
             tool="aiperf",
-            options={"model": model} if isinstance(model, str) else {},
+            options=_model(config),
             load=numbers(
                 concurrency=asked.get("concurrency"),
-                rate=asked.get("request_rate"),
-                num_requests=asked.get("request_count"),
+                rate=asked.get("request_rate") or asked.get("rate"),
+                num_requests=asked.get("request_count") or asked.get("requests"),
             )
             | mean_lengths(metrics),
             aggregates=aggregates(path, metrics),
@@ -43,10 +43,15 @@ def read(path: Path) -> list[MeasuredRun]:
     ]
 
 
-def _leaves(config: Any) -> Iterator[tuple[str, Any]]:
-    """Settings by their last name: releases nest them differently."""
-    for name, value in mapping(config).items():
-        if isinstance(value, dict):
-            yield from _leaves(value)
-        else:
-            yield str(name), value[0] if isinstance(value, list) and value else value
+def _load_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the phase that counts; older releases have one `loadgen` instead of phases."""
+    phases = [mapping(phase) for phase in listing(config.get("phases"))]
+    counting = [phase for phase in phases if not phase.get("exclude_from_results")]
+    return counting[-1] if counting else mapping(config.get("loadgen"))
+
+
+def _model(config: Mapping[str, Any]) -> dict[str, Any]:
+    items = listing(at(config, "models", "items")) or listing(at(config, "endpoint", "model_names"))
+    first = next(iter(items), None)
+    name = mapping(first).get("name") or first
+    return {"model": name} if isinstance(name, str) else {}

@@ -167,7 +167,5 @@ def _load(benchmark: Mapping[str, Any]) -> dict[str, float]:
         return numbers(concurrency=strategy.get("streams"))
     if kind == "throughput":
         return {"rate": math.inf} | numbers(concurrency=strategy.get("max_concurrency"))
-    if kind in {"constant", "poisson", "async"}:
-        burstiness = 1.0 if kind == "poisson" else math.inf
-        return {"burstiness": burstiness} | numbers(rate=strategy.get("rate"))
-    return {}
+    burstiness = {"constant": math.inf, "poisson": 1.0}.get(str(kind))
+    return numbers(rate=strategy.get("rate")) | ({} if burstiness is None else {"burstiness": burstiness})

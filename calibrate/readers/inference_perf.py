@@ -2,8 +2,8 @@
 
 Fields as in inference_perf/apis/base.py and reportgen/base.py; the report is written where `request_lifecycle.
 per_request` asks for it. Output tokens are the server's where it counted, else the client's tokenizer's; every token of
-a chunk has the chunk's time, so that gaps within chunks are 0. The figures of summary_lifecycle_metrics.json are added
-where that file lies beside it.
+a chunk has the chunk's time, so that gaps within chunks are 0. The figures of stage_N_lifecycle_metrics.json, or of the
+summary where requests do not say their stage, are added where that file lies beside it.
 """
 
 import math
@@ -25,23 +25,28 @@ def recognizes(path: Path, head: Head) -> bool:
 
 
 def read(path: Path) -> list[MeasuredRun]:
-    """One run."""
-    requests = json_objects(path)
+    """One run per stage of the load; one where requests do not say their stage."""
+    stages: dict[int | None, list[dict[str, Any]]] = {}
+    for request in json_objects(path):
+        stage = request.get("stage_id")
+        stages.setdefault(stage if isinstance(stage, int) else None, []).append(request)
+    return [_run(path, stage, requests) for stage, requests in stages.items()]
+
+
+def _run(path: Path, stage: int | None, requests: list[dict[str, Any]]) -> MeasuredRun:
     rows = RequestRows()
     for request in requests:
         _add(rows, request)
-    beside = path.with_name("summary_lifecycle_metrics.json")
+    beside = path.with_name(f"{'summary' if stage is None else f'stage_{stage}'}_lifecycle_metrics.json")
     summary = inference_perf_summary.read(beside)[0] if beside.is_file() else None
-    return [
-        MeasuredRun(
-            source=path,
-            tool="inference-perf",
-            load=dict(summary.load if summary else {}) | {"num_requests": float(len(requests))},
-            aggregates=summary.aggregates if summary else {},
-            notes=(f"figures from {beside.name}, which lies beside it",) if summary else (),
-            **rows.parts(),
-        )
-    ]
+    return MeasuredRun(
+        source=path,
+        tool="inference-perf",
+        load=dict(summary.load if summary else {}) | {"num_requests": float(len(requests))},
+        aggregates=summary.aggregates if summary else {},
+        notes=(f"figures from {beside.name}, which lies beside it",) if summary else (),
+        **rows.parts(),
+    )
 
 
 def _add(rows: RequestRows, request: Mapping[str, Any]) -> None:

@@ -93,7 +93,7 @@ def _time(line: str) -> datetime | None:
     """The log's date has no year: one with a 29th of February is taken."""
     found = _TIME.search(line)
     try:
-        return datetime(2024, *(int(part) for part in found.groups())) if found else None  # type: ignore[misc, arg-type]
+        return datetime(2024, *(int(part) for part in found.groups())) if found else None  # type: ignore[arg-type]
     except ValueError:
         return None
 
