@@ -30,7 +30,7 @@ from calibrate.recording import STEP_COLUMNS, Recording
 from calibrate.startup_log import read_startup_log
 
 LOOKS_LIKE = "a log with 'Iteration(N): … context requests'"
-_LINE = re.compile(
+LINE = re.compile(
     r"Iteration\((\d+)\): (\d+) context requests, (\d+) context tokens, "
     r"(\d+) generation requests, (\d+) generation tokens, iteration elapsed time: ([0-9.]+) ms( \(dummy\))?"
     r"(?:, (\w+) KV cache usage: ([0-9.]+)%)?"
@@ -46,7 +46,7 @@ def recognizes(path: Path, head: Head) -> bool:
 
 def has_iterations(path: Path) -> bool:
     """Anywhere in the file: a server logs its start first."""
-    return _LINE.search(read_text(path)) is not None
+    return LINE.search(read_text(path)) is not None
 
 
 def read(path: Path) -> list[Recording]:
@@ -69,7 +69,7 @@ def read(path: Path) -> list[Recording]:
 
 def _steps(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for line in text.splitlines():
-        if found := _LINE.search(line):
+        if found := LINE.search(line):
             engine = _ENGINE.search(line, 0, found.start())
             context_requests, context_tokens, generating, generation_tokens = (int(found[n]) for n in range(2, 6))
             yield (

@@ -21,7 +21,7 @@ from calibrate.readers._files import Head, read_text
 LOOKS_LIKE = "text with vllm: series"
 _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(\{.*\})?\s+(\S+)(?:\s+-?\d+)?$")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_HISTOGRAMS = {  # the first that is there is taken
+HISTOGRAMS = {  # the first that is there is taken
     "ttft_s": ("time_to_first_token_seconds",),
     "itl_s": ("inter_token_latency_seconds", "time_per_output_token_seconds"),
     "tpot_s": ("request_time_per_output_token_seconds",),
@@ -33,7 +33,7 @@ _HISTOGRAMS = {  # the first that is there is taken
     "output_tokens": ("request_generation_tokens",),
     "tokens_per_step": ("iteration_tokens_total",),
 }
-_GAUGES = {
+GAUGES = {
     "running_now": "num_requests_running",
     "waiting_now": "num_requests_waiting",
     "kv_usage_now": "kv_cache_usage_perc",
@@ -170,13 +170,13 @@ def _figures(series: Mapping[tuple[str, Labels], float]) -> tuple[dict[str, floa
     """Figures under the names here; percentiles that lie above the last bound, with it."""
     found: dict[str, float] = {}
     above: dict[str, float] = {}
-    for name, metrics in _HISTOGRAMS.items():
+    for name, metrics in HISTOGRAMS.items():
         for metric in metrics:
             if _total(series, f"{metric}_count") > 0 and f"{name}.mean" not in found:
                 statistics, beyond = _statistics(series, metric)
                 found |= {f"{name}.{statistic}": value for statistic, value in statistics.items()}
                 above |= {f"{name}.{statistic}": value for statistic, value in beyond.items()}
-    for name, metric in _GAUGES.items():
+    for name, metric in GAUGES.items():
         if values := [value for (given, _), value in series.items() if given == metric]:
             found[name] = sum(values) / len(values) if name == "kv_usage_now" else sum(values)
     if steps := _total(series, "iteration_tokens_total_count"):
