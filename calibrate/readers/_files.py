@@ -12,6 +12,7 @@ from typing import Any
 Head = str | dict[str, Any]
 _GZIP = b"\x1f\x8b"
 _HEAD_CHARACTERS = 65_536
+_EMPTY_LIST = "holds an empty list; was the run stopped before it sent requests?"
 _DECODER = json.JSONDecoder()
 
 
@@ -49,7 +50,7 @@ def head_of(path: Path) -> Head:
         return text[:_HEAD_CHARACTERS]  # a log's line may begin with a bracket
     first = next((item for item in value if isinstance(item, dict)), None) if isinstance(value, list) else value
     if isinstance(value, list) and not value:
-        raise ValueError(f"{path}: holds an empty list; was the run stopped before it sent requests?")
+        raise ValueError(f"{path}: {_EMPTY_LIST}")
     return first if isinstance(first, dict) else text[:_HEAD_CHARACTERS]
 
 
@@ -64,6 +65,8 @@ def json_objects(path: Path) -> list[dict[str, Any]]:
             if not isinstance(item, dict):
                 raise ValueError(f"{path}, line {line}: holds {_kind(item)} where a JSON object {{…}} must be")
             found.append(item)
+    if not found:
+        raise ValueError(f"{path}: {_EMPTY_LIST}")
     return found
 
 
@@ -119,6 +122,12 @@ def number(value: Any) -> float:
         return float(value)
     except OverflowError:
         return math.nan
+
+
+def count(value: Any) -> int:
+    """A finite number of requests; 0 where it is none."""
+    found = number(value)
+    return int(found) if math.isfinite(found) and found > 0 else 0
 
 
 def numbers(**named: Any) -> dict[str, float]:

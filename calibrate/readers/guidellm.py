@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from calibrate.measured_run import MeasuredRun
-from calibrate.readers._files import Head, at, json_objects, listing, mapping, number, numbers, read_text
+from calibrate.readers._files import Head, at, count, json_objects, listing, mapping, number, numbers, read_text
 from calibrate.readers._rows import RequestRows
 
 LOOKS_LIKE = "JSON or YAML with benchmarks[].requests"
@@ -67,9 +67,9 @@ def _run(path: Path, args: Mapping[str, Any], benchmark: Mapping[str, Any]) -> M
         for request in listing(requests.get(status)):
             rows.exclude(reason, arrival_s=_start_s(mapping(request)))
     totals = mapping(benchmark.get("request_totals")) or mapping(at(benchmark, "metrics", "request_totals"))
-    unwritten = number(totals.get("total")) - sum(len(listing(part)) for part in requests.values())
+    unwritten = count(totals.get("total")) - sum(len(listing(part)) for part in requests.values())
     if unwritten > 0:
-        rows.exclude("not written down: the report holds a sample", int(unwritten))
+        rows.exclude("not written down: the report holds a sample", unwritten)
     return MeasuredRun(
         source=path,
         tool="guidellm",

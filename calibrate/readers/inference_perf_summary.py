@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.measured_run import MeasuredRun
-from calibrate.readers._files import Head, at, json_objects, mapping, number, numbers
+from calibrate.readers._files import Head, at, count, json_objects, mapping, number, numbers
 
 LOOKS_LIKE = "JSON with successes, failures"
 _LATENCIES = {
@@ -29,7 +29,7 @@ def recognizes(path: Path, head: Head) -> bool:
 def read(path: Path) -> list[MeasuredRun]:
     """One run, without requests."""
     report = json_objects(path)[0]
-    failed = number(at(report, "failures", "count"))
+    failed = count(at(report, "failures", "count"))
     return [
         MeasuredRun(
             source=path,
@@ -42,7 +42,7 @@ def read(path: Path) -> list[MeasuredRun]:
                 output_len=at(report, "successes", "output_len", "mean"),
             ),
             aggregates=_aggregates(mapping(report.get("successes"))) | numbers(num_failed=failed),
-            excluded={"failed": int(failed)} if failed > 0 else {},
+            excluded={"failed": failed} if failed else {},
             notes=("figures without requests: per_request_lifecycle_metrics.json has those",),
         )
     ]

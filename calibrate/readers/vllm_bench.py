@@ -15,7 +15,7 @@ from typing import Any
 
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers._client_arrays import client_aggregates, client_rows, mean_lengths
-from calibrate.readers._files import Head, json_objects, numbers
+from calibrate.readers._files import Head, count, json_objects, numbers
 from calibrate.startup_log import OPTIONS
 
 LOOKS_LIKE = "JSON with tokenizer_id, duration, completed"
@@ -45,7 +45,7 @@ def _run(path: Path, run: Mapping[str, Any]) -> MeasuredRun:
         load=_load(run),
         aggregates=client_aggregates(run),
         notes=tuple(notes),
-        **(rows.parts() if rows else {"excluded": {"failed": run["failed"]} if run.get("failed") else {}}),
+        **(rows.parts() if rows else {"excluded": {"failed": failed} if (failed := count(run.get("failed"))) else {}}),
     )
 
 

@@ -31,11 +31,12 @@ from calibrate.startup_log import read_startup_log
 
 LOOKS_LIKE = "a log with 'Iteration(N): … context requests'"
 LINE = re.compile(
-    r"Iteration\((\d+)\): (\d+) context requests, (\d+) context tokens, "
-    r"(\d+) generation requests, (\d+) generation tokens, iteration elapsed time: ([0-9.]+) ms( \(dummy\))?"
-    r"(?:, (\w+) KV cache usage: ([0-9.]+)%)?"
+    r"Iteration\((\d{1,15})\): (\d{1,15}) context requests, (\d{1,15}) context tokens, "
+    r"(\d{1,15}) generation requests, (\d{1,15}) generation tokens, "
+    r"iteration elapsed time: (\d{1,15}(?:\.\d+)?) ms( \(dummy\))?"
+    r"(?:, (\w+) KV cache usage: (\d{1,15}(?:\.\d+)?)%)?"
 )
-_ENGINE = re.compile(r"Engine (\d+):")
+_ENGINE = re.compile(r"Engine (\d{1,9}):")
 _TIME = re.compile(r"\b(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)\b")
 _DUMMY, _MISSING = "dummy step of data parallelism", "step missing from the log"
 

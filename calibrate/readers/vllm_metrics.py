@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.measured_run import MeasuredRun
-from calibrate.readers._files import Head, read_text
+from calibrate.readers._files import Head, count, read_text
 
 LOOKS_LIKE = "text with vllm: series"
 _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(\{.*\})?\s+(\S+)(?:\s+-?\d+)?$")
@@ -98,7 +98,7 @@ def _is_counter(name: str) -> bool:
 
 def _snapshot(path: Path) -> _Snapshot:
     """Raises ValueError where a line is none of the format, or nothing is of vLLM."""
-    values: dict[tuple[str, Labels], float] = defaultdict(float)
+    values: dict[tuple[str, Labels], float] = {}
     info: dict[str, str] = {}
     start_s = math.nan
     for number, line in enumerate(read_text(path).splitlines(), start=1):
@@ -110,23 +110,29 @@ def _snapshot(path: Path) -> _Snapshot:
         elif name == "process_start_time_seconds":
             start_s = value
         elif name.startswith("vllm:") and not name.endswith("_created"):
-            values[name.removeprefix("vllm:"), frozenset(labels.items())] += value
+            key = name.removeprefix("vllm:"), frozenset(labels.items())
+            if key in values:
+                raise ValueError(f"{path}, line {number}: {name} is there again; put each snapshot in its own file")
+            values[key] = value
     if not values:
         raise ValueError(f"{path}: no vllm: series is in it; take it from the server's /metrics")
-    return _Snapshot(dict(values), info, start_s)
+    return _Snapshot(values, info, start_s)
 
 
 def _sample(path: Path, number: int, line: str) -> tuple[str, dict[str, str], float]:
     found = _SAMPLE.match(line)
+    labels = dict(_LABEL.findall(found[2] or "")) if found else {}
+    bound = labels.get("le", "" if found and found[1].endswith("_bucket") else "0")  # every bucket has one
     try:
         value = float(found[3]) if found else math.nan
+        is_sound = not line.startswith("vllm:") or (math.isfinite(value) and float(bound) >= 0)
     except ValueError:
-        found = None
-    if found is None:
+        is_sound = False
+    if found is None or not is_sound:
         raise ValueError(
             f"{path}, line {number}: '{line[:60]}' is no sample of Prometheus' text format; was the snapshot cut off?"
         )
-    return found[1], dict(_LABEL.findall(found[2] or "")), value
+    return found[1], labels, value
 
 
 def _runs(path: Path, snapshot: _Snapshot, *, notes: tuple[str, ...]) -> list[MeasuredRun]:
@@ -160,7 +166,9 @@ def _run(path: Path, snapshot: _Snapshot, model: str, notes: tuple[str, ...], *,
         aggregates=aggregates
         | ({"num_finished": sum(by_reason.get(reason, 0.0) for reason in _FINISHED)} if by_reason else {}),
         excluded={
-            f"ended by {reason}": int(count) for reason, count in by_reason.items() if reason not in _FINISHED and count
+            f"ended by {reason}": count(ended)
+            for reason, ended in by_reason.items()
+            if reason not in _FINISHED and count(ended)
         },
         notes=notes + tuple(f"{name} lies above the last bucket, {bound:g}" for name, bound in above.items()),
     )
@@ -202,13 +210,13 @@ def _by_label(series: Mapping[tuple[str, Labels], float], name: str, label: str)
 
 def _statistics(series: Mapping[tuple[str, Labels], float], metric: str) -> tuple[dict[str, float], dict[str, float]]:
     """Count, mean and percentiles of a histogram; percentiles beyond the last finite bound, with that bound."""
-    count = _total(series, f"{metric}_count")
-    found = {"count": count, "mean": _total(series, f"{metric}_sum") / count}
+    num_samples = _total(series, f"{metric}_count")
+    found = {"count": num_samples, "mean": _total(series, f"{metric}_sum") / num_samples}
     above = {}
     cumulative = sorted((float(bound), value) for bound, value in _by_label(series, f"{metric}_bucket", "le").items())
     finite = [(bound, value) for bound, value in cumulative if math.isfinite(bound)]
     for name, share in _QUANTILES.items() if finite else ():
-        bucket = _bucket(finite, share * count)
+        bucket = _bucket(finite, share * num_samples)
         if bucket is None:
             above[name] = finite[-1][0]
         else:

@@ -115,3 +115,16 @@ def test_a_log_of_the_start_alone_tells_settings_and_memory(tmp_path: Path) -> N
     assert run.requests is None
     with pytest.raises(ValueError, match="serve with --enable-logging-iteration-details"):
         read_recordings(path, "vllm_iterations")
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_damaged_log_is_read_or_refused_with_its_path(data: st.DataObject, tmp_path: Path) -> None:
+    text = STARTED.replace("DEVICE", "GPU") + line(0, (1, 10, 1, 1, 5.0)) + line(1, (0, 0, 2, 2, 5.0))
+    start = data.draw(st.integers(0, len(text)))
+    junk = data.draw(st.sampled_from(["", "\n", "{", "'", "1.2.3", "99:99:99", "02-30 25:61:00", "9" * 400]))
+    path = log(tmp_path, text[:start] + junk + text[data.draw(st.integers(start, len(text))) :])
+    try:
+        read_recordings(path, "vllm_iterations")
+    except ValueError as error:
+        assert str(path) in str(error)

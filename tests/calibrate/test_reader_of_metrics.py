@@ -14,7 +14,7 @@ from calibrate.readers import find_format, read_measured
 from calibrate.readers.vllm_metrics import read_between
 
 BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.5, 2.5)
-QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 latencies_s = st.lists(st.floats(0.001, 5.0), min_size=1, max_size=30)
 INFO = 'vllm:cache_config_info{block_size="16",cache_dtype="fp8",enable_prefix_caching="True",engine="0",\
 gpu_memory_utilization="0.92",num_gpu_blocks="27000",sliding_window="None"} 1.0\n'
@@ -146,6 +146,8 @@ def test_older_names_are_read(tmp_path: Path) -> None:
     ("text", "told"),
     [
         (snapshot([0.02]) + "vllm:num_requests_wait", r"line \d+: 'vllm:num_requests_wait' is no sample"),
+        (snapshot([0.02]) + snapshot([0.02]), "line 21: .* is there again; put each snapshot in its own file"),
+        (snapshot([0.02]) + "vllm:x NaN\n", "'vllm:x NaN' is no sample"),
         (snapshot([0.02]) + "vllm:x{a=} one\n", "is no sample of Prometheus' text format"),
     ],
 )
@@ -157,3 +159,19 @@ def test_a_broken_snapshot_is_refused(text: str, told: str, tmp_path: Path) -> N
 def test_a_snapshot_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no vllm: series"):
         read_measured(put(tmp_path, "python_info 1.0\n"), "vllm_metrics")
+
+
+@QUICK
+@given(data=st.data())
+def test_a_damaged_snapshot_is_read_or_refused_with_its_path(data: st.DataObject, tmp_path: Path) -> None:
+    text = snapshot([0.02, 0.3, 4.0]) + INFO
+    start = data.draw(st.integers(0, len(text)))
+    junk = data.draw(st.sampled_from(["", "\n", "NaN", "-", "{", '"', "1e999", "vllm:", " ", "9" * 400]))
+    path = put(tmp_path, text[:start] + junk + text[data.draw(st.integers(start, len(text))) :])
+    try:
+        runs = read_measured(path, "vllm_metrics")
+    except ValueError as error:
+        assert str(path) in str(error)
+        return
+    for run in runs:
+        assert all(math.isfinite(value) for value in run.aggregates.values())
