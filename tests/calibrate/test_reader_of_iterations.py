@@ -88,9 +88,9 @@ def test_scheduling_is_synchronous_only_where_the_log_says_so(
 
 def test_engines_and_restarts_are_recordings_of_their_own(tmp_path: Path) -> None:
     step = (0, 0, 1, 1, 5.0)
-    text = line(0, step) + line(0, step, engine="Engine 001: ") + line(1, step) + line(0, step, second=9)
+    text = line(0, step) + line(0, step, engine="Engine 001: ") + line(1, step) + 2 * line(0, step, second=9)
     found = read_recordings(log(tmp_path, text))
-    assert [(one.environment["engine"], len(one.steps)) for one in found] == [(0, 2), (1, 1), (0, 1)]
+    assert [(one.environment["engine"], len(one.steps)) for one in found] == [(0, 2), (1, 1), (0, 1), (0, 1)]
 
 
 def test_dummies_and_missing_steps_are_counted_out(tmp_path: Path) -> None:

@@ -315,6 +315,11 @@ def test_sglang_s_server_tells_its_settings(tmp_path: Path) -> None:
     assert run.aggregates["in_flight_mean"] == 3.0
 
 
+def test_sglang_s_successes_count_where_errors_are_silent(tmp_path: Path) -> None:
+    result = sglang_result(finished(RUN), has_times=True) | {"successes": [True, False, True]}
+    assert dict(only(written(tmp_path, result)).excluded) == {"failed": 1}
+
+
 def test_each_line_of_sglang_is_a_run(tmp_path: Path) -> None:
     lines = [json.dumps(sglang_result(RUN, has_times=times)) for times in (True, False)]
     assert len(read_measured(written(tmp_path, "\n".join(lines), "r.jsonl"))) == 2
