@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
+from calibrate.unequal_parameter_cases import random_unequal_config, unequal_model_types
+
 Config = dict[str, Any]
 Options = Mapping[str, Sequence[Any]]
 
@@ -137,12 +139,14 @@ MULTIMODAL: Mapping[str, tuple[str, Options, Options]] = {
 
 def model_types() -> tuple[str, ...]:
     """Every `model_type` that has random configs."""
-    return (*OPTIONS, *MULTIMODAL)
+    return (*OPTIONS, *unequal_model_types(), *MULTIMODAL)
 
 
 def random_config(seed: int, model_type: str, number: int) -> Config:
     """One small config, decided by its arguments alone."""
     rng = Random(f"{seed} {model_type} {number}")
+    if model_type in unequal_model_types():
+        return {"model_type": model_type, **random_unequal_config(rng, model_type)}
     if model_type in OPTIONS:
         return {"model_type": model_type, **_text(rng, model_type)}
     text_type, vision, outer = MULTIMODAL[model_type]

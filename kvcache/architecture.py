@@ -6,6 +6,7 @@ from typing import Any
 
 from kvcache.config_reader import architecture_fields
 from kvcache.state_space import StateSpace
+from kvcache.tensors import ExtraTensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,8 @@ class Architecture:
     # Of layers that attend to everything, where they differ from those with a window (Gemma 4); None: they do not.
     full_attention_head_dim: int | None = None
     full_attention_num_key_value_heads: int | None = None
+    keys_as_values: bool = False  # in those layers; vLLM holds the projection twice (Gemma 4)
+    mlp_widths: tuple[int, ...] = ()  # per layer, where they differ (Gemma 3n); empty: intermediate_size
     # Multi-head latent attention; None elsewhere.
     kv_lora_rank: int | None = None
     q_lora_rank: int | None = None
@@ -55,6 +58,8 @@ class Architecture:
     moe_intermediate_size: int = 0
     shared_expert_intermediate_size: int = 0
     moe_layers: tuple[bool, ...] = ()  # per layer; empty: none is
+    moe_hidden_size: int = 0  # what experts read and write, where it is narrower (Nemotron-H); 0: hidden_size
+    dense_beside_experts: bool = False  # an ordinary MLP in the same layer (Gemma 4)
     # Small tensors that exact parameter counts need.
     norms_per_layer: int = 2
     norm_bias: bool = False
@@ -62,6 +67,8 @@ class Architecture:
     expert_bias: bool = False
     router_bias: bool = False
     shared_expert_gate: bool = False
+    attention_output_gate: bool = False  # as wide as q, in the same projection (Qwen3-Next)
+    extra_tensors: tuple[ExtraTensor, ...] = ()
     lm_head_bias: bool = False
     vision_parameters: int = 0  # encoder with its projector; loaded by vLLM beside the text model
     vision_split: bool = True  # False: whole on every tensor-parallel rank
@@ -94,7 +101,15 @@ class Architecture:
     @property
     def num_dense_layers(self) -> int:
         """Layers with an ordinary MLP."""
-        return self.num_hidden_layers - self.num_moe_layers
+        layers = range(self.num_hidden_layers)
+        return sum(
+            self.has_mlp(layer) and (self.dense_beside_experts or not self.is_moe_layer(layer)) for layer in layers
+        )
+
+    @property
+    def num_attention_layers(self) -> int:
+        """Layers with attention."""
+        return sum(self.attention_layers) if self.attention_layers else self.num_hidden_layers
 
     @property
     def is_hybrid(self) -> bool:
@@ -104,6 +119,29 @@ class Architecture:
     def is_moe_layer(self, layer: int) -> bool:
         """Whether this 0-based layer routes tokens to experts."""
         return bool(self.moe_layers) and self.moe_layers[layer]
+
+    def has_attention(self, layer: int) -> bool:
+        """Whether this 0-based layer has attention, with a cache of its own or another's."""
+        return not self.attention_layers or self.attention_layers[layer]
+
+    def has_state(self, layer: int) -> bool:
+        """Whether this 0-based layer keeps a state per sequence."""
+        return bool(self.state_layers) and self.state_layers[layer]
+
+    def has_mlp(self, layer: int) -> bool:
+        """Whether this 0-based layer has an MLP or experts."""
+        return not self.mlp_layers or self.mlp_layers[layer]
+
+    def shares_kv(self, layer: int) -> bool:
+        """Whether this 0-based layer reads another layer's cache, so that it projects no keys or values."""
+        return bool(self.kv_shared_with) and self.kv_shared_with[layer] is not None
+
+    def heads_of(self, layer: int) -> tuple[int, int]:
+        """KV heads with the head width of this 0-based layer's attention."""
+        full = self.layer_windows[layer] is None
+        kv_heads = self.full_attention_num_key_value_heads if full else None
+        width = self.full_attention_head_dim if full else None
+        return kv_heads or self.num_key_value_heads, width or self.head_dim
 
 
 def from_config(config: Mapping[str, Any], *, name: str) -> Architecture:
@@ -119,26 +157,29 @@ _POSITIVE = (
     "num_hidden_layers",
     "hidden_size",
     "vocab_size",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
     "max_position_embeddings",
 )
+_POSITIVE_HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim")  # where any layer has attention
+_PER_LAYER = ("attention_layers", "state_layers", "mlp_layers", "kv_shared_with", "mlp_widths")
 _NOT_NEGATIVE = ("intermediate_size", "num_experts", "num_experts_per_tok", "moe_intermediate_size")
 
 
 def _problems(arch: Architecture) -> list[str]:
-    problems = [f"{key} is {getattr(arch, key)}, must be positive" for key in _POSITIVE if getattr(arch, key) <= 0]
+    positive = (*_POSITIVE, *(_POSITIVE_HEADS if arch.num_attention_layers else ()))
+    problems = [f"{key} is {getattr(arch, key)}, must be positive" for key in positive if getattr(arch, key) <= 0]
     problems += [
         f"{key} is {getattr(arch, key)}, must not be negative" for key in _NOT_NEGATIVE if getattr(arch, key) < 0
     ]
     if problems:
         return problems
-    if arch.num_attention_heads % arch.num_key_value_heads:
-        problems.append(
-            f"num_attention_heads {arch.num_attention_heads} is not a multiple of "
-            f"num_key_value_heads {arch.num_key_value_heads}"
-        )
+    problems += _unequal_problems(arch)
+    if problems:
+        return problems
+    for heads in {arch.num_key_value_heads, arch.full_attention_num_key_value_heads or arch.num_key_value_heads}:
+        if arch.num_attention_layers and arch.num_attention_heads % heads:
+            problems.append(
+                f"num_attention_heads {arch.num_attention_heads} is not a multiple of num_key_value_heads {heads}"
+            )
     if len(arch.layer_windows) != arch.num_hidden_layers:
         problems.append(f"{len(arch.layer_windows)} attention layers listed for {arch.num_hidden_layers} hidden layers")
     if any(window is not None and window <= 0 for window in arch.layer_windows):
@@ -156,3 +197,24 @@ def _problems(arch: Architecture) -> list[str]:
     elif arch.is_mla and not arch.v_head_dim:
         problems.append(f"v_head_dim is {arch.v_head_dim}, must be positive")
     return problems
+
+
+def _unequal_problems(arch: Architecture) -> list[str]:
+    """What contradicts itself in layers that are not all alike."""
+    found = [
+        f"{key} lists {len(getattr(arch, key))} layers for {arch.num_hidden_layers} hidden layers"
+        for key in (*_PER_LAYER, "moe_layers")
+        if getattr(arch, key) and len(getattr(arch, key)) != arch.num_hidden_layers
+    ]
+    if found:
+        return found
+    if any(arch.state_layers) and arch.state_space is None:
+        found.append("layers with a state are listed, so state_space must be")
+    if arch.state_space is not None:
+        found += arch.state_space.problems
+    for layer, owner in enumerate(arch.kv_shared_with):
+        if owner is not None and not (0 <= owner < layer and arch.kv_shared_with[owner] is None):
+            found.append(f"layer {layer} shares the KV cache of layer {owner}, which has none of its own before it")
+    if any(width <= 0 for width in arch.mlp_widths):
+        found.append("an MLP width is not positive")
+    return found

@@ -5,56 +5,13 @@ from typing import Any
 
 from kvcache.checkpoint_format import native_quantization
 from kvcache.config_checks import check_config
+from kvcache.config_fields import Fields
 from kvcache.families import FALLBACK, Family, family_of
+from kvcache.gemma_reader import gemma_fields
+from kvcache.state_space_reader import num_hidden_layers, state_space_fields
 from kvcache.vision import knows_encoder, vision_parameters
 
 Assumption = tuple[str, str, str]
-
-
-class Fields:
-    """Typed access to one config, with errors that name the model.
-
-    Looks a key up under each of its spellings, then among the family's defaults.
-    """
-
-    def __init__(self, config: Mapping[str, Any], name: str, family: Family) -> None:
-        self.config, self.name, self.family = config, name, family
-
-    def raw(self, *keys: str) -> Any:
-        """The first value that is present under one of the spellings, else None; an explicit null is no default."""
-        for source in (self.config, self.family.defaults):
-            for key in keys:
-                if source.get(key) is not None:
-                    return source[key]
-            if any(key in source for key in keys):
-                return None
-        return None
-
-    def integer(self, *keys: str, default: int | None = None) -> int:
-        """A whole number; `ValueError` where it is missing without a default, or is none."""
-        value = self.raw(*keys)
-        if value is None:
-            if default is None:
-                raise ValueError(f"model {self.name!r}: config.json lacks {keys[0]!r}; add it")
-            return default
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise ValueError(
-                f"model {self.name!r}: {keys[0]} is {value!r}, must be a whole number; correct its config.json"
-            )
-        if value < 0:
-            raise ValueError(
-                f"model {self.name!r}: {keys[0]} is {value}, must not be negative; correct its config.json"
-            )
-        return value
-
-    def optional(self, *keys: str) -> int | None:
-        """A whole number, or None where it is absent."""
-        return None if self.raw(*keys) is None else self.integer(*keys)
-
-    def flag(self, *keys: str, default: bool) -> bool:
-        """A yes or no."""
-        value = self.raw(*keys)
-        return default if value is None else bool(value)
 
 
 def architecture_fields(config: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -67,9 +24,9 @@ def architecture_fields(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     model_type = str(text.get("model_type", ""))
     family = family_of(model_type)
     fields = Fields(text, name, family)
-    _refuse_state_space(fields)
-    _refuse_unequal_caches(fields)
-    num_layers = fields.integer("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+    num_layers = num_hidden_layers(fields)
+    unequal = {**state_space_fields(fields, num_layers), **gemma_fields(fields, num_layers)}
+    _refuse_unequal_caches(fields, unequal)
     shape = {
         "name": name,
         "model_type": model_type or "unknown",
@@ -85,41 +42,48 @@ def architecture_fields(config: Mapping[str, Any], name: str) -> dict[str, Any]:
         "native_quantization": native_quantization(config),
         "vision_parameters": vision_parameters(config),
         "vision_split": family_of(str(config.get("model_type"))).vision_split,
-        "num_rotary_tables": family.num_rotary_tables,
+        "num_rotary_tables": _num_rotary_tables(fields),
         "learned_positions": _learned_positions(fields),
         "assumptions": (*_assumptions(family, model_type), *_vision_assumptions(config)),
     }
-    return {**shape, **_heads(fields), **_windows(fields, num_layers), **_mlp(fields, num_layers), **_biases(fields)}
+    windows = {} if "layer_windows" in unequal else _windows(fields, num_layers)
+    mlp = _mlp(fields, num_layers, unequal)
+    return {**shape, **_heads(fields, unequal), **windows, **_biases(fields, unequal), **unequal, **mlp}
 
 
-def _refuse_state_space(fields: Fields) -> None:
-    layer_types = fields.raw("layer_types") or ()
-    strange = sorted({str(kind) for kind in layer_types} - {"full_attention", "sliding_attention", "chunked_attention"})
-    if strange or fields.raw("ssm_state_size", "mamba_d_state", "linear_num_key_heads") is not None:
-        what = ", ".join(strange) or "state-space"
-        raise ValueError(f"model {fields.name!r}: {what} layers are not modelled; only attention layers are")
+def _refuse_unequal_caches(fields: Fields, unequal: Mapping[str, Any]) -> None:
+    """Layers that keep more, less or other keys and values than the rest, in families that are not read here."""
+    strange = [] if "kv_shared_with" in unequal else _unequal_caches(fields)
+    if fields.raw("is_encoder_decoder"):
+        strange.append("is_encoder_decoder")
+    if strange:
+        raise ValueError(
+            f"model {fields.name!r}: {', '.join(strange)}: KV caches that differ between layers are not modelled "
+            f"for model_type {fields.raw('model_type')!r}"
+        )
 
 
-def _refuse_unequal_caches(fields: Fields) -> None:
-    """Layers that keep more, less or other keys and values than the rest: vLLM gives them blocks of another size."""
-    strange = [
+def _unequal_caches(fields: Fields) -> list[str]:
+    found = [
         f"{key} {fields.raw(key)}"
         for key, usual in (("global_head_dim", "head_dim"), ("num_global_key_value_heads", "num_key_value_heads"))
         if fields.raw(key) is not None and fields.raw(key) != fields.raw(usual)
     ]
     if fields.raw("num_kv_shared_layers"):
-        strange.append(f"num_kv_shared_layers {fields.raw('num_kv_shared_layers')}")
-    if fields.raw("is_encoder_decoder"):
-        strange.append("is_encoder_decoder")
-    if strange:
-        raise ValueError(
-            f"model {fields.name!r}: {', '.join(strange)}: KV caches that differ between layers are not modelled"
-        )
+        found.append(f"num_kv_shared_layers {fields.raw('num_kv_shared_layers')}")
+    return found
+
+
+def _num_rotary_tables(fields: Fields) -> int:
+    # Granite 4: only "rope" builds one (vLLM models/granitemoehybrid.py).
+    if fields.raw("model_type") == "granitemoehybrid" and fields.raw("position_embedding_type") != "rope":
+        return 0
+    return fields.family.num_rotary_tables
 
 
 def _tied(config: Mapping[str, Any], fields: Fields) -> bool:
     # A multimodal config keeps the flag at either level; the outer one wins in transformers.
-    outer = config.get("tie_word_embeddings")
+    outer = config.get("tie_embedding", config.get("tie_word_embeddings"))  # LFM2 calls it tie_embedding
     return fields.flag("tie_word_embeddings", default=False) if outer is None else bool(outer)
 
 
@@ -166,7 +130,9 @@ def _vision_assumptions(config: Mapping[str, Any]) -> tuple[Assumption, ...]:
     return (("vision encoder", f"{vision_parameters(config):,} parameters", why),)
 
 
-def _heads(fields: Fields) -> dict[str, Any]:
+def _heads(fields: Fields, unequal: Mapping[str, Any]) -> dict[str, Any]:
+    if not any(unequal.get("attention_layers") or (True,)):
+        return {"num_attention_heads": 0, "num_key_value_heads": 0, "head_dim": 0}
     hidden = fields.integer("hidden_size", "n_embd", "d_model")
     heads = fields.integer("num_attention_heads", "n_head", "num_heads", "n_heads")
     if heads <= 0:
@@ -232,29 +198,71 @@ def _windows(fields: Fields, num_layers: int) -> dict[str, Any]:
     return {"layer_windows": windows, "chunked_attention": chunk is not None}
 
 
-def _mlp(fields: Fields, num_layers: int) -> dict[str, Any]:
+def _mlp(fields: Fields, num_layers: int, unequal: Mapping[str, Any]) -> dict[str, Any]:
     num_experts = fields.integer("num_experts", "n_routed_experts", "num_local_experts", default=0)
-    hidden = fields.integer("hidden_size", "n_embd", "d_model")
-    dense = fields.optional("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim")
-    if num_experts <= 1:
-        if dense is None and fields.family.ffn_multiple is None:
-            raise ValueError(f"model {fields.name!r}: config.json lacks 'intermediate_size'; add it")
-        return {"intermediate_size": dense if dense is not None else hidden * (fields.family.ffn_multiple or 0)}
+    layers = unequal.get("moe_layers") or _moe_layers(fields, num_layers)
+    if num_experts <= 1 or not any(layers):
+        return {"intermediate_size": _dense_width(fields, unequal), "moe_layers": ()}
+    if all(unequal.get("mlp_layers") or (True,)):
+        dense = fields.optional("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim")
+    else:
+        dense = _listed_width(fields)
     moe = fields.integer("moe_intermediate_size", default=dense)
-    layers = _moe_layers(fields, num_layers)
     if fields.family.dense_width_key and fields.raw(fields.family.dense_width_key) is not None:
         dense = fields.integer(fields.family.dense_width_key)
     shared = fields.optional("shared_expert_intermediate_size", "shared_intermediate_size")
     if shared is None:
-        shared = moe * fields.integer("n_shared_experts", "num_shared_experts", default=0)
+        shared = fields.integer("moe_shared_expert_intermediate_size", default=moe) * fields.integer(
+            "n_shared_experts", "num_shared_experts", default=0
+        )
     return {
-        "intermediate_size": 0 if all(layers) else (dense or 0),
+        "intermediate_size": 0 if all(layers) and not unequal.get("dense_beside_experts") else (dense or 0),
         "num_experts": num_experts,
-        "num_experts_per_tok": fields.integer("num_experts_per_tok", "num_experts_per_token", "experts_per_token"),
+        "num_experts_per_tok": fields.integer(
+            "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts"
+        ),
         "moe_intermediate_size": moe,
         "shared_expert_intermediate_size": shared,
         "moe_layers": layers,
     }
+
+
+def _dense_width(fields: Fields, unequal: Mapping[str, Any]) -> int:
+    """The MLP width of a model without experts; 0 where no layer has an MLP."""
+    if not any(unequal.get("mlp_layers") or (True,)):
+        return 0
+    if unequal.get("mlp_widths"):
+        return int(max(unequal["mlp_widths"]))
+    if fields.raw("model_type") == "granitemoehybrid":  # without experts, the shared MLP is the only one
+        return fields.integer("shared_intermediate_size")
+    dense = _listed_width(fields)
+    if dense is None and fields.family.ffn_multiple is None:
+        raise ValueError(f"model {fields.name!r}: config.json lacks 'intermediate_size'; add it")
+    if dense is None:
+        return fields.integer("hidden_size", "n_embd", "d_model") * (fields.family.ffn_multiple or 0)
+    return _adjusted(fields, dense) if fields.raw("model_type") == "lfm2" else dense
+
+
+def _listed_width(fields: Fields) -> int | None:
+    keys = ("block_ff_dim", "intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim")
+    value = fields.raw(*keys)
+    if isinstance(value, list | tuple):  # Nemotron-H may write one width for all as a list
+        if len(set(value)) != 1:
+            raise fields.error(f"intermediate_size {list(value)}: MLPs of different widths are not modelled")
+        return fields.whole(value[0], "intermediate_size")
+    return fields.optional(*keys)
+
+
+def _adjusted(fields: Fields, width: int) -> int:
+    """LFM2's rounding of its MLP width (transformers and vLLM models/lfm2, block_auto_adjust_ff_dim)."""
+    if not fields.flag("block_auto_adjust_ff_dim", default=True):
+        return width
+    width = int(2 * width / 3)
+    factor = fields.raw("block_ffn_dim_multiplier")
+    if factor is not None:
+        width = int(factor * width)
+    unit = fields.integer("block_multiple_of")
+    return -(-width // unit) * unit
 
 
 def _moe_layers(fields: Fields, num_layers: int) -> tuple[bool, ...]:
@@ -271,17 +279,16 @@ def _moe_layers(fields: Fields, num_layers: int) -> tuple[bool, ...]:
     )
 
 
-def _biases(fields: Fields) -> dict[str, Any]:
+def _biases(fields: Fields, unequal: Mapping[str, Any]) -> dict[str, Any]:
     family = fields.family
-    attention = family.qkv_bias or fields.flag(
-        "attention_bias", "qkv_bias", "use_qkv_bias", "use_bias", "bias", default=False
-    )
+    common = () if "state_layers" in unequal else ("use_bias", "bias")  # there, they are the state's
+    attention = family.qkv_bias or fields.flag("attention_bias", "qkv_bias", "use_qkv_bias", *common, default=False)
     output = family.output_bias if family.output_bias is not None else attention
     return {
         "gated_mlp": family.gated_mlp,
         "attention_bias": attention,
         "attention_output_bias": fields.flag("attention_out_bias", default=output),
-        "mlp_bias": family.mlp_bias or fields.flag("mlp_bias", "use_bias", "bias", default=False),
+        "mlp_bias": family.mlp_bias or fields.flag("mlp_bias", *common, default=False),
         "qk_norm": fields.flag("use_qk_norm", default=family.qk_norm) if family.qk_norm_weights else False,
         "qk_norm_whole_projection": family.qk_norm_whole_projection,
         "norms_per_layer": _norms_per_layer(fields),
@@ -292,6 +299,7 @@ def _biases(fields: Fields) -> dict[str, Any]:
         or fields.raw("topk_method") == "noaux_tc"
         or bool(fields.raw("use_routing_bias")),
         "shared_expert_gate": family.shared_expert_gate,
+        "attention_output_gate": family.attention_output_gate and fields.flag("attn_output_gate", default=True),
         "lm_head_bias": family.lm_head_bias or fields.flag("lm_head_bias", default=False),
     }
 

@@ -26,6 +26,7 @@ class Family:
     expert_bias: bool = False
     router_bias: bool = False
     shared_expert_gate: bool = False
+    attention_output_gate: bool = False
     lm_head_bias: bool = False
     ffn_multiple: int | None = None  # MLP width over hidden size, where the config omits it
     dense_width_key: str | None = None
@@ -74,6 +75,65 @@ _LLAMA4 = Family(
         "attention_chunk_size": 8192,
     },
 )
+_GATED_DELTA_NET = {
+    "num_key_value_heads": 2,
+    "head_dim": 256,
+    "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+}
+_QWEN3_5 = Family(qk_norm=True, attention_output_gate=True, defaults={**_GATED_DELTA_NET, "num_key_value_heads": 4})
+_QWEN3_5_MOE = Family(
+    qk_norm=True,
+    attention_output_gate=True,
+    shared_expert_gate=True,
+    defaults={
+        **_GATED_DELTA_NET,
+        "num_experts": 256,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 512,
+        "shared_expert_intermediate_size": 512,
+    },
+)
+_MAMBA2 = {"mamba_n_heads": 128, "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_conv": 4, "mamba_expand": 2}
+_MAMBA1 = {"state_size": 16, "conv_kernel": 4, "expand": 2, **_TIED}
+_LFM2 = {
+    **_TIED,
+    "num_key_value_heads": 8,
+    "conv_L_cache": 3,
+    "block_multiple_of": 256,
+    "max_position_embeddings": 128000,
+}
+_GEMMA3N = {
+    **_TIED,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "head_dim": 256,
+    "vocab_size": 262400,
+    "intermediate_size": 16384,
+    "sliding_window": 512,
+    "max_position_embeddings": 32768,
+    "vocab_size_per_layer_input": 262144,
+    "hidden_size_per_layer_input": 256,
+    "altup_num_inputs": 4,
+    "laurel_rank": 64,
+    "num_kv_shared_layers": 15,
+}
+_GEMMA4 = {
+    **_TIED,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "global_head_dim": 512,
+    "vocab_size": 262144,
+    "intermediate_size": 9216,
+    "sliding_window": 512,
+    "max_position_embeddings": 131072,
+    "vocab_size_per_layer_input": 262144,
+    "hidden_size_per_layer_input": 256,
+}
 _GLM = {"num_key_value_heads": 2, "head_dim": 128, "attention_bias": True}
 
 _FAMILIES: Mapping[str, Family] = {
@@ -201,6 +261,109 @@ _FAMILIES: Mapping[str, Family] = {
     ),
     "cohere": Family(norms_per_layer=1, qk_norm_whole_projection=True, defaults=_TIED),
     "cohere2": Family(norms_per_layer=1, defaults={**_TIED, "sliding_window_pattern": 4, "sliding_window": 4096}),
+    "qwen3_next": Family(
+        qk_norm=True,
+        attention_output_gate=True,
+        shared_expert_gate=True,
+        defaults={
+            **_GATED_DELTA_NET,
+            "num_experts": 512,
+            "num_experts_per_tok": 10,
+            "moe_intermediate_size": 512,
+            "shared_expert_intermediate_size": 512,
+        },
+    ),
+    "qwen3_5_text": _QWEN3_5,
+    "qwen3_5_moe_text": _QWEN3_5_MOE,
+    "kimi_linear": Family(
+        router_bias=True,
+        num_rotary_tables=0,  # its latent attention has no positions (vLLM models/kimi_k3, mla_use_nope)
+        defaults={
+            "kv_lora_rank": 512,
+            "qk_nope_head_dim": 128,
+            "qk_rope_head_dim": 64,
+            "v_head_dim": 128,
+            "num_experts": 256,
+            "num_experts_per_token": 8,
+            "moe_intermediate_size": 1024,
+            "num_shared_experts": 1,
+            "linear_head_dim": 128,
+            "linear_num_heads": 32,
+            "linear_conv_kernel_dim": 4,
+        },
+    ),
+    "granitemoehybrid": Family(
+        defaults={**_MAMBA2, "num_local_experts": 8, "num_experts_per_tok": 2, "shared_intermediate_size": 1024}
+    ),
+    "bamba": Family(defaults={**_MAMBA2, "num_key_value_heads": 8, "max_position_embeddings": 262144}),
+    "falcon_h1": Family(
+        defaults={
+            **_MAMBA2,
+            "num_key_value_heads": 8,
+            "mamba_d_ssm": 1024,
+            "mamba_rms_norm": False,
+            "projectors_bias": False,
+            "max_position_embeddings": 8192,
+        }
+    ),
+    "nemotron_h": Family(
+        gated_mlp=False,
+        norms_per_layer=1,
+        router_bias=True,
+        num_rotary_tables=0,  # no positions in its attention (vLLM models/nemotron_h.py)
+        defaults={
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "max_position_embeddings": 4096,
+            "ssm_state_size": 128,
+            "mamba_num_heads": 128,
+            "mamba_head_dim": 64,
+            "n_groups": 8,
+            "conv_kernel": 4,
+            "n_routed_experts": 8,
+            "n_shared_experts": 1,
+            "moe_intermediate_size": 7688,
+            "moe_shared_expert_intermediate_size": 7688,
+            "num_experts_per_tok": 2,
+        },
+    ),
+    "jamba": Family(
+        num_rotary_tables=0,  # no positions in its attention (vLLM models/jamba.py)
+        defaults={
+            "num_key_value_heads": 8,
+            "max_position_embeddings": 262144,
+            "num_experts": 16,
+            "num_experts_per_tok": 2,
+            "expert_layer_period": 2,
+            "expert_layer_offset": 1,
+            "attn_layer_period": 8,
+            "attn_layer_offset": 4,
+            "mamba_d_state": 16,
+            "mamba_d_conv": 4,
+            "mamba_expand": 2,
+        },
+    ),
+    "lfm2": Family(qk_norm=True, defaults={**_LFM2, "block_ffn_dim_multiplier": 1.0}),
+    "lfm2_moe": Family(
+        qk_norm=True,
+        router_bias=True,
+        defaults={
+            **_LFM2,
+            "num_experts": 32,
+            "num_experts_per_tok": 4,
+            "moe_intermediate_size": 1792,
+            "num_dense_layers": 2,
+        },
+    ),
+    "mamba": Family(norms_per_layer=1, num_rotary_tables=0, defaults=_MAMBA1),
+    "falcon_mamba": Family(norms_per_layer=1, num_rotary_tables=0, defaults=_MAMBA1),
+    "mamba2": Family(
+        norms_per_layer=1,
+        num_rotary_tables=0,
+        defaults={"num_heads": 128, "head_dim": 64, "state_size": 128, "n_groups": 8, "conv_kernel": 4, "expand": 2},
+    ),
+    "gemma3n_text": Family(qk_norm=True, num_rotary_tables=2, norms_per_layer=4, defaults=_GEMMA3N),
+    "gemma4_text": Family(qk_norm=True, num_rotary_tables=2, norms_per_layer=4, defaults=_GEMMA4),
     "smollm3": Family(defaults={**_TIED, **_NO_WINDOW, "num_key_value_heads": 4}),
     "starcoder2": Family(
         gated_mlp=False, norm_bias=True, defaults={**_TIED, "num_key_value_heads": 2, "use_bias": True}

@@ -1,50 +1,51 @@
 """Which tensors a rank holds, from the shape of the model."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from kvcache.architecture import Architecture
 from kvcache.parallelism import Parallelism, pad_vocabulary, split
+from kvcache.state_space_tensors import state_space_tensors
+from kvcache.tensors import ExtraTensor, Tensor
+
+__all__ = [
+    "COMPONENTS",
+    "Tensor",
+    "active_parameters",
+    "layer_tensors",
+    "parameter_counts",
+    "stage_tensors",
+    "total_parameters",
+]
 
 COMPONENTS = (
     "embedding",
     "attention",
+    "state_space",
     "mlp",
     "experts",
     "shared_experts",
     "router",
     "norms",
+    "residual",
     "lm_head",
     "vision",
 )
 
 
-@dataclass(frozen=True)
-class Tensor:
-    """`count` equal matrices of `rows` × `cols` elements; a vector has one column.
-
-    Matrices that vLLM fuses (q with k and v, gate with up) are one; `stacked` ones share one allocation.
-    """
-
-    component: str
-    rows: int
-    cols: int = 1
-    count: int = 1
-    quantizable: bool = False  # a linear layer that weight formats may pack
-    stacked: bool = False
-
-    @property
-    def elements(self) -> int:
-        """Parameters in all of them."""
-        return self.rows * self.cols * self.count
-
-
 def layer_tensors(arch: Architecture, parallelism: Parallelism, layer: int) -> Iterator[Tensor]:
     """What one rank holds of one 0-based layer."""
-    yield from _mla_attention(arch, parallelism) if arch.is_mla else _attention(arch, parallelism)
-    yield from _experts(arch, parallelism) if arch.is_moe_layer(layer) else _dense_mlp(arch, parallelism)
+    if arch.has_attention(layer):
+        yield from _mla_attention(arch, parallelism) if arch.is_mla else _attention(arch, parallelism, layer)
+    if arch.has_state(layer) and arch.state_space is not None:
+        yield from state_space_tensors(arch.state_space, arch.hidden_size, parallelism)
+    is_moe = arch.is_moe_layer(layer)
+    if is_moe:
+        yield from _experts(arch, parallelism)
+    if arch.has_mlp(layer) and (arch.dense_beside_experts or not is_moe):
+        yield from _dense_mlp(arch, parallelism, layer)
     norm_width = 2 if arch.norm_bias else 1
     yield Tensor("norms", arch.hidden_size, count=arch.norms_per_layer * norm_width)
+    yield from _extra(arch, parallelism, {"layer", "moe_layer"} if is_moe else {"layer"})
 
 
 def stage_tensors(arch: Architecture, parallelism: Parallelism, stage: int) -> Iterator[Tensor]:
@@ -58,6 +59,7 @@ def stage_tensors(arch: Architecture, parallelism: Parallelism, stage: int) -> I
     if first and arch.vision_parameters:
         whole = arch.vision_parameters
         yield Tensor("vision", split(whole, parallelism, "vision", exact=False) if arch.vision_split else whole)
+    yield from _extra(arch, parallelism, {"every"} | ({"first"} if first else set()) | ({"last"} if last else set()))
     for layer in parallelism.stage_layers(arch.num_hidden_layers, stage):
         yield from layer_tensors(arch, parallelism, layer)
     if last:
@@ -72,7 +74,7 @@ def parameter_counts(arch: Architecture) -> dict[str, int]:
     """Parameters by component of the whole model, as its checkpoint holds them: nothing padded or replicated."""
     counts = dict.fromkeys(COMPONENTS, 0)
     for tensor in stage_tensors(arch, Parallelism(pad_vocabulary_to=1), 0):
-        counts[tensor.component] += tensor.elements
+        counts[tensor.component] += tensor.parameters
     return counts
 
 
@@ -88,14 +90,33 @@ def active_parameters(arch: Architecture) -> int:
     return sum(counts.values()) - counts["experts"] + routed - counts["vision"]
 
 
-def _attention(arch: Architecture, parallelism: Parallelism) -> Iterator[Tensor]:
+def _extra(arch: Architecture, parallelism: Parallelism, places: set[str]) -> Iterator[Tensor]:
+    for extra in arch.extra_tensors:
+        if extra.place in places:
+            rows, cols = _extra_shape(extra, parallelism)
+            yield Tensor(extra.component, rows, cols, count=extra.count, quantizable=extra.quantizable)
+
+
+def _extra_shape(extra: ExtraTensor, parallelism: Parallelism) -> tuple[int, int]:
+    what = f"width of its {extra.component} projections"
+    if extra.vocabulary:
+        return split(pad_vocabulary(extra.rows, parallelism), parallelism, "vocabulary"), extra.cols
+    rows = split(extra.rows, parallelism, what) if extra.split == "rows" else extra.rows
+    return rows, split(extra.cols, parallelism, what) if extra.split == "cols" else extra.cols
+
+
+def _attention(arch: Architecture, parallelism: Parallelism, layer: int) -> Iterator[Tensor]:
     heads = split(arch.num_attention_heads, parallelism, "attention heads")
-    kv_heads = parallelism.kv_heads_per_rank(arch.num_key_value_heads)
-    q_width, kv_width = heads * arch.head_dim, kv_heads * arch.head_dim
-    yield Tensor("attention", q_width + 2 * kv_width, arch.hidden_size, quantizable=True)
+    all_kv_heads, head_dim = arch.heads_of(layer)
+    kv_heads = 0 if arch.shares_kv(layer) else parallelism.kv_heads_per_rank(all_kv_heads)
+    q_width, kv_width = heads * head_dim, kv_heads * head_dim
+    gate_width = q_width if arch.attention_output_gate else 0
+    repeated = kv_width if arch.keys_as_values and arch.layer_windows[layer] is None else 0
+    rows = q_width + gate_width + 2 * kv_width
+    yield Tensor("attention", rows, arch.hidden_size, quantizable=True, repeated_rows=repeated)
     yield Tensor("attention", arch.hidden_size, q_width, quantizable=True)
     if arch.attention_bias:
-        yield Tensor("attention", q_width + 2 * kv_width)
+        yield Tensor("attention", rows, repeated_rows=repeated)
     if arch.attention_output_bias:
         yield Tensor("attention", arch.hidden_size)
     if arch.attention_sinks:
@@ -103,7 +124,7 @@ def _attention(arch: Architecture, parallelism: Parallelism) -> Iterator[Tensor]
     if arch.qk_norm and arch.qk_norm_whole_projection:
         yield Tensor("norms", q_width + kv_width)
     elif arch.qk_norm:
-        yield Tensor("norms", arch.head_dim, count=2)
+        yield Tensor("norms", head_dim, count=1 if arch.shares_kv(layer) else 2)
 
 
 def _mla_attention(arch: Architecture, parallelism: Parallelism) -> Iterator[Tensor]:
@@ -123,8 +144,9 @@ def _mla_attention(arch: Architecture, parallelism: Parallelism) -> Iterator[Ten
     yield Tensor("attention", arch.hidden_size, heads * value, quantizable=True)
 
 
-def _dense_mlp(arch: Architecture, parallelism: Parallelism) -> Iterator[Tensor]:
-    width = split(arch.intermediate_size, parallelism, "MLP width")
+def _dense_mlp(arch: Architecture, parallelism: Parallelism, layer: int) -> Iterator[Tensor]:
+    whole = arch.mlp_widths[layer] if arch.mlp_widths else arch.intermediate_size
+    width = split(whole, parallelism, "MLP width")
     yield from _mlp_matrices("mlp", arch, width)
     if arch.mlp_bias:
         yield Tensor("mlp", width * (2 if arch.gated_mlp else 1) + arch.hidden_size)
@@ -133,7 +155,7 @@ def _dense_mlp(arch: Architecture, parallelism: Parallelism) -> Iterator[Tensor]
 def _mlp_matrices(
     component: str, arch: Architecture, width: int, count: int = 1, padding: Parallelism | None = None
 ) -> Iterator[Tensor]:
-    hidden = arch.hidden_size
+    hidden = (arch.moe_hidden_size if component == "experts" else 0) or arch.hidden_size
     if padding is not None:
         width = -(-width // padding.pad_expert_width_to) * padding.pad_expert_width_to
         hidden = -(-hidden // padding.pad_expert_hidden_to) * padding.pad_expert_hidden_to
@@ -154,6 +176,8 @@ def _experts(arch: Architecture, parallelism: Parallelism) -> Iterator[Tensor]:
     if arch.shared_expert_intermediate_size:
         shared = split(arch.shared_expert_intermediate_size, parallelism, "shared expert width")
         yield from _mlp_matrices("shared_experts", arch, shared)
+        if arch.mlp_bias:
+            yield Tensor("shared_experts", shared * (2 if arch.gated_mlp else 1) + arch.hidden_size)
     if arch.shared_expert_gate:
         yield Tensor("shared_experts", 1, arch.hidden_size)
     yield Tensor("router", arch.num_experts, arch.hidden_size)

@@ -10,7 +10,7 @@ from typing import Any
 
 from kvcache.errors import unknown_name
 from kvcache.gpu import GPU
-from kvcache.parameters import Tensor
+from kvcache.tensors import Tensor
 
 FOLDER = Path(__file__).parent / "quantizations"
 _DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}

@@ -24,21 +24,29 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 COMPONENTS = (
     ("vision_head", r"vision\w*\.head\."),
     ("vision", r"vision|projector|visual"),
+    ("residual", r"altup|laurel|per_layer_(input|projection|model)|layer_scalar"),
     ("lm_head", r"lm_head|embed_out"),
-    ("embedding", r"embed|\bwte\b|\bwpe\b"),
+    ("embedding", r"embed(?!ding_norm)|\bwte\b|\bwpe\b"),
     ("norms", r"norm|\bln_\w+"),
     ("attention", r"attn|attention"),
     ("shared_experts", r"shared_expert"),
-    ("router", r"\.router\.|\.gate\.|e_score_correction_bias"),
+    ("router", r"\.router\.|\.gate\.|e_score_correction_bias|\.feed_forward\.expert_bias"),
     ("experts", r"\.experts\."),
-    ("mlp", r"\.mlp\.|\.feed_forward\.|\.fc\d\."),
+    ("mlp", r"\.mlp\.|\.fc\d\.|\.feed_forward\.|\.shared_mlp\.|\.mixer\.(up|down)_proj\.|_latent_proj\."),
+    ("attention", r"\.mixer\.[qkvo]_proj\."),
 )
+# Modules that hold a state are told by their convolution.
+STATE = re.compile(r"(.*\blayers\.\d+\.\w+)\.conv(1d)?\.")
 # A checkpoint's own weight format changes how its tensors are stored, not how many parameters there are.
 NOT_SHAPE = ("quantization_config", "model_type")
 
 
-def component(name):
-    """Where a tensor of this name belongs."""
+def component(name, states=(), has_experts=False):
+    """Where a tensor of this name belongs, beside modules that hold a state."""
+    if name.startswith(states):
+        return "state_space"
+    if has_experts and ".shared_mlp." in name:
+        return "shared_experts"  # Granite 4: beside experts, else the only MLP
     return next((found for found, pattern in COMPONENTS if re.search(pattern, name)), "other")
 
 
@@ -58,11 +66,14 @@ def build(fields):
         return loader.from_config(config)
 
 
-def counts(tensors):
-    """Elements by component."""
+def counts(tensors, names):
+    """Elements by component; `names` are those of all the model's parameters."""
+    states = tuple({match[1] + "." for match in map(STATE.match, names) if match and "vision" not in match[1]})
+    has_experts = any(".experts." in name for name in names)
     found = {}
     for name, tensor in tensors:
-        found[component(name)] = found.get(component(name), 0) + tensor.numel()
+        where = component(name, states, has_experts)
+        found[where] = found.get(where, 0) + tensor.numel()
     return found
 
 
@@ -74,14 +85,15 @@ def measure(case):
     except Exception as error:  # whatever stops transformers is its answer to this config
         return {**line, "unknown": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
     parameters = list(model.named_parameters())  # tied ones once
+    names = [name for name, _ in parameters]
     persistent = model.state_dict().keys()
     buffers = [(name, buffer) for name, buffer in model.named_buffers() if name in persistent]
     return {
         **line,
         "model_class": type(model).__name__,
         "total": sum(parameter.numel() for _, parameter in parameters),
-        "parameters": counts(parameters),
-        "buffers": counts(buffers),
+        "parameters": counts(parameters, names),
+        "buffers": counts(buffers, names),
     }
 
 
