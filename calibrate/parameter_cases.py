@@ -115,6 +115,32 @@ MULTIMODAL: Mapping[str, tuple[str, Options, Options]] = {
         {**_ENCODER, "intermediate_size": _WIDTH, "image_size": (16, 32, ABSENT)},
         {"spatial_merge_size": (2, 3, ABSENT), "multimodal_projector_bias": _FLAG},
     ),
+    **{
+        outer: (
+            text,
+            {
+                "depth": (1, 2), "hidden_size": (16, 32), "intermediate_size": _WIDTH, "num_heads": (2,),
+                "out_hidden_size": (24, 40), "num_position_embeddings": (9, 16), "spatial_merge_size": (2, 3, ABSENT),
+                "temporal_patch_size": (1, 2, ABSENT), "patch_size": (2, 4),
+            },
+            {},
+        )
+        for outer, text in (("qwen3_5", "qwen3_5_text"), ("qwen3_5_moe", "qwen3_5_moe_text"))
+    },
+    "gemma4": (
+        "gemma4_text",
+        {
+            **_ENCODER, "num_key_value_heads": (1, 2), "intermediate_size": _WIDTH, "head_dim": (4, 8),
+            "position_embedding_size": (7, 16, ABSENT), "standardize": _FLAG, "use_clipped_linears": _FLAG,
+        },
+        {
+            "audio_config": (
+                {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "output_proj_dims": 24},
+                {"hidden_size": 16, "num_hidden_layers": 1, "use_clipped_linears": False, "conv_kernel_size": 3},
+                None, ABSENT,
+            ),
+        },
+    ),
     "kimi_k25": (
         "deepseek_v3",
         {
@@ -150,7 +176,8 @@ def random_config(seed: int, model_type: str, number: int) -> Config:
     if model_type in OPTIONS:
         return {"model_type": model_type, **_text(rng, model_type)}
     text_type, vision, outer = MULTIMODAL[model_type]
-    text = {"model_type": text_type, **_text(rng, text_type)}
+    whole = random_unequal_config(rng, text_type) if text_type in unequal_model_types() else _text(rng, text_type)
+    text = {"model_type": text_type, **whole}
     tied = text.pop("tie_word_embeddings", rng.random() < 0.5)
     return {
         "model_type": model_type,

@@ -362,6 +362,11 @@ _FAMILIES: Mapping[str, Family] = {
         num_rotary_tables=0,
         defaults={"num_heads": 128, "head_dim": 64, "state_size": 128, "n_groups": 8, "conv_kernel": 4, "expand": 2},
     ),
+    "qwen3_5": _QWEN3_5,
+    "qwen3_5_moe": _QWEN3_5_MOE,
+    # Their towers are transformers' own modules, whole on every rank (vLLM models/gemma3n_mm, models/gemma4_mm).
+    "gemma3n": Family(vision_split=False),
+    "gemma4": Family(vision_split=False),
     "gemma3n_text": Family(qk_norm=True, num_rotary_tables=2, norms_per_layer=4, defaults=_GEMMA3N),
     "gemma4_text": Family(qk_norm=True, num_rotary_tables=2, norms_per_layer=4, defaults=_GEMMA4),
     "smollm3": Family(defaults={**_TIED, **_NO_WINDOW, "num_key_value_heads": 4}),

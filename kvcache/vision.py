@@ -145,9 +145,52 @@ def _qwen3_vl(encoder: _Encoder) -> int:
     return embedding + encoder.layers + _merger(encoder) + 2 * width + deepstack
 
 
+def _qwen3_5(encoder: _Encoder) -> int:
+    width, merged = encoder.width, encoder.merged_patches(encoder.size("spatial_merge_size"))
+    pixels = encoder.size("in_channels") * encoder.size("temporal_patch_size") * encoder.patch**2
+    embedding = pixels * width + width + encoder.size("num_position_embeddings") * width
+    out = encoder.size("out_hidden_size")
+    merger = 2 * width + merged * merged + merged + merged * out + out
+    return embedding + encoder.layers + merger
+
+
+def _gemma4(encoder: _Encoder) -> int:
+    width, inner = encoder.width, encoder.inner
+    head_dim, clipped = encoder.size("head_dim"), 4 * bool(encoder.vision.get("use_clipped_linears"))
+    q_width = encoder.size("num_attention_heads") * head_dim
+    kv_width = encoder.size("num_key_value_heads") * head_dim
+    layer = 2 * width * (q_width + kv_width) + 3 * width * inner + 2 * head_dim + 4 * width + 7 * clipped
+    embedding = 2 * encoder.size("position_embedding_size") * width + encoder.patch_pixels * width
+    standard = 2 * width if encoder.vision.get("standardize") else 0
+    audio = encoder.config.get("audio_config")
+    heard = _gemma4_audio({**_GEMMA4_AUDIO, **audio}, encoder.text_width) if isinstance(audio, Mapping) else 0
+    return embedding + encoder.depth * layer + standard + width * encoder.text_width + heard
+
+
+def _gemma4_audio(audio: Config, text_width: int) -> int:
+    """The conformer that Gemma 4's small models hear with."""
+    width, out = int(audio["hidden_size"]), int(audio["output_proj_dims"])
+    first, second = (int(channels) for channels in audio["subsampling_conv_channels"])
+    sampled = 9 * first + first + 9 * first * second + second + 32 * second * width  # 128 mel bands, halved twice
+    matrices = 16 * width**2 + 5 * width**2 + 3 * width**2  # two MLPs; attention with positions; gated convolution
+    vectors = (int(audio["conv_kernel_size"]) + 9) * width + width // int(audio["num_attention_heads"])
+    clipped = 4 * 10 if audio["use_clipped_linears"] else 0
+    layers = int(audio["num_hidden_layers"]) * (matrices + vectors + clipped)
+    return sampled + layers + width * out + out + out * text_width
+
+
+def _gemma3n(encoder: _Encoder) -> int:
+    # MobileNetV5 with the audio conformer and both projectors, into the text width of 2,048 that both sizes have:
+    # 7,849,978,192 (E4B), 5,439,438,272 (E2B) parameters in the published safetensors, less the text model with the
+    # unused keys and values of its shared layers, leave the same number for both.
+    del encoder
+    return 983_281_504
+
+
 # What a saved `vision_config` leaves out, since it equals the class: transformers 5.19 SiglipVisionConfig,
 # Llama4VisionConfig, PixtralVisionConfig, Kimi_K25VisionConfig, CLIPVisionConfig, Qwen2_5_VLVisionConfig,
-# Qwen3VLVisionConfig; vLLM 0.32 MoonViTConfig. Shapes: their models there.
+# Qwen3VLVisionConfig, Qwen3_5VisionConfig, Gemma4VisionConfig, Gemma4AudioConfig; vLLM 0.32 MoonViTConfig.
+# Shapes: their models there.
 _SIGLIP = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "patch_size": 16, "image_size": 224}
 _LLAMA4 = {
     "hidden_size": 768, "intermediate_size": 5632, "num_hidden_layers": 34, "patch_size": 14, "image_size": 448,
@@ -168,10 +211,27 @@ _QWEN3_VL = {
     "spatial_merge_size": 2, "out_hidden_size": 3584, "num_position_embeddings": 2304,
     "deepstack_visual_indexes": (8, 16, 24),
 }  # fmt: skip
+_QWEN3_5 = {
+    "depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "patch_size": 16, "in_channels": 3,
+    "temporal_patch_size": 2, "spatial_merge_size": 2, "out_hidden_size": 3584, "num_position_embeddings": 2304,
+}  # fmt: skip
+_GEMMA4 = {
+    "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 16, "num_attention_heads": 12,
+    "num_key_value_heads": 12, "head_dim": 64, "patch_size": 16, "position_embedding_size": 10240,
+}  # fmt: skip
+_GEMMA4_AUDIO = {
+    "hidden_size": 1024, "num_hidden_layers": 12, "num_attention_heads": 8, "subsampling_conv_channels": (128, 32),
+    "conv_kernel_size": 5, "output_proj_dims": 1536, "use_clipped_linears": True,
+}  # fmt: skip
+_GEMMA3N = {"hidden_size": 2048, "intermediate_size": 0, "num_hidden_layers": 0}
 _ENCODERS: Mapping[str, tuple[Callable[[_Encoder], int], Config]] = {
     "gemma3": (_siglip, _SIGLIP),
     "llama4": (_llama4, _LLAMA4),
     "mistral3": (_pixtral, _PIXTRAL),
+    "qwen3_5": (_qwen3_5, _QWEN3_5),
+    "qwen3_5_moe": (_qwen3_5, _QWEN3_5),
+    "gemma3n": (_gemma3n, _GEMMA3N),
+    "gemma4": (_gemma4, _GEMMA4),
     "kimi_vl": (_moonvit, _MOONVIT),
     "kimi_k25": (_moonvit, _MOONVIT),
     "llava": (_clip, _CLIP),
