@@ -64,6 +64,7 @@ deployment_options = _all(
         show_default=True,
         help="Whole experts on each GPU instead of a part of every expert.",
     ),
+    click.option("--dtype", default="auto", show_default=True, help="Of weights that are not packed: auto, float16, …"),
     click.option("--quantization", "-q", help="Weight format, such as fp8 or awq.  [default: the checkpoint's]"),
     click.option("--kv-cache-dtype", default="auto", show_default=True, help="KV-cache format, such as fp8."),
     click.option("--max-model-len", type=TokenCount(), help="Longest context.  [default: the model's]"),
@@ -215,6 +216,7 @@ def engine_options(values: dict[str, Any]) -> Any:
 def _logged_blocks(values: dict[str, Any]) -> int:
     """The KV blocks of a server's start-up log. Raises ValueError where another tensor-parallel size is asked for."""
     from kvcache.catalog import load_model  # noqa: PLC0415
+    from kvcache.dtype import with_dtype  # noqa: PLC0415
     from kvcache.kv_layout import kv_layout  # noqa: PLC0415
 
     log, size = values["startup_log"], values["tensor_parallel_size"] or 1
@@ -224,7 +226,7 @@ def _logged_blocks(values: dict[str, Any]) -> int:
             f"not {size}; its KV blocks say nothing of another"
         )
     layout = kv_layout(
-        load_model(values["model"]),
+        with_dtype(load_model(values["model"]), values["dtype"]),
         tensor_parallel_size=size,
         kv_cache_dtype=values["kv_cache_dtype"],
         block_size=values["block_size"],

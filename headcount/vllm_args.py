@@ -12,7 +12,7 @@ from headcount.option_names import Spelling, converted, spellings
 ENGINE_ARGUMENTS = frozenset(
     {
         "model", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
-        "quantization", "kv_cache_dtype", "max_model_len",
+        "dtype", "quantization", "kv_cache_dtype", "max_model_len",
         "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "block_size", "num_gpu_blocks_override",
         "enforce_eager", "enable_prefix_caching", "async_scheduling", "scheduling_policy",
         "long_prefill_token_threshold", "enable_chunked_prefill", "scheduler_reserve_full_isl", "watermark",

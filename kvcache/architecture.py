@@ -57,6 +57,7 @@ class Architecture:
     num_experts_per_tok: int = 0
     moe_intermediate_size: int = 0
     shared_expert_intermediate_size: int = 0
+    shared_experts_always_split: bool = False  # vLLM's model code has no sequence-parallel form of them
     moe_layers: tuple[bool, ...] = ()  # per layer; empty: none is
     moe_hidden_size: int = 0  # what experts read and write, where it is narrower (Nemotron-H); 0: hidden_size
     dense_beside_experts: bool = False  # an ordinary MLP in the same layer (Gemma 4)
@@ -66,6 +67,7 @@ class Architecture:
     attention_sinks: bool = False
     expert_bias: bool = False
     router_bias: bool = False
+    router_fp32: bool = False  # whatever the model's dtype
     shared_expert_gate: bool = False
     attention_output_gate: bool = False  # as wide as q, in the same projection (Qwen3-Next)
     extra_tensors: tuple[ExtraTensor, ...] = ()
@@ -77,6 +79,7 @@ class Architecture:
     dtype: str = "bfloat16"
     native_quantization: str | None = None
     longer_rotary_tables: int = 0  # how many tables' worth of rows linear rope scaling adds
+    unquantized: tuple[str, ...] = ()  # components that the checkpoint's own format leaves in 16 bits
     assumptions: tuple[tuple[str, str, str], ...] = ()  # (name, value, why) of what the config did not say
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from kvcache.config_fields import Fields
 from kvcache.families import FALLBACK, Family, family_of
 from kvcache.gemma_reader import gemma_fields
 from kvcache.state_space_reader import num_hidden_layers, state_space_fields
+from kvcache.unquantized import unquantized_components
 from kvcache.vision import knows_encoder, vision_parameters
 
 Assumption = tuple[str, str, str]
@@ -48,7 +49,26 @@ def architecture_fields(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     }
     windows = {} if "layer_windows" in unequal else _windows(fields, num_layers)
     mlp = _mlp(fields, num_layers, unequal)
-    return {**shape, **_heads(fields, unequal), **windows, **_biases(fields, unequal), **unequal, **mlp}
+    read = {**shape, **_heads(fields, unequal), **windows, **_biases(fields, unequal), **unequal, **mlp}
+    return {**read, "unquantized": unquantized_components(config, _component_layers(read, num_layers))}
+
+
+def _component_layers(read: Mapping[str, Any], num_layers: int) -> dict[str, list[int]]:
+    """The layers that each component is in."""
+
+    def having(key: str, default: bool) -> list[int]:
+        flags = read.get(key) or (default,) * num_layers
+        return [layer for layer, flag in enumerate(flags[:num_layers]) if flag]
+
+    experts = having("moe_layers", default=False)
+    mlp = having("mlp_layers", default=True)
+    return {
+        "attention": having("attention_layers", default=True),
+        "state_space": having("state_layers", default=False),
+        "mlp": [layer for layer in mlp if layer not in experts or read.get("dense_beside_experts")],
+        "experts": experts,
+        "shared_experts": experts if read.get("shared_expert_intermediate_size") else [],
+    }
 
 
 def _refuse_unequal_caches(fields: Fields, unequal: Mapping[str, Any]) -> None:
@@ -299,6 +319,8 @@ def _biases(fields: Fields, unequal: Mapping[str, Any]) -> dict[str, Any]:
         or fields.raw("topk_method") == "noaux_tc"
         or bool(fields.raw("use_routing_bias")),
         "shared_expert_gate": family.shared_expert_gate,
+        "router_fp32": family.router_fp32,
+        "shared_experts_always_split": family.shared_experts_always_split,
         "attention_output_gate": family.attention_output_gate and fields.flag("attn_output_gate", default=True),
         "lm_head_bias": family.lm_head_bias or fields.flag("lm_head_bias", default=False),
     }

@@ -15,6 +15,10 @@ class DoesNotFitError(ValueError):
     """A model that leaves no room for the KV cache it needs."""
 
 
+class SplitError(ValueError):
+    """A split over ranks that vLLM refuses."""
+
+
 def unknown_name(kind: str, given: str, known: Iterable[str], folder: str, suffix: str) -> UnknownNameError:
     """The error that names what was given, the nearest known names, or how to add one."""
     names = sorted(known)

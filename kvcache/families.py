@@ -26,6 +26,8 @@ class Family:
     expert_bias: bool = False
     router_bias: bool = False
     shared_expert_gate: bool = False
+    shared_experts_always_split: bool = False  # see Architecture
+    router_fp32: bool = False  # vLLM keeps the router in fp32
     attention_output_gate: bool = False
     lm_head_bias: bool = False
     ffn_multiple: int | None = None  # MLP width over hidden size, where the config omits it
@@ -148,6 +150,7 @@ _FAMILIES: Mapping[str, Family] = {
     "qwen2_5_vl": _QWEN2_5_VL,
     "qwen2_5_vl_text": _QWEN2_5_VL,
     "qwen2_moe": Family(
+        shared_experts_always_split=True,
         qkv_bias=True,
         output_bias=False,
         shared_expert_gate=True,
@@ -233,6 +236,8 @@ _FAMILIES: Mapping[str, Family] = {
     "glm4": Family(output_bias=False, norms_per_layer=4, defaults=_GLM),
     "glm4_moe": Family(
         output_bias=False,
+        shared_experts_always_split=True,
+        router_fp32=True,
         router_bias=True,
         defaults={
             "num_key_value_heads": 8,
@@ -253,6 +258,7 @@ _FAMILIES: Mapping[str, Family] = {
         qk_norm=True, qk_norm_whole_projection=True, defaults={"num_experts": 64, "num_experts_per_tok": 8}
     ),
     "minimax_m2": Family(
+        router_fp32=True,
         qk_norm=True,
         qk_norm_whole_projection=True,
         router_bias=True,
@@ -293,7 +299,8 @@ _FAMILIES: Mapping[str, Family] = {
         },
     ),
     "granitemoehybrid": Family(
-        defaults={**_MAMBA2, "num_local_experts": 8, "num_experts_per_tok": 2, "shared_intermediate_size": 1024}
+        shared_experts_always_split=True,
+        defaults={**_MAMBA2, "num_local_experts": 8, "num_experts_per_tok": 2, "shared_intermediate_size": 1024},
     ),
     "bamba": Family(defaults={**_MAMBA2, "num_key_value_heads": 8, "max_position_embeddings": 262144}),
     "falcon_h1": Family(

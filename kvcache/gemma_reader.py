@@ -36,7 +36,8 @@ def _gemma3n(fields: Fields, num_layers: int) -> dict[str, Any]:
             ExtraTensor(component=RESIDUAL, rows=inputs, cols=inputs),
             ExtraTensor(component=RESIDUAL, rows=inputs**2, cols=inputs),
             ExtraTensor(component=RESIDUAL, rows=inputs, cols=hidden),
-            ExtraTensor(component=RESIDUAL, rows=hidden, count=2),  # the output's scale, the router's norm
+            ExtraTensor(component=RESIDUAL, rows=hidden),  # the router's norm
+            ExtraTensor(component=RESIDUAL, rows=hidden, element_bytes=4),  # the output's scale
             # The learned augmented residual.
             ExtraTensor(component=RESIDUAL, rows=rank, cols=hidden, split="rows", quantizable=True),
             ExtraTensor(component=RESIDUAL, rows=hidden, cols=rank, split="cols", quantizable=True),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kvcache.architecture import Architecture
+from kvcache.dtype import with_dtype
 from kvcache.engine_defaults import EngineDefaults, engine_defaults
 from kvcache.errors import DoesNotFitError
 from kvcache.gpu import GPU
@@ -23,7 +24,7 @@ from kvcache.memory_terms import (
 )
 from kvcache.parallelism import Parallelism
 from kvcache.parameters import stage_tensors
-from kvcache.quantization import QuantizationScheme, resolve_quantization, weight_bytes
+from kvcache.quantization import QuantizationScheme, refuse_absent, resolve_quantization, weight_bytes
 
 __all__ = ["EngineDefaults", "MemoryBudget", "engine_defaults", "memory_budget", "remedies", "require_fit"]
 
@@ -45,6 +46,7 @@ class MemoryBudget:
     gpu: str
     tensor_parallel_size: int
     pipeline_parallel_size: int
+    dtype: str  # of what is not packed
     quantization: str
     gemm_dtype: str
     kv_cache_dtype: str
@@ -167,6 +169,7 @@ def memory_budget(
     pipeline_parallel_size: int = 1,
     data_parallel_size: int = 1,
     enable_expert_parallel: bool = False,
+    dtype: str = "auto",
     quantization: str | None = None,
     kv_cache_dtype: str = "auto",
     gpu_memory_utilization: float | None = None,
@@ -185,7 +188,15 @@ def memory_budget(
     """
     length = _positive("max_model_len", max_model_len, architecture.max_position_embeddings)
     defaults = engine_defaults(gpu, vllm_version, length)
-    scheme = resolve_quantization(quantization, architecture.native_quantization, is_moe=architecture.is_moe)
+    architecture = with_dtype(architecture, dtype)
+    scheme = resolve_quantization(
+        quantization,
+        architecture.native_quantization,
+        is_moe=architecture.is_moe,
+        dtype=architecture.dtype,
+        spared=architecture.unquantized,
+    )
+    refuse_absent(scheme, parse_version(vllm_version))
     if scheme.weight_bits < 16 and architecture.model_type == "mistral":
         # Mistral's own files keep the encoder whole; quantized ones are in Hugging Face's form, whose encoder vLLM
         # splits (Mistral-Small-3.1-24B w8a8: 12.11 GiB a GPU at TP 2).
@@ -242,6 +253,7 @@ def _budget(plan: _Plan, kv_cache_dtype: str, vllm_version: str, override: int |
         gpu=plan.gpu.name,
         tensor_parallel_size=plan.parallelism.tensor_parallel_size,
         pipeline_parallel_size=plan.parallelism.pipeline_parallel_size,
+        dtype=plan.arch.dtype,
         quantization=plan.scheme.name,
         gemm_dtype=plan.scheme.gemm_dtype_on(plan.gpu),
         kv_cache_dtype=kv_cache_dtype,
@@ -310,9 +322,10 @@ def _interval_assumptions(
 def _stage(plan: _Plan, stage: int) -> _Stage:
     arch, parallelism = plan.arch, plan.parallelism
     num_layers = len(parallelism.stage_layers(arch.num_hidden_layers, stage))
+    attention_layers = sum(map(arch.has_attention, parallelism.stage_layers(arch.num_hidden_layers, stage)))
     tensors = stage_tensors(arch, parallelism, stage)
     return _Stage(
-        weights=weight_bytes(plan.scheme, tensors, arch.dtype) + buffers_bytes(arch, parallelism, num_layers),
+        weights=weight_bytes(plan.scheme, tensors, arch.dtype) + buffers_bytes(arch, parallelism, attention_layers),
         activation=activation_peak_bytes(
             arch,
             parallelism,

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from kvcache.errors import SplitError
+
 VOCABULARY_PADDING = 64  # vLLM, model_executor/layers/vocab_parallel_embedding.py, DEFAULT_VOCAB_PADDING_SIZE
 
 
@@ -27,14 +29,22 @@ class Parallelism:
         """Ranks that share one layer's experts: attention replicas pool theirs (vLLM FusedMoEParallelConfig)."""
         return self.tensor_parallel_size * self.data_parallel_size
 
+    @property
+    def sequence_parallel_moe(self) -> bool:
+        """Whether a layer's tokens are dealt out to tensor-parallel ranks, so that each holds shared experts whole.
+
+        vLLM 0.32 config/parallel.py, use_sequence_parallel_moe, with the all-to-all backend that it takes by default.
+        """
+        return self.enable_expert_parallel and self.tensor_parallel_size > 1 and self.data_parallel_size > 1
+
     def kv_heads_per_rank(self, num_key_value_heads: int) -> int:
         """KV heads on one rank: replicated where there are more ranks than heads.
 
-        Raises `ValueError` where neither count divides the other, as vLLM does.
+        Raises `SplitError` where neither count divides the other, as vLLM does.
         """
         tp = self.tensor_parallel_size
         if num_key_value_heads % tp and tp % num_key_value_heads:
-            raise ValueError(
+            raise SplitError(
                 f"tensor_parallel_size {tp} neither divides nor is a multiple of the {num_key_value_heads} KV heads; "
                 f"take {_divisors(num_key_value_heads)}"
             )
@@ -68,10 +78,10 @@ def pad_vocabulary(vocab_size: int, parallelism: Parallelism) -> int:
 
 
 def split(width: int, parallelism: Parallelism, what: str, *, exact: bool = True, ways: int | None = None) -> int:
-    """A rank's share of a width. Raises `ValueError` where `exact` and it does not divide, as vLLM does."""
+    """A rank's share of a width. Raises `SplitError` where `exact` and it does not divide, as vLLM does."""
     parts = parallelism.tensor_parallel_size if ways is None else ways
     if exact and width % parts:
-        raise ValueError(f"tensor_parallel_size {parts} does not divide the {what} {width}; take one that does")
+        raise SplitError(f"tensor_parallel_size {parts} does not divide the {what} {width}; take one that does")
     return -(-width // parts)
 
 

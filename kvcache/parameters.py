@@ -94,7 +94,14 @@ def _extra(arch: Architecture, parallelism: Parallelism, places: set[str]) -> It
     for extra in arch.extra_tensors:
         if extra.place in places:
             rows, cols = _extra_shape(extra, parallelism)
-            yield Tensor(extra.component, rows, cols, count=extra.count, quantizable=extra.quantizable)
+            yield Tensor(
+                extra.component,
+                rows,
+                cols,
+                count=extra.count,
+                quantizable=extra.quantizable,
+                element_bytes=extra.element_bytes,
+            )
 
 
 def _extra_shape(extra: ExtraTensor, parallelism: Parallelism) -> tuple[int, int]:
@@ -161,7 +168,7 @@ def _mlp_matrices(
         hidden = -(-hidden // padding.pad_expert_hidden_to) * padding.pad_expert_hidden_to
     rows = width * (2 if arch.gated_mlp else 1)
     yield Tensor(component, rows, hidden, count=count, quantizable=True, stacked=True)
-    yield Tensor(component, hidden, width, count=count, quantizable=True, stacked=True)
+    yield Tensor(component, hidden, width, count=count, quantizable=True, stacked=True, cols_split=True)
 
 
 def _experts(arch: Architecture, parallelism: Parallelism) -> Iterator[Tensor]:
@@ -174,12 +181,16 @@ def _experts(arch: Architecture, parallelism: Parallelism) -> Iterator[Tensor]:
     if arch.expert_bias:
         yield Tensor("experts", width * (2 if arch.gated_mlp else 1) + arch.hidden_size, count=count)
     if arch.shared_expert_intermediate_size:
-        shared = split(arch.shared_expert_intermediate_size, parallelism, "shared expert width")
+        whole = parallelism.sequence_parallel_moe and not arch.shared_experts_always_split
+        shared = split(
+            arch.shared_expert_intermediate_size, parallelism, "shared expert width", ways=1 if whole else None
+        )
         yield from _mlp_matrices("shared_experts", arch, shared)
         if arch.mlp_bias:
             yield Tensor("shared_experts", shared * (2 if arch.gated_mlp else 1) + arch.hidden_size)
     if arch.shared_expert_gate:
         yield Tensor("shared_experts", 1, arch.hidden_size)
-    yield Tensor("router", arch.num_experts, arch.hidden_size)
+    yield Tensor("router", arch.num_experts, arch.hidden_size, element_bytes=4 if arch.router_fp32 else 0)
     if arch.router_bias:
-        yield Tensor("router", arch.num_experts)
+        # A bias that balances experts is fp32 in vLLM; gpt-oss's, which goes with biases of its experts, is not.
+        yield Tensor("router", arch.num_experts, element_bytes=0 if arch.expert_bias else 4)

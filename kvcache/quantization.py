@@ -1,14 +1,15 @@
 """How many bytes a weight format takes."""
 
 import math
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kvcache.errors import unknown_name
+from kvcache.errors import SplitError, unknown_name
 from kvcache.gpu import GPU
 from kvcache.tensors import Tensor
 
@@ -20,15 +21,24 @@ _DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 class QuantizationScheme:
     """One weight format.
 
-    `scale_bits` and `zero_bits` are paid once per group of weights; with `group_size` 0 a scale is paid per output row.
-    `gemm_dtype` is what the matrix multiply computes in where the GPU has it, else the fallback's.
+    `scale_bits` and `zero_bits` are paid once per group of weights: `group_size` columns, 0 for all of them, of
+    `scale_rows` rows, 0 for all of them. `tensor_bits` are paid once per matrix. `aligned`: groups must divide the
+    width that a rank has. `gemm_dtype` is what the matrix multiply computes in where the GPU has it, else the
+    fallback's.
     """
 
     name: str
     weight_bits: float
     group_size: int = 0
-    scale_bits: int = 0
+    scale_rows: int = 1
+    scale_bits: float = 0
     zero_bits: int = 0
+    tensor_bits: int = 0
+    index_bits: int = 0  # per input column: GPTQ's g_idx, which says what group a column is in
+    aligned: bool = False
+    packs_embeddings: bool = False
+    absent_from: str | None = None  # the first release known to lack it
+    spared: tuple[str, ...] = ()  # components that the checkpoint leaves in 16 bits
     gemm_dtype: str
     fallback_gemm_dtype: str
     moe_only: bool = False
@@ -38,11 +48,17 @@ class QuantizationScheme:
     def __post_init__(self) -> None:
         if not self.source.strip():
             raise ValueError(f"kvcache/quantizations/{self.name}.toml: no source; add it")
+        if min(self.weight_bits, self.group_size + 1, self.scale_rows + 1) <= 0:
+            raise ValueError(
+                f"kvcache/quantizations/{self.name}.toml: bits or group sizes must be positive; correct it"
+            )
 
     @property
     def bits_per_weight(self) -> float:
         """Bits of one weight with its share of group scales; row scales are left out."""
-        return self.weight_bits + ((self.scale_bits + self.zero_bits) / self.group_size if self.group_size else 0.0)
+        if not self.group_size or not self.scale_rows:
+            return self.weight_bits
+        return self.weight_bits + (self.scale_bits + self.zero_bits) / (self.group_size * self.scale_rows)
 
     def linear_weight_bytes(self, rows: int, cols: int) -> float:
         """Bytes of one packed matrix with its scales; rows are outputs, columns inputs."""
@@ -50,12 +66,32 @@ class QuantizationScheme:
 
     def scale_bytes(self, rows: int, cols: int) -> float:
         """Bytes of one packed matrix's scales with zero points."""
-        groups = rows * -(-cols // self.group_size) if self.group_size else rows
-        return groups * (self.scale_bits + self.zero_bits) / 8
+        across = -(-cols // self.group_size) if self.group_size else 1
+        down = -(-rows // self.scale_rows) if self.scale_rows else 1
+        bits = across * down * (self.scale_bits + self.zero_bits) + self.tensor_bits + cols * self.index_bits
+        return bits / 8
 
     def packs(self, tensor: Tensor) -> bool:
         """Whether this format packs the tensor, rather than leaving it in the model's dtype."""
+        if tensor.component in self.spared or self.name in _PLAIN:
+            return False
+        if tensor.component in ("embedding", "lm_head") and tensor.cols > 1:
+            return self.packs_embeddings
         return tensor.quantizable and (tensor.component == "experts" or not self.moe_only)
+
+    def refuse_split(self, tensor: Tensor) -> None:
+        """Raises `SplitError` where a rank's share of a packed matrix does not hold whole groups, as vLLM does.
+
+        Experts of formats with groups are spared: vLLM's fallback kernel halves its groups until they fit.
+        """
+        if not self.packs(tensor) or not self.group_size or not tensor.cols % self.group_size:
+            return
+        is_block = self.scale_rows > 1 and tensor.cols_split  # blocks that no rank shares
+        if is_block or (self.aligned and tensor.component not in ("experts", "residual")):
+            raise SplitError(
+                f"quantization {self.name!r}: one rank's {tensor.component} matrix of {tensor.cols} inputs does not "
+                f"hold whole groups of {self.group_size}; take a smaller tensor-parallel size or another format"
+            )
 
     def expert_padding_on(self, gpu: GPU) -> tuple[int, int]:
         """What expert width with hidden size are rounded up to by the kernel that vLLM picks on this GPU."""
@@ -73,13 +109,15 @@ class QuantizationScheme:
 def weight_bytes(scheme: QuantizationScheme, tensors: Iterable[Tensor], dtype: str) -> int:
     """Bytes a rank's tensors take on the GPU; what the scheme does not pack stays in `dtype`.
 
-    Counts what PyTorch's caching allocator hands out (see `_allocated`).
+    Counts what PyTorch's caching allocator hands out (see `_allocated`). Raises `SplitError` where a rank's share does
+    not hold whole groups.
     """
     plain = _dtype_bytes(scheme, dtype)
     total = 0.0
     for tensor in tensors:
-        packed = scheme.packs(tensor) and scheme.name not in _PLAIN
-        one = tensor.rows * tensor.cols * (scheme.weight_bits / 8 if packed else plain)
+        packed = scheme.packs(tensor)
+        scheme.refuse_split(tensor)
+        one = tensor.rows * tensor.cols * (scheme.weight_bits / 8 if packed else tensor.element_bytes or plain)
         total += _allocated(one * tensor.count) if tensor.stacked else tensor.count * _allocated(one)
         if packed:
             total += tensor.count * scheme.scale_bytes(tensor.rows, tensor.cols)
@@ -110,9 +148,28 @@ def quantization_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
 
 
+# `gptq-g32`: a format with groups of 32; `gptq-channel`: with one group per output row; `-actorder`: with g_idx.
+_VARIANT = re.compile(r"^(?P<base>.+?)(?:-g(?P<group>[1-9][0-9]{0,4})|-(?P<channel>channel))?(?P<order>-actorder)?$")
+
+
 @cache
 def find_quantization(name: str) -> QuantizationScheme:
-    """The weight format of that name. Raises `UnknownNameError` with the nearest names."""
+    """The weight format of that name, or a variant of one. Raises `UnknownNameError` with the nearest names."""
+    match = _VARIANT.match(name.lower())
+    if name.lower() in quantization_names() or match is None or match["base"] not in quantization_names():
+        return _read(name)
+    scheme, is_gptq = _read(match["base"]), match["base"].startswith("gptq")
+    if (match["order"] and not is_gptq) or not (scheme.aligned and scheme.name != "nvfp4"):
+        raise ValueError(f"quantization {name!r}: {scheme.name} has no variants; take {scheme.name!r}")
+    if match["group"] or match["channel"]:
+        scheme = replace(scheme, group_size=int(match["group"] or 0))
+    if match["order"]:
+        # vLLM 0.32 refuses desc_act=True; releases before it keep one int32 per input column.
+        scheme = replace(scheme, index_bits=32, absent_from="0.32.0")
+    return replace(scheme, name=name.lower())
+
+
+def _read(name: str) -> QuantizationScheme:
     path = FOLDER / f"{name.lower()}.toml"
     if path.stem not in quantization_names() or path.parent != FOLDER:
         raise unknown_name("quantization", name, quantization_names(), "kvcache/quantizations", ".toml")
@@ -123,12 +180,33 @@ def find_quantization(name: str) -> QuantizationScheme:
         raise ValueError(f"kvcache/quantizations/{path.name}: {error}") from None
 
 
-def resolve_quantization(name: str | None, native: str | None, *, is_moe: bool = True) -> QuantizationScheme:
-    """The asked format, or the checkpoint's own where none is asked for.
+def resolve_quantization(
+    name: str | None,
+    native: str | None,
+    *,
+    is_moe: bool = True,
+    dtype: str = "bfloat16",
+    spared: tuple[str, ...] = (),
+) -> QuantizationScheme:
+    """The asked format, or the checkpoint's own where none is asked for, which leaves the `spared` components alone.
 
-    Raises `ValueError` where it packs experts alone, and there are none.
+    Raises `ValueError` where it packs experts alone, and there are none, or where it computes in 16 bits, and `dtype`
+    has 32.
     """
     scheme = find_quantization(name if name is not None else (native or "none"))
     if scheme.moe_only and not is_moe:
         raise ValueError(f"quantization '{scheme.name}' packs experts only, and the model has none; take fp8 or awq")
-    return scheme
+    if dtype == "float32" and scheme.name not in _PLAIN:
+        raise ValueError(f"quantization {scheme.name!r} computes in 16 bits; give --dtype float16 or bfloat16")
+    if name is None and scheme.name == "none" and dtype == "float32":
+        return find_quantization("fp32")
+    return replace(scheme, spared=spared) if spared and scheme.name == native else scheme
+
+
+def refuse_absent(scheme: QuantizationScheme, version: tuple[int, int, int]) -> None:
+    """Raises `ValueError` where this vLLM release cannot load the format."""
+    if scheme.absent_from is not None and version >= tuple(int(part) for part in scheme.absent_from.split(".")):
+        raise ValueError(
+            f"quantization {scheme.name!r} is not in vLLM {scheme.absent_from}; give the older release that you run "
+            "as --vllm-version, or another format"
+        )

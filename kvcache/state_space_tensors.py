@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
+from kvcache.errors import SplitError
 from kvcache.parallelism import Parallelism, split
 from kvcache.state_space import StateSpace
 from kvcache.tensors import Tensor
@@ -70,11 +71,11 @@ def _mamba2(state: StateSpace, hidden_size: int, parallelism: Parallelism) -> It
 def mamba2_groups(state: StateSpace, parallelism: Parallelism) -> int:
     """Groups of B and C on one rank: split, or, where there is but one, copied to each.
 
-    Raises `ValueError` where vLLM's mixer refuses the split.
+    Raises `SplitError` where vLLM's mixer refuses the split.
     """
     ranks = parallelism.tensor_parallel_size
     if state.num_groups % ranks and state.num_groups != 1:
-        raise ValueError(
+        raise SplitError(
             f"tensor_parallel_size {ranks} does not divide the {state.num_groups} state-space groups; "
             "take one that does"
         )

@@ -16,6 +16,7 @@ class Tensor:
     count: int = 1
     quantizable: bool = False  # a linear layer that weight formats may pack
     stacked: bool = False
+    cols_split: bool = False  # by tensor parallelism, so that a rank's columns must hold whole blocks
     element_bytes: int = 0  # where vLLM keeps it in fp32 whatever the model's dtype; 0: the model's dtype
     repeated_rows: int = 0  # rows that vLLM fills from others of the checkpoint (keys that serve as values)
 
@@ -45,3 +46,4 @@ class ExtraTensor:
     split: str | None = None  # "rows" or "cols"
     vocabulary: bool = False  # rows are padded as the embedding's
     quantizable: bool = False
+    element_bytes: int = 0

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from kvcache.architecture import Architecture
-from kvcache.errors import DoesNotFitError
+from kvcache.dtype import with_dtype
+from kvcache.errors import DoesNotFitError, SplitError
 from kvcache.gpu import GPU
 from kvcache.kv_layout import has_unequal_blocks
 from kvcache.memory import MemoryBudget, require_fit
@@ -80,7 +81,7 @@ def plan_replica(
     )
     engine = with_release_rules(engine, options.vllm_version)
     deployment = Deployment(
-        architecture=architecture,
+        architecture=with_dtype(architecture, options.dtype),
         gpu=gpu,
         tensor_parallel_size=tensor_parallel_size,
         data_parallel_size=options.data_parallel_size,
@@ -121,6 +122,6 @@ def feasible_tensor_parallel_sizes(
             continue  # vLLM refuses it, and nobody asks for it
         try:
             found[size] = plan_replica(architecture, gpu, options, tensor_parallel_size=size)
-        except DoesNotFitError as error:
+        except (DoesNotFitError, SplitError) as error:
             found[size] = str(error)
     return found

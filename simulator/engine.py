@@ -271,6 +271,7 @@ class EngineOptions:
 
     data_parallel_size: int = 1  # attention replicas that share a mixture's experts
     enable_expert_parallel: bool = False
+    dtype: str = "auto"
     quantization: str | None = None
     kv_cache_dtype: str = "auto"
     max_model_len: int | None = None
@@ -314,7 +315,8 @@ class EngineOptions:
     def memory_settings(self, tensor_parallel_size: int) -> dict[str, object]:
         """Those that decide memory, as `kvcache.memory.memory_budget` takes them."""
         names = (
-            "data_parallel_size", "enable_expert_parallel", "quantization", "kv_cache_dtype", "gpu_memory_utilization",
+            "data_parallel_size", "enable_expert_parallel", "dtype", "quantization", "kv_cache_dtype",
+            "gpu_memory_utilization",
             "max_model_len", "max_num_batched_tokens", "max_num_seqs", "block_size", "enforce_eager", "vllm_version",
             "num_gpu_blocks_override",
         )  # fmt: skip

@@ -95,7 +95,10 @@ def padded_batch(tokens: FloatArray, deployment: Deployment) -> FloatArray:
 
 
 def _rank(deployment: Deployment, constants: Constants) -> Rank:
-    scheme = resolve_quantization(deployment.quantization, deployment.architecture.native_quantization)
+    arch = deployment.architecture
+    scheme = resolve_quantization(
+        deployment.quantization, arch.native_quantization, dtype=arch.dtype, spared=arch.unquantized
+    )
     width, hidden = scheme.expert_padding_on(deployment.gpu)
     parallelism = Parallelism(
         tensor_parallel_size=deployment.tensor_parallel_size,

@@ -21,6 +21,12 @@ LLAMA: dict[str, Any] = {
 }
 
 
+def packed(**weights: Any) -> dict[str, Any]:
+    """A compressed-tensors config of packed whole numbers."""
+    groups = {"g": {"weights": {"type": "int", **weights}, "input_activations": None}}
+    return {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": groups}
+
+
 def read(**changes: Any) -> Any:
     config = {key: value for key, value in {**LLAMA, **changes}.items() if value != "absent"}
     return from_config(config, name="test")
@@ -48,7 +54,7 @@ def test_a_config_file_its_folder_and_the_catalog_name_give_the_same_shape(tmp_p
         ({"num_attention_heads": 24}, "give head_dim"),
         ({"layer_types": ["full_attention"] * 3}, "3 attention layers listed for 32"),
         ({"layer_types": ["sliding_attention"] * 32}, "sliding_window is missing"),
-        ({"layer_types": ["linear_attention"] * 32}, "linear_attention layers are not modelled"),
+        ({"layer_types": ["linear_attention"] * 32}, "linear_attention layers are not modelled for model_type 'llama'"),
         ({"num_experts": 8, "num_experts_per_tok": 9}, "must lie in 1–8"),
         ({"kv_lora_rank": 512}, "qk_nope_head_dim"),
         ({"quantization_config": {"quant_method": "magic"}}, "'magic' is not modelled"),
@@ -116,7 +122,7 @@ def test_deepseek_v3_has_three_dense_layers_before_its_experts() -> None:
     arch = load_model("deepseek-r1")
     assert arch.is_mla
     assert (arch.num_dense_layers, arch.num_moe_layers) == (3, 58)
-    assert arch.native_quantization == "fp8"
+    assert arch.native_quantization == "fp8-block"
 
 
 @pytest.mark.parametrize(
@@ -138,8 +144,21 @@ def test_deepseek_v3_has_three_dense_layers_before_its_experts() -> None:
         ),
         (
             {"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 4, "type": "int"}}}},
-            "gptq",
+            "w4a16",
         ),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": True}, "gptq-g32-actorder"),
+        ({"quant_method": "gptq", "bits": 8, "group_size": -1}, "gptq-8bit-channel"),
+        ({"quant_method": "awq", "bits": 4, "group_size": 64}, "awq-g64"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True}, "nf4-double"),
+        ({"quant_method": "fp8", "activation_scheme": "static"}, "fp8-tensor"),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8-block"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8-tensor"),
+        ({"quant_method": "modelopt", "quant_algo": "MXFP8"}, "mxfp8"),
+        (packed(num_bits=8, strategy="channel"), "w8a16"),
+        (packed(num_bits=8, strategy="group", group_size=64), "w8a16-g64"),
+        (packed(num_bits=4, strategy="group", group_size=32), "w4a16-g32"),
+        (packed(num_bits=4, strategy="group", group_size=128, symmetric=False), "awq"),
+        (packed(num_bits=4, strategy="channel"), "w4a16-channel"),
     ],
 )
 def test_the_checkpoints_own_quantization_is_recognised(quantization: dict[str, Any], scheme: str) -> None:

@@ -1,10 +1,16 @@
 """What a weight format costs."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvcache.architecture import from_config
 from kvcache.catalog import find_gpu, find_quantization, load_model
+from kvcache.dtype import with_dtype
+from kvcache.errors import SplitError
+from kvcache.memory import memory_budget
 from kvcache.parallelism import Parallelism
 from kvcache.parameters import stage_tensors, total_parameters
 from kvcache.quantization import quantization_names, resolve_quantization, weight_bytes
@@ -57,3 +63,123 @@ def test_fp8_without_fp8_tensor_cores_becomes_weight_only() -> None:
 def test_no_format_takes_more_than_16_bits_with_its_scales(name: str, rows: int, groups: int) -> None:
     cols = groups * 128
     assert find_quantization(name).linear_weight_bytes(rows, cols) <= rows * cols * 2
+
+
+SMALL: dict[str, Any] = {
+    "model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 1, "num_attention_heads": 8,
+    "num_key_value_heads": 4, "intermediate_size": 2048, "vocab_size": 1024, "max_position_embeddings": 512,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("scheme", "built", "scales_apart"),
+    # Bytes of the parameters that vLLM 0.32 builds for SMALL, by the checkpoint's quantization_config. Beside ours it
+    # has scales for the KV cache, shapes of packed matrices, and a scale for each part of those that it fuses.
+    [
+        ("fp8-tensor", 13_637_696, 32),
+        ("fp8-block", 13_639_944, 8),
+        ("fp8", 13_670_418, 18),
+        ("int8", 13_670_418, 18),
+        ("w4a16", 9_066_578, 82),
+        ("gptq", 9_103_360, 0),
+        ("awq", 9_103_360, 0),
+    ],
+)
+def test_a_format_takes_the_bytes_that_vllm_builds(scheme: str, built: int, scales_apart: int) -> None:
+    tensors = stage_tensors(from_config(SMALL, name="small"), Parallelism(), 0)
+    assert built - weight_bytes(find_quantization(scheme), tensors, "bfloat16") == scales_apart
+
+
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    [
+        ("gptq-g32", 4.625), ("awq-g64", 4.3125), ("w4a16-g32", 4.5), ("w8a16-g128", 8.125), ("gptq-8bit", 8.1875),
+        ("nf4-double", 4 + 8.125 / 64), ("fp8-block", 8 + 32 / 128**2), ("mxfp8", 8.25), ("gguf-q4_k_m", 4.8944),
+    ],
+)  # fmt: skip
+def test_variants_and_blocks_have_their_bits(name: str, bits: float) -> None:
+    assert find_quantization(name).bits_per_weight == pytest.approx(bits, abs=1e-9)
+
+
+def test_act_order_costs_one_index_per_input_column() -> None:
+    plain, ordered = find_quantization("gptq"), find_quantization("gptq-actorder")
+    assert ordered.linear_weight_bytes(512, 4096) - plain.linear_weight_bytes(512, 4096) == 4 * 4096
+
+
+def test_gguf_packs_embeddings_too() -> None:
+    parameters = total_parameters(load_model("llama-3.1-8b"))
+    # llama.cpp tools/quantize/README.md: 4.58 GiB for Llama-3.1-8B in Q4_K_M.
+    assert whole("llama-3.1-8b", "gguf-q4_k_m") / 2**30 == pytest.approx(4.58, rel=0.005)
+    assert whole("llama-3.1-8b", "gguf-q8_0") >= parameters * 8.5 / 8
+
+
+@pytest.mark.parametrize(
+    ("ignore", "spared"),
+    [
+        (["lm_head"], ()),
+        (["re:.*self_attn.*", "re:.*lm_head"], ("attention",)),
+        (["model.layers.0.self_attn", "lm_head"], ()),  # one layer of many: counted as packed
+        ([f"model.layers.{layer}.self_attn" for layer in range(16)], ("attention",)),
+        (["*.mlp.*"], ("mlp",)),
+        (["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"], ("mlp",)),
+        (["self_attn.q_proj"], ()),  # the output projection stays packed
+        (["re:["], ()),
+    ],
+)
+def test_modules_that_the_checkpoint_leaves_alone_stay_in_16_bits(ignore: list[str], spared: tuple[str, ...]) -> None:
+    quantization = {"quant_method": "fp8", "modules_to_not_convert": ignore}
+    config = {**SMALL, "num_hidden_layers": 16, "quantization_config": quantization}
+    arch = from_config(config, name="small")
+    assert arch.unquantized == spared
+    own = resolve_quantization(None, arch.native_quantization, spared=arch.unquantized)
+    assert own.spared == spared
+    tensors = list(stage_tensors(arch, Parallelism(), 0))
+    packed = weight_bytes(find_quantization("fp8-tensor"), tensors, arch.dtype)
+    plain = sum(tensor.elements for tensor in tensors if tensor.component in spared and tensor.quantizable)
+    assert weight_bytes(own, tensors, arch.dtype) - packed == pytest.approx(plain, rel=1e-4)
+
+
+def test_another_format_than_the_checkpoint_s_spares_nothing() -> None:
+    assert resolve_quantization("awq", "fp8-tensor", spared=("attention",)).spared == ()
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "words"),
+    [
+        ("llama-2-7b", {"quantization": "awq", "tensor_parallel_size": 4}, "2752 inputs does not hold whole groups"),
+        ("qwen3-235b-a22b-fp8", {"tensor_parallel_size": 8}, "192 inputs does not hold whole groups of 128"),
+        ("llama-2-7b", {"quantization": "awq", "dtype": "float32"}, "give --dtype float16 or bfloat16"),
+        ("llama-2-7b", {"dtype": "int4"}, "allowed: auto, half"),
+        ("llama-2-7b", {"quantization": "nf4"}, "not in vLLM 0.32.0"),
+        ("llama-2-7b", {"quantization": "gptq-actorder"}, "not in vLLM 0.32.0"),
+        ("llama-2-7b", {"quantization": "fp8-g32"}, "fp8 has no variants"),
+        ("llama-2-7b", {"quantization": "awq-actorder"}, "awq has no variants"),
+        ("llama-2-7b", {"quantization": "mxfp4"}, "packs experts only"),
+    ],
+)
+def test_a_format_that_the_model_cannot_have_is_one_clear_error(model: str, settings: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words) as caught:
+        memory_budget(load_model(model), find_gpu("h200-sxm"), **settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_share_without_whole_groups_is_a_refused_split() -> None:
+    with pytest.raises(SplitError):
+        memory_budget(load_model("llama-2-7b"), find_gpu("h200-sxm"), quantization="awq", tensor_parallel_size=4)
+    whole_experts = {"tensor_parallel_size": 8, "enable_expert_parallel": True}
+    assert memory_budget(load_model("qwen3-235b-a22b-fp8"), find_gpu("h200-sxm"), **whole_experts).fits
+
+
+def test_float32_doubles_weights_and_keys() -> None:
+    arch, gpu = load_model("llama-3.1-8b"), find_gpu("h100-sxm")
+    half, full = (memory_budget(arch, gpu, dtype=dtype) for dtype in ("auto", "float32"))
+    assert (half.dtype, full.dtype, full.quantization) == ("bfloat16", "float32", "fp32")
+    assert full.weights_bytes == pytest.approx(2 * half.weights_bytes, rel=0.04)  # but for the rotary table
+    assert full.kv_bytes_per_token == 2 * half.kv_bytes_per_token
+    assert memory_budget(arch, gpu, dtype="half").weights_bytes == half.weights_bytes
+
+
+def test_what_a_format_does_not_pack_is_in_the_dtype() -> None:
+    arch = load_model("llama-3.1-8b")
+    assert with_dtype(arch, "auto") is arch
+    assert with_dtype(arch, "half").dtype == "float16"
