@@ -30,6 +30,11 @@ class WeightComparison:
     refused_by_us: dict[str, str] = field(default_factory=dict)
     differences: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
 
+    @property
+    def num_different(self) -> int:
+        """Cases that are not as vLLM has them."""
+        return len(self.differences) + len(self.refused_by_us) + len(self.refused_by_vllm)
+
 
 def check_weights(python: Path, cases: Iterable[WeightCase]) -> WeightComparison:
     """Count every case's weights here, and in the modules that the vLLM of `python` builds.

@@ -76,6 +76,7 @@ class Architecture:
     vision_split: bool = True  # False: whole on every tensor-parallel rank
     num_rotary_tables: int = 1
     learned_positions: int = 0  # rows of a position embedding (OPT), whole on every rank
+    rotary_width: int = 0  # columns of each; 0: as wide as a head
     dtype: str = "bfloat16"
     native_quantization: str | None = None
     longer_rotary_tables: int = 0  # how many tables' worth of rows linear rope scaling adds

@@ -49,6 +49,7 @@ def architecture_fields(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     }
     windows = {} if "layer_windows" in unequal else _windows(fields, num_layers)
     mlp = _mlp(fields, num_layers, unequal)
+    shape["rotary_width"] = _rotary_width(fields)
     read = {**shape, **_heads(fields, unequal), **windows, **_biases(fields, unequal), **unequal, **mlp}
     return {**read, "unquantized": unquantized_components(config, _component_layers(read, num_layers))}
 
@@ -99,6 +100,24 @@ def _num_rotary_tables(fields: Fields) -> int:
     if fields.raw("model_type") == "granitemoehybrid" and fields.raw("position_embedding_type") != "rope":
         return 0
     return fields.family.num_rotary_tables
+
+
+def _rotary_width(fields: Fields) -> int:
+    """Columns of a rotary table where only a part of each head turns; 0 where all of it does."""
+    if fields.optional("rotary_dim"):
+        return fields.integer("rotary_dim")
+    nested = fields.raw("rope_parameters", "rope_scaling")
+    given = nested.get("partial_rotary_factor") if isinstance(nested, Mapping) else None
+    factor = fields.raw("partial_rotary_factor", "rotary_pct") if given is None else given
+    if factor is None:
+        return 0
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor <= 1:
+        raise fields.error(f"partial_rotary_factor is {factor!r}, must lie in (0, 1]")
+    head_dim = fields.optional("head_dim") or (
+        fields.integer("hidden_size", "n_embd", "d_model")
+        // max(1, fields.integer("num_attention_heads", "n_head", "num_heads", "n_heads"))
+    )
+    return int(head_dim * factor)
 
 
 def _tied(config: Mapping[str, Any], fields: Fields) -> bool:

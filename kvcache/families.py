@@ -78,6 +78,7 @@ _LLAMA4 = Family(
     },
 )
 _GATED_DELTA_NET = {
+    "partial_rotary_factor": 0.25,
     "num_key_value_heads": 2,
     "head_dim": 256,
     "linear_conv_kernel_dim": 4,
@@ -302,7 +303,9 @@ _FAMILIES: Mapping[str, Family] = {
         shared_experts_always_split=True,
         defaults={**_MAMBA2, "num_local_experts": 8, "num_experts_per_tok": 2, "shared_intermediate_size": 1024},
     ),
-    "bamba": Family(defaults={**_MAMBA2, "num_key_value_heads": 8, "max_position_embeddings": 262144}),
+    "bamba": Family(
+        defaults={**_MAMBA2, "partial_rotary_factor": 0.5, "num_key_value_heads": 8, "max_position_embeddings": 262144}
+    ),
     "falcon_h1": Family(
         defaults={
             **_MAMBA2,

@@ -122,6 +122,7 @@ def _full_heads(fields: Fields, same: bool) -> dict[str, Any]:
     if not same:
         kv_heads = None
     return {
+        "rotary_width": (usual_dim + head_dim) // 2,  # the mean of its two tables
         "full_attention_head_dim": None if head_dim == usual_dim else head_dim,
         "full_attention_num_key_value_heads": None if kv_heads == usual_kv else kv_heads,
     }

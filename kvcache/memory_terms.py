@@ -79,7 +79,7 @@ def buffers_bytes(arch: Architecture, parallelism: Parallelism, num_layers: int)
     a second time for the absorbed form (vLLM MLA `process_weights_after_loading`). Checked against the logs: within
     0.01 GiB on dense 16-bit models.
     """
-    width = 2 * (arch.qk_rope_head_dim or 0) if arch.is_mla else arch.head_dim
+    width = 2 * (arch.qk_rope_head_dim or 0) if arch.is_mla else arch.rotary_width or arch.head_dim
     tables = arch.num_rotary_tables + arch.longer_rotary_tables
     rotary = tables * arch.max_position_embeddings * width * 2
     if not arch.is_mla:

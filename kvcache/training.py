@@ -267,7 +267,17 @@ def _num_trainable(arch: Architecture, plan: TrainingPlan) -> int:
     return sum(tensor.elements for tensor in (*whole.trained, *whole.trained_experts))
 
 
+def _refuse_unequal_layers(arch: Architecture) -> None:
+    """Activations are known for layers of attention with an MLP."""
+    if arch.state_space is not None or arch.extra_tensors or arch.kv_shared_with or arch.full_attention_head_dim:
+        raise ValueError(
+            f"model {arch.name!r}: training memory is modelled for layers of attention with an MLP, not for states, "
+            "shared caches or heads that differ between layers; take another model"
+        )
+
+
 def _check_split(arch: Architecture, plan: TrainingPlan) -> None:
+    _refuse_unequal_layers(arch)
     experts, chunks = plan.expert_parallel_size, plan.pipeline_parallel_size * plan.virtual_pipeline_stages
     if experts > 1 and not arch.is_moe:
         raise ValueError(f"expert_parallel_size is {experts}, but {arch.name} has no experts; leave it at 1")

@@ -125,6 +125,37 @@ def check_parameters_command(configs: int, seed: int | None, python: Path | None
     return 1 if found.differences else 0
 
 
+@command.command("check-weights")
+@click.option("--python", type=click.Path(path_type=Path), help="An interpreter with vLLM.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def check_weights_command(python: Path | None, as_json: bool) -> int:
+    """Lay one rank's weights beside those that vLLM's own model code builds: elements, bytes, refused splits.
+
+    Small models of every kind of layer under tensor, data and expert parallelism; needs about a minute. Exit code 1
+    on any difference.
+    """
+    from dataclasses import asdict  # noqa: PLC0415  imported once the command runs
+
+    from calibrate.check_weights import check_weights  # noqa: PLC0415
+    from calibrate.interpreters import interpreter_for  # noqa: PLC0415
+    from calibrate.weight_cases import weight_cases  # noqa: PLC0415
+    from headcount.json_output import print_json  # noqa: PLC0415
+
+    found = check_weights(interpreter_for(None, python), weight_cases())
+    if as_json:
+        print_json({"schema_version": 1, **asdict(found)})
+    else:
+        click.echo(
+            f"vLLM {found.vllm_version}: {len(found.equal)} splits are equal to the last byte, "
+            f"{len(found.refused_by_both)} refused by both, {found.num_different} differ"
+        )
+        for name, difference in found.differences.items():
+            click.echo(f"{name}, our elements, vLLM's, our bytes, vLLM's: {difference}")
+        for name, reason in (*found.refused_by_us.items(), *found.refused_by_vllm.items()):
+            click.echo(f"{name}: refused by one alone: {reason}")
+    return 1 if found.num_different else 0
+
+
 @command.command("fidelity-report")
 @click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The Markdown file to write.")

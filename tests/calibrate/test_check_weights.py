@@ -53,6 +53,6 @@ def test_a_split_that_both_refuse_is_agreement_and_one_alone_is_not() -> None:
 @pytest.mark.slow
 def test_every_split_has_vllm_s_weights_to_the_last_byte(vllm_python: Path) -> None:
     found = check_weights(vllm_python, weight_cases())
-    assert (found.differences, found.refused_by_us, found.refused_by_vllm) == ({}, {}, {})
+    assert (found.num_different, found.differences, found.refused_by_us, found.refused_by_vllm) == (0, {}, {}, {})
     assert found.refused_by_both == [FALCON.name]
     assert len(found.equal) >= 80
