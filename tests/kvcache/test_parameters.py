@@ -1,5 +1,7 @@
 """How many parameters a model has, whole or on one rank."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,3 +127,28 @@ def test_expert_parallelism_gives_whole_experts_to_ranks() -> None:
     experts = [tensor for tensor in stage_tensors(arch, ways, 0) if tensor.component == "experts"]
     assert {tensor.count for tensor in experts} == {32}
     assert sum(tensor.elements for tensor in experts) == parameter_counts(arch)["experts"] // 4
+
+
+@pytest.mark.parametrize(("tp", "dp"), [(1, 2), (2, 2), (2, 4), (4, 1)])
+def test_attention_replicas_share_experts_but_nothing_else(tp: int, dp: int) -> None:
+    """vLLM 0.32, `headcount calibrate check-weights`: a replica's ranks hold attention by TP, experts by TP × DP."""
+    arch = load_model("deepseek-v3")
+
+    def held(component: str, **settings: Any) -> int:
+        tensors = stage_tensors(arch, Parallelism(tensor_parallel_size=tp, **settings), 0)
+        return sum(tensor.elements for tensor in tensors if tensor.component == component)
+
+    pooled = {"data_parallel_size": dp, "enable_expert_parallel": True}
+    for component in ("attention", "mlp", "embedding", "lm_head", "router", "norms"):
+        assert held(component, **pooled) == held(component)
+    assert held("experts", **pooled) == parameter_counts(arch)["experts"] // (tp * dp)
+    # Tokens are dealt out to the ranks of a replica, so each holds the shared experts whole.
+    ways = 1 if tp > 1 and dp > 1 else tp
+    assert held("shared_experts", **pooled) == parameter_counts(arch)["shared_experts"] // ways
+
+
+def test_glm_splits_its_shared_experts_all_the_same() -> None:
+    arch = load_model("glm-4.5-air")  # vLLM 0.32 models/glm4_moe.py
+    pooled = Parallelism(tensor_parallel_size=2, data_parallel_size=2, enable_expert_parallel=True)
+    held = sum(tensor.elements for tensor in stage_tensors(arch, pooled, 0) if tensor.component == "shared_experts")
+    assert held == parameter_counts(arch)["shared_experts"] // 2

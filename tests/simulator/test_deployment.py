@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kvcache.catalog import find_gpu, load_model
-from simulator.deployment import ReplicaPlan, plan_replica
+from simulator.deployment import ReplicaPlan, feasible_tensor_parallel_sizes, plan_replica
 from simulator.engine import EngineOptions, Speculation
 from simulator.simulation import Simulation
 from workloads.requests import RequestTable
@@ -74,3 +74,21 @@ def test_speculation_without_a_time_for_it_is_refused() -> None:
         planned(
             "openai/gpt-oss-20b", speculation=Speculation(method="eagle", num_speculative_tokens=1, acceptance_rate=1)
         )
+
+
+def test_a_split_that_the_format_refuses_is_a_row_with_its_reason() -> None:
+    """Qwen3-235B in FP8: an eighth of an expert is no whole number of blocks."""
+    model, options = load_model("qwen3-235b-a22b-fp8"), EngineOptions(max_model_len=8192)
+    found = feasible_tensor_parallel_sizes(model, find_gpu("h200-sxm"), options, num_gpus=8)
+    assert "whole groups of 128" in str(found[8])
+    assert isinstance(found[4], ReplicaPlan)
+
+
+def test_the_dtype_reaches_memory_and_step_times() -> None:
+    half = planned("llama-3.1-8b", latency_model="physical", step_s=None)
+    full = planned("llama-3.1-8b", latency_model="physical", step_s=None, dtype="float32")
+    assert full.budget.quantization == "fp32"
+    assert full.budget.num_gpu_blocks < half.budget.num_gpu_blocks / 2
+    # One token's step reads the weights, which are twice as wide.
+    assert full.latency.step_times.decode[1] > 1.5 * half.latency.step_times.decode[1]
+    assert full.latency.step_times.context_s > 1.5 * half.latency.step_times.context_s
