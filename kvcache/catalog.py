@@ -19,6 +19,7 @@ __all__ = [
     "load_model",
     "model_names",
     "model_source",
+    "named_config",
     "quantization_names",
     "quantized_names",
 ]
@@ -48,6 +49,12 @@ def load_model(name_or_path: str) -> Architecture:
 
     Raises `UnknownNameError` with the nearest names, or `ValueError` where the config is wrong.
     """
+    name, config = named_config(name_or_path)
+    return from_config(config, name=name)
+
+
+def named_config(name_or_path: str) -> tuple[str, dict[str, Any]]:
+    """A model's name with its config as `load_model` reads it; raises as that does."""
     given = Path(name_or_path).expanduser()
     if name_or_path.startswith(("/", "./", "../", "~")) and not given.exists():
         raise ValueError(f"no file {name_or_path!r}; give a model's config.json, the folder that holds it, or a name")
@@ -57,12 +64,12 @@ def load_model(name_or_path: str) -> Architecture:
             raise ValueError(f"folder {name_or_path!r} holds no config.json; give a model's folder or its config.json")
     if given.is_file():
         config = _read(given)
-        return from_config(config, name=printable_name(str(config.get("_name_or_path") or given.resolve().parent.name)))
+        return printable_name(str(config.get("_name_or_path") or given.resolve().parent.name)), config
     entry = _read(_catalog_path(name_or_path))
     if not str(entry.get("source", "")).strip():
         raise ValueError(f"kvcache/models: {entry.get('name', name_or_path)!r} has no source; add it")
     name, quantization = _quantized(entry, slug_of(name_or_path))
-    return from_config({**entry["config"], **quantization}, name=name)
+    return name, {**entry["config"], **quantization}
 
 
 def quantized_names() -> Mapping[str, str]:

@@ -1,0 +1,380 @@
+"""Recording the steps of a real engine, load by load."""
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from calibrate.design import Plan, expected_seconds, pilot, plan_loads, warm_up
+from calibrate.interpreter_build import environment, last_line
+from calibrate.loads import Limits, Load, load_from_json
+from calibrate.record_model import attention_window, guessed_seconds, model_folder, record_config, write_config
+from calibrate.recording_files import (
+    DONE,
+    FAILED,
+    PLANNED,
+    RecordingFolder,
+    entry_of,
+    step_table,
+)
+from calibrate.step_terms import FloatArray, TermTimes, fit_terms
+
+PROBE = Path(__file__).parent / "probes" / "record_probe.py"
+MAX_ROUNDS = 4  # of planning: more loads where the steps scatter more than was assumed
+END_TIMEOUT_S = 20  # for an engine to leave by itself
+KV_SHARE = 0.9  # of the pool that loads may fill, so that nothing is preempted
+PLANNED_MEDIAN_ERROR = 0.05  # that the plan's assumed scatter stands for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What is recorded: `engine` are vLLM's own arguments, without what is left to its defaults."""
+
+    model: str
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    temperature: float = 0.0
+    precision: float = 0.03
+
+    def to_json(self) -> dict[str, Any]:
+        return {"model": self.model, "engine": dict(self.engine), "temperature": self.temperature}
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """How far a recording is; whoever watches reads it after each step and each load."""
+
+    done: int = 0
+    planned: int = 0
+    failed: int = 0
+    steps: int = 0
+    expected_left_s: float = 0.0
+    note: str = ""
+    plan: Plan | None = None  # the latest
+    times: TermTimes | None = None  # fitted on what is there
+    is_complete: bool = False
+
+
+Watch = Callable[[Progress], None]
+
+
+def record(
+    asked: Asked,
+    python: Path,
+    out: Path,
+    *,
+    max_seconds: float | None = None,
+    probe: Path = PROBE,
+    watch: Watch = lambda _: None,
+) -> Progress:
+    """Record into a folder what is missing there; a load that was interrupted is run again.
+
+    Raises ValueError where the engine cannot be run, or the folder holds a recording of something else.
+    """
+    folder = RecordingFolder(out)
+    folder.create()
+    content = folder.read() or {}
+    _require_same(content.get("asked"), asked.to_json(), out, "of other options")
+    config = record_config(asked.model)
+    watched = Progress(note="starting the engine")
+    watch(watched)
+    with _engine(asked, config, python, probe, folder) as engine:
+        _require_same(content.get("engine"), engine.identity(), out, "of another engine")
+        session = _Session(
+            asked=asked, config=config, folder=folder, content=content, engine=engine, progress=watched, watch=watch,
+            end_s=time.monotonic() + (float("inf") if max_seconds is None else max_seconds),
+        )  # fmt: skip
+        session.run()
+    return watched
+
+
+class Engine:
+    """A probe that runs loads."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path, python: Path) -> None:
+        self._process, self._log, self._python = process, log, python
+        found = self._read()
+        if "started" not in found:
+            raise ValueError(f"vLLM could not be started by {python}: it said {str(found)[:200]}")
+        self.about: dict[str, Any] = found["started"]
+
+    def identity(self) -> dict[str, Any]:
+        """What must not change within a recording; the KV blocks of a GPU differ a little from start to start."""
+        varying = {"num_gpu_blocks", "num_cpus"}
+        return {name: value for name, value in self.about.items() if name not in varying}
+
+    def run(self, load: Load) -> Generator[dict[str, Any]]:
+        """The steps of a load as they end. Raises `LoadFailedError` where the engine cannot run it."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(load.to_json()) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            self._fail()
+        while "finished" not in (record := self._read()):
+            if "failed" in record:
+                raise LoadFailedError(str(record["reason"]))
+            yield record
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            try:
+                found = json.loads(line)
+            except ValueError:
+                continue  # half a line of an engine that was killed; the end of its output comes next
+            if isinstance(found, dict):
+                return found
+        self._fail()
+        raise AssertionError("unreachable")
+
+    def _fail(self) -> None:
+        self._process.wait()
+        said = self._log.read_text(encoding="utf-8", errors="replace")
+        raise ValueError(f"vLLM's engine ended under {self._python}: {last_line(said)} (all of it is in {self._log})")
+
+
+class LoadFailedError(Exception):
+    """The engine runs, this load does not."""
+
+
+@contextmanager
+def _engine(
+    asked: Asked, config: Mapping[str, Any], python: Path, probe: Path, folder: RecordingFolder
+) -> Iterator[Engine]:
+    """A running engine, with all of its processes gone at the end."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        model = model_folder(asked.model) or Path(scratch) / "model"
+        if model.parent == Path(scratch):
+            write_config(model, config)
+        job = Path(scratch) / "job.json"
+        job.write_text(
+            json.dumps({"model_folder": str(model), "temperature": asked.temperature, "engine": dict(asked.engine)}),
+            encoding="utf-8",
+        )
+        with folder.engine_log.open("w", encoding="utf-8") as log:
+            process = subprocess.Popen(
+                [str(python), str(probe), str(job)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                text=True, env={**environment(), "PYTHONWARNINGS": "ignore"}, start_new_session=True,
+            )  # fmt: skip
+            try:
+                yield Engine(process, folder.engine_log, python)
+            finally:
+                _end(process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Ask the engine to leave, then make its whole group leave: tensor-parallel workers are processes of their own."""
+    assert process.stdin is not None and process.stdout is not None
+    for send in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, send)
+        except ProcessLookupError:
+            break
+        try:
+            process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            continue
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        with suppress(BrokenPipeError):
+            pipe.close()
+
+
+@dataclass(kw_only=True)
+class _Session:
+    """One engine's share of a recording; `content` is what `recording.json` holds."""
+
+    asked: Asked
+    config: Mapping[str, Any]
+    folder: RecordingFolder
+    content: dict[str, Any]
+    engine: Engine
+    progress: Progress
+    watch: Watch
+    end_s: float  # of `time.monotonic`
+
+    @cached_property
+    def limits(self) -> Limits:
+        return limits_of(self.engine.about, self.config)
+
+    def begin(self) -> dict[str, Any]:
+        """What is known before the first load."""
+        about = self.engine.about
+        settings = {name: value for name, value in about["settings"].items() if value is not None}
+        model = self.asked.model
+        return {
+            "asked": self.asked.to_json(),
+            "engine": self.engine.identity(),
+            "options": {"model": model, **settings, "vllm_version": about["vllm_version"].split("+")[0]},
+            "environment": {name: value for name, value in about.items() if name not in {"settings", "windows"}}
+            | {"temperature": self.asked.temperature, "attention_window": self.limits.window, "config": self.config},
+            "begin_unix_s": time.time(),
+            "warm_up_steps": 0,
+            "seed": secrets.randbelow(2**31),
+            "loads": [],
+        }
+
+    def run(self) -> None:
+        """All that is missing, as long as there is time."""
+        self.content = self.content or self.begin()
+        self._warm_up()
+        if not self.content["loads"]:
+            first = pilot(self.limits)
+            self._add([first], [expected_seconds(first, self.limits, self._guess())])
+        self._run_planned()
+        for _ in range(MAX_ROUNDS):
+            if self._left_s() <= 0 or self._any(PLANNED) or not self._plan_more():
+                break
+            self._run_planned()
+        self.progress.is_complete = not self._any(PLANNED)
+        self._tell("done")
+
+    def _warm_up(self) -> None:
+        self._tell("warming up")
+        try:
+            self.content["warm_up_steps"] += sum(1 for _ in self.engine.run(warm_up(self.limits)))
+        except LoadFailedError as error:
+            raise ValueError(f"the engine cannot run even short prompts: {error}") from None
+
+    def _run_planned(self) -> None:
+        for number, entry in enumerate(self.content["loads"]):
+            if entry["status"] == PLANNED:
+                if entry["expected_s"] > self._left_s() and self._any(DONE):
+                    break
+                self._run(number, entry)
+
+    def _run(self, number: int, entry: dict[str, Any]) -> None:
+        load = load_from_json(entry["load"])
+        self._tell(load.name)
+        records, begin_s = [], time.monotonic()
+        try:
+            for record in self.engine.run(load):
+                records.append(record)
+                self.progress.steps += 1
+                self.watch(self.progress)
+        except LoadFailedError as error:
+            entry |= {"status": FAILED, "reason": str(error)}
+        else:
+            table = step_table(
+                load,
+                records,
+                begin_unix_s=self.content["begin_unix_s"],
+                window=self.limits.window or self.limits.max_model_len,
+            )
+            self.folder.write_steps(number, load, table)
+            entry |= {"status": DONE, "steps": len(table), "took_s": time.monotonic() - begin_s}
+        self._save()
+
+    def _plan_more(self) -> bool:
+        """Whether there are further loads to run for the precision asked for."""
+        table = self._table()
+        times = fit_terms(table, list(zip(table["load"], table["phase"], table["prefill_tokens"] > 0, strict=True)))
+        self.progress.times = times
+        spread = max(times.median_error / PLANNED_MEDIAN_ERROR, 0.5)
+        plan = plan_loads(
+            self.limits,
+            self._blended(times),
+            precision=self.asked.precision,
+            done=self._loads(DONE),
+            spread=spread,
+            max_seconds=None if self._left_s() == float("inf") else max(self._left_s(), 1.0),
+        )
+        self.progress.plan = plan
+        self._add(plan.loads, plan.seconds)
+        return bool(plan.loads)
+
+    def _blended(self, times: TermTimes) -> FloatArray:
+        """The fitted times; where the fit finds none, a part of the guess, since a load must not look free."""
+        guess = self._guess()
+        return np.where(times.seconds > 0, times.seconds, guess * 0.1)
+
+    def _add(self, loads: Any, seconds: Any) -> None:
+        """The wall may take longer than the steps' own clock."""
+        clock = self._wall_per_cycle()
+        for load, expected_s in zip(loads, seconds, strict=True):
+            seeded = {**entry_of(load, expected_s * clock)}
+            seeded["load"]["seed"] = self.content["seed"] + len(self.content["loads"])
+            self.content["loads"].append(seeded)
+        self._save()
+        self._tell("planned")
+
+    def _wall_per_cycle(self) -> float:
+        if not self._any(DONE):
+            return 1.0
+        table = self._table()
+        return max(float(table["wall_s"].sum() / max(table["cycle_s"].sum(), 1e-9)), 1.0)
+
+    def _table(self) -> pd.DataFrame:
+        entries = enumerate(self.content["loads"])
+        done = [(number, load_from_json(each["load"])) for number, each in entries if each["status"] == DONE]
+        if not done:
+            raise ValueError(f"the engine could run none of the loads; see {self.folder.file}")
+        return pd.concat([self.folder.read_steps(number, load) for number, load in done], ignore_index=True)
+
+    def _guess(self) -> FloatArray:
+        ranks = int(self.engine.about["settings"].get("tensor_parallel_size") or 1)
+        return guessed_seconds(self.config, self.engine.about["device"], ranks)
+
+    def _loads(self, status: str) -> list[Load]:
+        return [load_from_json(each["load"]) for each in self.content["loads"] if each["status"] == status]
+
+    def _any(self, status: str) -> bool:
+        return any(entry["status"] == status for entry in self.content["loads"])
+
+    def _left_s(self) -> float:
+        return self.end_s - time.monotonic()
+
+    def _save(self) -> None:
+        self.folder.write(self.content)
+
+    def _tell(self, note: str) -> None:
+        entries = self.content["loads"]
+        self.progress.note = note
+        self.progress.planned = len(entries)
+        self.progress.done = sum(entry["status"] == DONE for entry in entries)
+        self.progress.failed = sum(entry["status"] == FAILED for entry in entries)
+        self.progress.expected_left_s = sum(entry["expected_s"] for entry in entries if entry["status"] == PLANNED)
+        self.watch(self.progress)
+
+
+def limits_of(about: Mapping[str, Any], config: Mapping[str, Any]) -> Limits:
+    """What a started engine takes; a layer group's share of the pool bounds the tokens that it holds."""
+    settings, groups = about["settings"], [(window, layers) for window, layers in about["windows"]]
+    tokens = about["num_gpu_blocks"] * settings["block_size"] // max(len(groups), 1)
+    return Limits(
+        max_num_seqs=settings["max_num_seqs"],
+        max_num_batched_tokens=settings["max_num_batched_tokens"],
+        max_model_len=settings["max_model_len"],
+        kv_tokens=int(tokens * KV_SHARE),
+        window=attention_window(config, groups),
+    )
+
+
+def _require_same(before: Any, now: dict[str, Any], out: Path, what: str) -> None:
+    """Raises ValueError naming what differs."""
+    if before is None:
+        return
+    flat_before, flat_now = _flat(before), _flat(now)
+    for name in sorted({*flat_before, *flat_now}):
+        one, other = flat_before.get(name), flat_now.get(name)
+        if one != other:
+            raise ValueError(f"{out} holds a recording {what}: {name} is {one} there, {other} now; name a new folder")
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, item in value.items():
+        found |= _flat(item, f"{name}.") if isinstance(item, Mapping) else {prefix + name: item}
+    return found
