@@ -58,7 +58,8 @@ class Progress:
     done: int = 0
     planned: int = 0
     failed: int = 0
-    steps: int = 0
+    steps: int = 0  # so far in this call
+    recorded_steps: int = 0  # of complete loads
     expected_left_s: float = 0.0
     note: str = ""
     plan: Plan | None = None  # the latest
@@ -238,6 +239,7 @@ class _Session:
             if self._left_s() <= 0 or self._any(PLANNED) or not self._plan_more():
                 break
             self._run_planned()
+        self.progress.times = self._fitted()
         self.progress.is_complete = not self._any(PLANNED)
         self._tell("done")
 
@@ -278,22 +280,34 @@ class _Session:
         self._save()
 
     def _plan_more(self) -> bool:
-        """Whether there are further loads to run for the precision asked for."""
-        table = self._table()
-        times = fit_terms(table, list(zip(table["load"], table["phase"], table["prefill_tokens"] > 0, strict=True)))
-        self.progress.times = times
+        """Whether there are further loads to run for the precision asked for.
+
+        Both must be precise: compositions that are reachable, by the plan's assumptions with the measured scatter, and
+        those that were recorded, by their own residuals.
+        """
+        times = self.progress.times = self._fitted()
         spread = max(times.median_error / PLANNED_MEDIAN_ERROR, 0.5)
-        plan = plan_loads(
+        plan = self._plan(times, spread)
+        if not plan.loads and times.relative_error > self.asked.precision:
+            plan = self._plan(times, spread * 1.1 * times.relative_error / plan.relative_error)
+        self.progress.plan = plan
+        self._add(plan.loads, plan.seconds)
+        return bool(plan.loads)
+
+    def _plan(self, times: TermTimes, spread: float) -> Plan:
+        left_s = self._left_s() / self._wall_per_cycle()
+        return plan_loads(
             self.limits,
             self._blended(times),
             precision=self.asked.precision,
             done=self._loads(DONE),
             spread=spread,
-            max_seconds=None if self._left_s() == float("inf") else max(self._left_s(), 1.0),
+            max_seconds=None if left_s == float("inf") else max(left_s, 1.0),
         )
-        self.progress.plan = plan
-        self._add(plan.loads, plan.seconds)
-        return bool(plan.loads)
+
+    def _fitted(self) -> TermTimes:
+        table = self._table()
+        return fit_terms(table, list(zip(table["load"], table["phase"], table["prefill_tokens"] > 0, strict=True)))
 
     def _blended(self, times: TermTimes) -> FloatArray:
         """The fitted times; where the fit finds none, a part of the guess, since a load must not look free."""
@@ -345,6 +359,7 @@ class _Session:
         self.progress.planned = len(entries)
         self.progress.done = sum(entry["status"] == DONE for entry in entries)
         self.progress.failed = sum(entry["status"] == FAILED for entry in entries)
+        self.progress.recorded_steps = sum(entry.get("steps", 0) for entry in entries)
         self.progress.expected_left_s = sum(entry["expected_s"] for entry in entries if entry["status"] == PLANNED)
         self.watch(self.progress)
 

@@ -38,13 +38,14 @@ class RecordingFolder:
     def engine_log(self) -> Path:
         return self.path / ENGINE_LOG
 
-    def create(self) -> None:
+    def create(self, *, with_steps: bool = True) -> None:
         """Raises ValueError where something else is there already."""
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file; name a folder for the recording")
-        if not self.file.exists() and self.path.exists() and any(self.path.iterdir()):
+        strangers = {path.name for path in self.path.iterdir()} - {STEPS, ENGINE_LOG} if self.path.exists() else set()
+        if not self.file.exists() and strangers:
             raise ValueError(f"{self.path} holds files but no recording; name a new folder")
-        (self.path / STEPS).mkdir(parents=True, exist_ok=True)
+        (self.path / STEPS if with_steps else self.path).mkdir(parents=True, exist_ok=True)
 
     def read(self, kind: str = KIND_STEPS) -> dict[str, Any] | None:
         """What `recording.json` holds; None where there is none. Raises ValueError where it is not of this kind."""

@@ -6,10 +6,15 @@ from typing import Any
 
 import click
 
+from headcount.commands.calibrate_record import record_command
+
 
 @click.group("calibrate")
 def command() -> None:
     """Compare with the real vLLM."""
+
+
+command.add_command(record_command)
 
 
 @command.command("check-scheduler")
