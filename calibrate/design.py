@@ -95,7 +95,8 @@ class _Aim:
     """A precision wanted at every point; information is in units that make all terms alike."""
 
     def __init__(self, points: FloatArray, precision: float) -> None:
-        scale = np.maximum(np.abs(points).max(axis=0), 1e-300)
+        most = np.abs(points).max(axis=0)
+        scale = np.where(most > 0, most, 1.0)  # a term that no load has
         self.points, self.precision = points / scale, precision
         self._square = np.outer(scale, scale)
         self.prior: FloatArray = np.eye(len(TERMS)) * PRIOR_INFORMATION

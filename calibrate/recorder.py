@@ -1,15 +1,9 @@
 """Recording the steps of a real engine, load by load."""
 
-import json
-import os
 import secrets
-import signal
-import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from calibrate.design import Plan, expected_seconds, pilot, plan_loads, warm_up
-from calibrate.interpreter_build import environment, last_line
 from calibrate.loads import Limits, Load, load_from_json
-from calibrate.record_model import attention_window, guessed_seconds, model_folder, record_config, write_config
+from calibrate.record_model import attention_window, guessed_seconds, record_config
+from calibrate.recorded_engine import PROBE, Asked, Engine, LoadFailedError, running_engine
 from calibrate.recording_files import (
     DONE,
     FAILED,
@@ -31,24 +25,9 @@ from calibrate.recording_files import (
 )
 from calibrate.step_terms import FloatArray, TermTimes, fit_terms
 
-PROBE = Path(__file__).parent / "probes" / "record_probe.py"
 MAX_ROUNDS = 4  # of planning: more loads where the steps scatter more than was assumed
-END_TIMEOUT_S = 20  # for an engine to leave by itself
 KV_SHARE = 0.9  # of the pool that loads may fill, so that nothing is preempted
 PLANNED_MEDIAN_ERROR = 0.05  # that the plan's assumed scatter stands for
-
-
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What is recorded: `engine` are vLLM's own arguments, without what is left to its defaults."""
-
-    model: str
-    engine: Mapping[str, Any] = field(default_factory=dict)
-    temperature: float = 0.0
-    precision: float = 0.03
-
-    def to_json(self) -> dict[str, Any]:
-        return {"model": self.model, "engine": dict(self.engine), "temperature": self.temperature}
 
 
 @dataclass(kw_only=True)
@@ -75,13 +54,15 @@ def record(
     python: Path,
     out: Path,
     *,
+    loads: Sequence[Load] | None = None,
     max_seconds: float | None = None,
     probe: Path = PROBE,
     watch: Watch = lambda _: None,
 ) -> Progress:
     """Record into a folder what is missing there; a load that was interrupted is run again.
 
-    Raises ValueError where the engine cannot be run, or the folder holds a recording of something else.
+    The loads are planned for the precision asked for, unless `loads` are given. Raises ValueError where the engine
+    cannot be run, or the folder holds a recording of something else.
     """
     folder = RecordingFolder(out)
     folder.create()
@@ -89,108 +70,20 @@ def record(
     _require_same(content.get("asked"), asked.to_json(), out, "of other options")
     config = record_config(asked.model)
     watched = Progress(note="starting the engine")
+    if _is_precise(content, asked.precision):
+        tell(watched, content["loads"])
+        watched.times, watched.is_complete = fit_recorded(folder, content["loads"]), True
+        return watched
     watch(watched)
-    with _engine(asked, config, python, probe, folder) as engine:
+    with running_engine(asked, config, python, probe, log=folder.engine_log) as engine:
         _require_same(content.get("engine"), engine.identity(), out, "of another engine")
         session = _Session(
-            asked=asked, config=config, folder=folder, content=content, engine=engine, progress=watched, watch=watch,
+            asked=asked, config=config, given=loads, folder=folder, content=content, engine=engine,
+            progress=watched, watch=watch,
             end_s=time.monotonic() + (float("inf") if max_seconds is None else max_seconds),
         )  # fmt: skip
         session.run()
     return watched
-
-
-class Engine:
-    """A probe that runs loads."""
-
-    def __init__(self, process: subprocess.Popen[str], log: Path, python: Path) -> None:
-        self._process, self._log, self._python = process, log, python
-        found = self._read()
-        if "started" not in found:
-            raise ValueError(f"vLLM could not be started by {python}: it said {str(found)[:200]}")
-        self.about: dict[str, Any] = found["started"]
-
-    def identity(self) -> dict[str, Any]:
-        """What must not change within a recording; the KV blocks of a GPU differ a little from start to start."""
-        varying = {"num_gpu_blocks", "num_cpus"}
-        return {name: value for name, value in self.about.items() if name not in varying}
-
-    def run(self, load: Load) -> Generator[dict[str, Any]]:
-        """The steps of a load as they end. Raises `LoadFailedError` where the engine cannot run it."""
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(load.to_json()) + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            self._fail()
-        while "finished" not in (record := self._read()):
-            if "failed" in record:
-                raise LoadFailedError(str(record["reason"]))
-            yield record
-
-    def _read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            try:
-                found = json.loads(line)
-            except ValueError:
-                continue  # half a line of an engine that was killed; the end of its output comes next
-            if isinstance(found, dict):
-                return found
-        self._fail()
-        raise AssertionError("unreachable")
-
-    def _fail(self) -> None:
-        self._process.wait()
-        said = self._log.read_text(encoding="utf-8", errors="replace")
-        raise ValueError(f"vLLM's engine ended under {self._python}: {last_line(said)} (all of it is in {self._log})")
-
-
-class LoadFailedError(Exception):
-    """The engine runs, this load does not."""
-
-
-@contextmanager
-def _engine(
-    asked: Asked, config: Mapping[str, Any], python: Path, probe: Path, folder: RecordingFolder
-) -> Iterator[Engine]:
-    """A running engine, with all of its processes gone at the end."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        model = model_folder(asked.model) or Path(scratch) / "model"
-        if model.parent == Path(scratch):
-            write_config(model, config)
-        job = Path(scratch) / "job.json"
-        job.write_text(
-            json.dumps({"model_folder": str(model), "temperature": asked.temperature, "engine": dict(asked.engine)}),
-            encoding="utf-8",
-        )
-        with folder.engine_log.open("w", encoding="utf-8") as log:
-            process = subprocess.Popen(
-                [str(python), str(probe), str(job)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-                text=True, env={**environment(), "PYTHONWARNINGS": "ignore"}, start_new_session=True,
-            )  # fmt: skip
-            try:
-                yield Engine(process, folder.engine_log, python)
-            finally:
-                _end(process)
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """Ask the engine to leave, then make its whole group leave: tensor-parallel workers are processes of their own."""
-    assert process.stdin is not None and process.stdout is not None
-    for send in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, send)
-        except ProcessLookupError:
-            break
-        try:
-            process.wait(END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            continue
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        with suppress(BrokenPipeError):
-            pipe.close()
 
 
 @dataclass(kw_only=True)
@@ -199,6 +92,7 @@ class _Session:
 
     asked: Asked
     config: Mapping[str, Any]
+    given: Sequence[Load] | None
     folder: RecordingFolder
     content: dict[str, Any]
     engine: Engine
@@ -232,15 +126,18 @@ class _Session:
         self.content = self.content or self.begin()
         self._warm_up()
         if not self.content["loads"]:
-            first = pilot(self.limits)
-            self._add([first], [expected_seconds(first, self.limits, self._guess())])
+            first = [pilot(self.limits)] if self.given is None else self.given
+            self._add(first, [expected_seconds(load, self.limits, self._guess()) for load in first])
         self._run_planned()
-        for _ in range(MAX_ROUNDS):
+        for _ in range(MAX_ROUNDS if self.given is None else 0):
             if self._left_s() <= 0 or self._any(PLANNED) or not self._plan_more():
                 break
             self._run_planned()
         self.progress.times = self._fitted()
         self.progress.is_complete = not self._any(PLANNED)
+        if self.progress.is_complete:
+            self.content["relative_error"] = self.progress.times.relative_error
+        self._save()
         self._tell("done")
 
     def _warm_up(self) -> None:
@@ -306,15 +203,14 @@ class _Session:
         )
 
     def _fitted(self) -> TermTimes:
-        table = self._table()
-        return fit_terms(table, list(zip(table["load"], table["phase"], table["prefill_tokens"] > 0, strict=True)))
+        return fit_recorded(self.folder, self.content["loads"])
 
     def _blended(self, times: TermTimes) -> FloatArray:
         """The fitted times; where the fit finds none, a part of the guess, since a load must not look free."""
         guess = self._guess()
         return np.where(times.seconds > 0, times.seconds, guess * 0.1)
 
-    def _add(self, loads: Any, seconds: Any) -> None:
+    def _add(self, loads: Sequence[Load], seconds: Sequence[float]) -> None:
         """The wall may take longer than the steps' own clock."""
         clock = self._wall_per_cycle()
         for load, expected_s in zip(loads, seconds, strict=True):
@@ -327,15 +223,8 @@ class _Session:
     def _wall_per_cycle(self) -> float:
         if not self._any(DONE):
             return 1.0
-        table = self._table()
+        table = recorded_table(self.folder, self.content["loads"])
         return max(float(table["wall_s"].sum() / max(table["cycle_s"].sum(), 1e-9)), 1.0)
-
-    def _table(self) -> pd.DataFrame:
-        entries = enumerate(self.content["loads"])
-        done = [(number, load_from_json(each["load"])) for number, each in entries if each["status"] == DONE]
-        if not done:
-            raise ValueError(f"the engine could run none of the loads; see {self.folder.file}")
-        return pd.concat([self.folder.read_steps(number, load) for number, load in done], ignore_index=True)
 
     def _guess(self) -> FloatArray:
         ranks = int(self.engine.about["settings"].get("tensor_parallel_size") or 1)
@@ -354,14 +243,36 @@ class _Session:
         self.folder.write(self.content)
 
     def _tell(self, note: str) -> None:
-        entries = self.content["loads"]
         self.progress.note = note
-        self.progress.planned = len(entries)
-        self.progress.done = sum(entry["status"] == DONE for entry in entries)
-        self.progress.failed = sum(entry["status"] == FAILED for entry in entries)
-        self.progress.recorded_steps = sum(entry.get("steps", 0) for entry in entries)
-        self.progress.expected_left_s = sum(entry["expected_s"] for entry in entries if entry["status"] == PLANNED)
+        tell(self.progress, self.content["loads"])
         self.watch(self.progress)
+
+
+def tell(progress: Progress, entries: Sequence[Mapping[str, Any]]) -> None:
+    """Bring the counts up to what `recording.json` says of its loads."""
+    progress.planned = len(entries)
+    progress.done = sum(entry["status"] == DONE for entry in entries)
+    progress.failed = sum(entry["status"] == FAILED for entry in entries)
+    progress.recorded_steps = sum(entry.get("steps", 0) for entry in entries)
+    progress.expected_left_s = sum(entry["expected_s"] for entry in entries if entry["status"] == PLANNED)
+
+
+def recorded_table(folder: RecordingFolder, entries: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """The steps of all loads that are done. Raises ValueError where there are none."""
+    done = [(number, load_from_json(each["load"])) for number, each in enumerate(entries) if each["status"] == DONE]
+    if not done:
+        raise ValueError(f"the engine could run none of the loads; see {folder.file}")
+    return pd.concat([folder.read_steps(number, load) for number, load in done], ignore_index=True)
+
+
+def fit_recorded(folder: RecordingFolder, entries: Sequence[Mapping[str, Any]]) -> TermTimes:
+    """The terms of what is recorded; steps of one phase, with prefill or without, err alike."""
+    table = recorded_table(folder, entries)
+    return fit_terms(table, list(zip(table["load"], table["phase"], table["prefill_tokens"] > 0, strict=True)))
+
+
+def _is_precise(content: Mapping[str, Any], precision: float) -> bool:
+    return bool(content.get("relative_error", float("inf")) <= precision)
 
 
 def limits_of(about: Mapping[str, Any], config: Mapping[str, Any]) -> Limits:

@@ -60,7 +60,8 @@ def fit_terms(steps: pd.DataFrame, groups: Sequence[object]) -> TermTimes:
     terms = term_matrix(steps[timed])
     cycle_s = steps["cycle_s"].to_numpy(np.float64)[timed]
     relative = terms / cycle_s[:, None]
-    scale = np.maximum(np.abs(relative).max(axis=0), 1e-300)
+    most = np.abs(relative).max(axis=0)
+    scale = np.where(most > 0, most, 1.0)
     weights = np.ones(len(relative))
     for _ in range(10):  # Huber's weights, so that a step which something else held up does not decide
         found, _ = nnls(relative / scale * weights[:, None], weights, maxiter=1000)

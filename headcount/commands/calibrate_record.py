@@ -73,7 +73,7 @@ def record_command(**values: Any) -> int:
 
 
 def _asked(values: dict[str, Any]) -> Any:
-    from calibrate.recorder import Asked  # noqa: PLC0415  imported once the command runs
+    from calibrate.recorded_engine import Asked  # noqa: PLC0415  imported once the command runs
 
     if not 0 < values["precision"] < 1:
         raise ValueError(f"--precision is {values['precision']:g}; give a share above 0 and below 1, such as 0.03")
