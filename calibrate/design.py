@@ -28,6 +28,7 @@ class Plan:
     seconds: tuple[float, ...]
     relative_error: float  # standard error of a predicted step time, the worst over the compositions that are reachable
     is_reached: bool  # whether that is the precision asked for
+    too_long: int = 0  # compositions that the time does not allow, by the number of loads that hold them
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,15 +81,16 @@ def plan_loads(
     that were run already. The next load is the one that lowers the standard errors (their logarithms, down to the
     precision) most per second: a greedy G-optimal design, weighted by cost.
     """
-    choice = [_weighed(load, limits, term_seconds, spread) for load in candidates(limits)]
-    if max_seconds is not None:  # what takes half of the time alone is not reachable
-        choice = [each for each in choice if each.seconds <= max_seconds / 2] or [min(choice, key=lambda c: c.seconds)]
+    every = [_weighed(load, limits, term_seconds, spread) for load in candidates(limits)]
+    longest_s = np.inf if max_seconds is None else max_seconds / 2
+    choice = [each for each in every if each.seconds <= longest_s] or [min(every, key=lambda each: each.seconds)]
     aim = _Aim(np.concatenate([each.points for each in choice]), precision)
     known = aim.prior + sum((aim.of(_weighed(load, limits, term_seconds, spread)) for load in done), 0.0)
     chosen = aim.needed(known, aim.chosen(known, choice, np.inf if max_seconds is None else max_seconds))
     error = aim.errors(aim.total(known, chosen)).max()
     loads = [replace(each.load, seed=len(done) + number + 1) for number, each in enumerate(chosen)]
-    return Plan(tuple(loads), tuple(each.seconds for each in chosen), float(error), bool(error <= precision))
+    seconds = tuple(each.seconds for each in chosen)
+    return Plan(tuple(loads), seconds, float(error), bool(error <= precision), len(every) - len(choice))
 
 
 class _Aim:

@@ -43,7 +43,7 @@ class Progress:
     note: str = ""
     plan: Plan | None = None  # the latest
     times: TermTimes | None = None  # fitted on what is there
-    is_complete: bool = False
+    is_complete: bool = False  # nothing is left to run for the precision asked for
 
 
 Watch = Callable[[Progress], None]
@@ -129,16 +129,25 @@ class _Session:
             first = [pilot(self.limits)] if self.given is None else self.given
             self._add(first, [expected_seconds(load, self.limits, self._guess()) for load in first])
         self._run_planned()
-        for _ in range(MAX_ROUNDS if self.given is None else 0):
-            if self._left_s() <= 0 or self._any(PLANNED) or not self._plan_more():
-                break
-            self._run_planned()
-        self.progress.times = self._fitted()
-        self.progress.is_complete = not self._any(PLANNED)
-        if self.progress.is_complete:
-            self.content["relative_error"] = self.progress.times.relative_error
+        if self.given is None:
+            self._run_until_precise()
+        else:
+            self.progress.is_complete = not self._any(PLANNED)
+        self.progress.times = fit_recorded(self.folder, self.content["loads"])
         self._save()
         self._tell("done")
+
+    def _run_until_precise(self) -> None:
+        for _ in range(MAX_ROUNDS):
+            if self._left_s() <= 0 or self._any(PLANNED):
+                return
+            plan = self._plan_more()
+            if not plan.loads:
+                self.progress.is_complete = plan.is_reached
+                if plan.is_reached and not plan.too_long:
+                    self.content["reached"] = self.asked.precision
+                return
+            self._run_planned()
 
     def _warm_up(self) -> None:
         self._tell("warming up")
@@ -176,20 +185,20 @@ class _Session:
             entry |= {"status": DONE, "steps": len(table), "took_s": time.monotonic() - begin_s}
         self._save()
 
-    def _plan_more(self) -> bool:
-        """Whether there are further loads to run for the precision asked for.
+    def _plan_more(self) -> Plan:
+        """Further loads, none if all is as precise as asked for.
 
         Both must be precise: compositions that are reachable, by the plan's assumptions with the measured scatter, and
         those that were recorded, by their own residuals.
         """
-        times = self.progress.times = self._fitted()
+        times = self.progress.times = fit_recorded(self.folder, self.content["loads"])
         spread = max(times.median_error / PLANNED_MEDIAN_ERROR, 0.5)
         plan = self._plan(times, spread)
         if not plan.loads and times.relative_error > self.asked.precision:
             plan = self._plan(times, spread * 1.1 * times.relative_error / plan.relative_error)
         self.progress.plan = plan
         self._add(plan.loads, plan.seconds)
-        return bool(plan.loads)
+        return plan
 
     def _plan(self, times: TermTimes, spread: float) -> Plan:
         left_s = self._left_s() / self._wall_per_cycle()
@@ -201,9 +210,6 @@ class _Session:
             spread=spread,
             max_seconds=None if left_s == float("inf") else max(left_s, 1.0),
         )
-
-    def _fitted(self) -> TermTimes:
-        return fit_recorded(self.folder, self.content["loads"])
 
     def _blended(self, times: TermTimes) -> FloatArray:
         """The fitted times; where the fit finds none, a part of the guess, since a load must not look free."""
@@ -272,7 +278,7 @@ def fit_recorded(folder: RecordingFolder, entries: Sequence[Mapping[str, Any]]) 
 
 
 def _is_precise(content: Mapping[str, Any], precision: float) -> bool:
-    return bool(content.get("relative_error", float("inf")) <= precision)
+    return bool(content.get("reached", float("inf")) <= precision)
 
 
 def limits_of(about: Mapping[str, Any], config: Mapping[str, Any]) -> Limits:
