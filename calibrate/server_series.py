@@ -76,7 +76,7 @@ class ServerSeries:
         for key, value in counters.items():
             before = 0.0 if has_restarted or fell else self._last.get(key, 0.0 if self._last else value)
             self._increase[key] = self._increase.get(key, 0.0) + value - before
-        self._last = dict(counters)
+        self._last = dict(counters) if has_restarted or fell else self._last | dict(counters)
 
     def _take_options(self, now: Mapping[tuple[str, Labels], float]) -> None:
         for name, labels in now:

@@ -19,6 +19,7 @@ TOOL = "vLLM metrics"
 TIMEOUT_S = 10.0
 MAX_BYTES = 50_000_000  # of one answer; a vLLM server's is some 100 kB
 _AT = "# headcount: at "
+_END = "# headcount: end"
 _LOST = "# headcount: no answer at "
 # --enable-logging-iteration-details; vllm/v1/metrics/loggers.py of 0.32
 _ITERATION = re.compile(
@@ -53,8 +54,9 @@ def watch_server(
     folder = RecordingFolder(out)
     _begin(folder, address)
     with (out / SNAPSHOTS).open("a", encoding="utf-8") as file:
+        file.write("\n" if file.tell() else "")  # what is there may have been cut off
         for unix_s, found in _snapshots(address, text, seconds, interval_s):
-            file.write(f"{_LOST}{unix_s:.3f}\n" if found is None else f"{_AT}{unix_s:.3f}\n{_kept(found)}")
+            file.write(f"{_LOST}{unix_s:.3f}\n" if found is None else f"{_AT}{unix_s:.3f}\n{_kept(found)}{_END}\n")
             file.flush()
             watch("no answer" if found is None else f"{len(found):,} bytes")
     return read_server_recording(out, log=log)
@@ -112,22 +114,22 @@ def metrics_address(url: str) -> str:
 
 
 def read_snapshots(path: Path) -> Iterator[tuple[float, str | None]]:
-    """Each snapshot with its time; None where there was no answer."""
+    """Each snapshot with its time; None where there was no answer, or it is cut off."""
     unix_s, lines = None, list[str]()
     with path.open(encoding="utf-8") as file:
         for line in file:
-            if line.startswith((_AT, _LOST)):
+            if line.startswith((_AT, _LOST, _END)):
                 if unix_s is not None:
-                    yield unix_s, "".join(lines)
+                    yield unix_s, "".join(lines) if line.startswith(_END) else None
                 unix_s, lines = None, []
-                if line.startswith(_LOST):
-                    yield float(line.removeprefix(_LOST)), None
-                else:
-                    unix_s = float(line.removeprefix(_AT))
+            if line.startswith(_LOST):
+                yield float(line.removeprefix(_LOST)), None
+            elif line.startswith(_AT):
+                unix_s = float(line.removeprefix(_AT))
             else:
                 lines.append(line)
     if unix_s is not None:
-        yield unix_s, "".join(lines)
+        yield unix_s, None
 
 
 def iteration_rows(log: Path) -> Iterator[tuple[str, ...]]:
