@@ -41,29 +41,31 @@ class _Candidate:
 
 def pilot(limits: Limits) -> Load:
     """What is run before anything is known of the speed."""
-    few = max(1, min(8, limits.max_num_seqs - 1))
-    middle = _capped(limits.max_num_batched_tokens * 2, limits)
     short = _capped(min(64, limits.max_num_batched_tokens), limits)
+    few = min(8, _most_sequences(short, limits))
+    beside = min(2, few - 1)
     phases = [
         Phase(add=(short,), steps=HELD_STEPS),
-        Phase(add=(short,) * (few - 1), steps=HELD_STEPS),
-        Phase(keep=min(few, 2), add=(_capped(middle, limits),), steps=HELD_STEPS),
-        Phase(add=(_capped(2 * short, limits),), budget=few + short, steps=HELD_STEPS),
+        Phase(keep=1, add=(short,) * (few - 1), steps=HELD_STEPS),
+        Phase(keep=0, add=(short,) * beside),
+        Phase(keep=beside, add=(_capped(2 * limits.max_num_batched_tokens, limits),), steps=HELD_STEPS),
+        Phase(keep=beside, add=(_capped(2 * short, limits),), budget=beside + short, steps=HELD_STEPS),
     ]
     return Load(name="pilot", phases=tuple(phases), seed=1)
 
 
 def warm_up(limits: Limits) -> Load:
     """What is run first and not kept: every kernel once."""
-    few = max(1, min(8, limits.max_num_seqs))
     short = _capped(64, limits)
+    few = min(8, _most_sequences(short, limits))
     phases = [Phase(add=(short,) * few, steps=4), Phase(keep=0, add=(_capped(limits.max_num_batched_tokens, limits),))]
     return Load(name="warm-up", phases=tuple(phases), seed=0)
 
 
 def candidates(limits: Limits) -> list[Load]:
     """Loads over batch sizes, contexts, chunks and mixed steps."""
-    return [*_ladders(limits), *_prefills(limits), *_packs(limits), *_mixed(limits)]
+    every = [*_ladders(limits), *_prefills(limits), *_packs(limits), *_mixed(limits)]
+    return [load for load in every if load.most_requests() <= limits.max_num_seqs]
 
 
 def plan_loads(

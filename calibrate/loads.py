@@ -29,6 +29,14 @@ class Load:
     phases: tuple[Phase, ...]
     seed: int = 0
 
+    def most_requests(self) -> int:
+        """How many are there at once."""
+        most = held = 0
+        for phase in self.phases:
+            held = (held if phase.keep is None else min(held, phase.keep)) + len(phase.add)
+            most = max(most, held)
+        return most
+
     def to_json(self) -> dict[str, Any]:
         """What the probe reads."""
         return asdict(self)
@@ -63,6 +71,7 @@ class _Request:
 
 def expected_steps(load: Load, limits: Limits) -> Iterator[tuple[int, BatchSums]]:
     """Phase and sums of each step that the load gives if the KV cache holds it, as vLLM schedules it since 0.31."""
+    assert load.most_requests() <= limits.max_num_seqs, "a load whose requests wait for each other"
     alive: list[_Request] = []
     for number, phase in enumerate(load.phases):
         alive = alive[: phase.keep]
