@@ -1,6 +1,7 @@
 """Which loads tell a step's time with the fewest runs."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -15,7 +16,7 @@ PRIOR_INFORMATION = 1e-4  # each term may be a hundred times what its steps take
 RESERVE_TOKENS = 256  # a request may grow by these while it is held
 HELD_STEPS = 8
 MAX_CHUNKS = 24
-MAX_REPEATS = 6  # of one load, each time with other prompts
+MAX_REPEATS = 6  # of one load, each time with other prompts; more would hide what the terms cannot tell
 RUN_SECONDS = 0.5  # that a further load costs beside its steps
 LEADER = Phase(add=(16,), steps=2)  # something runs, so that the next step's time is from one output to another
 
@@ -88,7 +89,9 @@ def plan_loads(
     choice = [each for each in every if each.seconds <= longest_s] or [min(every, key=lambda each: each.seconds)]
     aim = _Aim(np.concatenate([each.points for each in choice]), precision)
     known = aim.prior + sum((aim.of(_weighed(load, limits, term_seconds, spread)) for load in done), 0.0)
-    chosen = aim.needed(known, aim.chosen(known, choice, np.inf if max_seconds is None else max_seconds))
+    run = Counter(load.name for load in done)
+    left_s = np.inf if max_seconds is None else max_seconds
+    chosen = aim.needed(known, aim.chosen(known, choice, run, left_s))
     error = aim.errors(aim.total(known, chosen)).max()
     loads = [replace(each.load, seed=len(done) + number + 1) for number, each in enumerate(chosen)]
     seconds = tuple(each.seconds for each in chosen)
@@ -117,10 +120,12 @@ class _Aim:
         covariance = np.linalg.inv(information)
         return np.asarray(np.sqrt(np.einsum("ij,jk,ik->i", self.points, covariance, self.points)))
 
-    def chosen(self, known: FloatArray, choice: Sequence[_Candidate], left_s: float) -> list[_Candidate]:
+    def chosen(
+        self, known: FloatArray, choice: Sequence[_Candidate], run: Mapping[str, int], left_s: float
+    ) -> list[_Candidate]:
         """Loads in the order of what they give per second, until the aim is reached or nothing more may be run."""
         found: list[_Candidate] = []
-        times = [0] * len(choice)
+        times = [run.get(each.load.name, 0) for each in choice]
         while (errors := self.errors(known)).max() > self.precision:
             allowed = [n for n, each in enumerate(choice) if times[n] < MAX_REPEATS and each.seconds <= left_s]
             if not allowed:

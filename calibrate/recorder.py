@@ -27,6 +27,7 @@ from calibrate.step_terms import FloatArray, TermTimes, fit_terms
 
 MAX_ROUNDS = 4  # of planning: more loads where the steps scatter more than was assumed
 KV_SHARE = 0.9  # of the pool that loads may fill, so that nothing is preempted
+SPREADS = (0.5, 2.0)  # of what the plan assumes: steps that scatter more are told, not repeated without end
 PLANNED_MEDIAN_ERROR = 0.05  # that the plan's assumed scatter stands for
 
 
@@ -143,8 +144,10 @@ class _Session:
                 return
             plan = self._plan_more()
             if not plan.loads:
-                self.progress.is_complete = plan.is_reached
-                if plan.is_reached and not plan.too_long:
+                assert self.progress.times is not None
+                is_precise = self.progress.times.relative_error <= self.asked.precision
+                self.progress.is_complete = plan.is_reached and is_precise
+                if self.progress.is_complete and not plan.too_long:
                     self.content["reached"] = self.asked.precision
                 return
             self._run_planned()
@@ -186,30 +189,25 @@ class _Session:
         self._save()
 
     def _plan_more(self) -> Plan:
-        """Further loads, none if all is as precise as asked for.
+        """Further loads, none if all is as precise as asked for, or more of them would not help.
 
         Both must be precise: compositions that are reachable, by the plan's assumptions with the measured scatter, and
         those that were recorded, by their own residuals.
         """
         times = self.progress.times = fit_recorded(self.folder, self.content["loads"])
-        spread = max(times.median_error / PLANNED_MEDIAN_ERROR, 0.5)
-        plan = self._plan(times, spread)
-        if not plan.loads and times.relative_error > self.asked.precision:
-            plan = self._plan(times, spread * 1.1 * times.relative_error / plan.relative_error)
-        self.progress.plan = plan
-        self._add(plan.loads, plan.seconds)
-        return plan
-
-    def _plan(self, times: TermTimes, spread: float) -> Plan:
+        missed = max(times.relative_error / self.asked.precision, 1.0)
         left_s = self._left_s() / self._wall_per_cycle()
-        return plan_loads(
+        plan = plan_loads(
             self.limits,
             self._blended(times),
             precision=self.asked.precision,
             done=self._loads(DONE),
-            spread=spread,
+            spread=float(np.clip(missed * times.median_error / PLANNED_MEDIAN_ERROR, *SPREADS)),
             max_seconds=None if left_s == float("inf") else max(left_s, 1.0),
         )
+        self.progress.plan = plan
+        self._add(plan.loads, plan.seconds)
+        return plan
 
     def _blended(self, times: TermTimes) -> FloatArray:
         """The fitted times; where the fit finds none, a part of the guess, since a load must not look free."""
