@@ -65,11 +65,11 @@ def record(
     The loads are planned for the precision asked for, unless `loads` are given. Raises ValueError where the engine
     cannot be run, or the folder holds a recording of something else.
     """
+    config = record_config(asked.model)
     folder = RecordingFolder(out)
     folder.create()
     content = folder.read() or {}
     _require_same(content.get("asked"), asked.to_json(), out, "of other options")
-    config = record_config(asked.model)
     watched = Progress(note="starting the engine")
     if _is_precise(content, asked.precision):
         tell(watched, content["loads"])

@@ -48,7 +48,9 @@ def _engine_options(function: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="Wanted relative standard error of a step's time, at the worst composition.",
 )
-@click.option("--max-seconds", type=Number("seconds, such as 600"), help="No load begins that would end later.")
+@click.option(
+    "--max-seconds", type=Number("seconds, such as 600"), help="Time for the loads once the engine has started."
+)
 @click.option("--plan-only", is_flag=True, help="Print a plan without starting an engine.")
 @click.option("--temperature", type=Number("a number from 0"), default=0.0, show_default=True, help="Of sampling.")
 @_engine_options
