@@ -1,9 +1,9 @@
-"""How well a recording predicts another load of a real vLLM: `python benchmarks/cpu_vllm.py [--python P] [--json]`.
+"""How well one load predicts another on a real vLLM: `python benchmarks/cpu_vllm.py [--python P] [--json]`.
 
-On the CPU, by the thread's own processor time, which other programs disturb little. Each run records the designed
-loads of `headcount calibrate record` in one engine, fits a step's linear terms by non-negative least squares, and
-predicts the total time of traffic that comes and goes at random in an engine of its own. The traffic's batches are
-not taken from its recording but from the loads' rules; their number of steps is compared.
+On the CPU, by the thread's own processor time, which still varies with what else runs on the machine: within seconds by
+some percent, within minutes by some tens of percent. So pieces of the traffic that is predicted run between the
+designed loads, in one engine. A step's linear terms are fitted to the designed loads alone, by non-negative least
+squares; the traffic's total is predicted from the rules of its loads, not from its recorded batches.
 """
 
 import argparse
@@ -11,19 +11,20 @@ import json
 import statistics
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from calibrate.design import expected_table
+from calibrate.design import expected_table, plan_loads
 from calibrate.interpreters import interpreter_for
 from calibrate.loads import Limits, Load, Phase
-from calibrate.record_model import TINY, TINY_CONFIG
+from calibrate.record_model import TINY, TINY_CONFIG, guessed_seconds
 from calibrate.recorded_engine import Asked
-from calibrate.recorder import fit_recorded, record
-from calibrate.recording_files import RecordingFolder, read_recording
+from calibrate.recorder import record
+from calibrate.recording_files import read_recording
+from calibrate.step_terms import fit_terms
 
 # The larger model is made up: 4 layers of width 512.
 MODELS: dict[str, dict[str, Any]] = {
@@ -34,8 +35,8 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 ENGINE = {"max_model_len": 2048, "max_num_seqs": 32, "max_num_batched_tokens": 512, "block_size": 32}
 LIMITS = Limits(max_num_seqs=32, max_num_batched_tokens=512, max_model_len=2048, kv_tokens=10**6)
-NUM_PHASES = 40
-MAX_SECONDS = 60  # of a recording, its engine's start not counted
+NUM_PIECES, NUM_PHASES = 8, 8
+TRAFFIC = "traffic"
 MAX_HELD = 24  # requests at once
 
 
@@ -48,36 +49,41 @@ def traffic(seed: int) -> Load:
         lengths = np.clip(rng.lognormal(np.log(150), 0.9, rng.integers(1, 5)), 4, 1500).astype(int)
         phases.append(Phase(keep=keep, add=tuple(lengths.tolist()), steps=int(rng.integers(1, 14))))
         held = keep + len(lengths)
-    return Load(name="traffic", phases=tuple(phases), seed=seed)
+    return Load(name=f"{TRAFFIC}-{seed}", phases=tuple(phases), seed=seed)
 
 
-def one_run(model: Path, python: Path, seed: int, folder: Path) -> dict[str, Any]:
-    """Errors of one calibration."""
-    asked = Asked(model=str(model), engine=ENGINE)
-    record(asked, python, folder / "designed", max_seconds=MAX_SECONDS)
-    held_out = traffic(seed)
-    record(asked, python, folder / "traffic", loads=[held_out])
-    designed = RecordingFolder(folder / "designed")
-    content = designed.read()
-    assert content is not None
-    times = fit_recorded(designed, content["loads"])
-    steps = read_recording(folder / "traffic").steps
-    measured_s = steps["cycle_s"].to_numpy()
-    foreseen = expected_table(held_out, LIMITS)
-    each_s = times.step_s(steps)
-    spread = ((measured_s - measured_s.mean()) ** 2).sum()
+def between(designed: Sequence[Load], others: Sequence[Load]) -> list[Load]:
+    """The designed loads in their order, with the others spread evenly among them."""
+    places = [((number + 0.5) / len(group), load) for group in (designed, others) for number, load in enumerate(group)]
+    return [load for _, load in sorted(places, key=lambda place: place[0])]
+
+
+def one_run(config: Mapping[str, Any], model: Path, python: Path, seed: int) -> dict[str, Any]:
+    """Errors of one engine's life."""
+    designed = plan_loads(LIMITS, guessed_seconds(config, "cpu"), precision=0.03).loads
+    pieces = [traffic(1000 * seed + number) for number in range(NUM_PIECES)]
+    folder = model.parent / "recording"
+    record(Asked(model=str(model), engine=ENGINE), python, folder, loads=between(designed, pieces))
+    steps = read_recording(folder).steps
+    is_traffic = steps["load"].str.startswith(TRAFFIC)
+    known, other = steps[~is_traffic], steps[is_traffic]
+    times = fit_terms(known, list(zip(known["load"], known["phase"], known["prefill_tokens"] > 0, strict=True)))
+    measured_s, each_s = other["cycle_s"].to_numpy(), times.step_s(other)
+    foreseen = [expected_table(load, LIMITS) for load in pieces]
+    total_s = sum(float(times.step_s(table).sum()) for table in foreseen)
     return {
         "seed": seed,
-        "designed_steps": len(read_recording(folder / "designed").steps),
-        "designed_s": sum(entry["took_s"] for entry in content["loads"] if "took_s" in entry),
+        "designed_steps": len(known),
+        "designed_s": float(known["wall_s"].sum()),
         "relative_standard_error": times.relative_error,
-        "steps": len(steps),
-        "foreseen_steps": len(foreseen),
+        "designed_median_step_error": times.median_error,
+        "steps": len(other),
+        "foreseen_steps": sum(map(len, foreseen)),
         "measured_s": float(measured_s.sum()),
-        "predicted_s": float(times.step_s(foreseen).sum()),
-        "total_error": float(times.step_s(foreseen).sum() / measured_s.sum() - 1),
+        "predicted_s": total_s,
+        "total_error": total_s / float(measured_s.sum()) - 1,
         "median_step_error": float(np.median(np.abs(each_s / measured_s - 1))),
-        "r2": float(1 - ((measured_s - each_s) ** 2).sum() / spread),
+        "r2": float(1 - ((measured_s - each_s) ** 2).sum() / ((measured_s - measured_s.mean()) ** 2).sum()),
     }
 
 
@@ -88,7 +94,7 @@ def benchmark(name: str, config: Mapping[str, Any], python: Path, runs: int) -> 
         with tempfile.TemporaryDirectory() as scratch:
             model = Path(scratch) / "config.json"
             model.write_text(json.dumps(config), encoding="utf-8")
-            found.append(one_run(model, python, seed, Path(scratch)))
+            found.append(one_run(config, model, python, seed))
         print(_line(name, found[-1]), file=sys.stderr, flush=True)
     return {
         "model": name,

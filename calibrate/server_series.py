@@ -30,6 +30,7 @@ HISTOGRAMS = {
 }
 CACHE_CONFIG = "vllm:cache_config_info"
 START_TIME = "process_start_time_seconds"
+WIDEST_BUCKET = 2.6  # upper edge to lower: vLLM's are 1, 2.5, 5, 7.5, 10 and so on
 PERCENTILES = (50, 90, 95, 99)
 SERIES_COLUMNS = (
     "unix_s",
@@ -96,7 +97,10 @@ class ServerSeries:
         return None
 
     def percentile(self, names: Sequence[str], percent: float) -> float | None:
-        """Of a histogram's increase, linear within its bucket as in Prometheus' `histogram_quantile`."""
+        """Of a histogram's increase, linear within its bucket as in Prometheus' `histogram_quantile`.
+
+        None in the first and the last bucket, which have no lower or upper edge, and in wide ones.
+        """
         for name in names:
             counts: dict[float, float] = {}
             for (key, labels), value in self._increase.items():
@@ -154,19 +158,19 @@ def _value(now: Mapping[tuple[str, Labels], float], names: Sequence[str], *, is_
     return float("nan")
 
 
-def _quantile(counts: Mapping[float, float], share: float) -> float:
-    """`counts` are cumulative by upper edge; beyond the last finite edge nothing is known but that edge."""
+def _quantile(counts: Mapping[float, float], share: float) -> float | None:
+    """`counts` are cumulative by upper edge; None where the bucket says too little to interpolate in it."""
     edges = sorted(counts)
     wanted = share * counts[edges[-1]]
     below_edge, below = 0.0, 0.0
     for edge in edges:
         if counts[edge] >= wanted:
-            if not np.isfinite(edge):
-                return below_edge
+            if not np.isfinite(edge) or edge > WIDEST_BUCKET * below_edge:
+                return None
             inside = counts[edge] - below
             return below_edge + (edge - below_edge) * ((wanted - below) / inside if inside > 0 else 0.0)
         below_edge, below = edge, counts[edge]
-    return below_edge
+    return None
 
 
 def _plain(text: str) -> Any:
