@@ -10,6 +10,8 @@ from scipy.optimize import nnls
 
 FloatArray = NDArray[np.float64]
 
+ROUNDS = 15  # of reweighting
+OUTLIER = 4.0  # spreads from which on a step counts less
 KNEE_TOKENS = 256  # about where a GPU's matrix products stop being bound by reading weights
 TERMS = (
     "constant",
@@ -49,32 +51,37 @@ class TermTimes:
 
 
 def fit_terms(steps: pd.DataFrame, groups: Sequence[object]) -> TermTimes:
-    """Least squares of relative errors with no negative time; steps without a time are left out.
+    """Least squares of errors relative to the fitted times, none of which is negative; steps without a time are left
+    out.
 
-    Steps of one of the `groups` err alike, which the standard error takes into account (the cluster-robust covariance
-    of Liang and Zeger, 1986, of the terms that are not zero). Raises ValueError where no step has a time.
+    Relative to the fitted, not the measured ones, which would favour too short times; Huber's weights begin at
+    OUTLIER spreads, so that the fit tells the mean and a step that something else held up does not decide. Steps of one
+    of the `groups` err alike, which the standard error takes into account (the cluster-robust covariance of Liang and
+    Zeger, 1986, of the terms that are not zero). Raises ValueError where no step has a time.
     """
     timed = (steps["cycle_s"] > 0).to_numpy()
     if not timed.any():
         raise ValueError("no recorded step has a time; record again with more steps")
     terms = term_matrix(steps[timed])
     cycle_s = steps["cycle_s"].to_numpy(np.float64)[timed]
-    relative = terms / cycle_s[:, None]
-    most = np.abs(relative).max(axis=0)
+    most = np.abs(terms).max(axis=0)
     scale = np.where(most > 0, most, 1.0)
-    weights = np.ones(len(relative))
-    for _ in range(10):  # Huber's weights, so that a step which something else held up does not decide
-        found, _ = nnls(relative / scale * weights[:, None], weights, maxiter=1000)
-        residuals = relative / scale @ found - 1
+    fitted_s, weights = cycle_s, np.ones(len(cycle_s))
+    for _ in range(ROUNDS):
+        factor = weights / fitted_s
+        found, _ = nnls(terms / scale * factor[:, None], cycle_s * factor, maxiter=1000)
+        fitted_s = np.maximum(terms / scale @ found, 1e-3 * cycle_s)
+        residuals = cycle_s / fitted_s - 1
         spread = max(float(np.median(np.abs(residuals))) * 1.4826, 1e-9)
-        weights = np.sqrt(1 / np.maximum(np.abs(residuals) / (1.345 * spread), 1.0))
+        weights = np.sqrt(1 / np.maximum(np.abs(residuals) / (OUTLIER * spread), 1.0))
     clusters = pd.factorize(pd.Series(list(groups))[timed])[0]
-    error = _prediction_error(relative / scale * weights[:, None], residuals * weights, clusters, found > 0)
-    return TermTimes(found / scale, float(np.median(np.abs(residuals))), error)
+    rows = terms / scale / fitted_s[:, None]
+    error = _prediction_error(rows * weights[:, None], residuals * weights, clusters, found > 0)
+    return TermTimes(found / scale, float(np.median(np.abs(fitted_s / cycle_s - 1))), error)
 
 
 def _prediction_error(
-    rows: FloatArray, residuals: FloatArray, clusters: NDArray[np.int64], kept: NDArray[np.bool_]
+    rows: FloatArray, residuals: FloatArray, clusters: NDArray[np.intp], kept: NDArray[np.bool_]
 ) -> float:
     """The largest standard error of the rows' predictions, relative to their times."""
     used = rows[:, kept]
