@@ -28,6 +28,11 @@ class Asked:
     temperature: float = 0.0
     precision: float = 0.03
 
+    @property
+    def has_weights(self) -> bool:
+        """Whether the model's own are loaded, instead of random ones."""
+        return bool(self.engine.get("load_format", "dummy") != "dummy")
+
     def to_json(self) -> dict[str, Any]:
         return {"model": self.model, "engine": dict(self.engine), "temperature": self.temperature}
 
@@ -88,13 +93,13 @@ def running_engine(
 ) -> Iterator[Engine]:
     """A running engine, with all of its processes gone at the end; what it says is added to `log`."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        model = model_folder(asked.model) or Path(scratch) / "model"
-        if model.parent == Path(scratch):
-            write_config(model, config)
+        given = model_folder(asked.model) if asked.has_weights else None  # else its config alone is needed
+        if given is None:
+            write_config(Path(scratch) / "model", config)
+        model = {"model_folder": str(given or Path(scratch) / "model"), "is_own_folder": given is None}
         job = Path(scratch) / "job.json"
         job.write_text(
-            json.dumps({"model_folder": str(model), "temperature": asked.temperature, "engine": dict(asked.engine)}),
-            encoding="utf-8",
+            json.dumps({**model, "temperature": asked.temperature, "engine": dict(asked.engine)}), encoding="utf-8"
         )
         with log.open("a", encoding="utf-8") as errors:
             process = subprocess.Popen(

@@ -13,7 +13,7 @@ import pandas as pd
 
 from calibrate.design import Plan, expected_seconds, pilot, plan_loads, warm_up
 from calibrate.loads import Limits, Load, load_from_json
-from calibrate.record_model import attention_window, guessed_seconds, record_config
+from calibrate.record_model import attention_window, guessed_seconds, model_folder, record_config
 from calibrate.recorded_engine import PROBE, Asked, Engine, LoadFailedError, running_engine
 from calibrate.recording_files import (
     DONE,
@@ -66,6 +66,8 @@ def record(
     cannot be run, or the folder holds a recording of something else.
     """
     config = record_config(asked.model)
+    if asked.has_weights and model_folder(asked.model) is None:
+        raise ValueError(f"--load-format {asked.engine['load_format']} loads weights; give --model a folder with them")
     folder = RecordingFolder(out)
     folder.create()
     content = folder.read() or {}

@@ -2,7 +2,8 @@
 
 usage: python record_probe.py JOB.json < LOADS.jsonl > STEPS.jsonl
 
-The job names a folder with a model's `config.json` and the engine's arguments; the engine is vLLM's own, in this
+The job names a folder with a model's `config.json`, whether it was made for this run (then the model's class is added
+to the file where it is missing), and the engine's arguments; the engine is vLLM's own, in this
 process, with random weights unless the job says otherwise. The first line out tells what it runs as. Then each line in
 is a load, and each line out a step of it, written as it ends; a line with `"finished"` closes a load, one with
 `"failed"` says why it could not be run.
@@ -243,7 +244,8 @@ def start_engine(job):
     unknown = sorted(set(arguments) - known)
     if unknown:
         raise SystemExit(f"vLLM {vllm.__version__} has no engine argument {', '.join(unknown)}")
-    name_architecture(job["model_folder"])
+    if job.get("is_own_folder", True):
+        name_architecture(job["model_folder"])
     engine = LLMEngine.from_engine_args(EngineArgs(model=job["model_folder"], **arguments))
     gc.collect()
     gc.freeze()  # as vLLM's own engine process does

@@ -11,6 +11,7 @@ import pytest
 
 import calibrate.interpreters
 import calibrate.recorder
+from calibrate.record_model import TINY_CONFIG
 from calibrate.recording_files import read_recording
 
 FAKE = Path(__file__).parent.parent / "calibrate" / "fake_engine.py"
@@ -48,6 +49,20 @@ def test_a_recording_as_json_says_what_is_left(headcount: Callable[..., Any], tm
     found = json.loads(ran.out)
     assert (found["schema_version"], found["is_complete"], found["loads"]) == (1, False, 1)
     assert found["steps"] == len(read_recording(tmp_path / OUT).steps)
+
+
+@pytest.mark.usefixtures("wishes")
+def test_weights_need_a_folder(headcount: Callable[..., Any], tmp_path: Path) -> None:
+    arguments = ["calibrate", "record", "--load-format", "auto", "--out", tmp_path / OUT]
+    ran = headcount(*arguments, "--model", "tiny")
+    assert ran.code == 2 and "--load-format auto loads weights; give --model a folder" in ran.err
+    assert not (tmp_path / OUT).exists()
+    model = tmp_path / "model"
+    model.mkdir()
+    config = json.dumps({**TINY_CONFIG, "architectures": None})
+    (model / "config.json").write_text(config, encoding="utf-8")
+    assert headcount(*arguments, "--model", model).code == 0
+    assert (model / "config.json").read_text(encoding="utf-8") == config
 
 
 def test_an_engine_that_ends_is_told_in_one_line(headcount: Callable[..., Any], wishes: Path, tmp_path: Path) -> None:
