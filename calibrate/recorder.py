@@ -24,6 +24,7 @@ from calibrate.recording_files import (
     step_table,
 )
 from calibrate.step_terms import FloatArray, TermTimes, fit_terms
+from kvcache.gpu import find_gpu
 
 MAX_ROUNDS = 4  # of planning: more loads where the steps scatter more than was assumed
 KV_SHARE = 0.9  # of the pool that loads may fill, so that nothing is preempted
@@ -111,11 +112,12 @@ class _Session:
         """What is known before the first load."""
         about = self.engine.about
         settings = {name: value for name, value in about["settings"].items() if value is not None}
-        model = self.asked.model
+        settings["dtype"] = str(settings.get("dtype", "auto")).removeprefix("torch.")
+        settings |= {"model": self.asked.model, "vllm_version": about["vllm_version"].split("+")[0]}
         return {
             "asked": self.asked.to_json(),
             "engine": self.engine.identity(),
-            "options": {"model": model, **settings, "vllm_version": about["vllm_version"].split("+")[0]},
+            "options": settings | known_gpu(about["device_name"]),
             "environment": {name: value for name, value in about.items() if name not in {"settings", "windows"}}
             | {"temperature": self.asked.temperature, "attention_window": self.limits.window, "config": self.config},
             "begin_unix_s": time.time(),
@@ -292,6 +294,14 @@ def limits_of(about: Mapping[str, Any], config: Mapping[str, Any]) -> Limits:
         kv_tokens=int(tokens * KV_SHARE),
         window=attention_window(config, groups),
     )
+
+
+def known_gpu(device_name: str) -> dict[str, str]:
+    """The option that names the device, where the catalog knows it by what its driver calls it."""
+    try:
+        return {"gpu": find_gpu(device_name).name}
+    except ValueError:
+        return {}
 
 
 def _require_same(before: Any, now: dict[str, Any], out: Path, what: str) -> None:

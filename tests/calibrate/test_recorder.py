@@ -13,7 +13,7 @@ import pytest
 from calibrate.design import expected_table
 from calibrate.loads import Limits, Load, Phase, load_from_json
 from calibrate.recorded_engine import Asked
-from calibrate.recorder import Progress, record
+from calibrate.recorder import Progress, known_gpu, record
 from calibrate.recording import STEP_COLUMNS
 from calibrate.recording_files import RecordingFolder, batch_sums, read_recording
 from simulator.step_time import BatchSums
@@ -166,6 +166,12 @@ def test_an_engine_that_does_not_start_is_told_with_its_own_words(fake: Fake) ->
         fake.record()
     (fake.wishes / "no_start").unlink()
     assert fake.record().is_complete
+
+
+def test_a_gpu_is_named_as_the_catalog_names_it(fake: Fake) -> None:
+    fake.record(max_seconds=1e-3)
+    assert "gpu" not in read_recording(fake.out).options  # it says that it is a "fake"
+    assert known_gpu("NVIDIA H100 80GB HBM3") == {"gpu": "h100-sxm"}
 
 
 def _make_file(out: Path) -> None:
