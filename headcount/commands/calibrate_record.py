@@ -144,7 +144,7 @@ def _print_plan(plan: Any, as_json: bool, limits: dict[str, Any]) -> None:
 
 
 def _plan_line(plan: Any) -> str:
-    reached = "" if plan.is_reached else ", which is as far as the time goes"
+    reached = "" if plan.is_reached else "; no further load fits the time or may be repeated"
     return (
         f"plan: {len(plan.loads)} loads, about {sum(plan.seconds):,.0f} s, for a standard error of "
         f"{plan.relative_error:.1%} of a step's time at the worst composition{reached}"
