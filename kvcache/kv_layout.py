@@ -4,29 +4,43 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvcache.architecture import Architecture
+from kvcache.attention_backend import attention_backend
+from kvcache.gpu import GPU
+from kvcache.kv_content import (
+    FP8_DS_MLA_BYTES_PER_TOKEN,
+    KV_CACHE_DTYPES,
+    kv_bytes_per_token_per_layer,
+)
+from kvcache.layer_caches import (
+    LayerCache,
+    attention_layers,
+    kv_block_size,
+    layer_caches,
+    mamba_cache_mode,
+    unify_page_size,
+)
 from kvcache.parallelism import Parallelism
 
-# Bytes per element by vLLM's --kv-cache-dtype (v1/kv_cache_interface.py, 0.32.0).
-_ELEMENT_BYTES = {
-    "bfloat16": 2,
-    "float16": 2,
-    "fp8": 1,
-    "fp8_e4m3": 1,
-    "fp8_e5m2": 1,
-    "fp8_ds_mla": 1,
-    "int8": 1,
-}
-KV_CACHE_DTYPES = ("auto", *_ELEMENT_BYTES)
-# DeepSeek's packed latent: 512 FP8 values, 4 fp32 scales, 64 bf16 rotary values (vLLM MLAAttentionSpec).
-FP8_DS_MLA_BYTES_PER_TOKEN = 656
+__all__ = [
+    "FP8_DS_MLA_BYTES_PER_TOKEN",
+    "KV_CACHE_DTYPES",
+    "KVGroup",
+    "KVLayout",
+    "group_kinds",
+    "kv_bytes_per_token",
+    "kv_bytes_per_token_per_layer",
+    "kv_layout",
+    "layer_groups",
+]
 
 
 @dataclass(frozen=True)
 class KVGroup:
     """Layers that share one block table; `window` is None where they attend to everything.
 
-    `is_state`: one state per request (Mamba, linear attention) in place of keys and values. `block_size` None stands
-    for the layout's.
+    `is_state`: states (Mamba, linear attention) in place of keys and values; a request holds up to
+    `states_per_request` blocks of them. `block_size` None stands for the layout's, of a state under cache mode `none`
+    for the whole request.
     """
 
     window: int | None
@@ -34,6 +48,7 @@ class KVGroup:
     chunked: bool = False
     is_state: bool = False
     block_size: int | None = None
+    states_per_request: int = 0
 
     @property
     def num_layers(self) -> int:
@@ -51,8 +66,12 @@ class KVGroup:
     def blocks_per_request(self, max_model_len: int, max_in_flight_tokens: int, block_size: int) -> int:
         """The most blocks that one request of `max_model_len` tokens holds in this group.
 
-        vLLM `max_memory_usage_bytes` of FullAttentionSpec, SlidingWindowSpec, ChunkedLocalAttentionSpec (0.32.0).
+        `block_size` is the layout's. vLLM `max_memory_usage_bytes` of FullAttentionSpec, SlidingWindowSpec,
+        ChunkedLocalAttentionSpec, MambaSpec (0.32.0).
         """
+        if self.is_state:
+            return self.states_per_request
+        block_size = self.block_size or block_size
         if self.window is None:
             return -(-max_model_len // block_size)
         if self.chunked:
@@ -66,17 +85,16 @@ class KVLayout:
     """How one rank's KV pool is cut up.
 
     A block id means `page_size_bytes` in each layer of the group that holds it; all groups draw from one pool.
+    `block_size` is vLLM's: groups whose tokens are smaller or larger have their own. `mamba_cache_mode` is None where
+    no layer keeps a state.
     """
 
     groups: tuple[KVGroup, ...]
     block_size: int
-    bytes_per_token_per_layer: int
+    page_size_bytes: int  # one block in one layer
+    bytes_per_token: int  # on one rank while every layer still attends to it, over all stages; states are apart
+    mamba_cache_mode: str | None = None
     stage_starts: tuple[int, ...] = (0,)  # first layer of each pipeline stage
-
-    @property
-    def page_size_bytes(self) -> int:
-        """One block in one layer."""
-        return self.block_size * self.bytes_per_token_per_layer
 
     @property
     def group_layers(self) -> int:
@@ -84,9 +102,10 @@ class KVLayout:
         return max(group.num_layers for group in self.groups)
 
     @property
-    def bytes_per_token(self) -> int:
-        """What one token costs on one rank while every layer still attends to it, over all stages."""
-        return self.bytes_per_token_per_layer * sum(group.num_layers for group in self.groups)
+    def state_bytes_per_request(self) -> int:
+        """What one request's states take at most on one rank, over all stages, padding included."""
+        states = [group for group in self.groups if group.is_state]
+        return self.page_size_bytes * sum(group.states_per_request * group.num_layers for group in states)
 
     def block_bytes(self, stage: int = 0) -> int:
         """One block over all layers that share it on a rank of a pipeline stage; 0 where the stage has no layer."""
@@ -127,29 +146,12 @@ def group_kinds(groups: Sequence[KVGroup]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(kinds[kind]) for kind in sorted(kinds, key=lambda kind: kind[0] is not None))
 
 
-def kv_bytes_per_token_per_layer(arch: Architecture, tp: int = 1, kv_cache_dtype: str = "auto") -> int:
-    """Bytes that one token leaves in one layer on one rank.
-
-    The latent of MLA is whole on every rank; KV heads are split, then replicated. Raises `ValueError` on a dtype that
-    is not known.
-    """
-    element = _element_bytes(arch, kv_cache_dtype)
-    if arch.is_mla:
-        if kv_cache_dtype == "fp8_ds_mla":
-            return FP8_DS_MLA_BYTES_PER_TOKEN
-        return ((arch.kv_lora_rank or 0) + (arch.qk_rope_head_dim or 0)) * element
-    if kv_cache_dtype == "fp8_ds_mla":
-        raise ValueError(f"kv_cache_dtype 'fp8_ds_mla' needs latent attention, which {arch.name!r} lacks; use 'fp8'")
-    heads = Parallelism(tensor_parallel_size=tp).kv_heads_per_rank(arch.num_key_value_heads)
-    return heads * 2 * arch.head_dim * element
-
-
-def _element_bytes(arch: Architecture, kv_cache_dtype: str) -> int:
-    if kv_cache_dtype not in KV_CACHE_DTYPES:
-        raise ValueError(f"no kv_cache_dtype {kv_cache_dtype!r}; allowed: {', '.join(KV_CACHE_DTYPES)}")
-    if kv_cache_dtype == "auto":
-        return 4 if arch.dtype == "float32" else 2
-    return _ELEMENT_BYTES[kv_cache_dtype]
+def kv_bytes_per_token(arch: Architecture, tp: int = 1, kv_cache_dtype: str = "auto") -> int:
+    """What one token costs on one rank while every attention layer still attends to it."""
+    return sum(
+        kv_bytes_per_token_per_layer(arch, tp, kv_cache_dtype, attends_to_all=arch.layer_windows[layer] is None)
+        for layer in attention_layers(arch)
+    )
 
 
 def kv_layout(
@@ -158,36 +160,93 @@ def kv_layout(
     tensor_parallel_size: int = 1,
     pipeline_parallel_size: int = 1,
     kv_cache_dtype: str = "auto",
-    block_size: int = 16,
+    block_size: int | None = None,
+    enable_prefix_caching: bool = True,
+    num_speculative_tokens: int = 0,
+    gpu: GPU | None = None,
 ) -> KVLayout:
-    """The layout vLLM gives this model. Raises `ValueError` on a block size below 1 or an impossible split."""
-    if block_size < 1:
+    """The layout vLLM 0.32 gives this model; a `block_size` of None is vLLM's choice for it on that GPU.
+
+    A given size grows where a layer's state would not fit into a block. Raises `ValueError` on a block size below 1 or
+    an impossible split.
+    """
+    if block_size is not None and block_size < 1:
         raise ValueError(f"block_size is {block_size}, must be at least 1")
     parallelism = Parallelism(pipeline_parallel_size=pipeline_parallel_size)
     starts = tuple(
         parallelism.stage_layers(arch.num_hidden_layers, stage).start for stage in range(pipeline_parallel_size)
     )
-    return KVLayout(
-        groups=layer_groups(arch.layer_windows, arch.chunked_attention),
-        block_size=block_size,
-        bytes_per_token_per_layer=kv_bytes_per_token_per_layer(arch, tensor_parallel_size, kv_cache_dtype),
+    backend = attention_backend(arch, gpu, kv_cache_dtype)
+    cache_mode = mamba_cache_mode(arch, enable_prefix_caching=enable_prefix_caching)
+    size = kv_block_size(
+        arch, backend, block_size, tp=tensor_parallel_size, kv_cache_dtype=kv_cache_dtype, spec=num_speculative_tokens
+    )
+    caches = unify_page_size(
+        layer_caches(
+            arch,
+            backend,
+            size,
+            tp=tensor_parallel_size,
+            kv_cache_dtype=kv_cache_dtype,
+            cache_mode=cache_mode,
+            num_speculative_tokens=num_speculative_tokens,
+        )
+    )
+    layout = KVLayout(
+        groups=cache_groups(caches, size),
+        block_size=size,
+        page_size_bytes=caches[0].page_size_bytes,
+        bytes_per_token=kv_bytes_per_token(arch, tensor_parallel_size, kv_cache_dtype),
+        mamba_cache_mode=cache_mode,
         stage_starts=starts,
     )
+    empty = [stage for stage in range(pipeline_parallel_size) if not layout.block_bytes(stage)]
+    if empty:
+        raise ValueError(
+            f"pipeline_parallel_size {pipeline_parallel_size}: no layer of stage {empty[0]} keeps anything of a request, "
+            "which vLLM cannot serve; take fewer stages"
+        )
+    return layout
 
 
 def layer_groups(windows: Sequence[int | None], chunked: bool = False) -> tuple[KVGroup, ...]:
-    """Layers with equal windows, cut into groups of about equal size.
+    """The groups of layers that differ in their windows alone."""
+    return cache_groups(
+        [
+            LayerCache(
+                layer=layer, window=window, chunked=chunked and window is not None, block_size=1, page_size_bytes=1
+            )
+            for layer, window in enumerate(windows)
+        ],
+        block_size=1,
+    )
+
+
+def cache_groups(caches: Sequence[LayerCache], block_size: int) -> tuple[KVGroup, ...]:
+    """Layers of a kind, cut into groups of about equal size.
 
     vLLM `_get_kv_cache_groups_uniform_page_size` (v1/core/kv_cache_utils.py, 0.32.0): the smallest kind sets the size,
     unless the largest is less than half again as large; layers of a kind are dealt out in turn.
     """
-    kinds: dict[int | None, list[int]] = {}
-    for layer, window in enumerate(windows):
-        kinds.setdefault(window, []).append(layer)
+    kinds: dict[tuple[object, ...], list[LayerCache]] = {}
+    for cache in caches:
+        kinds.setdefault(cache.kind, []).append(cache)
     smallest, largest = min(map(len, kinds.values())), max(map(len, kinds.values()))
     size = largest if largest < 1.5 * smallest else smallest
     groups = []
-    for window, layers in kinds.items():
-        ways = -(-len(layers) // size)
-        groups += [KVGroup(window, tuple(layers[i::ways]), chunked and window is not None) for i in range(ways)]
+    for alike in kinds.values():
+        ways = -(-len(alike) // size)
+        groups += [_group(alike[i::ways], block_size) for i in range(ways)]
     return tuple(groups)
+
+
+def _group(caches: Sequence[LayerCache], block_size: int) -> KVGroup:
+    first = caches[0]
+    return KVGroup(
+        window=first.window,
+        layers=tuple(cache.layer for cache in caches),
+        chunked=first.chunked,
+        is_state=first.is_state,
+        block_size=None if first.block_size == block_size else first.block_size,
+        states_per_request=first.states_per_request,
+    )

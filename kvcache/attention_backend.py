@@ -1,0 +1,81 @@
+"""Which block sizes the attention kernels take that vLLM picks for a model on a GPU.
+
+Source: vLLM 0.32.0, platforms/cuda.py (`_get_backend_priorities`), v1/attention/backends (`supported_kv_cache_dtypes`,
+`get_supported_kernel_block_sizes`); with FlashAttention, FlashMLA, FlashInfer installed, as in its image.
+"""
+
+from dataclasses import dataclass
+
+from kvcache.architecture import Architecture
+from kvcache.gpu import GPU
+
+DEFAULT_BLOCK_SIZE = 16  # vLLM CacheConfig.DEFAULT_BLOCK_SIZE
+_WITHOUT_TENSOR_MEMORY = ("rtx-pro-6000",)  # Blackwell of compute capability 12, served by other kernels than 10
+_FLASHINFER_HEAD_DIMS = (64, 128, 256, 512)
+_FLASHINFER_MLA_NOPE_DIMS = (64, 128, 192)
+_PER_TENSOR_FP8 = ("fp8", "fp8_e4m3")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionBackend:
+    """The kernels of one vLLM backend. `multiples`: any multiple of a size will do, not only the sizes themselves."""
+
+    name: str
+    block_sizes: tuple[int, ...]
+    multiples: bool = False
+
+    @property
+    def preferred_block_size(self) -> int:
+        """vLLM's block size where none is given (`get_preferred_block_size`)."""
+        takes_default = any(DEFAULT_BLOCK_SIZE % size == 0 for size in self.block_sizes)
+        return DEFAULT_BLOCK_SIZE if takes_default else min(self.block_sizes)
+
+    def windowed_block_size(self, block_size: int) -> int:
+        """Tokens in a block of a layer with a window: the largest that fits (`_largest_kernel_block_within`)."""
+        sizes = self.block_sizes
+        if self.multiples:
+            sizes = tuple(max(size, block_size // size * size) for size in sizes)
+        return max((size for size in sizes if size <= block_size), default=min(sizes))
+
+
+_TRITON = AttentionBackend(name="TRITON_ATTN", block_sizes=(16,), multiples=True)
+_FLASH_ATTN = AttentionBackend(name="FLASH_ATTN", block_sizes=(16,), multiples=True)
+_FLASH_ATTN_FP8_512 = AttentionBackend(name="FLASH_ATTN", block_sizes=(64,))
+_TRITON_MLA = AttentionBackend(name="TRITON_MLA", block_sizes=(16,), multiples=True)
+_FLASH_ATTN_MLA = AttentionBackend(name="FLASH_ATTN_MLA", block_sizes=(16,), multiples=True)
+_FLASHMLA = AttentionBackend(name="FLASHMLA", block_sizes=(64,))
+_FLASHINFER_MLA = AttentionBackend(name="FLASHINFER_MLA", block_sizes=(32, 64))
+_CUTLASS_MLA = AttentionBackend(name="CUTLASS_MLA", block_sizes=(128,))
+
+
+def attention_backend(arch: Architecture, gpu: GPU | None = None, kv_cache_dtype: str = "auto") -> AttentionBackend:
+    """What vLLM picks without `--attention-backend`; a Hopper GPU where none is given."""
+    family = "hopper" if gpu is None else gpu.family
+    if family == "blackwell" and gpu is not None and gpu.name in _WITHOUT_TENSOR_MEMORY:
+        family = "blackwell-12"
+    if arch.is_mla:
+        return _latent_backend(arch, family, kv_cache_dtype)
+    if kv_cache_dtype.endswith("_per_token_head"):
+        return _TRITON
+    if kv_cache_dtype.startswith("nvfp4") or (kv_cache_dtype == "fp8_e5m2" and family != "cdna3"):
+        return _flashinfer(arch, family) if arch.head_dim in _FLASHINFER_HEAD_DIMS else _TRITON
+    if family == "blackwell" and arch.head_dim in _FLASHINFER_HEAD_DIMS:
+        return _flashinfer(arch, family)
+    if family == "hopper" and kv_cache_dtype in _PER_TENSOR_FP8 and arch.full_attention_head_dim == 512:
+        return _FLASH_ATTN_FP8_512
+    return _FLASH_ATTN
+
+
+def _flashinfer(arch: Architecture, family: str) -> AttentionBackend:
+    # Pages of 128 tokens and more run on Blackwell's grouped-query kernel alone.
+    is_grouped = arch.num_attention_heads > arch.num_key_value_heads
+    large = (128, 256, 512, 1024) if family == "blackwell" and is_grouped else ()
+    return AttentionBackend(name="FLASHINFER", block_sizes=(16, 32, 64, *large))
+
+
+def _latent_backend(arch: Architecture, family: str, kv_cache_dtype: str) -> AttentionBackend:
+    if family == "hopper":
+        return _FLASHMLA if kv_cache_dtype.startswith("fp8") else _FLASH_ATTN_MLA
+    if family == "blackwell":
+        return _FLASHINFER_MLA if arch.qk_nope_head_dim in _FLASHINFER_MLA_NOPE_DIMS else _CUTLASS_MLA
+    return _TRITON_MLA
