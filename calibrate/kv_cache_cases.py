@@ -74,6 +74,7 @@ class KVCacheCase:
         return {
             **found,
             **shape,
+            "num_layers": self.architecture.num_hidden_layers,
             "dtype": self.architecture.dtype,
             "stage_starts": self.stage_starts,
             "kernel_block_sizes": backend.block_sizes,

@@ -12,6 +12,7 @@ build the whole model on torch's meta device first. Ranks of a split model are p
 block sizes come with the case, since no kernel can be asked without a GPU.
 """
 
+import importlib
 import json
 import os
 import re
@@ -29,7 +30,8 @@ os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 import torch
 import vllm
 import vllm.distributed.parallel_state as parallel_state
-from vllm.config import CacheConfig, set_current_vllm_config
+from vllm.config import CacheConfig, VllmConfig, set_current_vllm_config
+from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.layers.attention.attention import Attention
 from vllm.model_executor.layers.attention.chunked_local_attention import ChunkedLocalAttention
 from vllm.model_executor.layers.attention.mla_attention import MLAAttention, MLACommonBackend
@@ -55,25 +57,24 @@ from vllm.v1.worker.gpu.attn_utils import get_kv_cache_spec
 PLATFORM = type(current_platform)
 
 
-def flashinfer_backend():
-    """vLLM's FlashInfer backend, for the sizes that it gives packed caches; the kernels themselves are left out."""
+def without_kernels(module):
+    """A module of vLLM that imports GPU libraries which are not here: stubs stand for them while it is imported."""
     stubs = []
     while True:
         try:
-            from vllm.v1.attention.backends.flashinfer import FlashInferBackend
+            found = importlib.import_module(module)
+            break
         except ModuleNotFoundError as error:
-            if not error.name.startswith("flashinfer"):
+            if not (error.name or "").startswith(("flashinfer", "cutlass", "cuda")):
                 raise
             sys.modules[error.name] = MagicMock()
             stubs.append(error.name)
-        else:
-            break
     for name in stubs:
         del sys.modules[name]
-    return FlashInferBackend
+    return found
 
 
-FLASHINFER = flashinfer_backend()
+FLASHINFER = without_kernels("vllm.v1.attention.backends.flashinfer").FlashInferBackend
 
 
 class Kernels(AttentionBackend):
@@ -122,6 +123,7 @@ class Implementation:
     """What an attention layer makes of its backend, never run."""
 
     supports_pcp = supports_dcp = True
+    dcp_world_size = pcp_world_size = 1
 
     def __init__(self, num_heads=0, head_size=0, *_, **__):
         self.num_heads, self.head_size = num_heads, head_size
@@ -139,8 +141,12 @@ class Rank:
         self.world_size, self.rank_in_group, self.rank, self.local_rank = size, rank, rank, rank
         self.ranks, self.first_rank, self.last_rank = list(range(size)), 0, size - 1
         self.is_first_rank, self.is_last_rank = rank == 0, rank == size - 1
-        self.device_group = self.cpu_group = self.device_communicator = None
+        self.device_group = self.cpu_group = self
+        self.device_communicator = None
         self.device, self.unique_name, self.use_device_communicator = torch.device("cpu"), "one", False
+
+    def size(self):
+        return self.world_size
 
 
 def play_rank(tp, pp=1, stage=0):
@@ -150,6 +156,9 @@ def play_rank(tp, pp=1, stage=0):
     for name in ("_DP", "_EP", "_DCP", "_PCP", "_EPLB"):
         if hasattr(parallel_state, name):
             setattr(parallel_state, name, Rank(1))
+
+
+NUM_LAYERS = [0]
 
 
 def set_kernels(case):
@@ -372,36 +381,43 @@ def lay_out_layers(case):
 # A case of a whole model ------------------------------------------------------------------------------------------
 
 _CONFIGS = {}
+RUNS_V2 = VllmConfig.use_v2_model_runner
+# What vLLM wants to read and its cache does not depend on.
+ASSUMED = {"minimax_m2": {"rotary_dim": 64, "scoring_func": "sigmoid"}}
 
 
 def engine_config(case):
     """vLLM's own VllmConfig for a config.json; the last one is kept, since ranks and lengths vary most."""
-    from vllm.engine.arg_utils import EngineArgs
-
-    key = json.dumps([case["config"], case["enable_prefix_caching"], case["kv_cache_dtype"], case["block_size"]])
+    names = ("config", "enable_prefix_caching", "kv_cache_dtype", "block_size", "max_model_len", "max_num_batched_tokens")
+    key = json.dumps([case[name] for name in names])
+    VllmConfig.use_v2_model_runner = RUNS_V2
     if key not in _CONFIGS:
         _CONFIGS.clear()
-        with tempfile.TemporaryDirectory() as folder:
-            with open(os.path.join(folder, "config.json"), "w") as file:
-                json.dump(with_architecture(case["config"]), file)
-            arguments = EngineArgs(
-                model=folder,
-                skip_tokenizer_init=True,
-                load_format="dummy",
-                runner="generate",
-                block_size=case["block_size"],
-                kv_cache_dtype=case["kv_cache_dtype"],
-                enable_prefix_caching=case["enable_prefix_caching"],
-                max_model_len=case["max_model_len"],
-                trust_remote_code=False,
-            )
-            _CONFIGS[key] = arguments.create_engine_config()
-            sizes = _CONFIGS[key].cache_config
-            _CONFIGS["fresh"] = (sizes.block_size, sizes.mamba_block_size, sizes.mamba_page_size_padded)
-    config = _CONFIGS[key]
+        if case["config"]["model_type"] == "kimi_linear":
+            model = without_kernels("vllm.models.kimi_k3").KimiLinearForCausalLM
+            ModelRegistry.register_model("KimiLinearForCausalLM", model)
+        folder = tempfile.TemporaryDirectory()  # some models read it again when they are built
+        with open(os.path.join(folder.name, "config.json"), "w") as file:
+            json.dump(with_architecture(case["config"]), file)
+        config = EngineArgs(
+            model=folder.name,
+            skip_tokenizer_init=True,
+            load_format="dummy",
+            runner="generate",
+            block_size=case["block_size"],
+            kv_cache_dtype=case["kv_cache_dtype"],
+            enable_prefix_caching=case["enable_prefix_caching"],
+            max_model_len=case["max_model_len"],
+            max_num_batched_tokens=case["max_num_batched_tokens"],
+            max_num_seqs=min(256, case["max_num_batched_tokens"]),
+        ).create_engine_config()
+        sizes = config.cache_config
+        _CONFIGS[key] = config, folder, (sizes.block_size, sizes.mamba_block_size, sizes.mamba_page_size_padded)
+    config, _, fresh = _CONFIGS[key]
     sizes = config.cache_config
-    sizes.block_size, sizes.mamba_block_size, sizes.mamba_page_size_padded = _CONFIGS["fresh"]
+    sizes.block_size, sizes.mamba_block_size, sizes.mamba_page_size_padded = fresh
     sizes.kv_cache_layout = None
+    VllmConfig.use_v2_model_runner = True  # as on a GPU: it decides how many batches are in flight
     config.parallel_config.tensor_parallel_size = case["tensor_parallel_size"]
     config.parallel_config.pipeline_parallel_size = case["pipeline_parallel_size"]
     return config
@@ -411,10 +427,10 @@ def with_architecture(fields):
     """A config that names its class, as published ones do: transformers' causal model of its type."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    if "architectures" in fields:
-        return fields
+    # A checkpoint's weight format is of no account to its cache, and its quantization might want a GPU.
+    fields = {key: value for key, value in fields.items() if key != "quantization_config"}
     known = {**MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, "kimi_k2": "DeepseekV3ForCausalLM"}
-    return {**fields, "architectures": [known[fields["model_type"]]]}
+    return {**ASSUMED.get(fields["model_type"], {}), "architectures": [known[fields["model_type"]]], **fields}
 
 
 def lay_out_model(case):
@@ -440,6 +456,8 @@ def as_on_a_gpu():
     """Leave out what vLLM sets for a CPU."""
     PLATFORM.check_and_update_config = classmethod(lambda *_: None)
     PLATFORM.get_attn_backend_cls = classmethod(kernels_of)
+    item = torch.Tensor.item
+    torch.Tensor.item = lambda tensor: 0.0 if tensor.is_meta else item(tensor)  # Gemma 3n reads constants back
 
 
 def kernels_of(_, __, attn_selector_config, **___):
@@ -452,8 +470,11 @@ def kernels_of(_, __, attn_selector_config, **___):
 
 
 def number_of(name):
-    """The layer that a name belongs to."""
-    return int(re.search(r"layers\.(\d+)\.", name).group(1))
+    """The layer that a name belongs to: `model.layers.3.self_attn.attn`, `transformer.h.3.attn`.
+
+    Falcon-H1 counts its states on from its last layer.
+    """
+    return int(re.search(r"\.(\d+)\.", name).group(1)) % NUM_LAYERS[0]
 
 
 def group_json(group, config):
@@ -477,6 +498,7 @@ def measure(case):
     """One line of the output."""
     line = {"name": case["name"], "vllm_version": vllm.__version__}
     set_kernels(case)
+    NUM_LAYERS[0] = case["num_layers"]
     try:
         config, specs = lay_out_layers(case) if "layers" in case else lay_out_model(case)
         layouts = get_supported_kv_cache_layouts([Kernels])
@@ -491,7 +513,7 @@ def measure(case):
     except Exception as error:  # whatever stops vLLM is its answer to this case
         if os.environ.get("HEADCOUNT_PROBE_DEBUG"):
             raise
-        return {**line, "refused": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"}
+        return {**line, "refused": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
     pages = {group.kv_cache_spec.page_size_bytes for group in scheduler.kv_cache_groups}
     return {
         **line,
