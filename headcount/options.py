@@ -75,7 +75,7 @@ deployment_options = _all(
         type=Number("a share above 0, at most 1, such as 0.9"),
         help="Share of GPU memory given to vLLM.  [default: vLLM's]",
     ),
-    click.option("--block-size", type=TokenCount(), default=16, show_default=True, help="Tokens in a KV block."),
+    click.option("--block-size", type=TokenCount(), help="Tokens in a KV block.  [default: vLLM's, mostly 16]"),
     click.option("--num-gpu-blocks-override", type=TokenCount(), help="KV blocks, instead of the memory model's."),
     click.option(
         "--startup-log",

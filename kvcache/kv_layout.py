@@ -12,6 +12,7 @@ from kvcache.kv_content import (
     kv_bytes_per_token_per_layer,
 )
 from kvcache.layer_caches import (
+    CacheSettings,
     LayerCache,
     attention_layers,
     kv_block_size,
@@ -27,6 +28,7 @@ __all__ = [
     "KVGroup",
     "KVLayout",
     "group_kinds",
+    "has_unequal_blocks",
     "kv_bytes_per_token",
     "kv_bytes_per_token_per_layer",
     "kv_layout",
@@ -48,7 +50,7 @@ class KVGroup:
     chunked: bool = False
     is_state: bool = False
     block_size: int | None = None
-    states_per_request: int = 0
+    states_per_request: int = 1
 
     @property
     def num_layers(self) -> int:
@@ -176,35 +178,29 @@ def kv_layout(
     starts = tuple(
         parallelism.stage_layers(arch.num_hidden_layers, stage).start for stage in range(pipeline_parallel_size)
     )
-    backend = attention_backend(arch, gpu, kv_cache_dtype)
-    cache_mode = mamba_cache_mode(arch, enable_prefix_caching=enable_prefix_caching)
-    size = kv_block_size(
-        arch, backend, block_size, tp=tensor_parallel_size, kv_cache_dtype=kv_cache_dtype, spec=num_speculative_tokens
+    settings = CacheSettings(
+        arch=arch,
+        backend=attention_backend(arch, gpu, kv_cache_dtype),
+        tensor_parallel_size=tensor_parallel_size,
+        kv_cache_dtype=kv_cache_dtype,
+        cache_mode=mamba_cache_mode(arch, enable_prefix_caching=enable_prefix_caching),
+        num_speculative_tokens=num_speculative_tokens,
     )
-    caches = unify_page_size(
-        layer_caches(
-            arch,
-            backend,
-            size,
-            tp=tensor_parallel_size,
-            kv_cache_dtype=kv_cache_dtype,
-            cache_mode=cache_mode,
-            num_speculative_tokens=num_speculative_tokens,
-        )
-    )
+    size = kv_block_size(settings, block_size)
+    caches = unify_page_size(layer_caches(settings, size))
     layout = KVLayout(
         groups=cache_groups(caches, size),
         block_size=size,
         page_size_bytes=caches[0].page_size_bytes,
         bytes_per_token=kv_bytes_per_token(arch, tensor_parallel_size, kv_cache_dtype),
-        mamba_cache_mode=cache_mode,
+        mamba_cache_mode=settings.cache_mode,
         stage_starts=starts,
     )
     empty = [stage for stage in range(pipeline_parallel_size) if not layout.block_bytes(stage)]
     if empty:
         raise ValueError(
-            f"pipeline_parallel_size {pipeline_parallel_size}: no layer of stage {empty[0]} keeps anything of a request, "
-            "which vLLM cannot serve; take fewer stages"
+            f"pipeline_parallel_size {pipeline_parallel_size}: no layer of stage {empty[0]} keeps anything of a "
+            "request, which vLLM cannot serve; take fewer stages"
         )
     return layout
 

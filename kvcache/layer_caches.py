@@ -23,7 +23,7 @@ class LayerCache:
     window: int | None = None
     chunked: bool = False
     is_state: bool = False
-    states_per_request: int = 0
+    states_per_request: int = 1
     block_size: int | None
     page_size_bytes: int
     is_latent: bool = False
@@ -57,47 +57,59 @@ def attention_layers(arch: Architecture) -> tuple[int, ...]:
     )
 
 
-def kv_block_size(
-    arch: Architecture, backend: AttentionBackend, block_size: int | None, *, tp: int, kv_cache_dtype: str, spec: int
-) -> int:
+@dataclass(frozen=True, kw_only=True)
+class CacheSettings:
+    """What decides the caches of a model's layers on one rank."""
+
+    arch: Architecture
+    backend: AttentionBackend
+    tensor_parallel_size: int = 1
+    kv_cache_dtype: str = "auto"
+    cache_mode: str | None = None  # of `mamba_cache_mode`
+    num_speculative_tokens: int = 0
+
+    @property
+    def state_bytes(self) -> int:
+        """One layer's state, before it is padded; 0 where no layer keeps one."""
+        space = self.arch.state_space
+        if self.cache_mode is None or space is None:
+            return 0
+        return state_bytes(space, self.arch.dtype, self.tensor_parallel_size, self.num_speculative_tokens)
+
+    @property
+    def aligned_bytes_per_token(self) -> int:
+        """A token of attention, as vLLM reckons it beside a state: one byte for each value of a packed latent."""
+        bare = "fp8" if self.kv_cache_dtype in PACKED_LATENTS else self.kv_cache_dtype
+        return kv_bytes_per_token_per_layer(self.arch, self.tensor_parallel_size, bare)
+
+
+def kv_block_size(settings: CacheSettings, block_size: int | None) -> int:
     """Tokens in a block: as given, or as the kernels prefer; larger where a state must fit into a block.
 
     vLLM 0.32.0, platforms/interface.py (`update_block_size_for_backend`, `_align_hybrid_block_size`).
     """
-    if not attention_layers(arch):
+    if not attention_layers(settings.arch):
         return DEFAULT_BLOCK_SIZE if block_size is None else block_size
-    size = backend.preferred_block_size if block_size is None else block_size
-    if arch.state_space is None or not any(arch.state_layers):
+    size = settings.backend.preferred_block_size if block_size is None else block_size
+    if not settings.state_bytes:
         return size
-    unit = max(min(backend.block_sizes), size)
-    if arch.is_mla:
-        unit = max(unit, _HYBRID_MLA_ALIGNMENT)
-    per_token = _bytes_to_align_to(arch, tp, kv_cache_dtype)
-    needed = unit * -(-state_bytes(arch.state_space, arch.dtype, tp, spec) // (unit * per_token))
-    kernel = min(backend.block_sizes)
+    kernel = min(settings.backend.block_sizes)
+    unit = max(kernel, size, _HYBRID_MLA_ALIGNMENT if settings.arch.is_mla else 0)
+    needed = unit * -(-settings.state_bytes // (unit * settings.aligned_bytes_per_token))
     return max(size, kernel * -(-needed // kernel))
 
 
-def layer_caches(
-    arch: Architecture,
-    backend: AttentionBackend,
-    block_size: int,
-    *,
-    tp: int = 1,
-    kv_cache_dtype: str = "auto",
-    cache_mode: str | None = None,
-    num_speculative_tokens: int = 0,
-) -> tuple[LayerCache, ...]:
+def layer_caches(settings: CacheSettings, block_size: int) -> tuple[LayerCache, ...]:
     """Every layer's cache, in the order of layers; a layer with attention beside a state has two.
 
     `block_size` is that of `kv_block_size`.
     """
-    attends = set(attention_layers(arch))
-    state = _state_cache(arch, block_size, tp, kv_cache_dtype, cache_mode, num_speculative_tokens)
+    arch, attends = settings.arch, set(attention_layers(settings.arch))
+    state = _state_cache(settings, block_size)
     found = []
     for layer in range(arch.num_hidden_layers):
         if layer in attends:
-            found.append(_attention_cache(arch, backend, layer, block_size, tp, kv_cache_dtype))
+            found.append(_attention_cache(settings, layer, block_size))
         if state is not None and arch.state_layers[layer]:
             found.append(replace(state, layer=layer))
     if not found:
@@ -126,42 +138,35 @@ def _enlarged(cache: LayerCache, page_size_bytes: int) -> LayerCache:
     return replace(cache, page_size_bytes=page_size_bytes)
 
 
-def _attention_cache(
-    arch: Architecture, backend: AttentionBackend, layer: int, block_size: int, tp: int, kv_cache_dtype: str
-) -> LayerCache:
-    window = arch.layer_windows[layer]
-    if window is not None and not arch.chunked_attention:
-        block_size = backend.windowed_block_size(block_size)
-    per_token = kv_bytes_per_token_per_layer(arch, tp, kv_cache_dtype, attends_to_all=window is None)
+def _attention_cache(settings: CacheSettings, layer: int, block_size: int) -> LayerCache:
+    arch, window = settings.arch, settings.arch.layer_windows[layer]
+    chunked = window is not None and arch.chunked_attention
+    if window is not None and not chunked:
+        block_size = settings.backend.windowed_block_size(block_size)
+    per_token = kv_bytes_per_token_per_layer(
+        arch, settings.tensor_parallel_size, settings.kv_cache_dtype, attends_to_all=window is None
+    )
     return LayerCache(
         layer=layer,
         window=window,
-        chunked=window is not None and arch.chunked_attention,
+        chunked=chunked,
         block_size=block_size,
         page_size_bytes=block_size * per_token,
         is_latent=arch.is_mla,
     )
 
 
-def _bytes_to_align_to(arch: Architecture, tp: int, kv_cache_dtype: str) -> int:
-    """A token of attention, as vLLM reckons it beside a state: a packed latent counts as its values of one byte each."""
-    bare = "fp8" if kv_cache_dtype in PACKED_LATENTS else kv_cache_dtype
-    return kv_bytes_per_token_per_layer(arch, tp, bare)
-
-
-def _state_cache(
-    arch: Architecture, block_size: int, tp: int, kv_cache_dtype: str, cache_mode: str | None, spec: int
-) -> LayerCache | None:
-    """One state layer's cache, padded to a block of attention."""
-    if cache_mode is None or arch.state_space is None:
+def _state_cache(settings: CacheSettings, block_size: int) -> LayerCache | None:
+    """One state layer's cache, padded to a block of attention; its layer is yet to be filled in."""
+    space, mode = settings.arch.state_space, settings.cache_mode
+    if mode is None or space is None:
         return None
-    size = state_bytes(arch.state_space, arch.dtype, tp, spec)
-    if attention_layers(arch):
-        size = max(size, block_size * _bytes_to_align_to(arch, tp, kv_cache_dtype))
+    has_attention = bool(attention_layers(settings.arch))
+    padded = block_size * settings.aligned_bytes_per_token if has_attention else 0
     return LayerCache(
         layer=-1,
         is_state=True,
-        states_per_request=states_per_request(arch.state_space, cache_mode, spec),
-        block_size=block_size if cache_mode == "align" else None,
-        page_size_bytes=size,
+        states_per_request=states_per_request(space, mode, settings.num_speculative_tokens),
+        block_size=block_size if mode == "align" else None,
+        page_size_bytes=max(settings.state_bytes, padded),
     )

@@ -9,7 +9,7 @@ from kvcache.dtype import with_dtype
 from kvcache.engine_defaults import EngineDefaults, engine_defaults
 from kvcache.errors import DoesNotFitError
 from kvcache.gpu import GPU
-from kvcache.kv_layout import KVLayout, kv_bytes_per_token_per_layer, kv_layout
+from kvcache.kv_layout import KVLayout, has_unequal_blocks, kv_bytes_per_token, kv_layout
 from kvcache.memory_interval import CONDITIONS, LEVEL, Terms, shipped_residuals, unmeasured_conditions
 from kvcache.memory_terms import (
     FIT_SOURCE,
@@ -34,12 +34,16 @@ LARGER_SIZES = (2, 4, 8, 16, 32, 64)
 LARGEST = 10**12  # of any setting: beyond it a slip of the finger, and figures no longer exact in a double
 
 
+STATE_SOURCE = "vLLM 0.32 models/config.py (MambaModelConfig): align with prefix caching, else none"
+
+
 @dataclass(frozen=True, kw_only=True)
 class MemoryBudget:
     """Where one replica's memory goes.
 
     `*_bytes` are per GPU, on the pipeline stage that limits the pool; blocks, tokens, concurrency are per replica.
-    `kv_bytes_per_token` is the model's, however it is split; `kv_bytes_per_token_per_gpu` is what one rank stores.
+    `kv_bytes_per_token` is the model's, however it is split; `kv_bytes_per_token_per_gpu` is what one rank stores, as
+    `state_bytes_per_request` is.
     """
 
     model: str
@@ -72,6 +76,7 @@ class MemoryBudget:
     max_concurrency: float
     kv_bytes_per_token: int
     kv_bytes_per_token_per_gpu: int
+    state_bytes_per_request: int  # of state-space or linear-attention layers, at most; 0 where there are none
     layout: KVLayout
     assumptions: tuple[tuple[str, str, str], ...]  # (name, value, source)
 
@@ -176,14 +181,16 @@ def memory_budget(
     max_model_len: int | None = None,
     max_num_batched_tokens: int | None = None,
     max_num_seqs: int | None = None,
-    block_size: int = 16,
+    block_size: int | None = None,
+    enable_prefix_caching: bool = True,
     enforce_eager: bool = False,
     vllm_version: str = "0.32.0",
     num_gpu_blocks_override: int | None = None,
 ) -> MemoryBudget:
     """What vLLM of that version would log at start.
 
-    None stands for vLLM's own default: the checkpoint's quantization, the model's length limit, `engine_defaults`.
+    None stands for vLLM's own default: the checkpoint's quantization, the model's length limit, the attention kernels'
+    block size, `engine_defaults`.
     Returns a budget even where nothing fits (see `fits`); raises `ValueError` where vLLM refuses the settings.
     """
     length = _positive("max_model_len", max_model_len, architecture.max_position_embeddings)
@@ -216,6 +223,8 @@ def memory_budget(
         pipeline_parallel_size=pipeline_parallel_size,
         kv_cache_dtype=kv_cache_dtype,
         block_size=block_size,
+        enable_prefix_caching=enable_prefix_caching,
+        gpu=gpu,
     )
     plan = _Plan(
         arch=architecture,
@@ -277,8 +286,9 @@ def _budget(plan: _Plan, kv_cache_dtype: str, vllm_version: str, override: int |
         block_size=layout.block_size,
         kv_cache_tokens=_kv_cache_tokens(plan, num_blocks, concurrency),
         max_concurrency=concurrency,
-        kv_bytes_per_token=plan.arch.num_hidden_layers * kv_bytes_per_token_per_layer(plan.arch, 1, kv_cache_dtype),
+        kv_bytes_per_token=kv_bytes_per_token(plan.arch, 1, kv_cache_dtype),
         kv_bytes_per_token_per_gpu=layout.bytes_per_token,
+        state_bytes_per_request=layout.state_bytes_per_request,
         layout=layout,
         assumptions=_assumptions(plan, stage) + _interval_assumptions(low, high, unmeasured, override, needed),
     )
@@ -352,7 +362,8 @@ def _kv_cache_tokens(plan: _Plan, num_blocks: int, concurrency: float) -> int:
     # vLLM's "GPU KV cache size": until 0.20 by block table, then by concurrency (get_kv_cache_capacity).
     if plan.version >= (0, 21, 0):
         return int(concurrency * plan.max_model_len)
-    return num_blocks // len(plan.layout.groups) * plan.layout.block_size
+    smallest = min(group.block_size or plan.layout.block_size for group in plan.layout.groups)
+    return num_blocks // len(plan.layout.groups) * smallest
 
 
 def _assumptions(plan: _Plan, stage: _Stage) -> tuple[tuple[str, str, str], ...]:
@@ -369,6 +380,10 @@ def _assumptions(plan: _Plan, stage: _Stage) -> tuple[tuple[str, str, str], ...]
         rows.append(("non-torch beyond 4 ranks", gib["non_torch"], "a guess: the logs end at TP 4"))
     if "gpu" in _unmeasured(plan):
         rows.append(("overheads off H100", "as on H100 80GB", "no start-up log of this GPU was in the fit"))
+    if plan.layout.mamba_cache_mode is not None:
+        rows.append(("state cache", _state_cache(plan), STATE_SOURCE))
+    if plan.version < (0, 32, 0) and has_unequal_blocks(plan.layout.groups):
+        rows.append(("KV-cache layout", "as in vLLM 0.32", "earlier releases may cut up such caches otherwise"))
     limit = plan.arch.max_position_embeddings
     if plan.max_model_len > limit:
         rows.append(("max_model_len", f"{plan.max_model_len} > {limit}", "vLLM starts this only with --hf-overrides"))
@@ -377,6 +392,11 @@ def _assumptions(plan: _Plan, stage: _Stage) -> tuple[tuple[str, str, str], ...]
 
 def _profile_source(plan: _Plan) -> str:
     return V2_RUNNER_SOURCE if uses_v2_runner(plan.arch, plan.version) else FIT_SOURCE
+
+
+def _state_cache(plan: _Plan) -> str:
+    states = max(group.states_per_request for group in plan.layout.groups)
+    return f"mode {plan.layout.mamba_cache_mode}: at most {states} per request and layer"
 
 
 def _utilization(given: float | None, defaults: EngineDefaults) -> float:

@@ -76,7 +76,8 @@ def _inner_width(space: StateSpace) -> int:
 def _share(width: int, tp: int, space: StateSpace) -> int:
     if width % tp:
         raise ValueError(
-            f"tensor_parallel_size {tp} does not divide a width of {width} of the {space.kind} layers; take one that does"
+            f"tensor_parallel_size {tp} does not divide a width of {width} of the {space.kind} layers; "
+            "take one that does"
         )
     return width // tp
 

@@ -278,7 +278,7 @@ class EngineOptions:
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     gpu_memory_utilization: float | None = None
-    block_size: int = 16
+    block_size: int | None = None
     enforce_eager: bool = False
     enable_prefix_caching: bool = True
     async_scheduling: bool = True
@@ -297,7 +297,7 @@ class EngineOptions:
     def __post_init__(self) -> None:
         if self.data_parallel_size < 1:
             raise ValueError(f"data_parallel_size is {self.data_parallel_size}; it must be at least 1")
-        if self.block_size not in (1, 8) and (self.block_size < 1 or self.block_size % 16):
+        if self.block_size not in (None, 1, 8) and (self.block_size < 1 or self.block_size % 16):
             raise ValueError(f"block_size is {self.block_size}; vLLM takes a multiple of 16, such as 16, 32 or 64")
         if self.speculation is not None and self.latency_model != "constant":
             raise ValueError(
@@ -318,7 +318,7 @@ class EngineOptions:
             "data_parallel_size", "enable_expert_parallel", "dtype", "quantization", "kv_cache_dtype",
             "gpu_memory_utilization",
             "max_model_len", "max_num_batched_tokens", "max_num_seqs", "block_size", "enforce_eager", "vllm_version",
-            "num_gpu_blocks_override",
+            "num_gpu_blocks_override", "enable_prefix_caching",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names} | {"tensor_parallel_size": tensor_parallel_size}
 

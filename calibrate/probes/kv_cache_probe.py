@@ -29,21 +29,24 @@ os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 
 import torch
 import vllm
-import vllm.distributed.parallel_state as parallel_state
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from vllm.config import CacheConfig, VllmConfig, set_current_vllm_config
+from vllm.distributed import parallel_state
 from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.layers.attention.attention import Attention
 from vllm.model_executor.layers.attention.chunked_local_attention import ChunkedLocalAttention
 from vllm.model_executor.layers.attention.mla_attention import MLAAttention, MLACommonBackend
+from vllm.model_executor.layers.fused_moe import unquantized_fused_moe_method as experts
 from vllm.model_executor.layers.mamba.abstract import MambaBase
 from vllm.model_executor.layers.mamba.mamba_mixer2 import MambaMixer2
 from vllm.model_executor.layers.mamba.mamba_utils import MambaStateDtypeCalculator, MambaStateShapeCalculator
+from vllm.model_executor.model_loader.utils import initialize_model
 from vllm.model_executor.models import ModelRegistry
 from vllm.model_executor.models.config import MambaModelConfig
 from vllm.platforms import current_platform
 from vllm.platforms.interface import Platform
 from vllm.utils.torch_utils import STR_DTYPE_TO_TORCH_DTYPE, kv_cache_dtype_str_to_dtype
-from vllm.v1.attention.backend import AttentionBackend, AttentionType, MultipleOf
+from vllm.v1.attention.backend import AttentionBackend, AttentionMetadataBuilder, AttentionType, MultipleOf
 from vllm.v1.attention.backends.triton_attn import TritonAttentionBackend
 from vllm.v1.attention.backends.utils import get_supported_kv_cache_layouts, resolve_kv_cache_layout
 from vllm.v1.core.kv_cache_utils import (
@@ -80,9 +83,9 @@ FLASHINFER = without_kernels("vllm.v1.attention.backends.flashinfer").FlashInfer
 class Kernels(AttentionBackend):
     """Stands for the attention kernels of a GPU; a case sets their block sizes."""
 
-    sizes = [MultipleOf(16)]
-    supported_kv_cache_dtypes = []
-    supported_dtypes = [torch.float16, torch.bfloat16, torch.float32]
+    sizes = (MultipleOf(16),)
+    supported_kv_cache_dtypes = ()
+    supported_dtypes = (torch.float16, torch.bfloat16, torch.float32)
     forward_includes_kv_cache_update = False
     accept_output_buffer = True
 
@@ -104,7 +107,7 @@ class Kernels(AttentionBackend):
 
     @staticmethod
     def get_builder_cls():
-        return None
+        return AttentionMetadataBuilder
 
 
 class LatentKernels(Kernels):
@@ -129,9 +132,7 @@ class Implementation:
         self.num_heads, self.head_size = num_heads, head_size
 
     def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return None
+        return self.__dict__.get(name)
 
 
 class Rank:
@@ -371,7 +372,7 @@ def lay_out_layers(case):
     align_blocks(case, config)
     ends = [*case["stage_starts"][1:], len(case["layers"])]
     specs = []
-    for start, end in zip(case["stage_starts"], ends):
+    for start, end in zip(case["stage_starts"], ends, strict=True):
         held = {name: layer for name, layer in layers.items() if start <= number_of(name) < end}
         config.compilation_config.static_forward_context = held
         specs.append(get_kv_cache_spec(config))
@@ -388,8 +389,8 @@ ASSUMED = {"minimax_m2": {"rotary_dim": 64, "scoring_func": "sigmoid"}}
 
 def engine_config(case):
     """vLLM's own VllmConfig for a config.json; the last one is kept, since ranks and lengths vary most."""
-    names = ("config", "enable_prefix_caching", "kv_cache_dtype", "block_size", "max_model_len", "max_num_batched_tokens")
-    key = json.dumps([case[name] for name in names])
+    names = ("config", "enable_prefix_caching", "kv_cache_dtype", "block_size", "max_model_len")
+    key = json.dumps([case[name] for name in (*names, "max_num_batched_tokens")])
     VllmConfig.use_v2_model_runner = RUNS_V2
     if key not in _CONFIGS:
         _CONFIGS.clear()
@@ -432,8 +433,6 @@ def register_kimi_linear():
 
 def with_architecture(fields):
     """A config that names its class, as published ones do: transformers' causal model of its type."""
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-
     # A checkpoint's weight format is of no account to its cache, and its quantization might want a GPU.
     fields = {key: value for key, value in fields.items() if key != "quantization_config"}
     known = {**MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, "kimi_k2": "DeepseekV3ForCausalLM"}
@@ -442,10 +441,8 @@ def with_architecture(fields):
 
 def lay_out_model(case):
     """The layout of a model that vLLM builds."""
-    from vllm.model_executor.model_loader.utils import initialize_model
-
     config = engine_config(case)
-    specs, layers = [], {}
+    specs = []
     for stage in range(case["pipeline_parallel_size"]):
         play_rank(case["tensor_parallel_size"], case["pipeline_parallel_size"], stage)
         config.compilation_config.static_forward_context = {}
@@ -463,6 +460,7 @@ def as_on_a_gpu():
     """Leave out what vLLM sets for a CPU."""
     PLATFORM.check_and_update_config = classmethod(lambda *_: None)
     PLATFORM.get_attn_backend_cls = classmethod(kernels_of)
+    experts.select_unquantized_moe_backend = lambda **_: (experts.UnquantizedMoeBackend.OOT, None)
     item = torch.Tensor.item
     torch.Tensor.item = lambda tensor: 0.0 if tensor.is_meta else item(tensor)  # Gemma 3n reads constants back
 
@@ -538,7 +536,7 @@ def merged(configs, config):
     """The groups with the layers of all pipeline stages."""
     found = [group_json(group, config) for group in configs[0].kv_cache_groups]
     for stage in configs[1:]:
-        for group, more in zip(found, stage.kv_cache_groups):
+        for group, more in zip(found, stage.kv_cache_groups, strict=True):
             group["layers"] += [number_of(name) for name in more.layer_names]
     return found
 
