@@ -17,7 +17,7 @@ _KV_DTYPES = (
     "auto", "auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "int4_per_token_head", "int8_per_token_head",
     "fp8_per_token_head", "nvfp4", "nvfp4_4over6",
 )  # fmt: skip
-_LATENT_KV_DTYPES = ("auto", "auto", "bfloat16", "fp8", "fp8_ds_mla", "nvfp4_ds_mla")
+_LATENT_KV_DTYPES = ("auto", "auto", "bfloat16", "fp8", "fp8_e4m3")
 _MIXES = ("full", "windows", "windows", "two windows", "all windows", "chunks", "latent", "unequal", "states", "both")
 _BATCHED_TOKENS = (512, 2048, 8192, 16384)
 
@@ -118,7 +118,7 @@ def random_case(seed: int, number: int) -> KVCacheCase:
     architecture = _architecture(rng, f"random #{number}", max(rng.choice((2, 7, 12, 24, 30, 48, 61)), pp))
     gpu = rng.choice(GPUS)
     dtypes = _LATENT_KV_DTYPES if architecture.is_mla else _KV_DTYPES
-    kv_cache_dtype = rng.choice(dtypes)
+    kv_cache_dtype = rng.choice([dtype for dtype in dtypes if _has_kernels(architecture, gpu, dtype)])
     backend = attention_backend(architecture, find_gpu(gpu), kv_cache_dtype)
     sizes = [size for size in (16, 32, 64, 128, 256) if any(size % kernel == 0 for kernel in backend.block_sizes)]
     return KVCacheCase(
@@ -136,6 +136,14 @@ def random_case(seed: int, number: int) -> KVCacheCase:
         max_num_batched_tokens=rng.choice(_BATCHED_TOKENS),
         available_bytes=tuple(int(2 ** rng.uniform(29, 37)) for _ in range(pp)),
     )
+
+
+def _has_kernels(architecture: Architecture, gpu: str, kv_cache_dtype: str) -> bool:
+    try:
+        attention_backend(architecture, find_gpu(gpu), kv_cache_dtype)
+    except ValueError:
+        return False
+    return True
 
 
 def _architecture(rng: Random, name: str, num_layers: int) -> Architecture:
@@ -213,6 +221,7 @@ def random_state_space(rng: Random) -> StateSpace:
         num_groups=rng.choice((1, 8)),
         state_size=rng.choice((16, 128, 256)),
         intermediate_size=rng.choice((2048, 4096, 8192)),
+        dt_rank=64,
         state_dtype=rng.choice(("auto", "auto", "float32")),
     )
 

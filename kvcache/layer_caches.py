@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from kvcache.architecture import Architecture
 from kvcache.attention_backend import DEFAULT_BLOCK_SIZE, AttentionBackend
-from kvcache.kv_content import PACKED_LATENTS, kv_bytes_per_token_per_layer
+from kvcache.kv_content import kv_bytes_per_token_per_layer
 from kvcache.state_content import state_bytes, states_per_request
 
 # FlashInfer's latent kernels want 128 tokens per block of a hybrid model (vLLM platforms/interface.py).
@@ -26,7 +26,6 @@ class LayerCache:
     states_per_request: int = 1
     block_size: int | None
     page_size_bytes: int
-    is_latent: bool = False
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -78,9 +77,8 @@ class CacheSettings:
 
     @property
     def aligned_bytes_per_token(self) -> int:
-        """A token of attention, as vLLM reckons it beside a state: one byte for each value of a packed latent."""
-        bare = "fp8" if self.kv_cache_dtype in PACKED_LATENTS else self.kv_cache_dtype
-        return kv_bytes_per_token_per_layer(self.arch, self.tensor_parallel_size, bare)
+        """A token of attention, to which a state is aligned."""
+        return kv_bytes_per_token_per_layer(self.arch, self.tensor_parallel_size, self.kv_cache_dtype)
 
 
 def kv_block_size(settings: CacheSettings, block_size: int | None) -> int:
@@ -130,18 +128,13 @@ def _enlarged(cache: LayerCache, page_size_bytes: int) -> LayerCache:
     if not cache.is_state and cache.block_size is not None and page_size_bytes % cache.page_size_bytes == 0:
         block_size = cache.block_size * (page_size_bytes // cache.page_size_bytes)
         return replace(cache, block_size=block_size, page_size_bytes=page_size_bytes)
-    if cache.is_latent:
-        raise ValueError(
-            f"layer {cache.layer}: a latent's block of {cache.page_size_bytes} bytes does not divide the largest "
-            f"layer's {page_size_bytes}, which vLLM cannot serve"
-        )
     return replace(cache, page_size_bytes=page_size_bytes)
 
 
 def _attention_cache(settings: CacheSettings, layer: int, block_size: int) -> LayerCache:
     arch, window = settings.arch, settings.arch.layer_windows[layer]
     chunked = window is not None and arch.chunked_attention
-    if window is not None and not chunked:
+    if window is not None and not chunked and not arch.is_mla:
         block_size = settings.backend.windowed_block_size(block_size)
     per_token = kv_bytes_per_token_per_layer(
         arch, settings.tensor_parallel_size, settings.kv_cache_dtype, attends_to_all=window is None
@@ -152,7 +145,6 @@ def _attention_cache(settings: CacheSettings, layer: int, block_size: int) -> La
         chunked=chunked,
         block_size=block_size,
         page_size_bytes=block_size * per_token,
-        is_latent=arch.is_mla,
     )
 
 

@@ -161,6 +161,43 @@ def check_weights_command(python: Path | None, as_json: bool) -> int:
     return 1 if found.num_different else 0
 
 
+@command.command("check-kv-cache")
+@click.option("--cases", type=click.IntRange(0), default=2000, show_default=True, help="Random mixes of layers.")
+@click.option("--models/--no-models", default=True, show_default=True, help="Every catalog model, built by vLLM.")
+@click.option("--seed", type=click.IntRange(0), help="Of the random ones.  [default: a new one, printed]")
+@click.option("--python", type=click.Path(path_type=Path), help="An interpreter with vLLM 0.32.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def check_kv_cache_command(cases: int, models: bool, seed: int | None, python: Path | None, as_json: bool) -> int:
+    """Lay out KV caches beside vLLM's own core, without a GPU: pages, groups, blocks, concurrency, tokens.
+
+    Random mixes of layers need seconds; the catalog's models, which vLLM builds without memory, minutes. Exit code 1
+    on any difference.
+    """
+    from calibrate.check_kv_cache import (  # noqa: PLC0415  imported once the command runs
+        catalog_cases,
+        check_kv_cache,
+        random_cases,
+    )
+    from calibrate.interpreters import interpreter_for  # noqa: PLC0415
+    from headcount.json_output import print_json  # noqa: PLC0415
+
+    interpreter = interpreter_for(None, python)
+    chosen = secrets.randbelow(2**31) if seed is None else seed
+    found = check_kv_cache(interpreter, [*random_cases(chosen, cases), *(catalog_cases() if models else [])])
+    if as_json:
+        print_json({"schema_version": 1, "seed": chosen, **found.to_json()})
+    else:
+        click.echo(
+            f"vLLM {found.vllm_version}, seed {chosen}: {found.equal:,} KV caches are equal, among them "
+            f"{found.too_large:,} too large and {found.refused:,} refused by both; {len(found.differences)} differ"
+        )
+        for name, reason in found.not_built.items():
+            click.echo(f"{name}: not compared: {reason}")
+        for difference in found.differences[:5]:
+            click.echo(f"{difference.name}, ours and vLLM's: {difference.fields}")
+    return 1 if found.differences else 0
+
+
 @command.command("fidelity-report")
 @click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The Markdown file to write.")

@@ -1,0 +1,194 @@
+"""Published models whose layers keep unequal caches: their configs, as far as a KV cache depends on them."""
+
+from typing import Any
+
+from kvcache.architecture import Architecture
+from kvcache.state_space import StateSpace
+
+Config = dict[str, Any]
+
+_COMMON: Config = {"torch_dtype": "bfloat16", "vocab_size": 65536, "rms_norm_eps": 1e-5, "tie_word_embeddings": True}
+_GEMMA: Config = {
+    **_COMMON, "hidden_activation": "gelu_pytorch_tanh", "final_logit_softcapping": 30.0,
+    "vocab_size_per_layer_input": 262144,
+}  # fmt: skip
+
+
+def _every(period: int, num_layers: int, one: str, other: str) -> list[str]:
+    """`one` at the end of each period, `other` elsewhere."""
+    return [one if layer % period == period - 1 else other for layer in range(num_layers)]
+
+
+_GRANITE_KINDS = ["attention" if layer in {5, 15, 25, 35} else "mamba" for layer in range(40)]
+_NEMOTRON_PATTERN = "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-"
+_KIMI_FULL = [4, 8, 12, 16, 20, 24, 27]
+
+# Widths of MLPs, experts and vocabularies are cut where the cache does not depend on them.
+CONFIGS: dict[str, Config] = {
+    "Qwen/Qwen3-Next-80B-A3B-Instruct": {
+        **_COMMON, "model_type": "qwen3_next", "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 16,
+        "num_key_value_heads": 2, "head_dim": 256, "intermediate_size": 5120, "linear_conv_kernel_dim": 4,
+        "linear_key_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+        "linear_value_head_dim": 128, "full_attention_interval": 4, "num_experts": 16, "num_experts_per_tok": 10,
+        "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512, "decoder_sparse_step": 1,
+        "mlp_only_layers": [], "max_position_embeddings": 262144, "partial_rotary_factor": 0.25,
+    },
+    "ibm-granite/granite-4.0-h-small": {
+        **_COMMON, "model_type": "granitemoehybrid", "hidden_size": 4096, "num_hidden_layers": 40,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 768, "shared_intermediate_size": 1536,
+        "num_local_experts": 8, "num_experts_per_tok": 4, "layer_types": _GRANITE_KINDS, "mamba_n_heads": 128,
+        "mamba_d_head": 64, "mamba_d_state": 128, "mamba_d_conv": 4, "mamba_n_groups": 1, "mamba_expand": 2,
+        "max_position_embeddings": 131072, "position_embedding_type": "nope",
+    },
+    "nvidia/NVIDIA-Nemotron-Nano-9B-v2": {
+        **_COMMON, "model_type": "nemotron_h", "hidden_size": 4480, "num_hidden_layers": 56,
+        "hybrid_override_pattern": _NEMOTRON_PATTERN, "num_attention_heads": 40, "num_key_value_heads": 8,
+        "head_dim": 128, "mamba_num_heads": 128, "mamba_head_dim": 80, "ssm_state_size": 128, "n_groups": 8,
+        "conv_kernel": 4, "intermediate_size": 15680, "max_position_embeddings": 131072, "mlp_hidden_act": "relu2",
+    },
+    "tiiuae/Falcon-H1-7B-Instruct": {
+        **_COMMON, "model_type": "falcon_h1", "hidden_size": 3072, "num_hidden_layers": 44, "num_attention_heads": 12,
+        "num_key_value_heads": 2, "head_dim": 128, "intermediate_size": 12288, "mamba_d_ssm": 3072, "mamba_n_heads": 24,
+        "mamba_d_head": 128, "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_conv": 4, "mamba_rms_norm": False,
+        "max_position_embeddings": 262144,
+    },
+    "LiquidAI/LFM2-1.2B": {
+        **_COMMON, "model_type": "lfm2", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "full_attn_idxs": [2, 5, 8, 10, 12, 14], "conv_L_cache": 3, "conv_bias": False,
+        "block_dim": 2048, "block_ff_dim": 12288, "intermediate_size": 12288, "max_position_embeddings": 128000,
+    },
+    "ai21labs/AI21-Jamba-Mini-1.6": {
+        **_COMMON, "model_type": "jamba", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "intermediate_size": 14336, "attn_layer_offset": 4, "attn_layer_period": 8,
+        "expert_layer_offset": 1, "expert_layer_period": 2, "mamba_d_conv": 4, "mamba_d_state": 16,
+        "mamba_dt_rank": 256, "mamba_expand": 2, "num_experts": 2, "num_experts_per_tok": 2,
+        "max_position_embeddings": 262144,
+    },
+    "moonshotai/Kimi-Linear-48B-A3B-Instruct": {
+        **_COMMON, "model_type": "kimi_linear", "architectures": ["KimiLinearForCausalLM"], "hidden_size": 2304,
+        "num_hidden_layers": 27, "num_attention_heads": 32, "num_key_value_heads": 32, "head_dim": 72,
+        "kv_lora_rank": 512, "q_lora_rank": None, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+        "mla_use_nope": True, "intermediate_size": 9216, "moe_intermediate_size": 1024, "num_experts": 16,
+        "num_experts_per_token": 8, "num_shared_experts": 1, "first_k_dense_replace": 1, "num_expert_group": 1,
+        "topk_group": 1, "model_max_length": 1048576, "max_position_embeddings": 1048576,
+        "linear_attn_config": {
+            "full_attn_layers": _KIMI_FULL, "kda_layers": [n for n in range(1, 28) if n not in _KIMI_FULL],
+            "head_dim": 128, "num_heads": 32, "short_conv_kernel_size": 4,
+        },
+    },
+    "google/gemma-4-31b-it": {
+        **_GEMMA, "model_type": "gemma4_text", "hidden_size": 5376, "num_hidden_layers": 60, "num_attention_heads": 32,
+        "num_key_value_heads": 16, "head_dim": 256, "global_head_dim": 512, "num_global_key_value_heads": 4,
+        "attention_k_eq_v": True, "intermediate_size": 21504, "sliding_window": 1024,
+        "layer_types": _every(6, 60, "full_attention", "sliding_attention"), "max_position_embeddings": 262144,
+        "hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0,
+    },
+    "google/gemma-4-E2B-it": {
+        **_GEMMA, "model_type": "gemma4_text", "hidden_size": 1536, "num_hidden_layers": 35, "num_attention_heads": 8,
+        "num_key_value_heads": 1, "head_dim": 256, "global_head_dim": 512, "intermediate_size": 6144,
+        "sliding_window": 512, "layer_types": _every(5, 35, "full_attention", "sliding_attention"),
+        "max_position_embeddings": 131072, "hidden_size_per_layer_input": 256, "num_kv_shared_layers": 20,
+        "use_double_wide_mlp": True,
+    },
+    "google/gemma-3n-E2B-it": {
+        **_GEMMA, "model_type": "gemma3n_text", "hidden_size": 2048, "num_hidden_layers": 30, "num_attention_heads": 8,
+        "num_key_value_heads": 2, "head_dim": 256, "intermediate_size": [8192] * 30, "sliding_window": 512,
+        "layer_types": _every(5, 30, "full_attention", "sliding_attention"), "num_kv_shared_layers": 10,
+        "hidden_size_per_layer_input": 256, "max_position_embeddings": 32768,
+        "activation_sparsity_pattern": [0.95] * 10 + [0.0] * 20,
+    },
+}  # fmt: skip
+
+
+def _layers(marks: str, mark: str) -> tuple[bool, ...]:
+    return tuple(each == mark for each in marks)
+
+
+def _states(state_space: StateSpace, marks: str) -> Config:
+    """Layers with a state are marked `M`, those with attention `*`."""
+    return {
+        "state_space": state_space,
+        "state_layers": _layers(marks, "M"),
+        "attention_layers": _layers(marks, "*"),
+    }
+
+
+def _windows(name: str, window: int) -> tuple[int | None, ...]:
+    return tuple(None if kind == "full_attention" else window for kind in CONFIGS[name]["layer_types"])
+
+
+def _shared(windows: tuple[int | None, ...], num_shared: int) -> tuple[int | None, ...]:
+    """The last layers read the last earlier cache of their kind."""
+    first = len(windows) - num_shared
+    owners = {windows[layer]: layer for layer in range(first)}
+    return tuple(owners[window] if layer >= first else None for layer, window in enumerate(windows))
+
+
+def _gemma(name: str, window: int, num_shared: int, **wide: int) -> Config:
+    windows = _windows(name, window)
+    return {"layer_windows": windows, "kv_shared_with": _shared(windows, num_shared) if num_shared else (), **wide}
+
+
+# What `Architecture` holds beside the plain shape.
+_FIELDS: dict[str, Config] = {
+    "Qwen/Qwen3-Next-80B-A3B-Instruct": _states(
+        StateSpace(
+            kind="gated_delta_net", conv_kernel=4, num_heads=32, head_dim=128, num_key_heads=16, key_head_dim=128
+        ),
+        "MMM*" * 12,
+    ),
+    "ibm-granite/granite-4.0-h-small": _states(
+        StateSpace(kind="mamba2", conv_kernel=4, num_heads=128, head_dim=64, num_groups=1, state_size=128),
+        "".join("*" if kind == "attention" else "M" for kind in _GRANITE_KINDS),
+    ),
+    "nvidia/NVIDIA-Nemotron-Nano-9B-v2": _states(
+        StateSpace(
+            kind="mamba2", conv_kernel=4, num_heads=128, head_dim=80, num_groups=8, state_size=128,
+            state_dtype="float32",
+        ),
+        _NEMOTRON_PATTERN,
+    ),
+    "tiiuae/Falcon-H1-7B-Instruct": {
+        "state_space": StateSpace(
+            kind="mamba2", conv_kernel=4, num_heads=24, head_dim=128, num_groups=1, state_size=256
+        ),
+        "state_layers": (True,) * 44,
+    },
+    "LiquidAI/LFM2-1.2B": _states(
+        StateSpace(kind="short_conv", conv_kernel=3, intermediate_size=2048), "MM*MM*MM*M*M*M*M"
+    ),
+    "ai21labs/AI21-Jamba-Mini-1.6": _states(
+        StateSpace(kind="mamba1", conv_kernel=4, intermediate_size=8192, state_size=16, dt_rank=256), "MMMM*MMM" * 4
+    ),
+    "moonshotai/Kimi-Linear-48B-A3B-Instruct": _states(
+        StateSpace(kind="kimi_delta", conv_kernel=4, num_heads=32, head_dim=128),
+        "".join("*" if layer in _KIMI_FULL else "M" for layer in range(1, 28)),
+    ),
+    "google/gemma-4-31b-it": _gemma(
+        "google/gemma-4-31b-it", 1024, 0, full_attention_head_dim=512, full_attention_num_key_value_heads=4
+    ),
+    "google/gemma-4-E2B-it": _gemma("google/gemma-4-E2B-it", 512, 20, full_attention_head_dim=512),
+    "google/gemma-3n-E2B-it": _gemma("google/gemma-3n-E2B-it", 512, 10),
+}  # fmt: skip
+
+
+def architecture(name: str) -> Architecture:
+    """The shape of that model."""
+    config = CONFIGS[name]
+    latent = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    shape = {
+        "name": name,
+        "model_type": config["model_type"],
+        "layer_windows": (None,) * config["num_hidden_layers"],
+        "head_dim": config.get("head_dim", config["hidden_size"] // config["num_attention_heads"]),
+        "intermediate_size": 8192,
+        **{key: config[key] for key in latent if key in config},
+        **{
+            key: config[key]
+            for key in (
+                "num_hidden_layers", "hidden_size", "vocab_size", "num_attention_heads", "num_key_value_heads",
+                "max_position_embeddings",
+            )
+        },
+    }  # fmt: skip
+    return Architecture(**{**shape, **_FIELDS[name]})
