@@ -78,7 +78,7 @@ class StartupLog:
         if parse_version(self.vllm_version) < (0, 20, 0):
             return self.kv_cache_tokens // layout.block_size * num_groups
         if num_groups == 1 and layout.groups[0].window is None:
-            per_request = -(-self.max_model_len // layout.block_size)
+            per_request = layout.groups[0].blocks_per_request(self.max_model_len, 0, layout.block_size)
             return round(self.kv_cache_tokens * per_request / self.max_model_len)
         if self.available_kv_gib is None:
             raise ValueError(

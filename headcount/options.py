@@ -215,7 +215,7 @@ def engine_options(values: dict[str, Any]) -> Any:
 
 def _logged_blocks(values: dict[str, Any]) -> int:
     """The KV blocks of a server's start-up log. Raises ValueError where another tensor-parallel size is asked for."""
-    from kvcache.catalog import load_model  # noqa: PLC0415
+    from kvcache.catalog import find_gpu, load_model  # noqa: PLC0415
     from kvcache.dtype import with_dtype  # noqa: PLC0415
     from kvcache.kv_layout import kv_layout  # noqa: PLC0415
 
@@ -230,6 +230,7 @@ def _logged_blocks(values: dict[str, Any]) -> int:
         tensor_parallel_size=size,
         kv_cache_dtype=values["kv_cache_dtype"],
         block_size=values["block_size"],
+        gpu=find_gpu(values["gpu"]),
     )
     blocks: int = log.num_gpu_blocks(layout)
     return blocks

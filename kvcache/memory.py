@@ -32,8 +32,6 @@ Remedy = dict[str, str]  # options with the values that together make a model fi
 
 LARGER_SIZES = (2, 4, 8, 16, 32, 64)
 LARGEST = 10**12  # of any setting: beyond it a slip of the finger, and figures no longer exact in a double
-
-
 STATE_SOURCE = "vLLM 0.32 models/config.py (MambaModelConfig): align with prefix caching, else none"
 
 

@@ -17,6 +17,12 @@ MAX_USERS = 1_000_000
     "--pipeline-parallel-size", "-pp", type=TokenCount(), default=1, show_default=True, help="Pipeline stages."
 )
 @click.option(
+    "--enable-prefix-caching/--no-enable-prefix-caching",
+    default=True,
+    show_default=True,
+    help="Of account where layers keep states: with it a request holds more of them.",
+)
+@click.option(
     "--mean-context",
     type=TokenCount(),
     help="Tokens of a typical conversation.  [default: mean prompt with answer of the chat preset]",
