@@ -55,7 +55,8 @@ CONFIGS: dict[str, Config] = {
     "LiquidAI/LFM2-1.2B": {
         **_COMMON, "model_type": "lfm2", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
         "num_key_value_heads": 8, "full_attn_idxs": [2, 5, 8, 10, 12, 14], "conv_L_cache": 3, "conv_bias": False,
-        "block_dim": 2048, "block_ff_dim": 12288, "intermediate_size": 12288, "max_position_embeddings": 128000,
+        "block_dim": 2048, "conv_dim": 2048, "block_ff_dim": 12288, "intermediate_size": 12288,
+        "max_position_embeddings": 128000,
     },
     "ai21labs/AI21-Jamba-Mini-1.6": {
         **_COMMON, "model_type": "jamba", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
