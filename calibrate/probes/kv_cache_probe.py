@@ -384,6 +384,7 @@ def lay_out_layers(case):
 _CONFIGS = {}
 RUNS_V2 = VllmConfig.use_v2_model_runner
 # What vLLM wants to read and its cache does not depend on.
+TEXT_MODELS = {"qwen2_5_vl": "qwen2", "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe"}  # as vLLM's classes
 ASSUMED = {"minimax_m2": {"rotary_dim": 64, "scoring_func": "sigmoid"}}
 
 
@@ -435,6 +436,7 @@ def with_architecture(fields):
     """A config that names its class, as published ones do: transformers' causal model of its type."""
     # A checkpoint's weight format is of no account to its cache, and its quantization might want a GPU.
     fields = {key: value for key, value in fields.items() if key != "quantization_config"}
+    fields["model_type"] = TEXT_MODELS.get(fields["model_type"], fields["model_type"])
     known = {**MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, "kimi_k2": "DeepseekV3ForCausalLM"}
     return {**ASSUMED.get(fields["model_type"], {}), "architectures": [known[fields["model_type"]]], **fields}
 
