@@ -163,6 +163,11 @@ scheduler_options = _all(
         type=Number("seconds, such as 0.01"),
         help="Seconds per step, with --latency-model constant.  [default: 0.01]",
     ),
+    click.option(
+        "--latency-profile",
+        type=click.Path(path_type=Path),
+        help="Step times fitted to your server, a file of 'headcount calibrate fit'.",
+    ),
 )
 
 slo_options = _all(

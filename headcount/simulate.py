@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.fleet import Fleet
+from simulator.latency_model import AverageStep, average_step
 from simulator.loads import UserLoad
 from simulator.replication import simulate_users
 from simulator.results import Result, request_times, whole_run
@@ -32,6 +33,7 @@ class Served:
 
     result: Result
     description: str
+    step: AverageStep
     notes: tuple[str, ...] = ()
 
 
@@ -81,6 +83,7 @@ def serve(fleet: Fleet, values: dict[str, Any], outputs: Outputs) -> Served:
     return Served(
         result=whole_run(simulation),
         description=description,
+        step=average_step(simulation.totals),
         notes=("every request counts, the start too",),
     )
 
@@ -119,6 +122,7 @@ def _serve_users(fleet: Fleet, values: dict[str, Any], outputs: Outputs) -> Serv
     outputs.write(simulation)
     return Served(
         result=result,
+        step=average_step(simulation.totals),
         description=f"{values['users']:,} users, think time {load.think_time_s:.0f} s on average",
         notes=(f"warm-up of {result.start_s:,.0f} s removed (MSER-5), {result.end_s:,.0f} s simulated",),
     )

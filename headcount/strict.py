@@ -32,7 +32,13 @@ def assumptions_json(rows: Iterable[tuple[str, str, str]]) -> list[dict[str, Any
 
 
 def outside_calibration(latency: "LatencyModel", gpu: str, strict: bool) -> bool:
-    """Whether --strict refuses step times that were neither measured on this GPU nor given; says so on stderr."""
+    """Whether --strict refuses step times outside their profile, or neither measured on this GPU nor given.
+
+    It says so on stderr.
+    """
+    if strict and latency.warnings:
+        print(f"headcount: --strict: {'; '.join(latency.warnings)}", file=sys.stderr)
+        return True
     refused = strict and not (latency.is_measured or latency.is_given)
     if refused:
         print(

@@ -141,6 +141,10 @@ def error_note(latency: "LatencyModel") -> str:
     if not latency.is_measured:
         return "step times of this GPU are scaled from its specifications, not measured: expect large errors"
     tpot, ttft = (math.expm1(error.total) for error in (latency.tpot_log_error, latency.ttft_log_error))
+    if latency.calibrated:
+        outside = f"; {len(latency.warnings)} settings lie outside it" if latency.warnings else ""
+        error = f"one standard error is ±{tpot:.0%} on TPOT, ±{ttft:.0%} on TTFT"
+        return f"step times from your latency profile: {error}{outside}"
     return (
         f"step times are not calibrated on your server: one standard error is ±{tpot:.0%} on TPOT, ±{ttft:.0%} on TTFT"
     )

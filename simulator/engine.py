@@ -1,10 +1,12 @@
 """The engine settings of one replica, under vLLM's names."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from kvcache.kv_layout import KVGroup, has_unequal_blocks
 from kvcache.memory_terms import parse_version
+from simulator.latency_profile import read_profile
 
 MAX_STEP = 2**20  # tokens or sequences of one step: step times are tables of that length
 SCHEDULING_POLICIES = ("fcfs", "priority")
@@ -293,6 +295,7 @@ class EngineOptions:
     vllm_version: str = "0.32.0"
     latency_model: str = "physical"
     step_s: float | None = None  # of the constant latency model
+    latency_profile: Path | None = None  # of the physical latency model
 
     def __post_init__(self) -> None:
         if self.data_parallel_size < 1:
@@ -322,8 +325,12 @@ class EngineOptions:
         )  # fmt: skip
         return {name: getattr(self, name) for name in names} | {"tensor_parallel_size": tensor_parallel_size}
 
-    def latency_settings(self) -> dict[str, float]:
+    def latency_settings(self) -> dict[str, Any]:
         """What the latency model takes beside the deployment. Raises ValueError where it takes nothing."""
+        if self.latency_profile is not None:
+            if self.latency_model != "physical" or self.step_s is not None:
+                raise ValueError("--latency-profile belongs to --latency-model physical; leave out one or the other")
+            return {"profile": read_profile(self.latency_profile)}
         if self.step_s is None:
             return {}
         if self.latency_model != "constant":

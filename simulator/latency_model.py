@@ -1,7 +1,7 @@
 """What a latency form hands over: the compiled step times, where they come from, how far they may be off."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -82,6 +82,23 @@ class LatencyModel:
     causes_by_all_tokens: Mapping[str, FloatArray] = field(default_factory=lambda: MappingProxyType({}))
     data_parallel_size: int = 1
     context_cause: str = KV_READ
+    warnings: tuple[str, ...] = ()  # what lies outside the latency profile, a sentence each
+    ranges: Mapping[str, tuple[float, float]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )  # see `steps_outside`
+    sampler: Callable[[np.random.Generator], "LatencyModel"] | None = None
+
+    def draw(self, rng: np.random.Generator) -> "LatencyModel":
+        """The same deployment with constants drawn from the latency profile's posterior.
+
+        Raises ValueError without a profile: nothing is known of how its constants err together.
+        """
+        if self.sampler is None:
+            raise ValueError(
+                f"latency model '{self.name}' was not fitted to measurements, so there is nothing to draw from; "
+                "give --latency-profile"
+            )
+        return self.sampler(rng)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +130,21 @@ def average_step(totals: NDArray[np.void]) -> AverageStep:
     )  # fmt: skip
     mean = {name: float(totals[name].sum()) / steps for name in names}
     return AverageStep(**mean, prefill_share=float(totals["prefill_steps"].sum()) / steps)
+
+
+_RANGED = ("tokens", "sequences", "decode_context", "prefill_tokens")
+
+
+def steps_outside(model: LatencyModel, step: AverageStep) -> tuple[str, ...]:
+    """Which of an average step's sums lie outside what the latency profile was fitted on, one sentence each."""
+    holding = step_with_prefill(step)
+    values = {name: getattr(holding if name == "prefill_tokens" else step, name) for name in _RANGED}
+    return tuple(
+        f"an average step's {name.replace('_', ' ')}, {values[name]:,.0f}, are outside the latency profile, fitted "
+        f"from {low:,.0f} to {high:,.0f}"
+        for name, (low, high) in model.ranges.items()
+        if name in values and not low <= values[name] <= high
+    )
 
 
 def step_with_prefill(step: AverageStep) -> AverageStep:

@@ -1,7 +1,9 @@
 """The form that every latency model takes before a run: tables over a step's sums."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +57,25 @@ class StepTimes:
         if sums.prefill_tokens > 0:
             gpu_s = max(gpu_s, float(self.floor[sums.tokens]))
         return max(gpu_s, self.host_base_s + self.host_sequence_s * sums.sequences) + self.gap_s
+
+    def steps_s(self, sums: Mapping[str, NDArray[Any]]) -> FloatArray:
+        """Many steps at once, from columns named as in `BatchSums`: what `step_s` says of each, without `shared`."""
+        tokens = sums["tokens"]
+        holds_prefill = sums["prefill_tokens"] > 0
+        gpu_s = self.sampling[sums["sampled"]] + (
+            self.decode[tokens]
+            if self.prefill is self.decode
+            else np.where(holds_prefill, self.prefill[tokens], self.decode[tokens])
+        )
+        gpu_s += self.context_s * sums["decode_context"]
+        gpu_s += self.prefill_s * sums["prefill_work"]
+        if self.window_context_s or self.window_prefill_s:
+            gpu_s += self.window_context_s * sums["window_context"]
+            gpu_s += self.window_prefill_s * sums["window_prefill_work"]
+        gpu_s += self.decode_base_s * (sums["decode_context"] > 0)
+        gpu_s = np.maximum(gpu_s, np.where(holds_prefill, self.floor[tokens], 0.0))
+        host_s = self.host_base_s + self.host_sequence_s * sums["sequences"]
+        return np.asarray(np.maximum(gpu_s, host_s) + self.gap_s)
 
 
 @dataclass(kw_only=True)

@@ -6,12 +6,17 @@ from typing import Any
 
 import click
 
+from headcount.commands.calibrate_fit import check_command, fit_command
 from headcount.commands.calibrate_record import record_command
 
 
 @click.group("calibrate")
 def command() -> None:
-    """Compare with the real vLLM."""
+    """Compare with the real vLLM, fit to it."""
+
+
+command.add_command(fit_command)
+command.add_command(check_command)
 
 
 command.add_command(record_command)

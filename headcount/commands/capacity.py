@@ -49,6 +49,8 @@ def command(**values: Any) -> int:
     if values["report"] is not None:
         prepare_report(values["report"])
     rows = list(_watched(question, capacity_rows))
+    if _leaves_profile(rows) and values["strict"]:
+        return OUTSIDE_CALIBRATION
     answer = {"schema_version": 1, **_inputs(question, values), "capacity": [row.to_json() for row in rows]}
     if values["report"] is not None:
         write_report(values["report"], question, rows, values["workload"])
@@ -116,6 +118,23 @@ def _watched(question: Any, capacity_rows: Any) -> Iterator[Any]:
         ):
             bar.advance()
             yield row
+
+
+def _leaves_profile(rows: list[Any]) -> bool:
+    """Whether an answer lies outside its latency profile; says so on stderr."""
+    import numpy as np  # noqa: PLC0415  with the next, imported once the command runs
+
+    from headcount.profile_warnings import warn_outside_profile  # noqa: PLC0415
+    from simulator.latency_model import average_step  # noqa: PLC0415
+
+    found = False
+    for row in rows:
+        if row.plan is not None and row.plan.latency.calibrated:
+            parts = [item.totals for item in row.point.replications] if row.point is not None else []
+            totals = np.concatenate(parts) if parts else None
+            steps = [average_step(totals)] if totals is not None and totals["steps"].sum() else []
+            found |= warn_outside_profile(row.plan.latency, steps)
+    return found
 
 
 def _inputs(question: Any, values: dict[str, Any]) -> dict[str, Any]:

@@ -51,6 +51,7 @@ def command(**values: Any) -> int:
             --input-len I --output-len O --rate R --num-requests N
     """
     from headcount.json_output import print_json  # noqa: PLC0415  imported once the command runs
+    from headcount.profile_warnings import warn_outside_profile  # noqa: PLC0415
     from headcount.simulate import Outputs, serve  # noqa: PLC0415
     from headcount.strict import (  # noqa: PLC0415
         OUTSIDE_CALIBRATION,
@@ -77,6 +78,8 @@ def command(**values: Any) -> int:
         return OUTSIDE_CALIBRATION
     fleet = plan.fleet(values["replicas"], values["router"])
     served = serve(fleet, values, outputs)
+    if warn_outside_profile(plan.latency, [served.step]) and values["strict"]:
+        return OUTSIDE_CALIBRATION
     if values["as_json"]:
         head = {"schema_version": 1, "model": plan.architecture.name, "gpu": plan.gpu.name}
         layout = {"replicas": values["replicas"], "tp": plan.tensor_parallel_size, "dp": plan.data_parallel_size}

@@ -34,6 +34,7 @@ class Constants:
     gemm_compute_share: Mapping[str, float]
     gemm_start_s: float
     quantized_gemm_start_factor: float
+    gemm_overlap_power: float
     glue_s: float
     activation_bytes_per_element: float
     decode_attention_bandwidth_share: Mapping[str, float]

@@ -75,9 +75,9 @@ def times(count: float, part: Causes) -> dict[str, FloatArray]:
 
 
 def gemm(rank: Rank, tokens: FloatArray, tensor: Tensor) -> dict[str, FloatArray]:
-    """One matrix multiply over [0, len) tokens: compute with bytes in quadrature, then the kernel's start.
+    """One matrix multiply over [0, len) tokens: compute joined with bytes, then the kernel's start.
 
-    The quadrature is shared out by squares. No tokens take no time.
+    No tokens take no time.
     """
     packed = rank.scheme.packs(tensor)
     dtype = rank.scheme.gemm_dtype_on(rank.gpu) if packed else "bf16"
@@ -89,16 +89,19 @@ def gemm(rank: Rank, tokens: FloatArray, tensor: Tensor) -> dict[str, FloatArray
     start_s = rank.constants.gemm_start_s
     if dtype in ("fp8", "fp4"):
         start_s *= rank.constants.quantized_gemm_start_factor
-    return _in_quadrature(tokens, bytes_s, compute_s, start_s)
+    return _joined(tokens, bytes_s, compute_s, start_s, rank.constants.gemm_overlap_power)
 
 
-def _in_quadrature(
-    tokens: FloatArray, bytes_s: FloatArray, compute_s: FloatArray, start_s: float
+def _joined(
+    tokens: FloatArray, bytes_s: FloatArray, compute_s: FloatArray, start_s: float, power: float
 ) -> dict[str, FloatArray]:
-    both_s = np.hypot(bytes_s, compute_s)
+    """Both at once: their norm of this power, shared out by their powers."""
+    longer_s = np.maximum(bytes_s, compute_s)  # above 0: there are always bytes
+    bytes_part, compute_part = (bytes_s / longer_s) ** power, (compute_s / longer_s) ** power
+    unit_s = longer_s * (bytes_part + compute_part) ** (1 / power - 1)
     return {
-        WEIGHTS_READ: np.where(tokens > 0, bytes_s**2 / both_s, 0.0),
-        COMPUTE: np.where(tokens > 0, compute_s**2 / both_s, 0.0),
+        WEIGHTS_READ: np.where(tokens > 0, unit_s * bytes_part, 0.0),
+        COMPUTE: np.where(tokens > 0, unit_s * compute_part, 0.0),
         FIXED_OVERHEAD: np.where(tokens > 0, start_s, 0.0),
     }
 

@@ -1,5 +1,7 @@
 """Step times from the shape of the model, with the share of the GPU's peaks that vLLM reaches."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from kvcache.architecture import Architecture
@@ -10,6 +12,7 @@ from kvcache.quantization import resolve_quantization
 from simulator.latency._constants import Constants, constants_for
 from simulator.latency._terms import Attention, Causes, Rank, add, attention, layer, sampling, shared_experts, times
 from simulator.latency_model import COMPUTE, HOST, KV_READ, Deployment, LatencyModel
+from simulator.latency_profile import LatencyProfile, profile_assumptions, range_warnings
 from simulator.step_time import FloatArray, StepTimes
 
 OLD_BUILDS_BEFORE = (0, 20, 0)  # the fit's runs end at 0.19
@@ -54,12 +57,16 @@ def physical_step_times(
     return latency_model(deployment).step_times
 
 
-def latency_model(deployment: Deployment, *, constants: Constants | None = None) -> LatencyModel:
-    """The model of one deployment; `constants` None stands for those of its GPU.
+def latency_model(
+    deployment: Deployment, *, constants: Constants | None = None, profile: LatencyProfile | None = None
+) -> LatencyModel:
+    """The model of one deployment; `constants` None stands for those of its GPU, which a `profile` changes.
 
-    Raises ValueError where vLLM would refuse the split over ranks.
+    Raises ValueError where vLLM would refuse the split over ranks, or for another GPU's profile.
     """
     known = constants if constants is not None else constants_for(deployment.gpu)
+    if profile is not None:
+        return _calibrated(deployment, known, profile)
     rank = _rank(deployment, known)
     by_tokens = _by_tokens(rank)
     by_sampled = _by_sampled(rank)
@@ -77,6 +84,24 @@ def latency_model(deployment: Deployment, *, constants: Constants | None = None)
         causes_by_all_tokens=by_all_tokens,
         data_parallel_size=deployment.data_parallel_size,
         context_cause=COMPUTE if cache.is_compute_bound else KV_READ,
+    )
+
+
+def _calibrated(deployment: Deployment, base: Constants, profile: LatencyProfile) -> LatencyModel:
+    """The model under a profile's constants, with what lies outside the profile."""
+    found = range_warnings(profile, deployment, base)
+    fitted = latency_model(deployment, constants=profile.constants(base))
+    rows = profile_assumptions(profile) + tuple(("outside the latency profile", text, profile.name) for text in found)
+    return replace(
+        fitted,
+        assumptions=(*fitted.assumptions, *rows),
+        is_measured=True,
+        calibrated=True,
+        tpot_log_error=profile.tpot_log_error,
+        ttft_log_error=profile.ttft_log_error,
+        warnings=found,
+        ranges={name: (known.low, known.high) for name, known in profile.ranges.items()},
+        sampler=lambda rng: latency_model(deployment, constants=profile.constants(base, profile.draw(rng))),
     )
 
 

@@ -1,0 +1,132 @@
+"""A measured run is served as it was sent, and its figures are laid beside."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from calibrate.check_runs import check_run, find_knee, measured_overload, summary_rows
+from calibrate.measured_run import MeasuredRun
+from calibrate.replay import measured_figures, replay, request_table, simulated_figures
+from tests.calibrate.recorded import OPTIONS, closed_run
+from workloads.requests import NEXT_FREE
+
+
+def table_of(count: int, *, gap_s: float = 0.2, **columns: Any) -> pd.DataFrame:
+    made = {
+        "arrival_s": 5 + gap_s * np.arange(count), "prompt_tokens": 100, "output_tokens": 20, "ttft_s": 0.1,
+        "e2e_s": 0.5, "cached_tokens": np.nan, "session": np.nan,
+    }  # fmt: skip
+    return pd.DataFrame({**made, **columns}, index=range(count))
+
+
+def run_of(requests: pd.DataFrame | None, **load: float) -> MeasuredRun:
+    return MeasuredRun(source=Path("run.json"), tool="made up", options=OPTIONS, load=load, requests=requests)
+
+
+def served(rate: float, *, count: int = 60, seed: int = 0) -> MeasuredRun:
+    """An open run with the times that a simulation gave it."""
+    gaps = np.random.default_rng(seed).exponential(1 / rate, count)
+    run = run_of(table_of(count, arrival_s=np.cumsum(gaps)), rate=rate)
+    times = replay(run).simulate().times
+    assert run.requests is not None
+    return replace(run, requests=run.requests.assign(ttft_s=times.ttft_s, e2e_s=times.e2e_s))
+
+
+def test_arrivals_are_replayed_from_the_first_request() -> None:
+    table = request_table(run_of(table_of(4), rate=5.0))
+    np.testing.assert_allclose(table.arrival_s, [0, 0.2, 0.4, 0.6])
+
+
+@pytest.mark.parametrize("requests", [None, table_of(6)])
+def test_a_client_with_a_concurrency_sends_when_one_finishes(requests: pd.DataFrame | None) -> None:
+    load = {"concurrency": 2, "input_len": 100, "output_len": 20, "num_requests": 6, "rate": math.inf}
+    table = request_table(run_of(requests, **load))
+    assert table.arrival_s[:2].tolist() == [0, 0]
+    assert (table.follows[2:] == NEXT_FREE).all()
+    assert table.num_requests == 6
+
+
+def test_a_session_finds_its_earlier_turns_in_the_cache() -> None:
+    requests = table_of(
+        4, gap_s=5.0, prompt_tokens=[320, 640, 320, 640], cached_tokens=[0, 320, 0, 0], session=[7, 7, 8, 8],
+        output_tokens=1,
+    )  # fmt: skip
+    figures = simulated_figures(replay(run_of(requests)).simulate())
+    assert figures["prefix_hit_rate"] == pytest.approx(320 / 1920)
+
+
+def test_requests_without_sessions_share_what_was_found_in_the_cache() -> None:
+    requests = table_of(3, gap_s=5.0, prompt_tokens=320, cached_tokens=[160, 160, 160], output_tokens=1)
+    figures = simulated_figures(replay(run_of(requests)).simulate())
+    assert figures["prefix_hit_rate"] == pytest.approx(2 * 160 / 960)  # the first one finds nothing yet
+
+
+@pytest.mark.parametrize(
+    ("run", "told"),
+    [
+        (run_of(None), "neither requests nor input and output lengths"),
+        (run_of(None, input_len=9, output_len=9), "its load is unknown"),
+        (run_of(None, input_len=9, output_len=9, rate=1.0, concurrency=4, num_requests=9), "rate beside a concurrency"),
+        (run_of(table_of(2, prompt_tokens=np.nan)), "prompt or output tokens"),
+        (run_of(table_of(2, arrival_s=np.nan)), "no arrival times"),
+        (replace(closed_run(1), options={"model": "llama-3.1-8b"}), "give --gpu"),
+        (replace(closed_run(1), options={"gpu": "h100-sxm"}), "give --model"),
+    ],
+)
+def test_a_run_that_cannot_be_replayed_is_told(run: MeasuredRun, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        replay(run)
+
+
+def test_options_given_win_over_the_run_s_own() -> None:
+    assert replay(closed_run(1), {"max_num_seqs": 7}).plan.engine.max_num_seqs == 7
+    assert replay(closed_run(1), {"max_num_seqs": None}).plan.engine.max_num_seqs == 128
+
+
+def test_figures_come_from_the_requests_where_they_are_known() -> None:
+    run = replace(run_of(table_of(10)), aggregates={"ttft_s.mean": 9.0, "kv_usage_max": 0.5})
+    figures = measured_figures(replace(run, itl_s=((0.1, 0.3),)))
+    assert figures["ttft_s.mean"] == pytest.approx(0.1)
+    assert figures["tpot_s.p99"] == pytest.approx(0.4 / 19)
+    assert figures["itl_s.mean"] == pytest.approx(0.2)
+    assert figures["kv_usage_max"] == 0.5
+    assert figures["requests_per_s"] == pytest.approx(10 / (9 * 0.2 + 0.5))
+
+
+def test_a_run_beside_its_own_simulation_has_no_error() -> None:
+    run = served(5.0)
+    checked = check_run(replay(run))
+    errors = {row.name: row.error_percent for row in checked.rows}
+    assert {"ttft_s.mean", "tpot_s.p99", "e2e_s.p50", "output_tokens_per_s"} <= errors.keys()
+    assert all(error == pytest.approx(0, abs=0.5) for error in errors.values())
+    assert not checked.is_overloaded
+
+
+def test_overload_is_told_by_failures_by_a_growing_queue_by_unserved_load() -> None:
+    growing = run_of(table_of(40, ttft_s=np.linspace(0.1, 9, 40)), rate=5.0)
+    assert "the queue grew" in measured_overload(growing, {})[0]
+    closed = run_of(table_of(40, ttft_s=np.linspace(0.1, 9, 40)), concurrency=8)
+    assert measured_overload(closed, {}) == ()  # its clients wait: a burst at the start is no overload
+    failing = replace(run_of(table_of(40)), excluded={"failed": 4})
+    assert measured_overload(failing, {}) == ("4 of 44 requests failed",)
+    assert "were served" in measured_overload(run_of(None, rate=10.0), {"requests_per_s": 6.0})[0]
+    assert measured_overload(run_of(None, rate=10.0), {"requests_per_s": 9.8}) == ()
+
+
+def test_overloaded_runs_are_in_no_average() -> None:
+    good = check_run(replay(served(5.0)))
+    bad = check_run(replay(replace(served(5.0, seed=1), excluded={"failed": 30})))
+    assert summary_rows([good, bad])["ttft_s.mean"]["runs"] == 1
+
+
+def test_the_knee_lies_between_two_loads() -> None:
+    checked = [check_run(replay(served(rate, count=400))) for rate in (2.0, 8.0, 500.0)]
+    knee = find_knee(checked)
+    assert knee is not None
+    assert (knee.unit, knee.measured, knee.simulated) == ("rate", (8.0, 500.0), (8.0, 500.0))
+    assert find_knee(checked[:2]) is None

@@ -1,0 +1,172 @@
+"""`headcount calibrate fit`, `headcount calibrate check`, `--latency-profile`."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from calibrate.inputs import read_inputs
+from calibrate.measured_run import MeasuredRun
+from calibrate.recording import Recording
+from kvcache.catalog import find_gpu
+from simulator.latency._constants import constants_for
+from simulator.latency_model import LogError
+from simulator.latency_profile import LatencyProfile, Term, digest_of, read_profile, write_profile
+from tests.calibrate.recorded import closed_run, measured_closed_run, recording
+
+DEPLOYMENT = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--max-num-seqs", 128, "--max-num-batched-tokens", 2048)
+LOAD = ("--concurrency", 4, "--input-len", 128, "--output-len", 8)
+
+
+@pytest.fixture
+def files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Path]:
+    """A folder whose files hold these runs or recordings, whatever is in them."""
+    held: dict[str, Any] = {}
+
+    def read(path: Path, _: str | None) -> list[Any]:
+        return [held[path.name]]
+
+    monkeypatch.setattr("calibrate.inputs._module", lambda name: SimpleNamespace(read_file=read))
+
+    def make(*items: MeasuredRun | Recording) -> Path:
+        folder = tmp_path / "files"
+        folder.mkdir()
+        for number, item in enumerate(items):
+            held[f"{number}.json"] = item
+            (folder / f"{number}.json").write_text(f"{number}")
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    """Of an H100 whose memory is slower than is shipped."""
+    base, error = constants_for(find_gpu("h100-sxm")), LogError(deployment=0.02, residual=0.03)
+    made = LatencyProfile(
+        name="slow", gpu="h100-sxm", base=base.name, base_digest=digest_of(base), source="made up",
+        terms=(Term(name="gemm_bandwidth_share", prior_mean=0.0, prior_sd=0.2, mean=-0.3),),
+        covariance=np.array([[1e-4]]), tpot_log_error=error, ttft_log_error=error,
+        settings={"tensor_parallel_size": 1},
+    )  # fmt: skip
+    path = tmp_path / "slow.toml"
+    write_profile(made, path)
+    return path
+
+
+def test_steps_become_a_profile_that_changes_the_answer(
+    headcount: Callable[..., Any], files: Callable[..., Path], tmp_path: Path
+) -> None:
+    profile = tmp_path / "slow.toml"
+    folder = files(recording({"gemm_bandwidth_share": -0.3}, count=120))
+    ran = headcount("calibrate", "fit", folder, *DEPLOYMENT, "--out", profile, "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert found["held_out"]["decode_mean_percent"] < 5 < found["before"]["decode_mean_percent"]
+    command = ("simulate", *DEPLOYMENT, *LOAD, "--json")
+    shipped, fitted = (json.loads(headcount(*command, *more).out) for more in ((), ("--latency-profile", profile)))
+    assert fitted["tpot_s"]["mean"] > 1.15 * shipped["tpot_s"]["mean"]
+    assert read_profile(profile).name == "slow"
+
+
+def test_the_answer_says_that_it_rests_on_the_profile_and_where_it_leaves_it(
+    headcount: Callable[..., Any], profile: Path
+) -> None:
+    ran = headcount("simulate", *DEPLOYMENT, *LOAD, "--latency-profile", profile, "-tp", 2)
+    assert ran.code == 0
+    assert "step times from your latency profile" in ran.out
+    assert "warning: tensor_parallel_size 2 is outside the latency profile, fitted at 1" in ran.err
+    strict = headcount("simulate", *DEPLOYMENT, *LOAD, "--latency-profile", profile, "-tp", 2, "--strict")
+    assert (strict.code, strict.out) == (4, "")
+    assert "tensor_parallel_size 2 is outside" in strict.err
+    inside = headcount("simulate", *DEPLOYMENT, *LOAD, "--latency-profile", profile, "--strict")
+    assert (inside.code, inside.err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (("--latency-profile", "none.toml"), "none.toml cannot be read"),
+        (("--latency-model", "constant"), "belongs to --latency-model physical"),
+        (("--gpu", "h200-sxm"), "is of h100-sxm, not h200-sxm"),
+    ],
+)
+def test_a_profile_that_does_not_apply_is_told(
+    headcount: Callable[..., Any], profile: Path, more: tuple[str, ...], told: str
+) -> None:
+    ran = headcount("simulate", *DEPLOYMENT, *LOAD, "--latency-profile", profile, *more)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert told in ran.err
+
+
+def test_a_check_lays_each_figure_beside(
+    headcount: Callable[..., Any], files: Callable[..., Path], tmp_path: Path
+) -> None:
+    failed = closed_run(2, aggregates={"ttft_s.mean": 1.0}, excluded={"failed": 3})
+    folder = files(measured_closed_run(4, {}), measured_closed_run(16, {}), failed)
+    page = tmp_path / "check.html"
+    ran = headcount("calibrate", "check", folder, *DEPLOYMENT, "--out", page, "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert [run["overloaded"] for run in found["runs"]] == [False, False, True]
+    assert found["runs"][0]["figures"]["tpot_s.mean"]["error_percent"] == pytest.approx(0, abs=1e-6)
+    assert found["summary"]["ttft_s.mean"]["runs"] == 2
+    text = page.read_text(encoding="utf-8")
+    assert "<svg" in text
+    assert "overloaded: 3 of 6 requests failed" in text
+
+
+def test_a_check_in_words(headcount: Callable[..., Any], files: Callable[..., Path], tmp_path: Path) -> None:
+    drawing = tmp_path / "check.svg"
+    folder = files(measured_closed_run(4, {"glue_s": 0.5}))
+    ran = headcount("calibrate", "check", folder, *DEPLOYMENT, "--out", drawing)
+    assert ran.code == 0, ran.err
+    assert "tpot mean" in ran.out
+    assert drawing.read_text(encoding="utf-8").startswith('<svg xmlns="http://www.w3.org/2000/svg"')
+
+
+def test_a_fit_in_words(headcount: Callable[..., Any], files: Callable[..., Path], tmp_path: Path) -> None:
+    folder = files(recording({"gemm_bandwidth_share": -0.3}, count=120))
+    ran = headcount("calibrate", "fit", folder, *DEPLOYMENT, "--out", tmp_path / "p.toml")
+    assert ran.code == 0, ran.err
+    assert "error on data left out, %" in ran.out
+    assert "use it with --latency-profile" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (("fit", "FILES", *DEPLOYMENT, "--out", "nowhere/p.toml"), "in one that does not exist"),
+        (("fit", "FILES", *DEPLOYMENT, "--out", "p.toml", "--step-s", "0.1"), "--step-s cannot be fitted"),
+        (("fit", "absent", *DEPLOYMENT, "--out", "p.toml"), "absent cannot be read"),
+        (("check", "FILES", *DEPLOYMENT), "holds engine steps, not requests"),
+        (("check", "FILES", *DEPLOYMENT, "--out", "p.png"), "must end in .html or .svg"),
+    ],
+)
+def test_a_wrong_fit_or_check_is_told(
+    headcount: Callable[..., Any], files: Callable[..., Path], tmp_path: Path, command: tuple[Any, ...], told: str
+) -> None:
+    folder = files(recording({}, count=30))
+    ran = headcount("calibrate", *(folder if word == "FILES" else word for word in command))
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert told in ran.err
+    assert not Path("p.toml").exists()
+
+
+def test_other_bytes_have_another_fingerprint(files: Callable[..., Path]) -> None:
+    folder = files(closed_run(1), closed_run(2))
+    whole, one = read_inputs([folder]), read_inputs([folder / "0.json"])
+    assert (len(whole.runs), len(one.runs)) == (2, 1)
+    assert whole.sha256 != one.sha256
+    assert whole.sha256 == read_inputs([folder]).sha256
+    (folder / "1.json").write_text("other")
+    assert whole.sha256 != read_inputs([folder]).sha256
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_inputs([folder / "9.json"])
+    (folder / "empty").mkdir()
+    with pytest.raises(ValueError, match="holds no file"):
+        read_inputs([folder / "empty"])

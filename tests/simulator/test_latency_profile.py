@@ -1,0 +1,177 @@
+"""A latency profile: what it changes, how it is kept, what it refuses."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvcache.catalog import find_gpu, load_model
+from simulator.latency._constants import constants_for
+from simulator.latency.physical import latency_model
+from simulator.latency_model import AverageStep, Deployment, LogError, steps_outside
+from simulator.latency_profile import (
+    STEP_SCALE,
+    LatencyProfile,
+    Range,
+    Term,
+    digest_of,
+    profile_text,
+    read_profile,
+    term_names,
+    with_terms,
+    write_profile,
+)
+from simulator.step_time import BatchSums, StepTimes
+
+H100 = find_gpu("h100-sxm")
+BASE = constants_for(H100)
+DENSE = Deployment(
+    architecture=load_model("llama-3.1-8b"), gpu=H100, max_num_batched_tokens=2048, max_num_seqs=64,
+)  # fmt: skip
+EXPERTS = replace(DENSE, architecture=load_model("mixtral-8x7b"), tensor_parallel_size=4)
+
+
+def profile_of(*terms: Term, covariance: np.ndarray | None = None, **changes: object) -> LatencyProfile:
+    settings = {
+        "name": "mine", "gpu": "h100-sxm", "base": BASE.name, "base_digest": digest_of(BASE), "terms": terms,
+        "covariance": np.diag([0.01**2] * len(terms)) if covariance is None else covariance,
+        "tpot_log_error": LogError(deployment=0.02, residual=0.03),
+        "ttft_log_error": LogError(deployment=0.05, residual=0.06),
+        "ranges": {"sequences": Range(low=1, high=64)},
+        "settings": {"model": DENSE.architecture.name, "tensor_parallel_size": [1, 2], "enforce_eager": False},
+        "data": {"sha256": "ab", "runs": 3}, "held_out": {"tpot_median_percent": 1.5}, "source": "3 runs",
+    }  # fmt: skip
+    return LatencyProfile(**(settings | changes))
+
+
+def term(name: str, mean: float = 0.1) -> Term:
+    return Term(name=name, prior_mean=0.0, prior_sd=0.2, mean=mean)
+
+
+PROFILE = profile_of(term("gemm_bandwidth_share", -0.2), term("ingress_offset_s", 0.005))
+
+
+@pytest.mark.parametrize("deployment", [DENSE, EXPERTS, replace(DENSE, async_scheduling=False)])
+def test_the_scale_multiplies_every_time_of_a_step_and_none_before_it(deployment: Deployment) -> None:
+    one = latency_model(deployment).step_times
+    two = latency_model(deployment, constants=with_terms(BASE, {STEP_SCALE: np.log(2)})).step_times
+    for item in fields(StepTimes):
+        factor = 1 if item.name in ("window", "ingress_s") else 2
+        np.testing.assert_allclose(getattr(two, item.name), factor * np.asarray(getattr(one, item.name)), rtol=1e-9)
+
+
+@given(st.data())
+def test_many_steps_take_what_each_takes_alone(data: st.DataObject) -> None:
+    deployment = data.draw(st.sampled_from([DENSE, EXPERTS]))
+    times = replace(latency_model(deployment).step_times, window=64, window_context_s=1e-9, window_prefill_s=2e-9)
+    steps = []
+    for _ in range(3):
+        sums = BatchSums()
+        for start in data.draw(st.lists(st.integers(0, 3000), min_size=1, max_size=8)):
+            length = data.draw(st.integers(1, 200))
+            sums.add(start=start, end=start + length, is_sampled=True, is_decode=length == 1, window=64)
+        steps.append(sums)
+    columns = {name: np.array([getattr(sums, name) for sums in steps]) for name in BatchSums.__dataclass_fields__}
+    np.testing.assert_allclose(times.steps_s(columns), [times.step_s(sums) for sums in steps], rtol=1e-12)
+
+
+@given(st.sets(st.sampled_from(term_names()), min_size=1, max_size=6), st.integers(0, 2**32 - 1))
+def test_a_profile_is_read_as_it_was_written(
+    tmp_path_factory: pytest.TempPathFactory, names: set[str], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(len(names), len(names)))
+    terms = tuple(term(name, float(rng.normal())) for name in sorted(names))
+    written = profile_of(*terms, covariance=root @ root.T, source='a "quoted" source\n')
+    path = tmp_path_factory.mktemp("profile") / "p.toml"
+    write_profile(written, path)
+    found = read_profile(path)
+    for item in fields(LatencyProfile):
+        if item.name != "covariance":
+            assert getattr(found, item.name) == getattr(written, item.name)
+    np.testing.assert_array_equal(found.covariance, written.covariance)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda text: "{", "is no latency profile"),
+        (lambda text: text.replace("schema_version = 1", "schema_version = 9"), "schema_version is 9"),
+        (lambda text: text.replace("[posterior]", "[other]"), "posterior is missing"),
+        (lambda text: text.replace('"gemm_bandwidth_share"', '"gemm_speed"'), "no constant 'gemm_speed'"),
+        (lambda text: text.replace("prior_sd = 0.2", "prior_sd = 0.0"), "it must be above 0"),
+        (lambda text: text.replace("mean = 0.005", "mean = nan"), "not finite"),
+        (lambda text: text.replace("  [0.0001, 0.0],\n", ""), "covariance"),
+        (lambda text: text.replace("[0.0001, 0.0]", "[-0.0001, 0.0]"), "negative variance"),
+        (lambda text: text.replace("mean = -0.2", 'mean = "fast"'), "profile.toml"),
+        (lambda text: text.replace("[0.0001, 0.0]", "[0.0001]"), "profile.toml"),
+    ],
+)
+def test_a_file_that_is_no_profile_is_told(change: object, told: str, tmp_path: Path) -> None:
+    text = profile_text(PROFILE)
+    assert callable(change)
+    changed = change(text)
+    assert changed != text
+    path = tmp_path / "profile.toml"
+    path.write_text(changed, encoding="utf-8")
+    with pytest.raises(ValueError, match=told) as caught:
+        read_profile(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_profile_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cannot be read: no such file"):
+        read_profile(tmp_path / "none.toml")
+
+
+def test_a_profiled_model_is_calibrated_with_the_profile_s_errors() -> None:
+    plain, fitted = latency_model(DENSE), latency_model(DENSE, profile=PROFILE)
+    assert (plain.calibrated, fitted.calibrated) == (False, True)
+    assert fitted.tpot_log_error == PROFILE.tpot_log_error
+    assert fitted.warnings == ()
+    assert fitted.step_times.decode[1] > plain.step_times.decode[1] * 1.1
+    assert fitted.step_times.ingress_s == pytest.approx(BASE.ingress_s + 0.005)
+    assert [row[1] for row in fitted.assumptions if row[0] == "gemm bandwidth share, fitted"] == ["× 0.819 ± 1.0%"]
+
+
+def test_what_lies_outside_a_profile_is_said() -> None:
+    eager = latency_model(replace(DENSE, tensor_parallel_size=4, enforce_eager=True), profile=PROFILE)
+    assert [text.split()[0] for text in eager.warnings] == ["tensor_parallel_size", "enforce_eager"]
+    assert sum(row[0] == "outside the latency profile" for row in eager.assumptions) == 2
+    other = latency_model(DENSE, profile=replace(PROFILE, base_digest="0"))
+    assert "another release" in other.warnings[0]
+    inside, outside = (AverageStep(tokens=9, sequences=count, sampled=9) for count in (64, 65))
+    assert steps_outside(eager, inside) == ()
+    assert "65, are outside the latency profile, fitted from 1 to 64" in steps_outside(eager, outside)[0]
+
+
+def test_a_profile_of_another_gpu_is_refused() -> None:
+    with pytest.raises(ValueError, match="is of h100-sxm, not h200-sxm"):
+        latency_model(replace(DENSE, gpu=find_gpu("h200-sxm")), profile=PROFILE)
+
+
+def test_draws_follow_the_posterior() -> None:
+    covariance = np.array([[0.04, -0.018], [-0.018, 0.01]])
+    profile = profile_of(term("gemm_bandwidth_share", -0.2), term("glue_s", 0.3), covariance=covariance)
+    rng = np.random.default_rng(1)
+    drawn = np.array([profile.draw(rng) for _ in range(4000)])
+    standard_error = np.sqrt(np.diag(covariance) / len(drawn))
+    assert (np.abs(drawn.mean(axis=0) - profile.mean) < 4 * standard_error).all()
+    np.testing.assert_allclose(np.cov(drawn.T), covariance, rtol=0.1)
+
+
+def test_a_model_draws_constants_from_its_profile() -> None:
+    model, rng = latency_model(DENSE, profile=PROFILE), np.random.default_rng(0)
+    decode_s = np.array([model.draw(rng).step_times.decode[1] for _ in range(40)])
+    spread = decode_s.std() / model.step_times.decode[1]
+    assert 0.004 < spread < 0.012  # nearly all of a decode step reads weights, whose share has an sd of 1 %
+    again = model.draw(np.random.default_rng(3)).step_times.decode
+    np.testing.assert_array_equal(again, model.draw(np.random.default_rng(3)).step_times.decode)
+
+
+def test_a_model_without_a_profile_draws_nothing() -> None:
+    with pytest.raises(ValueError, match="was not fitted to measurements"):
+        latency_model(DENSE).draw(np.random.default_rng(0))
