@@ -57,6 +57,20 @@ def check_scheduler_command(
     return 1 if found.differences else 0
 
 
+@command.command("memory-page")
+@click.option("--examples", type=click.Path(path_type=Path), help="The worked examples.  [default: those of the page]")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="The Markdown file to write.")
+def memory_page_command(examples: Path | None, out: Path) -> int:
+    """Write the page on the memory model: formulas, and the worked examples of widely read guides recomputed."""
+    from calibrate.memory_page import known_claims, memory_page  # noqa: PLC0415  imported once the command runs
+
+    if examples is not None and not examples.is_file():
+        raise ValueError(f"--examples: no file {examples}")
+    out.write_text(memory_page(known_claims(examples, out)), encoding="utf-8")
+    click.echo(f"wrote {out}")
+    return 0
+
+
 @command.command("check-engine")
 @click.option("--seed", type=click.IntRange(0), help="Of the load.  [default: a new one, printed]")
 @click.option("--attention", default="full", show_default=True, help="full, or hybrid: with sliding windows.")

@@ -1,0 +1,1 @@
+"""Worked examples of widely read memory guides, recomputed by this tool's own code."""

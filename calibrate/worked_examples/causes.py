@@ -1,0 +1,12 @@
+"""The ways in which claims are wrong."""
+
+BYTES_TWICE = "bytes counted twice"
+HALF = "half of the KV cache, by the guide's own formula"
+DECIMAL = "a power of ten lost"
+MISNAMED = "16 bits called 32, or mixed precision called fp32"
+INCOMPLETE = "a term left out of the formula"
+NO_FIT = "said to fit, does not"
+CONFIG = "not what the model's config.json says"
+UNIT = "a unit taken for another"
+INHERITED = "summed up from a wrong figure"
+WORDS = "at odds with its source, or with itself"

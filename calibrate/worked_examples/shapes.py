@@ -1,0 +1,177 @@
+"""The models of worked examples, with what our code says of them."""
+
+from dataclasses import replace
+from math import ceil
+from typing import Any
+
+from kvcache.architecture import Architecture, from_config
+from kvcache.catalog import find_gpu, load_model
+from kvcache.kv_layout import kv_layout
+from kvcache.memory import memory_budget
+from kvcache.parallelism import Parallelism
+from kvcache.parameters import Tensor, parameter_counts
+from kvcache.quantization import find_quantization, weight_bytes
+from kvcache.training import TrainingBudget, training_budget
+from kvcache.training_activations import ActivationSettings, LayerActivations, layer_activations
+from kvcache.training_plan import TrainingPlan
+from kvcache.training_states import OPTIMIZERS, PRECISIONS, ModelStates, model_states
+
+GB, GIB = 1e9, 2**30
+_MATRIX = 128 * 10_000
+
+
+def gpt(layers: int, hidden: int, heads: int, vocabulary: int = 51200) -> Architecture:
+    """A GPT as papers on training have it."""
+    return Architecture(
+        name="gpt",
+        model_type="gpt",
+        num_hidden_layers=layers,
+        hidden_size=hidden,
+        vocab_size=vocabulary,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        head_dim=hidden // heads,
+        intermediate_size=4 * hidden,
+        gated_mlp=False,
+        norm_bias=True,
+        max_position_embeddings=2048,
+        layer_windows=(None,) * layers,
+    )
+
+
+def llama(layers: int, hidden: int, heads: int, width: int) -> Architecture:
+    """A LLaMA of the first generation."""
+    return replace(
+        gpt(layers, hidden, heads, 32000), gated_mlp=True, norm_bias=False, intermediate_size=width, name="llama"
+    )
+
+
+LLAMA = {
+    "7B": llama(32, 4096, 32, 11008),
+    "13B": llama(40, 5120, 40, 13824),
+    "33B": llama(60, 6656, 52, 17920),
+    "65B": llama(80, 8192, 64, 22016),
+}
+# Llama-2-70B's depth and width without grouped keys, GPT-3, a 7B.
+BIG, GPT3, SEVEN = gpt(80, 8192, 64), gpt(96, 12288, 96), gpt(32, 4096, 32)
+GPT2 = replace(
+    gpt(12, 768, 12, 50257),
+    attention_bias=True,
+    attention_output_bias=True,
+    mlp_bias=True,
+    tie_word_embeddings=True,
+    learned_positions=1024,
+)
+
+
+def weights_gb(billions: float, quantization: str = "none") -> float:
+    """GB of so many billion parameters, in matrices too small for the allocator's steps to show."""
+    count, rest = divmod(round(billions * GB), _MATRIX)
+    tensors = [Tensor("mlp", 1, _MATRIX, count=count, quantizable=True)]
+    tensors += [Tensor("mlp", 1, rest, quantizable=True)] if rest else []
+    return weight_bytes(find_quantization(quantization), tensors, "bfloat16") / GB
+
+
+def kv_gb(model: str | Architecture, tokens: int, tp: int = 1, kv_heads: int | None = None) -> float:
+    """GB of keys and values on one rank."""
+    arch = load_model(model) if isinstance(model, str) else model
+    if kv_heads is not None:
+        arch = replace(arch, num_key_value_heads=kv_heads)
+    return kv_layout(arch, tensor_parallel_size=tp).bytes_per_token * tokens / GB
+
+
+def block_bytes(model: str, tp: int = 1) -> int:
+    """A block of 16 tokens on one rank."""
+    return kv_layout(load_model(model), tensor_parallel_size=tp, block_size=16).block_bytes()
+
+
+def least_h100(model: str, num_requests: int = 1, **settings: Any) -> int:
+    """The smallest tensor-parallel size on H100 that holds so many requests of 4,096 tokens."""
+    for tp in (1, 2, 4, 8):
+        budget = memory_budget(
+            load_model(model), find_gpu("h100-sxm"), tensor_parallel_size=tp, max_model_len=4096, **settings
+        )
+        if budget.fits and budget.max_concurrency >= num_requests:
+            return tp
+    raise ValueError(f"{num_requests} requests of {model} do not fit on eight GPUs; ask for fewer")
+
+
+def h100s(total_gb: float) -> int:
+    """GPUs of 80 decimal GB, as the guides count, with nothing left over."""
+    return ceil(total_gb / 80)
+
+
+def part(arch: Architecture, *components: str) -> int:
+    """Parameters of some components, over the layers of the model that have them."""
+    return sum(parameter_counts(arch)[component] for component in components)
+
+
+def head_dim(hidden_size: int, num_attention_heads: int) -> int:
+    """What a config without it implies."""
+    config = {
+        "model_type": "llama", "num_hidden_layers": 1, "hidden_size": hidden_size, "vocab_size": 1000,
+        "num_attention_heads": num_attention_heads, "intermediate_size": 1024, "max_position_embeddings": 1024,
+    }  # fmt: skip
+    return from_config(config, name="heads").head_dim
+
+
+# Training
+
+
+def budget(model: str | Architecture = "llama-3.1-8b", **plan: Any) -> TrainingBudget:
+    """On H100."""
+    arch = load_model(model) if isinstance(model, str) else model
+    return training_budget(arch, find_gpu("h100-sxm"), TrainingPlan(**plan))
+
+
+def states(parameters: float, precision: str = "bf16-mixed", optimizer: str = "adamw", **zero: Any) -> ModelStates:
+    """Of so many parameters in one matrix."""
+    tensor = Tensor("mlp", round(parameters), quantizable=True)
+    return model_states([tensor], PRECISIONS[precision], OPTIMIZERS[optimizer], **zero)
+
+
+def per(what: str, *names: str) -> float:
+    """Bytes per parameter of `weights`, `gradients`, `optimizer` or their `total`; names: precision, optimizer."""
+    found: int = getattr(states(GB, *names), f"{what}_bytes")
+    return found / GB
+
+
+def state_reduction(stage: int) -> float:
+    """How many times smaller states are on very many ranks under a ZeRO stage."""
+    return states(GB).total_bytes / states(GB, zero_stage=stage, data_parallel_size=10**6).total_bytes
+
+
+def kept(**changes: Any) -> ActivationSettings:
+    """The GPT of Korthikanti et al. in 16 bits, unless changed."""
+    given_: dict[str, Any] = {
+        "micro_batch_size": 1, "sequence_length": 2048, "recompute": "none", "sequence_parallel": False,
+        "flash_attention": False, "dropout": True, "fused_kernels": True, "precision": PRECISIONS["bf16-mixed"],
+    } | changes  # fmt: skip
+    return ActivationSettings(**given_)
+
+
+def layer(arch: Architecture, tp: int = 1, **changes: Any) -> LayerActivations:
+    """What one layer keeps per token."""
+    return layer_activations(arch, Parallelism(tensor_parallel_size=tp), kept(**changes), is_moe=arch.is_moe_layer(0))
+
+
+def stored_gb(arch: Architecture, which: str = "total", batch: int = 1, length: int = 2048) -> float:
+    """GB of all layers' activations: `total`, `linear` (without the scores), `input` (full recomputation)."""
+    one = layer(arch, sequence_length=length)
+    found = {"total": one.total, "linear": one.total - one.attention_core, "input": one.layer_input}[which]
+    return found * arch.num_hidden_layers * batch * length / GB
+
+
+def per_hidden(arch: Architecture, which: str = "linear", **changes: Any) -> float:
+    """Bytes per token and hidden element that one layer keeps."""
+    one = layer(arch, **changes)
+    found = {"total": one.total, "linear": one.total - one.attention_core, "input": one.layer_input}[which]
+    return found / arch.hidden_size
+
+
+def adapters_gb(which: str) -> float:
+    """Of rank 16 on the attention of a 7B: `count` in millions, `gradients`, `optimizer` in GB."""
+    found = budget("llama-2-7b", lora_rank=16, lora_targets="attention")
+    if which == "count":
+        return found.num_trainable_parameters / 1e6
+    return (found.gradients_bytes if which == "gradients" else found.optimizer_bytes) / GB
