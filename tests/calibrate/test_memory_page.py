@@ -11,10 +11,12 @@ from calibrate.memory_formulas import BLOCKS, formulas_section
 from calibrate.memory_page import known_claims, memory_page
 from kvcache import memory_terms
 from kvcache.catalog import find_gpu, load_model
-from kvcache.kv_layout import KV_CACHE_DTYPES, kv_bytes_per_token_per_layer, kv_layout
+from kvcache.kv_layout import kv_bytes_per_token_per_layer, kv_layout
 from kvcache.memory import MemoryBudget, memory_budget
+from kvcache.memory_interval import Terms, shipped_residuals
 from kvcache.parallelism import Parallelism, pad_vocabulary
 from kvcache.quantization import find_quantization, quantization_names
+from kvcache.state_content import state_bytes
 from kvcache.state_space import KINDS, StateSpace
 
 ROOT = Path(__file__).parents[2]
@@ -127,7 +129,6 @@ def test_bytes_per_token_are_the_formulas(model: str, tp: int) -> None:
     assert says["bytes_per_token_per_layer"] == kv_bytes_per_token_per_layer(arch, tp)
 
 
-@pytest.mark.skipif("nvfp4" not in KV_CACHE_DTYPES, reason="these formats are not in this tree")
 @pytest.mark.parametrize(
     ("dtype", "name", "element_bytes"),
     [
@@ -179,7 +180,6 @@ def test_vocabularies_and_rotary_tables_are_the_formulas(model: str, tp: int) ->
     assert rotary == memory_terms.buffers_bytes(arch, Parallelism(tensor_parallel_size=tp), 1)
 
 
-@pytest.mark.skipif(not hasattr(memory_terms, "FITTED"), reason="these terms are not in this tree")
 @pytest.mark.parametrize("version", ["0.19.0", "0.32.0"])
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "llama-3.1-70b", "qwen3-30b-a3b", "qwen3-32b"])
 @every_tp
@@ -211,7 +211,6 @@ def test_activations_and_graphs_are_the_formulas(model: str, version: str, tp: i
 
 
 def test_states_are_the_formulas() -> None:
-    content = pytest.importorskip("kvcache.state_content", reason="states are not in this tree")
     for kind in KINDS:
         space = StateSpace(
             kind=kind, conv_kernel=4, num_heads=8, head_dim=64, num_key_heads=4, key_head_dim=128, num_groups=2,
@@ -221,11 +220,10 @@ def test_states_are_the_formulas() -> None:
             "states", conv_kernel=4, width=512, key_width=4 * 128, state_size=16, num_groups=2, key_head_dim=128,
             head_dim=64, b=2, s=4,
         )  # fmt: skip
-        assert says[kind] == content.state_bytes(space, "bfloat16"), kind
+        assert says[kind] == state_bytes(space, "bfloat16"), kind
 
 
 def test_a_block_of_attention_grows_until_a_state_fits() -> None:
-    content = pytest.importorskip("kvcache.state_content", reason="states are not in this tree")
     space = StateSpace(
         kind="mamba2", conv_kernel=4, num_heads=128, head_dim=64, num_groups=8, state_size=128, state_dtype="float32"
     )
@@ -239,16 +237,15 @@ def test_a_block_of_attention_grows_until_a_state_fits() -> None:
         "state_block",
         kernel_block_size=16,
         block_size=16,
-        state_bytes=content.state_bytes(space, arch.dtype),
+        state_bytes=state_bytes(space, arch.dtype),
         bytes_per_token_per_layer=kv_bytes_per_token_per_layer(arch),
     )
     assert says["block_size"] == kv_layout(arch, block_size=16).block_size > 16
 
 
 def test_the_interval_is_the_formula_s() -> None:
-    interval = pytest.importorskip("kvcache.memory_interval", reason="intervals are not in this tree")
-    residuals, found = interval.shipped_residuals(), budget("llama-3.1-8b")
-    terms = interval.Terms(
+    residuals, found = shipped_residuals(), budget("llama-3.1-8b")
+    terms = Terms(
         weights_bytes=found.weights_bytes, activation_peak_bytes=found.activation_peak_bytes,
         non_torch_bytes=found.non_torch_bytes, cuda_graph_bytes=found.cuda_graph_bytes,
     )  # fmt: skip
