@@ -21,6 +21,7 @@ from kvcache.memory import memory_budget
 from simulator.engine import EngineConfig, default_retention_interval
 from simulator.fleet import Fleet
 from simulator.latency import latency_model
+from simulator.latency._constants import Use, constants_for
 from simulator.latency_model import Deployment
 from simulator.results import request_times
 from simulator.simulation import Simulation
@@ -152,7 +153,9 @@ def read_settings(data: Path) -> tuple[list[Setting], dict[str, int]]:
     return [Setting(**{str(key): value for key, value in row.items()}) for row in medians.to_dict("records")], counts
 
 
-def simulate(setting: Setting, *, plain: bool = False, **options: Any) -> tuple[float, float]:
+def simulate(
+    setting: Setting, *, plain: bool = False, use: Use = "shipped", **options: Any
+) -> tuple[float, float]:
     """Mean TTFT with mean TPOT, in seconds. Raises ValueError where the model does not fit."""
     launch = Launch() if plain else launch_of(setting)
     arch, gpu, max_model_len = load_model(setting.model), find_gpu(setting.gpu), setting.isl + setting.osl + 256
@@ -188,7 +191,7 @@ def simulate(setting: Setting, *, plain: bool = False, **options: Any) -> tuple[
     )
     capture = launch.max_cudagraph_capture_size
     deployment = Deployment(architecture=arch, gpu=gpu, max_cudagraph_capture_size=capture, **shared)
-    step_times = latency_model(deployment, **options).step_times
+    step_times = latency_model(deployment, **({"constants": constants_for(gpu, use)} | options)).step_times
     ranks = {"data_parallel_size": setting.dp} if arch.is_moe else {"num_replicas": setting.dp}
     simulation = Simulation(Fleet(engine=engine, step_times=step_times, **ranks), load)
     simulation.run()
@@ -232,10 +235,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder that holds measured/")
     parser.add_argument("--plain", action="store_true", help="without the launch scripts' settings")
+    parser.add_argument(
+        "--constants",
+        choices=("shipped", "prior"),
+        default="shipped",
+        help="prior: of kernel tables alone, without any fit to these runs",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object with every row")
     arguments = parser.parse_args()
     settings, skipped = read_settings(arguments.data)
-    rows, failed = compare(settings, plain=arguments.plain)
+    rows, failed = compare(settings, plain=arguments.plain, use=arguments.constants)
     rows["kind"] = np.where(rows["model"].isin(DENSE_MODELS), "dense", "moe")
     groups = error_table(rows, ["model", "gpu", "precision", "tp"])
     kinds = error_table(rows, ["kind", "gpu"])

@@ -3,16 +3,18 @@
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from kvcache.gpu import GPU
 from simulator.latency_model import LogError
 
 FOLDER = Path(__file__).parent / "constants"
-FALLBACK = "generic"
+PRIORS = Path(__file__).parent / "priors"  # written by benchmarks/kernel_tables.py, general.toml by hand
+FALLBACK, GENERAL = "generic", "general"
+Use = Literal["shipped", "prior"]
 _NOT_CONSTANTS = ("name", "is_measured", "tpot_log_error", "ttft_log_error", "sources")
 
 
@@ -41,6 +43,7 @@ class Constants:
     decode_attention_compute_share: float
     decode_attention_start_s: float
     prefill_attention_compute_share: Mapping[str, float]
+    prefill_attention_extra_positions: float
     all_reduce_start_s: Mapping[str, float]
     all_reduce_start_growth: float
     all_reduce_link_share: Mapping[str, float]
@@ -71,12 +74,56 @@ class Constants:
         return below[1] + (above[1] - below[1]) * (head_dim - below[0]) / (above[0] - below[0])
 
 
-def constants_for(gpu: GPU) -> Constants:
-    """The constants of this GPU's own file, else its family's, else the fallback."""
+def constants_for(gpu: GPU, use: Use = "shipped") -> Constants:
+    """The constants of this GPU's own file, else its family's, else the fallback.
+
+    With `use="prior"`, what measured kernel times say instead, without any fit to serving runs: `prior_for`.
+    Raises ValueError on another `use`.
+    """
+    if use == "prior":
+        return prior_for(gpu)
+    if use != "shipped":
+        raise ValueError(f"constants {use!r}; take 'shipped' or 'prior'")
     for stem in (gpu.name, gpu.family, FALLBACK):
         if (FOLDER / f"{stem}.toml").is_file():
             return _read(stem, gpu.name)
     raise AssertionError("the fallback constants are part of the package")
+
+
+def prior_for(gpu: GPU) -> Constants:
+    """Constants from kernel tables of this GPU or else its family; where they are silent, general values.
+
+    Raises ValueError on a prior of an unknown constant or without a source.
+    """
+    shipped = constants_for(gpu)
+    files = [(stem, PRIORS / f"{stem}.toml") for stem in (GENERAL, gpu.family, gpu.name)]
+    found = [(stem, tomllib.loads(path.read_text(encoding="utf-8"))) for stem, path in files if path.is_file()]
+    values: dict[str, Any] = {}
+    sources: dict[str, tuple[str, str]] = {}
+    for stem, content in found:
+        for name, entry in content["priors"].items():
+            if name not in shipped.sources or not str(entry.get("source", "")).strip():
+                raise ValueError(f"simulator/latency/priors/{stem}.toml: {name} is no constant or has no source")
+            is_mapping = isinstance(entry["value"], Mapping)
+            values[name] = {**values.get(name, {}), **entry["value"]} if is_mapping else entry["value"]
+            sources[name] = (_text(values[name], _unit(name)), entry["source"])
+    if missing := set(shipped.sources) - set(values):
+        raise ValueError(f"simulator/latency/priors/general.toml: missing {', '.join(sorted(missing))}")
+    errors = found[0][1]["log_error"]
+    return replace(
+        shipped,
+        name=found[-1][0],
+        is_measured=False,  # kernels are, runs are not
+        tpot_log_error=LogError(**errors["tpot"]),
+        ttft_log_error=LogError(**errors["ttft"]),
+        sources=sources,
+        **values,
+    )
+
+
+def _unit(name: str) -> str:
+    """The unit of a constant, which its entry in the base file states for all."""
+    return str(_entries("hopper")[name]["unit"])
 
 
 @cache

@@ -206,11 +206,15 @@ def sampling(rank: Rank, sampled: FloatArray) -> dict[str, FloatArray]:
 
 @dataclass(frozen=True, kw_only=True)
 class Attention:
-    """Seconds per layer: of a decode step, per token of context read, per position attended to by prefill."""
+    """Seconds per layer: of a decode step, per token of context read, per position attended to by prefill.
+
+    `prefill_token_s` is what a token of a step with prefill costs besides: reading queries, keys, writing the cache.
+    """
 
     start_s: float
     context_s: float
     prefill_s: float
+    prefill_token_s: float
     is_compute_bound: bool  # in decode
 
 
@@ -232,9 +236,11 @@ def attention(rank: Rank) -> Attention:
         decode_flops = prefill_flops = 4 * heads * arch.head_dim
     read_s = kv_bytes / (constants.decode_attention_bandwidth_share[bits] * rank.bandwidth)
     compute_s = decode_flops / (constants.decode_attention_compute_share * peak)
+    prefill_s = prefill_flops / (constants.prefill_attention_share_at(query_width) * peak)
     return Attention(
         start_s=constants.decode_attention_start_s,
         context_s=max(read_s, compute_s),
-        prefill_s=prefill_flops / (constants.prefill_attention_share_at(query_width) * peak),
+        prefill_s=prefill_s,
+        prefill_token_s=constants.prefill_attention_extra_positions * prefill_s,
         is_compute_bound=compute_s > read_s,
     )

@@ -181,7 +181,7 @@ def _step_times(
     in_step = settings.async_scheduling  # else the GPU waits while the host prepares the next step
     return StepTimes(
         decode=table,
-        prefill=table,
+        prefill=table + layers * cache.prefill_token_s * np.arange(len(table)),
         floor=np.where(np.arange(len(table)) <= longest, constants.piecewise_eager_share, 1.0) * launch_s,
         sampling=np.sum(list(by_sampled.values()), axis=0),
         shared=sum(by_all_tokens.values(), start=np.zeros(1)),
