@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from calibrate.kernel_tables import Fitted, available, breakdown, fit_gpu, prior_text
+from calibrate.kernel_tables import CHANGED, Fitted, available, breakdown, fit_gpu, fit_older, prior_text
 from simulator.latency._constants import PRIORS
 
 COLUMNS = ("constant", "value", "low", "high", "shipped", "error %", "shipped error %", "rows")
@@ -59,12 +59,21 @@ def main() -> int:
         return 2
     for name in names:
         fitted, judged = fit_gpu(arguments.data, name)
+        older = fit_older(arguments.data, name, fitted)
         forms = {rows.name: breakdown(rows, constants) for rows, constants in judged}
-        content["gpus"][fitted[0].gpu] = {"constants": [asdict(item) for item in fitted], "signed_errors": forms}
+        content["gpus"][fitted[0].gpu] = {
+            "constants": [asdict(item) for item in fitted],
+            "older_kernels": [asdict(item) for item in older],
+            "signed_errors": forms,
+        }
         if arguments.write:
-            (PRIORS / f"{FILES[name]}.toml").write_text(prior_text(arguments.data, name, fitted), encoding="utf-8")
+            text = prior_text(arguments.data, name, fitted, older)
+            (PRIORS / f"{FILES[name]}.toml").write_text(text, encoding="utf-8")
         if not arguments.json:
-            print(f"{fitted[0].gpu}\n{table_text(fitted)}\n  median signed error in %")
+            print(f"{fitted[0].gpu}\n{table_text(fitted)}")
+            if older:
+                print(f"before vLLM {CHANGED}\n{table_text(older)}")
+            print("  median signed error in %")
             for term, by_property in forms.items():
                 print(f"  {term}\n{form_text(by_property)}")
             print(flush=True)

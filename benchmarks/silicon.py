@@ -153,9 +153,7 @@ def read_settings(data: Path) -> tuple[list[Setting], dict[str, int]]:
     return [Setting(**{str(key): value for key, value in row.items()}) for row in medians.to_dict("records")], counts
 
 
-def simulate(
-    setting: Setting, *, plain: bool = False, use: Use = "shipped", **options: Any
-) -> tuple[float, float]:
+def simulate(setting: Setting, *, plain: bool = False, use: Use = "shipped", **options: Any) -> tuple[float, float]:
     """Mean TTFT with mean TPOT, in seconds. Raises ValueError where the model does not fit."""
     launch = Launch() if plain else launch_of(setting)
     arch, gpu, max_model_len = load_model(setting.model), find_gpu(setting.gpu), setting.isl + setting.osl + 256
@@ -191,7 +189,8 @@ def simulate(
     )
     capture = launch.max_cudagraph_capture_size
     deployment = Deployment(architecture=arch, gpu=gpu, max_cudagraph_capture_size=capture, **shared)
-    step_times = latency_model(deployment, **({"constants": constants_for(gpu, use)} | options)).step_times
+    constants = constants_for(gpu, use, vllm_version=setting.version)
+    step_times = latency_model(deployment, **({"constants": constants} | options)).step_times
     ranks = {"data_parallel_size": setting.dp} if arch.is_moe else {"num_replicas": setting.dp}
     simulation = Simulation(Fleet(engine=engine, step_times=step_times, **ranks), load)
     simulation.run()

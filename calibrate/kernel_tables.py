@@ -39,6 +39,7 @@ EXPERT_FORMATS = {
     "int4-experts": ("int4_wo",),
 }
 DEALT = "power_law_1.01"
+CHANGED, OLDER_FORMATS = "0.24.0", ("bf16", "fp8")  # until when, in what, vLLM had other kernels for experts
 OTHER_ACTIVATION = "situ"  # kernels of a model whose experts have an activation of their own
 CONSTANT_KEYS = {"nvfp4": "fp4", "int4-experts": "int4"}  # weight formats under other names in the constants
 # Keys that no table has go by those that are most like them: where a format has no kernels of its own, by what it is
@@ -49,6 +50,10 @@ ALIKE = {
     "expert_compute_share": _EXPERTS_ALIKE,
     "expert_start_s": _EXPERTS_ALIKE,
 }
+# A start below the smallest kernel of any table is a cache's doing: repeated kernels find small weights in the L2 of an
+# L40S (96 MB). Neither it nor what multiplies it is written down.
+SMALLEST_KERNEL_S = 1.7e-6
+FEWEST_ROWS = 50  # of a fit that is written down; all-reduces have 51
 CACHE_BITS = {"bfloat16": "16", "fp8": "8"}
 ELEMENT_BYTES = 2  # messages are counted in 16-bit elements: only so A100, H100 reach NCCL's known bandwidths
 SMALLEST_GEMM = 512  # rows or columns: below, no layer of a served model
@@ -62,7 +67,11 @@ SHORT_CONTEXT, FEW_SEQUENCES = 64, 8  # a decode kernel of this size is its star
 SHORTEST_PREFILL, SHORTEST_PREFILL_S = 256, 50e-6  # below, a kernel's start is what is measured
 MESSAGES = (2**10, 2**26)  # elements: one token of the smallest model to 8192 tokens of the largest
 # Where the search starts for a constant that is shipped as nothing, or as bounding nothing.
-FIRST_GUESS = {"prefill_attention_extra_positions": 300.0, "decode_attention_compute_share": 0.2}
+FIRST_GUESS = {
+    "prefill_attention_extra_positions": 300.0,
+    "decode_attention_compute_share": 0.2,
+    "expert_activation_bytes_per_element": 8.0,
+}
 GRAPH_ELEMENTS = 2**21  # 512 tokens of 4096 elements
 LOSS_SCALE = 0.1  # log residuals beyond this count linearly
 MOST_ROWS = 6000  # of a fit: more change the third digit
@@ -122,17 +131,23 @@ def available(data: Path) -> list[str]:
     return found
 
 
-def read_table(data: Path, gpu: str, family: str, name: str) -> pd.DataFrame | None:
-    """The newest release's table, its times in seconds; None where there is none."""
+def read_table(data: Path, gpu: str, family: str, name: str, *, before: str | None = None) -> pd.DataFrame | None:
+    """The newest release's table, or the newest one's before a release, its times in seconds; None where there is none."""
     files = sorted(
         (data / FOLDER / gpu / family / "vllm").glob(f"*/{name}_perf.parquet"),
         key=lambda path: parse_version(path.parent.name),
     )
+    if before is not None:
+        files = [path for path in files if parse_version(path.parent.name) < parse_version(before)]
     if not files:
         return None
     table = pd.read_parquet(files[-1])
     table["measured_s"] = table["latency"] / 1e3
     return table[table["measured_s"] > 0]
+
+
+def _releases(data: Path, gpu: str, family: str) -> list[str]:
+    return [path.name for path in (data / FOLDER / gpu / family / "vllm").glob("*")]
 
 
 def all_rows(data: Path, gpu: str) -> Iterator[Rows]:
@@ -160,6 +175,27 @@ def fit_gpu(data: Path, gpu: str) -> tuple[list[Fitted], list[tuple[Rows, Consta
         found = [item for item in found if (item.constant, item.key) not in again] + fitted
         judged.append((rows, constants))
     return found, judged
+
+
+def fit_older(data: Path, gpu: str, found: Sequence[Fitted]) -> list[Fitted]:
+    """What the newest tables before `CHANGED` say of experts, where there are any; `found`: what the newest of all say."""
+    constants = shipped = constants_for(find_gpu(GPUS[gpu]))
+    for item in found:
+        constants = _set(constants, item.constant, item.key, item.value)
+    older: list[Fitted] = []
+    if all(parse_version(name) < parse_version(CHANGED) for name in _releases(data, gpu, "moe")):
+        return []
+    for rows in expert_rows(data, gpu, before=CHANGED):
+        # Other formats' older tables are of kernels that nobody chose: several times slower than models were served.
+        if any(key in OLDER_FORMATS for _, key in rows.free):
+            constants, fitted = fit(rows, constants, shipped, GPUS[gpu])
+            older = [
+                item for item in older if (item.constant, item.key) not in {(one.constant, one.key) for one in fitted}
+            ]
+            older += fitted
+    return [
+        item for item in older if item.key in OLDER_FORMATS or item.constant == "expert_activation_bytes_per_element"
+    ]
 
 
 def fit(rows: Rows, constants: Constants, shipped: Constants, gpu: str) -> tuple[Constants, list[Fitted]]:
@@ -399,13 +435,13 @@ def all_reduce_rows(data: Path, gpu: str) -> Iterator[Rows]:
     yield Rows("all-reduce", _array(table, "measured_s"), shapes, term_s, free)
 
 
-def expert_rows(data: Path, gpu: str) -> Iterator[Rows]:
+def expert_rows(data: Path, gpu: str, *, before: str | None = None) -> Iterator[Rows]:
     """Routed experts split by tensor parallelism.
 
     Bandwidth and starts where tokens are dealt evenly, to one token's experts or to all: there the experts that are read
     are known. Compute, and how many experts are read, where tokens are dealt by a power law, as routers do.
     """
-    table = read_table(data, gpu, "moe", "moe")
+    table = read_table(data, gpu, "moe", "moe", before=before)
     if table is None:
         return
     table = table[(table["moe_ep_size"] == 1) & (table["num_tokens"] <= MOST_TOKENS)]
@@ -413,7 +449,10 @@ def expert_rows(data: Path, gpu: str) -> Iterator[Rows]:
     width = table["inter_size"] / table["moe_tp_size"]
     table = table[(width >= NARROWEST_EXPERT) & (width % 1 == 0)]
     table = table[~table["kernel_source"].str.contains(OTHER_ACTIVATION)]
-    known = {form: next((word for word in words if (table["moe_dtype"] == word).any()), None) for form, words in EXPERT_FORMATS.items()}
+    known = {
+        form: next((word for word in words if (table["moe_dtype"] == word).any()), None)
+        for form, words in EXPERT_FORMATS.items()
+    }
     each = table["num_tokens"] * table["topk"] / table["num_experts"]
     clear = table[(table["num_tokens"] == 1) | (each <= APART_TOKENS) | (each >= EVERY_EXPERT_TOKENS)]
     # Older releases' tables have no even deal; with many tokens a power law reaches every expert as well.
@@ -424,12 +463,13 @@ def expert_rows(data: Path, gpu: str) -> Iterator[Rows]:
         key = CONSTANT_KEYS.get(form, form)
         own: list[Free] = [("expert_compute_share", key), ("expert_start_s", key)]
         if form == "bf16":
-            own.append(("expert_bandwidth_share", ""))
+            own += [("expert_bandwidth_share", ""), ("expert_activation_bytes_per_element", "")]
         if len(part):
             yield _expert_rows(f"experts, {form}", part, gpu, form, tuple(own))
         many = table[(table["distribution"] == DEALT) & (table["moe_dtype"] == word) & (each >= EVERY_EXPERT_TOKENS)]
-        if len(part):
-            yield _expert_rows(f"experts, {form}, dealt by a power law", many, gpu, form, (own[0],))
+        if len(many):
+            moved = (("expert_activation_bytes_per_element", ""),) if form in ("bf16", "fp8") else ()
+            yield _expert_rows(f"experts, {form}, dealt by a power law", many, gpu, form, (own[0], *moved))
     dealt = table[(table["distribution"] == DEALT) & (table["moe_dtype"] == known["bf16"])]
     dealt = dealt[(dealt["num_tokens"] > 1) & (dealt["num_tokens"] * dealt["topk"] < 4 * dealt["num_experts"])]
     if len(dealt):
@@ -552,27 +592,37 @@ def _set(constants: Constants, name: str, key: str, value: float) -> Constants:
     return replace(constants, **changes)
 
 
-def prior_text(data: Path, gpu: str, fitted: Sequence[Fitted]) -> str:
+def prior_text(data: Path, gpu: str, fitted: Sequence[Fitted], older: Sequence[Fitted]) -> str:
     """The fitted constants as a file of `simulator/latency/priors`."""
-    releases = sorted({path.name for path in (data / FOLDER / gpu).glob("*/vllm/*")}, key=parse_version)
     lines = [
-        f"# {GPUS[gpu]}, written by benchmarks/kernel_tables.py from kernel times with vLLM {releases[0]} – {releases[-1]}",
+        f"# {GPUS[gpu]}, written by benchmarks/kernel_tables.py from vLLM's kernel times",
         "# (aiconfigurator-core 0.12.0, NVIDIA, Apache-2.0). What is not here is in general.toml.",
         "",
         "[priors]",
+        *_entries(gpu, fitted),
     ]
+    if older:
+        lines += ["", f'[before."{CHANGED}"] # other kernels', *_entries(gpu, older)]
+    return "\n".join(lines) + "\n"
+
+
+def _entries(gpu: str, fitted: Sequence[Fitted]) -> Iterator[str]:
+    starts = [item for item in fitted if item.constant.endswith("_start_s")]
+    cached = {(item.constant, item.key) for item in starts if item.value < SMALLEST_KERNEL_S}
+    if ("gemm_start_s", "") in cached:
+        cached.add(("quantized_gemm_start_factor", ""))
+    fitted = [item for item in fitted if item.rows >= FEWEST_ROWS and (item.constant, item.key) not in cached]
     for name in dict.fromkeys(item.constant for item in fitted):
-        entries = {item.key: item for item in fitted if item.constant == name}
-        errors = ", ".join(
+        found = {item.key: item for item in fitted if item.constant == name}
+        values = {key: f"{item.value:.3g}" for key, item in found.items()}
+        notes = [
             f"{key + ': ' if key else ''}{item.rows} rows, median error {item.median_error_percent:.0f} %"
-            for key, item in entries.items()
-        )
-        values = {key: f"{item.value:.3g}" for key, item in entries.items()}
+            for key, item in found.items()
+        ]
         for key, other in ALIKE.get(name, {}).items():
             if key not in values and other in values:
                 values[key] = values[other]
-                errors += f"; {key} as {other}"
+                notes.append(f"{key} as {other}")
         text = ", ".join(f"{key} = {value}" for key, value in values.items())
         value = values[""] if "" in values else f"{{ {text} }}"
-        lines.append(f'{name} = {{ value = {value}, source = "kernel tables of {GPUS[gpu]}: {errors}" }}')
-    return "\n".join(lines) + "\n"
+        yield f'{name} = {{ value = {value}, source = "kernel tables of {GPUS[gpu]}: {"; ".join(notes)}" }}'

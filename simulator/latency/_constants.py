@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kvcache.gpu import GPU
+from kvcache.memory_terms import parse_version
 from simulator.latency_model import LogError
 
 FOLDER = Path(__file__).parent / "constants"
@@ -49,6 +50,7 @@ class Constants:
     all_reduce_link_share: Mapping[str, float]
     expert_bandwidth_share: float
     expert_compute_share: Mapping[str, float]
+    expert_activation_bytes_per_element: float
     expert_start_s: Mapping[str, float]
     distinct_expert_exponent: float
     expert_parallel_imbalance: float
@@ -74,14 +76,14 @@ class Constants:
         return below[1] + (above[1] - below[1]) * (head_dim - below[0]) / (above[0] - below[0])
 
 
-def constants_for(gpu: GPU, use: Use = "shipped") -> Constants:
+def constants_for(gpu: GPU, use: Use = "shipped", *, vllm_version: str | None = None) -> Constants:
     """The constants of this GPU's own file, else its family's, else the fallback.
 
-    With `use="prior"`, what measured kernel times say instead, without any fit to serving runs: `prior_for`.
-    Raises ValueError on another `use`.
+    With `use="prior"`, what measured kernel times say instead, without any fit to serving runs: `prior_for`, which
+    alone looks at the release. Raises ValueError on another `use`.
     """
     if use == "prior":
-        return prior_for(gpu)
+        return prior_for(gpu, vllm_version)
     if use != "shipped":
         raise ValueError(f"constants {use!r}; take 'shipped' or 'prior'")
     for stem in (gpu.name, gpu.family, FALLBACK):
@@ -90,9 +92,10 @@ def constants_for(gpu: GPU, use: Use = "shipped") -> Constants:
     raise AssertionError("the fallback constants are part of the package")
 
 
-def prior_for(gpu: GPU) -> Constants:
+def prior_for(gpu: GPU, vllm_version: str | None = None) -> Constants:
     """Constants from kernel tables of this GPU or else its family; where they are silent, general values.
 
+    Kernels of the newest release measured, or of that before a release from which on they are others.
     Raises ValueError on a prior of an unknown constant or without a source.
     """
     shipped = constants_for(gpu)
@@ -101,11 +104,14 @@ def prior_for(gpu: GPU) -> Constants:
     values: dict[str, Any] = {}
     sources: dict[str, tuple[str, str]] = {}
     for stem, content in found:
-        for name, entry in content["priors"].items():
+        entries = dict(content["priors"])
+        for release, older in content.get("before", {}).items():
+            if vllm_version is not None and parse_version(vllm_version) < parse_version(release):
+                entries = {name: _over(entries.get(name, {}), entry) for name, entry in {**entries, **older}.items()}
+        for name, entry in entries.items():
             if name not in shipped.sources or not str(entry.get("source", "")).strip():
                 raise ValueError(f"simulator/latency/priors/{stem}.toml: {name} is no constant or has no source")
-            is_mapping = isinstance(entry["value"], Mapping)
-            values[name] = {**values.get(name, {}), **entry["value"]} if is_mapping else entry["value"]
+            values[name] = _over({"value": values.get(name)}, entry)["value"]
             sources[name] = (_text(values[name], _unit(name)), entry["source"])
     if missing := set(shipped.sources) - set(values):
         raise ValueError(f"simulator/latency/priors/general.toml: missing {', '.join(sorted(missing))}")
@@ -119,6 +125,13 @@ def prior_for(gpu: GPU) -> Constants:
         sources=sources,
         **values,
     )
+
+
+def _over(below: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry, with the keys of a mapping that it leaves out as they were."""
+    if isinstance(entry["value"], Mapping) and isinstance(below.get("value"), Mapping):
+        return {**entry, "value": {**below["value"], **entry["value"]}}
+    return dict(entry)
 
 
 def _unit(name: str) -> str:
