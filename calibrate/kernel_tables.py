@@ -28,8 +28,8 @@ GPUS = {
     "b200_sxm": "b200-sxm",
     "l40s": "l40s",
 }
-# The tables' words for what we call by the right-hand side. `fp8` experts of the tables are one kernel for one scale per
-# tensor, on Hopper slower than 16 bits; published FP8 checkpoints have a scale per block.
+# The tables' words beside ours. Their `fp8` experts are one kernel for one scale per tensor, on Hopper slower than
+# 16 bits; published FP8 checkpoints have a scale per block.
 GEMM_FORMATS = {"bfloat16": "bf16", "fp8": "fp8", "nvfp4": "nvfp4"}
 EXPERT_FORMATS = {
     "bf16": ("bfloat16",),
@@ -49,6 +49,7 @@ ALIKE = {
     "gemm_compute_share": {"fp16": "bf16", "int8": "fp8"},
     "expert_compute_share": _EXPERTS_ALIKE,
     "expert_start_s": _EXPERTS_ALIKE,
+    "expert_activation_bytes_per_element": _EXPERTS_ALIKE,
 }
 # A start below the smallest kernel of any table is a cache's doing: repeated kernels find small weights in the L2 of an
 # L40S (96 MB). Neither it nor what multiplies it is written down.
@@ -132,7 +133,7 @@ def available(data: Path) -> list[str]:
 
 
 def read_table(data: Path, gpu: str, family: str, name: str, *, before: str | None = None) -> pd.DataFrame | None:
-    """The newest release's table, or the newest one's before a release, its times in seconds; None where there is none."""
+    """The newest release's table, or that before a release, with times in seconds; None where there is none."""
     files = sorted(
         (data / FOLDER / gpu / family / "vllm").glob(f"*/{name}_perf.parquet"),
         key=lambda path: parse_version(path.parent.name),
@@ -178,7 +179,7 @@ def fit_gpu(data: Path, gpu: str) -> tuple[list[Fitted], list[tuple[Rows, Consta
 
 
 def fit_older(data: Path, gpu: str, found: Sequence[Fitted]) -> list[Fitted]:
-    """What the newest tables before `CHANGED` say of experts, where there are any; `found`: what the newest of all say."""
+    """What tables before `CHANGED` say of experts, where there are any; `found`: what the newest of all say."""
     constants = shipped = constants_for(find_gpu(GPUS[gpu]))
     for item in found:
         constants = _set(constants, item.constant, item.key, item.value)
@@ -239,9 +240,12 @@ def fit_constants(rows: Rows, constants: Constants) -> Constants:
             changed = _set(changed, name, key, float(value))
         return changed
 
+    def errors(logs: FloatArray) -> FloatArray:
+        return rows.log_errors(with_values(logs))
+
     searches = [
         least_squares(
-            lambda logs: rows.log_errors(with_values(logs)),
+            errors,
             np.log(start),
             bounds=(np.log(start) - 3, np.log(start) + 3),
             loss="soft_l1",
@@ -438,8 +442,8 @@ def all_reduce_rows(data: Path, gpu: str) -> Iterator[Rows]:
 def expert_rows(data: Path, gpu: str, *, before: str | None = None) -> Iterator[Rows]:
     """Routed experts split by tensor parallelism.
 
-    Bandwidth and starts where tokens are dealt evenly, to one token's experts or to all: there the experts that are read
-    are known. Compute, and how many experts are read, where tokens are dealt by a power law, as routers do.
+    Bandwidth and starts where tokens are dealt evenly, to one token's experts or to all: there it is known which are
+    read. Compute, and how many are read, where tokens are dealt by a power law, as routers do.
     """
     table = read_table(data, gpu, "moe", "moe", before=before)
     if table is None:
@@ -461,15 +465,15 @@ def expert_rows(data: Path, gpu: str, *, before: str | None = None) -> Iterator[
     for form, word in known.items():
         part = clear[even & (clear["moe_dtype"] == word)]
         key = CONSTANT_KEYS.get(form, form)
-        own: list[Free] = [("expert_compute_share", key), ("expert_start_s", key)]
+        shares: tuple[Free, ...] = (("expert_compute_share", key), ("expert_activation_bytes_per_element", key))
+        own: tuple[Free, ...] = (*shares, ("expert_start_s", key))
         if form == "bf16":
-            own += [("expert_bandwidth_share", ""), ("expert_activation_bytes_per_element", "")]
+            own += (("expert_bandwidth_share", ""),)
         if len(part):
-            yield _expert_rows(f"experts, {form}", part, gpu, form, tuple(own))
+            yield _expert_rows(f"experts, {form}", part, gpu, form, own)
         many = table[(table["distribution"] == DEALT) & (table["moe_dtype"] == word) & (each >= EVERY_EXPERT_TOKENS)]
         if len(many):
-            moved = (("expert_activation_bytes_per_element", ""),) if form in ("bf16", "fp8") else ()
-            yield _expert_rows(f"experts, {form}, dealt by a power law", many, gpu, form, (own[0], *moved))
+            yield _expert_rows(f"experts, {form}, dealt by a power law", many, gpu, form, shares)
     dealt = table[(table["distribution"] == DEALT) & (table["moe_dtype"] == known["bf16"])]
     dealt = dealt[(dealt["num_tokens"] > 1) & (dealt["num_tokens"] * dealt["topk"] < 4 * dealt["num_experts"])]
     if len(dealt):
@@ -624,5 +628,5 @@ def _entries(gpu: str, fitted: Sequence[Fitted]) -> Iterator[str]:
                 values[key] = values[other]
                 notes.append(f"{key} as {other}")
         text = ", ".join(f"{key} = {value}" for key, value in values.items())
-        value = values[""] if "" in values else f"{{ {text} }}"
+        value = values.get("", f"{{ {text} }}")
         yield f'{name} = {{ value = {value}, source = "kernel tables of {GPUS[gpu]}: {"; ".join(notes)}" }}'

@@ -50,7 +50,7 @@ class Constants:
     all_reduce_link_share: Mapping[str, float]
     expert_bandwidth_share: float
     expert_compute_share: Mapping[str, float]
-    expert_activation_bytes_per_element: float
+    expert_activation_bytes_per_element: Mapping[str, float]
     expert_start_s: Mapping[str, float]
     distinct_expert_exponent: float
     expert_parallel_imbalance: float

@@ -173,7 +173,7 @@ def experts(rank: Rank, tokens: FloatArray, tensors: list[Tensor]) -> dict[str, 
         # Ranks even out as more tokens are dealt: the law of large numbers, from the measured 15 % down.
         fullest = 1 + constants.expert_parallel_imbalance / np.sqrt(1 + chosen / tensors[0].count)
     # Gathering a token's copies, writing what the experts make of them: not less under tensor parallelism.
-    moved = chosen * tensors[0].cols * constants.expert_activation_bytes_per_element
+    moved = chosen * tensors[0].cols * constants.expert_activation_bytes_per_element[weight_format]
     return {
         ACTIVATIONS: fullest * moved / rank.bandwidth,
         WEIGHTS_READ: fullest * distinct * one / (constants.expert_bandwidth_share * rank.bandwidth),
