@@ -283,7 +283,7 @@ def gemm_rows(data: Path, gpu: str) -> Iterator[Rows]:
         )
 
     types = [ranks[name].scheme.gemm_dtype_on(ranks[name].gpu) for name, _ in formats]
-    free: list[Free] = [("gemm_bandwidth_share", ""), ("gemm_start_s", "")]
+    free: list[Free] = [(name, "") for name in ("gemm_bandwidth_share", "gemm_start_s", "gemm_overlap_power")]
     free += [("gemm_compute_share", dtype) for dtype in dict.fromkeys(types)]
     if {"fp8", "fp4"} & set(types):
         free.append(("quantized_gemm_start_factor", ""))

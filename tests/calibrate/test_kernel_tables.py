@@ -21,6 +21,7 @@ BANDWIDTH, PEAK, LINK = GPU.memory_bandwidth_bytes_per_s, GPU.flops_per_s, GPU.i
 KNOWN = {
     ("gemm_bandwidth_share", ""): 0.7,
     ("gemm_start_s", ""): 5e-6,
+    ("gemm_overlap_power", ""): 2.0,
     ("gemm_compute_share", "bf16"): 0.66,
     ("gemm_compute_share", "fp8"): 0.44,
     ("quantized_gemm_start_factor", ""): 1.5,
