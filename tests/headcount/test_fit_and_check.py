@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ def files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Path
     def read(path: Path, _: str | None) -> list[Any]:
         return [held[path.name]]
 
-    monkeypatch.setattr("calibrate.inputs._module", lambda name: SimpleNamespace(read_file=read))
+    monkeypatch.setattr("calibrate.inputs.read_file", read)
 
     def make(*items: MeasuredRun | Recording) -> Path:
         folder = tmp_path / "files"
