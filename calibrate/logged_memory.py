@@ -22,7 +22,7 @@ _GPUS = {
 }  # fmt: skip
 # Endings of checkpoint names, with the format here; those that others quantized.
 _FORMATS = {
-    "-quantized.w8a8": "int8", "-quantized.w4a16": "gptq", "-fp8-dynamic": "fp8", "-gptq": "gptq", "-awq-4bit": "awq",
+    "-quantized.w8a8": "int8", "-quantized.w4a16": "w4a16", "-fp8-dynamic": "fp8", "-gptq": "gptq", "-awq-4bit": "awq",
     "-super-marlin": "gptq", "-nvfp4": "nvfp4", "-fp8": "fp8",
 }  # fmt: skip
 _SAME_SHAPE = {"mixtral-8x7b-v0.1": "mixtral-8x7b-instruct-v0.1", "llama-2-7b": "llama-2-7b-hf"}

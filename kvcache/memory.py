@@ -1,6 +1,7 @@
 """How many KV blocks a vLLM replica ends up with."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +25,13 @@ from kvcache.memory_terms import (
 )
 from kvcache.parallelism import Parallelism
 from kvcache.parameters import stage_tensors
-from kvcache.quantization import QuantizationScheme, refuse_absent, resolve_quantization, weight_bytes
+from kvcache.quantization import (
+    QuantizationScheme,
+    find_quantization,
+    refuse_absent,
+    resolve_quantization,
+    weight_bytes,
+)
 
 __all__ = ["EngineDefaults", "MemoryBudget", "engine_defaults", "memory_budget", "remedies", "require_fit"]
 
@@ -378,6 +385,7 @@ def _assumptions(plan: _Plan, stage: _Stage) -> tuple[tuple[str, str, str], ...]
         rows.append(("non-torch beyond 4 ranks", gib["non_torch"], "a guess: the logs end at TP 4"))
     if "gpu" in _unmeasured(plan):
         rows.append(("overheads off H100", "as on H100 80GB", "no start-up log of this GPU was in the fit"))
+    rows += _format_assumptions(plan)
     if plan.layout.mamba_cache_mode is not None:
         rows.append(("state cache", _state_cache(plan), STATE_SOURCE))
     if plan.version < (0, 32, 0) and has_unequal_blocks(plan.layout.groups):
@@ -386,6 +394,19 @@ def _assumptions(plan: _Plan, stage: _Stage) -> tuple[tuple[str, str, str], ...]
     if plan.max_model_len > limit:
         rows.append(("max_model_len", f"{plan.max_model_len} > {limit}", "vLLM starts this only with --hf-overrides"))
     return (*rows, *plan.arch.assumptions)
+
+
+def _format_assumptions(plan: _Plan) -> Iterator[tuple[str, str, str]]:
+    scheme = plan.scheme
+    if scheme.asked_as is not None:
+        why = "the checkpoint's own format of that kind" if scheme.is_native else "the usual format of that name"
+        yield ("weight format", f"{scheme.asked_as}: {scheme.name}", why)
+    stages = range(plan.parallelism.pipeline_parallel_size)
+    tensors = (tensor for stage in stages for tensor in stage_tensors(plan.arch, plan.parallelism, stage))
+    cut = next((tensor for tensor in tensors if scheme.cuts_groups(tensor)), None)
+    if cut is not None:
+        why = f"one rank's {cut.component} matrix has {cut.cols:,} inputs; vLLM refuses files that are not widened"
+        yield (f"{scheme.name} groups", f"matrices widened to whole groups of {scheme.group_size}", why)
 
 
 def _profile_source(plan: _Plan) -> str:
@@ -453,7 +474,8 @@ def remedies(arch: Architecture, gpu: GPU, budget: MemoryBudget, settings: dict[
     if tp is not None:
         found.append({"--tensor-parallel-size": str(tp)})
     for name in ("fp8", "awq"):
-        if name != budget.quantization and _fits(arch, gpu, settings, quantization=name):
+        fewer_bits = find_quantization(name).weight_bits < find_quantization(budget.quantization).weight_bits
+        if fewer_bits and _fits(arch, gpu, settings, quantization=name):
             found.append({"--quantization": name})
             break
     if budget.kv_cache_dtype == "auto" and _fits(arch, gpu, settings, kv_cache_dtype="fp8"):

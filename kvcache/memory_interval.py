@@ -17,7 +17,7 @@ RESIDUALS = Path(__file__).parent / "memory_residuals.toml"
 LEVEL = 0.9
 _FIRST_LOG, _AFTER_LOGS = (0, 11, 0), (0, 20, 1)  # releases between whose memory the logs show
 _BATCHES, _SEQUENCES = (2048, 8192), (128, 1024)
-_FORMATS = ("none", "bf16", "fp16", "int8", "fp8", "gptq")
+_FORMATS = ("none", "bf16", "fp16", "int8", "fp8", "w4a16", "gptq")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,6 +39,8 @@ class QuantizationScheme:
     packs_embeddings: bool = False
     absent_from: str | None = None  # the first release known to lack it
     spared: tuple[str, ...] = ()  # components that the checkpoint leaves in 16 bits
+    is_native: bool = True  # the checkpoint's own, so that its widths are those of the files
+    asked_as: str | None = None  # the loose name that was given for it, such as int4
     gemm_dtype: str
     fallback_gemm_dtype: str
     moe_only: bool = False
@@ -79,15 +81,22 @@ class QuantizationScheme:
             return self.packs_embeddings
         return tensor.quantizable and (tensor.component == "experts" or not self.moe_only)
 
-    def refuse_split(self, tensor: Tensor) -> None:
-        """Raises `SplitError` where a rank's share of a packed matrix does not hold whole groups, as vLLM does.
+    def cuts_groups(self, tensor: Tensor) -> bool:
+        """Whether a rank's share of a packed matrix does not hold whole groups, which vLLM refuses.
 
         Experts of formats with groups are spared: vLLM's fallback kernel halves its groups until they fit.
         """
         if not self.packs(tensor) or not self.group_size or not tensor.cols % self.group_size:
-            return
+            return False
         is_block = self.scale_rows > 1 and tensor.cols_split  # blocks that no rank shares
-        if is_block or (self.aligned and tensor.component not in ("experts", "residual")):
+        return is_block or (self.aligned and tensor.component not in ("experts", "residual"))
+
+    def refuse_split(self, tensor: Tensor) -> None:
+        """Raises `SplitError` where `cuts_groups`, unless whoever packs the model could widen its matrices.
+
+        So Qwen did for its own AWQ checkpoints (Qwen2.5-72B: 29,696 for 29,568); blocks of FP8 nobody widens.
+        """
+        if self.cuts_groups(tensor) and (self.is_native or not self.aligned):
             raise SplitError(
                 f"quantization {self.name!r}: one rank's {tensor.component} matrix of {tensor.cols} inputs does not "
                 f"hold whole groups of {self.group_size}; take a smaller tensor-parallel size or another format"
@@ -180,6 +189,23 @@ def _read(name: str) -> QuantizationScheme:
         raise ValueError(f"kvcache/quantizations/{path.name}: {error}") from None
 
 
+# What people say for a weight format: how the names of those begin that a checkpoint may have, else which it is.
+_LOOSE: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "fp8": (("fp8",), "fp8"),
+    "fp4": (("mxfp4", "nvfp4", "int4", "w4a16", "awq", "gptq"), "nvfp4"),
+    "int4": (("int4", "w4a16", "awq", "gptq"), "w4a16"),
+    "awq": (("awq",), "awq"),
+    "gptq": (("gptq",), "gptq"),
+}
+
+
+def _meant(name: str, native: str | None) -> str:
+    """The format that a loose name stands for: the checkpoint's own where it is one of that kind."""
+    beginnings, otherwise = _LOOSE.get(name.lower(), ((), name))
+    is_own = native is not None and native.startswith(beginnings) and not native.startswith("gptq-8bit")
+    return native if is_own and native is not None else otherwise
+
+
 def resolve_quantization(
     name: str | None,
     native: str | None,
@@ -190,17 +216,20 @@ def resolve_quantization(
 ) -> QuantizationScheme:
     """The asked format, or the checkpoint's own where none is asked for, which leaves the `spared` components alone.
 
-    Raises `ValueError` where it packs experts alone, and there are none, or where it computes in 16 bits, and `dtype`
+    Loose names are read as in `_meant`. Raises `ValueError` where it packs experts alone, and there are none, or where it computes in 16 bits, and `dtype`
     has 32.
     """
-    scheme = find_quantization(name if name is not None else (native or "none"))
+    scheme = find_quantization(_meant(name, native) if name is not None else (native or "none"))
+    if name is not None and scheme.name != name.lower():
+        scheme = replace(scheme, asked_as=name)
     if scheme.moe_only and not is_moe:
         raise ValueError(f"quantization '{scheme.name}' packs experts only, and the model has none; take fp8 or awq")
     if dtype == "float32" and scheme.name not in _PLAIN:
         raise ValueError(f"quantization {scheme.name!r} computes in 16 bits; give --dtype float16 or bfloat16")
     if name is None and scheme.name == "none" and dtype == "float32":
         return find_quantization("fp32")
-    return replace(scheme, spared=spared) if spared and scheme.name == native else scheme
+    is_native = scheme.name == native
+    return replace(scheme, spared=spared if is_native else (), is_native=is_native)
 
 
 def refuse_absent(scheme: QuantizationScheme, version: tuple[int, int, int]) -> None:

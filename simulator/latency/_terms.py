@@ -186,8 +186,9 @@ def expert_format(scheme: QuantizationScheme) -> str:
     """Which of the experts' constants a weight format goes by."""
     if scheme.weight_bits >= 16:
         return "bf16"
-    if scheme.weight_bits >= 8:
-        return "int8" if scheme.gemm_dtype == "int8" else "fp8"
+    if scheme.gemm_dtype in ("int8", "fp8"):
+        return scheme.gemm_dtype
+    # Integers that are unpacked on the way to 16 bits (Marlin) go as those of 4 bits do.
     return {"mxfp4": "mxfp4", "nvfp4": "fp4"}.get(scheme.name, "int4")
 
 

@@ -54,16 +54,17 @@ def test_a_quantized_checkpoint_is_its_model_in_its_own_format(name: str, base: 
         found = load_model(spelling)
         assert found.name == name
         assert found.native_quantization in quantization_names()
-        assert found == replace(load_model(base), name=name, native_quantization=found.native_quantization)
+        own = {"native_quantization": found.native_quantization, "unquantized": found.unquantized}
+        assert found == replace(load_model(base), name=name, **own)
 
 
 def test_the_format_follows_from_what_the_checkpoint_says() -> None:
     formats = {
         "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic": "fp8",
         "RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8": "int8",
-        "RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w4a16": "gptq",
+        "RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w4a16": "w4a16",
         "Qwen/Qwen2.5-72B-Instruct-AWQ": "awq",
-        "Qwen/Qwen3-32B-FP8": "fp8",
+        "Qwen/Qwen3-32B-FP8": "fp8-block",
     }
     assert {name: load_model(name).native_quantization for name in formats} == formats
 

@@ -59,7 +59,7 @@ def test_every_model_that_was_measured_loads() -> None:
 
 
 def test_a_measured_checkpoint_in_another_format_keeps_its_format() -> None:
-    formats = {"w8a8": "int8", "w4a16": "gptq", "fp8-dynamic": "fp8", "-fp8": "fp8", "gptq": "gptq"}
+    formats = {"w8a8": "int8", "w4a16": "w4a16", "fp8-dynamic": "fp8", "-fp8": "fp8-block", "gptq": "gptq"}
     for name in set(named(MODEL_COLUMNS)) - set(NOT_MODELLED):
         expected = next((scheme for ending, scheme in formats.items() if name.lower().endswith(ending)), None)
         if expected is not None:

@@ -30,7 +30,9 @@ def test_the_fewest_gpus_are_those_of_the_first_size_that_fits() -> None:
     assert fewest[("none", "auto")] == 2
     assert fewest[("fp8", "auto")] == 2
     assert fewest[("awq", "auto")] == 1
-    assert fewest_gpus(compare(load_model("deepseek-r1"), H100))[("fp8", "auto")] is None
+    fewest = fewest_gpus(compare(load_model("deepseek-r1"), H100))
+    assert {weights for weights, _ in fewest} == {"fp8-block", "bf16", "awq"}
+    assert fewest[("fp8-block", "auto")] is None
 
 
 @pytest.mark.parametrize("name", model_names())

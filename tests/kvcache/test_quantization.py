@@ -1,5 +1,6 @@
 """What a weight format costs."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -146,7 +147,6 @@ def test_another_format_than_the_checkpoint_s_spares_nothing() -> None:
 @pytest.mark.parametrize(
     ("model", "settings", "words"),
     [
-        ("llama-2-7b", {"quantization": "awq", "tensor_parallel_size": 4}, "2752 inputs does not hold whole groups"),
         ("qwen3-235b-a22b-fp8", {"tensor_parallel_size": 8}, "192 inputs does not hold whole groups of 128"),
         ("llama-2-7b", {"quantization": "awq", "dtype": "float32"}, "give --dtype float16 or bfloat16"),
         ("llama-2-7b", {"dtype": "int4"}, "allowed: auto, half"),
@@ -164,10 +164,43 @@ def test_a_format_that_the_model_cannot_have_is_one_clear_error(model: str, sett
 
 
 def test_a_share_without_whole_groups_is_a_refused_split() -> None:
-    with pytest.raises(SplitError):
-        memory_budget(load_model("llama-2-7b"), find_gpu("h200-sxm"), quantization="awq", tensor_parallel_size=4)
+    packed = replace(load_model("llama-2-7b"), native_quantization="awq")
+    with pytest.raises(SplitError, match="2752 inputs does not hold whole groups"):
+        memory_budget(packed, find_gpu("h200-sxm"), tensor_parallel_size=4)
     whole_experts = {"tensor_parallel_size": 8, "enable_expert_parallel": True}
     assert memory_budget(load_model("qwen3-235b-a22b-fp8"), find_gpu("h200-sxm"), **whole_experts).fits
+
+
+def test_a_format_that_the_checkpoint_is_yet_to_have_is_taken_to_be_widened() -> None:
+    gpu = find_gpu("h200-sxm")
+    found = memory_budget(load_model("llama-2-7b"), gpu, quantization="awq", tensor_parallel_size=4)
+    assert ("awq groups", "matrices widened to whole groups of 128") in {row[:2] for row in found.assumptions}
+    whole = memory_budget(load_model("llama-2-7b"), gpu, quantization="awq", tensor_parallel_size=2)
+    assert not any(row[0] == "awq groups" for row in whole.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("asked", "native", "meant"),
+    [
+        ("fp4", "mxfp4", "mxfp4"), ("fp4", "int4-experts", "int4-experts"), ("fp4", None, "nvfp4"),
+        ("fp4", "fp8-block", "nvfp4"), ("int4", "int4-experts", "int4-experts"), ("INT4", None, "w4a16"),
+        ("int4", "gptq-g32", "gptq-g32"), ("int4", "gptq-8bit", "w4a16"), ("int4", "mxfp4", "w4a16"),
+        ("fp8", "fp8-block", "fp8-block"), ("fp8", None, "fp8"), ("awq", "awq-g64", "awq-g64"), ("awq", "gptq", "awq"),
+        ("nvfp4", "mxfp4", "nvfp4"), ("int8", None, "int8"),
+    ],
+)  # fmt: skip
+def test_a_loose_name_is_the_checkpoint_s_own_format_where_it_has_one_of_that_kind(
+    asked: str, native: str | None, meant: str
+) -> None:
+    found = resolve_quantization(asked, native)
+    assert (found.name, found.is_native) == (meant, meant == native)
+    assert found.asked_as == (None if asked == meant else asked)
+
+
+def test_a_loose_name_is_said_beside_the_format_that_it_was_read_as() -> None:
+    found = memory_budget(load_model("gpt-oss-20b"), find_gpu("h100-sxm"), quantization="fp4")
+    assert found.quantization == "mxfp4"
+    assert ("weight format", "fp4: mxfp4", "the checkpoint's own format of that kind") in found.assumptions
 
 
 def test_float32_doubles_weights_and_keys() -> None:
