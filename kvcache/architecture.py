@@ -136,6 +136,12 @@ class Architecture:
         """Whether this 0-based layer has an MLP or experts."""
         return not self.mlp_layers or self.mlp_layers[layer]
 
+    def num_blocks(self, layer: int) -> int:
+        """Parts of this 0-based layer that each add to the hidden state: attention, a state, an MLP, experts."""
+        is_moe = self.is_moe_layer(layer)
+        has_dense = self.has_mlp(layer) and (self.dense_beside_experts or not is_moe)
+        return self.has_attention(layer) + self.has_state(layer) + has_dense + is_moe
+
     def shares_kv(self, layer: int) -> bool:
         """Whether this 0-based layer reads another layer's cache, so that it projects no keys or values."""
         return bool(self.kv_shared_with) and self.kv_shared_with[layer] is not None

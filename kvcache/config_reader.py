@@ -8,6 +8,7 @@ from kvcache.config_checks import check_config
 from kvcache.config_fields import Fields
 from kvcache.families import FALLBACK, Family, family_of
 from kvcache.gemma_reader import gemma_fields
+from kvcache.sparse_attention import refuse_sparse_attention
 from kvcache.state_space_reader import num_hidden_layers, state_space_fields
 from kvcache.unquantized import unquantized_components
 from kvcache.vision import knows_encoder, vision_parameters
@@ -25,6 +26,7 @@ def architecture_fields(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     model_type = str(text.get("model_type", ""))
     family = family_of(model_type)
     fields = Fields(text, name, family)
+    refuse_sparse_attention(fields)
     num_layers = num_hidden_layers(fields)
     unequal = {**state_space_fields(fields, num_layers), **gemma_fields(fields, num_layers)}
     _refuse_unequal_caches(fields, unequal)

@@ -216,8 +216,8 @@ def resolve_quantization(
 ) -> QuantizationScheme:
     """The asked format, or the checkpoint's own where none is asked for, which leaves the `spared` components alone.
 
-    Loose names are read as in `_meant`. Raises `ValueError` where it packs experts alone, and there are none, or where it computes in 16 bits, and `dtype`
-    has 32.
+    Loose names are read as in `_meant`. Raises `ValueError` where it packs experts alone, and there are none, or where
+    it computes in 16 bits, and `dtype` has 32.
     """
     scheme = find_quantization(_meant(name, native) if name is not None else (native or "none"))
     if name is not None and scheme.name != name.lower():

@@ -24,6 +24,11 @@ def state_bytes(space: StateSpace, model_dtype: str, tp: int = 1, num_speculativ
     return conv * _bytes_of(model_dtype) + recurrent * _bytes_of(_recurrent_dtype(space, model_dtype))
 
 
+def recurrent_elements(space: StateSpace, tp: int = 1) -> int:
+    """Elements of one layer's recurrent state of one sequence on one rank; 0 where it is a convolution alone."""
+    return prod(_recurrent_shape(space, tp))
+
+
 def states_per_request(space: StateSpace, cache_mode: str, num_speculative_tokens: int = 0) -> int:
     """Blocks of one group that a request holds at most (vLLM `MambaSpec.max_memory_usage_bytes`)."""
     if cache_mode == "align":

@@ -45,6 +45,9 @@ class Constants:
     decode_attention_start_s: float
     prefill_attention_compute_share: Mapping[str, float]
     prefill_attention_extra_positions: float
+    state_bandwidth_share: float
+    state_scan_compute_share: float
+    state_start_s: float
     all_reduce_start_s: Mapping[str, float]
     all_reduce_start_growth: float
     all_reduce_link_share: Mapping[str, float]

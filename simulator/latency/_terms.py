@@ -11,10 +11,21 @@ from kvcache.kv_layout import kv_bytes_per_token_per_layer
 from kvcache.parallelism import Parallelism, pad_vocabulary
 from kvcache.parameters import Tensor, layer_tensors
 from kvcache.quantization import QuantizationScheme
+from kvcache.state_content import recurrent_elements, state_bytes
 from simulator.latency._constants import Constants
-from simulator.latency_model import ACTIVATIONS, COMMUNICATION, COMPUTE, FIXED_OVERHEAD, WEIGHTS_READ, Deployment
+from simulator.latency_model import (
+    ACTIVATIONS,
+    COMMUNICATION,
+    COMPUTE,
+    FIXED_OVERHEAD,
+    KV_READ,
+    WEIGHTS_READ,
+    Deployment,
+)
 from simulator.step_time import FloatArray
 
+_LONGEST_CONVOLUTION = 16  # columns: taps of a state's convolution (3 or 4), decay rates (16); no multiply is as narrow
+_SCAN_FLOPS = 8  # per token and element of the state: a chunk's products with keys, values, queries, its own triangle
 FP32_OF_BF16 = 1 / 16  # H100: 67 of 989 Tflop/s, A100: 19.5 of 312 (NVIDIA datasheets); vLLM leaves TF32 off
 
 Causes = Mapping[str, FloatArray]
@@ -107,27 +118,66 @@ def _joined(
 
 
 def layer(rank: Rank, tokens: FloatArray, index: int) -> dict[str, FloatArray]:
-    """One layer without attention over the cache: its matrix multiplies, experts, glue, all-reduces.
+    """One layer without what it reads of the cache: its matrix multiplies, experts, glue, all-reduces.
+
+    Glue was measured on layers of two blocks, attention with an MLP; each block ends in an all-reduce.
 
     Experts that attention-parallel ranks share are in `shared_experts` instead.
     """
     constants, arch = rank.constants, rank.arch
     shares_experts = arch.is_moe_layer(index) and rank.parallelism.data_parallel_size > 1
-    tensors = [tensor for tensor in layer_tensors(arch, rank.parallelism, index) if tensor.cols > 1]
-    parts: list[Causes] = [gemm(rank, tokens, tensor) for tensor in tensors if tensor.component != "experts"]
+    tensors = [tensor for tensor in layer_tensors(arch, rank.parallelism, index) if is_multiply(tensor)]
+    parts: list[Causes] = [
+        times(tensor.count, gemm(rank, tokens, tensor)) for tensor in tensors if tensor.component != "experts"
+    ]
     if arch.is_moe_layer(index) and not shares_experts:
         parts.append(experts(rank, tokens, [tensor for tensor in tensors if tensor.component == "experts"]))
-    moved = tokens * arch.hidden_size * constants.activation_bytes_per_element
+    blocks = arch.num_blocks(index)
+    glue_s = blocks / 2 * constants.glue_s + (constants.state_start_s if arch.has_state(index) else 0.0)
+    moved = blocks / 2 * tokens * arch.hidden_size * constants.activation_bytes_per_element
     parts.append(
         {
-            FIXED_OVERHEAD: np.where(tokens > 0, constants.glue_s, 0.0),
+            FIXED_OVERHEAD: np.where(tokens > 0, glue_s, 0.0),
             ACTIVATIONS: moved / (constants.gemm_bandwidth_share * rank.bandwidth),
-            COMMUNICATION: (1 if shares_experts else 2) * all_reduce_s(rank, tokens, arch.hidden_size),
+            COMMUNICATION: (blocks - shares_experts) * all_reduce_s(rank, tokens, arch.hidden_size),
         }
     )
-    if arch.qk_norm_whole_projection:  # its variance is summed over the ranks (vLLM MiniMaxText01RMSNormTP.forward_qk)
+    if arch.qk_norm_whole_projection and arch.has_attention(
+        index
+    ):  # its variance is summed over the ranks (vLLM MiniMaxText01RMSNormTP.forward_qk)
         parts.append({COMMUNICATION: all_reduce_s(rank, tokens, width=2)})
     return add(*parts)
+
+
+def is_multiply(tensor: Tensor) -> bool:
+    """Whether tokens are multiplied by it, rather than scaled, biased or convolved with it."""
+    return tensor.cols > (_LONGEST_CONVOLUTION if tensor.component == "state_space" else 1)
+
+
+def layer_kind(rank: Rank, index: int) -> tuple[object, ...]:
+    """What layers must have in common to take the same time without the cache."""
+    arch = rank.arch
+    whole = arch.qk_norm_whole_projection and arch.has_attention(index)
+    tensors = tuple(layer_tensors(arch, rank.parallelism, index))
+    return arch.is_moe_layer(index), arch.has_state(index), arch.num_blocks(index), whole, tensors
+
+
+def states_s(rank: Rank, sequences: FloatArray) -> dict[str, FloatArray]:
+    """All layers' states of so many sequences, read, then written once each."""
+    space, tp = rank.arch.state_space, rank.parallelism.tensor_parallel_size
+    if space is None:
+        return {}
+    moved = 2 * sum(rank.arch.state_layers) * state_bytes(space, rank.arch.dtype, tp)
+    return {KV_READ: sequences * moved / (rank.constants.state_bandwidth_share * rank.bandwidth)}
+
+
+def scan_token_s(rank: Rank) -> float:
+    """What a token of a prompt costs in all layers' states beside matrix multiplies: the chunked scan."""
+    space, tp = rank.arch.state_space, rank.parallelism.tensor_parallel_size
+    if space is None:
+        return 0.0
+    flops = _SCAN_FLOPS * sum(rank.arch.state_layers) * recurrent_elements(space, tp)
+    return flops / (rank.constants.state_scan_compute_share * rank.bf16_flops)
 
 
 def shared_experts(rank: Rank, tokens: FloatArray, index: int) -> dict[str, FloatArray]:
@@ -210,7 +260,7 @@ def sampling(rank: Rank, sampled: FloatArray) -> dict[str, FloatArray]:
 
 @dataclass(frozen=True, kw_only=True)
 class Attention:
-    """Seconds per layer: of a decode step, per token of context read, per position attended to by prefill.
+    """Seconds of a layer or of several: of a decode step, per token of context, per position that prefill sees.
 
     `prefill_token_s` is what a token of a step with prefill costs besides: reading queries, keys, writing the cache.
     """
@@ -222,12 +272,17 @@ class Attention:
     is_compute_bound: bool  # in decode
 
 
-def attention(rank: Rank) -> Attention:
-    """What one layer's attention over the cache costs; the latent of MLA is whole on every rank."""
+def attention(rank: Rank, index: int) -> Attention:
+    """What one layer's attention over the cache costs, its own or another's; MLA's latent is whole on every rank."""
     arch, constants, peak = rank.arch, rank.constants, rank.bf16_flops
     heads = arch.num_attention_heads / rank.parallelism.tensor_parallel_size
     kv_cache_dtype = rank.deployment.kv_cache_dtype
-    kv_bytes = kv_bytes_per_token_per_layer(arch, rank.parallelism.tensor_parallel_size, kv_cache_dtype)
+    kv_bytes = kv_bytes_per_token_per_layer(
+        arch,
+        rank.parallelism.tensor_parallel_size,
+        kv_cache_dtype,
+        attends_to_all=arch.layer_windows[index] is None,
+    )
     bits = "8" if kv_cache_dtype.startswith(("fp8", "int8")) else "16"
     if arch.is_mla:
         # Decode attends in the latent space, prefill with the heads' own widths.
@@ -236,8 +291,8 @@ def attention(rank: Rank) -> Attention:
         decode_flops = 2 * heads * (latent + rope + latent)
         prefill_flops = 2 * heads * (query_width + (arch.v_head_dim or 0))
     else:
-        query_width = arch.head_dim
-        decode_flops = prefill_flops = 4 * heads * arch.head_dim
+        query_width = arch.heads_of(index)[1]
+        decode_flops = prefill_flops = 4 * heads * query_width
     read_s = kv_bytes / (constants.decode_attention_bandwidth_share[bits] * rank.bandwidth)
     compute_s = decode_flops / (constants.decode_attention_compute_share * peak)
     prefill_s = prefill_flops / (constants.prefill_attention_share_at(query_width) * peak)
@@ -247,4 +302,24 @@ def attention(rank: Rank) -> Attention:
         prefill_s=prefill_s,
         prefill_token_s=constants.prefill_attention_extra_positions * prefill_s,
         is_compute_bound=compute_s > read_s,
+    )
+
+
+def attention_over(rank: Rank, *, windowed: bool) -> Attention:
+    """The sum over layers whose attention has a window, or over those without; 0 where there are none."""
+    arch = rank.arch
+    layers = [
+        index
+        for index in range(arch.num_hidden_layers)
+        if arch.has_attention(index) and (arch.layer_windows[index] is not None) is windowed
+    ]
+    if not layers:
+        return Attention(start_s=0.0, context_s=0.0, prefill_s=0.0, prefill_token_s=0.0, is_compute_bound=False)
+    one, count = attention(rank, layers[0]), len(layers)  # those of a kind have the same heads
+    return Attention(
+        start_s=count * one.start_s,
+        context_s=count * one.context_s,
+        prefill_s=count * one.prefill_s,
+        prefill_token_s=count * one.prefill_token_s,
+        is_compute_bound=one.is_compute_bound,
     )

@@ -1,5 +1,6 @@
 """Step times from the shape of the model, with the share of the GPU's peaks that vLLM reaches."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +10,23 @@ from kvcache.gpu import GPU
 from kvcache.memory_terms import parse_version
 from kvcache.parallelism import Parallelism
 from kvcache.quantization import resolve_quantization
+from kvcache.tensors import Tensor
 from simulator.latency._constants import Constants, constants_for
-from simulator.latency._terms import Attention, Causes, Rank, add, attention, layer, sampling, shared_experts, times
+from simulator.latency._terms import (
+    Attention,
+    Causes,
+    Rank,
+    add,
+    attention_over,
+    gemm,
+    layer,
+    layer_kind,
+    sampling,
+    scan_token_s,
+    shared_experts,
+    states_s,
+    times,
+)
 from simulator.latency_model import COMPUTE, HOST, KV_READ, Deployment, LatencyModel
 from simulator.latency_profile import LatencyProfile, profile_assumptions, range_warnings
 from simulator.step_time import FloatArray, StepTimes
@@ -71,10 +87,10 @@ def latency_model(
     by_tokens = _by_tokens(rank)
     by_sampled = _by_sampled(rank)
     by_all_tokens = _by_all_tokens(rank)
-    cache = attention(rank)
+    caches = attention_over(rank, windowed=False), attention_over(rank, windowed=True)
     return LatencyModel(
         name="physical",
-        step_times=_step_times(rank, by_tokens, by_sampled, by_all_tokens, cache),
+        step_times=_step_times(rank, by_tokens, by_sampled, by_all_tokens, caches),
         assumptions=_assumptions(rank),
         is_measured=known.is_measured,
         tpot_log_error=known.tpot_log_error,
@@ -83,7 +99,7 @@ def latency_model(
         causes_by_sampled=by_sampled,
         causes_by_all_tokens=by_all_tokens,
         data_parallel_size=deployment.data_parallel_size,
-        context_cause=COMPUTE if cache.is_compute_bound else KV_READ,
+        context_cause=COMPUTE if any(cache.is_compute_bound for cache in caches) else KV_READ,
     )
 
 
@@ -140,12 +156,21 @@ def _by_tokens(rank: Rank) -> Causes:
     tokens = np.arange(deployment.max_num_batched_tokens + 1, dtype=np.float64)
     if not deployment.enforce_eager:
         tokens = padded_batch(tokens, deployment)
-    parts = []
-    for is_moe in (False, True):
-        alike = [index for index in range(arch.num_hidden_layers) if arch.is_moe_layer(index) is is_moe]
-        if alike:
-            parts.append(times(len(alike), layer(rank, tokens, alike[0])))
-    return add(*parts)
+    kinds: dict[tuple[object, ...], list[int]] = {}
+    for index in range(arch.num_hidden_layers):
+        kinds.setdefault(layer_kind(rank, index), []).append(index)
+    alike = [times(len(layers), layer(rank, tokens, layers[0])) for layers in kinds.values()]
+    return add(*alike, *_once_per_step(rank, tokens))
+
+
+def _once_per_step(rank: Rank, tokens: FloatArray) -> Iterator[Causes]:
+    """Matrix multiplies beside the layers: Gemma's inputs per layer, its copies of the hidden state."""
+    ways = rank.parallelism.tensor_parallel_size
+    for extra in rank.arch.extra_tensors:
+        if extra.place in ("first", "last", "every") and extra.cols > 1 and not extra.vocabulary:
+            rows = extra.rows // (ways if extra.split == "rows" else 1)
+            cols = extra.cols // (ways if extra.split == "cols" else 1)
+            yield times(extra.count, gemm(rank, tokens, Tensor(extra.component, rows, cols)))
 
 
 def _by_all_tokens(rank: Rank) -> Causes:
@@ -161,19 +186,21 @@ def _by_all_tokens(rank: Rank) -> Causes:
 def _by_sampled(rank: Rank) -> Causes:
     sampled = np.arange(rank.deployment.max_num_seqs + 1, dtype=np.float64)
     causes = sampling(rank, np.maximum(sampled, 1.0))  # vLLM computes logits of a prompt's unfinished chunk as well
+    causes = add(causes, states_s(rank, sampled))
     if not rank.deployment.async_scheduling:
         causes[HOST] = rank.constants.host_sequence_s * sampled
     return causes
 
 
 def _step_times(
-    rank: Rank, by_tokens: Causes, by_sampled: Causes, by_all_tokens: Causes, cache: Attention
+    rank: Rank, by_tokens: Causes, by_sampled: Causes, by_all_tokens: Causes, caches: tuple[Attention, Attention]
 ) -> StepTimes:
     constants, settings = rank.constants, rank.deployment
-    layers = rank.arch.num_hidden_layers
-    windowed, window = window_class(rank.arch)
+    full, windowed = caches
+    blocks = sum(map(rank.arch.num_blocks, range(rank.arch.num_hidden_layers)))
     table = np.sum(list(by_tokens.values()), axis=0)
-    launch_s = layers * eager_layer_s(rank)
+    token_s = full.prefill_token_s + windowed.prefill_token_s + scan_token_s(rank)
+    launch_s = blocks / 2 * eager_layer_s(rank)  # measured on layers of two blocks
     longest = -1 if settings.enforce_eager else settings.max_cudagraph_capture_size or PIECEWISE_TOKENS
     host_s = constants.host_base_s
     if settings.enforce_eager:  # every step is launched kernel by kernel
@@ -181,16 +208,16 @@ def _step_times(
     in_step = settings.async_scheduling  # else the GPU waits while the host prepares the next step
     return StepTimes(
         decode=table,
-        prefill=table + layers * cache.prefill_token_s * np.arange(len(table)),
+        prefill=table + token_s * np.arange(len(table)),
         floor=np.where(np.arange(len(table)) <= longest, constants.piecewise_eager_share, 1.0) * launch_s,
         sampling=np.sum(list(by_sampled.values()), axis=0),
         shared=sum(by_all_tokens.values(), start=np.zeros(1)),
-        decode_base_s=layers * cache.start_s,
-        context_s=(layers - windowed) * cache.context_s,
-        window=window,
-        window_context_s=windowed * cache.context_s,
-        prefill_s=(layers - windowed) * cache.prefill_s,
-        window_prefill_s=windowed * cache.prefill_s,
+        decode_base_s=full.start_s + windowed.start_s,
+        context_s=full.context_s,
+        window=window_class(rank.arch)[1],
+        window_context_s=windowed.context_s,
+        prefill_s=full.prefill_s,
+        window_prefill_s=windowed.prefill_s,
         host_base_s=host_s if in_step else 0.0,
         host_sequence_s=constants.host_sequence_s if in_step else 0.0,
         gap_s=constants.step_gap_s + (0.0 if in_step else constants.host_base_s),
@@ -218,8 +245,11 @@ def _assumptions(rank: Rank) -> tuple[tuple[str, str, str], ...]:
     rows = [
         (name.removesuffix("_s").replace("_", " "), value, source)
         for name, (value, source) in constants.sources.items()
-        if arch.is_moe or "expert" not in name
+        if (arch.is_moe or "expert" not in name) and (arch.state_space is not None or not name.startswith("state_"))
     ]
+    if arch.state_space is not None:
+        why = "kernel times of gated delta net and KDA; no whole run of a model with states was at hand"
+        rows.append(("state layers", f"{arch.state_space.kind}: not measured in a server", why))
     if not constants.is_measured:
         rows.append(("step times", f"not measured on {gpu.name}", f"shares of its peaks as in {where}"))
     windows = {window for window in arch.layer_windows if window is not None}
