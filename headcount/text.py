@@ -119,8 +119,9 @@ def _footnotes(question: "CapacityQuestion", rows: Sequence["CapacityRow"]) -> l
         f"think time: {question.think_time_s:.0f} s on average"
         + ("; users of a trace without sessions are λ (Z + R)" if isinstance(question.workload, Trace) else ""),
     ]
-    notes = [*assumed_notes(question.architecture.assumptions), *notes]
     plans = [row.plan for row in rows if row.plan is not None]
+    left_out = dict.fromkeys(item for plan in plans for item in plan.not_simulated)
+    notes = [*assumed_notes((*question.architecture.assumptions, *left_out)), *notes]
     if not plans:
         return notes
     pools = list(dict.fromkeys(pool_note(plan.budget) for plan in plans))

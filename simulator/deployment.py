@@ -52,9 +52,13 @@ class ReplicaPlan:
         return self.tensor_parallel_size * self.data_parallel_size
 
     @property
+    def not_simulated(self) -> tuple[Assumption, ...]:
+        """What vLLM would do by default and the simulation leaves out."""
+        return () if self.engine.enable_prefix_caching or not self.engine.has_unequal_blocks else (NO_CACHING,)
+
+    @property
     def assumptions(self) -> tuple[Assumption, ...]:
-        caching = () if self.engine.enable_prefix_caching or not self.engine.has_unequal_blocks else (NO_CACHING,)
-        return (*self.budget.assumptions, *caching, *self.latency.assumptions)
+        return (*self.budget.assumptions, *self.not_simulated, *self.latency.assumptions)
 
 
 def plan_replica(

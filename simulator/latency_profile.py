@@ -23,11 +23,12 @@ OFFSETS = {"ingress_offset_s": "ingress_s", "step_gap_offset_s": "step_gap_s"}  
 _SCALED_DOWN = (
     "gemm_bandwidth_share", "gemm_compute_share", "decode_attention_bandwidth_share",
     "decode_attention_compute_share", "prefill_attention_compute_share", "all_reduce_link_share",
-    "expert_bandwidth_share", "expert_compute_share",
+    "expert_bandwidth_share", "expert_compute_share", "state_bandwidth_share", "state_scan_compute_share",
 )  # fmt: skip
 _SCALED_UP = (
-    "gemm_start_s", "glue_s", "decode_attention_start_s", "all_reduce_start_s", "expert_start_s", "sampling_start_s",
-    "sampling_bytes_per_logit", "eager_layer_s", "old_eager_layer_s", "host_base_s", "host_sequence_s", "step_gap_s",
+    "gemm_start_s", "glue_s", "decode_attention_start_s", "state_start_s", "all_reduce_start_s", "expert_start_s",
+    "sampling_start_s", "sampling_bytes_per_logit", "eager_layer_s", "old_eager_layer_s", "host_base_s",
+    "host_sequence_s", "step_gap_s",
 )  # fmt: skip
 _SMALLEST_SD = 1e-12  # of a prior or a posterior: what no fit reaches
 

@@ -51,7 +51,7 @@ def command(**values: Any) -> int:
     rows = list(_watched(question, capacity_rows))
     if _leaves_profile(rows) and values["strict"]:
         return OUTSIDE_CALIBRATION
-    answer = {"schema_version": 1, **_inputs(question, values), "capacity": [row.to_json() for row in rows]}
+    answer = {"schema_version": 1, **_inputs(question, rows, values), "capacity": [row.to_json() for row in rows]}
     if values["report"] is not None:
         write_report(values["report"], question, rows, values["workload"])
     if values["as_json"]:
@@ -137,10 +137,11 @@ def _leaves_profile(rows: list[Any]) -> bool:
     return found
 
 
-def _inputs(question: Any, values: dict[str, Any]) -> dict[str, Any]:
+def _inputs(question: Any, rows: list[Any], values: dict[str, Any]) -> dict[str, Any]:
     from headcount.strict import assumptions_json  # noqa: PLC0415  imported once the command runs
 
     slo = question.slo
+    left_out = dict.fromkeys(item for row in rows if row.plan is not None for item in row.plan.not_simulated)
     return {
         "model": question.architecture.name,
         "gpu": question.gpu.name,
@@ -150,6 +151,7 @@ def _inputs(question: Any, values: dict[str, Any]) -> dict[str, Any]:
         "vllm_version": question.options.vllm_version,
         "replications": question.replications,
         "architecture_assumptions": assumptions_json(question.architecture.assumptions),
+        "not_simulated": assumptions_json(left_out),
         "seed": question.seed,
     }
 

@@ -83,7 +83,10 @@ def command(**values: Any) -> int:
     if values["as_json"]:
         head = {"schema_version": 1, "model": plan.architecture.name, "gpu": plan.gpu.name}
         layout = {"replicas": values["replicas"], "tp": plan.tensor_parallel_size, "dp": plan.data_parallel_size}
-        assumed = {"architecture_assumptions": assumptions_json(architecture.assumptions)}
+        assumed = {
+            "architecture_assumptions": assumptions_json(architecture.assumptions),
+            "not_simulated": assumptions_json(plan.not_simulated),
+        }
         blocks = {"num_gpu_blocks": plan.engine.num_gpu_blocks}
         print_json(head | layout | blocks | assumed | served.result.to_json())
         return 0
@@ -91,6 +94,6 @@ def command(**values: Any) -> int:
     if plan.data_parallel_size > 1:
         layout_text += f" DP{plan.data_parallel_size}"
     title = f"{plan.architecture.name} on {plan.gpu.name}, {layout_text}: {served.description}"
-    notes = [*assumed_notes(architecture.assumptions), *served.notes, error_note(plan.latency)]
+    notes = [*assumed_notes((*architecture.assumptions, *plan.not_simulated)), *served.notes, error_note(plan.latency)]
     simulate_text(served.result, title=title, notes=notes)
     return 0

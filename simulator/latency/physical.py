@@ -27,12 +27,15 @@ from simulator.latency._terms import (
     states_s,
     times,
 )
-from simulator.latency_model import COMPUTE, HOST, KV_READ, Deployment, LatencyModel
+from simulator.latency_model import COMPUTE, HOST, KV_READ, Deployment, LatencyModel, LogError
 from simulator.latency_profile import LatencyProfile, profile_assumptions, range_warnings
 from simulator.step_time import FloatArray, StepTimes
 
 OLD_BUILDS_BEFORE = (0, 20, 0)  # the fit's runs end at 0.19
 PIECEWISE_TOKENS = 512  # of the longest step with prefill that piecewise CUDA graphs cover by default
+# Of layers with states no whole run was at hand, as of A100 or L40S (constants/ampere.toml, ada.toml).
+KERNELS_ONLY_TPOT = LogError(deployment=0.20, residual=0.06)
+KERNELS_ONLY_TTFT = LogError(deployment=0.28, residual=0.12)
 FULL_ATTENTION_WINDOW = 1  # of StepTimes where no layer has a window
 
 
@@ -93,14 +96,19 @@ def latency_model(
         step_times=_step_times(rank, by_tokens, by_sampled, by_all_tokens, caches),
         assumptions=_assumptions(rank),
         is_measured=known.is_measured,
-        tpot_log_error=known.tpot_log_error,
-        ttft_log_error=known.ttft_log_error,
+        tpot_log_error=_log_error(known.tpot_log_error, deployment.architecture, KERNELS_ONLY_TPOT),
+        ttft_log_error=_log_error(known.ttft_log_error, deployment.architecture, KERNELS_ONLY_TTFT),
         causes_by_tokens=by_tokens,
         causes_by_sampled=by_sampled,
         causes_by_all_tokens=by_all_tokens,
         data_parallel_size=deployment.data_parallel_size,
         context_cause=COMPUTE if any(cache.is_compute_bound for cache in caches) else KV_READ,
     )
+
+
+def _log_error(known: LogError, arch: Architecture, kernels_only: LogError) -> LogError:
+    """The GPU's, but no less than where kernels alone were measured for a model with states."""
+    return known if arch.state_space is None or known.total > kernels_only.total else kernels_only
 
 
 def _calibrated(deployment: Deployment, base: Constants, profile: LatencyProfile) -> LatencyModel:

@@ -55,6 +55,13 @@ PUBLISHED = {
     "granite-3.1-2b": 2_533_531_648,
     "granite-3.1-8b": 8_170_848_256,
     "llama-4-scout": 108_641_793_536,
+    "qwen3-coder-next": 79_674_391_296,
+    "granite-4.0-h-small": 32_207_337_984,
+    "granite-4.0-h-tiny": 6_939_037_248,
+    "kimi-linear-48b": 49_122_681_728,
+    "nemotron-nano-9b-v2": 8_888_227_328,
+    "lfm2-1.2b": 1_170_340_608,
+    "gemma-3n-e4b": 7_849_978_192 - 15 * (2 * 512 * 2048 + 256),  # keys, values that 15 layers have and nothing reads
 }
 
 
