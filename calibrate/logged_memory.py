@@ -20,9 +20,10 @@ _GPUS = {
     "H100-80GB-SXM": "h100-sxm", "H100-80GB": "h100-sxm", "A100-80GB": "a100-80gb", "RTX A6000 48GB": "rtx-a6000",
     "RTX 3090 24GB": "rtx-3090", "RTX 5090 32GB": "rtx-5090", "GH200 96GB": "gh200",
 }  # fmt: skip
-# Endings of checkpoint names, with the format here; those that others quantized.
+# Endings of checkpoint names, with the format here; those that others quantized. Not "-awq-4bit": groups of 32 or 128
+# are not told apart, which decides a tenth of the weights.
 _FORMATS = {
-    "-quantized.w8a8": "int8", "-quantized.w4a16": "w4a16", "-fp8-dynamic": "fp8", "-gptq": "gptq", "-awq-4bit": "awq",
+    "-quantized.w8a8": "int8", "-quantized.w4a16": "w4a16", "-fp8-dynamic": "fp8", "-gptq": "gptq",
     "-super-marlin": "gptq", "-nvfp4": "nvfp4", "-fp8": "fp8",
 }  # fmt: skip
 _SAME_SHAPE = {"mixtral-8x7b-v0.1": "mixtral-8x7b-instruct-v0.1", "llama-2-7b": "llama-2-7b-hf"}
@@ -206,7 +207,7 @@ def _model(row: Mapping[str, str]) -> tuple[Architecture, str | None]:
             return load_model(_SAME_SHAPE.get(candidate, candidate)), quantization
         except UnknownNameError:
             continue
-    raise ValueError(f"no model {row['model']!r} in the catalog")
+    raise ValueError(f"no model {row['model']!r} in the catalog, nor in a format that its name tells")
 
 
 def _number(text: str) -> float | None:
