@@ -272,7 +272,7 @@ class Attention:
     is_compute_bound: bool  # in decode
 
 
-def attention(rank: Rank, index: int) -> Attention:
+def attention(rank: Rank, index: int = 0) -> Attention:
     """What one layer's attention over the cache costs, its own or another's; MLA's latent is whole on every rank."""
     arch, constants, peak = rank.arch, rank.constants, rank.bf16_flops
     heads = arch.num_attention_heads / rank.parallelism.tensor_parallel_size
