@@ -195,15 +195,19 @@ _LOOSE: Mapping[str, tuple[tuple[str, ...], str]] = {
     "fp4": (("mxfp4", "nvfp4", "int4", "w4a16", "awq", "gptq"), "nvfp4"),
     "int4": (("int4", "w4a16", "awq", "gptq"), "w4a16"),
     "awq": (("awq",), "awq"),
+    "awq_marlin": (("awq",), "awq"),
     "gptq": (("gptq",), "gptq"),
+    "gptq_marlin": (("gptq",), "gptq"),
 }
 
 
 def _meant(name: str, native: str | None) -> str:
     """The format that a loose name stands for: the checkpoint's own where it is one of that kind."""
     beginnings, otherwise = _LOOSE.get(name.lower(), ((), name))
-    is_own = native is not None and native.startswith(beginnings) and not native.startswith("gptq-8bit")
-    return native if is_own and native is not None else otherwise
+    if native is None or not native.startswith(beginnings):
+        return otherwise
+    is_wider = name.lower() in ("fp4", "int4") and native.startswith("gptq-8bit")
+    return otherwise if is_wider else native
 
 
 def resolve_quantization(

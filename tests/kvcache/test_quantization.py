@@ -186,6 +186,7 @@ def test_a_format_that_the_checkpoint_is_yet_to_have_is_taken_to_be_widened() ->
         ("fp4", "fp8-block", "nvfp4"), ("int4", "int4-experts", "int4-experts"), ("INT4", None, "w4a16"),
         ("int4", "gptq-g32", "gptq-g32"), ("int4", "gptq-8bit", "w4a16"), ("int4", "mxfp4", "w4a16"),
         ("fp8", "fp8-block", "fp8-block"), ("fp8", None, "fp8"), ("awq", "awq-g64", "awq-g64"), ("awq", "gptq", "awq"),
+        ("gptq", "gptq-8bit", "gptq-8bit"), ("awq_marlin", None, "awq"), ("gptq_marlin", "gptq-g32", "gptq-g32"),
         ("nvfp4", "mxfp4", "nvfp4"), ("int8", None, "int8"),
     ],
 )  # fmt: skip
