@@ -142,9 +142,8 @@ def layer(rank: Rank, tokens: FloatArray, index: int) -> dict[str, FloatArray]:
             COMMUNICATION: (blocks - shares_experts) * all_reduce_s(rank, tokens, arch.hidden_size),
         }
     )
-    if arch.qk_norm_whole_projection and arch.has_attention(
-        index
-    ):  # its variance is summed over the ranks (vLLM MiniMaxText01RMSNormTP.forward_qk)
+    if arch.qk_norm_whole_projection and arch.has_attention(index):
+        # Its variance is summed over the ranks (vLLM MiniMaxText01RMSNormTP.forward_qk).
         parts.append({COMMUNICATION: all_reduce_s(rank, tokens, width=2)})
     return add(*parts)
 
