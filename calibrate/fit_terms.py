@@ -85,7 +85,8 @@ def prior_sds(terms: tuple[Term, ...]) -> FloatArray:
 def term_bounds(terms: tuple[Term, ...], base: Constants) -> tuple[FloatArray, FloatArray]:
     """The least and the largest value of each term.
 
-    No share of a peak passes 1, no time falls below 0, no kernel computes first and reads afterwards.
+    No share of a peak passes 1: where it goes by format, each stops there by itself, and the least sets the bound. No
+    time falls below 0, no kernel computes first and reads afterwards.
     """
     lowers, uppers = np.full(len(terms), -np.inf), np.full(len(terms), np.inf)
     for place, term in enumerate(terms):
@@ -95,8 +96,8 @@ def term_bounds(terms: tuple[Term, ...], base: Constants) -> tuple[FloatArray, F
             lowers[place] = -math.log(base.gemm_overlap_power)  # 1: one after the other
         elif term.name.endswith("_share"):
             value = getattr(base, term.name)
-            largest = max(value.values()) if isinstance(value, Mapping) else value
-            uppers[place] = max(-math.log(largest), 0.0)
+            least = min(value.values()) if isinstance(value, Mapping) else value
+            uppers[place] = max(-math.log(least), 0.0)
     return lowers, uppers
 
 

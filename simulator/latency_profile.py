@@ -123,12 +123,13 @@ def term_names() -> tuple[str, ...]:
 
 
 def with_terms(base: Constants, values: Mapping[str, float]) -> Constants:
-    """The constants at these terms; what a value is added to does not go below 0."""
+    """The constants at these terms; what a value is added to does not go below 0, no share above 1."""
     changed: dict[str, Any] = {}
     for name, value in values.items():
         if name in OFFSETS or name == STEP_SCALE:
             continue
-        changed[name] = _multiplied(getattr(base, name), math.exp(value))
+        most = 1.0 if name.endswith("_share") else math.inf
+        changed[name] = _multiplied(getattr(base, name), math.exp(value), most)
     scale = math.exp(values.get(STEP_SCALE, 0.0))
     if scale != 1.0:
         for names, factor in ((_SCALED_DOWN, 1 / scale), (_SCALED_UP, scale)):
@@ -268,10 +269,10 @@ def _fitted_fields() -> tuple[str, ...]:
     return tuple(item.name for item in fields(Constants) if item.name not in known)
 
 
-def _multiplied(value: Any, factor: float) -> Any:
+def _multiplied(value: Any, factor: float, most: float = math.inf) -> Any:
     if isinstance(value, Mapping):
-        return {key: number * factor for key, number in value.items()}
-    return value * factor
+        return {key: _multiplied(number, factor, most) for key, number in value.items()}
+    return min(value * factor, max(most, value))
 
 
 def _items(profile: LatencyProfile) -> Iterable[tuple[str, Range]]:

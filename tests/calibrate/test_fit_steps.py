@@ -7,7 +7,7 @@ import pytest
 
 from calibrate.fit import fit_recordings
 from calibrate.fit_steps import Steps, errors_percent, fit_steps, held_out, learning_curve, steps_of
-from calibrate.fit_terms import PRIOR_SD, prior_terms
+from calibrate.fit_terms import PRIOR_SD, prior_terms, term_bounds
 from simulator.latency._constants import constants_for
 from tests.calibrate.recorded import DEPLOYMENT, H100, recording
 
@@ -28,7 +28,8 @@ def drawn_terms(rng: np.random.Generator) -> dict[str, float]:
     drawn["step_gap_offset_s"] = abs(drawn["step_gap_offset_s"])
     for name in NAMES:
         if name.endswith("_share"):
-            drawn[name] = min(drawn[name], 0.1)
+            (most,) = term_bounds(prior_terms((name,)), BASE)[1]
+            drawn[name] = min(drawn[name], 0.1, 0.6 * most)
     return drawn
 
 

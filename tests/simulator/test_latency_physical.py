@@ -59,7 +59,7 @@ def test_a_decode_step_of_one_sequence_is_the_weights_over_the_bandwidth() -> No
     gpu = find_gpu("h100-sxm")
     weights_s = 2 * 7.5e9 / gpu.memory_bandwidth_bytes_per_s  # 8.03e9 parameters less the embedding
     step_s = decode_s(step_times(), 1, 100)
-    assert weights_s / 0.89 < step_s < 1.35 * weights_s / 0.89
+    assert weights_s / 0.89 < step_s < 1.45 * weights_s / 0.89
 
 
 def test_a_long_prefill_is_its_flops_over_the_peak() -> None:
@@ -71,7 +71,7 @@ def test_a_long_prefill_is_its_flops_over_the_peak() -> None:
 @pytest.mark.parametrize(("gpu", "tokens"), [("h100-sxm", 4096), ("b200-sxm", 4096), ("h100-sxm", 1), ("b200-sxm", 1)])
 def test_fp8_is_faster_than_bf16_where_the_gpu_has_it(gpu: str, tokens: int) -> None:
     names = {"bf16": step_times("llama-3.1-70b", gpu), "fp8": step_times("llama-3.1-70b", gpu, quantization="fp8")}
-    assert names["fp8"].decode[tokens] < 0.85 * names["bf16"].decode[tokens]
+    assert names["fp8"].decode[tokens] < 0.9 * names["bf16"].decode[tokens]
 
 
 def test_weight_only_formats_read_less_yet_compute_in_16_bits() -> None:
@@ -87,7 +87,7 @@ def test_without_fp8_tensor_cores_fp8_weights_compute_in_16_bits() -> None:
 
 
 def test_an_fp8_cache_is_read_faster_than_one_of_16_bits() -> None:
-    assert step_times(kv_cache_dtype="fp8").context_s < 0.7 * step_times().context_s
+    assert step_times(kv_cache_dtype="fp8").context_s < 0.75 * step_times().context_s
 
 
 def test_the_latent_of_mla_is_read_whole_on_every_rank() -> None:
