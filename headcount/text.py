@@ -199,7 +199,7 @@ def memory_text(answer: "MemoryAnswer") -> None:
     out, budget = console(), answer.budget
     out.print(
         f"[bold]{escape(budget.model)}[/] on {budget.gpu}, TP {budget.tp}, PP {budget.pp}, "
-        f"{budget.quantization} weights, {budget.kv_cache_dtype} KV cache"
+        f"{_weights(budget)} weights, {budget.kv_cache_dtype} KV cache"
     )
     out.print(f"[bold]{verdict(answer)}[/]")
     for line in assumed_notes(answer.assumed):
@@ -211,6 +211,10 @@ def memory_text(answer: "MemoryAnswer") -> None:
         out.print(line)
     for name, value, source in budget.assumptions:
         out.print(escape(f"  {name}: {value} ({source})"), style="dim")
+
+
+def _weights(budget: Any) -> str:
+    return "16-bit" if budget.quantization == "none" else str(budget.quantization)
 
 
 def _waterfall_table(budget: "MemoryBudget") -> Table:
