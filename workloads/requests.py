@@ -115,8 +115,13 @@ def independent_requests(
     follows: npt.ArrayLike | None = None,
     think_s: npt.ArrayLike | None = None,
 ) -> RequestTable:
-    """A table of requests that share no content: row i has the single content id i."""
+    """A table of requests that share no content: row i has the single content id i.
+
+    Raises TraceError for a length that no table can hold.
+    """
     arrivals = np.asarray(arrival_s, dtype=np.float64)
+    for name, lengths in (("prompt_tokens", np.asarray(prompt_tokens)), ("output_tokens", np.asarray(output_tokens))):
+        _refuse(~(lengths < OPEN_END), lengths, name, f"it must stay below {OPEN_END}")
     n = len(arrivals)
     return RequestTable(
         arrival_s=arrivals,

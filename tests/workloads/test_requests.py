@@ -94,3 +94,11 @@ def test_scaling_arrivals_divides_times_only() -> None:
 def test_scaling_by_nonsense_is_refused(factor: float) -> None:
     with pytest.raises(WorkloadError, match="above 0"):
         make_table().scaled_arrivals(factor)
+
+
+@pytest.mark.parametrize("length", [5_000_000_000, 1e30, float(OPEN_END), np.nan])
+def test_a_length_that_no_table_holds_is_refused_not_cut(length: float) -> None:
+    with pytest.raises(TraceError, match=r"row 1: prompt_tokens is .*; it must stay below"):
+        independent_requests(arrival_s=[0.0, 0.0], prompt_tokens=[5, length], output_tokens=[1, 1])
+    with pytest.raises(TraceError, match="output_tokens"):
+        independent_requests(arrival_s=[0.0, 0.0], prompt_tokens=[5, 5], output_tokens=[1, length])
