@@ -20,6 +20,7 @@ class Inputs:
     runs: tuple[MeasuredRun, ...]
     recordings: tuple[Recording, ...]
     sha256: str
+    files: frozenset[Path] = frozenset()  # all that was read, resolved
 
 
 def read_inputs(paths: Sequence[Path], format_name: str | None = None) -> Inputs:
@@ -34,7 +35,8 @@ def read_inputs(paths: Sequence[Path], format_name: str | None = None) -> Inputs
                 recordings.append(item)
             else:
                 runs.append(item)
-    return Inputs(runs=tuple(runs), recordings=tuple(recordings), sha256=_digest(places))
+    files = frozenset(place.resolve() for place in places if place.is_file())
+    return Inputs(runs=tuple(runs), recordings=tuple(recordings), sha256=_digest(places), files=files)
 
 
 def _places(path: Path) -> list[Path]:

@@ -143,7 +143,8 @@ def error_note(latency: "LatencyModel") -> str:
         return "step times of this GPU are scaled from its specifications, not measured: expect large errors"
     tpot, ttft = (math.expm1(error.total) for error in (latency.tpot_log_error, latency.ttft_log_error))
     if latency.calibrated:
-        outside = f"; {len(latency.warnings)} settings lie outside it" if latency.warnings else ""
+        count = len(latency.warnings)
+        outside = f"; {count} setting{'s lie' if count > 1 else ' lies'} outside it" if count else ""
         error = f"one standard error is ±{tpot:.0%} on TPOT, ±{ttft:.0%} on TTFT"
         return f"step times from your latency profile: {error}{outside}"
     return (

@@ -54,6 +54,8 @@ def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -
     out: Path = values["out"]
     _check_writable(out)
     inputs = read_inputs(paths, values["format_name"])
+    if out.resolve() in inputs.files:
+        raise ValueError(f"--out {out}: is one of the files to fit, which it would replace; name another")
     with progress_bar("fit", total=1) as bar:
         fitted = fit(inputs, given, name=values["name"] or out.stem, watch=bar.note)
     write_profile(fitted.profile, out)

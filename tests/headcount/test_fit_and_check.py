@@ -169,3 +169,16 @@ def test_other_bytes_have_another_fingerprint(files: Callable[..., Path]) -> Non
     (folder / "empty").mkdir()
     with pytest.raises(ValueError, match="holds no file"):
         read_inputs([folder / "empty"])
+
+
+def test_a_fit_does_not_replace_what_it_read(headcount: Callable[..., Any], files: Callable[..., Path]) -> None:
+    folder = files(recording({}, count=120))
+    ran = headcount("calibrate", "fit", folder, *DEPLOYMENT, "--out", folder / "0.json")
+    assert (ran.code, ran.out) == (2, "")
+    assert "is one of the files to fit" in ran.err
+    assert (folder / "0.json").read_text() == "0"
+
+
+def test_one_setting_outside_a_profile_is_one(headcount: Callable[..., Any], profile: Path) -> None:
+    ran = headcount("simulate", *DEPLOYMENT, *LOAD, "--latency-profile", profile, "-tp", 2)
+    assert "; 1 setting lies outside it" in ran.out
