@@ -447,7 +447,7 @@ def require_fit(architecture: Architecture, gpu: GPU, **settings: Any) -> Memory
     if budget.fits:
         return budget
     if settings.get("num_gpu_blocks_override") is not None:
-        needed = budget.required_kv_bytes * budget.num_gpu_blocks // max(budget.available_kv_bytes, 1)
+        needed = _blocks_of_a_request(budget)
         raise DoesNotFitError(
             f"{budget.num_gpu_blocks} KV blocks of {budget.block_size} tokens do not hold one request of max_model_len "
             f"{budget.max_model_len}; raise --num-gpu-blocks-override to {needed} or lower --max-model-len"
@@ -459,6 +459,11 @@ def require_fit(architecture: Architecture, gpu: GPU, **settings: Any) -> Memory
     )
 
 
+def _blocks_of_a_request(budget: MemoryBudget) -> int:
+    """KV blocks that one request of `max_model_len` needs, where their number is given."""
+    return budget.required_kv_bytes * budget.num_gpu_blocks // max(budget.available_kv_bytes, 1)
+
+
 def _advice(found: list[Remedy]) -> str:
     words = [" ".join(f"{option} {value}" for option, value in remedy.items()) for remedy in found]
     return f"fits with {' or '.join(words)}" if words else "no TP up to 64 nor 8 or 4 bits help; take a larger GPU"
@@ -466,6 +471,8 @@ def _advice(found: list[Remedy]) -> str:
 
 def remedies(arch: Architecture, gpu: GPU, budget: MemoryBudget, settings: dict[str, Any]) -> list[Remedy]:
     """Single changes with which a budget that does not fit would, else the smallest TP that fits a shorter context."""
+    if settings.get("num_gpu_blocks_override") is not None:
+        return [{"--num-gpu-blocks-override": str(_blocks_of_a_request(budget))}]
     found: list[Remedy] = []
     tp = next(
         (size for size in LARGER_SIZES if size > budget.tp and _fits(arch, gpu, settings, tensor_parallel_size=size)),

@@ -81,7 +81,11 @@ def split(width: int, parallelism: Parallelism, what: str, *, exact: bool = True
     """A rank's share of a width. Raises `SplitError` where `exact` and it does not divide, as vLLM does."""
     parts = parallelism.tensor_parallel_size if ways is None else ways
     if exact and width % parts:
-        raise SplitError(f"tensor_parallel_size {parts} does not divide the {what} {width}; take one that does")
+        named = f"tensor_parallel_size {parts}"
+        if parts != parallelism.tensor_parallel_size:
+            sizes = f"{parallelism.tensor_parallel_size} × data_parallel_size {parallelism.data_parallel_size}"
+            named = f"tensor_parallel_size {sizes} = {parts}"
+        raise SplitError(f"{named} does not divide the {what} {width}; take one that does")
     return -(-width // parts)
 
 

@@ -80,12 +80,11 @@ def _answer(architecture: Any, gpu: Any, values: dict[str, Any], settings: dict[
     from kvcache.memory import memory_budget, remedies  # noqa: PLC0415
 
     budget = memory_budget(architecture, gpu, **settings)
-    helpful = not budget.fits and settings["num_gpu_blocks_override"] is None
     return MemoryAnswer(
         budget=budget,
         users=values["users"],
         given_context_tokens=values["mean_context"],
-        remedies=remedies(architecture, gpu, budget, settings) if helpful else (),
+        remedies=() if budget.fits else remedies(architecture, gpu, budget, settings),
         assumed=architecture.assumptions,
     )
 

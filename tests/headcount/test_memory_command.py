@@ -303,3 +303,17 @@ def test_without_the_report_extra_a_drawing_is_refused_and_the_rest_answers(tmp_
     assert drawn.returncode == 2
     assert "install headcount[report]" in drawn.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_too_few_blocks_given_are_answered_with_how_many_it_takes(headcount: Run) -> None:
+    ran = headcount("memory", "--model", "llama-3.1-8b", *ON, "--num-gpu-blocks-override", 5)
+    assert ran.code == 2
+    assert "It fits with --num-gpu-blocks-override 8193." in ran.out
+    assert "larger GPU" not in ran.out
+    assert headcount("memory", "--model", "llama-3.1-8b", *ON, "--num-gpu-blocks-override", 8193).code == 0
+
+
+def test_replicas_that_do_not_divide_the_experts_are_named(headcount: Run) -> None:
+    ran = headcount("memory", "--model", "qwen3-30b-a3b", *ON, "-dp", 7)
+    assert (ran.code, ran.out) == (2, "")
+    assert "tensor_parallel_size 1 × data_parallel_size 7 = 7 does not divide the expert width 768" in ran.err
