@@ -16,6 +16,8 @@ def read_config(path: Path, ctx: click.Context) -> dict[str, Any]:
 
     Raises ValueError for a name that the command does not have, or for a value that the option would refuse.
     """
+    if path.is_dir():
+        raise ValueError(f"--config {path}: is a folder; give a YAML file, or a TOML file that ends in .toml")
     if not path.is_file():
         raise ValueError(f"--config {path}: no such file; give a YAML file, or a TOML file that ends in .toml")
     values = _parse(path)

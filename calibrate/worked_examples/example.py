@@ -110,8 +110,11 @@ def numbers(text: str) -> list[str]:
 
 def read_examples(path: Path) -> dict[str, dict[str, str]]:
     """The file's rows by name. Raises `ValueError` where it is no such file."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text in UTF-8; give the worked examples") from error
     if not rows or not {"id", "line", "claimed", "recomputed", "verdict"} <= set(rows[0]):
         raise ValueError(f"{path} has no columns id, line, claimed, recomputed, verdict; give the worked examples")
     return {row["id"]: row for row in rows}

@@ -235,3 +235,9 @@ def test_the_command_line_wins_over_the_config(headcount: Run, tmp_path: Path) -
     path.write_text("max-model-len: 8192\ngpu: l4\nmodel: llama-3.1-8b\n")
     found = answer(headcount, "memory", "--config", path, "--gpu", "h100-sxm")
     assert (found["gpu"], found["max_model_len"]) == ("h100-sxm", 8192)
+
+
+def test_a_folder_is_no_config(headcount: Run, tmp_path: Path) -> None:
+    ran = headcount("memory", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--config", tmp_path)
+    assert (ran.code, ran.out) == (2, "")
+    assert "is a folder" in ran.err

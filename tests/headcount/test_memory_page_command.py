@@ -26,3 +26,12 @@ def test_claims_come_from_somewhere(headcount: Callable[..., Any], tmp_path: Pat
         assert (ran.code, ran.err.count("\n")) == (2, 1)
         assert told in ran.err
     assert not out.exists()
+
+
+def test_examples_that_are_no_text_are_named(headcount: Callable[..., Any], tmp_path: Path) -> None:
+    examples = tmp_path / "examples.csv"
+    examples.write_bytes(b"\xff\xfe\x00")
+    ran = headcount("calibrate", "memory-page", "--examples", examples, "--out", tmp_path / "page.md")
+    assert (ran.code, ran.out) == (2, "")
+    assert "examples.csv is no text" in ran.err
+    assert not (tmp_path / "page.md").exists()
