@@ -12,11 +12,12 @@ from kvcache.memory import MemoryBudget, Remedy
 GIB = 2**30
 PRESET = "chat"
 BUDGET_KEYS = (
-    "model", "gpu", "tensor_parallel_size", "pipeline_parallel_size", "quantization", "kv_cache_dtype",
-    "gpu_memory_utilization", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "vllm_version", "fits",
-    "missing_bytes", "spare_bytes", "total_bytes", "requested_bytes", "weights_bytes", "activation_peak_bytes",
-    "non_torch_bytes", "cuda_graph_bytes", "available_kv_bytes", "required_kv_bytes", "num_gpu_blocks", "block_size",
-    "kv_cache_tokens", "max_concurrency", "kv_bytes_per_token", "kv_bytes_per_token_per_gpu",
+    "model", "gpu", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
+    "quantization", "kv_cache_dtype", "gpu_memory_utilization", "max_model_len", "max_num_seqs",
+    "max_num_batched_tokens", "vllm_version", "fits", "missing_bytes", "spare_bytes", "total_bytes", "requested_bytes",
+    "weights_bytes", "activation_peak_bytes", "non_torch_bytes", "cuda_graph_bytes", "available_kv_bytes",
+    "required_kv_bytes", "num_gpu_blocks", "block_size", "kv_cache_tokens", "max_concurrency", "kv_bytes_per_token",
+    "kv_bytes_per_token_per_gpu",
 )  # fmt: skip
 KEYS_IF_KNOWN = (
     "dtype", "num_gpu_blocks_low", "num_gpu_blocks_high", "kv_cache_tokens_low", "kv_cache_tokens_high",
@@ -126,7 +127,7 @@ def pool(answer: MemoryAnswer) -> list[str]:
         return []
     return [
         f"{budget.num_gpu_blocks:,} KV blocks of {budget.block_size} tokens{_interval(budget)}: "
-        f"{budget.kv_cache_tokens:,} tokens{_bytes_per_token(budget)}",
+        f"{budget.kv_cache_tokens:,} tokens{_bytes_per_token(budget)}{_ranks(budget)}",
         f"{budget.max_concurrency:.2f} requests of the full {budget.max_model_len:,} tokens at once "
         "(vLLM's 'Maximum concurrency')",
         _conversations(answer),
@@ -139,10 +140,29 @@ def _interval(budget: MemoryBudget) -> str:
     return "" if low is None or high is None else f" (90 % interval {low:,} to {high:,})"
 
 
+def _ranks(budget: MemoryBudget) -> str:
+    ranks = budget.data_parallel_size
+    return f"; of this and what follows each of the {ranks} attention replicas has its own" if ranks > 1 else ""
+
+
+def split_text(budget: MemoryBudget) -> str:
+    """How a replica is split over GPUs: `TP 4, PP 2`, `TP 1, DP 8, expert parallel`."""
+    parts = [f"TP {budget.tp}"]
+    if budget.pp > 1:
+        parts.append(f"PP {budget.pp}")
+    if budget.data_parallel_size > 1:
+        parts.append(f"DP {budget.data_parallel_size}")
+    if budget.enable_expert_parallel:
+        parts.append("expert parallel")
+    return ", ".join(parts)
+
+
 def _bytes_per_token(budget: MemoryBudget) -> str:
     state = getattr(budget, "state_bytes_per_request", None)
     fixed = f" and {state / 2**20:,.1f} MiB of state per request" if state else ""
-    return f" at {budget.kv_bytes_per_token / 1024:,.1f} KiB each{fixed}"
+    windows = any(group.window is not None for group in budget.layout.groups)
+    until = " while all layers attend to it" if windows else ""
+    return f" at {budget.kv_bytes_per_token / 1024:,.1f} KiB each{until}{fixed}"
 
 
 def _conversations(answer: MemoryAnswer) -> str:

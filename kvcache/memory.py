@@ -46,7 +46,8 @@ STATE_SOURCE = "vLLM 0.32 models/config.py (MambaModelConfig): align with prefix
 class MemoryBudget:
     """Where one replica's memory goes.
 
-    `*_bytes` are per GPU, on the pipeline stage that limits the pool; blocks, tokens, concurrency are per replica.
+    `*_bytes` are per GPU, on the pipeline stage that limits the pool; blocks, tokens, concurrency are per replica, or
+    per attention replica where `data_parallel_size` is above 1.
     `kv_bytes_per_token` is the model's, however it is split; `kv_bytes_per_token_per_gpu` is what one rank stores, as
     `state_bytes_per_request` is.
     """
@@ -55,6 +56,8 @@ class MemoryBudget:
     gpu: str
     tensor_parallel_size: int
     pipeline_parallel_size: int
+    data_parallel_size: int
+    enable_expert_parallel: bool
     dtype: str  # of what is not packed
     quantization: str
     gemm_dtype: str
@@ -266,6 +269,8 @@ def _budget(plan: _Plan, kv_cache_dtype: str, vllm_version: str, override: int |
         model=plan.arch.name,
         gpu=plan.gpu.name,
         tensor_parallel_size=plan.parallelism.tensor_parallel_size,
+        data_parallel_size=plan.parallelism.data_parallel_size,
+        enable_expert_parallel=plan.parallelism.enable_expert_parallel,
         pipeline_parallel_size=plan.parallelism.pipeline_parallel_size,
         dtype=plan.arch.dtype,
         quantization=plan.scheme.name,
