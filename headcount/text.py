@@ -1,6 +1,5 @@
 """Results as text in a terminal."""
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -125,7 +124,7 @@ def _footnotes(question: "CapacityQuestion", rows: Sequence["CapacityRow"]) -> l
     if not plans:
         return notes
     pools = list(dict.fromkeys(pool_note(plan.budget) for plan in plans))
-    return [*notes, *pools, error_note(plans[-1].latency) + "; the interval does not contain it"]
+    return [*notes, *pools, error_note(plans[-1].latency) + "; the interval of users does not hold this error"]
 
 
 def pool_note(budget: "MemoryBudget") -> str:
@@ -141,15 +140,13 @@ def error_note(latency: "LatencyModel") -> str:
         return "every step lasts as long as given: the decisions are vLLM's, the times are yours"
     if not latency.is_measured:
         return "step times of this GPU are scaled from its specifications, not measured: expect large errors"
-    tpot, ttft = (math.expm1(error.total) for error in (latency.tpot_log_error, latency.ttft_log_error))
+    tpot, ttft = (error.half_width for error in (latency.tpot_log_error, latency.ttft_log_error))
+    within = f"nine in ten mean latencies lie within ±{tpot:.0%} for TPOT, ±{ttft:.0%} for TTFT"
     if latency.calibrated:
         count = len(latency.warnings)
         outside = f"; {count} setting{'s lie' if count > 1 else ' lies'} outside it" if count else ""
-        error = f"one standard error is ±{tpot:.0%} on TPOT, ±{ttft:.0%} on TTFT"
-        return f"step times from your latency profile: {error}{outside}"
-    return (
-        f"step times are not calibrated on your server: one standard error is ±{tpot:.0%} on TPOT, ±{ttft:.0%} on TTFT"
-    )
+        return f"step times from your latency profile: {within}{outside}"
+    return f"step times are not calibrated on your server: {within}"
 
 
 def simulate_text(result: "Result", *, title: str, notes: Sequence[str]) -> None:
