@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from simulator.latency._constants import Constants
+from simulator.latency._constants import NOT_CONSTANTS, Constants
 from simulator.latency_model import Deployment, LogError
 from simulator.step_time import FloatArray
 
@@ -265,8 +265,7 @@ def _profile(content: Mapping[str, Any]) -> LatencyProfile:
 
 
 def _fitted_fields() -> tuple[str, ...]:
-    known = {"name", "is_measured", "tpot_log_error", "ttft_log_error", "sources"}
-    return tuple(item.name for item in fields(Constants) if item.name not in known)
+    return tuple(item.name for item in fields(Constants) if item.name not in NOT_CONSTANTS)
 
 
 def _multiplied(value: Any, factor: float, most: float = math.inf) -> Any:

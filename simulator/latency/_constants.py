@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parent / "constants"
 PRIORS = Path(__file__).parent / "priors"  # written by benchmarks/kernel_tables.py, general.toml by hand
 FALLBACK, GENERAL = "generic", "general"
 Use = Literal["shipped", "prior"]
-_NOT_CONSTANTS = ("name", "is_measured", "tpot_log_error", "ttft_log_error", "sources")
+NOT_CONSTANTS = ("name", "is_measured", "tpot_log_error", "ttft_log_error", "log_errors_by_kind", "measured_models", "sources")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +31,8 @@ class Constants:
     is_measured: bool
     tpot_log_error: LogError
     ttft_log_error: LogError
+    log_errors_by_kind: Mapping[str, tuple[LogError, LogError]]  # TPOT, TTFT of deployments that err otherwise
+    measured_models: tuple[tuple[int, int], ...]  # hidden size, layers of those whose runs were fitted
     sources: Mapping[str, tuple[str, str]]  # constant: value with unit, source
 
     gemm_bandwidth_share: float
@@ -68,6 +70,10 @@ class Constants:
     ingress_request_s: float
     ingress_token_s: float
     ingress_s: float
+
+    def log_errors(self, kind: str) -> tuple[LogError, LogError]:
+        """Of TPOT, TTFT, for a kind of deployment; those of the file where it does not tell the kind apart."""
+        return self.log_errors_by_kind.get(kind, (self.tpot_log_error, self.ttft_log_error))
 
     def prefill_attention_share_at(self, head_dim: int) -> float:
         """The share at this head dim, on straight lines between those given, flat beyond."""
@@ -125,6 +131,7 @@ def prior_for(gpu: GPU, vllm_version: str | None = None) -> Constants:
         is_measured=False,  # kernels are, runs are not
         tpot_log_error=LogError(**errors["tpot"]),
         ttft_log_error=LogError(**errors["ttft"]),
+        log_errors_by_kind={},
         sources=sources,
         **values,
     )
@@ -147,7 +154,7 @@ def _read(stem: str, gpu_name: str) -> Constants:
     """One file over those it extends. Raises ValueError on a constant that is unknown, missing or without a source."""
     own = tomllib.loads((FOLDER / f"{stem}.toml").read_text(encoding="utf-8"))
     entries = _entries(stem)
-    names = {item.name for item in fields(Constants)} - set(_NOT_CONSTANTS)
+    names = {item.name for item in fields(Constants)} - set(NOT_CONSTANTS)
     for problem, found in (("unknown", set(entries) - names), ("missing", names - set(entries))):
         if found:
             raise ValueError(f"simulator/latency/constants/{stem}.toml: {problem} constants {', '.join(sorted(found))}")
@@ -160,6 +167,12 @@ def _read(stem: str, gpu_name: str) -> Constants:
         is_measured=gpu_name in own.get("measured_gpus", ()),
         tpot_log_error=LogError(**errors["tpot"]),
         ttft_log_error=LogError(**errors["ttft"]),
+        log_errors_by_kind={
+            kind: (LogError(**both["tpot"]), LogError(**both["ttft"]))
+            for kind, both in errors.items()
+            if kind not in ("tpot", "ttft")
+        },
+        measured_models=tuple((hidden, layers) for hidden, layers in own.get("measured_models", {}).values()),
         sources={name: (_text(item["value"], item["unit"]), item["source"]) for name, item in entries.items()},
         **{name: entry["value"] for name, entry in entries.items()},
     )

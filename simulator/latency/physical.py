@@ -31,6 +31,7 @@ from simulator.latency_model import COMPUTE, HOST, KV_READ, Deployment, LatencyM
 from simulator.latency_profile import LatencyProfile, profile_assumptions, range_warnings
 from simulator.step_time import FloatArray, StepTimes
 
+OLD_EXPERTS_BEFORE = (0, 15, 0)  # a mixture's steps took far longer there than its kernels, for no known reason
 OLD_BUILDS_BEFORE = (0, 20, 0)  # the fit's runs end at 0.19
 PIECEWISE_TOKENS = 512  # of the longest step with prefill that piecewise CUDA graphs cover by default
 # Of layers with states no whole run was at hand, as of A100 or L40S (constants/ampere.toml, ada.toml).
@@ -91,13 +92,14 @@ def latency_model(
     by_sampled = _by_sampled(rank)
     by_all_tokens = _by_all_tokens(rank)
     caches = attention_over(rank, windowed=False), attention_over(rank, windowed=True)
+    tpot_log_error, ttft_log_error = known.log_errors(spread_kind(deployment, known))
     return LatencyModel(
         name="physical",
         step_times=_step_times(rank, by_tokens, by_sampled, by_all_tokens, caches),
         assumptions=_assumptions(rank),
         is_measured=known.is_measured,
-        tpot_log_error=_log_error(known.tpot_log_error, deployment.architecture, KERNELS_ONLY_TPOT),
-        ttft_log_error=_log_error(known.ttft_log_error, deployment.architecture, KERNELS_ONLY_TTFT),
+        tpot_log_error=_log_error(tpot_log_error, deployment.architecture, KERNELS_ONLY_TPOT),
+        ttft_log_error=_log_error(ttft_log_error, deployment.architecture, KERNELS_ONLY_TTFT),
         causes_by_tokens=by_tokens,
         causes_by_sampled=by_sampled,
         causes_by_all_tokens=by_all_tokens,
@@ -239,6 +241,16 @@ def eager_layer_s(rank: Rank) -> float:
     """The least time of a layer in a step with prefill, by release."""
     old = parse_version(rank.deployment.vllm_version) < OLD_BUILDS_BEFORE
     return rank.constants.old_eager_layer_s if old else rank.constants.eager_layer_s
+
+
+def spread_kind(deployment: Deployment, constants: Constants) -> str:
+    """By which of the constants' errors a deployment goes: by what is known before it is measured."""
+    arch = deployment.architecture
+    if arch.is_moe and parse_version(deployment.vllm_version) < OLD_EXPERTS_BEFORE:
+        return "old-experts"
+    kind = "experts" if arch.is_moe else "dense"
+    is_measured = (arch.hidden_size, arch.num_hidden_layers) in constants.measured_models
+    return f"measured-{kind}" if is_measured else kind
 
 
 def window_class(arch: Architecture) -> tuple[int, int]:
