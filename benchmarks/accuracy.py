@@ -32,9 +32,9 @@ from calibrate.logged_memory import read_logged_servers
 from calibrate.measured_run import MeasuredRun
 from calibrate.replay import measured_figures, replay, simulated_figures
 from kvcache.catalog import find_gpu, load_model
-from simulator.latency._constants import Constants, constants_for
+from simulator.latency._constants import FOLDER, Constants, constants_for
 from simulator.latency.physical import spread_kind
-from simulator.latency_model import LogError
+from simulator.latency_model import Deployment, LogError
 from simulator.step_time import FloatArray
 from workloads.synthetic import open_load
 
@@ -50,6 +50,7 @@ TEMPLATE_TOKENS = 27  # recorded prompts are longer than question and system pro
 SHARE = 0.3  # of the runs that the fits for held-out figures see
 WIDER = 2.0  # than the priors of benchmarks/fit_constants.py: they lie about values that have seen the runs
 LEVEL = 0.9
+MEASURED = "measured-"  # kinds of deployments of models whose runs were fitted
 Part = dict[str, Any]
 
 
@@ -389,7 +390,16 @@ def fit_spread(errors: FloatArray, deployments: Sequence[Any]) -> LogError:
 
 
 def kinds_of(settings: Iterable[silicon.Setting]) -> np.ndarray[Any, np.dtype[np.str_]]:
-    return np.array([spread_kind(load_model(setting.model), setting.version) for setting in settings])
+    return np.array([kind_of(setting).removeprefix(MEASURED) for setting in settings])
+
+
+def kind_of(setting: silicon.Setting) -> str:
+    """By which of the shipped errors a setting goes."""
+    arch, gpu = load_model(setting.model), find_gpu(setting.gpu)
+    deployment = Deployment(
+        architecture=arch, gpu=gpu, max_num_batched_tokens=8192, max_num_seqs=1024, vllm_version=setting.version
+    )
+    return spread_kind(deployment, constants_for(gpu))
 
 
 def spreads(settings: Sequence[silicon.Setting], errors: FloatArray) -> list[Spread]:
@@ -442,23 +452,44 @@ def shipped_widths(settings: Iterable[silicon.Setting]) -> FloatArray:
     """Half-widths of the logarithms that the shipped constants state, [settings, (TTFT, TPOT)]."""
     found = []
     for setting in settings:
-        kind = spread_kind(load_model(setting.model), setting.version)
-        tpot, ttft = constants_for(find_gpu(setting.gpu)).log_errors(kind)
+        tpot, ttft = constants_for(find_gpu(setting.gpu)).log_errors(kind_of(setting))
         found.append([error.half_width_sds * error.total for error in (ttft, tpot)])
     return np.array(found)
+
+
+def shipped_spreads(found: HeldOut) -> list[Spread]:
+    """Of models that no fit saw; then of those that it saw, on other runs."""
+    others = spreads(found.settings, found.other_models)
+    known = [spread for spread in spreads(found.settings, found.other_runs) if spread.kind != "old-experts"]
+    return [*others, *(replace(spread, kind=MEASURED + spread.kind) for spread in known)]
 
 
 def held_out(data: Path, workers: int) -> Part:
     """Errors and intervals of constants that were fitted without the run, or without the model."""
     found = hold_out(data, workers)
-    fitted = spreads(found.settings, found.other_models)
     return {
         "other_runs": errors_of(found.table(found.other_runs)),
         "other_models": errors_of(found.table(found.other_models)),
         "models": _records(found.table(found.other_models), ["model"]),
-        "spreads": {spread.kind: {"tpot": vars(spread.tpot), "ttft": vars(spread.ttft)} for spread in fitted},
+        "spreads": {
+            spread.kind: {"tpot": vars(spread.tpot), "ttft": vars(spread.ttft)} for spread in shipped_spreads(found)
+        },
         "intervals": coverage(found.settings, found.other_models),
+        "intervals_of_other_runs": coverage(found.settings, found.other_runs),
     }
+
+
+def write_spreads(fitted: Mapping[str, Any], path: Path = FOLDER / "hopper.toml") -> None:
+    """Put them into the [log_error] of the constants that both families share."""
+    lines = ["[log_error] # of models left out of the fit, by benchmarks/accuracy.py --write-spreads; dense ones first"]
+    for kind in ("dense", *(name for name in fitted if name != "dense")):
+        lines += [] if kind == "dense" else ["", f"[log_error.{kind}]"]
+        for metric in ("tpot", "ttft"):
+            values = ", ".join(f"{name} = {value:g}" for name, value in fitted[kind][metric].items())
+            lines.append(f"{metric} = {{ {values} }}")
+    text = path.read_text(encoding="utf-8")
+    begin, end = text.index("[log_error]"), text.index("[measurements]")
+    path.write_text(text[:begin] + "\n".join(lines) + "\n\n" + text[end:], encoding="utf-8")
 
 
 def shipped_intervals(data: Path, _: int) -> Part:
@@ -489,6 +520,7 @@ def main() -> int:
     parser.add_argument("--part", action="append", choices=list(PARTS), help="only these; may be repeated")
     parser.add_argument("--workers", type=int, default=2, help="processes that simulate for held-out figures")
     parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument("--write-spreads", action="store_true", help="put the part held-out's into the constants")
     parser.add_argument("--page", type=Path, help=f"write {RESULTS.name} and the tables of this page")
     arguments = parser.parse_args()
     results: Part = {"schema_version": 1}
@@ -496,6 +528,8 @@ def main() -> int:
         begin_s = time.monotonic()
         results[name] = PARTS[name](arguments.data, arguments.workers)
         print(f"{name}: {time.monotonic() - begin_s:.0f} s", file=sys.stderr, flush=True)
+    if arguments.write_spreads and "held-out" in results:
+        write_spreads(results["held-out"]["spreads"])
     if arguments.page is not None:
         before = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
         results = rounded(before | results)

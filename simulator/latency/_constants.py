@@ -16,7 +16,9 @@ FOLDER = Path(__file__).parent / "constants"
 PRIORS = Path(__file__).parent / "priors"  # written by benchmarks/kernel_tables.py, general.toml by hand
 FALLBACK, GENERAL = "generic", "general"
 Use = Literal["shipped", "prior"]
-NOT_CONSTANTS = ("name", "is_measured", "tpot_log_error", "ttft_log_error", "log_errors_by_kind", "measured_models", "sources")
+NOT_CONSTANTS = (
+    "name", "is_measured", "tpot_log_error", "ttft_log_error", "log_errors_by_kind", "measured_models", "sources",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +163,7 @@ def _read(stem: str, gpu_name: str) -> Constants:
     for name, entry in entries.items():
         if not (str(entry.get("source", "")).strip() and str(entry.get("unit", "")).strip()):
             raise ValueError(f"simulator/latency/constants/{stem}.toml: {name} needs a unit with a source; add them")
-    errors = _errors(stem)
+    errors, measured_models = _inherited(stem, "log_error"), _inherited(stem, "measured_models")
     return Constants(
         name=stem,
         is_measured=gpu_name in own.get("measured_gpus", ()),
@@ -172,7 +174,7 @@ def _read(stem: str, gpu_name: str) -> Constants:
             for kind, both in errors.items()
             if kind not in ("tpot", "ttft")
         },
-        measured_models=tuple((hidden, layers) for hidden, layers in own.get("measured_models", {}).values()),
+        measured_models=tuple((hidden, layers) for hidden, layers in measured_models.values()),
         sources={name: (_text(item["value"], item["unit"]), item["source"]) for name, item in entries.items()},
         **{name: entry["value"] for name, entry in entries.items()},
     )
@@ -196,11 +198,12 @@ def _spelled_out(entry: Mapping[str, Any], measurements: Mapping[str, str]) -> d
     return {**entry, "source": source}
 
 
-def _errors(stem: str) -> dict[str, Any]:
+def _inherited(stem: str, table: str) -> dict[str, Any]:
+    """The file's own table, else that of the file it extends; nothing where none has it."""
     content = tomllib.loads((FOLDER / f"{stem}.toml").read_text(encoding="utf-8"))
-    if "log_error" in content:
-        return dict(content["log_error"])
-    return _errors(content["extends"])
+    if table in content:
+        return dict(content[table])
+    return _inherited(content["extends"], table) if "extends" in content else {}
 
 
 def _text(value: float | Mapping[str, float], unit: str) -> str:

@@ -54,10 +54,17 @@ def test_nearly_every_row_is_answered_and_most_bars_hold() -> None:
 
 
 def test_intervals_hold_what_they_say() -> None:
-    """Of models that neither the constants nor the spread know, and of all settings as shipped."""
-    for found in (RESULTS["held-out"]["intervals"]["all"], RESULTS["intervals"]["all"]):
-        assert 85 <= found["tpot_covered"] <= 95.5
-        assert 85 <= found["ttft_covered"] <= 95.5
+    """As shipped, and where neither constants nor spread know the run, or the model.
+
+    Not for mixtures before 0.15: one model has most of their runs, and others do not foretell it.
+    """
+    held = RESULTS["held-out"]
+    for found in (held["intervals"], held["intervals_of_other_runs"], RESULTS["intervals"]):
+        for kind in ("dense", "experts"):
+            assert 85 <= found[kind]["tpot_covered"] <= 95.5
+            assert 85 <= found[kind]["ttft_covered"] <= 97
+    assert 85 <= RESULTS["intervals"]["all"]["tpot_covered"] <= 95
+    assert 85 <= RESULTS["intervals"]["all"]["ttft_covered"] <= 95
 
 
 def test_shipped_spreads_are_those_fitted_to_held_out_errors() -> None:
@@ -66,6 +73,15 @@ def test_shipped_spreads_are_those_fitted_to_held_out_errors() -> None:
         tpot, ttft = constants.log_errors(kind)
         assert vars(tpot) == spread["tpot"]
         assert vars(ttft) == spread["ttft"]
+
+
+def test_a_model_whose_runs_were_fitted_errs_less_than_another() -> None:
+    shared = {"gpu": find_gpu("h100-sxm"), "max_num_batched_tokens": 8192, "max_num_seqs": 256}
+    known, other = (
+        latency_model(Deployment(architecture=load_model(model), tensor_parallel_size=4, **shared)).tpot_log_error
+        for model in ("llama-3.1-70b", "qwen3-14b")
+    )
+    assert known.half_width < other.half_width
 
 
 def test_a_mixture_errs_more_than_a_dense_model_and_more_still_in_old_releases() -> None:

@@ -157,7 +157,7 @@ def test_every_gpu_of_the_catalog_has_constants_with_sources(gpu: str) -> None:
     constants = constants_for(find_gpu(gpu))
     assert all(value and source for value, source in constants.sources.values())
     assert not any(word in source for _, source in constants.sources.values() for word in ("RUNS", "TABLES", "REPLAYS"))
-    assert constants.tpot_log_error.total >= 0.15
+    assert constants.tpot_log_error.half_width >= 0.1
 
 
 def test_a_gpu_without_measurements_says_so_with_wider_errors() -> None:
