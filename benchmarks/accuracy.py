@@ -383,10 +383,11 @@ def fit_spread(errors: FloatArray, deployments: Sequence[Any]) -> LogError:
     groups = [kept[names == name] for name in sorted(set(names.tolist()))]
     residual = float(np.sqrt(sum(((group - group.mean()) ** 2).sum() for group in groups) / len(kept)))
     deployment = float(np.sqrt(max(np.mean(kept**2) - residual**2, 0.0)))
+    deployment, residual = round(deployment, 3), round(residual, 3)
     ordered = np.sort(np.abs(errors)) / np.hypot(deployment, residual)
     rank = min(len(ordered), int(np.ceil(LEVEL * (len(ordered) + 1))))
-    rounded = (round(float(value), 3) for value in (deployment, residual, ordered[rank - 1]))
-    return LogError(**dict(zip(("deployment", "residual", "half_width_sds"), rounded, strict=True)))
+    half_width_sds = float(np.ceil(1e3 * ordered[rank - 1])) / 1e3
+    return LogError(deployment=deployment, residual=residual, half_width_sds=half_width_sds)
 
 
 def kinds_of(settings: Iterable[silicon.Setting]) -> np.ndarray[Any, np.dtype[np.str_]]:

@@ -119,8 +119,9 @@ def _signed(value: float) -> str:
 def _answered(results: Results) -> str:
     loops = results["closed-loops"]
     reasons = ", ".join(f"{count} {reason}" for reason, count in loops["left_out"].items())
+    share = f"{100 * loops['answered_rows'] / loops['rows']:.0f} %"
     return (
-        f"{loops['answered_rows']} of {loops['rows']} rows are answered ({100 * loops['answered_rows'] / loops['rows']:.0f} %; "
+        f"{loops['answered_rows']} of {loops['rows']} rows are answered ({share}; "
         f"left out: {reasons}), as {loops['settings']} settings with repeats reduced to their median, of which "
         f"{loops['failed']} could not be simulated. All of them took {loops['cpu_s']:.0f} s of one processor, "
         f"{loops['lasted_s']:.0f} s on a shared two-core machine."
