@@ -27,6 +27,8 @@ NOT_IN_TRANSFORMERS = {
     "moonshotai/Kimi-K2-Instruct": "no model_type 'kimi_k2'",
     "moonshotai/Kimi-K2-Instruct-0905": "no model_type 'kimi_k2'",
     "moonshotai/Kimi-VL-A3B-Instruct": "no model_type 'kimi_vl'",
+    "google/gemma-3n-E2B-it": "ImportError",
+    "google/gemma-3n-E4B-it": "ImportError",
 }
 CLASS_OF = {"kimi_k2": "deepseek_v3"}
 
@@ -160,6 +162,13 @@ def test_the_whole_catalog_has_transformers_parameters_to_the_last_one(vllm_pyth
         "zai-org/GLM-4.5": 89 * 160,
         "zai-org/GLM-4.5-Air": 45 * 128,
         "zai-org/GLM-4.6": 89 * 160,
+        "moonshotai/Kimi-Linear-48B-A3B-Instruct": 26 * 256,
+        "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": 23 * 128,
+        # A scalar per layer, and what the larger ones standardize images with.
+        "google/gemma-4-26B-A4B-it": 30 + 2 * 1152,
+        "google/gemma-4-31B-it": 60 + 2 * 1152,
+        "google/gemma-4-E2B-it": 35,
+        "google/gemma-4-E4B-it": 42,
     }
 
 
