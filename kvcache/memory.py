@@ -39,6 +39,7 @@ Remedy = dict[str, str]  # options with the values that together make a model fi
 
 LARGER_SIZES = (2, 4, 8, 16, 32, 64)
 LARGEST = 10**12  # of any setting: beyond it a slip of the finger, and figures no longer exact in a double
+NEWEST_RELEASE = (0, 32, 0)  # whose rules are known
 STATE_SOURCE = "vLLM 0.32 models/config.py (MambaModelConfig): align with prefix caching, else none"
 
 
@@ -393,6 +394,11 @@ def _assumptions(plan: _Plan, stage: _Stage) -> tuple[tuple[str, str, str], ...]
     rows += _format_assumptions(plan)
     if plan.layout.mamba_cache_mode is not None:
         rows.append(("state cache", _state_cache(plan), STATE_SOURCE))
+    if plan.version > NEWEST_RELEASE:
+        given, known = (".".join(map(str, version)) for version in (plan.version, NEWEST_RELEASE))
+        rows.append(
+            ("vLLM release", known, f"{given} is newer than any that was looked at: the rules of {known} apply")
+        )
     if plan.version < (0, 32, 0) and has_unequal_blocks(plan.layout.groups):
         rows.append(("KV-cache layout", "as in vLLM 0.32", "earlier releases may cut up such caches otherwise"))
     limit = plan.arch.max_position_embeddings

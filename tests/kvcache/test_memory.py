@@ -193,3 +193,12 @@ def test_every_fitted_figure_carries_its_source() -> None:
     rows = budget(gpu="l4", max_model_len=2048).assumptions
     assert all(source.strip() for _, _, source in rows)
     assert any("no start-up log of this GPU" in source for _, _, source in rows)
+
+
+def test_a_release_newer_than_any_known_is_said_to_go_by_the_newest_known() -> None:
+    rows = {
+        version: [value for name, value, _ in budget.assumptions if name == "vLLM release"]
+        for version in ("0.32.0", "0.40.1")
+        for budget in [memory_budget(load_model("llama-3.1-8b"), find_gpu("h100-sxm"), vllm_version=version)]
+    }
+    assert rows == {"0.32.0": [], "0.40.1": ["0.32.0"]}
