@@ -101,7 +101,8 @@ def test_simulate_answers_with_the_agreed_keys(headcount: Run) -> None:
         assert set(found[name]) == DISTRIBUTION
         assert all(value > 0 for value in found[name].values())
     assert found["num_requests"] == found["num_finished"] == 20  # 10 × concurrency
-    assert 1.9 < found["in_flight_mean"] <= 2.0  # a closed load without think time; at its end one is alone
+    assert found["in_flight_mean"] == pytest.approx(found["requests_per_s"] * found["e2e_s"]["mean"])  # Little's law
+    assert found["in_flight_mean"] <= 2.0  # a closed load without think time; at its end one is alone
     assert found["users_mean"] is None
 
 

@@ -55,11 +55,14 @@ def test_tensor_parallelism_shortens_the_reading_of_weights() -> None:
     assert 1.3 < two / four < 2
 
 
-def test_a_decode_step_of_one_sequence_is_the_weights_over_the_bandwidth() -> None:
-    gpu = find_gpu("h100-sxm")
+def test_a_decode_step_of_one_sequence_is_the_weights_over_the_bandwidth_with_the_kernels_starts() -> None:
+    gpu, layers, gemms = find_gpu("h100-sxm"), 32, 4
+    constants = constants_for(gpu)
     weights_s = 2 * 7.5e9 / gpu.memory_bandwidth_bytes_per_s  # 8.03e9 parameters less the embedding
-    step_s = decode_s(step_times(), 1, 100)
-    assert weights_s / 0.89 < step_s < 1.45 * weights_s / 0.89
+    layer_s = gemms * constants.gemm_start_s + constants.glue_s + constants.decode_attention_start_s
+    overhead_s = layers * layer_s + constants.gemm_start_s + constants.sampling_start_s + constants.step_gap_s
+    expected_s = weights_s / constants.gemm_bandwidth_share + overhead_s
+    assert decode_s(step_times(), 1, 100) == pytest.approx(expected_s, rel=0.01)
 
 
 def test_a_long_prefill_is_its_flops_over_the_peak() -> None:
@@ -71,7 +74,19 @@ def test_a_long_prefill_is_its_flops_over_the_peak() -> None:
 @pytest.mark.parametrize(("gpu", "tokens"), [("h100-sxm", 4096), ("b200-sxm", 4096), ("h100-sxm", 1), ("b200-sxm", 1)])
 def test_fp8_is_faster_than_bf16_where_the_gpu_has_it(gpu: str, tokens: int) -> None:
     names = {"bf16": step_times("llama-3.1-70b", gpu), "fp8": step_times("llama-3.1-70b", gpu, quantization="fp8")}
-    assert names["fp8"].decode[tokens] < 0.9 * names["bf16"].decode[tokens]
+    assert names["fp8"].decode[tokens] < names["bf16"].decode[tokens]
+    saved_s = names["bf16"].decode[tokens] - names["fp8"].decode[tokens]
+    assert saved_s > 0.85 * least_saving_s(gpu, tokens)
+
+
+def least_saving_s(gpu_name: str, tokens: int) -> float:
+    """What 68.5e9 parameters in FP8 save by their bytes, or by their flops, whichever bounds the multiply."""
+    gpu = find_gpu(gpu_name)
+    constants, parameters = constants_for(gpu), 68.5e9
+    reached = {name: gpu.flops_per_s[name] * constants.gemm_compute_share[name] for name in ("bf16", "fp8")}
+    compute_s = {name: 2 * parameters * tokens / flops for name, flops in reached.items()}
+    read_s = parameters / (constants.gemm_bandwidth_share * gpu.memory_bandwidth_bytes_per_s)  # a byte less for each
+    return read_s if tokens == 1 else compute_s["bf16"] - compute_s["fp8"]
 
 
 def test_weight_only_formats_read_less_yet_compute_in_16_bits() -> None:
@@ -87,7 +102,10 @@ def test_without_fp8_tensor_cores_fp8_weights_compute_in_16_bits() -> None:
 
 
 def test_an_fp8_cache_is_read_faster_than_one_of_16_bits() -> None:
-    assert step_times(kv_cache_dtype="fp8").context_s < 0.75 * step_times().context_s
+    shares = constants_for(find_gpu("h100-sxm")).decode_attention_bandwidth_share
+    half, whole = step_times(kv_cache_dtype="fp8").context_s, step_times().context_s
+    assert half == pytest.approx(whole / 2 * shares["16"] / shares["8"])
+    assert half < whole
 
 
 def test_the_latent_of_mla_is_read_whole_on_every_rank() -> None:
@@ -157,7 +175,7 @@ def test_every_gpu_of_the_catalog_has_constants_with_sources(gpu: str) -> None:
     constants = constants_for(find_gpu(gpu))
     assert all(value and source for value, source in constants.sources.values())
     assert not any(word in source for _, source in constants.sources.values() for word in ("RUNS", "TABLES", "REPLAYS"))
-    assert constants.tpot_log_error.half_width >= 0.1
+    assert constants.tpot_log_error.half_width >= 0.14  # held-out errors gave 15 % at least (docs/accuracy.md)
 
 
 def test_a_gpu_without_measurements_says_so_with_wider_errors() -> None:
