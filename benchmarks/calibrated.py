@@ -28,7 +28,7 @@ from calibrate.measured_run import MeasuredRun
 from calibrate.recording import Recording
 from calibrate.replay import Replay, measured_figures, replay, simulated_figures
 from kvcache.catalog import find_gpu, load_model
-from kvcache.memory import require_fit
+from kvcache.remedies import require_fit
 from simulator.deployment import ReplicaPlan
 from simulator.engine import EngineConfig, default_retention_interval
 from simulator.latency import latency_model

@@ -7,7 +7,8 @@ from typing import Any
 
 from headcount.strict import assumptions_json
 from kvcache.conversations import conversations_at_once, tokens_per_user
-from kvcache.memory import MemoryBudget, Remedy
+from kvcache.memory import MemoryBudget
+from kvcache.remedies import Remedy
 
 GIB = 2**30
 PRESET = "chat"
@@ -143,18 +144,6 @@ def _interval(budget: MemoryBudget) -> str:
 def _ranks(budget: MemoryBudget) -> str:
     ranks = budget.data_parallel_size
     return f"; of this and what follows each of the {ranks} attention replicas has its own" if ranks > 1 else ""
-
-
-def split_text(budget: MemoryBudget) -> str:
-    """How a replica is split over GPUs: `TP 4, PP 2`, `TP 1, DP 8, expert parallel`."""
-    parts = [f"TP {budget.tp}"]
-    if budget.pp > 1:
-        parts.append(f"PP {budget.pp}")
-    if budget.data_parallel_size > 1:
-        parts.append(f"DP {budget.data_parallel_size}")
-    if budget.enable_expert_parallel:
-        parts.append("expert parallel")
-    return ", ".join(parts)
 
 
 def _bytes_per_token(budget: MemoryBudget) -> str:

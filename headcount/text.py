@@ -191,12 +191,12 @@ def memory_text(answer: "MemoryAnswer") -> None:
     """The verdict, the waterfall of one GPU, what the replica can hold, what it rests on."""
     from rich.markup import escape  # noqa: PLC0415  loaded by the command that calls this
 
-    from headcount.memory_answer import pool, split_text, verdict  # noqa: PLC0415
+    from headcount.memory_answer import pool, verdict  # noqa: PLC0415
     from headcount.strict import assumed_notes  # noqa: PLC0415
 
     out, budget = console(), answer.budget
     out.print(
-        f"[bold]{escape(budget.model)}[/] on {budget.gpu}, {split_text(budget)}, "
+        f"[bold]{escape(budget.model)}[/] on {budget.gpu}, {budget.split}, "
         f"{_weights(budget)} weights, {budget.kv_cache_dtype} KV cache"
     )
     out.print(f"[bold]{verdict(answer)}[/]")

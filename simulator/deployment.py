@@ -7,7 +7,8 @@ from kvcache.dtype import with_dtype
 from kvcache.errors import DoesNotFitError, SplitError
 from kvcache.gpu import GPU
 from kvcache.kv_layout import has_unequal_blocks
-from kvcache.memory import MemoryBudget, require_fit
+from kvcache.memory import MemoryBudget
+from kvcache.remedies import require_fit
 from simulator.engine import EngineConfig, EngineOptions, with_release_rules
 from simulator.fleet import Fleet
 from simulator.latency import latency_model

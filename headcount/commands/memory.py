@@ -77,7 +77,8 @@ def _write_out(path: Path | None, answer: Any, rows: Any) -> None:
 
 def _answer(architecture: Any, gpu: Any, values: dict[str, Any], settings: dict[str, Any]) -> Any:
     from headcount.memory_answer import MemoryAnswer  # noqa: PLC0415  imported once the command runs
-    from kvcache.memory import memory_budget, remedies  # noqa: PLC0415
+    from kvcache.memory import memory_budget  # noqa: PLC0415
+    from kvcache.remedies import remedies  # noqa: PLC0415
 
     budget = memory_budget(architecture, gpu, **settings)
     return MemoryAnswer(
@@ -138,7 +139,7 @@ def _show_comparison(answer: Any, rows: Any, values: dict[str, Any]) -> int:
 
 def _refuse_unfit(architecture: Any, gpu: Any, settings: dict[str, Any], budget: Any) -> int:
     """Raise what vLLM's refusal means where it would not start."""
-    from kvcache.memory import require_fit  # noqa: PLC0415  imported once the command runs
+    from kvcache.remedies import require_fit  # noqa: PLC0415  imported once the command runs
 
     if not budget.fits:
         require_fit(architecture, gpu, **settings)

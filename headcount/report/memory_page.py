@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headcount.memory_answer import MemoryAnswer, pool, split_text, verdict
+from headcount.memory_answer import MemoryAnswer, pool, verdict
 from headcount.report.document import prepare_report, write_whole
 from headcount.strict import assumed_notes
 
@@ -92,7 +92,7 @@ def _setting(answer: MemoryAnswer) -> str:
     budget = answer.budget
     weights = "16-bit" if budget.quantization == "none" else budget.quantization
     return (
-        f"{split_text(budget)}, {weights} weights, {budget.kv_cache_dtype} KV cache, max_model_len "
+        f"{budget.split}, {weights} weights, {budget.kv_cache_dtype} KV cache, max_model_len "
         f"{budget.max_model_len:,}, vLLM {budget.vllm_version}"
     )
 
