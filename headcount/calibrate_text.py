@@ -143,8 +143,15 @@ def _tool_cell(unit: Any, tool: Mapping[str, float], name: str) -> str:
 def _difference_text(difference: Difference) -> str:
     return (
         f"{difference.name}: {difference.here:.4g} from the requests, {difference.tool:.4g} by the tool "
-        f"({difference.relative:+.1%})" + (_WALL_TIME if difference.name in (*_RATES, "duration_s") else "")
+        f"({difference.relative:+.1%})" + (_WALL_TIME if _is_wall_time(difference) else "")
     )
+
+
+def _is_wall_time(difference: Difference) -> bool:
+    """Whether a clock that runs longer explains it."""
+    if difference.name == "duration_s":
+        return difference.tool > difference.here
+    return difference.name in _RATES and difference.tool < difference.here
 
 
 def _print_recording(found: Recording) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers._files import Head, head_of
+from calibrate.readers._rows import MOST_TOKENS
 from calibrate.recording import Recording
 from kvcache.errors import UnknownNameError, unknown_name
 
@@ -65,6 +66,8 @@ def read_file(path: Path, format_name: str | None = None) -> list[MeasuredRun] |
     runs = [run for run in found if isinstance(run, MeasuredRun)]
     if not found:
         raise ValueError(f"{path}: no run is in it; give the file of a run that sent requests")
+    for run in runs:
+        _check_figures(path, run)
     if runs and not any(_tells_something(run) for run in runs):
         reasons: dict[str, int] = {}
         for run in runs:
@@ -90,6 +93,19 @@ def read_recordings(path: Path, format_name: str | None = None) -> list[Recordin
     if len(recordings) < len(found):
         raise ValueError(f"{path}: holds requests, not engine steps; give a log of iterations")
     return recordings
+
+
+def _check_figures(path: Path, run: MeasuredRun) -> None:
+    """Raises ValueError for a figure or a length that no run has."""
+    for name, value in run.aggregates.items():
+        if value < 0:
+            raise ValueError(f"{path}: {name} is {value:g}, which no run has; it must be at least 0")
+    for name in ("input_len", "output_len"):
+        if not 0 <= run.load.get(name, 0) <= MOST_TOKENS:
+            raise ValueError(
+                f"{path}: {name} is {run.load[name]:g} tokens per request, which no run has; it can be 0 to "
+                f"{MOST_TOKENS:,}"
+            )
 
 
 def _tells_something(run: MeasuredRun) -> bool:

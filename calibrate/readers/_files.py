@@ -63,7 +63,7 @@ def json_objects(path: Path) -> list[dict[str, Any]]:
     for line, value in _values(path, read_text(path)):
         for item in value if isinstance(value, list) else [value]:
             if not isinstance(item, dict):
-                raise ValueError(f"{path}, line {line}: holds {_kind(item)} where a JSON object {{…}} must be")
+                raise ValueError(f"{path}, line {line}: holds {kind(item)} where a JSON object {{…}} must be")
             found.append(item)
     if not found:
         raise ValueError(f"{path}: {_EMPTY_LIST}")
@@ -99,8 +99,10 @@ def _value(path: Path, text: str, place: int) -> tuple[Any, int]:
         raise ValueError(f"{path}: holds a number or a nesting that no result has") from None
 
 
-def _kind(value: Any) -> str:
-    return {str: "a string", bool: "true or false", type(None): "null"}.get(type(value), "a number")
+def kind(value: Any) -> str:
+    """What stands in a file, in words."""
+    names = {str: "a string", bool: "true or false", type(None): "null", dict: "an object", list: "a list"}
+    return names.get(type(value), "a number")
 
 
 def mapping(value: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from calibrate.measured_run import REQUEST_COLUMNS
 
-_NEEDED = {  # a source has a column for all requests or for none; a single gap leaves the request out
+NEEDED = {  # a source has a column for all requests or for none; a single gap leaves the request out
     "arrival_s": "no time of sending",
     "prompt_tokens": "no number of prompt tokens",
     "output_tokens": "no number of output tokens",
@@ -18,6 +18,7 @@ _NEEDED = {  # a source has a column for all requests or for none; a single gap 
     "e2e_s": "no end to end time",
 }
 _ROUNDING_S = 1e-6
+MOST_TOKENS = 10**9  # of a prompt or an answer: a file that says more is damaged
 
 
 class RequestRows:
@@ -48,7 +49,7 @@ class RequestRows:
     def parts(self) -> dict[str, Any]:
         columns = {name: np.array([row[name] for row in self._rows], dtype=np.float64) for name in REQUEST_COLUMNS}
         has_gaps = any(gaps for gaps in self._gaps)
-        needed = {name: reason for name, reason in _NEEDED.items() if not np.isnan(columns[name]).all()}
+        needed = {name: reason for name, reason in NEEDED.items() if not np.isnan(columns[name]).all()}
         kept = [row for row in range(len(self._rows)) if self._is_usable(row, needed)]
         order = sorted(kept, key=lambda row: columns["arrival_s"][row]) if "arrival_s" in needed else kept
         table = pd.DataFrame({name: column[order] for name, column in columns.items()}, columns=list(REQUEST_COLUMNS))
@@ -91,6 +92,7 @@ def _fault(row: dict[str, float], gaps: tuple[float, ...], needed: dict[str, str
         "a gap that is no number": any(math.isnan(gap) for gap in gaps),
         "no output tokens": row["output_tokens"] <= 0,
         "no prompt tokens": row["prompt_tokens"] <= 0,
+        f"above {MOST_TOKENS:,} tokens": max(row["prompt_tokens"], row["output_tokens"]) > MOST_TOKENS,
         "negative duration": row["ttft_s"] < 0 or row["e2e_s"] < 0 or any(gap < -_ROUNDING_S for gap in gaps),
         "end before first token": row["e2e_s"] < row["ttft_s"] - _ROUNDING_S,
     }

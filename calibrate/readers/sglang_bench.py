@@ -32,7 +32,7 @@ def read(path: Path) -> list[MeasuredRun]:
 
 def _run(path: Path, run: Mapping[str, Any]) -> MeasuredRun:
     rows = client_rows(path, run)
-    aggregates = client_aggregates(run)
+    aggregates = client_aggregates(path, run)
     aggregates |= numbers(
         in_flight_mean=run.get("concurrency"),
         total_tokens_per_s=run.get("total_throughput"),

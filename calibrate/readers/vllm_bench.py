@@ -43,7 +43,7 @@ def _run(path: Path, run: Mapping[str, Any]) -> MeasuredRun:
         tool="vllm bench serve",
         options=_options(run),
         load=_load(run),
-        aggregates=client_aggregates(run),
+        aggregates=client_aggregates(path, run),
         notes=tuple(notes),
         **(rows.parts() if rows else {"excluded": {"failed": failed} if (failed := count(run.get("failed"))) else {}}),
     )

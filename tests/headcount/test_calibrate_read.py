@@ -115,3 +115,55 @@ def test_what_cannot_be_is_told_in_one_line(
     assert (ran.code, ran.err.count("\n"), ran.out) == (2, 1, "")
     assert told in ran.err
     assert not (tmp_path / "requests.csv").exists()
+
+
+@pytest.mark.parametrize("value", ["a", None, float("nan")])
+@pytest.mark.parametrize(
+    ("array", "reason"),
+    [
+        ("ttfts", "no time to first token"),
+        ("input_lens", "no number of prompt tokens"),
+        ("latencies", "no end to end time"),
+        ("start_times", "no time of sending"),
+    ],
+)
+def test_an_array_without_a_number_leaves_no_request(
+    headcount: Callable[..., Any], array: str, reason: str, value: Any, tmp_path: Path
+) -> None:
+    ran = headcount("calibrate", "read", put(tmp_path, **{array: [value] * 3}))
+    assert (ran.code, ran.err.count("\n"), ran.out) == (2, 1, "")
+    assert "result.json: no request of it can be used" in ran.err
+    assert f"2 {reason}" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"input_lens": {"a": 1}}, "input_lens is an object where a list with one entry per request must be"),
+        ({"itls": "none"}, "itls is a string where a list"),
+        ({"itls": [3, 3, 3]}, "2 gaps that are no list"),
+        ({"duration": "abc"}, "duration is a string where a number must be"),
+        ({"mean_ttft_ms": True}, "mean_ttft_ms is true or false where a number must be"),
+        ({"duration": -5}, "duration is -5, which no run has"),
+        ({"total_input_tokens": 1e30}, "input_len is 5e+29 tokens per request, which no run has"),
+        ({"output_lens": [1e30] * 3}, "2 above 1,000,000,000 tokens"),
+    ],
+)
+@pytest.mark.parametrize("command", [("read",), ("check", "--model", "llama-3.1-8b", "--gpu", "h100-sxm")])
+def test_a_field_that_cannot_be_is_told_with_its_file(
+    headcount: Callable[..., Any], command: tuple[str, ...], changes: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    ran = headcount("calibrate", *command, put(tmp_path, **changes))
+    assert (ran.code, ran.err.count("\n"), ran.out) == (2, 1, "")
+    assert "result.json: " in ran.err
+    assert told in ran.err
+
+
+@pytest.mark.parametrize(("duration_s", "is_clock"), [(0.5, True), (0.01, False)])
+def test_a_shorter_clock_is_not_explained_by_a_longer_one(
+    headcount: Callable[..., Any], duration_s: float, is_clock: bool, tmp_path: Path
+) -> None:
+    ran = headcount("calibrate", "read", put(tmp_path, duration=duration_s, request_throughput=2 / duration_s))
+    told = [line for line in ran.out.splitlines() if line.strip().startswith(("duration_s", "requests_per_s"))]
+    assert len(told) == 2
+    assert all(("clock runs from before" in line) == is_clock for line in told)
