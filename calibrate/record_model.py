@@ -11,7 +11,8 @@ from calibrate.loads import Limits
 from calibrate.step_terms import TERMS, FloatArray
 from kvcache.architecture import Architecture, from_config
 from kvcache.catalog import named_config
-from kvcache.parameters import active_parameters
+from kvcache.parallelism import Parallelism
+from kvcache.parameters import active_parameters, stage_tensors
 from simulator.latency.physical import window_class
 
 TINY = "tiny"
@@ -81,6 +82,22 @@ def guessed_seconds(config: Mapping[str, Any], device: str, num_devices: int = 1
         "prefill_work": pair_flop / flops,
     }
     return np.array([seconds.get(name, 0.0) for name in TERMS])
+
+
+def check_plannable(config: Mapping[str, Any], engine: Mapping[str, Any]) -> None:
+    """Raises ValueError where vLLM would refuse these settings, as far as that is known without starting it."""
+    length = engine.get("max_model_len")
+    if length is not None and length < 2:
+        raise ValueError(f"--max-model-len is {length}; a request needs 2 tokens, one of prompt and one of answer")
+    try:
+        arch = from_config(config, name="recorded")
+    except ValueError:
+        return  # a model that vLLM may know all the same
+    names = ("tensor_parallel_size", "pipeline_parallel_size", "enable_expert_parallel")
+    split = Parallelism(**{name: engine[name] for name in names if name in engine})
+    for stage in range(split.pipeline_parallel_size):
+        for _ in stage_tensors(arch, split, stage):
+            pass
 
 
 def assumed_limits(config: Mapping[str, Any], engine: Mapping[str, Any]) -> Limits:

@@ -9,12 +9,20 @@ from click.core import ParameterSource
 from headcount.option_types import Number
 from headcount.options import deployment_options, engine_options, output_options, scheduler_options
 
+
+def _check_spread(_: click.Context, __: click.Parameter, spread: float | None) -> float | None:
+    if spread is not None and not 0 < spread <= 1:
+        raise ValueError(f"--length-spread is {spread:g}; it must be above 0, at most 1 (1 = exact lengths)")
+    return spread
+
+
 _input_options = (
     click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path)),
     click.option("--format", "format_name", help="Of the files.  [default: found by their content]"),
     click.option(
         "--length-spread",
         type=Number("1 for exact lengths, 0.8 for 80 % to 100 % of them"),
+        callback=_check_spread,
         help="Of runs without their requests: lengths uniform in 0.8–1 × those.  [default: 1]",
     ),
 )

@@ -70,6 +70,8 @@ def record_command(**values: Any) -> int:
     if (values["url"] is None) == (values["model"] is None):
         raise ValueError("give either --model, to run an engine here, or --url, to watch a live server")
     if values["url"] is not None:
+        if values["plan_only"]:
+            raise ValueError("--plan-only goes with --model; a live server at --url is only watched, without a plan")
         return _record_server(values)
     return _plan_only(values) if values["plan_only"] else _record_engine(values)
 
@@ -106,10 +108,11 @@ def _out(values: dict[str, Any]) -> Path:
 
 def _plan_only(values: dict[str, Any]) -> int:
     from calibrate.design import pilot, plan_loads  # noqa: PLC0415
-    from calibrate.record_model import TINY, assumed_limits, guessed_seconds, record_config  # noqa: PLC0415
+    from calibrate.record_model import TINY, assumed_limits, check_plannable, guessed_seconds, record_config  # noqa: PLC0415
 
     asked = _asked(values)
     config = record_config(asked.model)
+    check_plannable(config, asked.engine)
     limits = assumed_limits(config, asked.engine)
     device = "cpu" if asked.model == TINY else "gpu"
     guess = guessed_seconds(config, device, asked.engine.get("tensor_parallel_size", 1))

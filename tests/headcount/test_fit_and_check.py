@@ -182,3 +182,15 @@ def test_a_fit_does_not_replace_what_it_read(headcount: Callable[..., Any], file
 def test_one_setting_outside_a_profile_is_one(headcount: Callable[..., Any], profile: Path) -> None:
     ran = headcount("simulate", *DEPLOYMENT, *LOAD, "--latency-profile", profile, "-tp", 2)
     assert "; 1 setting lies outside it" in ran.out
+
+
+@pytest.mark.parametrize("spread", ["0", "-0.5", "1.5", "inf"])
+@pytest.mark.parametrize(
+    "command", [("check", "runs", *DEPLOYMENT), ("fit", "runs", *DEPLOYMENT, "--out", "profile.toml")]
+)
+def test_a_spread_of_lengths_is_a_share_of_them(
+    headcount: Callable[..., Any], command: tuple[Any, ...], spread: str
+) -> None:
+    ran = headcount("calibrate", *command, "--length-spread", spread)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert f"--length-spread is {spread}; it must be above 0, at most 1" in ran.err
