@@ -13,7 +13,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from calibrate.kernel_tables import CHANGED, Fitted, available, breakdown, fit_gpu, fit_older, prior_text
+from calibrate.kernel_tables.fits import CHANGED, Fitted, fit_gpu, fit_older
+from calibrate.kernel_tables.priors import prior_text
+from calibrate.kernel_tables.rows import breakdown
+from calibrate.kernel_tables.tables import available
 from simulator.latency._constants import PRIORS
 
 COLUMNS = ("constant", "value", "low", "high", "shipped", "error %", "shipped error %", "rows")
@@ -67,7 +70,7 @@ def main() -> int:
             "signed_errors": forms,
         }
         if arguments.write:
-            text = prior_text(arguments.data, name, fitted, older)
+            text = prior_text(name, fitted, older)
             (PRIORS / f"{FILES[name]}.toml").write_text(text, encoding="utf-8")
         if not arguments.json:
             print(f"{fitted[0].gpu}\n{table_text(fitted)}")

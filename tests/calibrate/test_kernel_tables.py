@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calibrate.kernel_tables import available, fit_gpu, fit_older, prior_text, read_table
+from calibrate.kernel_tables.fits import fit_gpu, fit_older
+from calibrate.kernel_tables.priors import prior_text
+from calibrate.kernel_tables.tables import available, read_table
 from kvcache.catalog import find_gpu
 from simulator.latency._constants import constants_for
 from tests.benchmark_module import benchmark_module
@@ -107,7 +109,7 @@ def test_a_fit_is_nearer_than_what_is_shipped(tables: Path) -> None:
 def test_what_is_written_is_read_as_constants(tables: Path) -> None:
     fitted, _ = fit_gpu(tables, "h100_sxm")
     enough = [item for item in fitted if item.constant.startswith("gemm")]
-    written = tomllib.loads(prior_text(tables, "h100_sxm", [*enough], enough))
+    written = tomllib.loads(prior_text("h100_sxm", [*enough], enough))
     assert set(written["priors"]) <= set(constants_for(GPU).sources)
     assert set(written) <= {"priors", "before"}
 

@@ -1,0 +1,1 @@
+"""Which constants of the step-time terms measured kernel times ask for."""
