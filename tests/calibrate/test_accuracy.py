@@ -25,6 +25,7 @@ needs_data = pytest.mark.skipif(
     not (DATA / "measured" / "silicon_vllm_runs.csv").is_file(), reason="the folder of public measurements is absent"
 )
 accuracy, page = benchmark_module("accuracy"), benchmark_module("accuracy_page")
+intervals = benchmark_module("accuracy_intervals")
 
 
 def test_the_tables_of_the_page_are_those_of_the_stored_results() -> None:
@@ -101,7 +102,7 @@ def test_a_spread_holds_nine_in_ten_of_the_errors_it_was_fitted_to(seed: int, ta
     rng = np.random.default_rng(seed)
     names = np.repeat(np.arange(12), 10)
     errors = 0.05 * rng.standard_t(tails, 120) + common * rng.standard_normal(12)[names]
-    spread = accuracy.fit_spread(errors, names.tolist())
+    spread = intervals.fit_spread(errors, names.tolist())
     inside = np.mean(np.abs(errors) <= spread.half_width_sds * spread.total)
     assert 0.9 <= inside <= 0.93
 
@@ -116,7 +117,7 @@ def test_a_sample_of_settings_is_within_the_bars_and_within_the_intervals() -> N
     assert rows["tpot_error_percent"].abs().median() <= 8 * SLACK
     assert rows["ttft_error_percent"].abs().median() <= 15 * SLACK
     errors = -np.log1p(rows[["ttft_error_percent", "tpot_error_percent"]].to_numpy() / 100)
-    found = accuracy.coverage(sample, errors, accuracy.shipped_widths(sample))["all"]
+    found = intervals.coverage(sample, errors, intervals.shipped_widths(sample))["all"]
     assert found["tpot_covered"] >= 80
     assert found["ttft_covered"] >= 80
 

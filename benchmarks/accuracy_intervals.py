@@ -1,0 +1,140 @@
+"""Intervals from the errors of held-out settings, and how often they hold what was measured."""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import silicon  # the scripts beside this one
+from accuracy_held_out import HeldOut
+
+from kvcache.catalog import find_gpu, load_model
+from simulator.latency._constants import FOLDER, constants_for
+from simulator.latency.physical import spread_kind
+from simulator.latency_model import Deployment, LogError
+from simulator.step_time import FloatArray
+
+LEVEL = 0.9
+MEASURED = "measured-"  # kinds of deployments of models whose runs were fitted
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """How far held-out settings of one kind are off: TPOT, TTFT."""
+
+    kind: str
+    tpot: LogError
+    ttft: LogError
+
+
+def fit_spread(errors: FloatArray, deployments: Sequence[Any]) -> LogError:
+    """Both standard deviations, and how many of them hold nine in ten of these errors.
+
+    The quantile is corrected for the number of errors (split conformal prediction), so that heavy tails count.
+    """
+    odd = 3 * float(np.median(np.abs(errors))) / 0.6745
+    kept = np.clip(errors, -odd, odd)  # one odd run does not say how the others err
+    names = np.array([repr(name) for name in deployments])
+    groups = [kept[names == name] for name in sorted(set(names.tolist()))]
+    residual = float(np.sqrt(sum(((group - group.mean()) ** 2).sum() for group in groups) / len(kept)))
+    deployment = float(np.sqrt(max(np.mean(kept**2) - residual**2, 0.0)))
+    deployment, residual = round(deployment, 3), round(residual, 3)
+    ordered = np.sort(np.abs(errors)) / np.hypot(deployment, residual)
+    rank = min(len(ordered), int(np.ceil(LEVEL * (len(ordered) + 1))))
+    half_width_sds = float(np.ceil(1e3 * ordered[rank - 1])) / 1e3
+    return LogError(deployment=deployment, residual=residual, half_width_sds=half_width_sds)
+
+
+def kinds_of(settings: Iterable[silicon.Setting]) -> np.ndarray[Any, np.dtype[np.str_]]:
+    return np.array([kind_of(setting).removeprefix(MEASURED) for setting in settings])
+
+
+def kind_of(setting: silicon.Setting) -> str:
+    """By which of the shipped errors a setting goes."""
+    arch, gpu = load_model(setting.model), find_gpu(setting.gpu)
+    deployment = Deployment(
+        architecture=arch, gpu=gpu, max_num_batched_tokens=8192, max_num_seqs=1024, vllm_version=setting.version
+    )
+    return spread_kind(deployment, constants_for(gpu))
+
+
+def spreads(settings: Sequence[silicon.Setting], errors: FloatArray) -> list[Spread]:
+    """One per kind of deployment, from logarithms of measured over simulated TTFT, TPOT."""
+    kinds, deployments = kinds_of(settings), [setting.group for setting in settings]
+    found = []
+    for kind in sorted(set(kinds.tolist())):
+        rows = np.flatnonzero(kinds == kind)
+        own = [deployments[row] for row in rows]
+        found.append(Spread(kind, fit_spread(errors[rows, 1], own), fit_spread(errors[rows, 0], own)))
+    return found
+
+
+def coverage(
+    settings: Sequence[silicon.Setting], errors: FloatArray, known: FloatArray | None = None
+) -> dict[str, Any]:
+    """Share of settings within their interval, with its half-width, where the spread knows no run of the model.
+
+    `known`: half-widths of the logarithms instead, [settings, (TTFT, TPOT)].
+    """
+    widths = known if known is not None else _widths_without_own_model(settings, errors)
+    inside, kinds = np.abs(errors) <= widths, kinds_of(settings)
+    found: dict[str, Any] = {}
+    for kind in ("all", *sorted(set(kinds.tolist()))):
+        rows = np.full(len(kinds), True) if kind == "all" else kinds == kind
+        found[kind] = {"n": int(rows.sum())}
+        for place, name in enumerate(("ttft", "tpot")):
+            found[kind] |= {
+                f"{name}_covered": 100 * float(inside[rows, place].mean()),
+                f"{name}_half_width": 100 * float(np.expm1(np.median(widths[rows, place]))),
+            }
+    return found
+
+
+def _widths_without_own_model(settings: Sequence[silicon.Setting], errors: FloatArray) -> FloatArray:
+    """Half-widths from other models of the kind; from all others where the kind has no other model."""
+    models, kinds = np.array([setting.model for setting in settings]), kinds_of(settings)
+    widths = np.zeros_like(errors)
+    for model in np.unique(models):
+        for kind in np.unique(kinds[models == model]):
+            rows = (models == model) & (kinds == kind)
+            others = (models != model) & (kinds == kind)
+            chosen = np.flatnonzero(others if others.any() else models != model)
+            own = [settings[row].group for row in chosen]
+            for place in range(2):
+                error = fit_spread(errors[chosen, place], own)
+                widths[rows, place] = error.half_width_sds * error.total
+    return widths
+
+
+def shipped_widths(settings: Iterable[silicon.Setting]) -> FloatArray:
+    """Half-widths of the logarithms that the shipped constants state, [settings, (TTFT, TPOT)]."""
+    found = []
+    for setting in settings:
+        tpot, ttft = constants_for(find_gpu(setting.gpu)).log_errors(kind_of(setting))
+        found.append([error.half_width_sds * error.total for error in (ttft, tpot)])
+    return np.array(found)
+
+
+def shipped_spreads(found: HeldOut) -> list[Spread]:
+    """Of models that no fit saw; then of those that it saw, on other runs."""
+    others = spreads(found.settings, found.other_models)
+    known = [spread for spread in spreads(found.settings, found.other_runs) if spread.kind != "old-experts"]
+    return [*others, *(replace(spread, kind=MEASURED + spread.kind) for spread in known)]
+
+
+def write_spreads(fitted: Mapping[str, Any], path: Path = FOLDER / "hopper.toml") -> None:
+    """Put them into the [log_error] of the constants that both families share."""
+    lines = ["[log_error] # of models left out of the fit, by benchmarks/accuracy.py --write-spreads; dense ones first"]
+    for kind in ("dense", *(name for name in fitted if name != "dense")):
+        lines += [] if kind == "dense" else ["", f"[log_error.{kind}]"]
+        for metric in ("tpot", "ttft"):
+            values = ", ".join(f"{name} = {value:g}" for name, value in fitted[kind][metric].items())
+            lines.append(f"{metric} = {{ {values} }}")
+    text = path.read_text(encoding="utf-8")
+    begin, end = text.index("[log_error]"), text.index("[measurements]")
+    path.write_text(text[:begin] + "\n".join(lines) + "\n\n" + text[end:], encoding="utf-8")
