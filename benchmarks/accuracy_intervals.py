@@ -16,10 +16,11 @@ from accuracy_held_out import HeldOut
 from kvcache.catalog import find_gpu, load_model
 from simulator.latency._constants import FOLDER, constants_for
 from simulator.latency.physical import spread_kind
-from simulator.latency_model import Deployment, LogError
+from simulator.latency_model import Deployment, LogError, error_scale
 from simulator.step_time import FloatArray
 
 LEVEL = 0.9
+GROWTHS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
 MEASURED = "measured-"  # kinds of deployments of models whose runs were fitted
 
 
@@ -32,11 +33,13 @@ class Spread:
     ttft: LogError
 
 
-def fit_spread(errors: FloatArray, deployments: Sequence[Any]) -> LogError:
-    """Both standard deviations, and how many of them hold nine in ten of these errors.
+def fit_spread(errors: FloatArray, deployments: Sequence[Any], sequences: FloatArray) -> LogError:
+    """Both standard deviations, how they grow with the running sequences, how many of them hold nine in ten errors.
 
     The quantile is corrected for the number of errors (split conformal prediction), so that heavy tails count.
     """
+    growth = _growth(errors, sequences)
+    errors = errors / error_scale(sequences, growth)
     odd = 3 * float(np.median(np.abs(errors))) / 0.6745
     kept = np.clip(errors, -odd, odd)  # one odd run does not say how the others err
     names = np.array([repr(name) for name in deployments])
@@ -47,7 +50,22 @@ def fit_spread(errors: FloatArray, deployments: Sequence[Any]) -> LogError:
     ordered = np.sort(np.abs(errors)) / np.hypot(deployment, residual)
     rank = min(len(ordered), int(np.ceil(LEVEL * (len(ordered) + 1))))
     half_width_sds = float(np.ceil(1e3 * ordered[rank - 1])) / 1e3
-    return LogError(deployment=deployment, residual=residual, half_width_sds=half_width_sds)
+    return LogError(deployment=deployment, residual=residual, half_width_sds=half_width_sds, growth=growth)
+
+
+def _growth(errors: FloatArray, sequences: FloatArray) -> float:
+    """The power of the sequences under which the errors are likeliest, taken as Laplace's."""
+
+    def cost(growth: float) -> float:
+        scale = error_scale(sequences, growth)
+        return float(np.mean(np.log(scale)) + np.log(np.mean(np.abs(errors) / scale)))
+
+    return min(GROWTHS, key=cost)
+
+
+def sequences_of(settings: Iterable[silicon.Setting]) -> FloatArray:
+    """Running at once on each attention replica: a client has one request at a time."""
+    return np.array([setting.concurrency / setting.dp for setting in settings])
 
 
 def kinds_of(settings: Iterable[silicon.Setting]) -> np.ndarray[Any, np.dtype[np.str_]]:
@@ -66,11 +84,13 @@ def kind_of(setting: silicon.Setting) -> str:
 def spreads(settings: Sequence[silicon.Setting], errors: FloatArray) -> list[Spread]:
     """One per kind of deployment, from logarithms of measured over simulated TTFT, TPOT."""
     kinds, deployments = kinds_of(settings), [setting.group for setting in settings]
+    sequences = sequences_of(settings)
     found = []
     for kind in sorted(set(kinds.tolist())):
         rows = np.flatnonzero(kinds == kind)
         own = [deployments[row] for row in rows]
-        found.append(Spread(kind, fit_spread(errors[rows, 1], own), fit_spread(errors[rows, 0], own)))
+        tpot, ttft = (fit_spread(errors[rows, place], own, sequences[rows]) for place in (1, 0))
+        found.append(Spread(kind, tpot, ttft))
     return found
 
 
@@ -98,6 +118,7 @@ def coverage(
 def _widths_without_own_model(settings: Sequence[silicon.Setting], errors: FloatArray) -> FloatArray:
     """Half-widths from other models of the kind; from all others where the kind has no other model."""
     models, kinds = np.array([setting.model for setting in settings]), kinds_of(settings)
+    sequences = sequences_of(settings)
     widths = np.zeros_like(errors)
     for model in np.unique(models):
         for kind in np.unique(kinds[models == model]):
@@ -106,17 +127,17 @@ def _widths_without_own_model(settings: Sequence[silicon.Setting], errors: Float
             chosen = np.flatnonzero(others if others.any() else models != model)
             own = [settings[row].group for row in chosen]
             for place in range(2):
-                error = fit_spread(errors[chosen, place], own)
-                widths[rows, place] = error.half_width_sds * error.total
+                error = fit_spread(errors[chosen, place], own, sequences[chosen])
+                widths[rows, place] = [error.log_half_width_at(number) for number in sequences[rows]]
     return widths
 
 
-def shipped_widths(settings: Iterable[silicon.Setting]) -> FloatArray:
+def shipped_widths(settings: Sequence[silicon.Setting]) -> FloatArray:
     """Half-widths of the logarithms that the shipped constants state, [settings, (TTFT, TPOT)]."""
     found = []
-    for setting in settings:
+    for setting, sequences in zip(settings, sequences_of(settings).tolist(), strict=True):
         tpot, ttft = constants_for(find_gpu(setting.gpu)).log_errors(kind_of(setting))
-        found.append([error.half_width_sds * error.total for error in (ttft, tpot)])
+        found.append([error.log_half_width_at(sequences) for error in (ttft, tpot)])
     return np.array(found)
 
 

@@ -64,6 +64,7 @@ GPUS = {
     "b300_sxm": "b300-sxm",
     "gb200": "gb200",
 }
+BLACKWELL = ("b200-sxm", "b300-sxm", "gb200")
 FORMATS = {"fp8": "fp8", "fp4": "nvfp4", "int4": "int4-experts"}
 
 
@@ -83,6 +84,10 @@ class Setting:
     concurrency: int
     ttft_s: float
     tpot_s: float
+
+    @property
+    def gpus(self) -> int:
+        return self.tp * self.dp
 
     @property
     def group(self) -> tuple[str, str, str, str, int, int, int]:
@@ -112,18 +117,32 @@ def launch_of(setting: Setting) -> Launch:
 
     InferenceMAX, later InferenceX, benchmarks/*.sh, 2025-10 – 2026-05; which commit made a row is unknown.
     """
-    model, blackwell = setting.model.partition("/")[2], setting.gpu in ("b200-sxm", "b300-sxm", "gb200")
+    model = setting.model.partition("/")[2]
     if model == "Llama-3.1-70B":  # 70b_fp8_h100_docker.sh, 70b_fp8_b200_docker.sh
         return Launch(kv_cache_dtype="fp8", max_num_seqs=512)
     if model == "gpt-oss-120b":  # gptoss_fp4_b200.sh, gptoss_fp4_h200.sh
-        kv_cache_dtype = "fp8" if blackwell else "auto"
+        kv_cache_dtype = "fp8" if setting.gpu in BLACKWELL else "auto"
         return Launch(kv_cache_dtype=kv_cache_dtype, max_num_seqs=512, max_cudagraph_capture_size=2048)
-    if model == "MiniMax-M2.5" and blackwell:
-        if setting.version == "0.19.0":  # minimaxm2.5_fp8_b300.sh, minimaxm2.5_fp4_b300.sh
-            return Launch(kv_cache_dtype="fp8", max_num_batched_tokens=2 * setting.isl)
-        return Launch(gpu_memory_utilization=0.95)  # minimaxm2.5_fp8_b200.sh of 2026-02
-    if model == "Kimi-K2.5" and setting.precision == "int4":  # kimik2.5_int4_h200.sh
+    if model == "MiniMax-M2.5":
+        return _launch_of_minimax(setting)
+    return _launch_of_kimi(setting) if model == "Kimi-K2.5" else Launch()
+
+
+def _launch_of_minimax(setting: Setting) -> Launch:
+    if setting.gpu == "h100-sxm":  # minimaxm2.5_fp8_h100.sh
+        return Launch(max_num_seqs=256)
+    if setting.gpu in BLACKWELL and setting.version == "0.19.0":  # minimaxm2.5_fp8_b300.sh, minimaxm2.5_fp4_b300.sh
+        return Launch(kv_cache_dtype="fp8", max_num_batched_tokens=2 * setting.isl)
+    if setting.gpu in BLACKWELL:  # minimaxm2.5_fp8_b200.sh of 2026-02
         return Launch(gpu_memory_utilization=0.95)
+    return Launch()
+
+
+def _launch_of_kimi(setting: Setting) -> Launch:
+    if setting.precision == "int4":  # kimik2.5_int4_h200.sh
+        return Launch(gpu_memory_utilization=0.95)
+    if setting.precision == "fp4":  # kimik2.5_fp4_b200.sh; its checkpoint declares an fp8 cache
+        return Launch(kv_cache_dtype="fp8", max_num_seqs=setting.concurrency)
     return Launch()
 
 

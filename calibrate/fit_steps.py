@@ -28,7 +28,7 @@ from simulator.step_time import FloatArray
 DEGREES_OF_FREEDOM = 4.0  # of Student's t: stalls and hiccups lie far out
 MAX_ITERATIONS = 30
 CLOSE_ENOUGH = 2e-3  # prior sds that the last move may be long
-MAY_WAKE = ("host_", "eager_", "old_eager_", "piecewise_")  # terms of a maximum: without effect until it turns
+MAY_WAKE = ("host_", "eager_", "piecewise_")  # terms of a maximum: without effect until it turns
 NUM_BLOCKS = 200  # of consecutive steps, which err alike: the covariance counts them, not the steps
 FOLDS = 5
 MIN_STEPS = 20

@@ -35,7 +35,6 @@ PRIOR_SD = {
     "sampling_start_s": OVERHEAD_SD,
     "sampling_bytes_per_logit": OVERHEAD_SD,
     "eager_layer_s": OVERHEAD_SD,
-    "old_eager_layer_s": OVERHEAD_SD,
     "piecewise_eager_share": COMPUTE_SD,
     "host_base_s": OVERHEAD_SD,
     "host_sequence_s": OVERHEAD_SD,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.fleet import Fleet
-from simulator.latency_model import AverageStep, average_step
+from simulator.latency_model import AverageStep, LatencyModel, average_step
 from simulator.loads import UserLoad
 from simulator.replication import simulate_users
 from simulator.results import Result, request_times, whole_run
@@ -86,6 +86,15 @@ def serve(fleet: Fleet, values: dict[str, Any], outputs: Outputs) -> Served:
         step=average_step(simulation.totals),
         notes=("every request counts, the start too",),
     )
+
+
+def answer_json(served: Served, latency: LatencyModel) -> dict[str, Any]:
+    """The result, with the 90 % intervals of mean TTFT and TPOT; null where the times were given."""
+    found = served.result.to_json()
+    for name, error in (("ttft_s", latency.ttft_log_error), ("tpot_s", latency.tpot_log_error)):
+        known = None if latency.is_given else error.interval(found[name]["mean"], served.step.sequences)
+        found[name] |= dict(zip(("mean_low", "mean_high"), known or (None, None), strict=True))
+    return found
 
 
 _LENGTHS = ("input_len", "output_len", "length_spread")

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headcount.memory_answer import MemoryAnswer
     from kvcache.memory import MemoryBudget
     from simulator.capacity_table import CapacityQuestion, CapacityRow
+    from simulator.deployment import ReplicaPlan
     from simulator.latency_model import LatencyModel
     from simulator.results import Result
 
@@ -62,8 +63,14 @@ def capacity_text(
     if best.users_low:
         out.print(
             f"[bold]{best.users_low:,} users on {counted(best.gpus)}[/] with 95 % confidence "
-            f"(mean {best.users:,}, up to {best.users_high:,})\n"
+            f"(mean {best.users:,}, up to {best.users_high:,})"
         )
+        if best.step_time_error is not None:
+            out.print(
+                f"{best.users_if_slower:,} if every step takes {best.step_time_error:.0%} longer than simulated, "
+                f"{best.users_if_faster:,} if as much shorter: nine in ten servers lie between"
+            )
+        out.print()
     out.print(_capacity_table(rows))
     for row in rows:
         if row.reason:
@@ -112,8 +119,8 @@ def _footnotes(question: "CapacityQuestion", rows: Sequence["CapacityRow"]) -> l
     from workloads.trace import Trace  # noqa: PLC0415
 
     notes = [
-        "users: active sessions, thinking or waiting. users low is the number to sign: there the lower end of "
-        f"attainment's 95 % interval over {question.replications} replications meets the target. "
+        "users: active sessions, thinking or waiting. users low is the number to sign, the lower end of an interval "
+        f"that holds what {question.replications} replications leave open and how far step times may be off. "
         "Latencies are those at 'users'.",
         f"think time: {question.think_time_s:.0f} s on average"
         + ("; users of a trace without sessions are λ (Z + R)" if isinstance(question.workload, Trace) else ""),
@@ -124,7 +131,7 @@ def _footnotes(question: "CapacityQuestion", rows: Sequence["CapacityRow"]) -> l
     if not plans:
         return notes
     pools = list(dict.fromkeys(pool_note(plan.budget) for plan in plans))
-    return [*notes, *pools, error_note(plans[-1].latency) + "; the interval of users does not hold this error"]
+    return [*notes, *pools, error_note(plans[-1].latency)]
 
 
 def pool_note(budget: "MemoryBudget") -> str:
@@ -134,13 +141,25 @@ def pool_note(budget: "MemoryBudget") -> str:
     return f"{blocks}, as given" if low == high else f"{blocks}; vLLM logs {low:,} to {high:,} nine times in ten"
 
 
-def error_note(latency: "LatencyModel") -> str:
-    """How far the step times may be off, in words."""
+def settings_note(plan: "ReplicaPlan") -> str:
+    """What the server is taken to have been started with."""
+    found = plan.settings
+    cache = "16-bit" if found["kv_cache_dtype"] == "auto" else found["kv_cache_dtype"]
+    utilization = f"{found['gpu_memory_utilization']:g}".rstrip("0")
+    return (
+        f"vLLM {found['vllm_version']}, {cache} KV cache, memory utilization {utilization}, steps of up to "
+        f"{found['max_num_batched_tokens']:,} tokens and {found['max_num_seqs']:,} sequences"
+    )
+
+
+def error_note(latency: "LatencyModel", sequences: float | None = None) -> str:
+    """How far the step times may be off with so many sequences running, in words."""
     if latency.is_given:
         return "every step lasts as long as given: the decisions are vLLM's, the times are yours"
     if not latency.is_measured:
         return "step times of this GPU are scaled from its specifications, not measured: expect large errors"
-    tpot, ttft = (error.half_width for error in (latency.tpot_log_error, latency.ttft_log_error))
+    errors = latency.tpot_log_error, latency.ttft_log_error
+    tpot, ttft = (error.half_width if sequences is None else error.half_width_at(sequences) for error in errors)
     within = f"nine in ten mean latencies lie within ±{tpot:.0%} for TPOT, ±{ttft:.0%} for TTFT"
     if latency.calibrated:
         count = len(latency.warnings)

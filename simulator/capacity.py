@@ -17,6 +17,8 @@ Bound = Literal["mean", "low", "high"]
 MIN_REPLICATIONS = 10
 SCREENING_REPLICATIONS = 2
 SCREENING_RATIO = 1.06  # a screened capacity is known to this factor
+ESTIMATE_REPLICATIONS = 4
+ESTIMATE_RATIO = 1.03  # an estimated capacity is known to this factor
 FIRST_STEP = 1.04  # of the final search, which starts from a screened capacity
 RESOLUTION = 0.02  # of the capacity found; its interval is wider than that
 MAX_GROWTH = 4.0  # from one size tried to the next: a load far beyond capacity costs much, and tells nothing
@@ -126,6 +128,13 @@ def screen_capacity(evaluator: Evaluator, guess: float, *, at_least: float = 0.0
     if at_least and not search.serves(evaluator.load.round(at_least)):
         return 0.0
     return search.largest(guess, first_step=SCREENING_RATIO, ratio=SCREENING_RATIO)
+
+
+def estimate_capacity(evaluator: Evaluator, guess: float) -> Point | None:
+    """The largest load served in the mean of a few replications, to within ESTIMATE_RATIO; None if none is."""
+    search = _Search(evaluator, "mean", ESTIMATE_REPLICATIONS)
+    found = search.largest(guess, first_step=FIRST_STEP, ratio=ESTIMATE_RATIO)
+    return evaluator.point(found, ESTIMATE_REPLICATIONS) if found else None
 
 
 def find_capacity(evaluator: Evaluator, guess: float, num_replications: int = MIN_REPLICATIONS) -> Capacity:

@@ -1,7 +1,8 @@
 """Users per GPU count: the main answer."""
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,13 @@ from simulator.capacity import (
     Evaluator,
     Point,
     Watcher,
+    estimate_capacity,
     find_capacity,
     screen_capacity,
 )
 from simulator.deployment import ReplicaPlan, feasible_tensor_parallel_sizes, plan_replica
 from simulator.engine import EngineOptions
+from simulator.latency_model import average_step
 from simulator.loads import Load, TraceLoad, UserLoad
 from simulator.simulation import check_lengths
 from simulator.slo import SLO
@@ -71,8 +74,13 @@ class CapacityRow:
     tp: int
     replicas: int
     users: int
-    users_low: int
+    users_low: int  # 90 % interval: replications and step times
     users_high: int
+    users_low_sampling: int = 0  # of replications alone, 95 %
+    users_high_sampling: int = 0
+    users_if_slower: int | None = None  # at the far ends of the 90 % interval of step times; None where times are given
+    users_if_faster: int | None = None
+    step_time_error: float | None = None  # by what share steps may be longer, or their inverse shorter
     reason: str | None = None
     binding: str | None = None
     plan: ReplicaPlan | None = None  # None: the model does not fit
@@ -92,6 +100,11 @@ class CapacityRow:
             "users": self.users,
             "users_low": self.users_low,
             "users_high": self.users_high,
+            "users_low_sampling": self.users_low_sampling,
+            "users_high_sampling": self.users_high_sampling,
+            "users_if_slower": self.users_if_slower,
+            "users_if_faster": self.users_if_faster,
+            "step_time_error": self.step_time_error,
             "in_flight": point.mean("in_flight") if point else 0.0,
             "requests_per_s": point.mean("requests_per_s") if point else 0.0,
             "output_tokens_per_s": point.mean("output_tokens_per_s") if point else 0.0,
@@ -211,8 +224,7 @@ def _refined_row(
         tp=plan.tensor_parallel_size,
         replicas=gpus // plan.gpus,
         users=users["mean"],
-        users_low=users["low"],
-        users_high=users["high"],
+        **_interval_of_users(users, _users_within_step_times(plan, evaluator, point, users["mean"])),
         reason=None if found.mean else _why_none(question, evaluator),
         binding=what_binds(plan, _just_above(curve, found)),
         plan=plan,
@@ -222,6 +234,52 @@ def _refined_row(
         step_causes=step_causes(plan, point) if point else None,
         usd_per_hour=gpus * question.gpu.usd_per_hour,
     )
+
+
+def _step_time_error(plan: ReplicaPlan, point: Point | None) -> float | None:
+    """By what share the mean TPOT may be off at this load, nine times in ten; None where the times were given."""
+    if plan.latency.is_given or point is None:
+        return None
+    totals = np.concatenate([replication.totals for replication in point.replications])
+    sequences = average_step(totals).sequences if totals["steps"].sum() else 1.0
+    return plan.latency.tpot_log_error.half_width_at(sequences)
+
+
+def _interval_of_users(sampled: dict[str, int], within: dict[str, Any]) -> dict[str, Any]:
+    """Both sources of error as one interval: their logarithms add as independent errors do."""
+    users, low, high = sampled["mean"], sampled["low"], sampled["high"]
+    slower, faster = within.get("users_if_slower", users), within.get("users_if_faster", users)
+    return within | {
+        "users_low": math.floor(_together(users, low, slower)),
+        "users_high": math.floor(_together(users, high, faster)),
+        "users_low_sampling": low,
+        "users_high_sampling": high,
+    }
+
+
+def _together(users: int, first: int, second: int) -> float:
+    """An end of the interval from where each source alone puts it, on the same side of `users`."""
+    if min(users, first, second) == 0:
+        return 0.0 if min(first, second) < users else float(max(first, second))
+    distance = math.hypot(math.log(first / users), math.log(second / users))
+    return users * math.exp(math.copysign(distance, first + second - 2 * users))
+
+
+def _users_within_step_times(
+    plan: ReplicaPlan, evaluator: Evaluator, point: Point | None, users: int
+) -> dict[str, Any]:
+    error = _step_time_error(plan, point)
+    if error is None or point is None:
+        return {}
+    slower, faster = (_users_if(evaluator, factor, point.size) for factor in (1 + error, 1 / (1 + error)))
+    return {"users_if_slower": min(slower, users), "users_if_faster": max(faster, users), "step_time_error": error}
+
+
+def _users_if(evaluator: Evaluator, factor: float, capacity: float) -> int:
+    """Users served where every step takes so many times as long."""
+    fleet = replace(evaluator.fleet, step_times=evaluator.fleet.step_times.times(factor))
+    other = Evaluator(fleet=fleet, load=evaluator.load, slo=evaluator.slo, watcher=evaluator.watcher)
+    return _users(evaluator.load, estimate_capacity(other, capacity / factor))
 
 
 def _just_above(curve: tuple[Point, ...], found: Capacity) -> Point:

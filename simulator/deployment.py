@@ -53,6 +53,15 @@ class ReplicaPlan:
         return self.tensor_parallel_size * self.data_parallel_size
 
     @property
+    def settings(self) -> dict[str, str | int | float]:
+        """vLLM's arguments that decide the answer, given or assumed."""
+        names = (
+            "vllm_version", "quantization", "kv_cache_dtype", "gpu_memory_utilization", "max_model_len",
+            "max_num_batched_tokens", "max_num_seqs",
+        )  # fmt: skip
+        return {name: getattr(self.budget, name) for name in names}
+
+    @property
     def not_simulated(self) -> tuple[Assumption, ...]:
         """What vLLM would do by default and the simulation leaves out."""
         return () if self.engine.enable_prefix_caching or not self.engine.has_unequal_blocks else (NO_CACHING,)

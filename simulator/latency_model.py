@@ -20,6 +20,8 @@ COMPUTE = "compute"
 COMMUNICATION = "communication"
 FIXED_OVERHEAD = "fixed_overhead"  # kernel starts, glue, the launch floor of steps with prefill
 HOST = "host"  # scheduling, input preparation: what the GPU waits for
+ERROR_SEQUENCES = 16  # running at once, at which an error is stated; it grows or not from FEWEST to MOST of them
+FEWEST_SEQUENCES, MOST_SEQUENCES = 4, 256  # of the runs that show it
 CAUSES = (WEIGHTS_READ, KV_READ, ACTIVATIONS, COMPUTE, COMMUNICATION, FIXED_OVERHEAD, HOST)
 
 
@@ -48,12 +50,14 @@ class LogError:
     """How far a mean latency may be off: standard deviations of its natural logarithm.
 
     `deployment` is common to all loads of one deployment, `residual` is each load's own. `half_width_sds` is half a
-    90 % interval in standard deviations: more than a normal distribution's where errors have heavy tails.
+    90 % interval in standard deviations: more than a normal distribution's where errors have heavy tails. All are for
+    ERROR_SEQUENCES running at once; errors grow with the number's power `growth`.
     """
 
     deployment: float
     residual: float
     half_width_sds: float = 1.645
+    growth: float = 0.0
 
     @property
     def total(self) -> float:
@@ -62,7 +66,28 @@ class LogError:
     @property
     def half_width(self) -> float:
         """By what share a measured mean may lie above the simulated one, nine times in ten within the interval."""
-        return math.expm1(self.half_width_sds * self.total)
+        return self.half_width_at(ERROR_SEQUENCES)
+
+    def half_width_at(self, sequences: float) -> float:
+        """The same, with so many sequences running at once on average."""
+        return math.expm1(self.log_half_width_at(sequences))
+
+    def log_half_width_at(self, sequences: float) -> float:
+        """Half of the 90 % interval of the natural logarithm."""
+        return self.half_width_sds * self.total * float(error_scale(sequences, self.growth))
+
+    def interval(self, mean_s: float | None, sequences: float) -> tuple[float, float] | None:
+        """Where a measured mean lies nine times in ten; None without a simulated one."""
+        if mean_s is None or not math.isfinite(mean_s):
+            return None
+        factor = 1 + self.half_width_at(sequences)
+        return mean_s / factor, mean_s * factor
+
+
+def error_scale(sequences: float | FloatArray, growth: float) -> FloatArray:
+    """By what an error stated for ERROR_SEQUENCES is multiplied at so many."""
+    bounded = np.clip(sequences, FEWEST_SEQUENCES, MOST_SEQUENCES)
+    return np.asarray((bounded / ERROR_SEQUENCES) ** growth)
 
 
 NO_ERROR = LogError(deployment=0.0, residual=0.0)
@@ -96,14 +121,15 @@ class LatencyModel:
     sampler: Callable[[np.random.Generator], "LatencyModel"] | None = None
 
     def draw(self, rng: np.random.Generator) -> "LatencyModel":
-        """The same deployment with constants drawn from the latency profile's posterior.
+        """The same deployment with constants drawn from what is known of their errors.
 
-        Raises ValueError without a profile: nothing is known of how its constants err together.
+        That is the posterior of a latency profile, or the covariance of the shipped constants with what deployments
+        differ by. Raises ValueError where times or constants were given: nothing is known of their errors.
         """
         if self.sampler is None:
             raise ValueError(
-                f"latency model '{self.name}' was not fitted to measurements, so there is nothing to draw from; "
-                "give --latency-profile"
+                f"latency model '{self.name}' was given its times, so there is nothing to draw from; take the physical "
+                "one, or give --latency-profile"
             )
         return self.sampler(rng)
 

@@ -27,7 +27,7 @@ _SCALED_DOWN = (
 )  # fmt: skip
 _SCALED_UP = (
     "gemm_start_s", "glue_s", "decode_attention_start_s", "state_start_s", "all_reduce_start_s", "expert_start_s",
-    "sampling_start_s", "sampling_bytes_per_logit", "eager_layer_s", "old_eager_layer_s", "host_base_s",
+    "sampling_start_s", "sampling_bytes_per_logit", "eager_layer_s", "host_base_s",
     "host_sequence_s", "step_gap_s",
 )  # fmt: skip
 _SMALLEST_SD = 1e-12  # of a prior or a posterior: what no fit reaches
@@ -216,7 +216,7 @@ def profile_text(profile: LatencyProfile) -> str:
     parts += ["]", "", "[log_error] # of a mean latency, standard deviations"]
     for metric in ("tpot", "ttft"):
         error: LogError = getattr(profile, f"{metric}_log_error")
-        parts.append(f"{metric} = {{ deployment = {error.deployment!r}, residual = {error.residual!r} }}")
+        parts.append(f"{metric} = {{ {', '.join(f'{name} = {value!r}' for name, value in vars(error).items())} }}")
     parts += [
         "",
         "[ranges] # of a step, as measured",

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,14 @@ class StepTimes:
             table = getattr(self, name)
             if not (np.isfinite(table).all() and (table >= 0).all()):
                 raise ValueError(f"step times '{name}' hold a negative or non-finite time")
+
+    def times(self, factor: float) -> "StepTimes":
+        """Every step so many times as long; the front end as it is."""
+        kept = ("window", "ingress_request_s", "ingress_token_s", "ingress_s")
+        longer = {item.name: getattr(self, item.name) * factor for item in fields(self) if item.name not in kept}
+        if self.prefill is self.decode:
+            longer["prefill"] = longer["decode"]
+        return replace(self, **longer)
 
     def step_s(self, sums: "BatchSums", shared_s: float = 0.0) -> float:
         """One step's time from its sums, `shared_s` of it for the tokens of all ranks."""

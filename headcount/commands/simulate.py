@@ -52,7 +52,7 @@ def command(**values: Any) -> int:
     """
     from headcount.json_output import print_json  # noqa: PLC0415  imported once the command runs
     from headcount.profile_warnings import warn_outside_profile  # noqa: PLC0415
-    from headcount.simulate import Outputs, serve  # noqa: PLC0415
+    from headcount.simulate import Outputs, answer_json, serve  # noqa: PLC0415
     from headcount.strict import (  # noqa: PLC0415
         OUTSIDE_CALIBRATION,
         assumed_notes,
@@ -60,7 +60,7 @@ def command(**values: Any) -> int:
         check_architecture,
         outside_calibration,
     )
-    from headcount.text import error_note, simulate_text  # noqa: PLC0415
+    from headcount.text import error_note, settings_note, simulate_text  # noqa: PLC0415
     from kvcache.catalog import find_gpu, load_model  # noqa: PLC0415
     from simulator.deployment import plan_replica  # noqa: PLC0415
 
@@ -87,13 +87,14 @@ def command(**values: Any) -> int:
             "architecture_assumptions": assumptions_json(architecture.assumptions),
             "not_simulated": assumptions_json(plan.not_simulated),
         }
-        blocks = {"num_gpu_blocks": plan.engine.num_gpu_blocks}
-        print_json(head | layout | blocks | assumed | served.result.to_json())
+        blocks = {"num_gpu_blocks": plan.engine.num_gpu_blocks, "settings": plan.settings}
+        print_json(head | layout | blocks | assumed | answer_json(served, plan.latency))
         return 0
     layout_text = f"{values['replicas']} × TP{plan.tensor_parallel_size}"
     if plan.data_parallel_size > 1:
         layout_text += f" DP{plan.data_parallel_size}"
     title = f"{plan.architecture.name} on {plan.gpu.name}, {layout_text}: {served.description}"
-    notes = [*assumed_notes((*architecture.assumptions, *plan.not_simulated)), *served.notes, error_note(plan.latency)]
+    notes = [*assumed_notes((*architecture.assumptions, *plan.not_simulated)), settings_note(plan), *served.notes]
+    notes.append(error_note(plan.latency, served.step.sequences))
     simulate_text(served.result, title=title, notes=notes)
     return 0

@@ -17,7 +17,8 @@ PRIORS = Path(__file__).parent / "priors"  # written by benchmarks/kernel_tables
 FALLBACK, GENERAL = "generic", "general"
 Use = Literal["shipped", "prior"]
 NOT_CONSTANTS = (
-    "name", "is_measured", "tpot_log_error", "ttft_log_error", "log_errors_by_kind", "measured_models", "sources",
+    "name", "is_measured", "covariance", "tpot_log_error", "ttft_log_error", "log_errors_by_kind", "measured_models",
+    "sources",
 )  # fmt: skip
 
 
@@ -31,6 +32,7 @@ class Constants:
 
     name: str  # of the file
     is_measured: bool
+    covariance: str  # of a file in simulator/latency/covariances
     tpot_log_error: LogError
     ttft_log_error: LogError
     log_errors_by_kind: Mapping[str, tuple[LogError, LogError]]  # TPOT, TTFT of deployments that err otherwise
@@ -64,7 +66,6 @@ class Constants:
     sampling_start_s: float
     sampling_bytes_per_logit: float
     eager_layer_s: float
-    old_eager_layer_s: float
     piecewise_eager_share: float
     host_base_s: float
     host_sequence_s: float
@@ -131,6 +132,7 @@ def prior_for(gpu: GPU, vllm_version: str | None = None) -> Constants:
         shipped,
         name=found[-1][0],
         is_measured=False,  # kernels are, runs are not
+        covariance=GENERAL,
         tpot_log_error=LogError(**errors["tpot"]),
         ttft_log_error=LogError(**errors["ttft"]),
         log_errors_by_kind={},
@@ -167,6 +169,7 @@ def _read(stem: str, gpu_name: str) -> Constants:
     return Constants(
         name=stem,
         is_measured=gpu_name in own.get("measured_gpus", ()),
+        covariance=str(own.get("covariance", GENERAL)),
         tpot_log_error=LogError(**errors["tpot"]),
         ttft_log_error=LogError(**errors["ttft"]),
         log_errors_by_kind={

@@ -1,6 +1,7 @@
 """Step times from the shape of the model, with the share of the GPU's peaks that vLLM reaches."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from kvcache.parallelism import Parallelism
 from kvcache.quantization import resolve_quantization
 from kvcache.tensors import Tensor
 from simulator.latency._constants import Constants, constants_for
+from simulator.latency._covariance import Term, covariance_of
 from simulator.latency._terms import (
     Attention,
     Causes,
@@ -28,11 +30,16 @@ from simulator.latency._terms import (
     times,
 )
 from simulator.latency_model import COMPUTE, HOST, KV_READ, Deployment, LatencyModel, LogError
-from simulator.latency_profile import LatencyProfile, profile_assumptions, range_warnings
+from simulator.latency_profile import (
+    STEP_SCALE,
+    LatencyProfile,
+    profile_assumptions,
+    range_warnings,
+    with_terms,
+)
 from simulator.step_time import FloatArray, StepTimes
 
 OLD_EXPERTS_BEFORE = (0, 15, 0)  # a mixture's steps took far longer there than its kernels, for no known reason
-OLD_BUILDS_BEFORE = (0, 20, 0)  # the fit's runs end at 0.19
 PIECEWISE_TOKENS = 512  # of the longest step with prefill that piecewise CUDA graphs cover by default
 # Of layers with states no whole run was at hand, as of A100 or L40S (constants/ampere.toml, ada.toml).
 KERNELS_ONLY_TPOT = LogError(deployment=0.20, residual=0.06)
@@ -84,6 +91,8 @@ def latency_model(
 
     Raises ValueError where vLLM would refuse the split over ranks, or for another GPU's profile.
     """
+    if constants is None and profile is None:
+        return _shipped(deployment)
     known = constants if constants is not None else constants_for(deployment.gpu)
     if profile is not None:
         return _calibrated(deployment, known, profile)
@@ -111,6 +120,20 @@ def latency_model(
 def _log_error(known: LogError, arch: Architecture, kernels_only: LogError) -> LogError:
     """The GPU's, but no less than where kernels alone were measured for a model with states."""
     return known if arch.state_space is None or known.total > kernels_only.total else kernels_only
+
+
+def _shipped(deployment: Deployment) -> LatencyModel:
+    """The model under its GPU's constants, which can be drawn from what is known of their errors."""
+    known = constants_for(deployment.gpu)
+    found = latency_model(deployment, constants=known)
+
+    def sampler(rng: np.random.Generator) -> LatencyModel:
+        scale = {STEP_SCALE: rng.normal(0.0, found.tpot_log_error.deployment)}
+        drawn = latency_model(deployment, constants=with_terms(covariance_of(known).draw(known, rng), scale))
+        errors = {name: replace(getattr(found, name), deployment=0.0) for name in ("tpot_log_error", "ttft_log_error")}
+        return replace(drawn, **errors)
+
+    return replace(found, sampler=sampler)
 
 
 def _calibrated(deployment: Deployment, base: Constants, profile: LatencyProfile) -> LatencyModel:
@@ -210,7 +233,7 @@ def _step_times(
     blocks = sum(map(rank.arch.num_blocks, range(rank.arch.num_hidden_layers)))
     table = np.sum(list(by_tokens.values()), axis=0)
     token_s = full.prefill_token_s + windowed.prefill_token_s + scan_token_s(rank)
-    launch_s = blocks / 2 * eager_layer_s(rank)  # measured on layers of two blocks
+    launch_s = blocks / 2 * constants.eager_layer_s  # measured on layers of two blocks
     longest = -1 if settings.enforce_eager else settings.max_cudagraph_capture_size or PIECEWISE_TOKENS
     host_s = constants.host_base_s
     if settings.enforce_eager:  # every step is launched kernel by kernel
@@ -237,12 +260,6 @@ def _step_times(
     )
 
 
-def eager_layer_s(rank: Rank) -> float:
-    """The least time of a layer in a step with prefill, by release."""
-    old = parse_version(rank.deployment.vllm_version) < OLD_BUILDS_BEFORE
-    return rank.constants.old_eager_layer_s if old else rank.constants.eager_layer_s
-
-
 def spread_kind(deployment: Deployment, constants: Constants) -> str:
     """By which of the constants' errors a deployment goes: by what is known before it is measured."""
     arch = deployment.architecture
@@ -251,6 +268,12 @@ def spread_kind(deployment: Deployment, constants: Constants) -> str:
     kind = "experts" if arch.is_moe else "dense"
     is_measured = (arch.hidden_size, arch.num_hidden_layers) in constants.measured_models
     return f"measured-{kind}" if is_measured else kind
+
+
+def _give_or_take(name: str, sds: Mapping[Term, float]) -> str:
+    """One standard deviation of a constant, key by key; nothing where none is known."""
+    found = [f"{f'{key} ' if key else ''}±{math.expm1(sd):.0%}" for (own, key), sd in sds.items() if own == name]
+    return f" ({', '.join(found)})" if found else ""
 
 
 def window_class(arch: Architecture) -> tuple[int, int]:
@@ -262,8 +285,9 @@ def window_class(arch: Architecture) -> tuple[int, int]:
 def _assumptions(rank: Rank) -> tuple[tuple[str, str, str], ...]:
     constants, arch, gpu = rank.constants, rank.arch, rank.gpu
     where = f"simulator/latency/constants/{constants.name}.toml"
+    sds = covariance_of(constants).sd
     rows = [
-        (name.removesuffix("_s").replace("_", " "), value, source)
+        (name.removesuffix("_s").replace("_", " "), value + _give_or_take(name, sds), source)
         for name, (value, source) in constants.sources.items()
         if (arch.is_moe or "expert" not in name) and (arch.state_space is not None or not name.startswith("state_"))
     ]
