@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 from calibrate.measured_run import MeasuredRun
 from calibrate.metrics_text import metric_samples
 from calibrate.recording_files import KIND_SERVER, RecordingFolder, write_whole
-from calibrate.server_series import SERIES_COLUMNS, START_TIME, ServerSeries
+from calibrate.server_metrics import PREFIX, START_TIME
+from calibrate.server_series import SERIES_COLUMNS, ServerSeries
 from calibrate.startup_log import read_startup_log
 
 SNAPSHOTS, SERIES, ITERATIONS = "metrics.txt", "series.csv", "iterations.csv"
@@ -49,7 +50,7 @@ def watch_server(
     if log is not None:
         _require_readable(log)
     text = _fetch(address)
-    if not any(sample.name.startswith("vllm:") for sample in metric_samples(text)):
+    if not any(sample.name.startswith(PREFIX) for sample in metric_samples(text)):
         raise ValueError(f"{address} answers without vLLM's metrics; give the address of a vLLM server")
     folder = RecordingFolder(out)
     _begin(folder, address)
@@ -178,7 +179,7 @@ def _begin(folder: RecordingFolder, address: str) -> None:
 
 def _kept(text: str) -> str:
     """vLLM's own samples; the rest of a process's are left out."""
-    lines = [line for line in text.splitlines() if line.startswith(("vllm:", START_TIME))]
+    lines = [line for line in text.splitlines() if line.startswith((PREFIX, START_TIME))]
     return "\n".join(lines) + "\n"
 
 

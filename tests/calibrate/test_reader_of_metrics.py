@@ -135,11 +135,24 @@ def test_a_server_that_was_started_again_is_told(count: int, start_s: float, tmp
 
 
 def test_older_names_are_read(tmp_path: Path) -> None:
-    text = "".join(
-        f'vllm:time_per_output_token_seconds_{part}{{model_name="m"}} {value}\n'
-        for part, value in (("count", 4), ("sum", 0.2))
-    )
-    assert only(read_measured(put(tmp_path, text))).aggregates["itl_s.mean"] == pytest.approx(0.05)
+    series = {
+        "time_per_output_token_seconds_count": 4,
+        "time_per_output_token_seconds_sum": 0.2,
+        "gpu_cache_usage_perc": 0.5,
+        "gpu_prefix_cache_queries_total": 10,
+        "gpu_prefix_cache_hits_total": 3,
+    }
+    text = "".join(f'vllm:{name}{{model_name="m"}} {value}\n' for name, value in series.items())
+    found = only(read_measured(put(tmp_path, text))).aggregates
+    assert found["itl_s.mean"] == pytest.approx(0.05)
+    assert (found["kv_usage_now"], found["prefix_hit_rate"]) == (0.5, 0.3)
+
+
+def test_a_histogram_without_its_sum_has_no_mean(tmp_path: Path) -> None:
+    lines = [line for line in snapshot([0.02, 0.03]).splitlines() if "seconds_sum" not in line]
+    found = only(read_measured(put(tmp_path, "\n".join(lines)))).aggregates
+    assert "ttft_s.mean" not in found
+    assert found["ttft_s.count"] == 2
 
 
 @pytest.mark.parametrize(
@@ -149,6 +162,9 @@ def test_older_names_are_read(tmp_path: Path) -> None:
         (snapshot([0.02]) + snapshot([0.02]), "line 21: .* is there again; put each snapshot in its own file"),
         (snapshot([0.02]) + "vllm:x NaN\n", "'vllm:x NaN' is no sample"),
         (snapshot([0.02]) + "vllm:x{a=} one\n", "is no sample of Prometheus' text format"),
+        (snapshot([0.02]) + 'vllm:x{a="1",model_na 1\n', "line 20: .* is no sample of Prometheus' text format"),
+        (snapshot([0.02]) + 'vllm:x{a="1",b} 1\n', "line 20: .* is no sample of Prometheus' text format"),
+        (snapshot([0.02]) + 'vllm:x_bucket{a="1"} 1\n', "line 20: .* is no sample of Prometheus' text format"),
     ],
 )
 def test_a_broken_snapshot_is_refused(text: str, told: str, tmp_path: Path) -> None:

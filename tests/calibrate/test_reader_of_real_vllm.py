@@ -15,8 +15,8 @@ import pytest
 
 from calibrate.readers import find_format, read_measured
 from calibrate.readers.vllm_iterations import LINE
-from calibrate.readers.vllm_metrics import GAUGES, HISTOGRAMS
 from calibrate.run_figures import differences
+from calibrate.server_metrics import COUNTERS, GAUGES, HISTOGRAMS
 
 NUM_TOKENS, NUM_PROMPTS, FIRST_S, GAP_S = 6, 12, 0.05, 0.01
 
@@ -139,10 +139,10 @@ def test_its_loggers_have_the_names_that_are_read(vllm_python: Path) -> None:
     where = "import importlib.util; print(importlib.util.find_spec('vllm').origin)"
     origin = subprocess.run([vllm_python, "-c", where], capture_output=True, text=True, check=True).stdout.strip()
     source = (Path(origin).parent / "v1" / "metrics" / "loggers.py").read_text(encoding="utf-8")
-    for name in (*(names[0] for names in HISTOGRAMS.values()), *GAUGES.values()):
-        assert f'"vllm:{name}"' in source, name
-    for name in ("request_success", "num_preemptions", "prefix_cache_queries", "prefix_cache_hits"):
-        assert f'"vllm:{name}"' in source, name
+    for newest, *_ in (*HISTOGRAMS.values(), *GAUGES.values()):
+        assert f'"{newest}"' in source, newest
+    for newest, *_ in COUNTERS.values():
+        assert f'"{newest.removesuffix("_total")}"' in source, newest
     template = re.search(r'"%sIteration\(%d\).*?%s",\n', source, re.DOTALL)
     assert template is not None
     written = "".join(re.findall(r'"(.*?)"', template[0])) % (

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.metrics_text import Sample, metric_samples
+from calibrate.metrics_text import Sample
+from calibrate.server_metrics import histogram, total
 from calibrate.server_series import ServerSeries
 from calibrate.watch_server import metrics_address, read_server_recording, watch_server
 
@@ -220,14 +221,6 @@ def test_what_is_no_address_is_told(url: str) -> None:
         metrics_address(url)
 
 
-def test_labels_may_hold_quotes_commas_and_lines() -> None:
-    text = 'a_total{x="one, \\"two\\"",b="c\\\\d\\ne"} 1.5e3 1700000000\n# a_total 3\nb +Inf\nnonsense\nc NaN\n'
-    first, second, third = metric_samples(text)
-    assert first == Sample("a_total", (("b", "c\\d\ne"), ("x", 'one, "two"')), 1500.0)
-    assert second == Sample("b", (), float("inf"))
-    assert third.name == "c" and np.isnan(third.value)
-
-
 @given(
     st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=6), min_size=1, max_size=5),
 )
@@ -243,7 +236,7 @@ def test_a_counter_s_growth_is_the_sum_over_the_lives_of_the_server(lives: list[
                 Sample("vllm:generation_tokens_total", (), count),
             ]
             series.add(float(len(series.rows)), samples)
-    assert series.increase(["vllm:generation_tokens_total"]) == wanted
+    assert total(series.increase, ["vllm:generation_tokens_total"]) == wanted
     assert series.restarts == len(lives) - 1
 
 
@@ -256,8 +249,20 @@ def test_a_percentile_from_buckets_is_off_by_less_than_a_bucket(values: list[flo
             Sample("vllm:e2e_request_latency_seconds_bucket", (("le", f"{edge}"),), sum(v <= edge for v in seen))
             for edge in (*edges, float("inf"))
         ]
-        series.add(0.0, buckets)
-    found = series.percentile(["vllm:e2e_request_latency_seconds"], percent)
+        series.add(0.0, [*buckets, Sample("vllm:e2e_request_latency_seconds_count", (), len(seen))])
+    counted = histogram(series.increase, "e2e_s")
+    assert counted is not None
+    found = counted.percentile(percent)
     exact = np.quantile(values, percent / 100, method="inverted_cdf")
     assert (found is None) == (exact <= edges[0])  # nothing is known of where in the first bucket it is
     assert found is None or abs(found - exact) <= 0.05 + 1e-9
+
+
+def test_buckets_without_a_bound_are_passed_over() -> None:
+    name, series = "vllm:time_to_first_token_seconds", ServerSeries()
+    for count in (0, 4):
+        bounds = [(), (("le", "high"),), (("le", "0.1"),), (("le", "0.2"),)]
+        buckets = [Sample(f"{name}_bucket", labels, count * (labels != bounds[2])) for labels in bounds]
+        series.add(0.0, [*buckets, Sample(f"{name}_count", (), count), Sample(f"{name}_sum", (), count * 0.15)])
+    found = series.aggregates()
+    assert (found["ttft_s.p50"], found["ttft_s.mean"]) == (pytest.approx(0.15), pytest.approx(0.15))
