@@ -259,6 +259,7 @@ def silicon_replay(setting: "silicon.Setting") -> Replay:
         max_num_batched_tokens=launch.max_num_batched_tokens,
     )
     capture = launch.max_cudagraph_capture_size
+    shared["kv_cache_dtype"] = budget.kv_cache_dtype  # as vLLM runs what "auto" stands for
     deployment = Deployment(architecture=arch, gpu=gpu, max_cudagraph_capture_size=capture, **shared)
     load = {"concurrency": setting.concurrency, "input_len": setting.isl, "output_len": setting.osl}
     number = silicon.PROMPTS_PER_CLIENT * setting.concurrency

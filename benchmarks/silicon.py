@@ -218,6 +218,7 @@ def simulate(setting: Setting, *, plain: bool = False, use: Use = "shipped", **o
         length_spread=LENGTH_SPREAD,
     )
     capture = launch.max_cudagraph_capture_size
+    shared["kv_cache_dtype"] = budget.kv_cache_dtype  # as vLLM runs what "auto" stands for
     deployment = Deployment(architecture=arch, gpu=gpu, max_cudagraph_capture_size=capture, **shared)
     constants = constants_for(gpu, use, vllm_version=setting.version)
     step_times = latency_model(deployment, **({"constants": constants} | options)).step_times

@@ -26,6 +26,7 @@ from calibrate.inputs import Inputs
 from calibrate.recording import Recording
 from calibrate.replay import Replay, deployment_of, measured_figures, replay
 from kvcache.catalog import find_gpu, load_model
+from kvcache.kv_cache_dtype import one_spelling
 from simulator.deployment import plan_replica
 from simulator.engine import EngineOptions
 from simulator.latency._constants import constants_for
@@ -246,7 +247,7 @@ def _settings(deployments: Sequence[Deployment]) -> dict[str, Any]:
             "data_parallel_size": item.data_parallel_size,
             "enable_expert_parallel": item.enable_expert_parallel,
             "quantization": item.quantization or "",
-            "kv_cache_dtype": item.kv_cache_dtype,
+            "kv_cache_dtype": one_spelling(item.kv_cache_dtype),
             "enforce_eager": item.enforce_eager,
             "async_scheduling": item.async_scheduling,
         }

@@ -82,7 +82,7 @@ def deployment_of(plan: ReplicaPlan, options: EngineOptions) -> Deployment:
         data_parallel_size=options.data_parallel_size,
         enable_expert_parallel=options.enable_expert_parallel,
         quantization=options.quantization,
-        kv_cache_dtype=options.kv_cache_dtype,
+        kv_cache_dtype=plan.budget.kv_cache_dtype,
         max_num_batched_tokens=plan.budget.max_num_batched_tokens,
         max_num_seqs=plan.budget.max_num_seqs,
         block_size=plan.budget.block_size,

@@ -222,6 +222,7 @@ def _logged_blocks(values: dict[str, Any]) -> int:
     """The KV blocks of a server's start-up log. Raises ValueError where another tensor-parallel size is asked for."""
     from kvcache.catalog import find_gpu, load_model  # noqa: PLC0415
     from kvcache.dtype import with_dtype  # noqa: PLC0415
+    from kvcache.kv_cache_dtype import kv_cache_dtype_of  # noqa: PLC0415
     from kvcache.kv_layout import kv_layout  # noqa: PLC0415
 
     log, size = values["startup_log"], values["tensor_parallel_size"] or 1
@@ -230,10 +231,16 @@ def _logged_blocks(values: dict[str, Any]) -> int:
             f"--startup-log: {log.path} is of a server with --tensor-parallel-size {log.tensor_parallel_size}, "
             f"not {size}; its KV blocks say nothing of another"
         )
+    architecture = with_dtype(load_model(values["model"]), values["dtype"])
     layout = kv_layout(
-        with_dtype(load_model(values["model"]), values["dtype"]),
+        architecture,
         tensor_parallel_size=size,
-        kv_cache_dtype=values["kv_cache_dtype"],
+        kv_cache_dtype=kv_cache_dtype_of(
+            architecture,
+            values["kv_cache_dtype"],
+            quantization=values["quantization"],
+            vllm_version=values["vllm_version"],
+        ),
         block_size=values["block_size"],
         gpu=find_gpu(values["gpu"]),
     )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvcache.config_reader import architecture_fields
+from kvcache.declared_kv_cache import DeclaredKVCache
 from kvcache.state_space import StateSpace
 from kvcache.tensors import ExtraTensor
 
@@ -79,6 +80,7 @@ class Architecture:
     rotary_width: int = 0  # columns of each; 0: as wide as a head
     dtype: str = "bfloat16"
     native_quantization: str | None = None
+    declared_kv_cache: DeclaredKVCache | None = None  # what the checkpoint was made for; see kv_cache_dtype
     longer_rotary_tables: int = 0  # how many tables' worth of rows linear rope scaling adds
     unquantized: tuple[str, ...] = ()  # components that the checkpoint's own format leaves in 16 bits
     assumptions: tuple[tuple[str, str, str], ...] = ()  # (name, value, why) of what the config did not say

@@ -63,13 +63,21 @@ def named_config(name_or_path: str) -> tuple[str, dict[str, Any]]:
         if not given.is_file():
             raise ValueError(f"folder {name_or_path!r} holds no config.json; give a model's folder or its config.json")
     if given.is_file():
-        config = _read(given)
+        config = _read(given) | _modelopt_file(given)
         return printable_name(str(config.get("_name_or_path") or given.resolve().parent.name)), config
     entry = _read(_catalog_path(name_or_path))
     if not str(entry.get("source", "")).strip():
         raise ValueError(f"kvcache/models: {entry.get('name', name_or_path)!r} has no source; add it")
     name, quantization = _quantized(entry, slug_of(name_or_path))
     return name, {**entry["config"], **quantization}
+
+
+def _modelopt_file(path: Path) -> dict[str, Any]:
+    """The quantization that ModelOpt wrote beside a config.json, which vLLM reads where that holds none."""
+    beside = path.parent / "hf_quant_config.json"
+    if path.name != "config.json" or not beside.is_file() or _read(path).get("quantization_config") is not None:
+        return {}
+    return {"quantization_config": _read(beside)}
 
 
 def quantized_names() -> Mapping[str, str]:

@@ -4,21 +4,35 @@ from collections.abc import Mapping
 from typing import Any
 
 
+def quantization_config(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The config's `quantization_config`, of either level, as one object.
+
+    ModelOpt's own file, hf_quant_config.json, has its fields in a "quantization" of its own and no `quant_method`.
+    """
+    found = config.get("quantization_config")
+    if found is None and isinstance(config.get("text_config"), Mapping):
+        found = config["text_config"].get("quantization_config")
+    if not isinstance(found, Mapping):
+        return None
+    inner, producer = found.get("quantization"), found.get("producer")
+    if isinstance(inner, Mapping) and isinstance(producer, Mapping) and producer.get("name") == "modelopt":
+        return {"quant_method": "modelopt", **inner, **found}
+    return found
+
+
 def native_quantization(config: Mapping[str, Any]) -> str | None:
     """The checkpoint's own weight format as a scheme name, None for 16-bit weights.
 
     A name such as `gptq-g32` stands for a format of kvcache/quantizations with another group size.
     Raises `ValueError` on a format that no file in kvcache/quantizations describes.
     """
-    quantization = config.get("quantization_config")
-    if quantization is None and isinstance(config.get("text_config"), Mapping):
-        quantization = config["text_config"].get("quantization_config")
-    if not isinstance(quantization, Mapping):
+    quantization = quantization_config(config)
+    if quantization is None:
         return None
     method = str(quantization.get("quant_method", "")).lower()
     if method == "compressed-tensors":
         return _compressed_tensors(quantization)
-    if method == "modelopt":
+    if method.startswith("modelopt"):
         return _modelopt(quantization)
     if method in ("bitsandbytes", "gptq", "awq"):
         return _integers(method, quantization)
@@ -41,7 +55,9 @@ def _fp8(quantization: Mapping[str, Any]) -> str:
 
 
 def _modelopt(quantization: Mapping[str, Any]) -> str:
-    algorithm = str(quantization.get("quant_algo", "")).upper()
+    inner = quantization.get("quantization")
+    level = inner if isinstance(inner, Mapping) else quantization
+    algorithm = str(level.get("quant_algo", "")).upper()
     if "MXFP8" in algorithm:
         return "mxfp8"
     if "MIXED" in algorithm or "AWQ" in algorithm:

@@ -7,6 +7,7 @@ from typing import Any
 
 from kvcache.architecture import Architecture
 from kvcache.gpu import GPU
+from kvcache.kv_cache_dtype import PER_TENSOR_FP8, kv_cache_dtype_of
 from kvcache.memory import MemoryBudget, memory_budget
 from kvcache.quantization import find_quantization
 
@@ -53,7 +54,9 @@ def compare(
     """
     formats = weight_formats(architecture) if quantizations is None else quantizations
     found = []
-    for quantization, kv_cache_dtype, size in product(formats, kv_cache_dtypes, tensor_parallel_sizes):
+    version = str(settings.get("vllm_version", "0.32.0"))
+    pairs = [(name, kv) for name in formats for kv in _unlike(architecture, name, kv_cache_dtypes, version)]
+    for (quantization, kv_cache_dtype), size in product(pairs, tensor_parallel_sizes):
         varied: dict[str, Any] = {
             "tensor_parallel_size": size,
             "quantization": quantization,
@@ -68,13 +71,26 @@ def compare(
     return tuple(found)
 
 
+def _unlike(
+    architecture: Architecture, quantization: str | None, kv_cache_dtypes: Sequence[str], vllm_version: str
+) -> tuple[str, ...]:
+    """The KV-cache formats; where "auto" is an 8-bit one, the model's own dtype stands in for that beside it."""
+    try:
+        auto = kv_cache_dtype_of(architecture, "auto", quantization=quantization, vllm_version=vllm_version)
+    except ValueError:  # which the budgets say of themselves
+        return tuple(kv_cache_dtypes)
+    if "auto" not in kv_cache_dtypes or auto not in PER_TENSOR_FP8:
+        return tuple(kv_cache_dtypes)
+    return tuple(architecture.dtype if dtype in PER_TENSOR_FP8 else dtype for dtype in kv_cache_dtypes)
+
+
 def fewest_gpus(candidates: Sequence[Candidate]) -> dict[tuple[str, str], int | None]:
     """The smallest size that holds the model by weight format with KV-cache format, or None where none does."""
     found: dict[tuple[str, str], int | None] = {}
     for candidate in candidates:
         if candidate.budget is None:
             continue
-        key = (candidate.budget.quantization, candidate.kv_cache_dtype)
+        key = (candidate.budget.quantization, candidate.budget.kv_cache_dtype)
         found.setdefault(key, None)
         size = found[key]
         if candidate.fits and (size is None or candidate.tensor_parallel_size < size):

@@ -6,6 +6,7 @@ from typing import Any
 from kvcache.checkpoint_format import native_quantization
 from kvcache.config_checks import check_config
 from kvcache.config_fields import Fields
+from kvcache.declared_kv_cache import declared_kv_cache
 from kvcache.families import FALLBACK, Family, family_of
 from kvcache.gemma_reader import gemma_fields
 from kvcache.sparse_attention import refuse_sparse_attention
@@ -43,6 +44,7 @@ def architecture_fields(config: Mapping[str, Any], name: str) -> dict[str, Any]:
         "tie_word_embeddings": bool(_tied(config, fields)),
         "dtype": _dtype(text),
         "native_quantization": native_quantization(config),
+        "declared_kv_cache": declared_kv_cache(config),
         "vision_parameters": vision_parameters(config),
         "vision_split": family_of(str(config.get("model_type"))).vision_split,
         "num_rotary_tables": _num_rotary_tables(fields),

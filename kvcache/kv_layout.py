@@ -169,6 +169,8 @@ def kv_layout(
 ) -> KVLayout:
     """The layout vLLM 0.32 gives this model; a `block_size` of None is vLLM's choice for it on that GPU.
 
+    `kv_cache_dtype` "auto" is the model's own dtype here: `kv_cache_dtype.py` says what it stands for.
+
     A given size grows where a layer's state would not fit into a block. Raises `ValueError` on a block size below 1 or
     an impossible split.
     """

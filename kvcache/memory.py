@@ -7,6 +7,7 @@ from kvcache.architecture import Architecture
 from kvcache.dtype import with_dtype
 from kvcache.engine_defaults import EngineDefaults, engine_defaults
 from kvcache.gpu import GPU
+from kvcache.kv_cache_dtype import KVCacheDtype, resolve_kv_cache_dtype
 from kvcache.kv_layout import KVLayout, kv_bytes_per_token, kv_layout
 from kvcache.memory_assumptions import assumptions, interval_assumptions
 from kvcache.memory_plan import Plan, Stage, stage_of
@@ -38,7 +39,7 @@ class MemoryBudget:
     dtype: str  # of what is not packed
     quantization: str
     gemm_dtype: str
-    kv_cache_dtype: str
+    kv_cache_dtype: str  # as vLLM runs it; "auto" is the model's own
     gpu_memory_utilization: float
     max_model_len: int
     max_num_batched_tokens: int
@@ -143,6 +144,7 @@ def memory_budget(
     length = _positive("max_model_len", max_model_len, architecture.max_position_embeddings)
     defaults = engine_defaults(gpu, vllm_version, length)
     architecture, scheme = _in_format(architecture, dtype, quantization, vllm_version)
+    resolved = resolve_kv_cache_dtype(kv_cache_dtype, architecture, scheme, vllm_version)
     width, hidden = scheme.expert_padding_on(gpu)
     parallelism = Parallelism(
         tensor_parallel_size=tensor_parallel_size,
@@ -156,7 +158,7 @@ def memory_budget(
         architecture,
         tensor_parallel_size=tensor_parallel_size,
         pipeline_parallel_size=pipeline_parallel_size,
-        kv_cache_dtype=kv_cache_dtype,
+        kv_cache_dtype=resolved.name,
         block_size=block_size,
         enable_prefix_caching=enable_prefix_caching,
         gpu=gpu,
@@ -176,7 +178,7 @@ def memory_budget(
         enforce_eager=enforce_eager,
         version=parse_version(vllm_version),
     )
-    return _budget(plan, kv_cache_dtype, vllm_version, num_gpu_blocks_override)
+    return _budget(plan, resolved, vllm_version, num_gpu_blocks_override)
 
 
 def _in_format(
@@ -199,7 +201,7 @@ def _in_format(
     return architecture, scheme
 
 
-def _budget(plan: Plan, kv_cache_dtype: str, vllm_version: str, override: int | None) -> MemoryBudget:
+def _budget(plan: Plan, kv_cache: KVCacheDtype, vllm_version: str, override: int | None) -> MemoryBudget:
     requested = math.ceil(plan.utilization * plan.gpu.memory_bytes)
     stages = [stage_of(plan, stage) for stage in range(plan.parallelism.pipeline_parallel_size)]
     available = [stage.available(requested) for stage in stages]
@@ -222,7 +224,7 @@ def _budget(plan: Plan, kv_cache_dtype: str, vllm_version: str, override: int | 
         dtype=plan.arch.dtype,
         quantization=plan.scheme.name,
         gemm_dtype=plan.scheme.gemm_dtype_on(plan.gpu),
-        kv_cache_dtype=kv_cache_dtype,
+        kv_cache_dtype=kv_cache.name,
         gpu_memory_utilization=plan.utilization,
         max_model_len=plan.max_model_len,
         max_num_batched_tokens=plan.max_num_batched_tokens,
@@ -243,11 +245,15 @@ def _budget(plan: Plan, kv_cache_dtype: str, vllm_version: str, override: int | 
         block_size=layout.block_size,
         kv_cache_tokens=_kv_cache_tokens(plan, num_blocks, concurrency),
         max_concurrency=concurrency,
-        kv_bytes_per_token=kv_bytes_per_token(plan.arch, 1, kv_cache_dtype),
+        kv_bytes_per_token=kv_bytes_per_token(plan.arch, 1, kv_cache.name),
         kv_bytes_per_token_per_gpu=layout.bytes_per_token,
         state_bytes_per_request=layout.state_bytes_per_request,
         layout=layout,
-        assumptions=assumptions(plan, stage) + interval_assumptions(low, high, unmeasured, override, needed),
+        assumptions=(
+            *assumptions(plan, stage),
+            *kv_cache.assumptions,
+            *interval_assumptions(low, high, unmeasured, override, needed),
+        ),
     )
 
 

@@ -38,6 +38,7 @@ class QuantizationScheme:
     aligned: bool = False
     packs_embeddings: bool = False
     absent_from: str | None = None  # the first release known to lack it
+    kv_cache_dtype: str | None = None  # what published checkpoints in this format declare
     spared: tuple[str, ...] = ()  # components that the checkpoint leaves in 16 bits
     is_native: bool = True  # the checkpoint's own, so that its widths are those of the files
     asked_as: str | None = None  # the loose name that was given for it, such as int4

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+from kvcache.checkpoint_format import quantization_config
+
 # What checkpoints call the modules of a component; a part counts as left out where both its ends are.
 _MODULES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "attention": (
@@ -37,11 +39,8 @@ def unquantized_components(config: Mapping[str, Any], layers: Mapping[str, Seque
 
     `layers`: the 0-based layers that each component is in. A component that is spared in some layers counts as packed.
     """
-    text = config.get("text_config")
-    quantization = config.get("quantization_config") or (
-        text.get("quantization_config") if isinstance(text, Mapping) else None
-    )
-    if not isinstance(quantization, Mapping):
+    quantization = quantization_config(config)
+    if quantization is None:
         return ()
     patterns = [str(name) for key in _KEYS for name in quantization.get(key) or ()]
     return tuple(

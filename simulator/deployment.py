@@ -101,7 +101,7 @@ def plan_replica(
         data_parallel_size=options.data_parallel_size,
         enable_expert_parallel=options.enable_expert_parallel,
         quantization=options.quantization,
-        kv_cache_dtype=options.kv_cache_dtype,
+        kv_cache_dtype=budget.kv_cache_dtype,
         max_num_batched_tokens=budget.max_num_batched_tokens,
         max_num_seqs=budget.max_num_seqs,
         block_size=budget.block_size,

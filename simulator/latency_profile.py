@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from kvcache.kv_cache_dtype import one_spelling
 from simulator.latency._constants import NOT_CONSTANTS, Constants
 from simulator.latency_model import Deployment, LogError
 from simulator.step_time import FloatArray
@@ -163,7 +164,7 @@ def range_warnings(profile: LatencyProfile, deployment: Deployment, base: Consta
         "data_parallel_size": deployment.data_parallel_size,
         "enable_expert_parallel": deployment.enable_expert_parallel,
         "quantization": deployment.quantization or "",
-        "kv_cache_dtype": deployment.kv_cache_dtype,
+        "kv_cache_dtype": one_spelling(deployment.kv_cache_dtype),
         "enforce_eager": deployment.enforce_eager,
         "async_scheduling": deployment.async_scheduling,
     }

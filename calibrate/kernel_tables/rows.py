@@ -68,7 +68,7 @@ def lone_rank(
         gpu=find_gpu(GPUS[gpu]),
         max_num_batched_tokens=1,
         max_num_seqs=1,
-        kv_cache_dtype="fp8" if kv_dtype == "fp8" else "auto",
+        kv_cache_dtype="fp8" if kv_dtype == "fp8" else arch.dtype,
     )
     scheme = find_quantization("none" if quantization == "bf16" else quantization)
     own = constants_for(deployment.gpu)

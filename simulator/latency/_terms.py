@@ -7,6 +7,7 @@ import numpy as np
 
 from kvcache.architecture import Architecture
 from kvcache.gpu import GPU
+from kvcache.kv_cache_dtype import resolve_kv_cache_dtype
 from kvcache.kv_layout import kv_bytes_per_token_per_layer
 from kvcache.parallelism import Parallelism, pad_vocabulary
 from kvcache.parameters import Tensor, layer_tensors
@@ -57,6 +58,12 @@ class Rank:
     def bf16_flops(self) -> float:
         """Peak 16-bit flops per second."""
         return self.gpu.flops_per_s.get("bf16") or self.gpu.flops_per_s["fp16"]
+
+    @property
+    def kv_cache_dtype(self) -> str:
+        """The deployment's, as vLLM runs it."""
+        asked, version = self.deployment.kv_cache_dtype, self.deployment.vllm_version
+        return resolve_kv_cache_dtype(asked, self.arch, self.scheme, version).name
 
     @property
     def plain_bytes(self) -> int:
@@ -275,7 +282,7 @@ def attention(rank: Rank, index: int = 0) -> Attention:
     """What one layer's attention over the cache costs, its own or another's; MLA's latent is whole on every rank."""
     arch, constants, peak = rank.arch, rank.constants, rank.bf16_flops
     heads = arch.num_attention_heads / rank.parallelism.tensor_parallel_size
-    kv_cache_dtype = rank.deployment.kv_cache_dtype
+    kv_cache_dtype = rank.kv_cache_dtype
     kv_bytes = kv_bytes_per_token_per_layer(
         arch,
         rank.parallelism.tensor_parallel_size,
