@@ -6,6 +6,12 @@ from dataclasses import fields, is_dataclass
 from kvcache import memory_terms
 from kvcache.catalog import find_gpu, load_model
 from kvcache.engine_defaults import engine_defaults
+from kvcache.kv_cache_dtype import (
+    COMPRESSED_TENSORS_SINCE,
+    EXPLICIT_WINS_SINCE,
+    MODELOPT_NVFP4_SINCE,
+    MODELOPT_SINCE,
+)
 from kvcache.kv_layout import KV_CACHE_DTYPES, kv_bytes_per_token_per_layer
 from kvcache.memory import memory_budget
 from kvcache.quantization import find_quantization, quantization_names
@@ -128,9 +134,20 @@ def _kv_bytes_per_token() -> tuple[str, ...]:
         _block("packed_latent"),
         "vLLM v1/kv_cache_interface.py, config/cache.py. Bytes per token and layer by `--kv-cache-dtype`:",
         _kv_formats(),
-        "`auto` is the model's dtype. Layers that read another layer's cache (Gemma 3n) add nothing; where layers "
+        "`auto` is what the checkpoint declares, else the model's dtype. vLLM heeds `kv_cache_scheme` or "
+        f"`kv_cache_quant_algo` of NVIDIA Model Optimizer's checkpoints from {_release(MODELOPT_SINCE)} on (NVFP4 from "
+        f"{_release(MODELOPT_NVFP4_SINCE)}), `kv_cache_scheme` of compressed-tensors from "
+        f"{_release(COMPRESSED_TENSORS_SINCE)} on, there not with latent attention, and until "
+        f"{_release(EXPLICIT_WINS_SINCE)} over any `--kv-cache-dtype` (utils/torch_utils.py, "
+        "model_executor/layers/attention). No other method's checkpoints declare one. `--quantization nvfp4` for a "
+        "model whose config is in another format stands for NVIDIA's checkpoint, which declares FP8.",
+        "Layers that read another layer's cache (Gemma 3n) add nothing; where layers "
         "without a window have other heads (Gemma 4), each counts with its own.",
     )
+
+
+def _release(version: tuple[int, int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
 
 
 def _groups() -> tuple[str, ...]:

@@ -66,7 +66,12 @@ deployment_options = _all(
     ),
     click.option("--dtype", default="auto", show_default=True, help="Of weights that are not packed: auto, float16, …"),
     click.option("--quantization", "-q", help="Weight format, such as fp8 or awq.  [default: the checkpoint's]"),
-    click.option("--kv-cache-dtype", default="auto", show_default=True, help="KV-cache format, such as fp8."),
+    click.option(
+        "--kv-cache-dtype",
+        default="auto",
+        show_default=True,
+        help="KV-cache format, such as fp8; auto: the checkpoint's own.",
+    ),
     click.option("--max-model-len", type=TokenCount(), help="Longest context.  [default: the model's]"),
     click.option("--max-num-seqs", type=TokenCount(), help="Most sequences in a step.  [default: vLLM's]"),
     click.option("--max-num-batched-tokens", type=TokenCount(), help="Token budget of a step.  [default: vLLM's]"),

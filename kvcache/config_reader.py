@@ -44,7 +44,7 @@ def architecture_fields(config: Mapping[str, Any], name: str) -> dict[str, Any]:
         "tie_word_embeddings": bool(_tied(config, fields)),
         "dtype": _dtype(text),
         "native_quantization": native_quantization(config),
-        "declared_kv_cache": declared_kv_cache(config),
+        "declared_kv_cache": declared_kv_cache(config, is_latent=bool(fields.optional("kv_lora_rank"))),
         "vision_parameters": vision_parameters(config),
         "vision_split": family_of(str(config.get("model_type"))).vision_split,
         "num_rotary_tables": _num_rotary_tables(fields),

@@ -19,7 +19,7 @@ class DeclaredKVCache:
     text: str  # as the config has it
 
 
-def declared_kv_cache(config: Mapping[str, Any]) -> DeclaredKVCache | None:
+def declared_kv_cache(config: Mapping[str, Any], *, is_latent: bool) -> DeclaredKVCache | None:
     """The config's KV-cache format, None where it declares none.
 
     Source: vLLM 0.32, utils/torch_utils.py (`get_kv_cache_quant_algo_string`), CompressedTensorsKVCacheMethod. Other
@@ -30,7 +30,7 @@ def declared_kv_cache(config: Mapping[str, Any]) -> DeclaredKVCache | None:
         return None
     method = str(quantization.get("quant_method", "")).lower()
     if method == "compressed-tensors":
-        return _compressed_tensors(quantization.get("kv_cache_scheme"))
+        return _compressed_tensors(quantization.get("kv_cache_scheme"), is_latent=is_latent)
     # vLLM looks for ModelOpt's word in the outer config alone.
     if method.startswith("modelopt") and config.get("quantization_config") is not None:
         return _modelopt(quantization)
@@ -57,11 +57,12 @@ def _modelopt_dtype(value: Any) -> str | None:
     return "nvfp4" if bits == 4 else None
 
 
-def _compressed_tensors(scheme: Any) -> DeclaredKVCache | None:
+def _compressed_tensors(scheme: Any, *, is_latent: bool) -> DeclaredKVCache | None:
     if scheme is None:
         return None
     known = isinstance(scheme, Mapping) and scheme.get("type") == "float" and scheme.get("num_bits") == 8
-    if not known or scheme.get("strategy") not in _STRATEGIES or not scheme.get("symmetric"):
+    is_loaded = known and scheme.get("strategy") in _STRATEGIES and scheme.get("symmetric")
+    if not is_loaded and not is_latent:  # latent attention looks for no scheme
         raise ValueError(
             f"quantization_config: {_text('kv_cache_scheme', scheme)}: vLLM loads none but symmetric 8-bit floats with "
             f"strategy {' or '.join(_STRATEGIES)}; correct it, or take another checkpoint"

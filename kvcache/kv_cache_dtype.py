@@ -1,7 +1,7 @@
 """Which format `--kv-cache-dtype auto` stands for.
 
-Source: vLLM 0.13 – 0.32, utils/torch_utils.py (`resolve_kv_cache_dtype_string`), model_executor/layers/attention
-(`Attention.__init__`; `MLAAttention.__init__`, which looks for no scheme).
+Source: vLLM 0.13 to 0.22, 0.25, 0.27, 0.32: utils/torch_utils.py (`resolve_kv_cache_dtype_string`), and the attention
+layers of model_executor (`Attention.__init__`; `MLAAttention.__init__` looks for no scheme).
 """
 
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from kvcache.quantization import QuantizationScheme, resolve_quantization
 
 Assumption = tuple[str, str, str]
 
-_MODELOPT_SINCE = (0, 14, 0)
-_MODELOPT_NVFP4_SINCE = (0, 20, 0)
-_COMPRESSED_TENSORS_SINCE = (0, 15, 0)
-_EXPLICIT_WINS_SINCE = (0, 22, 0)  # over compressed-tensors; over ModelOpt it always did
+MODELOPT_SINCE = (0, 14, 0)
+MODELOPT_NVFP4_SINCE = (0, 20, 0)
+COMPRESSED_TENSORS_SINCE = (0, 15, 0)
+EXPLICIT_WINS_SINCE = (0, 22, 0)  # over compressed-tensors; over ModelOpt it always did
 PER_TENSOR_FP8 = ("fp8", "fp8_e4m3")
 
 
@@ -52,7 +52,7 @@ def resolve_kv_cache_dtype(
     """
     if _is_own(architecture, scheme):
         return _of_checkpoint(kv_cache_dtype, architecture, vllm_version)
-    if kv_cache_dtype != "auto" or scheme.kv_cache_dtype is None or parse_version(vllm_version) < _MODELOPT_SINCE:
+    if kv_cache_dtype != "auto" or scheme.kv_cache_dtype is None or parse_version(vllm_version) < MODELOPT_SINCE:
         return KVCacheDtype(name=kv_cache_dtype)
     why = (
         f"as NVIDIA's {scheme.name} checkpoints declare; with one that declares nothing give --kv-cache-dtype "
@@ -73,7 +73,7 @@ def _of_checkpoint(asked: str, arch: Architecture, vllm_version: str) -> KVCache
         return KVCacheDtype(name=asked)
     ignored = _why_ignored(arch, version)
     if asked != "auto":
-        if ignored is not None or version >= _EXPLICIT_WINS_SINCE or asked in PER_TENSOR_FP8:
+        if ignored is not None or version >= EXPLICIT_WINS_SINCE or asked in PER_TENSOR_FP8:
             return KVCacheDtype(name=asked)
         why = f"declared by the checkpoint ({declared.text}); vLLM before 0.22 sets it over --kv-cache-dtype {asked}"
         return KVCacheDtype(name="fp8", assumptions=(("KV cache", "fp8", why),))
@@ -92,8 +92,8 @@ def _why_ignored(arch: Architecture, version: tuple[int, int, int]) -> str | Non
         return "which is none that vLLM knows: it warns and keeps the model's own"
     if declared.method == "compressed-tensors" and arch.is_mla:
         return "which vLLM does not look for in latent attention; --kv-cache-dtype fp8 sets it"
-    since = _MODELOPT_SINCE if declared.method == "modelopt" else _COMPRESSED_TENSORS_SINCE
-    since = _MODELOPT_NVFP4_SINCE if declared.dtype == "nvfp4" else since
+    since = MODELOPT_SINCE if declared.method == "modelopt" else COMPRESSED_TENSORS_SINCE
+    since = MODELOPT_NVFP4_SINCE if declared.dtype == "nvfp4" else since
     if version < since:
         return f"which vLLM heeds from {since[0]}.{since[1]} on; --kv-cache-dtype {declared.dtype} sets it"
     return None

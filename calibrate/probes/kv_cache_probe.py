@@ -10,6 +10,8 @@ A case with `layers` has one description per layer: vLLM's own attention and Mam
 it, its platform code aligns block sizes, its core makes groups. A case with `config`, as in `config.json`, has vLLM
 build the whole model on torch's meta device first. Ranks of a split model are played one after another; the kernels'
 block sizes come with the case, since no kernel can be asked without a GPU.
+
+A case with `quantization_config`, `latent` and the asked `kv_cache_dtype` is answered by the one that vLLM runs.
 """
 
 import importlib
@@ -40,12 +42,17 @@ from vllm.model_executor.layers.fused_moe import unquantized_fused_moe_method as
 from vllm.model_executor.layers.mamba.abstract import MambaBase
 from vllm.model_executor.layers.mamba.mamba_mixer2 import MambaMixer2
 from vllm.model_executor.layers.mamba.mamba_utils import MambaStateDtypeCalculator, MambaStateShapeCalculator
+from vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors import CompressedTensorsConfig
 from vllm.model_executor.model_loader.utils import initialize_model
 from vllm.model_executor.models import ModelRegistry
 from vllm.model_executor.models.config import MambaModelConfig
 from vllm.platforms import current_platform
 from vllm.platforms.interface import Platform
-from vllm.utils.torch_utils import STR_DTYPE_TO_TORCH_DTYPE, kv_cache_dtype_str_to_dtype
+from vllm.utils.torch_utils import (
+    STR_DTYPE_TO_TORCH_DTYPE,
+    kv_cache_dtype_str_to_dtype,
+    resolve_kv_cache_dtype_string,
+)
 from vllm.v1.attention.backend import AttentionBackend, AttentionMetadataBuilder, AttentionType, MultipleOf
 from vllm.v1.attention.backends.triton_attn import TritonAttentionBackend
 from vllm.v1.attention.backends.utils import get_supported_kv_cache_layouts, resolve_kv_cache_layout
@@ -504,6 +511,8 @@ def group_json(group, config):
 def measure(case):
     """One line of the output."""
     line = {"name": case["name"], "vllm_version": vllm.__version__}
+    if "quantization_config" in case:
+        return {**line, **resolved_dtype(case)}
     set_kernels(case)
     NUM_LAYERS[0] = case["num_layers"]
     try:
@@ -541,6 +550,30 @@ def merged(configs, config):
         for group, more in zip(found, stage.kv_cache_groups, strict=True):
             group["layers"] += [number_of(name) for name in more.layer_names]
     return found
+
+
+def resolved_dtype(case):
+    """The KV-cache format that vLLM's own functions and attention layers run a checkpoint with."""
+    quantization = case["quantization_config"]
+    model = SimpleNamespace(hf_config=SimpleNamespace(quantization_config=quantization))
+    try:
+        cache = CacheConfig(cache_dtype=resolve_kv_cache_dtype_string(case["kv_cache_dtype"], model))
+        if quantization["quant_method"] == "compressed-tensors":
+            with set_current_vllm_config(VllmConfig(cache_config=cache)), torch.device("meta"):
+                whole_layer(CompressedTensorsConfig.from_config(quantization), cache, is_latent=case["latent"])
+    except (ValueError, NotImplementedError) as error:
+        return {"refused": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
+    return {"kv_cache_dtype": cache.cache_dtype}
+
+
+def whole_layer(quantization, cache, is_latent):
+    """An attention layer of a quantized model, made as a model makes it."""
+    shared = {"cache_config": cache, "quant_config": quantization, "prefix": "model.layers.0.self_attn.attn"}
+    if not is_latent:
+        return Attention(4, 64, 1.0, num_kv_heads=4, attn_backend=TritonAttentionBackend, **shared)
+    widths = {"qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "q_lora_rank": None}
+    backend = {"attn_backend": LatentKernels, "kv_b_proj": MagicMock(), "kv_lora_rank": 512}
+    return MLAAttention(4, 1.0, **widths, **backend, **shared)
 
 
 def main():

@@ -39,6 +39,21 @@ def unknown(tmp_path: Path) -> Path:
     return tmp_path / "brandnew"
 
 
+@pytest.fixture
+def with_a_cache(tmp_path: Path) -> Path:
+    """A checkpoint of llm-compressor that declares an FP8 KV cache."""
+    scheme = {"num_bits": 8, "type": "float", "strategy": "tensor", "symmetric": True, "dynamic": False}
+    weights = {"num_bits": 8, "type": "float", "strategy": "channel"}
+    quantization = {
+        "quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": weights}},
+        "kv_cache_scheme": scheme,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(
+        json.dumps(UNKNOWN | {"model_type": "llama", "quantization_config": quantization})
+    )
+    return tmp_path / "config.json"
+
+
 # The answer
 
 
@@ -51,6 +66,24 @@ def test_a_model_that_fits_says_by_how_much_and_what_it_holds(headcount: Run) ->
     held = {row["users"]: row["tokens_per_user"] for row in found["tokens_per_user"]}
     assert f"1 → {held[1]:,}, 200 → {held[200]:,}" in ran.out
     assert found["conversations_at_once"] == (found["num_gpu_blocks"] - 1) // (4096 // 16)
+
+
+def test_a_declared_kv_cache_is_what_auto_stands_for(headcount: Run, with_a_cache: Path) -> None:
+    found = answer(headcount, "--model", with_a_cache)
+    explicit = answer(headcount, "--model", with_a_cache, "--kv-cache-dtype", "bfloat16")
+    before = answer(headcount, "--model", with_a_cache, "--vllm-version", "0.14.1")
+    assert (found["kv_cache_dtype"], explicit["kv_cache_dtype"], before["kv_cache_dtype"]) == (
+        "fp8",
+        "bfloat16",
+        "auto",
+    )
+    assert found["num_gpu_blocks"] // 2 == explicit["num_gpu_blocks"]
+    rows = {row["name"]: row for row in found["assumptions"]}
+    assert rows["KV cache"]["value"] == "fp8"
+    assert rows["KV cache"]["source"].startswith("declared by the checkpoint (kv_cache_scheme with type float")
+    text = headcount("memory", *ON, "--model", with_a_cache).out
+    assert "fp8 KV cache" in text
+    assert "declared by the checkpoint" in " ".join(text.split())
 
 
 def test_the_mean_context_is_the_chat_preset_s_unless_given(headcount: Run) -> None:

@@ -34,6 +34,18 @@ def test_the_command_line_takes_settings_and_blocks_from_it(headcount: Callable[
     assert json.loads(beside.out)["max_model_len"] == 4096
 
 
+def test_the_logged_tokens_are_blocks_of_the_cache_that_the_checkpoint_declares(
+    headcount: Callable[..., Any], path: Path
+) -> None:
+    """NVIDIA's nvfp4 checkpoint has an FP8 cache: blocks of as many tokens, of half the bytes."""
+    path.write_text(LOG.replace("0.95}", "0.95, 'quantization': 'nvfp4'}"), encoding="utf-8")
+    ran = headcount("memory", "--gpu", "h100-sxm", "--startup-log", path, "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert (found["num_gpu_blocks"], found["kv_cache_dtype"]) == (26_168, "fp8_e4m3")
+    assert found["available_kv_bytes"] == 26_168 * 16 * found["kv_bytes_per_token"]
+
+
 def test_a_log_of_another_tensor_parallel_size_is_refused(headcount: Callable[..., Any], path: Path) -> None:
     ran = headcount("memory", "--gpu", "h100-sxm", "--startup-log", path, "-tp", "2")
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)

@@ -92,3 +92,17 @@ def test_the_dtype_reaches_memory_and_step_times() -> None:
     # One token's step reads the weights, which are twice as wide.
     assert full.latency.step_times.decode[1] > 1.5 * half.latency.step_times.decode[1]
     assert full.latency.step_times.context_s > 1.5 * half.latency.step_times.context_s
+
+
+def test_memory_and_step_times_agree_on_what_auto_stands_for() -> None:
+    """NVIDIA's nvfp4 checkpoints declare an FP8 cache: the pool has twice the tokens, and a step reads half."""
+    plans = {
+        name: planned("qwen3-32b", quantization="nvfp4", kv_cache_dtype=name, latency_model="physical", step_s=None)
+        for name in ("auto", "fp8", "bfloat16")
+    }
+    times = {name: plan.latency.step_times for name, plan in plans.items()}
+    assert plans["auto"].budget.kv_cache_dtype == "fp8_e4m3"
+    assert plans["auto"].engine == plans["fp8"].engine
+    assert times["auto"].context_s == times["fp8"].context_s < times["bfloat16"].context_s
+    assert plans["auto"].budget.num_gpu_blocks // 2 == plans["bfloat16"].budget.num_gpu_blocks
+    assert [value for name, value, _ in plans["auto"].assumptions if name == "KV cache"] == ["fp8_e4m3"]

@@ -1,0 +1,36 @@
+"""What `--kv-cache-dtype auto` stands for, beside vLLM's own functions and attention layers."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from calibrate.check_kv_cache import PROBE
+from calibrate.step_records import probe_records
+from tests.kvcache.kv_cache_configs import CASES
+
+ASKED = ("auto", "bfloat16", "fp8", "fp8_e4m3")
+
+
+@pytest.mark.slow
+def test_vllm_makes_the_same_of_every_checkpoint(vllm_python: Path, tmp_path: Path) -> None:
+    cases = [
+        {"name": json.dumps(config), "quantization_config": config, "latent": is_latent, "kv_cache_dtype": asked}
+        for config, _, _ in CASES
+        for is_latent in (False, True)
+        for asked in ASKED
+    ]
+    path = tmp_path / "cases.jsonl"
+    path.write_text("".join(json.dumps(case) + "\n" for case in cases), encoding="utf-8")
+    answers = list(probe_records(vllm_python, PROBE, path, failure="vLLM could not be run"))
+    auto = {json.dumps(config): (plain, latent) for config, plain, latent in CASES}
+    refused = 0
+    for case, answer in zip(cases, answers, strict=True):
+        expected = auto[str(case["name"])][bool(case["latent"])]
+        if expected is None:
+            refused += 1
+            assert "refused" in answer, case
+        else:
+            asked = case["kv_cache_dtype"]
+            assert answer.get("kv_cache_dtype") == (expected if asked == "auto" else asked), case
+    assert refused == len(ASKED) * sum(plain is None for _, plain, _ in CASES) > 0
