@@ -87,9 +87,13 @@ def _grouped(name: str, group_size: Any, usual: int = 128) -> str:
     return name if group_size == usual else f"{name}-g{group_size}"
 
 
-def _compressed_tensors(quantization: Mapping[str, Any]) -> str:
-    groups = quantization.get("config_groups") or {}
-    first: Mapping[str, Any] = next(iter(groups.values()), {}) if isinstance(groups, Mapping) else {}
+def _compressed_tensors(quantization: Mapping[str, Any]) -> str | None:
+    groups = quantization.get("config_groups")
+    # A group without weights quantizes attention alone; no group at all, with a KV cache's scheme, that alone.
+    packed = [group for group in groups.values() if group.get("weights")] if isinstance(groups, Mapping) else []
+    if groups is not None and not packed:
+        return None
+    first: Mapping[str, Any] = packed[0] if packed else {}
     weights = first.get("weights") or {}
     bits, kind = weights.get("num_bits", 8), weights.get("type", "float")
     if bits not in (4, 8):

@@ -126,6 +126,14 @@ def test_a_checkpoint_in_nvfp4_that_declares_nothing_keeps_16_bits() -> None:
     assert (budget.quantization, budget.kv_cache_dtype) == ("nvfp4", "auto")
 
 
+@pytest.mark.parametrize("groups", [{}, {"attention": {"targets": ["LlamaAttention"], "weights": None}}])
+def test_a_checkpoint_may_declare_a_cache_and_keep_16_bit_weights(groups: dict[str, Any]) -> None:
+    arch = model(packed(SCHEME) | {"config_groups": groups})
+    budget = memory_budget(arch, H100)
+    assert (budget.quantization, budget.kv_cache_dtype) == ("none", "fp8")
+    assert budget.weights_bytes == memory_budget(model(None), H100).weights_bytes
+
+
 def test_another_format_than_the_checkpoint_s_does_not_inherit_its_cache() -> None:
     arch = model(modelopt(kv_cache_quant_algo="FP8"))
     assert resolved(arch).name == "fp8_e4m3"
@@ -164,6 +172,7 @@ def test_a_comparison_shows_each_format_of_the_cache_once() -> None:
 
 
 def test_no_checkpoint_of_the_catalog_is_known_to_declare_a_cache() -> None:
-    # Qwen's FP8, AWQ, GPTQ name no KV format; RedHatAI's dynamic FP8, w8a8, w4a16 have kv_cache_scheme null.
+    # Seven of RedHatAI's have logs of vLLM 0.19, which would have set FP8: they hold the tokens of 16 bits. Whoever
+    # learns of another's kv_cache_scheme writes it into its file in kvcache/models, with its source.
     names = [*model_names(), *quantized_names()]
     assert [name for name in names if load_model(name).declared_kv_cache is not None] == []
