@@ -15,6 +15,7 @@ _FLAGS = (
     "tie_word_embeddings", "use_sliding_window", "attention_bias", "mlp_bias", "use_qk_norm", "parallel_attn",
     "new_decoder_architecture", "multi_query",
 )  # fmt: skip
+_SPARED = ("ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers")  # in quantization_config
 _LAYER_LISTS = ("mlp_only_layers", "moe_layers", "no_rope_layers")
 _SIZES = (
     "hidden_size", "n_embd", "d_model", "vocab_size", "head_dim", "intermediate_size", "moe_intermediate_size",
@@ -83,7 +84,9 @@ def _check_quantization(name: str, quantization: Mapping[str, Any]) -> None:
         raise _error(name, "quantization_config: config_groups", groups, "must be an object of objects")
     for entry in entries:
         _check(name, entry, ("weights",), lambda value: isinstance(value, Mapping), "an object")
-    _check(name, quantization, ("ignore", "modules_to_not_convert"), _is_list_of(str), "a list of names")
+    _check(name, quantization, ("quantization", "producer"), lambda value: isinstance(value, Mapping), "an object")
+    for level in (quantization, quantization.get("quantization") or {}):
+        _check(name, level, _SPARED, _is_list_of(str), "a list of names")
 
 
 def _is_list_of(kind: type) -> Any:

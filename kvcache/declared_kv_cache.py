@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvcache.checkpoint_format import quantization_config
+from kvcache.config_checks import printable_name
 
 _MODELOPT = {"fp8": "fp8_e4m3", "nvfp4": "nvfp4"}  # vLLM 0.32 utils/torch_utils.py
 _STRATEGIES = ("tensor", "attn_head")
@@ -72,6 +73,10 @@ def _compressed_tensors(scheme: Any, *, is_latent: bool) -> DeclaredKVCache | No
 
 def _text(key: str, value: Any) -> str:
     if not isinstance(value, Mapping):
-        return f"{key} {str(value)[:40]}"
-    named = ", ".join(f"{name} {str(value[name])[:20]}" for name in ("type", "num_bits", "strategy") if name in value)
+        return f"{key} {_word(value)}"
+    named = ", ".join(f"{name} {_word(value[name])}" for name in ("type", "num_bits", "strategy") if name in value)
     return f"{key} with {named or 'no type'}"
+
+
+def _word(value: Any) -> str:
+    return printable_name(str(value)[:40])

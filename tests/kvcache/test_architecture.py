@@ -59,6 +59,9 @@ def test_a_config_file_its_folder_and_the_catalog_name_give_the_same_shape(tmp_p
         ({"kv_lora_rank": 512}, "qk_nope_head_dim"),
         ({"quantization_config": {"quant_method": "magic"}}, "'magic' is not modelled"),
         ({"quantization_config": {"quant_method": "gptq", "bits": 3}}, "3 bits is not modelled"),
+        ({"quantization_config": {"quantization": 5}}, "quantization is 5, must be an object"),
+        ({"quantization_config": {"quantization": {"exclude_modules": 5}}}, "exclude_modules is 5, must be a list"),
+        ({"quantization_config": {"quant_method": "compressed-tensors", "kv_cache_scheme": "a\nb"}}, "correct it"),
     ],
 )
 def test_a_bad_config_is_one_line_that_names_the_field(changes: dict[str, Any], words: str) -> None:
