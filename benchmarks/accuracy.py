@@ -12,7 +12,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +30,6 @@ from accuracy_intervals import coverage, shipped_spreads, shipped_widths, write_
 from accuracy_open_runs import errors_of_runs, stages_of_means
 
 from calibrate.logged_memory import read_logged_servers
-from kvcache.catalog import find_gpu
-from simulator.latency._constants import Constants, constants_for
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy.json"
 Part = dict[str, Any]
@@ -103,16 +100,8 @@ CHANGES: dict[str, Callable[[silicon.Setting], tuple[float, float]]] = {
     "--vllm-version of the run": lambda setting: silicon.simulate_as_outsider(
         setting, "--vllm-version", setting.version
     ),
-    "the floor of a layer with prefill as before 0.20": lambda setting: silicon.simulate_as_outsider(
-        setting, constants=_with_old_floor(setting)
-    ),
     "all of the launch script": silicon.simulate,
 }
-
-
-def _with_old_floor(setting: silicon.Setting) -> Constants:
-    constants = constants_for(find_gpu(setting.gpu))
-    return replace(constants, eager_layer_s=constants.old_eager_layer_s)
 
 
 def _changed(

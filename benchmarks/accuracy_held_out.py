@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,18 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import fit_constants  # the scripts beside this one
+import fit_cases  # the scripts beside this one
+import fit_constants
 import silicon
+from fit_cases import Case
+from fit_constants import Prior
 
 from kvcache.catalog import find_gpu
 from simulator.latency._constants import constants_for
+from simulator.latency._covariance import Term, general_sd
 from simulator.step_time import FloatArray
 
-SHARE = 0.3  # of the runs that the fits for held-out figures see
+SHARE = 0.5  # of the closed loops that the fits for held-out figures see
 WIDER = 2.0  # than the priors of benchmarks/fit_constants.py: they lie about values that have seen the runs
 
 
@@ -39,79 +42,49 @@ class HeldOut:
 
 def hold_out(data: Path, workers: int) -> HeldOut:
     """The fit of benchmarks/fit_constants.py about kernel tables alone, which no run has touched, without a part."""
-    every, _ = silicon.read_settings(data)
-    parts = []
-    for family, gpus in fit_constants.GPUS.items():
-        mine = [setting for setting in every if setting.gpu in gpus]
-        rng = np.random.default_rng(1)
-        seen = [
-            setting
-            for setting in mine
-            if setting.concurrency <= fit_constants.MOST_CLIENTS
-            and setting.model != fit_constants.LEFT_OUT
-            and rng.random() < SHARE
-        ]
-        problem = about_kernel_tables(fit_constants.measure(seen, workers, _watch(family)), gpus[0])
-        folds = dict(zip(mine, rng.integers(0, fit_constants.FOLDS, len(mine)).tolist(), strict=True))
-        found = []
-        for part_of in (folds.__getitem__, lambda setting: setting.model):
-            logs = _logs_without(problem, part_of, mine)
-            found.append(_log_errors(mine, logs, workers))
-        parts.append((mine, *found))
-    return HeldOut(
-        [setting for mine, _, _ in parts for setting in mine],
-        np.concatenate([runs for _, runs, _ in parts]),
-        np.concatenate([models for _, _, models in parts]),
-    )
+    parts = [_without(family, data, workers) for family in fit_constants.GPUS]
+    settings = [case.run for judged, _, _ in parts for case in judged if isinstance(case.run, silicon.Setting)]
+    runs, models = (np.concatenate([part[place] for part in parts]) for place in (1, 2))
+    return HeldOut(settings, runs, models)
 
 
-@dataclass(frozen=True, eq=False)
-class Centred:
-    """A problem in units of wider priors about the kernel tables' values; `logs` turns a fit back."""
+def _without(family: str, data: Path, workers: int) -> tuple[list[Case], FloatArray, FloatArray]:
+    """A family's closed loops, with their errors without their part of the runs, then without their model."""
+    gpus, rng = fit_constants.GPUS[family], np.random.default_rng(1)
+    cases, terms = fit_constants.cases_of(family, data, SHARE, rng), fit_constants.terms_of(family)
+    problem = fit_cases.linearize(cases, terms, workers, fit_constants.watcher(f"{family}, derivatives"))
+    prior = about_kernel_tables(fit_constants.prior_of(gpus, terms), terms, gpus[0])
+    judged = fit_cases.closed_loops(data, gpus)
+    fold_of = dict(zip([case.run for case in judged], rng.integers(0, fit_constants.FOLDS, len(judged)), strict=True))
 
-    problem: fit_constants.Problem
-    centre: FloatArray
+    def errors(part_of: Callable[[Case], Any]) -> FloatArray:
+        logs = _logs_without(problem, prior, part_of, judged)
+        return fit_cases.log_errors(judged, logs, workers, fit_constants.watcher(f"{family}, held out", 100))
 
-    def logs(self, rows: Any) -> FloatArray:
-        return np.asarray(self.centre + WIDER * fit_constants.fit(self.problem, rows))
+    by_run = errors(lambda case: fit_constants.FOLDS if case.is_open else int(fold_of[case.run]))
+    return judged, by_run, errors(lambda case: case.model)
 
 
-def about_kernel_tables(problem: fit_constants.Problem, gpu: str) -> Centred:
-    shipped, prior = constants_for(find_gpu(gpu)), constants_for(find_gpu(gpu), "prior")
-    centre = np.zeros(len(fit_constants.PRIOR_SD))
-    for place, (name, key) in enumerate(fit_constants.PRIOR_SD):
-        pair = [getattr(constants, name) for constants in (prior, shipped)]
-        values = pair if key is None else [value.get(key, 0.0) for value in pair]
-        if min(values) > 0:
-            centre[place] = np.log(values[0] / values[1])
-    moved = fit_constants.Problem(
-        problem.settings, problem.left(centre), WIDER * problem.jacobian, (problem.most - centre) / WIDER
-    )
-    return Centred(moved, centre)
+def about_kernel_tables(prior: Prior, terms: Sequence[Term], gpu: str) -> Prior:
+    """A wider prior about the kernel tables' values, as logarithms of multipliers of those shipped."""
+    shipped, tables = constants_for(find_gpu(gpu)), constants_for(find_gpu(gpu), "prior")
+    mean = np.zeros(len(terms))
+    for place, (name, key) in enumerate(terms):
+        values = [getattr(constants, name) for constants in (tables, shipped)]
+        first, second = values if key is None else [value.get(key, 0.0) for value in values]
+        if min(first, second) > 0:
+            mean[place] = np.log(first / second)
+    sd = WIDER * fit_constants.PRIOR_SHARE * np.array([general_sd()[term] for term in terms])
+    return Prior(np.minimum(mean, prior.most), sd, prior.most)
 
 
 def _logs_without(
-    problem: Centred, part_of: Callable[[silicon.Setting], Any], settings: Sequence[silicon.Setting]
-) -> list[FloatArray]:
-    """Fitted logarithms of the terms for each setting, from the runs of other parts."""
-    parts = np.array([part_of(setting) for setting in problem.problem.settings])
-    fitted = {part: problem.logs(np.flatnonzero(parts != part)) for part in {part_of(setting) for setting in settings}}
-    return [fitted[part_of(setting)] for setting in settings]
-
-
-def _log_errors(settings: Sequence[silicon.Setting], logs: Sequence[FloatArray], workers: int) -> FloatArray:
-    jobs = [
-        (setting, dict(zip(fit_constants.PRIOR_SD, values.tolist(), strict=True)))
-        for setting, values in zip(settings, logs, strict=True)
-    ]
-    with ProcessPoolExecutor(workers) as pool:
-        simulated = np.array(list(pool.map(fit_constants.log_figures, jobs, chunksize=4)))
-    return np.asarray(np.log([(setting.ttft_s, setting.tpot_s) for setting in settings]) - simulated)
-
-
-def _watch(family: str) -> Callable[[int, int], None]:
-    def watch(done: int, total: int) -> None:
-        if done % 200 == 0 or done == total:
-            print(f"{family}: {done:,} of {total:,} simulations", file=sys.stderr, flush=True)
-
-    return watch
+    problem: fit_cases.Linearized, prior: Prior, part_of: Callable[[Case], Any], judged: Sequence[Case]
+) -> list[dict[Term, float]]:
+    """Fitted logarithms of the terms for each run, from the runs of other parts."""
+    parts = np.array([part_of(case) for case in problem.cases])
+    fitted = {
+        part: fit_constants.fit(problem, np.flatnonzero(parts != part), prior).logs.tolist()
+        for part in {part_of(case) for case in judged}
+    }
+    return [dict(zip(problem.terms, fitted[part_of(case)], strict=True)) for case in judged]
