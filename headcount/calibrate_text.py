@@ -13,6 +13,7 @@ from calibrate.readers import find_format, read_file
 from calibrate.readers.vllm_metrics import read_between
 from calibrate.recording import Recording
 from calibrate.run_figures import LATENCIES, Difference, differences, request_figures
+from headcount.out_files import check_out_file, whole_file
 from headcount.text import console, milliseconds, seconds, table
 
 _SHOWN = ("mean", "p50", "p90", "p99")
@@ -53,11 +54,8 @@ def read_files(paths: Sequence[Path], format_name: str | None, before: Path | No
 
 def check_out(out: Path) -> None:
     """Raises ValueError before anything is read where the table could not be written."""
-    if out.suffix not in _TABLE_SUFFIXES:
-        raise ValueError(f"--out {out}: it must end in {' or '.join(_TABLE_SUFFIXES)}")
-    if not out.parent.is_dir():
-        raise ValueError(f"--out {out}: there is no folder {out.parent}")
-    if out.suffix == ".parquet":
+    check_out_file("--out", out, _TABLE_SUFFIXES)
+    if out.suffix.lower() == ".parquet":
         try:
             import pyarrow  # noqa: F401, PLC0415  an extra
         except ImportError:
@@ -75,13 +73,11 @@ def write_requests(files: Sequence[ReadFile], out: Path) -> int:
     if not tables:
         raise ValueError("--out: no file given holds requests; save the benchmark with its per-request details")
     whole = pd.concat(tables, ignore_index=True)
-    try:
-        if out.suffix == ".csv":
-            whole.to_csv(out, index=False)
+    with whole_file(out) as temporary:
+        if out.suffix.lower() == ".csv":
+            whole.to_csv(temporary, index=False)
         else:
-            whole.to_parquet(out, index=False)
-    except OSError as error:
-        raise ValueError(f"--out {out} cannot be written: {(error.strerror or 'no reason given').lower()}") from None
+            whole.to_parquet(temporary, index=False)
     return len(whole)
 
 

@@ -1,12 +1,14 @@
-"""How the command line reads durations, counts, numbers, lists."""
+"""How the command line reads durations, counts, numbers, lists, paths."""
 
 import json
 import math
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from headcount.errors import shortened
 
@@ -31,10 +33,11 @@ class Duration(click.ParamType[float]):
         return float(match[1]) * _SECONDS[match[2].lower()]
 
 
+@dataclass(frozen=True)
 class TokenCount(click.ParamType[int]):
-    """A whole number, with k = 1000 or K = 1024 as in vLLM."""
+    """A whole number, with k = 1000 or K = 1024 as in vLLM; `name` says of what in the help."""
 
-    name = "TOKENS"
+    name: str = "TOKENS"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         match = _COUNT.match(str(value))
@@ -43,6 +46,9 @@ class TokenCount(click.ParamType[int]):
             given = shortened(str(value))
             self.fail(f"'{given}' is not a whole number above 0; give one such as 8192, 8K or 32k", param, ctx)
         return int(count)
+
+
+COUNT = TokenCount("N")  # of sequences, blocks, requests
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,20 @@ class WholeNumber(click.ParamType[int]):
         if not _WHOLE.match(str(value)) or int(str(value)) < self.minimum:
             self.fail(f"'{shortened(str(value))}' is not a whole number of at least {self.minimum}", param, ctx)
         return int(str(value))
+
+
+class FilePath(click.ParamType[Path]):
+    """A file or folder; an empty name, as an unset shell variable leaves it, is refused."""
+
+    name = "PATH"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if not str(value) or "\0" in str(value):
+            self.fail(f"'{shortened(str(value))}' names no file; give a path, or leave the option out", param, ctx)
+        return Path(str(value))
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="file")]
 
 
 class SpeculativeConfig(click.ParamType[Any]):

@@ -2,12 +2,11 @@
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
 
-from headcount.option_types import IntegerList, WholeNumber
+from headcount.option_types import FilePath, IntegerList, WholeNumber
 from headcount.options import (
     deployment_options,
     engine_options,
@@ -29,7 +28,7 @@ from headcount.options import (
 @slo_options
 @scheduler_options
 @click.option("--replications", type=WholeNumber(2), default=10, show_default=True, help="Independent runs per load.")
-@click.option("--report", type=click.Path(path_type=Path), help="Also write an HTML report to this file.")
+@click.option("--report", type=FilePath(), help="Also write an HTML report to this file.")
 @output_options
 def command(**values: Any) -> int:
     """How many concurrent users each GPU count serves within the SLO.
@@ -37,6 +36,7 @@ def command(**values: Any) -> int:
     Users are active sessions, thinking or waiting. For each GPU count every tensor-parallel size that holds the
     model is tried; the number of users is bracketed and bisected, each load simulated in 10 or more replications.
     """
+    from headcount.release_warning import warn_newer_release  # noqa: PLC0415
     from headcount.report import prepare_report, write_report  # noqa: PLC0415  imported once the command runs
     from headcount.strict import OUTSIDE_CALIBRATION, check_architecture  # noqa: PLC0415
     from headcount.text import capacity_text  # noqa: PLC0415
@@ -44,10 +44,11 @@ def command(**values: Any) -> int:
 
     question = _question(values)
     check_architecture(question.architecture, values["strict"])
+    warn_newer_release(values["vllm_version"])
     if values["strict"] and _outside_calibration(question):
         return OUTSIDE_CALIBRATION
     if values["report"] is not None:
-        prepare_report(values["report"])
+        prepare_report(values["report"], "--report")
     rows = list(_watched(question, capacity_rows))
     if _leaves_profile(rows) and values["strict"]:
         return OUTSIDE_CALIBRATION
