@@ -23,7 +23,8 @@ def require_fit(architecture: Architecture, gpu: GPU, **settings: Any) -> Memory
         needed = _blocks_of_a_request(budget)
         raise DoesNotFitError(
             f"{budget.num_gpu_blocks:,} KV blocks of {budget.block_size} tokens do not hold one request of "
-            f"max_model_len {budget.max_model_len:,}; raise --num-gpu-blocks-override to {needed} or lower --max-model-len"
+            f"max_model_len {budget.max_model_len:,}; raise --num-gpu-blocks-override to {needed} "
+            "or lower --max-model-len"
         )
     raise DoesNotFitError(
         f"{budget.model} does not fit on {budget.num_gpus} × {gpu.name} ({budget.split}, "

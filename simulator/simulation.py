@@ -114,6 +114,7 @@ def check_lengths(engine: EngineConfig, table: RequestTable) -> None:
         row = int(np.argmax(too_long))
         raise ValueError(
             f"{int(too_long.sum()):,} of {table.num_requests:,} prompts do not fit max_model_len "
-            f"{engine.max_model_len:,}: request {row:,} has {table.prompt_tokens[row]:,} tokens, the longest {table.prompt_tokens.max():,}; "
+            f"{engine.max_model_len:,}: request {row:,} has "
+            f"{table.prompt_tokens[row]:,} tokens, the longest {table.prompt_tokens.max():,}; "
             "raise --max-model-len or remove them from the workload"
         )
