@@ -14,6 +14,7 @@ from calibrate.readers.vllm_metrics import read_between
 from calibrate.recording import Recording
 from calibrate.run_figures import LATENCIES, Difference, differences, request_figures
 from headcount.out_files import check_out_file, whole_file
+from headcount.tables import print_table
 from headcount.text import console, milliseconds, seconds, table
 
 _SHOWN = ("mean", "p50", "p90", "p99")
@@ -103,7 +104,7 @@ def _print_run(run: MeasuredRun) -> None:
     left_out = ", ".join(f"{number:,} {reason}" for reason, number in run.excluded.items())
     out.print(f"; left out: {left_out}" if left_out else "", highlight=False)
     if here or any("." in name for name in run.aggregates):
-        out.print(_latencies(here, run.aggregates))
+        print_table(out, _latencies(here, run.aggregates))
     _print_settings("rates", {name: here.get(name, run.aggregates.get(name)) for name in _RATES})
     for difference in differences(run):
         out.print("  " + _difference_text(difference), style="yellow")
@@ -161,7 +162,7 @@ def _print_recording(found: Recording) -> None:
         if name in steps and steps[name].notna().any():
             values = [_statistic(steps[name], statistic) for statistic in _SHOWN]
             made.add_row(f"  {name}", *(milliseconds(x) if name.endswith("_s") else f"{x:,.1f}" for x in values))
-    out.print(made)
+    print_table(out, made)
     out.print("  context lengths are not logged: a step's price cannot be split from this file alone", style="dim")
 
 

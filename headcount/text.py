@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from headcount.tables import print_table
+
 if TYPE_CHECKING:
     from calibrate.startup_log import StartupLog
     from headcount.memory_answer import MemoryAnswer
@@ -64,7 +66,7 @@ def capacity_text(
             f"[bold]{best.users_low:,} users on {counted(best.gpus)}[/] with 95 % confidence "
             f"(mean {best.users:,}, up to {best.users_high:,})\n"
         )
-    out.print(_capacity_table(rows))
+    print_table(out, _capacity_table(rows))
     for row in rows:
         if row.reason:
             out.print(f"{counted(row.gpus)}: {row.reason}")
@@ -79,8 +81,8 @@ def _capacity_table(rows: Sequence["CapacityRow"]) -> Table:
     from simulator.capacity_table import latency_summary  # noqa: PLC0415  loaded by the command that calls this
 
     made = table(
-        "GPUs", "layout", "users low", "users", "users high", "in flight", "req/s", "tokens/s", "TTFT p50", "p95",
-        "TPOT p50", "p95", "$/hour", "$/M tokens", "what binds",
+        "GPUs", "layout", "users low", "users", "users high", "in flight", "req/s", "tokens/s", "TTFT p50", "TTFT p95",
+        "TPOT p50", "TPOT p95", "$/hour", "$/M tokens", "what binds",
     )  # fmt: skip
     made.columns[-1].justify, made.columns[-1].no_wrap = "left", True
     for row in rows:
@@ -160,7 +162,7 @@ def simulate_text(result: "Result", *, title: str, notes: Sequence[str]) -> None
         made.add_row(
             name.removesuffix("_s").upper(), *(unit(found[name][q]) for q in ("mean", "p50", "p90", "p95", "p99"))
         )
-    out.print(made)
+    print_table(out, made)
     out.print()
     for name, value in _rates(result):
         out.print(f"  {name:<18}{value}")
@@ -203,7 +205,7 @@ def memory_text(answer: "MemoryAnswer") -> None:
     for line in assumed_notes(answer.assumed):
         out.print(escape(line))
     out.print()
-    out.print(_waterfall_table(budget))
+    out.print(_waterfall_table(budget, bar_width(out, [name for name, _ in waterfall(budget)])))
     out.print()
     for line in pool(answer):
         out.print(line)
@@ -215,12 +217,17 @@ def _weights(budget: Any) -> str:
     return "16-bit" if budget.quantization == "none" else str(budget.quantization)
 
 
-def _waterfall_table(budget: "MemoryBudget") -> Table:
+def bar_width(out: Console, names: Sequence[str]) -> int:
+    """Characters of the longest bar beside names and GiB."""
+    return max(0, min(BAR_WIDTH, out.width - max(map(len, names)) - 14))
+
+
+def _waterfall_table(budget: "MemoryBudget", width: int) -> Table:
     """Bars one after the other, as wide as the GPU's memory or as what is needed where that is more."""
     made = table("per GPU", "GiB", "")
     made.columns[2].justify, made.columns[2].no_wrap = "left", True
     (_, total), *parts = waterfall(budget)
-    scale = BAR_WIDTH / max(total, sum(max(value, 0) for _, value in parts))
+    scale = width / max(total, sum(max(value, 0) for _, value in parts))
     made.add_row("total", f"{total / GIB:,.2f}", "█" * round(total * scale))
     begins = 0
     for name, value in parts:
@@ -240,7 +247,7 @@ def log_text(log: "StartupLog", terms: Sequence[tuple[str, float | None, float]]
         digits = 0 if name == "KV blocks" else 2
         off = "–" if not logged else f"{modelled / logged - 1:+.1%}"
         made.add_row(name, "–" if logged is None else f"{logged:,.{digits}f}", f"{modelled:,.{digits}f}", off)
-    out.print(made)
+    print_table(out, made)
 
 
 def waterfall(budget: "MemoryBudget") -> list[tuple[str, int]]:
@@ -263,4 +270,4 @@ def listing(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         column.justify = "left"
     for row in rows:
         made.add_row(*(str(cell) for cell in row))
-    console().print(made)
+    print_table(console(), made)
