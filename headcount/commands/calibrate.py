@@ -6,12 +6,13 @@ from typing import Any
 
 import click
 
+from headcount.command_group import NearestGroup
 from headcount.commands.calibrate_fit import check_command, fit_command
 from headcount.commands.calibrate_record import record_command
 from headcount.option_types import FilePath
 
 
-@click.group("calibrate")
+@click.group("calibrate", cls=NearestGroup)
 def command() -> None:
     """Compare with the real vLLM, fit to it."""
 

@@ -1,5 +1,6 @@
 """`headcount calibrate record`: the steps of a real engine, or the metrics of a live server."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,8 +82,8 @@ def _asked(values: dict[str, Any]) -> Any:
 
     if not 0 < values["precision"] < 1:
         raise ValueError(f"--precision is {values['precision']:g}; give a share above 0 and below 1, such as 0.03")
-    if not values["temperature"] >= 0:
-        raise ValueError(f"--temperature is {values['temperature']:g}; give 0 or more")
+    if not 0 <= values["temperature"] < math.inf:
+        raise ValueError(f"--temperature is {values['temperature']:g}; give 0 or more, such as 0.7")
     if values["max_seconds"] is not None and not values["max_seconds"] > 0:
         raise ValueError(f"--max-seconds is {values['max_seconds']:g}; give a time above 0")
     names = [option.name for option in record_command.params if option.name in _engine_names()]
@@ -229,6 +230,8 @@ def _record_server(values: dict[str, Any]) -> int:
         raise ValueError(
             f"--interval is {values['interval']:g} s; give a time above 0, at most --seconds ({values['seconds']:g})"
         )
+    if not values["seconds"] < math.inf:
+        raise ValueError("--seconds is inf; give a time that ends, such as 86400")
     total = int(values["seconds"] / values["interval"]) + 1
     with progress_bar(f"asking {values['url']}", total=total) as bar:
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
+from headcount.command_group import NearestGroup
 from headcount.option_types import FilePath
 
 DEFAULT_VERSION = "0.32.0"
 
 
-@click.group("vllm")
+@click.group("vllm", cls=NearestGroup)
 def command() -> None:
     """Interpreters with a real vLLM, to compare with.
 

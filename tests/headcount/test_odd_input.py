@@ -1,0 +1,147 @@
+"""What is odd is honoured, refused or said, never ignored."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.headcount.test_bad_input import assert_told
+
+Run = Callable[..., Any]
+ON = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")
+LOAD = ("--input-len", "100", "--output-len", "10", "--concurrency", "2")
+RECORD = ("calibrate", "record", "--model", "tiny", "--plan-only")
+WATCH = ("calibrate", "record", "--out", "nowhere", "--seconds", "1", "--interval", "1")
+
+
+def test_a_release_of_engine_v0_is_not_simulated(headcount: Run) -> None:
+    for command in (("simulate", *ON, *LOAD), ("capacity", *ON, "--gpus", "1")):
+        assert_told(headcount(*command, "--vllm-version", "0.7.3"), "0.7.3, which schedules with engine V0")
+
+
+def test_a_release_newer_than_any_is_said(headcount: Run) -> None:
+    ran = headcount("simulate", *ON, *LOAD, "--json", "--vllm-version", "99.0")
+    assert (ran.code, ran.err) == (
+        0,
+        "headcount: warning: --vllm-version 99.0.0 is newer than any that was looked at: the rules of 0.32.0 apply\n",
+    )
+    assert json.loads(ran.out) == json.loads(headcount("simulate", *ON, *LOAD, "--json").out)
+
+
+@pytest.mark.parametrize("version", ["abc", "-1", "1", "", "1e9", "0.5.0.0.0", "９.０"])
+def test_what_is_no_release_is_told(headcount: Run, version: str) -> None:
+    for command in (("memory", *ON), ("simulate", *ON, *LOAD), ("capacity", *ON, "--gpus", "1")):
+        assert_told(headcount(*command, "--vllm-version", version), "is no release number; give one such as '0.32.0'")
+
+
+def test_users_are_not_ignored_by_a_comparison(headcount: Run, tmp_path: Path) -> None:
+    compare, page = ("memory", *ON, "--compare", "-tp", "1", "--kv-cache-dtype", "fp8"), tmp_path / "page.html"
+    config = tmp_path / "config.yaml"
+    config.write_text("users: 7")
+    for options in (("--users", "7"), ("--users", "7", "--out", tmp_path / "x.svg"), ("--config", config)):
+        assert_told(headcount(*compare, *options), "--users: the table of --compare does not say")
+    assert headcount(*compare).code == 0
+    assert headcount(*compare, "--users", "7", "--out", page).code == 0
+    assert "7 →" in page.read_text(encoding="utf-8")
+    assert [path.name for path in tmp_path.glob("*.svg")] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("llama-3.1-8b", "h100-sxm"), "128.0 KiB each 3.49 requests"),
+        (("llama-3.1-8b", "h100-sxm", "-tp", "4"), "128.0 KiB each, over 4 GPUs together 16.38 requests"),
+        (("llama-3.1-8b", "h100-sxm", "-tp", "2", "-pp", "4"), "128.0 KiB each, over 8 GPUs together 33.82 requests"),
+        (
+            ("qwen3-next-80b", "h100-sxm", "-tp", "4"),
+            "48.0 KiB each and 76.5 MiB of state per request, over 4 GPUs together; 24.0 KiB without the copies "
+            "that several GPUs keep",
+        ),
+        (
+            ("deepseek-v3", "h200-sxm", "-tp", "8"),
+            "549.0 KiB each, over 8 GPUs together; 68.6 KiB without the copies that several GPUs keep",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_bytes_per_token_count_every_copy(headcount: Run, options: tuple[str, ...], said: str) -> None:
+    model, gpu, *split = options
+    ran = headcount("memory", "--model", model, "--gpu", gpu, *split)
+    assert f" at {said}" in " ".join(ran.out.split())  # lines are wrapped
+    found = json.loads(headcount("memory", "--model", model, "--gpu", gpu, *split, "--json").out)
+    of_model = re.search(r"([\d.]+) KiB without", said) or re.search(r"([\d.]+) KiB each", said)
+    assert of_model is not None
+    assert found["kv_bytes_per_token"] / 1024 == pytest.approx(float(of_model[1]), abs=0.05)
+
+
+def test_what_one_gpu_stores_is_its_stage_and_its_heads(headcount: Run) -> None:
+    found = json.loads(headcount("memory", *ON, "-tp", "2", "-pp", "4", "--json").out)
+    assert found["kv_bytes_per_token_per_gpu"] * 8 == found["kv_bytes_per_token"] == 128 * 1024
+
+
+def test_counts_are_not_called_tokens(headcount: Run) -> None:
+    for command in ("simulate", "memory", "calibrate record"):
+        metavars = dict(re.findall(r"(--[a-z-]+) ([A-Z]+)\b", headcount(*command.split(), "--help").out))
+        assert {metavars[name] for name in ("--max-num-seqs", "--num-gpu-blocks-override")} == {"N"}
+        assert {metavars[name] for name in ("--max-model-len", "--block-size")} == {"TOKENS"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "docker run --gpus all -e 'A=b c' vllm/vllm-openai:v0.11.0 --model llama-3.1-8b --max-model-len 8K",
+        "docker run registry.example/vllm/vllm-openai@sha256:00 llama-3.1-8b --max-model-len 8K",
+        "A=1 python3 -m vllm.entrypoints.openai.api_server --model llama-3.1-8b --max-model-len 8K",
+    ],
+)
+def test_lines_of_docker_and_python_are_read_from_the_server_on(headcount: Run, line: str) -> None:
+    ran = headcount("memory", "--gpu", "h100-sxm", "--json", "--vllm-args", line)
+    assert (ran.code, json.loads(ran.out)["max_model_len"]) == (0, 8192)
+
+
+def test_an_empty_line_is_refused(headcount: Run) -> None:
+    assert_told(headcount("memory", *ON, "--vllm-args", ""), "--vllm-args is empty; paste a")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("calibrate", "chek"), "no command 'chek'; did you mean 'check'?"),
+        (("vllm", "instal"), "no command 'instal'; did you mean 'install'?"),
+        ((*WATCH, "--url", "http://[::1"), "'http://[::1' is no address of a server"),
+        ((*WATCH, "--url", "http://localhost:99999"), "is no address of a server"),
+        ((*WATCH, "--url", "http://localhost", "--seconds", "inf"), "--seconds is inf; give a time that ends"),
+        ((*RECORD, "--temperature", "inf"), "--temperature is inf; give 0 or more"),
+        ((*RECORD, "--max-num-seqs", "2k", "--max-num-batched-tokens", "1k"), "--max-num-seqs is 2,000, above"),
+        (("training-memory", *ON, "--seq-len", "1G"), "4,990,000.4 GiB short per GPU"),
+        (("memory", *ON, "--num-gpu-blocks-override", "1000"), "1,000 KV blocks of 16 tokens do not hold"),
+        (("memory", *ON, "--max-num-seqs", "9000"), "max_num_seqs is 9,000, above max_num_batched_tokens 8,192"),
+    ],
+    ids=lambda value: " ".join(value)[:60] if isinstance(value, tuple) else "",
+)  # fmt: skip
+def test_it_is_told(headcount: Run, arguments: tuple[str, ...], part: str) -> None:
+    assert_told(headcount(*arguments), part)
+
+
+@pytest.mark.parametrize(
+    ("content", "part"), [(b"", "it has no schema_version"), (b"\xff\x00", "it is no text in UTF-8")]
+)
+def test_what_is_no_latency_profile_is_told(headcount: Run, content: bytes, part: str, tmp_path: Path) -> None:
+    path = tmp_path / "profile.toml"
+    path.write_bytes(content)
+    assert_told(headcount("simulate", *ON, *LOAD, "--latency-profile", path), f"is no latency profile: {part}")
+
+
+def test_a_terminal_without_bars_shows_the_rest() -> None:
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("headcount")), "memory", *ON],
+        env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "KV cache         55.88  " in done.stdout
