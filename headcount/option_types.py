@@ -18,6 +18,7 @@ _COUNT = re.compile(r"^\s*([0-9]{0,18}\.?[0-9]{1,18})\s*([kKmMgG]?)\s*$", re.ASC
 _MULTIPLES = {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30}  # as vLLM reads them
 _WHOLE = re.compile(r"^\s*[0-9]{1,18}\s*$", re.ASCII)
 MAX_GPUS = 100_000
+MAX_SECONDS = 3.6e6  # of a limit or a think time: longer than any, short enough for an exact clock
 
 
 class Duration(click.ParamType[float]):
@@ -30,7 +31,10 @@ class Duration(click.ParamType[float]):
         if match is None:
             given = shortened(str(value))
             self.fail(f"'{given}' is not a time; give a number with its unit, such as 500ms, 1.5s or 2min", param, ctx)
-        return float(match[1]) * _SECONDS[match[2].lower()]
+        seconds = float(match[1]) * _SECONDS[match[2].lower()]
+        if seconds > MAX_SECONDS:
+            self.fail(f"'{shortened(str(value))}' is too long; give at most {MAX_SECONDS / 3600:,.0f}h", param, ctx)
+        return seconds
 
 
 @dataclass(frozen=True)
@@ -53,14 +57,16 @@ COUNT = TokenCount("N")  # of sequences, blocks, requests
 
 @dataclass(frozen=True)
 class WholeNumber(click.ParamType[int]):
-    """A whole number of at least `minimum`."""
+    """A whole number of at least `minimum`, at most `most` where that is given."""
 
     minimum: int
+    most: int | None = None
     name = "N"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if not _WHOLE.match(str(value)) or int(str(value)) < self.minimum:
-            self.fail(f"'{shortened(str(value))}' is not a whole number of at least {self.minimum}", param, ctx)
+        limit = "" if self.most is None else f", at most {self.most:,}"
+        if not _WHOLE.match(str(value)) or not self.minimum <= int(str(value)) <= (self.most or int(str(value))):
+            self.fail(f"'{shortened(str(value))}' is not a whole number of at least {self.minimum}{limit}", param, ctx)
         return int(str(value))
 
 
@@ -103,11 +109,11 @@ class SpeculativeConfig(click.ParamType[Any]):
                 f"{', '.join(unknown)}: not modelled here; there are {', '.join(sorted(ACCEPTED_KEYS))}", param, ctx
             )
         method, count, rate = (settings[name] for name in needed)
-        if method not in METHOD_NAMES:
+        if not isinstance(method, str) or method not in METHOD_NAMES:
             self.fail(
                 f"method '{shortened(str(method))}' is not modelled; there are {', '.join(METHOD_NAMES)}", param, ctx
             )
-        if not isinstance(count, int) or isinstance(rate, bool) or not isinstance(rate, int | float):
+        if type(count) is not int or isinstance(rate, bool) or not isinstance(rate, int | float):
             self.fail(f"num_speculative_tokens is a whole number, acceptance_rate a share; given '{given}'", param, ctx)
         return Speculation(method=METHOD_NAMES[method], num_speculative_tokens=count, acceptance_rate=float(rate))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headcount.load_warnings import check_clock, check_room, warn_cut_answers
 from headcount.out_files import check_out_file, whole_file
 from simulator.fleet import Fleet
 from simulator.latency_model import AverageStep, average_step
@@ -67,11 +68,14 @@ def serve(fleet: Fleet, values: dict[str, Any], outputs: Outputs) -> Served:
     if values["users"] is not None:
         return _serve_users(fleet, values, outputs)
     table, description = _table(values)
+    warn_cut_answers(table, fleet.engine.max_model_len)
     simulation = Simulation(fleet, table, log_steps=outputs.steps is not None)
     simulation.run()
+    result = whole_run(simulation)
+    check_clock(result.end_s)
     outputs.write(simulation)
     return Served(
-        result=whole_run(simulation),
+        result=result,
         description=description,
         step=average_step(simulation.totals),
         notes=("every request counts, the start too",),
@@ -107,8 +111,11 @@ def _flag(name: str) -> str:
 def _serve_users(fleet: Fleet, values: dict[str, Any], outputs: Outputs) -> Served:
     if values["users"] > MAX_USERS:
         raise ValueError(f"--users {values['users']:,}: at most {MAX_USERS:,} in one run; simulate a part of the fleet")
+    if values["workload"] is None and values["input_len"] and values["output_len"]:
+        check_room(values["input_len"], values["output_len"], fleet.engine.max_model_len)
     load = UserLoad(population=_population(values), max_model_len=fleet.engine.max_model_len, seed=values["seed"])
     simulation, result = simulate_users(fleet, load, values["users"], log_steps=outputs.steps is not None)
+    check_clock(result.end_s)
     outputs.write(simulation)
     return Served(
         result=result,

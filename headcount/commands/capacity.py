@@ -27,7 +27,9 @@ from headcount.options import (
 @workload_options
 @slo_options
 @scheduler_options
-@click.option("--replications", type=WholeNumber(2), default=10, show_default=True, help="Independent runs per load.")
+@click.option(
+    "--replications", type=WholeNumber(2, 10_000), default=10, show_default=True, help="Independent runs per load."
+)
 @click.option("--report", type=FilePath(), help="Also write an HTML report to this file.")
 @output_options
 def command(**values: Any) -> int:
@@ -50,6 +52,7 @@ def command(**values: Any) -> int:
     if values["report"] is not None:
         prepare_report(values["report"], "--report")
     rows = list(_watched(question, capacity_rows))
+    _warn_cut_answers(question, rows)
     if _leaves_profile(rows) and values["strict"]:
         return OUTSIDE_CALIBRATION
     answer = {"schema_version": 1, **_inputs(question, rows, values), "capacity": [row.to_json() for row in rows]}
@@ -62,6 +65,16 @@ def command(**values: Any) -> int:
     else:
         capacity_text(question, rows, workload=values["workload"], report=values["report"])
     return _exit_code(rows)
+
+
+def _warn_cut_answers(question: Any, rows: list[Any]) -> None:
+    """Tell on stderr of a trace's answers that end at max_model_len; a population's conversations end before it."""
+    from headcount.load_warnings import warn_cut_answers  # noqa: PLC0415  with the next, imported once the command runs
+    from workloads.trace import Trace  # noqa: PLC0415
+
+    plan = next((row.plan for row in rows if row.plan is not None), None)
+    if plan is not None and isinstance(question.workload, Trace):
+        warn_cut_answers(question.workload.table, plan.engine.max_model_len)
 
 
 def _question(values: dict[str, Any]) -> Any:

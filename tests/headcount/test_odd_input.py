@@ -145,3 +145,60 @@ def test_a_terminal_without_bars_shows_the_rest() -> None:
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert "KV cache         55.88  " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (("--concurrency", "2", "--latency-model", "constant", "--step-s", "1e300"), "the run takes 1e+302 simulated"),
+        (("--rate", "1e-300", "--num-requests", "5"), "beyond the 1e+10 for which its clock tells steps apart"),
+        (("--users", "5", "--think-time", "99999999h"), "'99999999h' is too long; give at most 1,000h"),
+        (("--users", "5", "--think-time", "1s", "--max-model-len", "105"), "takes more than max_model_len 105; raise"),
+    ],
+)
+def test_a_run_beyond_its_clock_or_its_context_is_refused(
+    headcount: Run, options: tuple[str, ...], part: str, tmp_path: Path
+) -> None:
+    load = ("--input-len", "100", "--output-len", "10", *options)
+    assert_told(headcount("simulate", *ON, *load, "--requests-out", tmp_path / "requests.csv"), part)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trace_in_unix_time_is_served(headcount: Run, tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    lines = [{"timestamp": 1.7e12 + 5000 * row, "input_length": 100, "output_length": 10} for row in range(4)]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    late = json.loads(headcount("simulate", *ON, "--workload", path, "--json").out)
+    path.write_text("\n".join(json.dumps(line | {"timestamp": line["timestamp"] - 1.7e12}) for line in lines))
+    early = json.loads(headcount("simulate", *ON, "--workload", path, "--json").out)
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
+        assert late[name]["mean"] == pytest.approx(early[name]["mean"], rel=1e-4)
+
+
+def test_answers_that_end_at_max_model_len_are_said(headcount: Run, tmp_path: Path) -> None:
+    load = ("--input-len", "100", "--output-len", "50", "--concurrency", "2", "--max-model-len", "110")
+    ran = headcount("simulate", *ON, *load, "--json")
+    said = "that of request 0 after 10 of its 50 tokens"
+    assert (ran.code, ran.err) == (
+        0,
+        f"headcount: warning: 20 of 20 answers end at max_model_len 110: {said}\n",
+    )
+    path = tmp_path / "trace.jsonl"
+    lengths = ((50, 10), (100, 50), (50, 70))
+    path.write_text(
+        "\n".join(
+            json.dumps({"timestamp": 9000 * row, "input_length": prompt, "output_length": answer})
+            for row, (prompt, answer) in enumerate(lengths)
+        )
+    )
+    for command in (("simulate", *ON), ("capacity", *ON, "--gpus", "1", "--replications", "2")):
+        ran = headcount(*command, "--workload", path, "--max-model-len", "110", "--max-num-seqs", "2")
+        assert "2 of 3 answers end at max_model_len 110: that of request 1 after 10 of its 50 tokens" in ran.err
+
+
+@pytest.mark.parametrize("method", [["ngram"], {"a": 1}, None, 3])
+def test_a_speculative_method_that_is_no_name_is_told(headcount: Run, method: object) -> None:
+    config = json.dumps({"method": method, "num_speculative_tokens": 2, "acceptance_rate": 0.5})
+    ran = headcount("simulate", *ON, *LOAD, "--latency-model", "constant", "--speculative-config", config)
+    assert (ran.code, ran.out) == (2, "")
+    assert "is not modelled; there are" in ran.err
