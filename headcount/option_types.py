@@ -27,6 +27,8 @@ class Duration(click.ParamType[float]):
     name = "TIME"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):  # from --config, read already
+            return value
         match = _DURATION.match(str(value))
         if match is None:
             given = shortened(str(value))

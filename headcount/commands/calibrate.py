@@ -230,14 +230,14 @@ def check_kv_cache_command(cases: int, models: bool, seed: int | None, python: P
 @click.option("--out", required=True, type=FilePath(), help="The Markdown file to write.")
 def fidelity_report_command(results: tuple[Path, ...], out: Path) -> int:
     """Write the page on what was compared with vLLM from saved results of check-scheduler and check-engine --json."""
-    from calibrate.fidelity_report import fidelity_page  # noqa: PLC0415  imported once the command runs
+    from calibrate.fidelity_report import check_result, fidelity_page  # noqa: PLC0415  imported once the command runs
     from headcount.json_output import read_json_object  # noqa: PLC0415
     from headcount.out_files import check_out_file, write_whole  # noqa: PLC0415
 
     check_out_file("--out", out, example="fidelity.md")
     found = [read_json_object(path) for path in results]
-    if unknown := [str(path) for path, result in zip(results, found, strict=True) if "vllm_version" not in result]:
-        raise ValueError(f"{unknown[0]} is no result of check-scheduler or check-engine --json")
+    for path, result in zip(results, found, strict=True):
+        check_result(path, result)
     page = fidelity_page(
         [result for result in found if "pairs" in result], [result for result in found if "attention" in result]
     )

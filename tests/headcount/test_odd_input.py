@@ -202,3 +202,64 @@ def test_a_speculative_method_that_is_no_name_is_told(headcount: Run, method: ob
     ran = headcount("simulate", *ON, *LOAD, "--latency-model", "constant", "--speculative-config", config)
     assert (ran.code, ran.out) == (2, "")
     assert "is not modelled; there are" in ran.err
+
+
+def test_times_in_a_config_are_read(headcount: Run, tmp_path: Path) -> None:
+    path = tmp_path / "load.yaml"
+    path.write_text("users: 2\nthink-time: 500ms\ninput-len: 100\noutput-len: 10\n")
+    given = ("--users", "2", "--think-time", "500ms", "--input-len", "100", "--output-len", "10")
+    ran = headcount("simulate", *ON, "--json", "--config", path)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == headcount("simulate", *ON, "--json", *given).out
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        ("block-size: 16\nblock-size: 32\n", "block-size"),
+        ("block-size: 16\nblock_size: 32\n", "block_size"),
+        ("enforce-eager: true\nno-enforce-eager: true\n", "no-enforce-eager"),
+    ],
+)
+def test_a_config_gives_an_option_once(headcount: Run, content: str, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(content)
+    assert_told(headcount("memory", *ON, "--config", path), f"'{name}' is given twice; leave out one of them")
+
+
+@pytest.mark.parametrize(
+    ("result", "lacks"),
+    [
+        ({"vllm_version": 1}, "vllm_version, attention is missing"),
+        ({"vllm_version": "0.32.0", "pairs": 5}, "options, pairs is missing"),
+        (
+            {"vllm_version": "0.32.0", "attention": {}, "seed": 1, "steps": 2, "preemptions": 3},
+            "prefix_hits, attention",
+        ),
+        ([], "holds no JSON object"),
+    ],
+)
+def test_a_page_of_other_results_is_refused(headcount: Run, result: Any, lacks: str, tmp_path: Path) -> None:
+    path, out = tmp_path / "result.json", tmp_path / "page.md"
+    path.write_text(json.dumps(result))
+    assert_told(headcount("calibrate", "fidelity-report", path, "--out", out), lacks)
+    assert not out.exists()
+
+
+def test_examples_cut_short_are_told(headcount: Run, tmp_path: Path) -> None:
+    path, out = tmp_path / "examples.csv", tmp_path / "page.md"
+    path.write_text("id,line,claimed,recomputed,verdict\nE001,1\n")
+    ran = headcount("calibrate", "memory-page", "--examples", path, "--out", out)
+    assert_told(ran, "examples.csv, line 2: has fewer cells than the header")
+    assert not out.exists()
+
+
+def test_what_is_no_text_is_not_read_to_its_end() -> None:
+    if not Path("/dev/zero").is_char_device():
+        pytest.skip("this system has no /dev/zero")
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("headcount")), "calibrate", "read", "/dev/zero"],
+        capture_output=True, text=True, check=False, timeout=30,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "/dev/zero: is no text in UTF-8" in done.stderr
