@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from rich.markup import escape
 
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers import find_format, read_file
@@ -87,7 +88,7 @@ def print_files(files: Sequence[ReadFile]) -> None:
     for file in files:
         for number, found in enumerate(file.contents, start=1):
             place = f", run {number} of {len(file.contents)}" if len(file.contents) > 1 else ""
-            console().print(f"[bold]{file.path.name}[/]{place}: {file.format}")
+            console().print(f"[bold]{escape(file.path.name)}[/]{place}: {escape(file.format)}")
             if isinstance(found, MeasuredRun):
                 _print_run(found)
             else:
@@ -102,20 +103,20 @@ def _print_run(run: MeasuredRun) -> None:
     counted = f"{run.aggregates['num_finished']:,.0f}, not listed" if "num_finished" in run.aggregates else "none"
     out.print(f"  requests    {counted if run.requests is None else f'{len(run.requests):,}'}", end="")
     left_out = ", ".join(f"{number:,} {reason}" for reason, number in run.excluded.items())
-    out.print(f"; left out: {left_out}" if left_out else "", highlight=False)
+    out.print(f"; left out: {left_out}" if left_out else "", highlight=False, markup=False)
     if here or any("." in name for name in run.aggregates):
         print_table(out, _latencies(here, run.aggregates))
     _print_settings("rates", {name: here.get(name, run.aggregates.get(name)) for name in _RATES})
     for difference in differences(run):
-        out.print("  " + _difference_text(difference), style="yellow")
+        out.print("  " + _difference_text(difference), style="yellow", markup=False)
     for note in run.notes:
-        out.print(f"  {note}", style="dim")
+        out.print(f"  {note}", style="dim", markup=False)
 
 
 def _print_settings(title: str, values: Mapping[str, Any]) -> None:
     told = [f"{name} {value:,g}" if isinstance(value, float) else f"{name} {value}" for name, value in values.items()]
     if known := [text for text, value in zip(told, values.values(), strict=True) if value is not None]:
-        console().print(f"  {title:<12}{', '.join(known)}")
+        console().print(f"  {title:<12}{', '.join(known)}", markup=False)
 
 
 def _latencies(here: Mapping[str, float], tool: Mapping[str, float]) -> Any:
@@ -156,7 +157,7 @@ def _print_recording(found: Recording) -> None:
     _print_settings("settings", found.options)
     _print_settings("engine", {name: value for name, value in found.environment.items() if value is not None})
     left_out = ", ".join(f"{number:,} {reason}" for reason, number in found.excluded.items())
-    out.print(f"  steps       {len(steps):,}" + (f"; left out: {left_out}" if left_out else ""))
+    out.print(f"  steps       {len(steps):,}" + (f"; left out: {left_out}" if left_out else ""), markup=False)
     made = table("", *_SHOWN)
     for name in ("sequences", "tokens", "prefill_tokens", "elapsed_s", "cycle_s"):
         if name in steps and steps[name].notna().any():

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from headcount.tables import print_table
@@ -59,7 +60,10 @@ def capacity_text(
 ) -> None:
     """The answer first, then the table, then what it rests on."""
     out = console()
-    out.print(f"[bold]{question.architecture.name}[/] on {question.gpu.name}, workload {workload}: {question.slo}")
+    out.print(
+        f"[bold]{escape(question.architecture.name)}[/] on {question.gpu.name}, "
+        f"workload {escape(workload)}: {question.slo}"
+    )
     best = max(rows, key=lambda row: row.users_low)
     if best.users_low:
         out.print(
@@ -69,12 +73,12 @@ def capacity_text(
     print_table(out, _capacity_table(rows))
     for row in rows:
         if row.reason:
-            out.print(f"{counted(row.gpus)}: {row.reason}")
+            out.print(escape(f"{counted(row.gpus)}: {row.reason}"))
     out.print()
     for line in _footnotes(question, rows):
-        out.print(line, style="dim")
+        out.print(line, style="dim", markup=False)
     if report is not None:
-        out.print(f"report: {report}")
+        out.print(f"report: {report}", markup=False)
 
 
 def _capacity_table(rows: Sequence["CapacityRow"]) -> Table:
@@ -154,7 +158,7 @@ def error_note(latency: "LatencyModel") -> str:
 def simulate_text(result: "Result", *, title: str, notes: Sequence[str]) -> None:
     """Latency percentiles, then rates and use."""
     out = console()
-    out.print(f"[bold]{title}[/]\n")
+    out.print(f"[bold]{escape(title)}[/]\n")
     made = table("", "mean", "p50", "p90", "p95", "p99")
     found = result.to_json()
     for name in ("ttft_s", "tpot_s", "itl_s", "e2e_s"):
@@ -168,7 +172,7 @@ def simulate_text(result: "Result", *, title: str, notes: Sequence[str]) -> None
         out.print(f"  {name:<18}{value}")
     out.print()
     for note in notes:
-        out.print(note, style="dim")
+        out.print(note, style="dim", markup=False)
 
 
 def _rates(result: "Result") -> list[tuple[str, str]]:
@@ -191,8 +195,6 @@ def _rates(result: "Result") -> list[tuple[str, str]]:
 
 def memory_text(answer: "MemoryAnswer") -> None:
     """The verdict, the waterfall of one GPU, what the replica can hold, what it rests on."""
-    from rich.markup import escape  # noqa: PLC0415  loaded by the command that calls this
-
     from headcount.memory_answer import pool, verdict  # noqa: PLC0415
     from headcount.strict import assumed_notes  # noqa: PLC0415
 
@@ -208,7 +210,7 @@ def memory_text(answer: "MemoryAnswer") -> None:
     out.print(_waterfall_table(budget, bar_width(out, [name for name, _ in waterfall(budget)])))
     out.print()
     for line in pool(answer):
-        out.print(line)
+        out.print(line, markup=False)
     for name, value, source in budget.assumptions:
         out.print(escape(f"  {name}: {value} ({source})"), style="dim")
 
@@ -241,7 +243,7 @@ def _waterfall_table(budget: "MemoryBudget", width: int) -> Table:
 def log_text(log: "StartupLog", terms: Sequence[tuple[str, float | None, float]]) -> None:
     """A server's start-up log beside what would have been predicted for it; the log is what counts."""
     out = console()
-    out.print(f"\nbeside {log.path.name}, vLLM {log.vllm_version}, whose KV blocks are used")
+    out.print(f"\nbeside {escape(log.path.name)}, vLLM {log.vllm_version}, whose KV blocks are used")
     made = table("GiB per GPU", "logged", "modelled", "off by")
     for name, logged, modelled in terms:
         digits = 0 if name == "KV blocks" else 2

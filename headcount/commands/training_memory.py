@@ -132,13 +132,15 @@ def _layout_json(budget: "TrainingBudget") -> dict[str, Any]:
 
 def _print(budget: "TrainingBudget") -> None:
     """The waterfall of one rank, the verdict, what it rests on."""
-    from headcount.tables import print_table  # noqa: PLC0415  imported once the command runs
+    from rich.markup import escape  # noqa: PLC0415  imported once the command runs
+
+    from headcount.tables import print_table  # noqa: PLC0415
     from headcount.text import bar_width, console, counted, gib, table  # noqa: PLC0415
 
     plan, out = budget.plan, console()
     out.print(
-        f"[bold]{budget.model}[/] trained on {counted(plan.num_gpus)} ({budget.gpu}): {plan.layout}, {plan.precision}, "
-        f"{plan.optimizer}"
+        f"[bold]{escape(budget.model)}[/] trained on {counted(plan.num_gpus)} ({budget.gpu}): "
+        f"{plan.layout}, {plan.precision}, {plan.optimizer}"
     )
     trained, beside = f"{budget.num_trainable_parameters:,}", f"{budget.num_parameters:,}"
     out.print(f"{trained} adapter parameters beside {beside} frozen ones" if plan.lora_rank else f"{beside} parameters")

@@ -263,3 +263,28 @@ def test_what_is_no_text_is_not_read_to_its_end() -> None:
     )  # fmt: skip
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "/dev/zero: is no text in UTF-8" in done.stderr
+
+
+def test_brackets_in_names_are_printed(headcount: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("[red]", "d["):
+        Path(folder).mkdir()
+    trace, other, page = "d[/b].csv", "[red].csv", "d[/i].html"
+    for path in (trace, other):
+        Path(path).write_text(
+            "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 10:00:00,9,5\n2023-11-16 10:00:01,9,5\n"
+        )
+    source = Path(__file__).parents[2] / "kvcache" / "models" / "meta-llama--llama-3.1-8b-instruct.json"
+    found = json.loads(source.read_text(encoding="utf-8"))
+    Path("[red]/config.json").write_text(json.dumps(found.get("config", found)))
+    model = ("--model", "[red]", "--gpu", "h100-sxm")
+    for command in (("memory",), ("training-memory",), ("simulate", *LOAD), ("memory", "--compare", "-tp", "1")):
+        assert headcount(command[0], *model, *command[1:]).out.startswith("[red] ")
+    assert "[red].csv, 2 requests replayed" in headcount("simulate", *ON, "--workload", other).out
+    small = ("--gpus", "1", "--replications", "2", "--max-num-seqs", "2", "--max-model-len", "512")
+    ran = headcount("capacity", *model, *small, "--workload", trace, "--report", page)
+    assert ran.code in (0, 1)
+    assert ran.out.startswith(f"[red] on h100-sxm, workload {trace}: ")
+    assert f"report: {page}" in ran.out
+    ran = headcount("calibrate", "read", other)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
