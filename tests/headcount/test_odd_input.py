@@ -265,6 +265,7 @@ def test_what_is_no_text_is_not_read_to_its_end() -> None:
     assert "/dev/zero: is no text in UTF-8" in done.stderr
 
 
+@pytest.mark.filterwarnings("error::UserWarning")  # of charts that leave no room for what they show
 def test_brackets_in_names_are_printed(headcount: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for folder in ("[red]", "d["):
