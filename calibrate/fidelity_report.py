@@ -1,6 +1,7 @@
 """The page that says how the scheduler was compared with vLLM's, over which options, and what is not covered."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from simulator.engine import RELEASE_RULES
@@ -29,6 +30,11 @@ MEANINGS = {
     "speculation: ngram": "drafts without slots of their own",
     "pipeline: parallel": "2 to 4 pipeline stages: vLLM's batch queue; asynchronous ones with staggered decodes",
 }
+COMPARISON_COUNTS = (
+    "seed", "cases", "steps", "preemptions", "prefix_hits", "storms", "fewest_storm_preemptions", "cut_short",
+    "stalled", "differing_cases",
+)  # fmt: skip
+ENGINE_COUNTS = ("seed", "steps", "preemptions", "prefix_hits")
 NOT_COVERED = (
     ("EAGLE or MTP with sliding windows or chunked attention", "refused"),
     ("speculative decoding with pipeline parallelism", "refused"),
@@ -49,6 +55,24 @@ NOT_COVERED = (
     ("`long_prefill_token_threshold_adaptive`, `max_num_active_seqs`", "not modelled"),
     ("stop strings and end-of-sequence tokens", "given: a request ends at its number of output tokens"),
 )
+
+
+def check_result(path: Path, result: dict[str, Any]) -> None:
+    """Raise ValueError where a file holds no whole result of `check-scheduler --json` or `check-engine --json`."""
+    is_comparison = "pairs" in result
+    counts = COMPARISON_COUNTS if is_comparison else ENGINE_COUNTS
+    missing = [name for name in counts if type(result.get(name)) is not int]
+    missing += [name for name in ("options", "pairs") if is_comparison and not _holds_counts(result.get(name))]
+    texts = ("vllm_version",) if is_comparison else ("vllm_version", "attention")
+    missing += [name for name in texts if not isinstance(result.get(name), str)]
+    if missing:
+        raise ValueError(
+            f"{path} is no result of check-scheduler or check-engine --json: {', '.join(missing)} is missing or odd"
+        )
+
+
+def _holds_counts(value: object) -> bool:
+    return isinstance(value, dict) and all(type(count) is int for count in value.values())
 
 
 def fidelity_page(comparisons: Sequence[dict[str, Any]], engines: Sequence[dict[str, Any]]) -> str:
@@ -118,11 +142,8 @@ def _results(comparisons: Iterable[dict[str, Any]]) -> str:
         "vLLM", "seed", "cases", "steps", "preemptions", "prefix hits", "storms", "fewest preemptions in a storm",
         "cut short", "stalled", "cases that differ",
     )  # fmt: skip
-    names = (
-        "seed", "cases", "steps", "preemptions", "prefix_hits", "storms", "fewest_storm_preemptions", "cut_short",
-        "stalled", "differing_cases",
-    )  # fmt: skip
-    return _table(heads, [(result["vllm_version"], *(f"{result[name]:,}" for name in names)) for result in comparisons])
+    rows = [(result["vllm_version"], *(f"{result[name]:,}" for name in COMPARISON_COUNTS)) for result in comparisons]
+    return _table(heads, rows)
 
 
 def _engines(engines: Iterable[dict[str, Any]]) -> str:
@@ -131,7 +152,7 @@ def _engines(engines: Iterable[dict[str, Any]]) -> str:
         (
             result["vllm_version"],
             "everything" if result["attention"] == "full" else "sliding windows and everything",
-            *(f"{result[name]:,}" for name in ("seed", "steps", "preemptions", "prefix_hits")),
+            *(f"{result[name]:,}" for name in ENGINE_COUNTS),
             "0",
         )
         for result in engines

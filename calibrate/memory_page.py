@@ -28,4 +28,8 @@ def known_claims(examples: Path | None, page: Path) -> dict[str, Claim]:
         return claims_of(read_examples(examples), EXAMPLES)
     if not page.is_file():
         raise ValueError(f"{page} does not exist, so that its claims cannot be kept; give the file as --examples")
-    return claims_of_page(page.read_text(encoding="utf-8"))
+    try:
+        text = page.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"{page} is no text, so that its claims cannot be kept; name another, or move it") from None
+    return claims_of_page(text)

@@ -89,6 +89,11 @@ def check_plannable(config: Mapping[str, Any], engine: Mapping[str, Any]) -> Non
     length = engine.get("max_model_len")
     if length is not None and length < 2:
         raise ValueError(f"--max-model-len is {length}; a request needs 2 tokens, one of prompt and one of answer")
+    seqs, tokens = engine.get("max_num_seqs"), engine.get("max_num_batched_tokens")
+    if seqs is not None and tokens is not None and seqs > tokens:
+        raise ValueError(
+            f"--max-num-seqs is {seqs:,}, above --max-num-batched-tokens {tokens:,}; lower it or raise that"
+        )
     try:
         arch = from_config(config, name="recorded")
     except ValueError:

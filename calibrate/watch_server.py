@@ -105,8 +105,12 @@ def read_server_recording(out: Path, *, log: Path | None = None) -> MeasuredRun:
 
 def metrics_address(url: str) -> str:
     """A server's /metrics. Raises ValueError where the address is none of HTTP."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        given = parts.hostname if parts.port != 0 else None
+    except ValueError:  # brackets of an IPv6 address, a port that is none
+        given = None
+    if given is None or parts.scheme not in ("http", "https") or not given:
         raise ValueError(f"'{url[:80]}' is no address of a server; give one such as http://localhost:8000")
     path = parts.path.rstrip("/")
     if path.endswith("/v1"):  # what OpenAI clients are given

@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from rich.markup import escape
 
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers import find_format, read_file
 from calibrate.readers.vllm_metrics import read_between
 from calibrate.recording import Recording
 from calibrate.run_figures import LATENCIES, Difference, differences, request_figures
+from headcount.out_files import check_out_file, whole_file
+from headcount.tables import print_table
 from headcount.text import console, milliseconds, seconds, table
 
 _SHOWN = ("mean", "p50", "p90", "p99")
@@ -53,11 +56,8 @@ def read_files(paths: Sequence[Path], format_name: str | None, before: Path | No
 
 def check_out(out: Path) -> None:
     """Raises ValueError before anything is read where the table could not be written."""
-    if out.suffix not in _TABLE_SUFFIXES:
-        raise ValueError(f"--out {out}: it must end in {' or '.join(_TABLE_SUFFIXES)}")
-    if not out.parent.is_dir():
-        raise ValueError(f"--out {out}: there is no folder {out.parent}")
-    if out.suffix == ".parquet":
+    check_out_file("--out", out, _TABLE_SUFFIXES)
+    if out.suffix.lower() == ".parquet":
         try:
             import pyarrow  # noqa: F401, PLC0415  an extra
         except ImportError:
@@ -75,13 +75,11 @@ def write_requests(files: Sequence[ReadFile], out: Path) -> int:
     if not tables:
         raise ValueError("--out: no file given holds requests; save the benchmark with its per-request details")
     whole = pd.concat(tables, ignore_index=True)
-    try:
-        if out.suffix == ".csv":
-            whole.to_csv(out, index=False)
+    with whole_file(out) as temporary:
+        if out.suffix.lower() == ".csv":
+            whole.to_csv(temporary, index=False)
         else:
-            whole.to_parquet(out, index=False)
-    except OSError as error:
-        raise ValueError(f"--out {out} cannot be written: {(error.strerror or 'no reason given').lower()}") from None
+            whole.to_parquet(temporary, index=False)
     return len(whole)
 
 
@@ -90,7 +88,7 @@ def print_files(files: Sequence[ReadFile]) -> None:
     for file in files:
         for number, found in enumerate(file.contents, start=1):
             place = f", run {number} of {len(file.contents)}" if len(file.contents) > 1 else ""
-            console().print(f"[bold]{file.path.name}[/]{place}: {file.format}")
+            console().print(f"[bold]{escape(file.path.name)}[/]{place}: {escape(file.format)}")
             if isinstance(found, MeasuredRun):
                 _print_run(found)
             else:
@@ -105,20 +103,20 @@ def _print_run(run: MeasuredRun) -> None:
     counted = f"{run.aggregates['num_finished']:,.0f}, not listed" if "num_finished" in run.aggregates else "none"
     out.print(f"  requests    {counted if run.requests is None else f'{len(run.requests):,}'}", end="")
     left_out = ", ".join(f"{number:,} {reason}" for reason, number in run.excluded.items())
-    out.print(f"; left out: {left_out}" if left_out else "", highlight=False)
+    out.print(f"; left out: {left_out}" if left_out else "", highlight=False, markup=False)
     if here or any("." in name for name in run.aggregates):
-        out.print(_latencies(here, run.aggregates))
+        print_table(out, _latencies(here, run.aggregates))
     _print_settings("rates", {name: here.get(name, run.aggregates.get(name)) for name in _RATES})
     for difference in differences(run):
-        out.print("  " + _difference_text(difference), style="yellow")
+        out.print("  " + _difference_text(difference), style="yellow", markup=False)
     for note in run.notes:
-        out.print(f"  {note}", style="dim")
+        out.print(f"  {note}", style="dim", markup=False)
 
 
 def _print_settings(title: str, values: Mapping[str, Any]) -> None:
     told = [f"{name} {value:,g}" if isinstance(value, float) else f"{name} {value}" for name, value in values.items()]
     if known := [text for text, value in zip(told, values.values(), strict=True) if value is not None]:
-        console().print(f"  {title:<12}{', '.join(known)}")
+        console().print(f"  {title:<12}{', '.join(known)}", markup=False)
 
 
 def _latencies(here: Mapping[str, float], tool: Mapping[str, float]) -> Any:
@@ -159,13 +157,13 @@ def _print_recording(found: Recording) -> None:
     _print_settings("settings", found.options)
     _print_settings("engine", {name: value for name, value in found.environment.items() if value is not None})
     left_out = ", ".join(f"{number:,} {reason}" for reason, number in found.excluded.items())
-    out.print(f"  steps       {len(steps):,}" + (f"; left out: {left_out}" if left_out else ""))
+    out.print(f"  steps       {len(steps):,}" + (f"; left out: {left_out}" if left_out else ""), markup=False)
     made = table("", *_SHOWN)
     for name in ("sequences", "tokens", "prefill_tokens", "elapsed_s", "cycle_s"):
         if name in steps and steps[name].notna().any():
             values = [_statistic(steps[name], statistic) for statistic in _SHOWN]
             made.add_row(f"  {name}", *(milliseconds(x) if name.endswith("_s") else f"{x:,.1f}" for x in values))
-    out.print(made)
+    print_table(out, made)
     out.print("  context lengths are not logged: a step's price cannot be split from this file alone", style="dim")
 
 

@@ -1,5 +1,6 @@
 """The `headcount` command."""
 
+import io
 import os
 import sys
 from importlib import import_module
@@ -68,6 +69,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line: exit 0 done, 1 target missed, 2 bad input, 4 refused by --strict, 130 Ctrl-C."""
+    _print_any_character()
     try:
         code = cli.main(prog_name="headcount", standalone_mode=False)
         if sys.stdout is not None:  # the caller may have closed it
@@ -93,6 +95,13 @@ def main() -> None:
     except MemoryError:
         code = _fail("this machine's memory does not hold the run; ask for fewer requests, users or GPUs")
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _print_any_character() -> None:
+    """A stream that lacks a character, such as one in ASCII a bar, shows a question mark instead of stopping there."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
 
 
 def _fail(message: str, error: click.ClickException | None = None) -> int:

@@ -29,6 +29,8 @@ def read_config(path: Path, ctx: click.Context) -> dict[str, Any]:
         name = str(key).lstrip("-").replace("_", "-")
         if name not in names:
             raise ValueError(f"--config {path}: no option '{shortened(str(key))}'{nearest(name, list(names))}")
+        if names[name].key in found:
+            raise ValueError(f"--config {path}: '{shortened(str(key))}' is given twice; leave out one of them")
         try:
             found[names[name].key] = _value(ctx, names[name], value)
         except ValueError as error:
@@ -50,10 +52,21 @@ def _value(ctx: click.Context, spelling: Spelling, value: Any) -> Any:
     return converted(ctx, spelling, str(value))
 
 
+def _refuse_twice(node: yaml.Node | None) -> None:
+    """Raise ValueError where YAML would take the last of two values of one name, as TOML does."""
+    names = [str(key.value) for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
+    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    if twice is not None:
+        raise ValueError(f"'{shortened(twice)}' is given twice; leave out one of them")
+
+
 def _parse(path: Path) -> Any:
     try:
         text = path.read_text(encoding="utf-8")
-        return tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
+        if path.suffix == ".toml":
+            return tomllib.loads(text)
+        _refuse_twice(yaml.compose(text, yaml.SafeLoader))
+        return yaml.safe_load(text)
     except UnicodeDecodeError:
         raise ValueError(f"--config {path}: not a text file in UTF-8") from None
     except yaml.MarkedYAMLError as error:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
+from headcount.tables import print_table
 from headcount.text import console, table
 from simulator.latency_profile import OFFSETS
 
@@ -30,14 +31,14 @@ def fit_text(fitted: "Fitted", out: Path) -> None:
             made.add_row(term.name, f"{term.mean * 1e3:+.2f} ms", f"{sd * 1e3:.2f} ms", f"{term.prior_sd * 1e3:.1f} ms")
         elif learned:
             made.add_row(term.name, f"× {math.exp(term.mean):.3f}", f"{sd:.1%}", f"{term.prior_sd:.0%}")
-    shown.print(made)
+    print_table(shown, made)
     shown.print("the others stay where they were\n", style="dim")
     made = table("error on data left out, %", "shipped", "fitted")
     for name, value in profile.held_out.items():
         if name.endswith("_percent"):
             before = fitted.before.get(name)
             made.add_row(name.removesuffix("_percent").replace("_", " "), _percent(before), _percent(value))
-    shown.print(made)
+    print_table(shown, made)
     if worse := [name for name, value in profile.held_out.items() if value > fitted.before.get(name, value)]:
         shown.print(
             f"further off than the shipped constants by {worse[0].replace('_percent', '').replace('_', ' ')}: a run "
@@ -76,7 +77,7 @@ def check_text(checked: Sequence["Checked"], knee: "Knee | None", summary: dict[
                 made.add_row(row.name.replace("_s.", " "), _time(row.measured), _time(row.simulated), error)
             else:
                 made.add_row(row.name.replace("_", " "), f"{row.measured:,.4g}", f"{row.simulated:,.4g}", error)
-        shown.print(made)
+        print_table(shown, made)
         for note in item.notes:
             shown.print(f"  {escape(note)}", style="dim")
         shown.print()
@@ -85,7 +86,7 @@ def check_text(checked: Sequence["Checked"], knee: "Knee | None", summary: dict[
         made = table(f"{len(checked) - overloaded} runs below saturation, errors in %", "median", "mean", "bias")
         for name, errors in summary.items():
             made.add_row(name, *(f"{errors[f'{key}_percent']:.1f}" for key in ("median", "mean", "bias")))
-        shown.print(made)
+        print_table(shown, made)
     if overloaded:
         shown.print(f"{overloaded} overloaded, in no average: their latencies say how long they queued")
     if knee is not None:

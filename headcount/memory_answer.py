@@ -147,11 +147,26 @@ def _ranks(budget: MemoryBudget) -> str:
 
 
 def _bytes_per_token(budget: MemoryBudget) -> str:
+    """What a token and a request's states take on all GPUs that share them."""
     state = getattr(budget, "state_bytes_per_request", None)
-    fixed = f" and {state / 2**20:,.1f} MiB of state per request" if state else ""
+    fixed = f" and {state * budget.tp / 2**20:,.1f} MiB of state per request" if state else ""
     windows = any(group.window is not None for group in budget.layout.groups)
     until = " while all layers attend to it" if windows else ""
-    return f" at {budget.kv_bytes_per_token / 1024:,.1f} KiB each{until}{fixed}"
+    gpus = budget.tensor_parallel_size * budget.pipeline_parallel_size
+    over = f", over {gpus} GPUs together{copies_of_kv(budget)}" if gpus > 1 else ""
+    return f" at {kv_bytes_held(budget) / 1024:,.1f} KiB each{until}{fixed}{over}"
+
+
+def kv_bytes_held(budget: MemoryBudget) -> int:
+    """What a token takes over all GPUs of a replica, or of an attention replica: what several keep counts so often."""
+    return budget.layout.bytes_per_token * budget.tensor_parallel_size
+
+
+def copies_of_kv(budget: MemoryBudget) -> str:
+    """How much of that is there once, where GPUs keep the same KV heads or latents."""
+    if kv_bytes_held(budget) == budget.kv_bytes_per_token:
+        return ""
+    return f"; {budget.kv_bytes_per_token / 1024:,.1f} KiB without the copies that several GPUs keep"
 
 
 def _conversations(answer: MemoryAnswer) -> str:

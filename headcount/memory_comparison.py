@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headcount.memory_answer import MemoryAnswer, is_doubtful
+from headcount.tables import print_table
 from headcount.text import GIB, console, table
 from kvcache.comparison import Candidate, fewest_gpus
 from kvcache.conversations import conversations_at_once
@@ -77,7 +78,7 @@ def comparison_text(answer: MemoryAnswer, candidates: Sequence[Candidate]) -> No
         made.add_row(*cells)
         before = cells[:2]
     out.print()
-    out.print(made)
+    print_table(out, made, keys=3)
     out.print(f"\n{conversations_note(answer)}", style="dim")
     for line in (*refusals(candidates), *conditions(candidates)):
         out.print(escape(line), style="dim")

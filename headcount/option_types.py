@@ -1,12 +1,14 @@
-"""How the command line reads durations, counts, numbers, lists."""
+"""How the command line reads durations, counts, numbers, lists, paths."""
 
 import json
 import math
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from headcount.errors import shortened
 
@@ -16,6 +18,7 @@ _COUNT = re.compile(r"^\s*([0-9]{0,18}\.?[0-9]{1,18})\s*([kKmMgG]?)\s*$", re.ASC
 _MULTIPLES = {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30}  # as vLLM reads them
 _WHOLE = re.compile(r"^\s*[0-9]{1,18}\s*$", re.ASCII)
 MAX_GPUS = 100_000
+MAX_SECONDS = 3.6e6  # of a limit or a think time: longer than any, short enough for an exact clock
 
 
 class Duration(click.ParamType[float]):
@@ -24,17 +27,23 @@ class Duration(click.ParamType[float]):
     name = "TIME"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):  # from --config, read already
+            return value
         match = _DURATION.match(str(value))
         if match is None:
             given = shortened(str(value))
             self.fail(f"'{given}' is not a time; give a number with its unit, such as 500ms, 1.5s or 2min", param, ctx)
-        return float(match[1]) * _SECONDS[match[2].lower()]
+        seconds = float(match[1]) * _SECONDS[match[2].lower()]
+        if seconds > MAX_SECONDS:
+            self.fail(f"'{shortened(str(value))}' is too long; give at most {MAX_SECONDS / 3600:,.0f}h", param, ctx)
+        return seconds
 
 
+@dataclass(frozen=True)
 class TokenCount(click.ParamType[int]):
-    """A whole number, with k = 1000 or K = 1024 as in vLLM."""
+    """A whole number, with k = 1000 or K = 1024 as in vLLM; `name` says of what in the help."""
 
-    name = "TOKENS"
+    name: str = "TOKENS"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         match = _COUNT.match(str(value))
@@ -45,17 +54,36 @@ class TokenCount(click.ParamType[int]):
         return int(count)
 
 
+COUNT = TokenCount("N")  # of sequences, blocks, requests
+
+
 @dataclass(frozen=True)
 class WholeNumber(click.ParamType[int]):
-    """A whole number of at least `minimum`."""
+    """A whole number of at least `minimum`, at most `most` where that is given."""
 
     minimum: int
+    most: int | None = None
     name = "N"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if not _WHOLE.match(str(value)) or int(str(value)) < self.minimum:
-            self.fail(f"'{shortened(str(value))}' is not a whole number of at least {self.minimum}", param, ctx)
+        limit = "" if self.most is None else f", at most {self.most:,}"
+        if not _WHOLE.match(str(value)) or not self.minimum <= int(str(value)) <= (self.most or int(str(value))):
+            self.fail(f"'{shortened(str(value))}' is not a whole number of at least {self.minimum}{limit}", param, ctx)
         return int(str(value))
+
+
+class FilePath(click.ParamType[Path]):
+    """A file or folder; an empty name, as an unset shell variable leaves it, is refused."""
+
+    name = "PATH"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if not str(value) or "\0" in str(value):
+            self.fail(f"'{shortened(str(value))}' names no file; give a path, or leave the option out", param, ctx)
+        return Path(str(value))
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="file")]
 
 
 class SpeculativeConfig(click.ParamType[Any]):
@@ -83,11 +111,11 @@ class SpeculativeConfig(click.ParamType[Any]):
                 f"{', '.join(unknown)}: not modelled here; there are {', '.join(sorted(ACCEPTED_KEYS))}", param, ctx
             )
         method, count, rate = (settings[name] for name in needed)
-        if method not in METHOD_NAMES:
+        if not isinstance(method, str) or method not in METHOD_NAMES:
             self.fail(
                 f"method '{shortened(str(method))}' is not modelled; there are {', '.join(METHOD_NAMES)}", param, ctx
             )
-        if not isinstance(count, int) or isinstance(rate, bool) or not isinstance(rate, int | float):
+        if type(count) is not int or isinstance(rate, bool) or not isinstance(rate, int | float):
             self.fail(f"num_speculative_tokens is a whole number, acceptance_rate a share; given '{given}'", param, ctx)
         return Speculation(method=METHOD_NAMES[method], num_speculative_tokens=count, acceptance_rate=float(rate))
 

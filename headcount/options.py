@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from headcount.config_file import read_config
-from headcount.option_types import Duration, Number, SpeculativeConfig, TokenCount, WholeNumber
+from headcount.option_types import COUNT, Duration, FilePath, Number, SpeculativeConfig, TokenCount, WholeNumber
 from headcount.vllm_args import read_vllm_args
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -73,7 +73,7 @@ deployment_options = _all(
         help="KV-cache format, such as fp8; auto: the checkpoint's own.",
     ),
     click.option("--max-model-len", type=TokenCount(), help="Longest context.  [default: the model's]"),
-    click.option("--max-num-seqs", type=TokenCount(), help="Most sequences in a step.  [default: vLLM's]"),
+    click.option("--max-num-seqs", type=COUNT, help="Most sequences in a step.  [default: vLLM's]"),
     click.option("--max-num-batched-tokens", type=TokenCount(), help="Token budget of a step.  [default: vLLM's]"),
     click.option(
         "--gpu-memory-utilization",
@@ -81,10 +81,10 @@ deployment_options = _all(
         help="Share of GPU memory given to vLLM.  [default: vLLM's]",
     ),
     click.option("--block-size", type=TokenCount(), help="Tokens in a KV block.  [default: vLLM's, mostly 16]"),
-    click.option("--num-gpu-blocks-override", type=TokenCount(), help="KV blocks, instead of the memory model's."),
+    click.option("--num-gpu-blocks-override", type=COUNT, help="KV blocks, instead of the memory model's."),
     click.option(
         "--startup-log",
-        type=click.Path(path_type=Path),
+        type=FilePath(),
         callback=_load_startup_log,
         is_eager=True,
         help="What your vLLM server logged at its start: its settings, and its KV blocks, measured.",
@@ -170,7 +170,7 @@ scheduler_options = _all(
     ),
     click.option(
         "--latency-profile",
-        type=click.Path(path_type=Path),
+        type=FilePath(),
         help="Step times fitted to your server, a file of 'headcount calibrate fit'.",
     ),
 )
@@ -201,7 +201,7 @@ output_options = _all(
     click.option("--seed", type=WholeNumber(0), default=0, show_default=True, help="Same seed, same result."),
     click.option(
         "--config",
-        type=click.Path(path_type=Path),
+        type=FilePath(),
         callback=_load_config,
         is_eager=True,
         expose_value=False,

@@ -2,12 +2,13 @@
 
 import json
 import math
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headcount.load_warnings import check_clock, check_room, warn_cut_answers
+from headcount.out_files import check_out_file, whole_file
 from simulator.fleet import Fleet
 from simulator.latency_model import AverageStep, LatencyModel, average_step
 from simulator.loads import UserLoad
@@ -48,8 +49,8 @@ class Outputs:
         """Raise ValueError before any work if a file cannot be written."""
         for option, path in (("--requests-out", self.requests), ("--steps-out", self.steps)):
             if path is not None:
-                _check_writable(option, path)
-        if self.steps is not None and self.requests is not None and self.steps.absolute() == self.requests.absolute():
+                check_out_file(option, path)
+        if self.steps is not None and self.requests is not None and self.steps.resolve() == self.requests.resolve():
             raise ValueError(f"--requests-out and --steps-out both name {self.steps}; give each its own file")
         if self.steps is not None and num_engines > 1:
             raise ValueError("--steps-out shows one engine's decisions; use it with --replicas 1 without -dp")
@@ -61,27 +62,20 @@ class Outputs:
             _write_lines(self.steps, (json.dumps(step.to_json()) + "\n" for step in simulation.steps))
 
 
-def _check_writable(option: str, path: Path) -> None:
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise ValueError(f"{option} {path}: there is no folder {folder}; create it or name another")
-    if path.absolute().is_relative_to("/dev") or (path.exists() and not path.is_file()):
-        raise ValueError(f"{option} {path}: is a folder or a device; name a file")
-    if not os.access(folder, os.W_OK):
-        raise ValueError(f"{option} {path}: {folder} cannot be written to; name another folder")
-
-
 def serve(fleet: Fleet, values: dict[str, Any], outputs: Outputs) -> Served:
     """Find the load in a command's options and serve it. Raises ValueError for a combination that is none."""
     _check_one_load(values)
     if values["users"] is not None:
         return _serve_users(fleet, values, outputs)
     table, description = _table(values)
+    warn_cut_answers(table, fleet.engine.max_model_len)
     simulation = Simulation(fleet, table, log_steps=outputs.steps is not None)
     simulation.run()
+    result = whole_run(simulation)
+    check_clock(result.end_s)
     outputs.write(simulation)
     return Served(
-        result=whole_run(simulation),
+        result=result,
         description=description,
         step=average_step(simulation.totals),
         notes=("every request counts, the start too",),
@@ -126,8 +120,11 @@ def _flag(name: str) -> str:
 def _serve_users(fleet: Fleet, values: dict[str, Any], outputs: Outputs) -> Served:
     if values["users"] > MAX_USERS:
         raise ValueError(f"--users {values['users']:,}: at most {MAX_USERS:,} in one run; simulate a part of the fleet")
+    if values["workload"] is None and values["input_len"] and values["output_len"]:
+        check_room(values["input_len"], values["output_len"], fleet.engine.max_model_len)
     load = UserLoad(population=_population(values), max_model_len=fleet.engine.max_model_len, seed=values["seed"])
     simulation, result = simulate_users(fleet, load, values["users"], log_steps=outputs.steps is not None)
+    check_clock(result.end_s)
     outputs.write(simulation)
     return Served(
         result=result,
@@ -197,11 +194,5 @@ def _request_lines(simulation: Simulation) -> Iterable[str]:
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:
-    path = path.resolve()  # a link stays a link
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.writelines(lines)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.writelines(lines)

@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+
+from headcount.tables import print_table
 
 if TYPE_CHECKING:
     from calibrate.startup_log import StartupLog
@@ -58,7 +61,10 @@ def capacity_text(
 ) -> None:
     """The answer first, then the table, then what it rests on."""
     out = console()
-    out.print(f"[bold]{question.architecture.name}[/] on {question.gpu.name}, workload {workload}: {question.slo}")
+    out.print(
+        f"[bold]{escape(question.architecture.name)}[/] on {question.gpu.name}, "
+        f"workload {escape(workload)}: {question.slo}"
+    )
     best = max(rows, key=lambda row: row.users_low)
     if best.users_low:
         out.print(
@@ -71,23 +77,23 @@ def capacity_text(
                 f"{best.users_if_faster:,} if as much shorter: nine in ten servers lie between"
             )
         out.print()
-    out.print(_capacity_table(rows))
+    print_table(out, _capacity_table(rows))
     for row in rows:
         if row.reason:
-            out.print(f"{counted(row.gpus)}: {row.reason}")
+            out.print(escape(f"{counted(row.gpus)}: {row.reason}"))
     out.print()
     for line in _footnotes(question, rows):
-        out.print(line, style="dim")
+        out.print(line, style="dim", markup=False)
     if report is not None:
-        out.print(f"report: {report}")
+        out.print(f"report: {report}", markup=False)
 
 
 def _capacity_table(rows: Sequence["CapacityRow"]) -> Table:
     from simulator.capacity_table import latency_summary  # noqa: PLC0415  loaded by the command that calls this
 
     made = table(
-        "GPUs", "layout", "users low", "users", "users high", "in flight", "req/s", "tokens/s", "TTFT p50", "p95",
-        "TPOT p50", "p95", "$/hour", "$/M tokens", "what binds",
+        "GPUs", "layout", "users low", "users", "users high", "in flight", "req/s", "tokens/s", "TTFT p50", "TTFT p95",
+        "TPOT p50", "TPOT p95", "$/hour", "$/M tokens", "what binds",
     )  # fmt: skip
     made.columns[-1].justify, made.columns[-1].no_wrap = "left", True
     for row in rows:
@@ -171,7 +177,7 @@ def error_note(latency: "LatencyModel", sequences: float | None = None) -> str:
 def simulate_text(result: "Result", *, title: str, notes: Sequence[str]) -> None:
     """Latency percentiles, then rates and use."""
     out = console()
-    out.print(f"[bold]{title}[/]\n")
+    out.print(f"[bold]{escape(title)}[/]\n")
     made = table("", "mean", "p50", "p90", "p95", "p99")
     found = result.to_json()
     for name in ("ttft_s", "tpot_s", "itl_s", "e2e_s"):
@@ -179,13 +185,13 @@ def simulate_text(result: "Result", *, title: str, notes: Sequence[str]) -> None
         made.add_row(
             name.removesuffix("_s").upper(), *(unit(found[name][q]) for q in ("mean", "p50", "p90", "p95", "p99"))
         )
-    out.print(made)
+    print_table(out, made)
     out.print()
     for name, value in _rates(result):
         out.print(f"  {name:<18}{value}")
     out.print()
     for note in notes:
-        out.print(note, style="dim")
+        out.print(note, style="dim", markup=False)
 
 
 def _rates(result: "Result") -> list[tuple[str, str]]:
@@ -208,8 +214,6 @@ def _rates(result: "Result") -> list[tuple[str, str]]:
 
 def memory_text(answer: "MemoryAnswer") -> None:
     """The verdict, the waterfall of one GPU, what the replica can hold, what it rests on."""
-    from rich.markup import escape  # noqa: PLC0415  loaded by the command that calls this
-
     from headcount.memory_answer import pool, verdict  # noqa: PLC0415
     from headcount.strict import assumed_notes  # noqa: PLC0415
 
@@ -222,10 +226,10 @@ def memory_text(answer: "MemoryAnswer") -> None:
     for line in assumed_notes(answer.assumed):
         out.print(escape(line))
     out.print()
-    out.print(_waterfall_table(budget))
+    out.print(_waterfall_table(budget, bar_width(out, [name for name, _ in waterfall(budget)])))
     out.print()
     for line in pool(answer):
-        out.print(line)
+        out.print(line, markup=False)
     for name, value, source in budget.assumptions:
         out.print(escape(f"  {name}: {value} ({source})"), style="dim")
 
@@ -234,12 +238,17 @@ def _weights(budget: Any) -> str:
     return "16-bit" if budget.quantization == "none" else str(budget.quantization)
 
 
-def _waterfall_table(budget: "MemoryBudget") -> Table:
+def bar_width(out: Console, names: Sequence[str]) -> int:
+    """Characters of the longest bar beside names and GiB."""
+    return max(0, min(BAR_WIDTH, out.width - max(map(len, names)) - 14))
+
+
+def _waterfall_table(budget: "MemoryBudget", width: int) -> Table:
     """Bars one after the other, as wide as the GPU's memory or as what is needed where that is more."""
     made = table("per GPU", "GiB", "")
     made.columns[2].justify, made.columns[2].no_wrap = "left", True
     (_, total), *parts = waterfall(budget)
-    scale = BAR_WIDTH / max(total, sum(max(value, 0) for _, value in parts))
+    scale = width / max(total, sum(max(value, 0) for _, value in parts))
     made.add_row("total", f"{total / GIB:,.2f}", "█" * round(total * scale))
     begins = 0
     for name, value in parts:
@@ -253,13 +262,13 @@ def _waterfall_table(budget: "MemoryBudget") -> Table:
 def log_text(log: "StartupLog", terms: Sequence[tuple[str, float | None, float]]) -> None:
     """A server's start-up log beside what would have been predicted for it; the log is what counts."""
     out = console()
-    out.print(f"\nbeside {log.path.name}, vLLM {log.vllm_version}, whose KV blocks are used")
+    out.print(f"\nbeside {escape(log.path.name)}, vLLM {log.vllm_version}, whose KV blocks are used")
     made = table("GiB per GPU", "logged", "modelled", "off by")
     for name, logged, modelled in terms:
         digits = 0 if name == "KV blocks" else 2
         off = "–" if not logged else f"{modelled / logged - 1:+.1%}"
         made.add_row(name, "–" if logged is None else f"{logged:,.{digits}f}", f"{modelled:,.{digits}f}", off)
-    out.print(made)
+    print_table(out, made)
 
 
 def waterfall(budget: "MemoryBudget") -> list[tuple[str, int]]:
@@ -282,4 +291,4 @@ def listing(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         column.justify = "left"
     for row in rows:
         made.add_row(*(str(cell) for cell in row))
-    console().print(made)
+    print_table(console(), made)

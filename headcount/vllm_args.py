@@ -28,6 +28,8 @@ WITHOUT_EFFECT = frozenset(
         "enable-auto-tool-choice", "tool-call-parser", "reasoning-parser", "generation-config", "max-log-len",
     }
 )  # fmt: skip
+# The module or the image of vLLM's server: what stands before it is python's or docker's.
+_STARTS_SERVER = re.compile(r"^(vllm\.entrypoints\.openai\.api_server|(\S+/)?vllm/vllm-openai(-\w+)?([:@]\S+)?)$")
 _ENVIRONMENT = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*=")
 
 
@@ -69,6 +71,11 @@ def _words(text: str) -> list[str]:
         raise ValueError(f"--vllm-args: a quote is left open in '{shortened(text)}'; close it") from None
     while words and _ENVIRONMENT.match(words[0]):
         words.pop(0)
+    if not words:
+        raise ValueError("--vllm-args is empty; paste a 'vllm serve MODEL --flag value …' line, or leave it out")
+    starts = [place for place, word in enumerate(words) if _STARTS_SERVER.match(word)]
+    if starts:
+        return words[starts[0] + 1 :]
     return words[2:] if words[:2] == ["vllm", "serve"] else words
 
 

@@ -148,11 +148,14 @@ def group_kinds(groups: Sequence[KVGroup]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(kinds[kind]) for kind in sorted(kinds, key=lambda kind: kind[0] is not None))
 
 
-def kv_bytes_per_token(arch: Architecture, tp: int = 1, kv_cache_dtype: str = "auto") -> int:
-    """What one token costs on one rank while every attention layer still attends to it."""
+def kv_bytes_per_token(
+    arch: Architecture, tp: int = 1, kv_cache_dtype: str = "auto", layers: Sequence[int] | None = None
+) -> int:
+    """What one token costs on one rank while every attention layer still attends to it, in these layers or in all."""
     return sum(
         kv_bytes_per_token_per_layer(arch, tp, kv_cache_dtype, attends_to_all=arch.layer_windows[layer] is None)
         for layer in attention_layers(arch)
+        if layers is None or layer in layers
     )
 
 

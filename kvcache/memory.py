@@ -14,6 +14,7 @@ from kvcache.memory_plan import Plan, Stage, stage_of
 from kvcache.memory_terms import parse_version
 from kvcache.parallelism import Parallelism
 from kvcache.quantization import QuantizationScheme, refuse_absent, resolve_quantization
+from kvcache.releases import check_known_memory
 
 __all__ = ["EngineDefaults", "MemoryBudget", "engine_defaults", "memory_budget"]
 
@@ -26,8 +27,8 @@ class MemoryBudget:
 
     `*_bytes` are per GPU, on the pipeline stage that limits the pool; blocks, tokens, concurrency are per replica, or
     per attention replica where `data_parallel_size` is above 1.
-    `kv_bytes_per_token` is the model's, however it is split; `kv_bytes_per_token_per_gpu` is what one rank stores, as
-    `state_bytes_per_request` is.
+    `kv_bytes_per_token` is the model's, however it is split; `kv_bytes_per_token_per_gpu` is what a rank of that stage
+    stores; `state_bytes_per_request` is one rank's over all stages.
     """
 
     model: str
@@ -142,6 +143,7 @@ def memory_budget(
     Returns a budget even where nothing fits (see `fits`); raises `ValueError` where vLLM refuses the settings.
     """
     length = _positive("max_model_len", max_model_len, architecture.max_position_embeddings)
+    check_known_memory(parse_version(vllm_version))
     defaults = engine_defaults(gpu, vllm_version, length)
     architecture, scheme = _in_format(architecture, dtype, quantization, vllm_version)
     resolved = resolve_kv_cache_dtype(kv_cache_dtype, architecture, scheme, vllm_version)
@@ -211,6 +213,7 @@ def _budget(plan: Plan, kv_cache: KVCacheDtype, vllm_version: str, override: int
     limiting = min(range(len(stages)), key=lambda stage: available[stage] / max(1, layout.block_bytes(stage)))
     concurrency = layout.max_concurrency(num_blocks, plan.max_model_len, plan.max_in_flight_tokens)
     block_bytes = layout.block_bytes(limiting)
+    of_stage = plan.parallelism.stage_layers(plan.arch.num_hidden_layers, limiting)
     stage, unmeasured = stages[limiting], plan.unmeasured
     low, high = (num_blocks, num_blocks) if override is not None else _interval(layout, stages, available, unmeasured)
     needed = per_request + (1 if plan.version >= (0, 21, 0) else 0)  # blocks of one request, with the null block
@@ -246,7 +249,9 @@ def _budget(plan: Plan, kv_cache: KVCacheDtype, vllm_version: str, override: int
         kv_cache_tokens=_kv_cache_tokens(plan, num_blocks, concurrency),
         max_concurrency=concurrency,
         kv_bytes_per_token=kv_bytes_per_token(plan.arch, 1, kv_cache.name),
-        kv_bytes_per_token_per_gpu=layout.bytes_per_token,
+        kv_bytes_per_token_per_gpu=kv_bytes_per_token(
+            plan.arch, plan.parallelism.tensor_parallel_size, kv_cache.name, of_stage
+        ),
         state_bytes_per_request=layout.state_bytes_per_request,
         layout=layout,
         assumptions=(
@@ -287,12 +292,12 @@ def _max_num_seqs(given: int | None, max_num_batched_tokens: int | None, default
     budget = defaults.max_num_batched_tokens if max_num_batched_tokens is None else max_num_batched_tokens
     value = _positive("max_num_seqs", given, min(defaults.max_num_seqs, budget))
     if value > budget:
-        raise ValueError(f"max_num_seqs is {value}, above max_num_batched_tokens {budget}; lower it or raise that")
+        raise ValueError(f"max_num_seqs is {value:,}, above max_num_batched_tokens {budget:,}; lower it or raise that")
     return value
 
 
 def _positive(name: str, given: int | None, default: int) -> int:
     value = default if given is None else given
     if not 1 <= value <= LARGEST:
-        raise ValueError(f"{name} is {value}, must be at least 1, at most {LARGEST:,}")
+        raise ValueError(f"{name} is {value:,}, must be at least 1, at most {LARGEST:,}")
     return value

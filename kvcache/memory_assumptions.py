@@ -7,10 +7,10 @@ from kvcache.memory_interval import CONDITIONS, LEVEL, shipped_residuals
 from kvcache.memory_plan import Plan, Stage
 from kvcache.memory_terms import FIT_SOURCE, GIB, V2_RUNNER_SOURCE, uses_v2_runner
 from kvcache.parameters import stage_tensors
+from kvcache.releases import NEWEST_RELEASE, newer_than_known, release_text
 
 Assumption = tuple[str, str, str]
 
-NEWEST_RELEASE = (0, 32, 0)  # whose rules are known
 STATE_SOURCE = "vLLM 0.32 models/config.py (MambaModelConfig): align with prefix caching, else none"
 
 
@@ -32,11 +32,8 @@ def assumptions(plan: Plan, stage: Stage) -> tuple[Assumption, ...]:
     rows += _format_assumptions(plan)
     if plan.layout.mamba_cache_mode is not None:
         rows.append(("state cache", _state_cache(plan), STATE_SOURCE))
-    if plan.version > NEWEST_RELEASE:
-        given, known = (".".join(map(str, version)) for version in (plan.version, NEWEST_RELEASE))
-        rows.append(
-            ("vLLM release", known, f"{given} is newer than any that was looked at: the rules of {known} apply")
-        )
+    if (newer := newer_than_known(plan.version)) is not None:
+        rows.append(("vLLM release", release_text(NEWEST_RELEASE), newer))
     if plan.version < (0, 32, 0) and has_unequal_blocks(plan.layout.groups):
         rows.append(("KV-cache layout", "as in vLLM 0.32", "earlier releases may cut up such caches otherwise"))
     limit = plan.arch.max_position_embeddings

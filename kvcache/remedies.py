@@ -22,12 +22,13 @@ def require_fit(architecture: Architecture, gpu: GPU, **settings: Any) -> Memory
     if settings.get("num_gpu_blocks_override") is not None:
         needed = _blocks_of_a_request(budget)
         raise DoesNotFitError(
-            f"{budget.num_gpu_blocks} KV blocks of {budget.block_size} tokens do not hold one request of max_model_len "
-            f"{budget.max_model_len}; raise --num-gpu-blocks-override to {needed} or lower --max-model-len"
+            f"{budget.num_gpu_blocks:,} KV blocks of {budget.block_size} tokens do not hold one request of "
+            f"max_model_len {budget.max_model_len:,}; raise --num-gpu-blocks-override to {needed} "
+            "or lower --max-model-len"
         )
     raise DoesNotFitError(
         f"{budget.model} does not fit on {budget.num_gpus} × {gpu.name} ({budget.split}, "
-        f"{budget.quantization}, max_model_len {budget.max_model_len}): {budget.missing_bytes / GIB:.1f} GiB short "
+        f"{budget.quantization}, max_model_len {budget.max_model_len:,}): {budget.missing_bytes / GIB:,.1f} GiB short "
         f"per GPU; {_advice(remedies(architecture, gpu, budget, settings))}"
     )
 

@@ -26,7 +26,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, *, log_steps: bool) -> Array
     row_blocks = math.ceil(_most_slots(engine, table) / engine.block_size)
     kinds = group_kinds(engine.kv_groups)
     if blocks >= 2**31 or table.num_spans >= 2**31:
-        raise ValueError(f"{blocks} KV blocks over {replicas} replicas are more than one run can hold (2**31)")
+        raise ValueError(f"{blocks:,} KV blocks over {replicas:,} replicas are more than one run can hold (2**31)")
     buckets = 1 << max(int(engine.num_gpu_blocks).bit_length(), 4)
     arrays = Arrays(
         parameters=_parameters(fleet, rows - 1, buckets - 1, row_blocks, log_steps),

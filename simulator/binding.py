@@ -58,6 +58,12 @@ def step_causes(plan: ReplicaPlan, point: Point, *, only_prefill: bool = False) 
 def first_missed(slo: SLO, point: Point) -> str:
     """Which limit a load misses, in words for an error message."""
     ttft, tpot = point.mean("ttft_misses"), point.mean("tpot_misses")
-    parts = [f"{ttft:.0%} of requests miss the TTFT limit"] if slo.ttft_s is not None else []
-    parts += [f"{tpot:.0%} miss the TPOT limit"] if slo.tpot_s is not None else []
+    parts = [f"{_percent(ttft)} of requests miss the TTFT limit"] if slo.ttft_s is not None else []
+    parts += [f"{_percent(tpot)} miss the TPOT limit"] if slo.tpot_s is not None else []
     return ", ".join(parts)
+
+
+def _percent(share: float) -> str:
+    """Never 0% where there are some, nor 100% where not all."""
+    whole = f"{share:.0%}"
+    return f"{share:.2%}" if (whole == "0%" and share > 0) or (whole == "100%" and share < 1) else whole

@@ -6,6 +6,7 @@ from typing import Any
 
 from kvcache.kv_layout import KVGroup, has_unequal_blocks
 from kvcache.memory_terms import parse_version
+from kvcache.releases import check_simulated
 from simulator.latency_profile import read_profile
 
 MAX_STEP = 2**20  # tokens or sequences of one step: step times are tables of that length
@@ -94,8 +95,8 @@ class EngineConfig:
             raise ValueError(f"no scheduling policy '{self.scheduling_policy}'; there are {known}")
         if self.long_prefill_token_threshold < 0 or self.long_prefill_token_threshold > self.max_model_len:
             raise ValueError(
-                f"long_prefill_token_threshold is {self.long_prefill_token_threshold}; "
-                f"it must lie between 0 (none) and max_model_len, {self.max_model_len}"
+                f"long_prefill_token_threshold is {self.long_prefill_token_threshold:,}; "
+                f"it must lie between 0 (none) and max_model_len, {self.max_model_len:,}"
             )
         if not 0 <= self.watermark < 1:
             raise ValueError(f"watermark is {self.watermark}; it must be a share of the blocks, from 0 to below 1")
@@ -105,10 +106,10 @@ class EngineConfig:
             raise ValueError(f"pipeline_parallel_size is {self.pipeline_parallel_size}; it must be at least 1")
         budget = self.token_budget - self.draft_slots
         if not self.enable_chunked_prefill and budget < self.max_model_len:
-            drafting = f", less drafting slots {budget}," if budget < self.max_num_batched_tokens else ""
+            drafting = f", less drafting slots {budget:,}," if budget < self.max_num_batched_tokens else ""
             raise ValueError(
-                f"without chunked prefill max_num_batched_tokens ({self.max_num_batched_tokens}{drafting}) must be at "
-                f"least max_model_len ({self.max_model_len}); raise it or lower --max-model-len"
+                f"without chunked prefill max_num_batched_tokens ({self.max_num_batched_tokens:,}{drafting}) must be "
+                f"at least max_model_len ({self.max_model_len:,}); raise it or lower --max-model-len"
             )
 
     def _check_groups(self) -> None:
@@ -127,7 +128,7 @@ class EngineConfig:
         interval = self.prefix_cache_retention_interval or 0
         if interval < 0 or interval % self.block_size:
             raise ValueError(
-                f"prefix_cache_retention_interval is {interval}; it must be 0 or a multiple of the block size, "
+                f"prefix_cache_retention_interval is {interval:,}; it must be 0 or a multiple of the block size, "
                 f"{self.block_size}"
             )
 
@@ -151,8 +152,8 @@ class EngineConfig:
             )
         if self.token_budget - self.draft_slots < width:
             raise ValueError(
-                f"max_num_batched_tokens ({self.max_num_batched_tokens}) leaves less than the {width} tokens of a "
-                f"drafting step beside the drafting slots (max_num_seqs is {self.max_num_seqs}); raise the one or "
+                f"max_num_batched_tokens ({self.max_num_batched_tokens:,}) leaves less than the {width} tokens of a "
+                f"drafting step beside the drafting slots (max_num_seqs is {self.max_num_seqs:,}); raise the one or "
                 "lower the other"
             )
 
@@ -256,8 +257,12 @@ RELEASE_RULES = (
 
 
 def with_release_rules(engine: EngineConfig, vllm_version: str) -> EngineConfig:
-    """The settings under a release's own rules, where releases decide differently."""
+    """The settings under a release's own rules, where releases decide differently.
+
+    Raises ValueError for a release of engine V0.
+    """
     release = parse_version(vllm_version)
+    check_simulated(release)
     rules: dict[str, Any] = {rule.setting: release >= parse_version(rule.since) for rule in RELEASE_RULES}
     return replace(engine, **rules)
 

@@ -234,9 +234,15 @@ def read_profile(path: Path) -> LatencyProfile:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {(error.strerror or 'no reason given').lower()}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is no latency profile: it is no text in UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is no latency profile, which is TOML: {error}") from None
     version = content.get("schema_version")
+    if version is None:
+        raise ValueError(
+            f"{path} is no latency profile: it has no schema_version; 'headcount calibrate fit' writes one"
+        )
     if version != SCHEMA_VERSION:
         raise ValueError(f"{path}: schema_version is {version}; this release reads {SCHEMA_VERSION}: fit it again")
     try:

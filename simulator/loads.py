@@ -103,7 +103,7 @@ class TraceLoad:
     def __post_init__(self) -> None:
         if not 0 < self.trace.requests_per_s < math.inf:
             raise ValueError(
-                f"trace '{self.trace.name}' has no rate that could be scaled: its {self.trace.num_requests} requests "
+                f"trace '{self.trace.name}' has no rate that could be scaled: its {self.trace.num_requests:,} requests "
                 "arrive at one time; replay it with 'headcount simulate', or give a longer trace"
             )
 

@@ -113,7 +113,8 @@ def check_lengths(engine: EngineConfig, table: RequestTable) -> None:
     if too_long.any():
         row = int(np.argmax(too_long))
         raise ValueError(
-            f"{int(too_long.sum())} of {table.num_requests} prompts do not fit max_model_len {engine.max_model_len}: "
-            f"request {row} has {table.prompt_tokens[row]} tokens, the longest {table.prompt_tokens.max()}; "
+            f"{int(too_long.sum()):,} of {table.num_requests:,} prompts do not fit max_model_len "
+            f"{engine.max_model_len:,}: request {row:,} has "
+            f"{table.prompt_tokens[row]:,} tokens, the longest {table.prompt_tokens.max():,}; "
             "raise --max-model-len or remove them from the workload"
         )

@@ -99,8 +99,8 @@ class Population:
                 raise WorkloadError(f"{name} is {value}; it must be at least 1")
         if max_model_len < self.system_prompt_tokens + 2:
             raise WorkloadError(
-                f"max_model_len is {max_model_len}; workload '{self.name}' needs at least "
-                f"{self.system_prompt_tokens + 2}: its system prompt has {self.system_prompt_tokens} tokens"
+                f"max_model_len is {max_model_len:,}; workload '{self.name}' needs at least "
+                f"{self.system_prompt_tokens + 2:,}: its system prompt has {self.system_prompt_tokens:,} tokens"
             )
 
 

@@ -19,9 +19,12 @@ _DECODER = json.JSONDecoder()
 def read_text(path: Path) -> str:
     """The whole file as text, unpacked if it is gzip. Raises ValueError."""
     try:
-        raw = path.read_bytes()
-        if raw.startswith(_GZIP):
-            raw = gzip.decompress(raw)
+        with path.open("rb") as file:
+            raw = file.read(_HEAD_CHARACTERS)
+            if raw.startswith(_GZIP):
+                raw = gzip.decompress(raw + file.read())
+            elif b"\0" not in raw:  # else no text: weights may be larger than memory
+                raw += file.read()
     except (EOFError, gzip.BadGzipFile, zlib.error):
         raise ValueError(f"{path}: its gzip data is cut off or damaged; copy the file again") from None
     except OSError as error:

@@ -113,8 +113,10 @@ def read_examples(path: Path) -> dict[str, dict[str, str]]:
     try:
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
-    except UnicodeDecodeError as error:
+    except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} is no text in UTF-8; give the worked examples") from error
+    if short := next((number for number, row in enumerate(rows, start=2) if None in row.values()), None):
+        raise ValueError(f"{path}, line {short}: has fewer cells than the header; give the worked examples")
     if not rows or not {"id", "line", "claimed", "recomputed", "verdict"} <= set(rows[0]):
         raise ValueError(f"{path} has no columns id, line, claimed, recomputed, verdict; give the worked examples")
     return {row["id"]: row for row in rows}

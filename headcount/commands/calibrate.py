@@ -6,11 +6,13 @@ from typing import Any
 
 import click
 
+from headcount.command_group import NearestGroup
 from headcount.commands.calibrate_fit import check_command, fit_command
 from headcount.commands.calibrate_record import record_command
+from headcount.option_types import FilePath
 
 
-@click.group("calibrate")
+@click.group("calibrate", cls=NearestGroup)
 def command() -> None:
     """Compare with the real vLLM, fit to it."""
 
@@ -58,15 +60,21 @@ def check_scheduler_command(
 
 
 @command.command("memory-page")
-@click.option("--examples", type=click.Path(path_type=Path), help="The worked examples.  [default: those of the page]")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="The Markdown file to write.")
+@click.option(
+    "--examples",
+    type=FilePath(),
+    help="CSV of what the guides claim: id, line, claimed, recomputed, verdict.  [default: as on the page at --out]",
+)
+@click.option("--out", required=True, type=FilePath(), help="The Markdown file to write; what it claims is kept.")
 def memory_page_command(examples: Path | None, out: Path) -> int:
     """Write the page on the memory model: formulas, and the worked examples of widely read guides recomputed."""
     from calibrate.memory_page import known_claims, memory_page  # noqa: PLC0415  imported once the command runs
+    from headcount.out_files import check_out_file, write_whole  # noqa: PLC0415
 
+    check_out_file("--out", out, example="memory.md")
     if examples is not None and not examples.is_file():
         raise ValueError(f"--examples: no file {examples}")
-    out.write_text(memory_page(known_claims(examples, out)), encoding="utf-8")
+    write_whole(out, memory_page(known_claims(examples, out)))
     click.echo(f"wrote {out}")
     return 0
 
@@ -218,29 +226,31 @@ def check_kv_cache_command(cases: int, models: bool, seed: int | None, python: P
 
 
 @command.command("fidelity-report")
-@click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="The Markdown file to write.")
+@click.argument("results", nargs=-1, required=True, type=FilePath())
+@click.option("--out", required=True, type=FilePath(), help="The Markdown file to write.")
 def fidelity_report_command(results: tuple[Path, ...], out: Path) -> int:
     """Write the page on what was compared with vLLM from saved results of check-scheduler and check-engine --json."""
-    from calibrate.fidelity_report import fidelity_page  # noqa: PLC0415  imported once the command runs
+    from calibrate.fidelity_report import check_result, fidelity_page  # noqa: PLC0415  imported once the command runs
     from headcount.json_output import read_json_object  # noqa: PLC0415
+    from headcount.out_files import check_out_file, write_whole  # noqa: PLC0415
 
+    check_out_file("--out", out, example="fidelity.md")
     found = [read_json_object(path) for path in results]
-    if unknown := [str(path) for path, result in zip(results, found, strict=True) if "vllm_version" not in result]:
-        raise ValueError(f"{unknown[0]} is no result of check-scheduler or check-engine --json")
+    for path, result in zip(results, found, strict=True):
+        check_result(path, result)
     page = fidelity_page(
         [result for result in found if "pairs" in result], [result for result in found if "attention" in result]
     )
-    out.write_text(page, encoding="utf-8")
+    write_whole(out, page)
     click.echo(f"wrote {out}")
     return 0
 
 
 @command.command("read")
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=FilePath())
 @click.option("--format", "format_name", help="Of all files: a name, or module:Name.  [default: by their content]")
-@click.option("--before", type=click.Path(path_type=Path), help="The /metrics snapshot from before the run.")
-@click.option("--out", type=click.Path(path_type=Path), help="All requests as a table: .csv or .parquet.")
+@click.option("--before", type=FilePath(), help="The /metrics snapshot from before the run.")
+@click.option("--out", type=FilePath(), help="All requests as a table: .csv or .parquet.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def read_command(
     files: tuple[Path, ...], format_name: str | None, before: Path | None, out: Path | None, as_json: bool

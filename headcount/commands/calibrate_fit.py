@@ -6,7 +6,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from headcount.option_types import Number
+from headcount.option_types import FilePath, Number
 from headcount.options import deployment_options, engine_options, output_options, scheduler_options
 
 
@@ -17,7 +17,7 @@ def _check_spread(_: click.Context, __: click.Parameter, spread: float | None) -
 
 
 _input_options = (
-    click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path)),
+    click.argument("paths", nargs=-1, required=True, type=FilePath()),
     click.option("--format", "format_name", help="Of the files.  [default: found by their content]"),
     click.option(
         "--length-spread",
@@ -38,7 +38,7 @@ def _inputs(function: Any) -> Any:
 @_inputs
 @deployment_options
 @scheduler_options
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="The latency profile to write, TOML.")
+@click.option("--out", required=True, type=FilePath(), help="The latency profile to write, TOML.")
 @click.option("--name", help="Of the profile.  [default: the file's]")
 @output_options
 @click.pass_context
@@ -52,6 +52,7 @@ def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -
     from calibrate.inputs import read_inputs  # noqa: PLC0415
     from headcount.fit_text import fit_text  # noqa: PLC0415
     from headcount.json_output import print_json  # noqa: PLC0415
+    from headcount.out_files import check_out_file  # noqa: PLC0415
     from headcount.progress import progress_bar  # noqa: PLC0415
     from simulator.latency_profile import write_profile  # noqa: PLC0415
 
@@ -60,7 +61,7 @@ def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -
         if name in given:
             raise ValueError(f"--{name.replace('_', '-')} cannot be fitted; leave it out")
     out: Path = values["out"]
-    _check_writable(out)
+    check_out_file("--out", out, example="profile.toml")
     inputs = read_inputs(paths, values["format_name"])
     if out.resolve() in inputs.files:
         raise ValueError(f"--out {out}: is one of the files to fit, which it would replace; name another")
@@ -78,7 +79,7 @@ def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -
 @_inputs
 @deployment_options
 @scheduler_options
-@click.option("--out", type=click.Path(path_type=Path), help="Also draw it: a page (.html) or a chart (.svg).")
+@click.option("--out", type=FilePath(), help="Also draw it: a page (.html) or a chart (.svg).")
 @output_options
 @click.pass_context
 def check_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -> int:
@@ -140,8 +141,3 @@ def _given(ctx: click.Context, values: dict[str, Any]) -> dict[str, Any]:
     if values.get("startup_log") is not None:
         found["num_gpu_blocks_override"] = engine_options(values).num_gpu_blocks_override
     return found
-
-
-def _check_writable(out: Path) -> None:
-    if out.is_dir() or not out.absolute().parent.is_dir():
-        raise ValueError(f"--out {out}: is a folder, or in one that does not exist; name a file such as profile.toml")

@@ -1,12 +1,13 @@
 """`headcount calibrate record`: the steps of a real engine, or the metrics of a live server."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from headcount.option_types import Number, TokenCount, WholeNumber
+from headcount.option_types import COUNT, FilePath, Number, TokenCount, WholeNumber
 
 # Options that are vLLM's engine arguments of the same name.
 ENGINE_OPTIONS = (
@@ -17,11 +18,11 @@ ENGINE_OPTIONS = (
     click.option("--quantization", "-q", help="Weight format, such as fp8."),
     click.option("--kv-cache-dtype", help="KV-cache format, such as fp8."),
     click.option("--max-model-len", type=TokenCount(), help="Longest context."),
-    click.option("--max-num-seqs", type=TokenCount(), help="Most sequences in a step."),
+    click.option("--max-num-seqs", type=COUNT, help="Most sequences in a step."),
     click.option("--max-num-batched-tokens", type=TokenCount(), help="Token budget of a step."),
     click.option("--gpu-memory-utilization", type=Number("a share above 0, at most 1"), help="Of GPU memory."),
     click.option("--block-size", type=TokenCount(), help="Tokens in a KV block."),
-    click.option("--num-gpu-blocks-override", type=TokenCount(), help="KV blocks."),
+    click.option("--num-gpu-blocks-override", type=COUNT, help="KV blocks."),
     click.option("--enforce-eager/--no-enforce-eager", default=None, help="No CUDA graphs."),
     click.option("--enable-prefix-caching/--no-enable-prefix-caching", default=None, help="Prompts are never alike."),
     click.option("--async-scheduling/--no-async-scheduling", default=None, help="Decide a step while one runs."),
@@ -36,11 +37,11 @@ def _engine_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command("record")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the recording; the same command goes on in it.")
+@click.option("--out", type=FilePath(), help="Folder of the recording; the same command goes on in it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @click.option("--model", help="Model name as on Hugging Face, a config.json or its folder; tiny to try it out.")
 @click.option("--vllm-version", help="An installed release.  [default: the newest]")
-@click.option("--python", type=click.Path(path_type=Path), help="Any interpreter that has vLLM, instead.")
+@click.option("--python", type=FilePath(), help="Any interpreter that has vLLM, instead.")
 @click.option(
     "--precision",
     type=Number("a share such as 0.03"),
@@ -57,7 +58,7 @@ def _engine_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--url", help="A live server instead, such as http://host:8000: its /metrics over time.")
 @click.option("--seconds", type=Number("seconds"), default=300.0, show_default=True, help="With --url: how long.")
 @click.option("--interval", type=Number("seconds"), default=5.0, show_default=True, help="With --url: how often.")
-@click.option("--log", type=click.Path(path_type=Path), help="With --url: the server's log, for its iteration details.")
+@click.option("--log", type=FilePath(), help="With --url: the server's log, for its iteration details.")
 def record_command(**values: Any) -> int:
     """Record the steps of a real vLLM engine, or the metrics of a live server.
 
@@ -81,8 +82,8 @@ def _asked(values: dict[str, Any]) -> Any:
 
     if not 0 < values["precision"] < 1:
         raise ValueError(f"--precision is {values['precision']:g}; give a share above 0 and below 1, such as 0.03")
-    if not values["temperature"] >= 0:
-        raise ValueError(f"--temperature is {values['temperature']:g}; give 0 or more")
+    if not 0 <= values["temperature"] < math.inf:
+        raise ValueError(f"--temperature is {values['temperature']:g}; give 0 or more, such as 0.7")
     if values["max_seconds"] is not None and not values["max_seconds"] > 0:
         raise ValueError(f"--max-seconds is {values['max_seconds']:g}; give a time above 0")
     names = [option.name for option in record_command.params if option.name in _engine_names()]
@@ -229,6 +230,8 @@ def _record_server(values: dict[str, Any]) -> int:
         raise ValueError(
             f"--interval is {values['interval']:g} s; give a time above 0, at most --seconds ({values['seconds']:g})"
         )
+    if not values["seconds"] < math.inf:
+        raise ValueError("--seconds is inf; give a time that ends, such as 86400")
     total = int(values["seconds"] / values["interval"]) + 1
     with progress_bar(f"asking {values['url']}", total=total) as bar:
 

@@ -2,12 +2,11 @@
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
 
-from headcount.option_types import IntegerList, WholeNumber
+from headcount.option_types import FilePath, IntegerList, WholeNumber
 from headcount.options import (
     deployment_options,
     engine_options,
@@ -28,8 +27,10 @@ from headcount.options import (
 @workload_options
 @slo_options
 @scheduler_options
-@click.option("--replications", type=WholeNumber(2), default=10, show_default=True, help="Independent runs per load.")
-@click.option("--report", type=click.Path(path_type=Path), help="Also write an HTML report to this file.")
+@click.option(
+    "--replications", type=WholeNumber(2, 10_000), default=10, show_default=True, help="Independent runs per load."
+)
+@click.option("--report", type=FilePath(), help="Also write an HTML report to this file.")
 @output_options
 def command(**values: Any) -> int:
     """How many concurrent users each GPU count serves within the SLO.
@@ -37,6 +38,7 @@ def command(**values: Any) -> int:
     Users are active sessions, thinking or waiting. For each GPU count every tensor-parallel size that holds the
     model is tried; the number of users is bracketed and bisected, each load simulated in 10 or more replications.
     """
+    from headcount.release_warning import warn_newer_release  # noqa: PLC0415
     from headcount.report import prepare_report, write_report  # noqa: PLC0415  imported once the command runs
     from headcount.strict import OUTSIDE_CALIBRATION, check_architecture  # noqa: PLC0415
     from headcount.text import capacity_text  # noqa: PLC0415
@@ -44,11 +46,13 @@ def command(**values: Any) -> int:
 
     question = _question(values)
     check_architecture(question.architecture, values["strict"])
+    warn_newer_release(values["vllm_version"])
     if values["strict"] and _outside_calibration(question):
         return OUTSIDE_CALIBRATION
     if values["report"] is not None:
-        prepare_report(values["report"])
+        prepare_report(values["report"], "--report")
     rows = list(_watched(question, capacity_rows))
+    _warn_cut_answers(question, rows)
     if _leaves_profile(rows) and values["strict"]:
         return OUTSIDE_CALIBRATION
     answer = {"schema_version": 1, **_inputs(question, rows, values), "capacity": [row.to_json() for row in rows]}
@@ -61,6 +65,16 @@ def command(**values: Any) -> int:
     else:
         capacity_text(question, rows, workload=values["workload"], report=values["report"])
     return _exit_code(rows)
+
+
+def _warn_cut_answers(question: Any, rows: list[Any]) -> None:
+    """Tell on stderr of a trace's answers that end at max_model_len; a population's conversations end before it."""
+    from headcount.load_warnings import warn_cut_answers  # noqa: PLC0415  with the next, imported once the command runs
+    from workloads.trace import Trace  # noqa: PLC0415
+
+    plan = next((row.plan for row in rows if row.plan is not None), None)
+    if plan is not None and isinstance(question.workload, Trace):
+        warn_cut_answers(question.workload.table, plan.engine.max_model_len)
 
 
 def _question(values: dict[str, Any]) -> Any:

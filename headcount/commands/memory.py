@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from headcount.option_types import IntegerList, TokenCount
+from headcount.option_types import FilePath, IntegerList, TokenCount, WholeNumber
 from headcount.options import deployment_options, engine_options, output_options
 
 MAX_USERS = 1_000_000
@@ -14,7 +15,7 @@ MAX_USERS = 1_000_000
 @click.command("memory")
 @deployment_options
 @click.option(
-    "--pipeline-parallel-size", "-pp", type=TokenCount(), default=1, show_default=True, help="Pipeline stages."
+    "--pipeline-parallel-size", "-pp", type=WholeNumber(1), default=1, show_default=True, help="Pipeline stages."
 )
 @click.option(
     "--enable-prefix-caching/--no-enable-prefix-caching",
@@ -37,7 +38,7 @@ MAX_USERS = 1_000_000
 @click.option(
     "--compare", is_flag=True, help="A table over tensor-parallel sizes, weight formats, KV-cache formats not given."
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Also draw it, to a file that ends in .svg or .html.")
+@click.option("--out", type=FilePath(), help="Also draw it, to a file that ends in .svg or .html.")
 @output_options
 def command(**values: Any) -> int:
     """Whether a model fits on a GPU under vLLM, where the memory goes, how many conversations its KV blocks hold.
@@ -50,6 +51,8 @@ def command(**values: Any) -> int:
     architecture, gpu = load_model(values["model"]), find_gpu(values["gpu"])
     check_architecture(architecture, values["strict"])
     _check_out(values["out"])
+    if values["compare"]:
+        _check_users(values["out"])
     settings = engine_options(values).memory_settings(values["tensor_parallel_size"] or 1)
     settings["pipeline_parallel_size"] = values["pipeline_parallel_size"]
     rows = _candidates(architecture, gpu, values, settings) if values["compare"] else ()
@@ -66,6 +69,16 @@ def _check_out(path: Path | None) -> None:
         from headcount.report.memory_page import check_out  # noqa: PLC0415  an optional extra, slow to load
 
         check_out(path)
+
+
+def _check_users(out: Path | None) -> None:
+    """Raise ValueError where a comparison would leave --users unanswered: only its page says what users hold."""
+    source = click.get_current_context().get_parameter_source("users")
+    if source is not ParameterSource.DEFAULT and (out is None or out.suffix.lower() != ".html"):
+        raise ValueError(
+            "--users: the table of --compare does not say what each user can hold; leave out one of the two, or say "
+            "with --mean-context how long a conversation is"
+        )
 
 
 def _write_out(path: Path | None, answer: Any, rows: Any) -> None:

@@ -1,11 +1,10 @@
 """`headcount simulate`: one load on one deployment."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from headcount.option_types import Number, TokenCount, WholeNumber
+from headcount.option_types import COUNT, FilePath, Number, TokenCount, WholeNumber
 from headcount.options import (
     deployment_options,
     engine_options,
@@ -35,10 +34,10 @@ from headcount.options import (
     type=Number("1 for exact lengths, 0.8 for 80 % to 100 % of them"),
     help="0.8: lengths uniform in 0.8–1 × those.  [default: 1]",
 )
-@click.option("--num-requests", type=TokenCount(), help="How many.  [default: 10 × concurrency, or the whole file]")
+@click.option("--num-requests", type=COUNT, help="How many.  [default: 10 × concurrency, or the whole file]")
 @scheduler_options
-@click.option("--requests-out", type=click.Path(path_type=Path), help="CSV with every request's times.")
-@click.option("--steps-out", type=click.Path(path_type=Path), help="JSON lines with every step's decisions.")
+@click.option("--requests-out", type=FilePath(), help="CSV with every request's times.")
+@click.option("--steps-out", type=FilePath(), help="JSON lines with every step's decisions.")
 @output_options
 def command(**values: Any) -> int:
     """Serve one load and report latency percentiles, throughput, KV use.
@@ -52,6 +51,7 @@ def command(**values: Any) -> int:
     """
     from headcount.json_output import print_json  # noqa: PLC0415  imported once the command runs
     from headcount.profile_warnings import warn_outside_profile  # noqa: PLC0415
+    from headcount.release_warning import warn_newer_release  # noqa: PLC0415
     from headcount.simulate import Outputs, answer_json, serve  # noqa: PLC0415
     from headcount.strict import (  # noqa: PLC0415
         OUTSIDE_CALIBRATION,
@@ -74,6 +74,7 @@ def command(**values: Any) -> int:
         engine_options(values),
         tensor_parallel_size=values["tensor_parallel_size"] or 1,
     )
+    warn_newer_release(values["vllm_version"])
     if outside_calibration(plan.latency, plan.gpu.name, values["strict"]):
         return OUTSIDE_CALIBRATION
     fleet = plan.fleet(values["replicas"], values["router"])

@@ -132,23 +132,27 @@ def _layout_json(budget: "TrainingBudget") -> dict[str, Any]:
 
 def _print(budget: "TrainingBudget") -> None:
     """The waterfall of one rank, the verdict, what it rests on."""
-    from headcount.text import console, counted, gib, table  # noqa: PLC0415
+    from rich.markup import escape  # noqa: PLC0415  imported once the command runs
+
+    from headcount.tables import print_table  # noqa: PLC0415
+    from headcount.text import bar_width, console, counted, gib, table  # noqa: PLC0415
 
     plan, out = budget.plan, console()
     out.print(
-        f"[bold]{budget.model}[/] trained on {counted(plan.num_gpus)} ({budget.gpu}): {plan.layout}, {plan.precision}, "
-        f"{plan.optimizer}"
+        f"[bold]{escape(budget.model)}[/] trained on {counted(plan.num_gpus)} ({budget.gpu}): "
+        f"{plan.layout}, {plan.precision}, {plan.optimizer}"
     )
     trained, beside = f"{budget.num_trainable_parameters:,}", f"{budget.num_parameters:,}"
     out.print(f"{trained} adapter parameters beside {beside} frozen ones" if plan.lora_rank else f"{beside} parameters")
     out.print(f"{plan.global_batch_size:,} × {plan.sequence_length:,} tokens per optimizer step\n")
     made = table("per GPU", "GiB", "")
     made.columns[2].justify = "left"
+    longest = bar_width(out, [title for title, _ in PARTS])
     for title, name in (*PARTS, ("total", "total_bytes"), ("GPU memory", "gpu_memory_bytes")):
         value = getattr(budget, name)
         if value or name not in PASSING:
-            made.add_row(title, f"{value / 2**30:,.2f}", "█" * min(60, round(40 * value / budget.gpu_memory_bytes)))
-    out.print(made)
+            made.add_row(title, f"{value / 2**30:,.2f}", _bar(value / budget.gpu_memory_bytes, longest))
+    print_table(out, made)
     where = f" on pipeline stage {budget.stage} of {plan.pipeline_parallel_size}, which needs most"
     left = budget.gpu_memory_bytes - budget.total_bytes
     verdict = f"It fits: {gib(left)} left" if budget.fits else f"It does not fit: {gib(-left)} short"
@@ -157,18 +161,23 @@ def _print(budget: "TrainingBudget") -> None:
         out.print("  " + ": ".join(note[:2]) + f" ({note[2]})", style="dim", markup=False)
 
 
+def _bar(share: float, longest: int) -> str:
+    """GPU memory is two thirds of the longest bar; what takes more than that one is cut."""
+    return "█" * min(longest, round(longest * 2 / 3 * share))
+
+
 def _shortfall(
     budget: "TrainingBudget", cluster: "TrainingBudget | None", changes: Sequence[Changes], max_gpus: int
 ) -> str:
     options = [" ".join(str(word) for pair in change for word in pair if word is not None) for change in changes]
     told = [f"fits with {' or '.join(options)}"] if options else []
     if cluster is not None:
-        told.append(f"unchanged, it needs {cluster.plan.num_gpus} GPUs ({cluster.plan.layout})")
+        told.append(f"unchanged, it needs {cluster.plan.num_gpus:,} GPUs ({cluster.plan.layout})")
     elif not told:
         told.append(f"no cluster of up to {max_gpus:,} GPUs holds it; shorten --seq-len")
     return (
-        f"training {budget.model} does not fit on {budget.plan.num_gpus} × {budget.gpu} ({budget.plan.layout}): "
-        f"{budget.missing_bytes / 2**30:.1f} GiB short per GPU; {'; '.join(told)}"
+        f"training {budget.model} does not fit on {budget.plan.num_gpus:,} × {budget.gpu} ({budget.plan.layout}): "
+        f"{budget.missing_bytes / 2**30:,.1f} GiB short per GPU; {'; '.join(told)}"
     )
 
 

@@ -8,10 +8,13 @@ from typing import Any
 
 import click
 
+from headcount.command_group import NearestGroup
+from headcount.option_types import FilePath
+
 DEFAULT_VERSION = "0.32.0"
 
 
-@click.group("vllm")
+@click.group("vllm", cls=NearestGroup)
 def command() -> None:
     """Interpreters with a real vLLM, to compare with.
 
@@ -21,9 +24,7 @@ def command() -> None:
 
 @command.command("install", short_help="Install a release for the CPU, or find it.")
 @click.option("--version", default=DEFAULT_VERSION, show_default=True, help="Release of vLLM.")
-@click.option(
-    "--python-base", type=click.Path(path_type=Path), help="Python to build it from.  [default: headcount's own]"
-)
+@click.option("--python-base", type=FilePath(), help="Python to build it from.  [default: headcount's own]")
 @click.option("--index-url", metavar="URL", help="Package index with torch's CPU build.  [default: pip's own settings]")
 @click.option("--yes", is_flag=True, help="Do not ask before downloading.")
 def install_command(version: str, python_base: Path | None, index_url: str | None, yes: bool) -> int:

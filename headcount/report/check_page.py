@@ -1,6 +1,5 @@
 """Measured runs beside simulated ones as one HTML page or SVG drawing."""
 
-import os
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrate.check_runs import Checked
+from headcount.out_files import write_whole
 from headcount.report.charts import FIRST, LIMIT, MUTED, SECOND, chart
 from headcount.report.document import prepare_report
 from headcount.report.html import figure, figures, join, render_template, table
@@ -35,19 +35,13 @@ def check_out(path: Path) -> None:
     """Refuse before any work what could not be written. Raises ValueError."""
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(f"--out {path}: the file's name must end in .html or .svg")
-    prepare_report(path)
+    prepare_report(path, "--out")
 
 
 def write_check(path: Path, title: dict[str, str], checked: Sequence[Checked]) -> None:
     """The page, or its first chart alone. The file appears whole or not at all."""
     text = check_page(title, checked) if path.suffix.lower() == ".html" else standalone(_means_chart(checked))
-    target = path.resolve()
-    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_whole(path, text)
 
 
 def check_page(title: dict[str, str], checked: Sequence[Checked]) -> str:

@@ -8,6 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+from headcount.out_files import check_out_file, write_whole
 from headcount.report.findings import Findings, command_line
 from headcount.report.html import render_template
 from simulator.capacity_table import CapacityQuestion, CapacityRow
@@ -31,20 +32,12 @@ def sections() -> list[Section]:
     return sorted(found, key=lambda section: section.order)
 
 
-def prepare_report(path: str | os.PathLike[str]) -> None:
+def prepare_report(path: str | os.PathLike[str], option: str = "report") -> None:
     """Refuse before the long work what would make the report impossible after it. Raises ValueError."""
     missing = [name for name in ("matplotlib", "jinja2") if find_spec(name) is None]
     if missing:
         raise ValueError("the report needs matplotlib and jinja2; install headcount[report]")
-    target = Path(path)
-    if target.is_dir():
-        raise ValueError(f"report '{target}' is a folder; give a file in it, such as {target / 'report.html'}")
-    if target.exists() and not target.is_file():
-        raise ValueError(f"report '{target}' is no ordinary file; give a name such as report.html")
-    if not target.parent.is_dir():
-        raise ValueError(f"there is no folder '{target.parent}' for the report; create it or choose another")
-    if not os.access(target.parent, os.W_OK):
-        raise ValueError(f"the folder '{target.parent}' cannot be written to; choose another for the report")
+    check_out_file(option, Path(path), example="report.html")
 
 
 def write_report(
@@ -66,17 +59,6 @@ def write_report(
     )
     text = render_report(findings, written_at or datetime.now(UTC))
     write_whole(path, text)
-
-
-def write_whole(path: str | os.PathLike[str], text: str) -> None:
-    """Write a file that appears whole or not at all."""
-    target = Path(path).resolve()
-    partial = target.with_name(f"{target.name}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def render_report(findings: Findings, written_at: datetime) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headcount.memory_answer import MemoryAnswer, pool, verdict
-from headcount.report.document import prepare_report, write_whole
+from headcount.out_files import write_whole
+from headcount.report.document import prepare_report
 from headcount.strict import assumed_notes
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def check_out(path: Path) -> None:
     """Refuse before any work what could not be written. Raises ValueError."""
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(f"--out {path}: the file's name must end in .svg or .html")
-    prepare_report(path)
+    prepare_report(path, "--out")
 
 
 def write_memory(path: Path, answer: MemoryAnswer, candidates: Sequence["Candidate"] = ()) -> None:

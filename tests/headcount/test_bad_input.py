@@ -62,7 +62,7 @@ def assert_told(ran: Any, part: str, code: int = 2) -> None:
         ),
         (["memory", "--model", "llama-3.1-8b", "--gpu", "../gpus/l4"], "no GPU '../gpus/l4'"),
         ([*MEMORY, "-pp", "33"], "pipeline_parallel_size 33 exceeds the model's 32 layers"),
-        ([*MEMORY, "-pp", "0"], "'0' is not a whole number above 0"),
+        ([*MEMORY, "-pp", "0"], "'0' is not a whole number of at least 1"),
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
 )
@@ -131,8 +131,8 @@ def test_a_wrong_name_is_told_with_the_nearest(headcount: Callable[..., Any], ar
         (["--seed", "x"], "'x' is not a whole number of at least 0"),
         (["--steps-out", "steps.jsonl", "--replicas", "2"], "use it with --replicas 1"),
         (["--requests-out", "/nowhere/x.csv"], "there is no folder /nowhere; create it or name another"),
-        (["--requests-out", "/"], "is a folder or a device; name a file"),
-        (["--requests-out", "/dev/null"], "is a folder or a device; name a file"),
+        (["--requests-out", "/"], "--requests-out / is a folder; name a file"),
+        (["--requests-out", "/dev/null"], "is no ordinary file; name one"),
         (["--requests-out", "both", "--steps-out", "both"], "give each its own file"),
         (["--config", "/nowhere.yaml"], "--config /nowhere.yaml: no such file"),
     ],
@@ -179,11 +179,11 @@ def test_a_wrong_setting_is_told_before_anything_is_written(
         ([*CAPACITY, "--attainment", "95%"], "'95%' is not a number; give a share between 0 and 1"),
         ([*CAPACITY, "--ttft", "500"], "'500' is not a time; give a number with its unit, such as 500ms"),
         ([*CAPACITY, "--ttft", "0ms"], "the TTFT limit is 0.0 s; it must be a finite time above 0"),
-        ([*CAPACITY, "--tpot", "1e400s"], "the TPOT limit is inf s; it must be a finite time above 0"),
+        ([*CAPACITY, "--tpot", "1e400s"], "'1e400s' is too long; give at most 1,000h"),
         ([*CAPACITY, "--think-time", "5"], "'5' is not a time"),
         ([*CAPACITY, "--slo", "chta"], "no SLO 'chta'; did you mean 'chat'?"),
         ([*CAPACITY, "--router", "nope"], "no router 'nope'"),
-        ([*CAPACITY, "--report", "/nowhere/report.html"], "no folder '/nowhere'"),
+        ([*CAPACITY, "--report", "/nowhere/report.html"], "--report /nowhere/report.html: there is no folder /nowhere"),
     ],
     ids=lambda value: " ".join(value[5:])[:60] if isinstance(value, list) else "",
 )
@@ -209,7 +209,7 @@ def line(**fields: Any) -> str:
         (HEADER + "2023-11-16 10:00:00," + "9" * 10**6 + ",5\n", "line 2: ContextTokens is '999"),
         (HEADER + "2" * 10**6 + ",5,5\n", "line 2: TIMESTAMP is '222"),
         ("TIMESTAMP," + "x" * 10**6 + "\n1,2\n", "line 1: no column ContextTokens, GeneratedTokens; the header has"),
-        (HEADER + "2023-11-16 10:00:00,200000,5\n", "1 of 1 prompts do not fit max_model_len 131072"),
+        (HEADER + "2023-11-16 10:00:00,200000,5\n", "1 of 1 prompts do not fit max_model_len 131,072"),
         ("x" * 10**6, "which no known trace format does"),
         (b"\x00\x01\xff\xfe" * 100, "not a text file"),
         (b"\x00" * 100, "not a text file"),
@@ -240,7 +240,7 @@ def test_a_broken_trace_is_told_by_file_and_line(
 @pytest.mark.parametrize(
     ("content", "part"),
     [(HEADER + ROW, "has no rate that could be scaled"), (HEADER + ROW + ROW, "arrive at one time"),
-     (HEADER + ROW + "2023-11-16 10:00:01,200000,5\n", "1 of 2 prompts do not fit max_model_len 131072")],
+     (HEADER + ROW + "2023-11-16 10:00:01,200000,5\n", "1 of 2 prompts do not fit max_model_len 131,072")],
 )  # fmt: skip
 def test_a_trace_that_capacity_cannot_scale_is_told(
     headcount: Callable[..., Any], content: str, part: str, tmp_path: Path

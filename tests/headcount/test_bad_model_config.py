@@ -142,9 +142,18 @@ def test_a_folder_without_a_config_is_told(headcount: Run, tmp_path: Path) -> No
         (["-tp", "-1"], "'-1' is not a whole number of at least 1"),
         (["-pp", "5"], "pipeline_parallel_size 5 exceeds the model's 4 layers"),
         (["--max-model-len", "1e18"], "'1e18' is not a whole number above 0"),
-        (["--max-model-len", "1" + "0" * 17], "max_model_len is 100000000000000000, must be at least 1, at most 1,000"),
-        (["--max-num-batched-tokens", "9" * 18], "max_num_batched_tokens is 1000000000000000000, must be at least 1"),
-        (["--num-gpu-blocks-override", "9" * 18], "num_gpu_blocks_override is 1000000000000000000, must be at least"),
+        (
+            ["--max-model-len", "1" + "0" * 17],
+            "max_model_len is 100,000,000,000,000,000, must be at least 1, at most 1,000",
+        ),
+        (
+            ["--max-num-batched-tokens", "9" * 18],
+            "max_num_batched_tokens is 1,000,000,000,000,000,000, must be at least 1",
+        ),
+        (
+            ["--num-gpu-blocks-override", "9" * 18],
+            "num_gpu_blocks_override is 1,000,000,000,000,000,000, must be at least",
+        ),
         (["--gpu-memory-utilization", "0"], "gpu_memory_utilization is 0.0, must lie in (0, 1]"),
         (["--gpu-memory-utilization", "1.5"], "gpu_memory_utilization is 1.5, must lie in (0, 1]"),
         (["--gpu-memory-utilization", "nan"], "'nan' is not a number; give a share above 0"),

@@ -99,7 +99,7 @@ def test_a_log_of_iterations_is_said(headcount: Callable[..., Any], tmp_path: Pa
         (["result.json", "--format", "vllm"], "did you mean 'vllm_bench'"),
         (["result.json", "--format", "guidellm"], "no run is in it"),
         (["result.json", "--out", "requests.xlsx"], "must end in .csv or .parquet"),
-        (["result.json", "--out", "nowhere/requests.csv"], "there is no folder nowhere"),
+        (["result.json", "--out", "nowhere/requests.csv"], "--out nowhere/requests.csv: there is no folder "),
         (["plain.json", "--out", "requests.csv"], "no file given holds requests"),
         ([], "Missing argument"),
     ],

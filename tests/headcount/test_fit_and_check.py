@@ -139,7 +139,7 @@ def test_a_fit_in_words(headcount: Callable[..., Any], files: Callable[..., Path
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        (("fit", "FILES", *DEPLOYMENT, "--out", "nowhere/p.toml"), "in one that does not exist"),
+        (("fit", "FILES", *DEPLOYMENT, "--out", "nowhere/p.toml"), "--out nowhere/p.toml: there is no folder "),
         (("fit", "FILES", *DEPLOYMENT, "--out", "p.toml", "--step-s", "0.1"), "--step-s cannot be fitted"),
         (("fit", "absent", *DEPLOYMENT, "--out", "p.toml"), "absent cannot be read"),
         (("check", "FILES", *DEPLOYMENT), "holds engine steps, not requests"),

@@ -253,12 +253,12 @@ def test_the_command_line_is_quoted_for_a_shell(page: Page) -> None:
 
 
 def test_prepare_report_refuses_a_folder_that_is_absent(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no folder '.*absent' for the report; create it"):
+    with pytest.raises(ValueError, match=r"there is no folder .*absent; create it"):
         prepare_report(tmp_path / "absent" / "report.html")
 
 
 def test_prepare_report_refuses_a_folder_as_file(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is a folder; give a file in it"):
+    with pytest.raises(ValueError, match="is a folder; name a file in it, such as "):
         prepare_report(tmp_path)
 
 
@@ -284,7 +284,7 @@ def test_a_failed_report_leaves_the_old_one(
     path = tmp_path / "report.html"
     path.write_text("old", encoding="utf-8")
     monkeypatch.setattr(Path, "replace", _full_disk)
-    with pytest.raises(OSError, match="disk is full"):
+    with pytest.raises(ValueError, match="cannot be written: disk is full"):
         write_report(path, *answered, "chat", command=COMMAND)
     assert path.read_text(encoding="utf-8") == "old"
     assert list(tmp_path.iterdir()) == [path]

@@ -68,7 +68,7 @@ def test_it_wins_over_a_config(headcount: Run, config_first: bool, tmp_path: Pat
         ("llama-3.1-8b --enforce-eager true", "--enforce-eager takes no value; it was given 'true'"),
         ("llama-3.1-8b again", "again: not modelled here"),
         ("llama-3.1-8b 'x", "a quote is left open"),
-        ("", "Missing option '--model'"),
+        ("", "--vllm-args is empty; paste a"),
     ],
 )
 def test_what_is_not_modelled_is_named(headcount: Run, text: str, part: str) -> None:

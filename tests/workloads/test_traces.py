@@ -204,7 +204,7 @@ def test_a_session_follows_its_delays(tmp_path: Path) -> None:
         ([mooncake(0, 5, 5) | {"input_length": True}], "line 1: input_length is true"),
         ([mooncake(math.nan, 5, 5)], "line 1: timestamp is NaN; it must be a finite number"),
         ([mooncake(-1, 5, 5)], "line 1: timestamp is -1; it must be at least 0 ms"),
-        ([mooncake(0, 2**31 - 5, 5)], "line 1: 2147483643 + 5 tokens"),
+        ([mooncake(0, 2**31 - 5, 5)], "line 1: 2,147,483,643 + 5 tokens"),
         ([mooncake(0, 5, 5), mooncake(0, 5, 5, ["a"])], "line 2: hash_ids is not a list of whole numbers"),  # type: ignore[list-item]
         (
             [mooncake(0, 600, 5, [1, 2, 3])],

@@ -135,7 +135,7 @@ class _Columns:
         self._add_time(line)
         prompt_tokens, output_tokens = (line.tokens(name) for name in _LENGTHS)
         if prompt_tokens + output_tokens >= OPEN_END:
-            raise line.refuse(f"{prompt_tokens} + {output_tokens} tokens", f"they must stay below {OPEN_END}")
+            raise line.refuse(f"{prompt_tokens:,} + {output_tokens:,} tokens", f"they must stay below {OPEN_END:,}")
         self.prompt_tokens.append(prompt_tokens)
         self.output_tokens.append(output_tokens)
         self._add_spans(line, prompt_tokens, len(self.prompt_tokens) - 1)
@@ -157,10 +157,10 @@ class _Columns:
         ids, size = line.hash_ids(), self.trace_block_size
         full, partial = divmod(prompt_tokens, size)
         if ids and len(ids) not in (full, full + bool(partial)):
-            allowed = f"{full} or {full + 1}" if partial else f"{full}"
+            allowed = f"{full:,} or {full + 1:,}" if partial else f"{full:,}"
             raise line.refuse(
-                f"{len(ids)} hash_ids for {prompt_tokens} tokens",
-                f"with blocks of {size} there must be {allowed} (set --trace-block-size to the trace's own)",
+                f"{len(ids):,} hash_ids for {prompt_tokens:,} tokens",
+                f"with blocks of {size:,} there must be {allowed} (set --trace-block-size to the trace's own)",
             )
         parent = -1
         for hash_id in ids:

@@ -110,7 +110,7 @@ def _draw_attainment(drawn: "Figure", served: Served, target: float) -> None:
     for size, name, side in ((row.users_low, "low ", "right"), (row.users_high, " high", "left")):
         axes.annotate(name, (size, 1.01), xycoords=("data", "axes fraction"), ha=side, color=MUTED)
     limit_line(axes, target, f"target\n{percent(target)}", vertical=False)
-    axes.set_ylim(max(min(low) - 0.01, 0), min(max(*high, target) + 0.01, 1.005))
+    axes.set_ylim(max(min(*low, target) - 0.01, 0), min(max(*high, target) + 0.01, 1.005))
     axes.set_xlabel("users")
     axes.set_ylabel("attainment")
     axes.yaxis.set_major_formatter(lambda value, _: percent(value))

@@ -1,5 +1,6 @@
 """Where each GPU's memory goes."""
 
+from headcount.memory_answer import copies_of_kv, kv_bytes_held
 from headcount.report.findings import Findings, kv_cache_text, weights_text
 from headcount.report.html import figure, figures, join, table
 from headcount.report.waterfall import waterfall_chart
@@ -28,7 +29,7 @@ def _figure(plan: ReplicaPlan) -> str:
     note = (
         f"Each {budget.gpu} at TP {budget.tp}, weights in {weights_text(plan)}, KV cache in {kv_cache_text(plan)}. "
         f"{budget.num_gpu_blocks:,} blocks of {budget.block_size} tokens; a token takes "
-        f"{budget.kv_bytes_per_token / 1024:,.1f} KiB over all GPUs of a replica. "
+        f"{kv_bytes_held(budget) / 1024:,.1f} KiB over all GPUs of a replica{copies_of_kv(budget)}. "
         f"At once: {budget.max_concurrency:,.1f} requests of the full "
         f"{budget.max_model_len:,} tokens; shorter ones fit in proportion. "
         f"'left to others' is what gpu_memory_utilization {budget.gpu_memory_utilization:g} keeps from vLLM."
