@@ -269,16 +269,7 @@ def silicon_replay(setting: "silicon.Setting") -> Replay:
             load=load,
             aggregates={"ttft_s.mean": setting.ttft_s, "tpot_s.mean": setting.tpot_s},
         ),
-        plan=ReplicaPlan(
-            architecture=arch,
-            gpu=gpu,
-            tensor_parallel_size=setting.tp,
-            data_parallel_size=setting.dp,
-            budget=budget,
-            engine=engine,
-            latency=latency_model(deployment),
-        ),
-        deployment=deployment,
+        plan=ReplicaPlan(deployment=deployment, budget=budget, engine=engine, latency=latency_model(deployment)),
         table=closed_load(num_requests=number, length_spread=silicon.LENGTH_SPREAD, **load),
     )
 

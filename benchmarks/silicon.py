@@ -19,7 +19,6 @@ import click
 import numpy as np
 import pandas as pd
 
-from calibrate.replay import deployment_of
 from headcount.commands.simulate import command as simulate_command
 from headcount.options import engine_options
 from headcount.simulate import Outputs, serve
@@ -245,7 +244,7 @@ def _simulate_command(setting: Setting, more: Sequence[str], latency: Mapping[st
     arch, gpu = load_model(values["model"]), find_gpu(values["gpu"])
     plan = plan_replica(arch, gpu, options, tensor_parallel_size=values["tensor_parallel_size"])
     if latency:
-        plan = replace(plan, latency=latency_model(deployment_of(plan, options), **latency))
+        plan = replace(plan, latency=latency_model(plan.deployment, **latency))
     found = serve(plan.fleet(values["replicas"], values["router"]), values, Outputs()).result.to_json()
     return found["ttft_s"]["mean"], found["tpot_s"]["mean"]
 

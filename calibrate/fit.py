@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,10 +24,7 @@ from calibrate.fit_steps import HeldOut, Steps, errors_percent, fit_steps, held_
 from calibrate.fit_terms import USUAL_TPOT, USUAL_TTFT
 from calibrate.inputs import Inputs
 from calibrate.recording import Recording
-from calibrate.replay import Replay, deployment_of, measured_figures, replay
-from kvcache.catalog import find_gpu, load_model
-from simulator.deployment import plan_replica
-from simulator.engine import EngineOptions
+from calibrate.replay import Replay, given, measured_figures, plan_of, replay
 from simulator.latency._constants import constants_for
 from simulator.latency_model import Deployment, LogError, average_step, step_with_prefill
 from simulator.latency_profile import LatencyProfile, Range, digest_of
@@ -185,18 +182,10 @@ def fit_measured(inputs: Inputs, values: Mapping[str, Any], *, name: str, watch:
 
 def _deployment(recording: Recording, values: Mapping[str, Any]) -> Deployment:
     """What was recorded, by the recording's own options and the user's."""
-    options = {**recording.options, **{name: value for name, value in values.items() if value is not None}}
-    for wanted in ("model", "gpu"):
-        if not options.get(wanted):
-            raise ValueError(f"the recording does not name its {wanted}; give --{wanted}")
-    known = {item.name for item in fields(EngineOptions)}
-    engine = EngineOptions(**{key: value for key, value in options.items() if key in known and value is not None})
-    blocks = recording.environment.get("num_gpu_blocks")
-    if blocks and engine.num_gpu_blocks_override is None:
-        engine = replace(engine, num_gpu_blocks_override=int(blocks))
-    size = int(options.get("tensor_parallel_size") or 1)
-    plan = plan_replica(load_model(options["model"]), find_gpu(options["gpu"]), engine, tensor_parallel_size=size)
-    return deployment_of(plan, engine)
+    options = given(recording.options, values)
+    if blocks := recording.environment.get("num_gpu_blocks"):
+        options.setdefault("num_gpu_blocks_override", int(blocks))
+    return plan_of("the recording", options).deployment
 
 
 def _version(recording: Recording, values: Mapping[str, Any]) -> str:
