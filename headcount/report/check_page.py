@@ -1,6 +1,5 @@
 """Measured runs beside simulated ones as one HTML page or SVG drawing."""
 
-import os
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ import numpy as np
 
 from calibrate.check_runs import Checked
 from headcount.report.charts import FIRST, LIMIT, MUTED, SECOND, chart
-from headcount.report.document import prepare_report
+from headcount.report.document import prepare_report, write_whole
 from headcount.report.html import figure, figures, join, render_template, table
 
 if TYPE_CHECKING:
@@ -41,13 +40,7 @@ def check_out(path: Path) -> None:
 def write_check(path: Path, title: dict[str, str], checked: Sequence[Checked]) -> None:
     """The page, or its first chart alone. The file appears whole or not at all."""
     text = check_page(title, checked) if path.suffix.lower() == ".html" else standalone(_means_chart(checked))
-    target = path.resolve()
-    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_whole(path, text)
 
 
 def check_page(title: dict[str, str], checked: Sequence[Checked]) -> str:
