@@ -41,22 +41,20 @@ class Replay:
 
     def simulate(self, model: LatencyModel | None = None) -> Result:
         """The whole run, start burst too; `model` None stands for the plan's own."""
-        chosen = self.plan.latency if model is None else model
-        simulation = Simulation(
-            replace(self.plan.fleet(1, "least-outstanding"), step_times=chosen.step_times), self.table
-        )
-        simulation.run()
-        return whole_run(simulation)
+        return whole_run(self._served(self.plan.latency if model is None else model))
 
     def simulate_with(self, constants: Constants) -> Result:
         return self.simulate(latency_model(self.deployment, constants=constants))
 
     def totals_with(self, constants: Constants) -> NDArray[np.void]:
         """Sums over the batches of the whole run."""
-        step_times = latency_model(self.deployment, constants=constants).step_times
-        simulation = Simulation(replace(self.plan.fleet(1, "least-outstanding"), step_times=step_times), self.table)
+        return self._served(latency_model(self.deployment, constants=constants)).totals
+
+    def _served(self, model: LatencyModel) -> Simulation:
+        fleet = replace(self.plan.fleet(1, "least-outstanding"), step_times=model.step_times)
+        simulation = Simulation(fleet, self.table)
         simulation.run()
-        return simulation.totals
+        return simulation
 
 
 def replay(run: MeasuredRun, values: Mapping[str, Any] | None = None) -> Replay:
