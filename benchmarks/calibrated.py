@@ -28,13 +28,8 @@ from calibrate.measured_run import MeasuredRun
 from calibrate.recording import Recording
 from calibrate.replay import Replay, measured_figures, replay, simulated_figures
 from kvcache.catalog import find_gpu, load_model
-from kvcache.remedies import require_fit
-from simulator.deployment import ReplicaPlan
-from simulator.engine import EngineConfig, default_retention_interval
-from simulator.latency import latency_model
 from simulator.latency._constants import constants_for
 from simulator.latency_model import Deployment, average_step
-from workloads.synthetic import closed_load
 
 ASSUMPTIONS = (
     (
@@ -235,52 +230,15 @@ def judge_rtx(data: Path) -> Iterator[Row]:
 
 def silicon_replay(setting: "silicon.Setting") -> Replay:
     """A closed-loop run with the settings of its launch script. Raises ValueError where the model does not fit."""
-    launch = silicon.launch_of(setting)
-    arch, gpu = load_model(setting.model), find_gpu(setting.gpu)
-    max_model_len = setting.isl + setting.osl + 256
-    shared: dict[str, Any] = {
-        "tensor_parallel_size": setting.tp,
-        "data_parallel_size": setting.dp,
-        "enable_expert_parallel": setting.ep > 1,
-        "quantization": setting.quantization,
-        "kv_cache_dtype": launch.kv_cache_dtype,
-        "max_num_batched_tokens": launch.max_num_batched_tokens,
-        "max_num_seqs": launch.max_num_seqs,
-        "vllm_version": setting.version,
-    }
-    utilization = launch.gpu_memory_utilization
-    budget = require_fit(arch, gpu, gpu_memory_utilization=utilization, max_model_len=max_model_len, **shared)
-    engine = EngineConfig(
-        num_gpu_blocks=budget.num_gpu_blocks,
-        kv_groups=budget.layout.groups,
-        prefix_cache_retention_interval=default_retention_interval(setting.version),
-        max_model_len=max_model_len,
-        max_num_seqs=launch.max_num_seqs,
-        max_num_batched_tokens=launch.max_num_batched_tokens,
-    )
-    capture = launch.max_cudagraph_capture_size
-    shared["kv_cache_dtype"] = budget.kv_cache_dtype  # as vLLM runs what "auto" stands for
-    deployment = Deployment(architecture=arch, gpu=gpu, max_cudagraph_capture_size=capture, **shared)
-    load = {"concurrency": setting.concurrency, "input_len": setting.isl, "output_len": setting.osl}
-    number = silicon.PROMPTS_PER_CLIENT * setting.concurrency
     return Replay(
         run=MeasuredRun(
             source=Path(f"{setting.model}-{setting.concurrency}"),
             tool="InferenceMAX",
-            load=load,
+            load={"concurrency": setting.concurrency, "input_len": setting.isl, "output_len": setting.osl},
             aggregates={"ttft_s.mean": setting.ttft_s, "tpot_s.mean": setting.tpot_s},
         ),
-        plan=ReplicaPlan(
-            architecture=arch,
-            gpu=gpu,
-            tensor_parallel_size=setting.tp,
-            data_parallel_size=setting.dp,
-            budget=budget,
-            engine=engine,
-            latency=latency_model(deployment),
-        ),
-        deployment=deployment,
-        table=closed_load(num_requests=number, length_spread=silicon.LENGTH_SPREAD, **load),
+        plan=silicon.plan_of(setting, silicon.launch_of(setting)),
+        table=silicon.load_of(setting),
     )
 
 

@@ -19,21 +19,20 @@ import click
 import numpy as np
 import pandas as pd
 
-from calibrate.replay import deployment_of
 from headcount.commands.simulate import command as simulate_command
 from headcount.options import engine_options
 from headcount.simulate import Outputs, serve
 from kvcache.catalog import find_gpu, load_model
 from kvcache.errors import DoesNotFitError
-from kvcache.memory import memory_budget
-from simulator.deployment import plan_replica
+from kvcache.remedies import require_fit
+from simulator.deployment import ReplicaPlan, plan_replica
 from simulator.engine import EngineConfig, default_retention_interval
-from simulator.fleet import Fleet
 from simulator.latency import latency_model
 from simulator.latency._constants import Use, constants_for
 from simulator.latency_model import Deployment
 from simulator.results import request_times
 from simulator.simulation import Simulation
+from workloads.requests import RequestTable
 from workloads.synthetic import closed_load
 
 RUNS_FILE = Path("measured") / "silicon_vllm_runs.csv"
@@ -183,9 +182,8 @@ def read_settings(data: Path) -> tuple[list[Setting], dict[str, int]]:
     return [Setting(**{str(key): value for key, value in row.items()}) for row in medians.to_dict("records")], counts
 
 
-def simulate(setting: Setting, *, plain: bool = False, use: Use = "shipped", **options: Any) -> tuple[float, float]:
-    """Mean TTFT with mean TPOT, in seconds. Raises ValueError where the model does not fit."""
-    launch = Launch() if plain else launch_of(setting)
+def plan_of(setting: Setting, launch: Launch, **latency: Any) -> ReplicaPlan:
+    """The replica of a run; `latency`: options of the latency form. Raises ValueError where the model does not fit."""
     arch, gpu, max_model_len = load_model(setting.model), find_gpu(setting.gpu), setting.isl + setting.osl + 256
     shared: dict[str, Any] = {
         "tensor_parallel_size": setting.tp,
@@ -197,11 +195,8 @@ def simulate(setting: Setting, *, plain: bool = False, use: Use = "shipped", **o
         "max_num_seqs": launch.max_num_seqs,
         "vllm_version": setting.version,
     }
-    budget = memory_budget(
-        arch, gpu, gpu_memory_utilization=launch.gpu_memory_utilization, max_model_len=max_model_len, **shared
-    )
-    if not budget.fits:
-        raise ValueError(f"{setting.model} does not fit on {setting.tp} × {setting.gpu}")
+    utilization = launch.gpu_memory_utilization
+    budget = require_fit(arch, gpu, gpu_memory_utilization=utilization, max_model_len=max_model_len, **shared)
     engine = EngineConfig(
         num_gpu_blocks=budget.num_gpu_blocks,
         kv_groups=budget.layout.groups,
@@ -210,20 +205,30 @@ def simulate(setting: Setting, *, plain: bool = False, use: Use = "shipped", **o
         max_num_seqs=launch.max_num_seqs,
         max_num_batched_tokens=launch.max_num_batched_tokens,
     )
-    load = closed_load(
+    capture = launch.max_cudagraph_capture_size
+    shared["kv_cache_dtype"] = budget.kv_cache_dtype  # as vLLM runs what "auto" stands for
+    deployment = Deployment(architecture=arch, gpu=gpu, max_cudagraph_capture_size=capture, **shared)
+    return ReplicaPlan(
+        deployment=deployment, budget=budget, engine=engine, latency=latency_model(deployment, **latency)
+    )
+
+
+def load_of(setting: Setting) -> RequestTable:
+    """What the clients send."""
+    return closed_load(
         concurrency=setting.concurrency,
         num_requests=PROMPTS_PER_CLIENT * setting.concurrency,
         input_len=setting.isl,
         output_len=setting.osl,
         length_spread=LENGTH_SPREAD,
     )
-    capture = launch.max_cudagraph_capture_size
-    shared["kv_cache_dtype"] = budget.kv_cache_dtype  # as vLLM runs what "auto" stands for
-    deployment = Deployment(architecture=arch, gpu=gpu, max_cudagraph_capture_size=capture, **shared)
-    constants = constants_for(gpu, use, vllm_version=setting.version)
-    step_times = latency_model(deployment, **({"constants": constants} | options)).step_times
-    ranks = {"data_parallel_size": setting.dp} if arch.is_moe else {"num_replicas": setting.dp}
-    simulation = Simulation(Fleet(engine=engine, step_times=step_times, **ranks), load)
+
+
+def simulate(setting: Setting, *, plain: bool = False, use: Use = "shipped", **options: Any) -> tuple[float, float]:
+    """Mean TTFT with mean TPOT, in seconds. Raises ValueError where the model does not fit."""
+    constants = constants_for(find_gpu(setting.gpu), use, vllm_version=setting.version)
+    plan = plan_of(setting, Launch() if plain else launch_of(setting), **({"constants": constants} | options))
+    simulation = Simulation(plan.fleet(1, "least-outstanding"), load_of(setting))
     simulation.run()
     times = request_times(simulation.requests)
     return float(times.ttft_s.mean()), float(np.nanmean(times.tpot_s))
@@ -265,7 +270,7 @@ def _simulate_command(setting: Setting, more: Sequence[str], latency: Mapping[st
     arch, gpu = load_model(values["model"]), find_gpu(values["gpu"])
     plan = plan_replica(arch, gpu, options, tensor_parallel_size=values["tensor_parallel_size"])
     if latency:
-        plan = replace(plan, latency=latency_model(deployment_of(plan, options), **latency))
+        plan = replace(plan, latency=latency_model(plan.deployment, **latency))
     found = serve(plan.fleet(values["replicas"], values["router"]), values, Outputs()).result.to_json()
     return found["ttft_s"]["mean"], found["tpot_s"]["mean"]
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,11 @@ from calibrate.fit_runs import (
     run_learning_curve,
 )
 from calibrate.fit_steps import HeldOut, Steps, errors_percent, fit_steps, held_out, learning_curve, steps_of
-from calibrate.fit_terms import USUAL_TPOT, USUAL_TTFT
+from calibrate.fit_terms import USUAL_TPOT, USUAL_TTFT, Posterior
 from calibrate.inputs import Inputs
 from calibrate.recording import Recording
-from calibrate.replay import Replay, deployment_of, measured_figures, replay
-from kvcache.catalog import find_gpu, load_model
+from calibrate.replay import Replay, given, measured_figures, plan_of, replay
 from kvcache.kv_cache_dtype import one_spelling
-from simulator.deployment import plan_replica
-from simulator.engine import EngineOptions
 from simulator.latency._constants import constants_for
 from simulator.latency_model import Deployment, LogError, average_step, step_with_prefill
 from simulator.latency_profile import LatencyProfile, Range, digest_of
@@ -106,9 +103,7 @@ def fit_recordings(
     judged = held_out(data, found)
     watch("fitting a few steps")
     curve = {count: {"median_percent": error} for count, error in learning_curve(data).items()}
-    gpu = data[0].deployment.gpu
-    tpot, ttft = _step_log_errors(data, judged)
-    base = constants_for(gpu)
+    base = constants_for(data[0].deployment.gpu)
     before = {
         f"{kind}_mean_percent": float(np.abs(errors).mean())
         for kind in ("decode", "prefill")
@@ -116,18 +111,13 @@ def fit_recordings(
     }
     excluded = [f"{count:,} {reason}" for recording in recordings for reason, count in recording.excluded.items()]
     versions = sorted({str(item.environment.get("vllm_version") or _version(item, values)) for item in recordings})
-    profile = LatencyProfile(
-        name=name,
-        gpu=gpu.name,
-        base=base.name,
-        base_digest=digest_of(base),
-        terms=found.posterior.terms,
-        covariance=found.posterior.covariance,
-        tpot_log_error=tpot,
-        ttft_log_error=ttft,
+    profile = _profile(
+        name,
+        found.posterior,
+        [steps.deployment for steps in data],
+        _step_log_errors(data, judged),
         held_out=judged.figures(),
         ranges=_step_ranges(data),
-        settings=_settings([steps.deployment for steps in data]),
         data={"sha256": sha256, "recordings": len(recordings), "steps": sum(map(len, data)), "vllm_version": versions},
         source=f"fitted on {sum(map(len, data)):,} engine steps",
     )
@@ -154,22 +144,15 @@ def fit_measured(inputs: Inputs, values: Mapping[str, Any], *, name: str, watch:
     watch("looking for the run that would teach most")
     suggestions = tuple(next_runs(data, found))
     prior = np.array([term.prior_mean for term in found.posterior.terms])
-    tpot, ttft = log_errors(errors)
-    base = data.base
     requests = sum(item.table.num_requests for item in kept)
     versions = sorted({item.deployment.vllm_version for item in kept})
-    profile = LatencyProfile(
-        name=name,
-        gpu=kept[0].deployment.gpu.name,
-        base=base.name,
-        base_digest=digest_of(base),
-        terms=found.posterior.terms,
-        covariance=found.posterior.covariance,
-        tpot_log_error=tpot,
-        ttft_log_error=ttft,
+    profile = _profile(
+        name,
+        found.posterior,
+        [item.deployment for item in kept],
+        log_errors(errors),
         held_out=_percent(errors),
         ranges=_run_ranges(kept, found),
-        settings=_settings([item.deployment for item in kept]),
         data={"sha256": inputs.sha256, "runs": len(kept), "requests": requests, "vllm_version": versions},
         source=f"fitted on {len(kept)} measured runs",
     )
@@ -184,20 +167,37 @@ def fit_measured(inputs: Inputs, values: Mapping[str, Any], *, name: str, watch:
     )
 
 
+def _profile(
+    name: str,
+    posterior: Posterior,
+    deployments: Sequence[Deployment],
+    tpot_and_ttft: tuple[LogError, LogError],
+    **judged: Any,
+) -> LatencyProfile:
+    """What was fitted, with its errors of TPOT and TTFT; `judged`: what steps and runs say each in their own way."""
+    gpu = deployments[0].gpu
+    base = constants_for(gpu)
+    tpot, ttft = tpot_and_ttft
+    return LatencyProfile(
+        name=name,
+        gpu=gpu.name,
+        base=base.name,
+        base_digest=digest_of(base),
+        terms=posterior.terms,
+        covariance=posterior.covariance,
+        tpot_log_error=tpot,
+        ttft_log_error=ttft,
+        settings=_settings(deployments),
+        **judged,
+    )
+
+
 def _deployment(recording: Recording, values: Mapping[str, Any]) -> Deployment:
     """What was recorded, by the recording's own options and the user's."""
-    options = {**recording.options, **{name: value for name, value in values.items() if value is not None}}
-    for wanted in ("model", "gpu"):
-        if not options.get(wanted):
-            raise ValueError(f"the recording does not name its {wanted}; give --{wanted}")
-    known = {item.name for item in fields(EngineOptions)}
-    engine = EngineOptions(**{key: value for key, value in options.items() if key in known and value is not None})
-    blocks = recording.environment.get("num_gpu_blocks")
-    if blocks and engine.num_gpu_blocks_override is None:
-        engine = replace(engine, num_gpu_blocks_override=int(blocks))
-    size = int(options.get("tensor_parallel_size") or 1)
-    plan = plan_replica(load_model(options["model"]), find_gpu(options["gpu"]), engine, tensor_parallel_size=size)
-    return deployment_of(plan, engine)
+    options = given(recording.options, values)
+    if blocks := recording.environment.get("num_gpu_blocks"):
+        options.setdefault("num_gpu_blocks_override", int(blocks))
+    return plan_of("the recording", options).deployment
 
 
 def _version(recording: Recording, values: Mapping[str, Any]) -> str:

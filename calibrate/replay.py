@@ -33,27 +33,28 @@ class Replay:
 
     run: MeasuredRun
     plan: ReplicaPlan
-    deployment: Deployment
     table: RequestTable
+
+    @property
+    def deployment(self) -> Deployment:
+        return self.plan.deployment
 
     def simulate(self, model: LatencyModel | None = None) -> Result:
         """The whole run, start burst too; `model` None stands for the plan's own."""
-        chosen = self.plan.latency if model is None else model
-        simulation = Simulation(
-            replace(self.plan.fleet(1, "least-outstanding"), step_times=chosen.step_times), self.table
-        )
-        simulation.run()
-        return whole_run(simulation)
+        return whole_run(self._served(self.plan.latency if model is None else model))
 
     def simulate_with(self, constants: Constants) -> Result:
         return self.simulate(latency_model(self.deployment, constants=constants))
 
     def totals_with(self, constants: Constants) -> NDArray[np.void]:
         """Sums over the batches of the whole run."""
-        step_times = latency_model(self.deployment, constants=constants).step_times
-        simulation = Simulation(replace(self.plan.fleet(1, "least-outstanding"), step_times=step_times), self.table)
+        return self._served(latency_model(self.deployment, constants=constants)).totals
+
+    def _served(self, model: LatencyModel) -> Simulation:
+        fleet = replace(self.plan.fleet(1, "least-outstanding"), step_times=model.step_times)
+        simulation = Simulation(fleet, self.table)
         simulation.run()
-        return simulation.totals
+        return simulation
 
 
 def replay(run: MeasuredRun, values: Mapping[str, Any] | None = None) -> Replay:
@@ -61,35 +62,25 @@ def replay(run: MeasuredRun, values: Mapping[str, Any] | None = None) -> Replay:
 
     Raises ValueError where the run lacks a model, a GPU or a load.
     """
-    options = {**run.options, **{name: value for name, value in (values or {}).items() if value is not None}}
+    options = given(run.options, values or {})
+    plan = plan_of(str(run.source), options)
+    return Replay(run=run, plan=plan, table=request_table(run, length_spread=options.get("length_spread")))
+
+
+def given(said: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the source says of its server, with the user's options, which win; without what neither tells."""
+    return {name: value for known in (said, values) for name, value in known.items() if value is not None}
+
+
+def plan_of(source: str, options: Mapping[str, Any]) -> ReplicaPlan:
+    """The replica of these options, among which a load's may stand. Raises ValueError without a model or a GPU."""
     for name in ("model", "gpu"):
         if not options.get(name):
-            raise ValueError(f"{run.source} does not name its {name}; give --{name}")
+            raise ValueError(f"{source} does not name its {name}; give --{name}")
     known = {item.name for item in fields(EngineOptions)}
     engine = EngineOptions(**{name: value for name, value in options.items() if name in known})
     size = int(options.get("tensor_parallel_size") or 1)
-    table = request_table(run, length_spread=options.get("length_spread"))
-    plan = plan_replica(load_model(options["model"]), find_gpu(options["gpu"]), engine, tensor_parallel_size=size)
-    return Replay(run=run, plan=plan, deployment=deployment_of(plan, engine), table=table)
-
-
-def deployment_of(plan: ReplicaPlan, options: EngineOptions) -> Deployment:
-    """What a latency form may look at, of a replica that was planned."""
-    return Deployment(
-        architecture=plan.architecture,
-        gpu=plan.gpu,
-        tensor_parallel_size=plan.tensor_parallel_size,
-        data_parallel_size=options.data_parallel_size,
-        enable_expert_parallel=options.enable_expert_parallel,
-        quantization=options.quantization,
-        kv_cache_dtype=plan.budget.kv_cache_dtype,
-        max_num_batched_tokens=plan.budget.max_num_batched_tokens,
-        max_num_seqs=plan.budget.max_num_seqs,
-        block_size=plan.budget.block_size,
-        enforce_eager=options.enforce_eager,
-        async_scheduling=options.async_scheduling,
-        vllm_version=options.vllm_version,
-    )
+    return plan_replica(load_model(options["model"]), find_gpu(options["gpu"]), engine, tensor_parallel_size=size)
 
 
 def request_table(run: MeasuredRun, *, length_spread: float | None = None) -> RequestTable:

@@ -13,7 +13,9 @@ from headcount.vllm_args import read_vllm_args
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _all(*options: Any) -> Callable[[F], F]:
+def all_of(*options: Any) -> Callable[[F], F]:
+    """Options or arguments as one decorator, in the order of `--help`."""
+
     def decorate(function: F) -> F:
         for option in reversed(options):
             function = option(function)
@@ -46,7 +48,7 @@ def _load_startup_log(ctx: click.Context, _: click.Parameter, path: Path | None)
     return log
 
 
-deployment_options = _all(
+deployment_options = all_of(
     click.option("--model", required=True, help="Model name as on Hugging Face, an alias, or a path to a config.json."),
     click.option("--gpu", required=True, help="GPU name, such as h100-sxm; see 'headcount gpus'."),
     click.option("--tensor-parallel-size", "-tp", type=WholeNumber(1), help="GPUs that share each layer."),
@@ -104,7 +106,7 @@ deployment_options = _all(
     ),
 )
 
-scheduler_options = _all(
+scheduler_options = all_of(
     click.option("--scheduling-policy", default="fcfs", show_default=True, help="fcfs, or priority."),
     click.option(
         "--long-prefill-token-threshold",
@@ -175,7 +177,7 @@ scheduler_options = _all(
     ),
 )
 
-slo_options = _all(
+slo_options = all_of(
     click.option(
         "--slo", "slo_name", default="chat", show_default=True, help="A named SLO; the options below change it."
     ),
@@ -188,7 +190,7 @@ slo_options = _all(
     ),
 )
 
-workload_options = _all(
+workload_options = all_of(
     click.option("--trace-block-size", type=TokenCount(), default=512, show_default=True, help="Tokens per hash id."),
     click.option(
         "--think-time", type=Duration(), help="From an answer to the next request.  [default: the workload's]"
@@ -196,7 +198,7 @@ workload_options = _all(
 )
 
 
-output_options = _all(
+output_options = all_of(
     click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout."),
     click.option("--seed", type=WholeNumber(0), default=0, show_default=True, help="Same seed, same result."),
     click.option(

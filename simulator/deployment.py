@@ -25,15 +25,29 @@ NO_CACHING: Assumption = (
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaPlan:
-    """One replica: its memory, its scheduler's settings, its step times."""
+    """One replica: what it serves on what, its memory, its scheduler's settings, its step times."""
 
-    architecture: Architecture
-    gpu: GPU
-    tensor_parallel_size: int
-    data_parallel_size: int
+    deployment: Deployment
     budget: MemoryBudget
     engine: EngineConfig
     latency: LatencyModel
+
+    @property
+    def architecture(self) -> Architecture:
+        """In the dtype that it is served in."""
+        return self.deployment.architecture
+
+    @property
+    def gpu(self) -> GPU:
+        return self.deployment.gpu
+
+    @property
+    def tensor_parallel_size(self) -> int:
+        return self.deployment.tensor_parallel_size
+
+    @property
+    def data_parallel_size(self) -> int:
+        return self.deployment.data_parallel_size
 
     def fleet(self, num_replicas: int, router: str) -> Fleet:
         """A mixture's ranks keep step with each other; a dense model's share nothing, so each is a replica."""
@@ -110,15 +124,7 @@ def plan_replica(
         vllm_version=options.vllm_version,
     )
     latency = latency_model(deployment, form=options.latency_model, **options.latency_settings())
-    return ReplicaPlan(
-        architecture=architecture,
-        gpu=gpu,
-        tensor_parallel_size=tensor_parallel_size,
-        data_parallel_size=options.data_parallel_size,
-        budget=budget,
-        engine=engine,
-        latency=latency,
-    )
+    return ReplicaPlan(deployment=deployment, budget=budget, engine=engine, latency=latency)
 
 
 def feasible_tensor_parallel_sizes(

@@ -7,7 +7,7 @@ import click
 from click.core import ParameterSource
 
 from headcount.option_types import FilePath, Number
-from headcount.options import deployment_options, engine_options, output_options, scheduler_options
+from headcount.options import all_of, deployment_options, engine_options, output_options, scheduler_options
 
 
 def _check_spread(_: click.Context, __: click.Parameter, spread: float | None) -> float | None:
@@ -16,7 +16,7 @@ def _check_spread(_: click.Context, __: click.Parameter, spread: float | None) -
     return spread
 
 
-_input_options = (
+_inputs = all_of(
     click.argument("paths", nargs=-1, required=True, type=FilePath()),
     click.option("--format", "format_name", help="Of the files.  [default: found by their content]"),
     click.option(
@@ -26,12 +26,6 @@ _input_options = (
         help="Of runs without their requests: lengths uniform in 0.8–1 × those.  [default: 1]",
     ),
 )
-
-
-def _inputs(function: Any) -> Any:
-    for option in reversed(_input_options):
-        function = option(function)
-    return function
 
 
 @click.command("fit")

@@ -1,13 +1,13 @@
 """`headcount calibrate record`: the steps of a real engine, or the metrics of a live server."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from headcount.option_types import COUNT, FilePath, Number, TokenCount, WholeNumber
+from headcount.options import all_of
 
 # Options that are vLLM's engine arguments of the same name.
 ENGINE_OPTIONS = (
@@ -30,12 +30,6 @@ ENGINE_OPTIONS = (
 )  # fmt: skip
 
 
-def _engine_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(ENGINE_OPTIONS):
-        function = option(function)
-    return function
-
-
 @click.command("record")
 @click.option("--out", type=FilePath(), help="Folder of the recording; the same command goes on in it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
@@ -54,7 +48,7 @@ def _engine_options(function: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--plan-only", is_flag=True, help="Print a plan without starting an engine.")
 @click.option("--temperature", type=Number("a number from 0"), default=0.0, show_default=True, help="Of sampling.")
-@_engine_options
+@all_of(*ENGINE_OPTIONS)
 @click.option("--url", help="A live server instead, such as http://host:8000: its /metrics over time.")
 @click.option("--seconds", type=Number("seconds"), default=300.0, show_default=True, help="With --url: how long.")
 @click.option("--interval", type=Number("seconds"), default=5.0, show_default=True, help="With --url: how often.")

@@ -205,8 +205,8 @@ def earliest_replica(a: Any) -> int:
 
 
 @kernel
-def fill_pipeline(a: Any, replica: int, now_s: float) -> None:
-    """Decide steps while others may be in flight, as vLLM's batch queue does.
+def decide_step(a: Any, replica: int, now_s: float) -> int:
+    """Decide a step while others may be in flight, as vLLM's batch queue does. Returns its slot, or NONE.
 
     An empty step waits in the queue behind the one before it, and is over with it. With none in flight it is dropped,
     and vLLM decides again, which helps where the empty step freed blocks by preempting.
@@ -218,12 +218,24 @@ def fill_pipeline(a: Any, replica: int, now_s: float) -> None:
         if slot >= p.plans_in_flight:
             slot -= p.plans_in_flight
         num_preempted = scheduler.schedule(a, replica, slot, now_s)
+        if a.plans[replica, slot].count > 0 or state.num_plans > 0:
+            state.num_plans += 1
+            return slot
+        if num_preempted == 0:
+            break
+    return NONE
+
+
+@kernel
+def fill_pipeline(a: Any, replica: int, now_s: float) -> None:
+    """Decide as many steps as vLLM would have in flight."""
+    state = a.replicas[replica]
+    while True:
+        slot = decide_step(a, replica, now_s)
+        if slot == NONE:
+            break
         if a.plans[replica, slot].count > 0:
             enter_pipeline(a, replica, slot, now_s)
-        elif state.num_plans > 0:
-            state.num_plans += 1
-        elif num_preempted == 0:
-            break
     if state.num_plans > 0:
         set_next_event(a, replica, a.plans[replica, state.oldest_plan].end_s)
     elif state.num_waiting > 0:
@@ -240,7 +252,6 @@ def enter_pipeline(a: Any, replica: int, slot: int, now_s: float) -> None:
     state.stage_free_s = start_s + stage_s
     state.last_end_s = max(start_s + step_s, state.last_end_s + stage_s)
     a.plans[replica, slot].end_s = state.last_end_s
-    state.num_plans += 1
 
 
 # -- ranks of one replica that share their experts: every step is taken by all of them, the idle ones without work
@@ -296,21 +307,9 @@ def decide_round(a: Any, leader: int, now_s: float) -> bool:
 @kernel
 def decide_alone(a: Any, rank: int, now_s: float) -> None:
     """A rank's plan for the step that all ranks take next, if it has any."""
-    p = a.parameters[0]
     state = a.replicas[rank]
     state.round_slot = NONE
     account(a, rank, now_s)
-    while state.num_plans < p.plans_in_flight and state.num_running + state.num_waiting > 0:
-        slot = state.oldest_plan + state.num_plans
-        if slot >= p.plans_in_flight:
-            slot -= p.plans_in_flight
-        num_preempted = scheduler.schedule(a, rank, slot, now_s)
-        if a.plans[rank, slot].count > 0:
-            state.round_slot = slot
-            state.num_plans += 1
-            return
-        if state.num_plans > 0:
-            state.num_plans += 1
-            return
-        if num_preempted == 0:
-            return
+    slot = decide_step(a, rank, now_s)
+    if slot != NONE and a.plans[rank, slot].count > 0:
+        state.round_slot = slot

@@ -12,6 +12,7 @@ import pytest
 from calibrate.check_runs import check_run, find_knee, measured_overload, summary_rows
 from calibrate.measured_run import MeasuredRun
 from calibrate.replay import measured_figures, replay, request_table, simulated_figures
+from simulator.latency import latency_model
 from tests.calibrate.recorded import OPTIONS, closed_run
 from workloads.requests import NEXT_FREE
 
@@ -86,6 +87,13 @@ def test_a_run_that_cannot_be_replayed_is_told(run: MeasuredRun, told: str) -> N
 def test_options_given_win_over_the_run_s_own() -> None:
     assert replay(closed_run(1), {"max_num_seqs": 7}).plan.engine.max_num_seqs == 7
     assert replay(closed_run(1), {"max_num_seqs": None}).plan.engine.max_num_seqs == 128
+
+
+def test_a_fit_starts_from_the_dtype_that_the_run_is_simulated_in() -> None:
+    ready = replay(closed_run(4), {"dtype": "float32"})
+    shipped = latency_model(ready.deployment).step_times.decode
+    assert shipped.tolist() == ready.plan.latency.step_times.decode.tolist()
+    assert shipped[1] > 1.5 * replay(closed_run(4)).plan.latency.step_times.decode[1]
 
 
 def test_figures_come_from_the_requests_where_they_are_known() -> None:
