@@ -22,7 +22,6 @@ from simulator.latency._constants import constants_for
 from simulator.latency._covariance import Term, general_sd
 from simulator.step_time import FloatArray
 
-SHARE = 0.5  # of the closed loops that the fits for held-out figures see
 WIDER = 2.0  # than the priors of benchmarks/fit_constants.py: they lie about values that have seen the runs
 
 
@@ -51,7 +50,7 @@ def hold_out(data: Path, workers: int) -> HeldOut:
 def _without(family: str, data: Path, workers: int) -> tuple[list[Case], FloatArray, FloatArray]:
     """A family's closed loops, with their errors without their part of the runs, then without their model."""
     gpus, rng = fit_constants.GPUS[family], np.random.default_rng(1)
-    cases, terms = fit_constants.cases_of(family, data, SHARE, rng), fit_constants.terms_of(family)
+    cases, terms = fit_constants.cases_of(family, data, 1.0, rng), fit_constants.terms_of(family)
     problem = fit_cases.linearize(cases, terms, workers, fit_constants.watcher(f"{family}, derivatives"))
     prior = about_kernel_tables(fit_constants.prior_of(gpus, terms), terms, gpus[0])
     judged = fit_cases.closed_loops(data, gpus)

@@ -76,7 +76,12 @@ def kind_of(setting: silicon.Setting) -> str:
     """By which of the shipped errors a setting goes."""
     arch, gpu = load_model(setting.model), find_gpu(setting.gpu)
     deployment = Deployment(
-        architecture=arch, gpu=gpu, max_num_batched_tokens=8192, max_num_seqs=1024, vllm_version=setting.version
+        architecture=arch,
+        gpu=gpu,
+        data_parallel_size=setting.dp,
+        max_num_batched_tokens=8192,
+        max_num_seqs=1024,
+        vllm_version=setting.version,
     )
     return spread_kind(deployment, constants_for(gpu))
 

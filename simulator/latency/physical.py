@@ -265,7 +265,8 @@ def spread_kind(deployment: Deployment, constants: Constants) -> str:
     arch = deployment.architecture
     if arch.is_moe and parse_version(deployment.vllm_version) < OLD_EXPERTS_BEFORE:
         return "old-experts"
-    kind = "experts" if arch.is_moe else "dense"
+    spread_over_ranks = "dp-experts" if deployment.data_parallel_size > 1 else "experts"
+    kind = spread_over_ranks if arch.is_moe else "dense"
     is_measured = (arch.hidden_size, arch.num_hidden_layers) in constants.measured_models
     return f"measured-{kind}" if is_measured else kind
 

@@ -102,8 +102,9 @@ def test_a_spread_holds_nine_in_ten_of_the_errors_it_was_fitted_to(seed: int, ta
     rng = np.random.default_rng(seed)
     names = np.repeat(np.arange(12), 10)
     errors = 0.05 * rng.standard_t(tails, 120) + common * rng.standard_normal(12)[names]
-    spread = intervals.fit_spread(errors, names.tolist())
-    inside = np.mean(np.abs(errors) <= spread.half_width_sds * spread.total)
+    sequences = rng.choice([4.0, 16.0, 64.0, 1024.0], 120)
+    spread = intervals.fit_spread(errors, names.tolist(), sequences)
+    inside = np.mean(np.abs(errors) <= [spread.log_half_width_at(number) for number in sequences])
     assert 0.9 <= inside <= 0.93
 
 

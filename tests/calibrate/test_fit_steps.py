@@ -1,5 +1,6 @@
 """Constants found again in steps that they made."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from calibrate.fit import fit_recordings
 from calibrate.fit_steps import Steps, errors_percent, fit_steps, held_out, learning_curve, steps_of
-from calibrate.fit_terms import PRIOR_SD, prior_terms, term_bounds
+from calibrate.fit_terms import PRIOR_SD, prior_terms
 from simulator.latency._constants import constants_for
 from tests.calibrate.recorded import DEPLOYMENT, H100, recording
 
@@ -23,13 +24,14 @@ def steps(terms: dict[str, float], **options: float) -> Steps:
 
 
 def drawn_terms(rng: np.random.Generator) -> dict[str, float]:
-    """From the priors, within what is physical."""
+    """From the priors, within what is physical for every format."""
     drawn = {name: float(PRIOR_SD[name] * np.clip(rng.standard_normal(), -1.5, 1.5)) for name in NAMES}
     drawn["step_gap_offset_s"] = abs(drawn["step_gap_offset_s"])
     for name in NAMES:
         if name.endswith("_share"):
-            (most,) = term_bounds(prior_terms((name,)), BASE)[1]
-            drawn[name] = min(drawn[name], 0.1, 0.6 * most)
+            value = getattr(BASE, name)
+            room = -np.log(max(value.values()) if isinstance(value, Mapping) else value)
+            drawn[name] = min(drawn[name], 0.1, 0.6 * room)
     return drawn
 
 

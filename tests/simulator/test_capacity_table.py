@@ -19,7 +19,8 @@ DESIGN_KEYS = {
 }  # fmt: skip
 FURTHER_KEYS = {
     "num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high", "kv_usage", "prefix_hit_rate",
-    "preemptions_per_request", "reason",
+    "preemptions_per_request", "reason", "users_low_sampling", "users_high_sampling", "users_if_slower",
+    "users_if_faster", "step_time_error",
 }  # fmt: skip
 LATENCY_KEYS = {"mean", "p50", "p90", "p95", "p99", "p95_low", "p95_high"}
 
@@ -132,3 +133,19 @@ def test_a_gpu_twice_as_fast_never_serves_fewer(limit: dict[str, float]) -> None
 def test_a_question_without_an_answer_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         question(**changes)
+
+
+def test_the_interval_of_users_holds_sampling_and_step_times() -> None:
+    (row,) = capacity_rows(question(gpus=(1,)))
+    assert row.users_if_slower is not None and row.users_if_faster is not None and row.step_time_error is not None
+    assert row.users_low <= min(row.users_low_sampling, row.users_if_slower)
+    assert row.users_if_slower <= row.users <= row.users_if_faster
+    assert row.users_high >= max(row.users_high_sampling, row.users_if_faster)
+    assert 0.05 < row.step_time_error < 0.5
+
+
+def test_times_that_were_given_leave_sampling_alone() -> None:
+    given_times = EngineOptions(max_num_seqs=2, max_model_len=2048, latency_model="constant", step_s=0.01)
+    (row,) = capacity_rows(question(gpus=(1,), options=given_times))
+    assert (row.users_low, row.users_high) == (row.users_low_sampling, row.users_high_sampling)
+    assert row.step_time_error is row.users_if_slower is None

@@ -46,7 +46,8 @@ def test_a_step_takes_longer_with_more_tokens_sequences_or_context(model: str, g
     assert (np.diff(times.prefill) >= 0).all()
     assert (np.diff(times.sampling) >= 0).all()
     assert decode_s(times, 64, 9000) > decode_s(times, 64, 1000)
-    assert prefill_s(times, 4096, start=8192) > prefill_s(times, 4096)
+    near, far = prefill_s(times, 4096), prefill_s(times, 4096, start=8192)
+    assert far > near or far == near == times.floor[4096] + times.gap_s  # launching takes longer than computing
 
 
 def test_tensor_parallelism_shortens_the_reading_of_weights() -> None:
@@ -146,7 +147,8 @@ def test_steps_with_prefill_last_at_least_as_long_as_their_launches() -> None:
     assert times.floor[513] == pytest.approx(layers * 200e-6)
     assert times.floor[512] == pytest.approx(0.4 * layers * 200e-6)
     assert step_times(enforce_eager=True).floor[1] == times.floor[513]
-    assert step_times(gpu="b200-sxm", vllm_version="0.19.0").floor[513] > step_times(gpu="b200-sxm").floor[513]
+    assert step_times(gpu="b200-sxm").floor[513] > 3 * times.floor[513]
+    assert step_times(gpu="b200-sxm", vllm_version="0.19.0").floor[513] == step_times(gpu="b200-sxm").floor[513]
 
 
 def test_synchronous_scheduling_adds_the_host_to_the_gpu() -> None:

@@ -172,6 +172,6 @@ def test_a_model_draws_constants_from_its_profile() -> None:
     np.testing.assert_array_equal(again, model.draw(np.random.default_rng(3)).step_times.decode)
 
 
-def test_a_model_without_a_profile_draws_nothing() -> None:
-    with pytest.raises(ValueError, match="was not fitted to measurements"):
-        latency_model(DENSE).draw(np.random.default_rng(0))
+def test_a_model_that_was_given_its_constants_draws_nothing() -> None:
+    with pytest.raises(ValueError, match="was given its times"):
+        latency_model(DENSE, constants=constants_for(DENSE.gpu)).draw(np.random.default_rng(0))
