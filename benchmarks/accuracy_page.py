@@ -160,6 +160,7 @@ KINDS = {
     "all": "all",
     "dense": "dense",
     "experts": "mixture of experts",
+    "dp-experts": "mixture of experts, attention data parallel",
     "old-experts": "mixture of experts before vLLM 0.15",
 }
 

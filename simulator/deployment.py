@@ -1,6 +1,6 @@
 """A model on GPUs under vLLM, ready to be simulated."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvcache.architecture import Architecture
 from kvcache.dtype import with_dtype
@@ -124,6 +124,7 @@ def plan_replica(
         vllm_version=options.vllm_version,
     )
     latency = latency_model(deployment, form=options.latency_model, **options.latency_settings())
+    latency = replace(latency, step_times=replace(latency.step_times, cold_start_s=options.cold_start_s))
     return ReplicaPlan(deployment=deployment, budget=budget, engine=engine, latency=latency)
 
 

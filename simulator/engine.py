@@ -301,6 +301,7 @@ class EngineOptions:
     latency_model: str = "physical"
     step_s: float | None = None  # of the constant latency model
     latency_profile: Path | None = None  # of the physical latency model
+    cold_start_s: float = 0.0  # what each replica's first step takes longer
 
     def __post_init__(self) -> None:
         if self.data_parallel_size < 1:

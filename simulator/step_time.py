@@ -19,7 +19,7 @@ class StepTimes:
     GPU time = decode[m] or prefill[m] + shared[M] + sampling[s] + context_s · Σ context of decodes
     + prefill_s · Σ positions attended to by prefill chunks (+ the same capped at `window` tokens)
     + decode_base_s if anything decodes; at least floor[m] where the step holds prefill.
-    Step time = max(GPU time, host_base_s + host_sequence_s · n) + gap_s.
+    Step time = max(GPU time, host_base_s + host_sequence_s · n) + gap_s; a replica's first takes cold_start_s more.
     """
 
     decode: FloatArray  # [max_num_batched_tokens + 1], steps without prefill
@@ -36,6 +36,7 @@ class StepTimes:
     host_base_s: float = 0.0
     host_sequence_s: float = 0.0
     gap_s: float = 0.0
+    cold_start_s: float = 0.0  # kernels are compiled or loaded when first used; 0 for a server that was warmed up
     # From a request's arrival at the server to its scheduler: the front end takes requests one after the other …
     ingress_request_s: float = 0.0  # … for so long each …
     ingress_token_s: float = 0.0  # … and per prompt token …
@@ -49,7 +50,7 @@ class StepTimes:
 
     def times(self, factor: float) -> "StepTimes":
         """Every step so many times as long; the front end as it is."""
-        kept = ("window", "ingress_request_s", "ingress_token_s", "ingress_s")
+        kept = ("window", "cold_start_s", "ingress_request_s", "ingress_token_s", "ingress_s")
         longer = {item.name: getattr(self, item.name) * factor for item in fields(self) if item.name not in kept}
         if self.prefill is self.decode:
             longer["prefill"] = longer["decode"]

@@ -7,7 +7,14 @@ import click
 from click.core import ParameterSource
 
 from headcount.option_types import FilePath, Number
-from headcount.options import all_of, deployment_options, engine_options, output_options, scheduler_options
+from headcount.options import (
+    all_of,
+    cold_start_option,
+    deployment_options,
+    engine_options,
+    output_options,
+    scheduler_options,
+)
 
 
 def _check_spread(_: click.Context, __: click.Parameter, spread: float | None) -> float | None:
@@ -25,6 +32,7 @@ _inputs = all_of(
         callback=_check_spread,
         help="Of runs without their requests: lengths uniform in 0.8–1 × those.  [default: 1]",
     ),
+    cold_start_option,
 )
 
 

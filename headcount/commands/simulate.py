@@ -6,6 +6,7 @@ import click
 
 from headcount.option_types import COUNT, FilePath, Number, TokenCount, WholeNumber
 from headcount.options import (
+    cold_start_option,
     deployment_options,
     engine_options,
     output_options,
@@ -36,6 +37,7 @@ from headcount.options import (
 )
 @click.option("--num-requests", type=COUNT, help="How many.  [default: 10 × concurrency, or the whole file]")
 @scheduler_options
+@cold_start_option
 @click.option("--requests-out", type=FilePath(), help="CSV with every request's times.")
 @click.option("--steps-out", type=FilePath(), help="JSON lines with every step's decisions.")
 @output_options

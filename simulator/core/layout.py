@@ -240,6 +240,7 @@ PARAMETERS = _record(
         ("host_base_s", "f8"),
         ("host_sequence_s", "f8"),
         ("gap_s", "f8"),
+        ("cold_start_s", "f8"),
     ]
 )
 

@@ -1,5 +1,8 @@
 """How latency forms are found, how their times are explained."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from kvcache.catalog import find_gpu, load_model
@@ -127,3 +130,16 @@ def test_a_model_lists_every_constant_with_unit_and_source() -> None:
     assert model.is_measured
     assert model.tpot_log_error.half_width == pytest.approx(0.178, abs=0.001)
     assert not latency_model(deployment(gpu="mi300x")).is_measured
+
+
+def test_a_cold_start_delays_the_first_step_of_each_replica_alone() -> None:
+    engine = EngineConfig(num_gpu_blocks=20000, max_model_len=4096, max_num_seqs=256, max_num_batched_tokens=4096)
+    warm = latency_model(deployment()).step_times
+    load = closed_load(concurrency=2, num_requests=40, input_len=100, output_len=20)
+    ends = []
+    for cold_start_s in (0.0, 0.7):
+        fleet = Fleet(engine=engine, step_times=replace(warm, cold_start_s=cold_start_s), num_replicas=2)
+        simulation = Simulation(fleet, load)
+        simulation.run()
+        ends.append(simulation.requests["finish_s"])
+    assert ends[1] - ends[0] == pytest.approx(np.full(40, 0.7))
