@@ -177,6 +177,7 @@ def held_out(data: Path, workers: int) -> Part:
         "spreads": {
             spread.kind: {"tpot": vars(spread.tpot), "ttft": vars(spread.ttft)} for spread in shipped_spreads(found)
         },
+        "requests": found.requests,
         "intervals": coverage(found.settings, found.other_models),
         "intervals_of_other_runs": coverage(found.settings, found.other_runs),
     }

@@ -1,8 +1,9 @@
 """Errors of constants that were fitted without the run, or without the model, that they are judged on."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,18 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import fit_cases  # the scripts beside this one
+import calibrated  # the scripts beside this one
+import fit_cases
 import fit_constants
 import silicon
+from accuracy_open_runs import errors_of_runs
 from fit_cases import Case
 from fit_constants import Prior
 
+from calibrate.measured_run import MeasuredRun
 from kvcache.catalog import find_gpu
-from simulator.latency._constants import constants_for
-from simulator.latency._covariance import Term, general_sd
+from simulator.latency._constants import Constants, constants_for
+from simulator.latency._covariance import Term, general_sd, multiplied
 from simulator.step_time import FloatArray
 
 WIDER = 2.0  # than the priors of benchmarks/fit_constants.py: they lie about values that have seen the runs
@@ -32,6 +36,7 @@ class HeldOut:
     settings: Sequence[silicon.Setting]
     other_runs: FloatArray  # fitted without a fifth of the runs that holds this one
     other_models: FloatArray  # fitted without this one's model
+    requests: Mapping[str, Any]  # errors on the H100 request logs, fitted without their model
 
     def table(self, errors: FloatArray) -> pd.DataFrame:
         relative = 100 * np.expm1(-errors)
@@ -42,13 +47,22 @@ class HeldOut:
 def hold_out(data: Path, workers: int) -> HeldOut:
     """The fit of benchmarks/fit_constants.py about kernel tables alone, which no run has touched, without a part."""
     parts = [_without(family, data, workers) for family in fit_constants.GPUS]
-    settings = [case.run for judged, _, _ in parts for case in judged if isinstance(case.run, silicon.Setting)]
-    runs, models = (np.concatenate([part[place] for part in parts]) for place in (1, 2))
-    return HeldOut(settings, runs, models)
+    settings = [case.run for part in parts for case in part.judged if isinstance(case.run, silicon.Setting)]
+    by_run, by_model = (np.concatenate([getattr(part, name) for part in parts]) for name in ("by_run", "by_model"))
+    (requests,) = (part.requests for part in parts if part.requests)  # there are logs of one family
+    return HeldOut(settings, by_run, by_model, requests)
 
 
-def _without(family: str, data: Path, workers: int) -> tuple[list[Case], FloatArray, FloatArray]:
-    """A family's closed loops, with their errors without their part of the runs, then without their model."""
+@dataclass(frozen=True, eq=False)
+class _Family:
+    judged: Sequence[Case]  # closed loops
+    by_run: FloatArray
+    by_model: FloatArray
+    requests: Mapping[str, Any]
+
+
+def _without(family: str, data: Path, workers: int) -> _Family:
+    """A family's closed loops with their errors without their part of the runs, then without their model."""
     gpus, rng = fit_constants.GPUS[family], np.random.default_rng(1)
     cases, terms = fit_constants.cases_of(family, data, 1.0, rng), fit_constants.terms_of(family)
     problem = fit_cases.linearize(cases, terms, workers, fit_constants.watcher(f"{family}, derivatives"))
@@ -57,11 +71,19 @@ def _without(family: str, data: Path, workers: int) -> tuple[list[Case], FloatAr
     fold_of = dict(zip([case.run for case in judged], rng.integers(0, fit_constants.FOLDS, len(judged)), strict=True))
 
     def errors(part_of: Callable[[Case], Any]) -> FloatArray:
-        logs = _logs_without(problem, prior, part_of, judged)
+        found = _logs_without(problem, prior, part_of)
+        logs = [found(part_of(case)) for case in judged]
         return fit_cases.log_errors(judged, logs, workers, fit_constants.watcher(f"{family}, held out", 100))
 
     by_run = errors(lambda case: fit_constants.FOLDS if case.is_open else int(fold_of[case.run]))
-    return judged, by_run, errors(lambda case: case.model)
+    without_model = _logs_without(problem, prior, lambda case: case.model)
+    logged = [run for run in calibrated.h100_runs(data) if run.options["gpu"] in gpus]
+
+    def constants(run: MeasuredRun) -> Constants:
+        return multiplied(constants_for(find_gpu(run.options["gpu"])), without_model(run.options["model"]))
+
+    requests = errors_of_runs(logged, constants) if logged else {}
+    return _Family(judged, by_run, errors(lambda case: case.model), requests)
 
 
 def about_kernel_tables(prior: Prior, terms: Sequence[Term], gpu: str) -> Prior:
@@ -78,12 +100,14 @@ def about_kernel_tables(prior: Prior, terms: Sequence[Term], gpu: str) -> Prior:
 
 
 def _logs_without(
-    problem: fit_cases.Linearized, prior: Prior, part_of: Callable[[Case], Any], judged: Sequence[Case]
-) -> list[dict[Term, float]]:
-    """Fitted logarithms of the terms for each run, from the runs of other parts."""
-    parts = np.array([part_of(case) for case in problem.cases])
-    fitted = {
-        part: fit_constants.fit(problem, np.flatnonzero(parts != part), prior).logs.tolist()
-        for part in {part_of(case) for case in judged}
-    }
-    return [dict(zip(problem.terms, fitted[part_of(case)], strict=True)) for case in judged]
+    problem: fit_cases.Linearized, prior: Prior, part_of: Callable[[Case], Any]
+) -> Callable[[Any], dict[Term, float]]:
+    """Fitted logarithms of the terms from the runs of all parts but one; each fit is made once."""
+    parts = [part_of(case) for case in problem.cases]
+
+    @cache
+    def without(part: Any) -> dict[Term, float]:
+        others = np.array([place for place, own in enumerate(parts) if own != part])
+        return dict(zip(problem.terms, fit_constants.fit(problem, others, prior).logs.tolist(), strict=True))
+
+    return without

@@ -1,6 +1,6 @@
 """Errors of runs whose requests come at a rate, those included of which only means are known."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import pandas as pd
 
 from calibrate.measured_run import MeasuredRun
 from calibrate.replay import measured_figures, replay, simulated_figures
+from simulator.latency._constants import Constants
 from workloads.synthetic import open_load
 
 FIGURES = ("ttft_s.mean", "tpot_s.mean", "e2e_s.mean")
@@ -73,12 +74,15 @@ def _stage_run(row: Any) -> MeasuredRun:
     )  # fmt: skip
 
 
-def errors_of_runs(runs: Iterable[MeasuredRun]) -> dict[str, Any]:
+def errors_of_runs(
+    runs: Iterable[MeasuredRun], constants: Callable[[MeasuredRun], Constants] | None = None
+) -> dict[str, Any]:
+    """Signed errors in % of mean latencies, run by run, under the shipped or under other constants."""
     rows = []
     for run in runs:
         item = replay(run)
         measured = dict(run.aggregates) or measured_figures(run)
-        simulated = simulated_figures(item.simulate())
+        simulated = simulated_figures(item.simulate() if constants is None else item.simulate_with(constants(run)))
         row: dict[str, Any] = {"run": str(run.source)}
         for name in FIGURES:
             row[name.partition("_s")[0]] = round(100 * (simulated[name] / measured[name] - 1), 2)

@@ -189,11 +189,17 @@ def _open_runs(part: str) -> Callable[[Results], str]:
         found = results[part]
         lines = [(row["run"], *(_signed(row[name]) for name in ("e2e", "tpot", "ttft"))) for row in found["rows"]]
         all_rows = found["all"]
-        middle = (f"{all_rows[f'{name}_median']:.1f} ({_signed(all_rows[f'{name}_bias'])})" for name in _OPEN)
-        lines.append((f"median of {all_rows['n']}, absolute (bias)", *middle))
+        lines.append((f"median of {all_rows['n']}, absolute (bias)", *_middle(all_rows)))
+        if part == "h100":
+            held = results["held-out"]["requests"]["all"]
+            lines.append(("the same, fitted without the model", *_middle(held)))
         return _table(("run", "mean E2E", "mean TPOT", "mean TTFT"), lines)
 
     return table
+
+
+def _middle(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(f"{row[f'{name}_median']:.1f} ({_signed(row[f'{name}_bias'])})" for name in _OPEN)
 
 
 _OPEN = ("e2e", "tpot", "ttft")

@@ -137,7 +137,15 @@ def _footnotes(question: "CapacityQuestion", rows: Sequence["CapacityRow"]) -> l
     if not plans:
         return notes
     pools = list(dict.fromkeys(pool_note(plan.budget) for plan in plans))
-    return [*notes, *pools, error_note(plans[-1].latency)]
+    return [*notes, *pools, error_note_of(rows)]
+
+
+def error_note_of(rows: Sequence["CapacityRow"]) -> str:
+    """How far the step times of the last row that runs may be off at its load."""
+    from simulator.capacity_table import mean_sequences  # noqa: PLC0415  loaded by the command that calls this
+
+    latency, point = [(row.plan.latency, row.point) for row in rows if row.plan is not None][-1]
+    return error_note(latency, None if point is None else mean_sequences(point))
 
 
 def pool_note(budget: "MemoryBudget") -> str:

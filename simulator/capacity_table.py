@@ -240,9 +240,13 @@ def _step_time_error(plan: ReplicaPlan, point: Point | None) -> float | None:
     """By what share the mean TPOT may be off at this load, nine times in ten; None where the times were given."""
     if plan.latency.is_given or point is None:
         return None
+    return plan.latency.tpot_log_error.half_width_at(mean_sequences(point))
+
+
+def mean_sequences(point: Point) -> float:
+    """Running in an average step of an engine; 1 where nothing ran."""
     totals = np.concatenate([replication.totals for replication in point.replications])
-    sequences = average_step(totals).sequences if totals["steps"].sum() else 1.0
-    return plan.latency.tpot_log_error.half_width_at(sequences)
+    return average_step(totals).sequences if totals["steps"].sum() else 1.0
 
 
 def _interval_of_users(sampled: dict[str, int], within: dict[str, Any]) -> dict[str, Any]:

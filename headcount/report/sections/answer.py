@@ -2,7 +2,7 @@
 
 from headcount.report.findings import Findings, Served, gpus_text, layout_text, slo_text, users_text
 from headcount.report.html import join, render_template, spaced, table
-from headcount.text import error_note, milliseconds, seconds
+from headcount.text import error_note_of, milliseconds, seconds
 from simulator.capacity_table import CapacityRow, latency_summary
 
 TITLE = "The answer"
@@ -23,7 +23,7 @@ def _box(findings: Findings) -> str:
         beside=spaced(_beside(best)),
         slo=spaced(slo_text(findings.question.slo)),
         others=[(gpus_text(row.gpus), users_text(row.users_low)) for row in findings.rows] if best else [],
-        error=spaced(error_note(plans[-1].latency)) if plans else "",
+        error=spaced(error_note_of(findings.rows)) if plans else "",
         replications=findings.question.replications if best else 0,
     )
 
@@ -42,8 +42,14 @@ def _beside(best: CapacityRow | None) -> str:
     mean = f"On the mean of the replications the SLO is met up to {users_text(best.users)}"
     if not best.users_low:
         return f"{mean}, but the interval is too wide for a number to sign. More replications narrow it."
+    found = (
+        f"{mean}; the 90 % interval is {best.users_low:,} to {best.users_high:,}. Its lower end is the number to sign"
+    )
+    if best.step_time_error is None:
+        return f"{found}."
     return (
-        f"{mean}; the 95 % interval is {best.users_low:,} to {best.users_high:,}. Its lower end is the number to sign."
+        f"{found}: it holds what the replications leave open and how far step times may be off. Where every step takes "
+        f"{best.step_time_error:.0%} longer than simulated, {users_text(best.users_if_slower or 0)} are served."
     )
 
 

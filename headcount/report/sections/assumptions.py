@@ -2,7 +2,7 @@
 
 from headcount.report.findings import Findings, kv_cache_text, slo_text, weights_text
 from headcount.report.html import join, paragraph, table
-from headcount.text import GIB, error_note
+from headcount.text import GIB, error_note_of
 from kvcache.gpu import GPU
 
 TITLE = "Assumptions and sources"
@@ -14,8 +14,8 @@ def render(findings: Findings) -> str:
     parts = [table(("setting", "value"), _settings(findings), caption="What was simulated", layout="text")]
     parts.append(table(COLUMNS, _gpu_rows(findings.question.gpu), caption="The GPU", layout="text"))
     if findings.plans:
-        note = error_note(findings.plans[-1].latency)
-        parts.append(paragraph(f"{note[0].upper()}{note[1:]}. The 95 % interval of users does not hold this error."))
+        note = error_note_of(findings.rows)
+        parts.append(paragraph(f"{note[0].upper()}{note[1:]}. The interval of users holds this error."))
         parts.append(_assumptions(findings))
     return join(*parts)
 

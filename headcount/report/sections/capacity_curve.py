@@ -29,7 +29,7 @@ def _users_figure(rows: list[CapacityRow]) -> str:
     said = ", ".join(f"{gpus_text(row.gpus)}: {row.users_low:,} to {row.users_high:,}" for row in rows)
     svg = chart(lambda drawn: _draw_users(drawn, rows), name="users-over-gpus", alt=f"Users over GPU count. {said}.")
     note = (
-        "Line: mean. Band: low to high, the 95 % interval over replications. Labels: the number to sign (low). "
+        "Line: mean. Band: low to high, replications and step times together. Labels: the number to sign (low). "
         "Between the marks nothing was simulated."
     )
     return figure(_growth(rows), svg, note)
@@ -84,7 +84,8 @@ def _attainment_figure(findings: Findings, largest: Served) -> str:
     )
     note = (
         f"{largest.deployment}. Each point is a load simulated {findings.question.replications} times or more, with "
-        "random numbers common to all loads; bars: 95 % interval of attainment. Dotted: users low, mean and high."
+        "random numbers common to all loads; bars: 95 % interval of attainment. Dotted: the mean, with the low and the "
+        "high end that replications alone leave open."
     )
     if any(point.queue_grows for _, point in curve):
         note += " A cross: the waiting queue keeps growing, so that load is refused whatever its attainment."
@@ -105,9 +106,10 @@ def _draw_attainment(drawn: "Figure", served: Served, target: float) -> None:
         chosen = [n for n, (_, point) in enumerate(curve) if point.queue_grows == grows]
         colour = SECOND if grows else FIRST
         axes.plot([users[n] for n in chosen], [means[n] for n in chosen], marker, color=colour, markersize=6)
-    for size in (row.users_low, row.users, row.users_high):
+    low_size, high_size = row.users_low_sampling, row.users_high_sampling
+    for size in (low_size, row.users, high_size):
         axes.axvline(size, color=MUTED, linestyle=":", linewidth=1.2)
-    for size, name, side in ((row.users_low, "low ", "right"), (row.users_high, " high", "left")):
+    for size, name, side in ((low_size, "low ", "right"), (high_size, " high", "left")):
         axes.annotate(name, (size, 1.01), xycoords=("data", "axes fraction"), ha=side, color=MUTED)
     limit_line(axes, target, f"target\n{percent(target)}", vertical=False)
     axes.set_ylim(max(min(*low, target) - 0.01, 0), min(max(*high, target) + 0.01, 1.005))

@@ -28,8 +28,10 @@ WORDS = (
     ),
     (
         "low, high",
-        "The same with the lower and the upper end of attainment's two-sided 95 % t-interval over the replications. "
-        "The number to sign is low.",
+        "A 90 % interval of the users served. It joins what the replications leave open, from the ends of attainment's "
+        "95 % t-interval, with how far step times may be off: the users served where every step is as much longer or "
+        "shorter as nine in ten servers show. Logarithms of both add as independent errors do. The number to sign is "
+        "low.",
     ),
     ("replica", "One vLLM engine; TP4 is four GPUs that share each layer."),
     ("what binds", "The limit that requests miss first just above the capacity, with the resource behind it."),
