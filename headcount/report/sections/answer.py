@@ -42,15 +42,11 @@ def _beside(best: CapacityRow | None) -> str:
     mean = f"On the mean of the replications the SLO is met up to {users_text(best.users)}"
     if not best.users_low:
         return f"{mean}, but the interval is too wide for a number to sign. More replications narrow it."
-    found = (
-        f"{mean}; the 90 % interval is {best.users_low:,} to {best.users_high:,}. Its lower end is the number to sign"
-    )
+    found = f"the 90 % interval is {best.users_low:,} to {best.users_high:,}. Its lower end is the number to sign."
     if best.step_time_error is None:
-        return f"{found}."
-    return (
-        f"{found}: it holds what the replications leave open and how far step times may be off. Where every step takes "
-        f"{best.step_time_error:.0%} longer than simulated, {users_text(best.users_if_slower or 0)} are served."
-    )
+        return f"{mean}; {found}"
+    slower = users_text(best.users_if_slower or 0)
+    return f"{mean}, up to {slower} where every step takes {best.step_time_error:.0%} longer; {found}"
 
 
 def _users_table(findings: Findings) -> str:
