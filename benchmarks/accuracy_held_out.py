@@ -20,13 +20,15 @@ from accuracy_open_runs import errors_of_runs
 from fit_cases import Case
 from fit_constants import Prior
 
+from calibrate.kernel_tables.fits import fit_in_form
+from calibrate.kernel_tables.tables import GPUS as TABLES
 from calibrate.measured_run import MeasuredRun
 from kvcache.catalog import find_gpu
 from simulator.latency._constants import Constants, constants_for
 from simulator.latency._covariance import Term, general_sd, multiplied
 from simulator.step_time import FloatArray
 
-WIDER = 2.0  # than the priors of benchmarks/fit_constants.py: they lie about values that have seen the runs
+UNMEASURED = 2.0  # times the spread of what kernel tables measure
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +68,7 @@ def _without(family: str, data: Path, workers: int) -> _Family:
     gpus, rng = fit_constants.GPUS[family], np.random.default_rng(1)
     cases, terms = fit_constants.cases_of(family, data, 1.0, rng), fit_constants.terms_of(family)
     problem = fit_cases.linearize(cases, terms, workers, fit_constants.watcher(f"{family}, derivatives"))
-    prior = about_kernel_tables(fit_constants.prior_of(gpus, terms), terms, gpus[0])
+    prior = about_kernel_tables(fit_constants.prior_of(gpus, terms), terms, gpus[0], data)
     judged = fit_cases.closed_loops(data, gpus)
     fold_of = dict(zip([case.run for case in judged], rng.integers(0, fit_constants.FOLDS, len(judged)), strict=True))
 
@@ -86,16 +88,23 @@ def _without(family: str, data: Path, workers: int) -> _Family:
     return _Family(judged, by_run, errors(lambda case: case.model), requests)
 
 
-def about_kernel_tables(prior: Prior, terms: Sequence[Term], gpu: str) -> Prior:
-    """A wider prior about the kernel tables' values, as logarithms of multipliers of those shipped."""
-    shipped, tables = constants_for(find_gpu(gpu)), constants_for(find_gpu(gpu), "prior")
-    mean = np.zeros(len(terms))
+def about_kernel_tables(prior: Prior, terms: Sequence[Term], gpu: str, data: Path) -> Prior:
+    """A wider prior about what kernel tables ask for in the shipped form, as logarithms of multipliers of the shipped.
+
+    What no table measures lies about its general value, with twice the spread.
+    """
+    shipped, general = constants_for(find_gpu(gpu)), constants_for(find_gpu(gpu), "prior")
+    (name_of_tables,) = (name for name, own in TABLES.items() if own == gpu)
+    tables = fit_in_form(data, name_of_tables)
+    mean, sd = np.zeros(len(terms)), np.array([general_sd()[term] for term in terms])
     for place, (name, key) in enumerate(terms):
-        values = [getattr(constants, name) for constants in (tables, shipped)]
-        first, second = values if key is None else [value.get(key, 0.0) for value in values]
-        if min(first, second) > 0:
-            mean[place] = np.log(first / second)
-    sd = WIDER * fit_constants.PRIOR_SHARE * np.array([general_sd()[term] for term in terms])
+        known, assumed = (
+            value if key is None else value.get(key, 0.0)
+            for value in (getattr(constants, name) for constants in (shipped, general))
+        )
+        if min(known, assumed) > 0:
+            mean[place] = np.log(tables.get((name, key), assumed) / known)
+        sd[place] *= 1.0 if (name, key) in tables else UNMEASURED
     return Prior(np.minimum(mean, prior.most), sd, prior.most)
 
 

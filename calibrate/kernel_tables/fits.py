@@ -73,6 +73,20 @@ def fit_gpu(data: Path, gpu: str) -> tuple[list[Fitted], list[tuple[Rows, Consta
     return found, judged
 
 
+def fit_in_form(data: Path, gpu: str, *, before: str = CHANGED) -> dict[tuple[str, str | None], float]:
+    """What the tables ask of each constant, by key, where those that are shipped as nothing stay nothing.
+
+    Experts as before that release in the formats whose kernels it changed.
+    """
+    shipped = constants = constants_for(find_gpu(GPUS[gpu]))
+    found: dict[tuple[str, str | None], float] = {}
+    for rows in (*all_rows(data, gpu), *expert_rows(data, gpu, before=before)):
+        in_form = replace(rows, free=tuple(item for item in rows.free if _get(shipped, *item) > 0))
+        constants, fitted = fit(in_form, constants, shipped, GPUS[gpu])
+        found |= {(item.constant, item.key or None): item.value for item in fitted}
+    return found
+
+
 def fit_older(data: Path, gpu: str, found: Sequence[Fitted]) -> list[Fitted]:
     """What tables before `CHANGED` say of experts, where there are any; `found`: what the newest of all say."""
     constants = shipped = constants_for(find_gpu(GPUS[gpu]))
