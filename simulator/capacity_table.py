@@ -224,7 +224,7 @@ def _refined_row(
         tp=plan.tensor_parallel_size,
         replicas=gpus // plan.gpus,
         users=users["mean"],
-        **_interval_of_users(users, _users_within_step_times(plan, evaluator, point, users["mean"])),
+        **interval_of_users(users, _users_within_step_times(plan, evaluator, point, users["mean"])),
         reason=None if found.mean else _why_none(question, evaluator),
         binding=what_binds(plan, _just_above(curve, found)),
         plan=plan,
@@ -249,7 +249,7 @@ def mean_sequences(point: Point) -> float:
     return average_step(totals).sequences if totals["steps"].sum() else 1.0
 
 
-def _interval_of_users(sampled: dict[str, int], within: dict[str, Any]) -> dict[str, Any]:
+def interval_of_users(sampled: dict[str, int], within: dict[str, Any]) -> dict[str, Any]:
     """Both sources of error as one interval: their logarithms add as independent errors do."""
     users, low, high = sampled["mean"], sampled["low"], sampled["high"]
     slower, faster = within.get("users_if_slower", users), within.get("users_if_faster", users)
@@ -263,8 +263,8 @@ def _interval_of_users(sampled: dict[str, int], within: dict[str, Any]) -> dict[
 
 def _together(users: int, first: int, second: int) -> float:
     """An end of the interval from where each source alone puts it, on the same side of `users`."""
-    if min(users, first, second) == 0:
-        return 0.0 if min(first, second) < users else float(max(first, second))
+    if users in (first, second) or min(first, second) == 0:  # exact, whatever logarithms round to
+        return min(first, second) if min(first, second) < users else max(first, second)
     distance = math.hypot(math.log(first / users), math.log(second / users))
     return users * math.exp(math.copysign(distance, first + second - 2 * users))
 
