@@ -131,12 +131,14 @@ def _shipped(deployment: Deployment) -> LatencyModel:
     """The model under its GPU's constants, which can be drawn from what is known of their errors."""
     known = constants_for(deployment.gpu)
     found = latency_model(deployment, constants=known)
+    common = found.tpot_log_error.deployment  # is drawn, of TTFT's too; the rest of that stays an error
+    beyond = math.sqrt(max(found.ttft_log_error.deployment**2 - common**2, 0.0))
+    tpot, ttft = replace(found.tpot_log_error, deployment=0.0), replace(found.ttft_log_error, deployment=beyond)
 
     def sampler(rng: np.random.Generator) -> LatencyModel:
-        scale = {STEP_SCALE: rng.normal(0.0, found.tpot_log_error.deployment)}
+        scale = {STEP_SCALE: rng.normal(0.0, common)}
         drawn = latency_model(deployment, constants=with_terms(covariance_of(known).draw(known, rng), scale))
-        errors = {name: replace(getattr(found, name), deployment=0.0) for name in ("tpot_log_error", "ttft_log_error")}
-        return replace(drawn, **errors)
+        return replace(drawn, tpot_log_error=tpot, ttft_log_error=ttft)
 
     return replace(found, sampler=sampler)
 
@@ -144,19 +146,22 @@ def _shipped(deployment: Deployment) -> LatencyModel:
 def _calibrated(deployment: Deployment, base: Constants, profile: LatencyProfile) -> LatencyModel:
     """The model under a profile's constants, with what lies outside the profile."""
     found = range_warnings(profile, deployment, base)
-    fitted = latency_model(deployment, constants=profile.constants(base))
     rows = profile_assumptions(profile) + tuple(("outside the latency profile", text, profile.name) for text in found)
-    return replace(
-        fitted,
-        assumptions=(*fitted.assumptions, *rows),
-        is_measured=True,
-        calibrated=True,
-        tpot_log_error=profile.tpot_log_error,
-        ttft_log_error=profile.ttft_log_error,
-        warnings=found,
-        ranges={name: (known.low, known.high) for name, known in profile.ranges.items()},
-        sampler=lambda rng: latency_model(deployment, constants=profile.constants(base, profile.draw(rng))),
-    )
+
+    def at(values: FloatArray | None = None) -> LatencyModel:
+        fitted = latency_model(deployment, constants=profile.constants(base, values))
+        return replace(
+            fitted,
+            assumptions=(*fitted.assumptions, *rows),
+            is_measured=True,
+            calibrated=True,
+            tpot_log_error=profile.tpot_log_error,
+            ttft_log_error=profile.ttft_log_error,
+            warnings=found,
+            ranges={name: (known.low, known.high) for name, known in profile.ranges.items()},
+        )
+
+    return replace(at(), sampler=lambda rng: at(profile.draw(rng)))
 
 
 def padded_batch(tokens: FloatArray, deployment: Deployment) -> FloatArray:

@@ -76,6 +76,10 @@ def test_a_drawn_model_differs_by_what_deployments_and_constants_differ_by() -> 
     assert abs(logs.mean()) < 0.02
     assert model.tpot_log_error.deployment < logs.std() < 1.5 * model.tpot_log_error.deployment
     assert drawn[0].tpot_log_error == replace(model.tpot_log_error, deployment=0.0)
+    left, whole, common = (
+        error.deployment for error in (drawn[0].ttft_log_error, model.ttft_log_error, model.tpot_log_error)
+    )
+    assert np.hypot(left, common) == pytest.approx(whole)
 
 
 def test_draws_repeat_by_their_seed() -> None:
