@@ -71,10 +71,9 @@ def capacity_text(
     if best.users:
         out.print(f"[bold]{_headline(best)}[/] (mean {best.users:,}, up to {best.users_high:,})")
         if best.step_time_error is not None and best.plan is not None:
-            judged = "" if best.plan.latency.is_measured else ", as judged without a measurement"
             out.print(
                 f"{best.users_if_slower:,} if every step takes {best.step_time_error:.0%} longer than simulated, "
-                f"{best.users_if_faster:,} if as much shorter: nine in ten servers lie between{judged}"
+                f"{best.users_if_faster:,} if as much shorter: {_nine_in_ten(best.plan.latency)}"
             )
         out.print()
     print_table(out, _capacity_table(rows))
@@ -92,6 +91,12 @@ def _headline(best: "CapacityRow") -> str:
     if best.users_low:
         return f"{best.users_low:,} users on {counted(best.gpus)} with 95 % confidence"
     return f"No number to sign on {counted(best.gpus)}: {why_none_to_sign(best)}"
+
+
+def _nine_in_ten(latency: "LatencyModel") -> str:
+    if latency.calibrated:
+        return "nine times in ten your server lies between"
+    return "nine in ten servers lie between" + ("" if latency.is_measured else ", as judged without a measurement")
 
 
 def why_none_to_sign(row: "CapacityRow") -> str:
@@ -175,10 +180,15 @@ def held_by_interval(question: "CapacityQuestion", rows: Sequence["CapacityRow"]
 
 
 def pool_note(budget: "MemoryBudget") -> str:
-    """The KV blocks that a replica was simulated with, beside what vLLM may log instead."""
-    blocks = f"KV cache at TP {budget.tp}: {budget.num_gpu_blocks:,} blocks a replica"
+    """The KV blocks that were simulated with, beside what vLLM may log instead."""
+    blocks = f"KV cache at TP {budget.tp}: {budget.num_gpu_blocks:,} blocks {pool_owner(budget)}"
     low, high = budget.num_gpu_blocks_low, budget.num_gpu_blocks_high
     return f"{blocks}, as given" if low == high else f"{blocks}; vLLM logs {low:,} to {high:,} nine times in ten"
+
+
+def pool_owner(budget: "MemoryBudget") -> str:
+    """Whose the budget's KV blocks are."""
+    return "an attention replica" if budget.data_parallel_size > 1 else "a replica"
 
 
 def settings_note(plan: "ReplicaPlan") -> str:

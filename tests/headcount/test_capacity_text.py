@@ -30,7 +30,9 @@ def told(capsys: pytest.CaptureFixture[str], *, gpu: str = "h100-sxm", **found: 
 
 
 def test_a_replica_of_two_engines_is_said_to_be_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert " 1 × TP1 DP2 " in told(capsys, users_low=80)
+    text = told(capsys, users_low=80)
+    assert " 1 × TP1 DP2 " in text
+    assert " blocks an attention replica; " in text
 
 
 def test_times_that_were_given_are_in_no_interval(capsys: pytest.CaptureFixture[str]) -> None:
