@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -125,10 +125,6 @@ class Linearized:
     def left(self, logs: FloatArray) -> FloatArray:
         """Errors that remain at these logarithms of the terms."""
         return np.asarray(self.errors - self.jacobian @ logs)
-
-    def about(self, logs: FloatArray) -> "Linearized":
-        """The same, with the errors of other constants."""
-        return replace(self, errors=self.left(logs))
 
 
 def linearize(

@@ -93,8 +93,20 @@ def fit(problem: Linearized, rows: NDArray[np.intp], prior: Prior) -> Estimate:
         hessian = np.einsum("ij,ijk,ijl->kl", weights, slopes, slopes) + precision
         target = np.einsum("ij,ijk,ij->k", weights, slopes, errors) + precision @ prior.mean
         logs = bounded(hessian, target, prior.most)
-    scores = np.einsum("ij,ijk,ij->ik", weights, slopes, errors - slopes @ logs)
-    return Estimate(logs, clustered(hessian, scores, groups, precision))
+    left = errors - slopes @ logs
+    scores = np.einsum("ij,ijk,ij->ik", weights, slopes, left)
+    curved = np.einsum("ij,ijk,ijl->kl", curvature(left, weights), slopes, slopes) + precision
+    return Estimate(logs, clustered(curved, scores, groups, precision))
+
+
+def curvature(left: FloatArray, weights: FloatArray) -> FloatArray:
+    """What the scores change by, where the weights hold still for them: on average over the runs, as Huber has it.
+
+    Less than the weights: large errors lose weight as they grow. Source: Huber, Robust Statistics, section 7.6.
+    """
+    each = weights * (DEGREES_OF_FREEDOM - left**2) / (DEGREES_OF_FREEDOM + left**2)
+    share = each.sum(axis=0) / weights.sum(axis=0)
+    return np.asarray(weights * np.clip(share, 0.1, 1.0))
 
 
 def clustered(

@@ -51,7 +51,8 @@ class Replay:
         return self._served(latency_model(self.deployment, constants=constants)).totals
 
     def _served(self, model: LatencyModel) -> Simulation:
-        fleet = replace(self.plan.fleet(1, "least-outstanding"), step_times=model.step_times)
+        times = replace(model.step_times, cold_start_s=self.plan.latency.step_times.cold_start_s)
+        fleet = replace(self.plan.fleet(1, "least-outstanding"), step_times=times)
         simulation = Simulation(fleet, self.table)
         simulation.run()
         return simulation

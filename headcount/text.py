@@ -60,21 +60,20 @@ def capacity_text(
     question: "CapacityQuestion", rows: Sequence["CapacityRow"], *, workload: str, report: object
 ) -> None:
     """The answer first, then the table, then what it rests on."""
+    from simulator.capacity_table import best_row  # noqa: PLC0415  loaded by the command that calls this
+
     out = console()
     out.print(
         f"[bold]{escape(question.architecture.name)}[/] on {question.gpu.name}, "
         f"workload {escape(workload)}: {question.slo}"
     )
-    best = max(rows, key=lambda row: row.users_low)
-    if best.users_low:
-        out.print(
-            f"[bold]{best.users_low:,} users on {counted(best.gpus)}[/] with 95 % confidence "
-            f"(mean {best.users:,}, up to {best.users_high:,})"
-        )
-        if best.step_time_error is not None:
+    best = best_row(rows)
+    if best.users:
+        out.print(f"[bold]{_headline(best)}[/] (mean {best.users:,}, up to {best.users_high:,})")
+        if best.step_time_error is not None and best.plan is not None:
             out.print(
                 f"{best.users_if_slower:,} if every step takes {best.step_time_error:.0%} longer than simulated, "
-                f"{best.users_if_faster:,} if as much shorter: nine in ten servers lie between"
+                f"{best.users_if_faster:,} if as much shorter: {_nine_in_ten(best.plan.latency)}"
             )
         out.print()
     print_table(out, _capacity_table(rows))
@@ -88,6 +87,31 @@ def capacity_text(
         out.print(f"report: {report}", markup=False)
 
 
+def _headline(best: "CapacityRow") -> str:
+    if best.users_low:
+        return f"{best.users_low:,} users on {counted(best.gpus)} with 95 % confidence"
+    return f"No number to sign on {counted(best.gpus)}: {why_none_to_sign(best)}"
+
+
+def _nine_in_ten(latency: "LatencyModel") -> str:
+    if latency.calibrated:
+        return "nine times in ten your server lies between"
+    return "nine in ten servers lie between" + ("" if latency.is_measured else ", as judged without a measurement")
+
+
+def why_none_to_sign(row: "CapacityRow") -> str:
+    """What leaves the interval of users open down to none."""
+    if row.users_low_sampling and row.step_time_error is not None:
+        longer = f"{row.step_time_error:.0%} longer, which their error allows"
+        return f"not even one user is served where steps take {longer}; a latency profile narrows it"
+    return "the interval over the replications is too wide; more of them narrow it"
+
+
+def layout_text(replicas: int, tp: int, dp: int) -> str:
+    """Replicas × GPUs of each."""
+    return f"{replicas} × TP{tp}" + (f" DP{dp}" if dp > 1 else "")
+
+
 def _capacity_table(rows: Sequence["CapacityRow"]) -> Table:
     from simulator.capacity_table import latency_summary  # noqa: PLC0415  loaded by the command that calls this
 
@@ -97,7 +121,7 @@ def _capacity_table(rows: Sequence["CapacityRow"]) -> Table:
     )  # fmt: skip
     made.columns[-1].justify, made.columns[-1].no_wrap = "left", True
     for row in rows:
-        cells = [str(row.gpus), f"{row.replicas} × TP{row.tp}"]
+        cells = [str(row.gpus), layout_text(row.replicas, row.tp, row.dp)]
         cells += [f"[bold]{row.users_low:,}[/]", f"{row.users:,}", f"{row.users_high:,}"]
         if row.point is None:
             made.add_row(*cells)
@@ -126,8 +150,7 @@ def _footnotes(question: "CapacityQuestion", rows: Sequence["CapacityRow"]) -> l
 
     notes = [
         "users: active sessions, thinking or waiting. users low is the number to sign, the lower end of an interval "
-        f"that holds what {question.replications} replications leave open and how far step times may be off. "
-        "Latencies are those at 'users'.",
+        f"that holds {held_by_interval(question, rows)}. Latencies are those at 'users'.",
         f"think time: {question.think_time_s:.0f} s on average"
         + ("; users of a trace without sessions are λ (Z + R)" if isinstance(question.workload, Trace) else ""),
     ]
@@ -141,28 +164,40 @@ def _footnotes(question: "CapacityQuestion", rows: Sequence["CapacityRow"]) -> l
 
 
 def error_note_of(rows: Sequence["CapacityRow"]) -> str:
-    """How far the step times of the last row that runs may be off at its load."""
-    from simulator.capacity_table import mean_sequences  # noqa: PLC0415  loaded by the command that calls this
+    """How far the step times of the row whose number leads may be off at its load; of some row there must be any."""
+    from simulator.capacity_table import best_row, mean_sequences  # noqa: PLC0415  loaded by the command that calls this
 
-    latency, point = [(row.plan.latency, row.point) for row in rows if row.plan is not None][-1]
-    return error_note(latency, None if point is None else mean_sequences(point))
+    best = best_row([row for row in rows if row.plan is not None])
+    assert best.plan is not None, "a row that runs has a plan"
+    return error_note(best.plan.latency, None if best.point is None else mean_sequences(best.point))
+
+
+def held_by_interval(question: "CapacityQuestion", rows: Sequence["CapacityRow"]) -> str:
+    """Which errors the interval of users holds."""
+    are_given = any(row.plan is not None and row.plan.latency.is_given for row in rows)
+    replications = f"what {question.replications} replications leave open"
+    return replications if are_given else f"{replications} and how far step times may be off"
 
 
 def pool_note(budget: "MemoryBudget") -> str:
-    """The KV blocks that a replica was simulated with, beside what vLLM may log instead."""
-    blocks = f"KV cache at TP {budget.tp}: {budget.num_gpu_blocks:,} blocks a replica"
+    """The KV blocks that were simulated with, beside what vLLM may log instead."""
+    blocks = f"KV cache at TP {budget.tp}: {budget.num_gpu_blocks:,} blocks {pool_owner(budget)}"
     low, high = budget.num_gpu_blocks_low, budget.num_gpu_blocks_high
     return f"{blocks}, as given" if low == high else f"{blocks}; vLLM logs {low:,} to {high:,} nine times in ten"
+
+
+def pool_owner(budget: "MemoryBudget") -> str:
+    """Whose the budget's KV blocks are."""
+    return "an attention replica" if budget.data_parallel_size > 1 else "a replica"
 
 
 def settings_note(plan: "ReplicaPlan") -> str:
     """What the server is taken to have been started with."""
     found = plan.settings
-    cache = "16-bit" if found["kv_cache_dtype"] == "auto" else found["kv_cache_dtype"]
-    utilization = f"{found['gpu_memory_utilization']:g}".rstrip("0")
+    cache = plan.architecture.dtype if found["kv_cache_dtype"] == "auto" else found["kv_cache_dtype"]
     return (
-        f"vLLM {found['vllm_version']}, {cache} KV cache, memory utilization {utilization}, steps of up to "
-        f"{found['max_num_batched_tokens']:,} tokens and {found['max_num_seqs']:,} sequences"
+        f"vLLM {found['vllm_version']}, {cache} KV cache, memory utilization {found['gpu_memory_utilization']:g}, "
+        f"steps of up to {found['max_num_batched_tokens']:,} tokens and {found['max_num_seqs']:,} sequences"
     )
 
 
@@ -170,11 +205,11 @@ def error_note(latency: "LatencyModel", sequences: float | None = None) -> str:
     """How far the step times may be off with so many sequences running, in words."""
     if latency.is_given:
         return "every step lasts as long as given: the decisions are vLLM's, the times are yours"
-    if not latency.is_measured:
-        return "step times of this GPU are scaled from its specifications, not measured: expect large errors"
     errors = latency.tpot_log_error, latency.ttft_log_error
     tpot, ttft = (error.half_width if sequences is None else error.half_width_at(sequences) for error in errors)
     within = f"nine in ten mean latencies lie within ±{tpot:.0%} for TPOT, ±{ttft:.0%} for TTFT"
+    if not latency.is_measured:
+        return f"step times of this GPU are scaled from its specifications, not measured; as judged, {within}"
     if latency.calibrated:
         count = len(latency.warnings)
         outside = f"; {count} setting{'s lie' if count > 1 else ' lies'} outside it" if count else ""

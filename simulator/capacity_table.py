@@ -1,7 +1,7 @@
 """Users per GPU count: the main answer."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -74,11 +74,13 @@ class CapacityRow:
     tp: int
     replicas: int
     users: int
-    users_low: int  # 90 % interval: replications and step times
+    users_low: int  # 90 % interval: replications and step times; replications alone where times are given
     users_high: int
+    dp: int = 1  # engines of a replica
     users_low_sampling: int = 0  # of replications alone, 95 %
     users_high_sampling: int = 0
-    users_if_slower: int | None = None  # at the far ends of the 90 % interval of step times; None where times are given
+    # At the far ends of the 90 % interval of step times; None where times are given, or nobody is served.
+    users_if_slower: int | None = None
     users_if_faster: int | None = None
     step_time_error: float | None = None  # by what share steps may be longer, or their inverse shorter
     reason: str | None = None
@@ -97,6 +99,7 @@ class CapacityRow:
             "gpus": self.gpus,
             "replicas": self.replicas,
             "tp": self.tp,
+            "dp": self.dp,
             "users": self.users,
             "users_low": self.users_low,
             "users_high": self.users_high,
@@ -143,6 +146,11 @@ def latency_summary(point: Point, name: str) -> dict[str, float | None]:
     found = summary(np.concatenate(samples))
     p95 = t_interval([value for value in (summary(sample)["p95"] for sample in samples) if value is not None] or [0.0])
     return found | {"p95_low": max(p95.low, 0.0), "p95_high": p95.high}
+
+
+def best_row(rows: Sequence[CapacityRow]) -> CapacityRow:
+    """The row whose number leads: the most users to sign for, on the fewest GPUs."""
+    return min(rows, key=lambda row: (-row.users_low, -row.users, row.gpus))
 
 
 def capacity_rows(question: CapacityQuestion, watcher: Watcher | None = None) -> Iterator[CapacityRow]:
@@ -222,9 +230,10 @@ def _refined_row(
     return CapacityRow(
         gpus=gpus,
         tp=plan.tensor_parallel_size,
+        dp=plan.data_parallel_size,
         replicas=gpus // plan.gpus,
         users=users["mean"],
-        **_interval_of_users(users, _users_within_step_times(plan, evaluator, point, users["mean"])),
+        **interval_of_users(users, _users_within_step_times(plan, evaluator, point, users["mean"])),
         reason=None if found.mean else _why_none(question, evaluator),
         binding=what_binds(plan, _just_above(curve, found)),
         plan=plan,
@@ -249,7 +258,7 @@ def mean_sequences(point: Point) -> float:
     return average_step(totals).sequences if totals["steps"].sum() else 1.0
 
 
-def _interval_of_users(sampled: dict[str, int], within: dict[str, Any]) -> dict[str, Any]:
+def interval_of_users(sampled: dict[str, int], within: dict[str, Any]) -> dict[str, Any]:
     """Both sources of error as one interval: their logarithms add as independent errors do."""
     users, low, high = sampled["mean"], sampled["low"], sampled["high"]
     slower, faster = within.get("users_if_slower", users), within.get("users_if_faster", users)
@@ -263,8 +272,8 @@ def _interval_of_users(sampled: dict[str, int], within: dict[str, Any]) -> dict[
 
 def _together(users: int, first: int, second: int) -> float:
     """An end of the interval from where each source alone puts it, on the same side of `users`."""
-    if min(users, first, second) == 0:
-        return 0.0 if min(first, second) < users else float(max(first, second))
+    if users in (first, second) or min(first, second) == 0:  # exact, whatever logarithms round to
+        return min(first, second) if min(first, second) < users else max(first, second)
     distance = math.hypot(math.log(first / users), math.log(second / users))
     return users * math.exp(math.copysign(distance, first + second - 2 * users))
 
@@ -310,10 +319,10 @@ def _empty_row(
     question: CapacityQuestion, gpus: int, tp: int, reason: str, plan: ReplicaPlan | None = None
 ) -> CapacityRow:
     usd_per_hour = gpus * question.gpu.usd_per_hour
-    replicas = gpus // (tp * question.options.data_parallel_size)
+    dp = question.options.data_parallel_size
     return CapacityRow(
-        gpus=gpus, tp=tp, replicas=replicas, users=0, users_low=0, users_high=0, reason=reason, plan=plan,
-        usd_per_hour=usd_per_hour,
+        gpus=gpus, tp=tp, dp=dp, replicas=gpus // (tp * dp), users=0, users_low=0, users_high=0, reason=reason,
+        plan=plan, usd_per_hour=usd_per_hour,
     )  # fmt: skip
 
 

@@ -84,7 +84,7 @@ class _Replica:
     previous_end_s: float = 0.0  # of the step before the last one given to the GPU; kept by the first of several ranks
     outstanding: int = 0
     is_deciding: bool = False
-    is_warm: bool = False  # a step has run
+    is_warm: bool = False  # a step has run; kept by the first of several ranks
 
 
 class _World:
@@ -207,9 +207,8 @@ class _World:
         tokens = sum(sum(plan.num_scheduled_tokens.values()) for plan in busy)
         shared_s = float(self.fleet.step_times.shared[tokens])
         leader.previous_end_s = leader.last_end_s
-        leader.last_end_s = max(leader.last_end_s, now_s) + max(
-            self._step_s(rank, plan, shared_s) for rank, plan in taken if not plan.is_empty
-        )
+        step_s = max(self._step_s(plan, shared_s) for plan in busy) + self._cold_s(leader)
+        leader.last_end_s = max(leader.last_end_s, now_s) + step_s
         for rank, plan in taken:
             rank.in_flight.append((plan, rank.in_flight[-1][1] if plan.is_empty else leader.last_end_s))
             if len(rank.in_flight) == 1:
@@ -222,7 +221,7 @@ class _World:
         """
         if plan.is_empty:
             return replica.in_flight[-1][1]
-        step_s = self._step_s(replica, plan)
+        step_s = self._step_s(plan) + self._cold_s(replica)
         stage_s = step_s / self.fleet.engine.pipeline_parallel_size
         start_s = max(replica.stage_free_s, now_s)
         replica.stage_free_s = start_s + stage_s
@@ -245,7 +244,12 @@ class _World:
             self._await_oldest(replica)
         self._decide_later(self.replicas.index(replica))
 
-    def _step_s(self, replica: "_Replica", plan: Plan, shared_s: float = 0.0) -> float:
+    def _cold_s(self, replica: _Replica) -> float:
+        """What its next step takes longer: the first does, of several ranks that of the leader."""
+        is_first, replica.is_warm = not replica.is_warm, True
+        return self.fleet.step_times.cold_start_s if is_first else 0.0
+
+    def _step_s(self, plan: Plan, shared_s: float = 0.0) -> float:
         sums = BatchSums()
         for request, tokens in plan.num_scheduled_tokens.items():
             end = request.num_computed_tokens
@@ -257,9 +261,7 @@ class _World:
                 is_decode=tokens == 1 or request in plan.num_drafts,
                 window=self.fleet.step_times.window,
             )
-        times, is_first = self.fleet.step_times, not replica.is_warm
-        replica.is_warm = True
-        return times.step_s(sums, shared_s) + (times.cold_start_s if is_first else 0.0)
+        return self.fleet.step_times.step_s(sums, shared_s)
 
     def _request(self, row: int) -> Request:
         table = self.table

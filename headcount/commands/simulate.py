@@ -62,7 +62,7 @@ def command(**values: Any) -> int:
         check_architecture,
         outside_calibration,
     )
-    from headcount.text import error_note, settings_note, simulate_text  # noqa: PLC0415
+    from headcount.text import error_note, layout_text, settings_note, simulate_text  # noqa: PLC0415
     from kvcache.catalog import find_gpu, load_model  # noqa: PLC0415
     from simulator.deployment import plan_replica  # noqa: PLC0415
 
@@ -93,10 +93,8 @@ def command(**values: Any) -> int:
         blocks = {"num_gpu_blocks": plan.engine.num_gpu_blocks, "settings": plan.settings}
         print_json(head | layout | blocks | assumed | answer_json(served, plan.latency))
         return 0
-    layout_text = f"{values['replicas']} × TP{plan.tensor_parallel_size}"
-    if plan.data_parallel_size > 1:
-        layout_text += f" DP{plan.data_parallel_size}"
-    title = f"{plan.architecture.name} on {plan.gpu.name}, {layout_text}: {served.description}"
+    split = layout_text(values["replicas"], plan.tensor_parallel_size, plan.data_parallel_size)
+    title = f"{plan.architecture.name} on {plan.gpu.name}, {split}: {served.description}"
     notes = [*assumed_notes((*architecture.assumptions, *plan.not_simulated)), settings_note(plan), *served.notes]
     notes.append(error_note(plan.latency, served.step.sequences))
     simulate_text(served.result, title=title, notes=notes)

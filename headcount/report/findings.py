@@ -5,8 +5,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from headcount.text import layout_text
 from simulator.capacity import Point
-from simulator.capacity_table import CapacityQuestion, CapacityRow
+from simulator.capacity_table import CapacityQuestion, CapacityRow, best_row
 from simulator.deployment import ReplicaPlan
 from simulator.slo import SLO
 
@@ -33,8 +34,8 @@ class Findings:
 
     @property
     def best(self) -> CapacityRow | None:
-        """The row whose number leads: the most users to sign for, on the fewest GPUs."""
-        best = min(self.rows, key=lambda row: (-row.users_low, -row.users, row.gpus))
+        """The row whose number leads; None where nobody is served."""
+        best = best_row(self.rows)
         return best if best.users else None
 
     @property
@@ -55,7 +56,7 @@ class Served:
     @property
     def deployment(self) -> str:
         """Such as `8 GPUs, 4 × TP2`."""
-        return f"{gpus_text(self.row.gpus)}, {layout_text(self.row)}"
+        return f"{gpus_text(self.row.gpus)}, {layout_text(self.row.replicas, self.row.tp, self.row.dp)}"
 
 
 def command_line(arguments: Sequence[str] | None = None) -> str:
@@ -69,6 +70,10 @@ def gpus_text(count: int) -> str:
 
 def users_text(count: int) -> str:
     return "1 user" if count == 1 else f"{count:,} users"
+
+
+def sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"
 
 
 def slo_text(slo: SLO) -> str:
@@ -93,8 +98,3 @@ def kv_cache_text(plan: ReplicaPlan) -> str:
     """The KV cache's format; `auto` alone would not say which."""
     name = plan.budget.kv_cache_dtype
     return f"{plan.architecture.dtype} (auto)" if name == "auto" else name
-
-
-def layout_text(row: CapacityRow) -> str:
-    """Replicas × GPUs of each, as the tables print it."""
-    return f"{row.replicas} × TP{row.tp}"

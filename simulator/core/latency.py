@@ -85,8 +85,7 @@ def step_time_s(a: Any, replica: int, slot: int, shared_s: float) -> float:
     host_s = p.host_base_s + p.host_sequence_s * plan.count
     totals.gpu_s += gpu_s
     totals.host_bound_s += max(host_s - gpu_s, 0.0)
-    cold_s = p.cold_start_s if totals.steps == 1 else 0.0
-    return max(gpu_s, host_s) + p.gap_s + cold_s
+    return max(gpu_s, host_s) + p.gap_s
 
 
 @kernel

@@ -246,12 +246,18 @@ def fill_pipeline(a: Any, replica: int, now_s: float) -> None:
 def enter_pipeline(a: Any, replica: int, slot: int, now_s: float) -> None:
     """A stage takes the next step while the following stages still work on this one."""
     state = a.replicas[replica]
-    step_s = step_time_s(a, replica, slot, 0.0)
+    step_s = step_time_s(a, replica, slot, 0.0) + cold_s(a, replica)
     stage_s = step_s / a.parameters[0].pipeline_stages
     start_s = max(state.stage_free_s, now_s)
     state.stage_free_s = start_s + stage_s
     state.last_end_s = max(start_s + step_s, state.last_end_s + stage_s)
     a.plans[replica, slot].end_s = state.last_end_s
+
+
+@kernel
+def cold_s(a: Any, replica: int) -> float:
+    """What its next step takes longer: the first does, of several ranks that of the leader."""
+    return a.parameters[0].cold_start_s if a.replicas[replica].last_end_s == 0.0 else 0.0
 
 
 # -- ranks of one replica that share their experts: every step is taken by all of them, the idle ones without work
@@ -295,7 +301,7 @@ def decide_round(a: Any, leader: int, now_s: float) -> bool:
         if a.replicas[rank].round_slot != NONE:
             step_s = max(step_s, step_time_s(a, rank, a.replicas[rank].round_slot, a.shared_time[tokens]))
     state = a.replicas[leader]
-    end_s = max(state.last_end_s, now_s) + step_s
+    end_s = max(state.last_end_s, now_s) + (step_s + cold_s(a, leader))
     state.previous_end_s = state.last_end_s
     state.last_end_s = end_s
     for rank in range(leader, leader + p.ranks):

@@ -32,7 +32,7 @@ class Constants:
 
     name: str  # of the file
     is_measured: bool
-    covariance: str  # of a file in simulator/latency/covariances
+    covariance: str  # of a file in simulator/latency/covariances; GENERAL: not that of a fit to this GPU's runs
     tpot_log_error: LogError
     ttft_log_error: LogError
     log_errors_by_kind: Mapping[str, tuple[LogError, LogError]]  # TPOT, TTFT of deployments that err otherwise
@@ -166,10 +166,11 @@ def _read(stem: str, gpu_name: str) -> Constants:
         if not (str(entry.get("source", "")).strip() and str(entry.get("unit", "")).strip()):
             raise ValueError(f"simulator/latency/constants/{stem}.toml: {name} needs a unit with a source; add them")
     errors, measured_models = _inherited(stem, "log_error"), _inherited(stem, "measured_models")
+    is_measured = gpu_name in own.get("measured_gpus", ())
     return Constants(
         name=stem,
-        is_measured=gpu_name in own.get("measured_gpus", ()),
-        covariance=str(own.get("covariance", GENERAL)),
+        is_measured=is_measured,
+        covariance=str(own.get("covariance", GENERAL)) if is_measured else GENERAL,
         tpot_log_error=LogError(**errors["tpot"]),
         ttft_log_error=LogError(**errors["ttft"]),
         log_errors_by_kind={

@@ -1,7 +1,7 @@
 """Step times from the shape of the model, with the share of the GPU's peaks that vLLM reaches."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -12,8 +12,8 @@ from kvcache.memory_terms import parse_version
 from kvcache.parallelism import Parallelism
 from kvcache.quantization import resolve_quantization
 from kvcache.tensors import Tensor
-from simulator.latency._constants import Constants, constants_for
-from simulator.latency._covariance import Term, covariance_of
+from simulator.latency._constants import GENERAL, Constants, constants_for
+from simulator.latency._covariance import covariance_of
 from simulator.latency._terms import (
     Attention,
     Causes,
@@ -41,7 +41,7 @@ from simulator.step_time import FloatArray, StepTimes
 
 OLD_EXPERTS_BEFORE = (0, 15, 0)  # a mixture's steps took far longer there than its kernels, for no known reason
 PIECEWISE_TOKENS = 512  # of the longest step with prefill that piecewise CUDA graphs cover by default
-# Of layers with states no whole run was at hand, as of A100 or L40S (constants/ampere.toml, ada.toml).
+# Of GPUs that no fit to runs has seen, and of layers with states: as of A100 or L40S (constants/ampere.toml, ada.toml).
 KERNELS_ONLY_TPOT = LogError(deployment=0.20, residual=0.06)
 KERNELS_ONLY_TTFT = LogError(deployment=0.28, residual=0.12)
 FULL_ATTENTION_WINDOW = 1  # of StepTimes where no layer has a window
@@ -101,14 +101,14 @@ def latency_model(
     by_sampled = _by_sampled(rank)
     by_all_tokens = _by_all_tokens(rank)
     caches = attention_over(rank, windowed=False), attention_over(rank, windowed=True)
-    tpot_log_error, ttft_log_error = known.log_errors(spread_kind(deployment, known))
+    tpot_log_error, ttft_log_error = _log_errors(deployment, known)
     return LatencyModel(
         name="physical",
         step_times=_step_times(rank, by_tokens, by_sampled, by_all_tokens, caches),
         assumptions=_assumptions(rank),
         is_measured=known.is_measured,
-        tpot_log_error=_log_error(tpot_log_error, deployment.architecture, KERNELS_ONLY_TPOT),
-        ttft_log_error=_log_error(ttft_log_error, deployment.architecture, KERNELS_ONLY_TTFT),
+        tpot_log_error=tpot_log_error,
+        ttft_log_error=ttft_log_error,
         causes_by_tokens=by_tokens,
         causes_by_sampled=by_sampled,
         causes_by_all_tokens=by_all_tokens,
@@ -117,21 +117,28 @@ def latency_model(
     )
 
 
-def _log_error(known: LogError, arch: Architecture, kernels_only: LogError) -> LogError:
-    """The GPU's, but no less than where kernels alone were measured for a model with states."""
-    return known if arch.state_space is None or known.total > kernels_only.total else kernels_only
+def _log_errors(deployment: Deployment, known: Constants) -> tuple[LogError, LogError]:
+    """Of TPOT, TTFT, as stated with the constants; no less than KERNELS_ONLY where no fit to runs is behind them."""
+    tpot, ttft = known.log_errors(spread_kind(deployment, known))
+    if known.covariance != GENERAL and deployment.architecture.state_space is None:
+        return tpot, ttft
+    wider = ((tpot, KERNELS_ONLY_TPOT), (ttft, KERNELS_ONLY_TTFT))
+    widest_tpot, widest_ttft = (max(both, key=lambda error: error.half_width) for both in wider)
+    return widest_tpot, widest_ttft
 
 
 def _shipped(deployment: Deployment) -> LatencyModel:
     """The model under its GPU's constants, which can be drawn from what is known of their errors."""
     known = constants_for(deployment.gpu)
     found = latency_model(deployment, constants=known)
+    common = found.tpot_log_error.deployment  # is drawn, of TTFT's too; the rest of that stays an error
+    beyond = math.sqrt(max(found.ttft_log_error.deployment**2 - common**2, 0.0))
+    tpot, ttft = replace(found.tpot_log_error, deployment=0.0), replace(found.ttft_log_error, deployment=beyond)
 
     def sampler(rng: np.random.Generator) -> LatencyModel:
-        scale = {STEP_SCALE: rng.normal(0.0, found.tpot_log_error.deployment)}
+        scale = {STEP_SCALE: rng.normal(0.0, common)}
         drawn = latency_model(deployment, constants=with_terms(covariance_of(known).draw(known, rng), scale))
-        errors = {name: replace(getattr(found, name), deployment=0.0) for name in ("tpot_log_error", "ttft_log_error")}
-        return replace(drawn, **errors)
+        return replace(drawn, tpot_log_error=tpot, ttft_log_error=ttft)
 
     return replace(found, sampler=sampler)
 
@@ -139,19 +146,22 @@ def _shipped(deployment: Deployment) -> LatencyModel:
 def _calibrated(deployment: Deployment, base: Constants, profile: LatencyProfile) -> LatencyModel:
     """The model under a profile's constants, with what lies outside the profile."""
     found = range_warnings(profile, deployment, base)
-    fitted = latency_model(deployment, constants=profile.constants(base))
     rows = profile_assumptions(profile) + tuple(("outside the latency profile", text, profile.name) for text in found)
-    return replace(
-        fitted,
-        assumptions=(*fitted.assumptions, *rows),
-        is_measured=True,
-        calibrated=True,
-        tpot_log_error=profile.tpot_log_error,
-        ttft_log_error=profile.ttft_log_error,
-        warnings=found,
-        ranges={name: (known.low, known.high) for name, known in profile.ranges.items()},
-        sampler=lambda rng: latency_model(deployment, constants=profile.constants(base, profile.draw(rng))),
-    )
+
+    def at(values: FloatArray | None = None) -> LatencyModel:
+        fitted = latency_model(deployment, constants=profile.constants(base, values))
+        return replace(
+            fitted,
+            assumptions=(*fitted.assumptions, *rows),
+            is_measured=True,
+            calibrated=True,
+            tpot_log_error=profile.tpot_log_error,
+            ttft_log_error=profile.ttft_log_error,
+            warnings=found,
+            ranges={name: (known.low, known.high) for name, known in profile.ranges.items()},
+        )
+
+    return replace(at(), sampler=lambda rng: at(profile.draw(rng)))
 
 
 def padded_batch(tokens: FloatArray, deployment: Deployment) -> FloatArray:
@@ -271,9 +281,11 @@ def spread_kind(deployment: Deployment, constants: Constants) -> str:
     return f"measured-{kind}" if is_measured else kind
 
 
-def _give_or_take(name: str, sds: Mapping[Term, float]) -> str:
+def _give_or_take(constants: Constants, name: str) -> str:
     """One standard deviation of a constant, key by key; nothing where none is known."""
-    found = [f"{f'{key} ' if key else ''}±{math.expm1(sd):.0%}" for (own, key), sd in sds.items() if own == name]
+    value, sds = getattr(constants, name), covariance_of(constants).sd
+    known = {key: sd for (own, key), sd in sds.items() if own == name and (key is None or key in value)}
+    found = [f"{f'{key} ' if key else ''}±{math.expm1(sd):.0%}" for key, sd in known.items()]
     return f" ({', '.join(found)})" if found else ""
 
 
@@ -286,9 +298,8 @@ def window_class(arch: Architecture) -> tuple[int, int]:
 def _assumptions(rank: Rank) -> tuple[tuple[str, str, str], ...]:
     constants, arch, gpu = rank.constants, rank.arch, rank.gpu
     where = f"simulator/latency/constants/{constants.name}.toml"
-    sds = covariance_of(constants).sd
     rows = [
-        (name.removesuffix("_s").replace("_", " "), value + _give_or_take(name, sds), source)
+        (name.removesuffix("_s").replace("_", " "), value + _give_or_take(constants, name), source)
         for name, (value, source) in constants.sources.items()
         if (arch.is_moe or "expert" not in name) and (arch.state_space is not None or not name.startswith("state_"))
     ]

@@ -13,6 +13,7 @@ from calibrate.check_runs import check_run, find_knee, measured_overload, summar
 from calibrate.measured_run import MeasuredRun
 from calibrate.replay import measured_figures, replay, request_table, simulated_figures
 from simulator.latency import latency_model
+from simulator.latency._constants import constants_for
 from tests.calibrate.recorded import OPTIONS, closed_run
 from workloads.requests import NEXT_FREE
 
@@ -50,6 +51,15 @@ def test_a_client_with_a_concurrency_sends_when_one_finishes(requests: pd.DataFr
     assert table.arrival_s[:2].tolist() == [0, 0]
     assert (table.follows[2:] == NEXT_FREE).all()
     assert table.num_requests == 6
+
+
+def test_a_cold_start_is_replayed_under_any_constants() -> None:
+    run = run_of(table_of(4, gap_s=5.0), rate=0.2)
+    warm, cold = replay(run), replay(run, {"cold_start_s": 0.7})
+    constants = constants_for(cold.deployment.gpu)
+    for found in (cold.simulate(), cold.simulate_with(constants)):
+        waited_s = found.times.ttft_s - warm.simulate().times.ttft_s
+        np.testing.assert_allclose(waited_s, [0.7, 0, 0, 0], atol=1e-9)
 
 
 def test_a_session_finds_its_earlier_turns_in_the_cache() -> None:

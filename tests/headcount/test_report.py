@@ -134,6 +134,11 @@ def test_the_answer_leads_with_the_number_to_sign(
     assert body.removeprefix(SECTIONS[-1]).strip().startswith(f"{SECTIONS[0]} {headline}")
 
 
+def test_times_that_were_given_are_in_no_interval(html: str) -> None:
+    assert "The interval holds what 3 replications leave open. Every step lasts as long as given" in html
+    assert "longer or shorter by the share of TPOT" not in html
+
+
 def test_a_gpu_count_that_serves_nobody_says_why(page: Page) -> None:
     assert "1 GPU: tensor parallel size 2 does not divide 1 GPUs" in page.text
 

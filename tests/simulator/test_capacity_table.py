@@ -6,9 +6,11 @@ from functools import cache
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kvcache.catalog import find_gpu, load_model
-from simulator.capacity_table import CapacityQuestion, CapacityRow, capacity_rows
+from simulator.capacity_table import CapacityQuestion, CapacityRow, capacity_rows, interval_of_users
 from simulator.engine import EngineOptions
 from simulator.slo import SLO
 from workloads.synthetic import single_turn_users
@@ -20,7 +22,7 @@ DESIGN_KEYS = {
 FURTHER_KEYS = {
     "num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high", "kv_usage", "prefix_hit_rate",
     "preemptions_per_request", "reason", "users_low_sampling", "users_high_sampling", "users_if_slower",
-    "users_if_faster", "step_time_error",
+    "users_if_faster", "step_time_error", "dp",
 }  # fmt: skip
 LATENCY_KEYS = {"mean", "p50", "p90", "p95", "p99", "p95_low", "p95_high"}
 
@@ -142,6 +144,20 @@ def test_the_interval_of_users_holds_sampling_and_step_times() -> None:
     assert row.users_if_slower <= row.users <= row.users_if_faster
     assert row.users_high >= max(row.users_high_sampling, row.users_if_faster)
     assert 0.05 < row.step_time_error < 0.5
+
+
+@given(st.lists(st.integers(0, 5000), min_size=3, max_size=3), st.lists(st.integers(0, 5000), min_size=2, max_size=2))
+def test_an_interval_reaches_at_least_as_far_as_each_of_its_sources(sampled: list[int], others: list[int]) -> None:
+    low, users, high = sorted(sampled)
+    slower, faster = min(users, *others), max(users, *others)
+    drawn = {"low": low, "mean": users, "high": high}
+    alone = interval_of_users(drawn, {})
+    assert (alone["users_low"], alone["users_high"]) == (low, high)
+    both = interval_of_users(drawn, {"users_if_slower": slower, "users_if_faster": faster})
+    assert 0 <= both["users_low"] <= min(low, slower)
+    assert both["users_high"] >= max(high, faster)
+    exact = interval_of_users({"low": users, "mean": users, "high": users}, both)
+    assert (exact["users_low"], exact["users_high"]) == (slower, faster)
 
 
 def test_times_that_were_given_leave_sampling_alone() -> None:

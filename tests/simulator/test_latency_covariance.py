@@ -37,6 +37,14 @@ def test_constants_that_runs_were_fitted_to_are_known_better_than_those_of_other
     assert covariance_of(constants_for(find_gpu("mi300x"))).sd == general_sd()
 
 
+@pytest.mark.parametrize("gpu", ["h100-pcie", "h20", "gh200-96gb", "gb200", "rtx-5090", "rtx-pro-6000"])
+def test_a_gpu_that_no_fit_has_seen_claims_neither_the_error_nor_the_covariance_of_its_family(gpu: str) -> None:
+    fitted, other = (latency_model(replace(DENSE, gpu=find_gpu(name))) for name in ("h100-sxm", gpu))
+    assert covariance_of(constants_for(find_gpu(gpu))).sd == general_sd()
+    for name in ("tpot_log_error", "ttft_log_error"):
+        assert getattr(other, name).half_width > 1.5 * getattr(fitted, name).half_width
+
+
 def test_every_covariance_file_is_of_some_gpu() -> None:
     used = {constants_for(find_gpu(gpu)).covariance for gpu in gpu_names()}
     assert {path.stem for path in FOLDER.glob("*.toml")} == used
@@ -68,6 +76,10 @@ def test_a_drawn_model_differs_by_what_deployments_and_constants_differ_by() -> 
     assert abs(logs.mean()) < 0.02
     assert model.tpot_log_error.deployment < logs.std() < 1.5 * model.tpot_log_error.deployment
     assert drawn[0].tpot_log_error == replace(model.tpot_log_error, deployment=0.0)
+    left, whole, common = (
+        error.deployment for error in (drawn[0].ttft_log_error, model.ttft_log_error, model.tpot_log_error)
+    )
+    assert np.hypot(left, common) == pytest.approx(whole)
 
 
 def test_draws_repeat_by_their_seed() -> None:

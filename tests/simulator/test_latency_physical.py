@@ -1,5 +1,6 @@
 """What the physical step times must obey, whatever the constants are."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -178,6 +179,24 @@ def test_every_gpu_of_the_catalog_has_constants_with_sources(gpu: str) -> None:
     assert all(value and source for value, source in constants.sources.values())
     assert not any(word in source for _, source in constants.sources.values() for word in ("RUNS", "TABLES", "REPLAYS"))
     assert constants.tpot_log_error.half_width >= 0.14  # held-out errors gave 15 % at least (docs/accuracy.md)
+
+
+@given(
+    model=st.sampled_from(["llama-3.1-8b", "gemma-3-12b-it"]), factor=st.floats(0.3, 3.0),
+    tokens=st.integers(1, BUDGET), sequences=st.integers(1, SEQS), context=st.integers(1, 8000), eager=st.booleans(),
+    in_step=st.booleans(),
+)  # fmt: skip
+@settings(deadline=None, max_examples=30)
+def test_steps_so_many_times_as_long_are_that_whatever_they_hold(
+    *, factor: float, model: str, tokens: int, sequences: int, context: int, eager: bool, in_step: bool
+) -> None:
+    times = replace(step_times(model, enforce_eager=eager, async_scheduling=in_step), cold_start_s=1.0)
+    longer = times.times(factor)
+    assert decode_s(longer, sequences, context) == pytest.approx(factor * decode_s(times, sequences, context))
+    assert prefill_s(longer, tokens, context) == pytest.approx(factor * prefill_s(times, tokens, context))
+    kept = ("window", "ingress_request_s", "ingress_token_s", "ingress_s", "cold_start_s")
+    assert [getattr(longer, name) for name in kept] == [getattr(times, name) for name in kept]
+    assert longer.shared == pytest.approx(factor * times.shared)
 
 
 def test_a_gpu_without_measurements_says_so_with_wider_errors() -> None:

@@ -170,6 +170,8 @@ def test_a_model_draws_constants_from_its_profile() -> None:
     assert 0.004 < spread < 0.012  # nearly all of a decode step reads weights, whose share has an sd of 1 %
     again = model.draw(np.random.default_rng(3)).step_times.decode
     np.testing.assert_array_equal(again, model.draw(np.random.default_rng(3)).step_times.decode)
+    drawn = model.draw(rng)
+    assert drawn.calibrated and drawn.tpot_log_error == PROFILE.tpot_log_error
 
 
 def test_a_model_that_was_given_its_constants_draws_nothing() -> None:

@@ -1,8 +1,8 @@
 """How many users each GPU count serves, the number to sign first."""
 
-from headcount.report.findings import Findings, Served, gpus_text, layout_text, slo_text, users_text
+from headcount.report.findings import Findings, Served, gpus_text, sentence, slo_text, users_text
 from headcount.report.html import join, render_template, spaced, table
-from headcount.text import error_note_of, milliseconds, seconds
+from headcount.text import error_note_of, held_by_interval, layout_text, milliseconds, seconds, why_none_to_sign
 from simulator.capacity_table import CapacityRow, latency_summary
 
 TITLE = "The answer"
@@ -16,15 +16,14 @@ def render(findings: Findings) -> str:
 
 def _box(findings: Findings) -> str:
     best = findings.best
-    plans = findings.plans
     return render_template(
         "answer.html",
         headline=spaced(_headline(best)),
         beside=spaced(_beside(best)),
         slo=spaced(slo_text(findings.question.slo)),
         others=[(gpus_text(row.gpus), users_text(row.users_low)) for row in findings.rows] if best else [],
-        error=spaced(error_note_of(findings.rows)) if plans else "",
-        replications=findings.question.replications if best else 0,
+        interval=held_by_interval(findings.question, findings.rows) if best else "",
+        error=spaced(sentence(error_note_of(findings.rows))) if best else "",
     )
 
 
@@ -41,7 +40,7 @@ def _beside(best: CapacityRow | None) -> str:
         return ""
     mean = f"On the mean of the replications the SLO is met up to {users_text(best.users)}"
     if not best.users_low:
-        return f"{mean}, but the interval is too wide for a number to sign. More replications narrow it."
+        return f"{mean}, but {why_none_to_sign(best)}."
     found = f"the 90 % interval is {best.users_low:,} to {best.users_high:,}. Its lower end is the number to sign."
     if best.step_time_error is None:
         return f"{mean}; {found}"
@@ -55,7 +54,7 @@ def _users_table(findings: Findings) -> str:
     rows = [
         (
             row.gpus,
-            layout_text(row),
+            layout_text(row.replicas, row.tp, row.dp),
             f"{row.users_low:,}",
             f"{row.users:,}",
             f"{row.users_high:,}",

@@ -1,6 +1,6 @@
 """What the answer rests on, each figure with its source."""
 
-from headcount.report.findings import Findings, kv_cache_text, slo_text, weights_text
+from headcount.report.findings import Findings, kv_cache_text, sentence, slo_text, weights_text
 from headcount.report.html import join, paragraph, table
 from headcount.text import GIB, error_note_of
 from kvcache.gpu import GPU
@@ -14,8 +14,11 @@ def render(findings: Findings) -> str:
     parts = [table(("setting", "value"), _settings(findings), caption="What was simulated", layout="text")]
     parts.append(table(COLUMNS, _gpu_rows(findings.question.gpu), caption="The GPU", layout="text"))
     if findings.plans:
-        note = error_note_of(findings.rows)
-        parts.append(paragraph(f"{note[0].upper()}{note[1:]}. The interval of users holds this error."))
+        said = [sentence(error_note_of(findings.rows))]
+        if not findings.plans[-1].latency.is_given:
+            said.append("The interval of users takes every step to be longer or shorter by the share of TPOT")
+            said.append("± beside a constant is one standard deviation of its logarithm")
+        parts.append(paragraph(" ".join(f"{text}." for text in said)))
         parts.append(_assumptions(findings))
     return join(*parts)
 

@@ -33,7 +33,11 @@ WORDS = (
         "shorter as nine in ten servers show. Logarithms of both add as independent errors do. The number to sign is "
         "low.",
     ),
-    ("replica", "One vLLM engine; TP4 is four GPUs that share each layer."),
+    (
+        "replica",
+        "One vLLM server; TP4 is four GPUs that share each layer, DP2 two attention replicas, engines "
+        "with KV blocks of their own. A mixture's share the experts and take every step together.",
+    ),
     ("what binds", "The limit that requests miss first just above the capacity, with the resource behind it."),
     (
         "$/million output tokens",

@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING
 
 from headcount.report.charts import FIRST, INK, chart
-from headcount.report.findings import Findings, Served, layout_text, users_text
+from headcount.report.findings import Findings, Served, users_text
 from headcount.report.html import figure, figures, join, table
+from headcount.text import layout_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,7 +58,7 @@ def _table(served: tuple[Served, ...]) -> str:
     rows = [
         (
             s.row.gpus,
-            layout_text(s.row),
+            layout_text(s.row.replicas, s.row.tp, s.row.dp),
             *(f"{(s.row.step_causes or {}).get(name, 0.0):.1%}" for name in names),
         )
         for s in served

@@ -1,0 +1,84 @@
+"""How shipped constants are fitted: on made-up runs whose answer is known."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator.latency._covariance import MOST_OF_PEAK
+from tests.benchmark_module import benchmark_module
+
+fitting: Any = benchmark_module("fit_constants")
+TERMS = (("gemm_bandwidth_share", None), ("glue_s", None), ("expert_compute_share", "fp8"))
+WIDE = fitting.Prior(np.zeros(3), np.full(3, 5.0), np.full(3, np.inf))
+
+
+def problem(rng: np.random.Generator, logs: np.ndarray, *, groups: int, common_sd: float, own_sd: float) -> Any:
+    """400 runs of so many deployments, whose errors beyond these logarithms are common to one or a run's own."""
+    jacobian = rng.normal(size=(400, 2, 3))
+    of = np.arange(400) % groups
+    noise = common_sd * rng.normal(size=(groups, 1))[of] + own_sd * rng.normal(size=(400, 2))
+    cases = [SimpleNamespace(model=f"m{group}", group=(int(group),), is_open=False) for group in of]
+    return fitting.Linearized(cases, TERMS, jacobian @ logs + noise, jacobian)
+
+
+def test_a_fit_finds_the_logarithms_within_what_it_says_of_them() -> None:
+    rng, logs = np.random.default_rng(0), np.array([0.1, -0.3, 0.2])
+    distances = []
+    for _ in range(20):
+        found = fitting.fit(problem(rng, logs, groups=40, common_sd=0.05, own_sd=0.05), np.arange(400), WIDE)
+        off = found.logs - logs
+        distances.append(off @ np.linalg.solve(found.covariance, off))
+    assert 1.5 < np.mean(distances) < 6  # chi-square of 3 degrees of freedom, 40 groups
+
+
+def test_no_logarithm_passes_its_bound_and_the_others_make_up_for_it() -> None:
+    rng, logs = np.random.default_rng(1), np.array([0.1, -0.3, 0.2])
+    bounded = fitting.Prior(WIDE.mean, WIDE.sd, np.array([0.05, np.inf, np.inf]))
+    found = fitting.fit(problem(rng, logs, groups=400, common_sd=0.0, own_sd=0.01), np.arange(400), bounded).logs
+    assert found[0] == 0.05
+    assert found[1:] == pytest.approx(logs[1:], abs=0.02)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_a_bounded_minimum_is_feasible_and_stationary_where_it_is_free(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(4, 4))
+    hessian, target, most = root @ root.T + np.eye(4), rng.normal(size=4), rng.normal(size=4)
+    found = fitting.bounded(hessian, target, most)
+    assert (found <= most).all()
+    free = found < most
+    assert (hessian @ found)[free] == pytest.approx(target[free])
+
+
+def test_what_a_prior_says_stays_where_runs_tell_nothing() -> None:
+    rng = np.random.default_rng(2)
+    silent = problem(rng, np.zeros(3), groups=40, common_sd=0.02, own_sd=0.02)
+    silent.jacobian[:, :, 2] = 0
+    prior = fitting.Prior(np.array([0.0, 0.0, 0.4]), np.array([0.1, 0.1, 0.2]), np.full(3, np.inf))
+    found = fitting.fit(silent, np.arange(400), prior)
+    assert found.logs[2] == pytest.approx(0.4)
+    assert found.covariance[2, 2] == pytest.approx(0.04)
+
+
+def test_values_of_a_file_are_multiplied_with_their_followers() -> None:
+    text = (
+        'glue_s = { value = 8e-6, unit = "s", source = "x 8" }\n'
+        'gemm_compute_share = { value = { bf16 = 0.5, fp16 = 0.4, fp8 = 0.3, int8 = 0.2 }, unit = "bf16 = 1" }\n'
+    )
+    logs = {("glue_s", None): np.log(2), ("gemm_compute_share", "bf16"): np.log(1.5), ("expert_start_s", "fp4"): 1.0}
+    assert fitting.times(text, logs) == (
+        'glue_s = { value = 1.6e-05, unit = "s", source = "x 8" }\n'
+        'gemm_compute_share = { value = { bf16 = 0.75, fp16 = 0.6, fp8 = 0.3, int8 = 0.2 }, unit = "bf16 = 1" }\n'
+    )
+
+
+def test_there_is_room_for_a_share_up_to_most_of_its_peak_alone() -> None:
+    assert fitting.room(["h100-sxm"], ("glue_s", None)) == np.inf
+    room = fitting.room(["h100-sxm", "h200-sxm"], ("gemm_bandwidth_share", None))
+    known = [fitting.constants_for(fitting.find_gpu(gpu)).gemm_bandwidth_share for gpu in ("h100-sxm", "h200-sxm")]
+    assert np.exp(room) * max(known) == pytest.approx(MOST_OF_PEAK)

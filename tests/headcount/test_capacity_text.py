@@ -1,0 +1,69 @@
+"""What the answer says first, and what it says of its interval."""
+
+from typing import Any
+
+import pytest
+
+from headcount.text import capacity_text
+from kvcache.catalog import find_gpu, load_model
+from simulator.capacity_table import CapacityQuestion, CapacityRow
+from simulator.deployment import plan_replica
+from simulator.engine import EngineOptions
+from workloads.load import load_preset
+
+
+def told(capsys: pytest.CaptureFixture[str], *, gpu: str = "h100-sxm", **found: Any) -> str:
+    """The text of one row of made-up users, as if they had been simulated."""
+    given = {"latency_model": "constant", "step_s": 0.01} if "step_time_error" not in found else {}
+    question = CapacityQuestion(
+        architecture=load_model("qwen3-0.6b"),
+        gpu=find_gpu(gpu),
+        gpus=(2,),
+        workload=load_preset("chat"),
+        think_time_s=84.0,
+        options=EngineOptions(data_parallel_size=2, max_model_len=2048, **given),
+    )
+    plan = plan_replica(question.architecture, question.gpu, question.options, tensor_parallel_size=1)
+    row = CapacityRow(gpus=2, tp=1, dp=2, replicas=1, plan=plan, **{"users": 90, "users_high": 120} | found)
+    capacity_text(question, [row], workload="chat", report=None)
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_a_replica_of_two_engines_is_said_to_be_one(capsys: pytest.CaptureFixture[str]) -> None:
+    text = told(capsys, users_low=80)
+    assert " 1 × TP1 DP2 " in text
+    assert " blocks an attention replica; " in text
+
+
+def test_times_that_were_given_are_in_no_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    text = told(capsys, users_low=80)
+    assert "80 users on 2 GPUs with 95 % confidence (mean 90, up to 120)" in text
+    assert "an interval that holds what 10 replications leave open. Latencies" in text
+    assert "servers lie between" not in text
+
+
+def test_the_step_times_part_of_the_interval_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    text = told(capsys, users_low=70, step_time_error=0.2, users_if_slower=75, users_if_faster=110)
+    assert "75 if every step takes 20% longer than simulated, 110 if as much shorter: nine in ten servers lie" in text
+    assert "leave open and how far step times may be off. Latencies" in text
+    assert "judged" not in text
+
+
+def test_an_error_that_nobody_measured_is_called_a_judgement(capsys: pytest.CaptureFixture[str]) -> None:
+    text = told(capsys, gpu="mi300x", users_low=40, step_time_error=0.67, users_if_slower=50, users_if_faster=140)
+    assert "nine in ten servers lie between, as judged without a measurement" in text
+    assert "not measured; as judged, nine in ten mean latencies lie within ±67% for TPOT" in text
+
+
+@pytest.mark.parametrize(
+    ("low_sampling", "why"),
+    [(80, "not even one user is served where steps take 67% longer"), (0, "more of them narrow it")],
+)
+def test_without_a_number_to_sign_the_reason_is_told(
+    capsys: pytest.CaptureFixture[str], low_sampling: int, why: str
+) -> None:
+    errors = {"step_time_error": 0.67, "users_if_slower": 0, "users_if_faster": 100}
+    text = told(capsys, users_low=0, users_low_sampling=low_sampling, **errors)
+    assert "No number to sign on 2 GPUs: " in text
+    assert why in text
+    assert "(mean 90, up to 120)" in text
