@@ -38,10 +38,10 @@ def command(**values: Any) -> int:
     Users are active sessions, thinking or waiting. For each GPU count every tensor-parallel size that holds the
     model is tried; the number of users is bracketed and bisected, each load simulated in 10 or more replications.
     """
+    from headcount.capacity_text import capacity_text  # noqa: PLC0415
     from headcount.release_warning import warn_newer_release  # noqa: PLC0415
     from headcount.report import prepare_report, write_report  # noqa: PLC0415  imported once the command runs
     from headcount.strict import OUTSIDE_CALIBRATION, check_architecture  # noqa: PLC0415
-    from headcount.text import capacity_text  # noqa: PLC0415
     from simulator.capacity_table import capacity_rows  # noqa: PLC0415
 
     question = _question(values)

@@ -51,6 +51,7 @@ def command(**values: Any) -> int:
             --input-len I --output-len O --concurrency C
             --input-len I --output-len O --rate R --num-requests N
     """
+    from headcount.answer_notes import error_note, layout_text, settings_note  # noqa: PLC0415
     from headcount.json_output import print_json  # noqa: PLC0415  imported once the command runs
     from headcount.profile_warnings import warn_outside_profile  # noqa: PLC0415
     from headcount.release_warning import warn_newer_release  # noqa: PLC0415
@@ -62,7 +63,7 @@ def command(**values: Any) -> int:
         check_architecture,
         outside_calibration,
     )
-    from headcount.text import error_note, layout_text, settings_note, simulate_text  # noqa: PLC0415
+    from headcount.text import simulate_text  # noqa: PLC0415
     from kvcache.catalog import find_gpu, load_model  # noqa: PLC0415
     from simulator.deployment import plan_replica  # noqa: PLC0415
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headcount.text import layout_text
+from headcount.answer_notes import layout_text
 from simulator.capacity import Point
 from simulator.capacity_table import CapacityQuestion, CapacityRow, best_row
 from simulator.deployment import ReplicaPlan

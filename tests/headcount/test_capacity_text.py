@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from headcount.text import capacity_text
+from headcount.capacity_text import capacity_text
 from kvcache.catalog import find_gpu, load_model
 from simulator.capacity_table import CapacityQuestion, CapacityRow
 from simulator.deployment import plan_replica

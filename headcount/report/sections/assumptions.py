@@ -1,8 +1,9 @@
 """What the answer rests on, each figure with its source."""
 
+from headcount.answer_notes import error_note_of
 from headcount.report.findings import Findings, kv_cache_text, sentence, slo_text, weights_text
 from headcount.report.html import join, paragraph, table
-from headcount.text import GIB, error_note_of
+from headcount.text import GIB
 from kvcache.gpu import GPU
 
 TITLE = "Assumptions and sources"
