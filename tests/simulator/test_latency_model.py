@@ -10,6 +10,7 @@ from kvcache.errors import UnknownNameError
 from simulator.engine import EngineConfig
 from simulator.fleet import Fleet
 from simulator.latency import latency_form_names, latency_model
+from simulator.latency._constants import constants_for
 from simulator.latency_model import (
     CAUSES,
     COMMUNICATION,
@@ -129,7 +130,7 @@ def test_a_model_lists_every_constant_with_unit_and_source() -> None:
     assert len(model.assumptions) > 20
     assert all(name and value and source for name, value, source in model.assumptions)
     assert model.is_measured
-    assert model.tpot_log_error.half_width == pytest.approx(0.142, abs=0.001)
+    assert model.tpot_log_error == constants_for(find_gpu("h100-sxm")).log_errors("measured-dense")[0]
     assert not latency_model(deployment(gpu="mi300x")).is_measured
 
 
