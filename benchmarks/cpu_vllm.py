@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from calibrate.design import expected_table, plan_loads
 from calibrate.interpreters import interpreter_for
@@ -64,7 +65,11 @@ def one_run(config: Mapping[str, Any], model: Path, python: Path, seed: int) -> 
     pieces = [traffic(1000 * seed + number) for number in range(NUM_PIECES)]
     folder = model.parent / "recording"
     record(Asked(model=str(model), engine=ENGINE), python, folder, loads=between(designed, pieces))
-    steps = read_recording(folder).steps
+    return {"seed": seed, **judged(read_recording(folder).steps, pieces)}
+
+
+def judged(steps: pd.DataFrame, pieces: Sequence[Load]) -> dict[str, Any]:
+    """How far terms fitted to a recording's designed loads are from its traffic, whose batches are foreseen."""
     is_traffic = steps["load"].str.startswith(TRAFFIC)
     known, other = steps[~is_traffic], steps[is_traffic]
     times = fit_terms(known, list(zip(known["load"], known["phase"], known["prefill_tokens"] > 0, strict=True)))
@@ -72,7 +77,6 @@ def one_run(config: Mapping[str, Any], model: Path, python: Path, seed: int) -> 
     foreseen = [expected_table(load, LIMITS) for load in pieces]
     total_s = sum(float(times.step_s(table).sum()) for table in foreseen)
     return {
-        "seed": seed,
         "designed_steps": len(known),
         "designed_s": float(known["wall_s"].sum()),
         "relative_standard_error": times.relative_error,

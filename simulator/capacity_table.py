@@ -272,7 +272,7 @@ def interval_of_users(sampled: dict[str, int], within: dict[str, Any]) -> dict[s
 
 def _together(users: int, first: int, second: int) -> float:
     """An end of the interval from where each source alone puts it, on the same side of `users`."""
-    if users in (first, second) or min(first, second) == 0:  # exact, whatever logarithms round to
+    if users in (0, first, second) or min(first, second) == 0:  # exact, whatever logarithms round to
         return min(first, second) if min(first, second) < users else max(first, second)
     distance = math.hypot(math.log(first / users), math.log(second / users))
     return users * math.exp(math.copysign(distance, first + second - 2 * users))
