@@ -19,6 +19,8 @@ def nine_in_ten(latency: "LatencyModel") -> str:
 
 def why_none_to_sign(row: "CapacityRow") -> str:
     """What leaves the interval of users open down to none."""
+    if row.users_low_sampling and row.users_if_pool_smaller == 0:
+        return "at the low end of its KV blocks vLLM serves nobody; --startup-log with your server's log narrows it"
     if row.users_low_sampling and row.step_time_error is not None:
         longer = f"{row.step_time_error:.0%} longer, which their error allows"
         return f"not even one user is served where steps take {longer}; a latency profile narrows it"
@@ -32,7 +34,8 @@ def layout_text(replicas: int, tp: int, dp: int) -> str:
 
 def error_note_of(rows: Sequence["CapacityRow"]) -> str:
     """How far the step times of the row whose number leads may be off at its load; of some row there must be any."""
-    from simulator.capacity_table import best_row, mean_sequences  # noqa: PLC0415  loaded by the command that calls this
+    from simulator.capacity_interval import mean_sequences  # noqa: PLC0415  with the next, loaded by what calls this
+    from simulator.capacity_table import best_row  # noqa: PLC0415
 
     best = best_row([row for row in rows if row.plan is not None])
     assert best.plan is not None, "a row that runs has a plan"
@@ -42,8 +45,10 @@ def error_note_of(rows: Sequence["CapacityRow"]) -> str:
 def held_by_interval(question: "CapacityQuestion", rows: Sequence["CapacityRow"]) -> str:
     """Which errors the interval of users holds."""
     are_given = any(row.plan is not None and row.plan.latency.is_given for row in rows)
+    pool = any(row.users_if_pool_smaller is not None for row in rows)
+    off = [name for name, is_held in (("step times", not are_given), ("the KV pool", pool)) if is_held]
     replications = f"what {question.replications} replications leave open"
-    return replications if are_given else f"{replications} and how far step times may be off"
+    return f"{replications} and how far {' and '.join(off)} may be off" if off else replications
 
 
 def pool_note(budget: "MemoryBudget") -> str:

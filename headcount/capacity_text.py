@@ -12,6 +12,7 @@ from headcount.answer_notes import (
     layout_text,
     nine_in_ten,
     pool_note,
+    pool_owner,
     why_none_to_sign,
 )
 from headcount.tables import print_table
@@ -39,6 +40,12 @@ def capacity_text(
             out.print(
                 f"{best.users_if_slower:,} if every step takes {best.step_time_error:.0%} longer than simulated, "
                 f"{best.users_if_faster:,} if as much shorter: {nine_in_ten(best.plan.latency)}"
+            )
+        if best.users_if_pool_smaller is not None and best.plan is not None:
+            budget = best.plan.budget
+            out.print(
+                f"{best.users_if_pool_smaller:,} if vLLM has {budget.num_gpu_blocks_low:,} KV blocks "
+                f"{pool_owner(budget)}, {best.users_if_pool_larger:,} if {budget.num_gpu_blocks_high:,}"
             )
         out.print()
     print_table(out, _capacity_table(rows))

@@ -1,8 +1,7 @@
 """Users per GPU count: the main answer."""
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,13 +16,12 @@ from simulator.capacity import (
     Evaluator,
     Point,
     Watcher,
-    estimate_capacity,
     find_capacity,
     screen_capacity,
 )
+from simulator.capacity_interval import interval_of_users, users_at, users_within_errors
 from simulator.deployment import ReplicaPlan, feasible_tensor_parallel_sizes, plan_replica
 from simulator.engine import EngineOptions
-from simulator.latency_model import average_step
 from simulator.loads import Load, TraceLoad, UserLoad
 from simulator.simulation import check_lengths
 from simulator.slo import SLO
@@ -83,6 +81,8 @@ class CapacityRow:
     users_if_slower: int | None = None
     users_if_faster: int | None = None
     step_time_error: float | None = None  # by what share steps may be longer, or their inverse shorter
+    users_if_pool_smaller: int | None = None  # at the ends of the interval of KV blocks; None where they hardly differ
+    users_if_pool_larger: int | None = None
     reason: str | None = None
     binding: str | None = None
     plan: ReplicaPlan | None = None  # None: the model does not fit
@@ -108,6 +108,8 @@ class CapacityRow:
             "users_if_slower": self.users_if_slower,
             "users_if_faster": self.users_if_faster,
             "step_time_error": self.step_time_error,
+            "users_if_pool_smaller": self.users_if_pool_smaller,
+            "users_if_pool_larger": self.users_if_pool_larger,
             "in_flight": point.mean("in_flight") if point else 0.0,
             "requests_per_s": point.mean("requests_per_s") if point else 0.0,
             "output_tokens_per_s": point.mean("output_tokens_per_s") if point else 0.0,
@@ -225,7 +227,7 @@ def _refined_row(
     found = find_capacity(evaluator, guess, question.replications)
     curve = tuple(point for point in evaluator.points() if len(point.replications) >= question.replications)
     by_size = {point.size: point for point in curve}
-    users = {name: _users(evaluator.load, by_size.get(getattr(found, name))) for name in ("low", "mean", "high")}
+    users = {name: users_at(evaluator.load, by_size.get(getattr(found, name))) for name in ("low", "mean", "high")}
     point = by_size.get(found.mean)
     return CapacityRow(
         gpus=gpus,
@@ -233,80 +235,21 @@ def _refined_row(
         dp=plan.data_parallel_size,
         replicas=gpus // plan.gpus,
         users=users["mean"],
-        **interval_of_users(users, _users_within_step_times(plan, evaluator, point, users["mean"])),
+        **interval_of_users(users, users_within_errors(plan, evaluator, point, users["mean"])),
         reason=None if found.mean else _why_none(question, evaluator),
         binding=what_binds(plan, _just_above(curve, found)),
         plan=plan,
         point=point,
         curve=curve,
-        curve_users=tuple(float(_users(evaluator.load, item)) for item in curve),
+        curve_users=tuple(float(users_at(evaluator.load, item)) for item in curve),
         step_causes=step_causes(plan, point) if point else None,
         usd_per_hour=gpus * question.gpu.usd_per_hour,
     )
 
 
-def _step_time_error(plan: ReplicaPlan, point: Point | None) -> float | None:
-    """By what share the mean TPOT may be off at this load, nine times in ten; None where the times were given."""
-    if plan.latency.is_given or point is None:
-        return None
-    return plan.latency.tpot_log_error.half_width_at(mean_sequences(point))
-
-
-def mean_sequences(point: Point) -> float:
-    """Running in an average step of an engine; 1 where nothing ran."""
-    totals = np.concatenate([replication.totals for replication in point.replications])
-    return average_step(totals).sequences if totals["steps"].sum() else 1.0
-
-
-def interval_of_users(sampled: dict[str, int], within: dict[str, Any]) -> dict[str, Any]:
-    """Both sources of error as one interval: their logarithms add as independent errors do."""
-    users, low, high = sampled["mean"], sampled["low"], sampled["high"]
-    slower, faster = within.get("users_if_slower", users), within.get("users_if_faster", users)
-    return within | {
-        "users_low": math.floor(_together(users, low, slower)),
-        "users_high": math.floor(_together(users, high, faster)),
-        "users_low_sampling": low,
-        "users_high_sampling": high,
-    }
-
-
-def _together(users: int, first: int, second: int) -> float:
-    """An end of the interval from where each source alone puts it, on the same side of `users`."""
-    if users in (0, first, second) or min(first, second) == 0:  # exact, whatever logarithms round to
-        return min(first, second) if min(first, second) < users else max(first, second)
-    distance = math.hypot(math.log(first / users), math.log(second / users))
-    return users * math.exp(math.copysign(distance, first + second - 2 * users))
-
-
-def _users_within_step_times(
-    plan: ReplicaPlan, evaluator: Evaluator, point: Point | None, users: int
-) -> dict[str, Any]:
-    error = _step_time_error(plan, point)
-    if error is None or point is None:
-        return {}
-    slower, faster = (_users_if(evaluator, factor, point.size) for factor in (1 + error, 1 / (1 + error)))
-    return {"users_if_slower": min(slower, users), "users_if_faster": max(faster, users), "step_time_error": error}
-
-
-def _users_if(evaluator: Evaluator, factor: float, capacity: float) -> int:
-    """Users served where every step takes so many times as long."""
-    fleet = replace(evaluator.fleet, step_times=evaluator.fleet.step_times.times(factor))
-    other = Evaluator(fleet=fleet, load=evaluator.load, slo=evaluator.slo, watcher=evaluator.watcher)
-    return _users(evaluator.load, estimate_capacity(other, capacity / factor))
-
-
 def _just_above(curve: tuple[Point, ...], found: Capacity) -> Point:
     """The first load that fails: what it fails by is what binds."""
     return next((point for point in curve if point.size > found.mean), curve[-1])
-
-
-def _users(load: Load, point: Point | None) -> int:
-    if point is None:
-        return 0
-    e2e_s = np.concatenate([replication.times.e2e_s for replication in point.replications])
-    finished_s = e2e_s[np.isfinite(e2e_s)]
-    e2e_mean_s = float(finished_s.mean()) if len(finished_s) else point.mean("horizon_s")  # none: it takes longer still
-    return int(load.users(point.size, requests_per_s=point.mean("requests_per_s"), e2e_mean_s=e2e_mean_s))
 
 
 def _why_none(question: CapacityQuestion, evaluator: Evaluator) -> str:

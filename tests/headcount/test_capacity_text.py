@@ -67,3 +67,12 @@ def test_without_a_number_to_sign_the_reason_is_told(
     assert "No number to sign on 2 GPUs: " in text
     assert why in text
     assert "(mean 90, up to 120)" in text
+
+
+def test_users_at_the_ends_of_the_pool_are_told_where_it_is_hardly_known(capsys: pytest.CaptureFixture[str]) -> None:
+    errors = {"step_time_error": 0.2, "users_if_slower": 75, "users_if_faster": 110}
+    text = told(capsys, users_low=40, users_if_pool_smaller=50, users_if_pool_larger=115, **errors)
+    assert "50 if vLLM has " in text
+    assert "how far step times and the KV pool may be off" in " ".join(text.split())
+    text = told(capsys, users_low=0, users_low_sampling=80, users_if_pool_smaller=0, users_if_pool_larger=95, **errors)
+    assert "at the low end of its KV blocks vLLM serves nobody" in text

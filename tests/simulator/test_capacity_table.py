@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvcache.catalog import find_gpu, load_model
-from simulator.capacity_table import CapacityQuestion, CapacityRow, capacity_rows, interval_of_users
+from simulator.capacity_interval import interval_of_users
+from simulator.capacity_table import CapacityQuestion, CapacityRow, capacity_rows
 from simulator.engine import EngineOptions
 from simulator.slo import SLO
 from workloads.synthetic import single_turn_users
@@ -22,7 +23,7 @@ DESIGN_KEYS = {
 FURTHER_KEYS = {
     "num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high", "kv_usage", "prefix_hit_rate",
     "preemptions_per_request", "reason", "users_low_sampling", "users_high_sampling", "users_if_slower",
-    "users_if_faster", "step_time_error", "dp",
+    "users_if_faster", "step_time_error", "users_if_pool_smaller", "users_if_pool_larger", "dp",
 }  # fmt: skip
 LATENCY_KEYS = {"mean", "p50", "p90", "p95", "p99", "p95_low", "p95_high"}
 
@@ -156,6 +157,9 @@ def test_an_interval_reaches_at_least_as_far_as_each_of_its_sources(sampled: lis
     both = interval_of_users(drawn, {"users_if_slower": slower, "users_if_faster": faster})
     assert 0 <= both["users_low"] <= min(low, slower)
     assert both["users_high"] >= max(high, faster)
+    pool = {"users_if_pool_smaller": slower, "users_if_pool_larger": faster}
+    three = interval_of_users(drawn, both | pool)
+    assert three["users_low"] <= both["users_low"] <= both["users_high"] <= three["users_high"]
     exact = interval_of_users({"low": users, "mean": users, "high": users}, both)
     assert (exact["users_low"], exact["users_high"]) == (slower, faster)
 
@@ -165,3 +169,27 @@ def test_times_that_were_given_leave_sampling_alone() -> None:
     (row,) = capacity_rows(question(gpus=(1,), options=given_times))
     assert (row.users_low, row.users_high) == (row.users_low_sampling, row.users_high_sampling)
     assert row.step_time_error is row.users_if_slower is None
+
+
+def test_a_pool_that_is_hardly_known_widens_the_interval_of_users() -> None:
+    """The pool of an L4 is told to a quarter: no server's log is behind it."""
+    options = EngineOptions(max_model_len=1024, gpu_memory_utilization=0.82)
+    load = single_turn_users(input_len=900, output_len=60, think_time_s=30.0)
+    slo = SLO(ttft_s=5.0, tpot_s=1.0)
+    asked = {
+        "gpu": find_gpu("l4"),
+        "gpus": (1,),
+        "options": options,
+        "workload": load,
+        "think_time_s": 30.0,
+        "slo": slo,
+    }
+    (row,) = capacity_rows(question(**asked))
+    assert row.plan is not None and row.plan.budget.num_gpu_blocks_low < 0.9 * row.plan.budget.num_gpu_blocks
+    assert row.users_if_pool_smaller is not None and row.users_if_pool_larger is not None
+    assert row.users_low <= row.users_if_pool_smaller < row.users <= row.users_if_pool_larger <= row.users_high
+
+
+def test_a_pool_that_is_given_leaves_its_error_out() -> None:
+    (row,) = capacity_rows(question(gpus=(1,), options=EngineOptions(max_num_seqs=2, num_gpu_blocks_override=2000)))
+    assert row.users_if_pool_smaller is row.users_if_pool_larger is None

@@ -30,8 +30,8 @@ WORDS = (
         "low, high",
         "A 90 % interval of the users served. It joins what the replications leave open, from the ends of attainment's "
         "95 % t-interval, with how far step times may be off: the users served where every step is as much longer or "
-        "shorter as nine in ten servers show. Logarithms of both add as independent errors do. The number to sign is "
-        "low.",
+        "shorter as nine in ten servers show; and, where the interval of KV blocks is wider than ±2 %, with the users "
+        "served at its ends. Logarithms add as independent errors do. The number to sign is low.",
     ),
     (
         "replica",
