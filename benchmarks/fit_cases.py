@@ -49,7 +49,9 @@ class Case:
 
     @property
     def quantization(self) -> str | None:
-        return None if isinstance(self.run, MeasuredRun) else self.run.quantization
+        """Asked for, else the checkpoint's own."""
+        asked = None if isinstance(self.run, MeasuredRun) else self.run.quantization
+        return asked or load_model(self.model).native_quantization
 
     @property
     def num_gpus(self) -> int:

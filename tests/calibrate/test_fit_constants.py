@@ -1,5 +1,6 @@
 """How shipped constants are fitted: on made-up runs whose answer is known."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from calibrate.measured_run import MeasuredRun
 from simulator.latency._covariance import MOST_OF_PEAK
 from tests.benchmark_module import benchmark_module
 
@@ -82,3 +84,17 @@ def test_there_is_room_for_a_share_up_to_most_of_its_peak_alone() -> None:
     room = fitting.room(["h100-sxm", "h200-sxm"], ("gemm_bandwidth_share", None))
     known = [fitting.constants_for(fitting.find_gpu(gpu)).gemm_bandwidth_share for gpu in ("h100-sxm", "h200-sxm")]
     assert np.exp(room) * max(known) == pytest.approx(MOST_OF_PEAK)
+
+
+@pytest.mark.parametrize(
+    ("model", "known"),
+    [
+        ("mistralai/Mixtral-8x7B-v0.1", {"bf16"}),
+        ("RedHatAI/Llama-4-Scout-17B-16E-Instruct-FP8-dynamic", {"fp8"}),  # its checkpoint's own format
+        ("meta-llama/Llama-2-70b-hf", set()),
+    ],
+)
+def test_a_run_tells_of_the_experts_in_its_own_format_alone(model: str, known: set[str]) -> None:
+    options = {"model": model, "gpu": "h100-sxm", "tensor_parallel_size": 2}
+    case = benchmark_module("fit_cases").Case(MeasuredRun(source=Path("log"), tool="vLLM", options=options))
+    assert {key for key in ("bf16", "fp8", "mxfp4", "int4") if case.depends_on(("expert_start_s", key))} == known
