@@ -24,7 +24,6 @@ from workloads.synthetic import closed_load, open_load
 PROMPTS_PER_CLIENT = 10  # where a closed-loop source does not say how many requests it sent
 LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
 STATISTICS = ("mean", "p50", "p90", "p99")
-FAILED_REASONS = ("failed", "error", "errors", "has_error", "timeout")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

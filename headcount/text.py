@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 BAR_WIDTH = 60  # characters
-Summary = dict[str, float | None]
 
 
 def console() -> Console:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvcache.families import Family
+from kvcache.family import Family
 
 
 class Fields:

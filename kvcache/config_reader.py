@@ -7,7 +7,8 @@ from kvcache.checkpoint_format import native_quantization
 from kvcache.config_checks import check_config
 from kvcache.config_fields import Fields
 from kvcache.declared_kv_cache import declared_kv_cache
-from kvcache.families import FALLBACK, Family, family_of
+from kvcache.families import FALLBACK, family_of
+from kvcache.family import Family
 from kvcache.gemma_reader import gemma_fields
 from kvcache.sparse_attention import refuse_sparse_attention
 from kvcache.state_space_reader import num_hidden_layers, state_space_fields

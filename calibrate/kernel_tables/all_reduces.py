@@ -13,8 +13,8 @@ from simulator.latency._constants import Constants
 from simulator.latency._terms import all_reduce_s
 from simulator.step_time import FloatArray
 
-ELEMENT_BYTES = 2  # messages are counted in 16-bit elements: only so A100, H100 reach NCCL's known bandwidths
-MESSAGES = (2**10, 2**26)  # elements: one token of the smallest model to 8192 tokens of the largest
+# Messages are counted in 16-bit elements: only so A100, H100 reach NCCL's known bandwidths.
+MESSAGES = (2**10, 2**26)  # one token of the smallest model to 8192 tokens of the largest
 GRAPH_ELEMENTS = 2**21  # 512 tokens of 4096 elements
 
 
