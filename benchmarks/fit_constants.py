@@ -29,7 +29,8 @@ from fit_cases import Case, Linearized
 
 from kvcache.catalog import find_gpu
 from simulator.latency._constants import FOLDER, constants_for
-from simulator.latency._covariance import FOLLOWERS, MOST_OF_PEAK, Term, general_sd, term_text, write_covariance
+from simulator.latency._covariance import FOLDER as COVARIANCES
+from simulator.latency._covariance import FOLLOWERS, MOST_OF_PEAK, Term, general_sd
 from simulator.step_time import FloatArray
 
 GPUS = {"hopper": ("h100-sxm", "h200-sxm"), "blackwell": ("b200-sxm", "b300-sxm", "gb200")}
@@ -183,6 +184,20 @@ def times(text: str, logs: Mapping[Term, float]) -> str:
     return text
 
 
+def covariance_text(terms: Sequence[Term], matrix: FloatArray, comment: str) -> str:
+    """A file of simulator/latency/covariances: the terms, then the matrix up to its diagonal."""
+    lines = [f"# {line}" for line in comment.splitlines()]
+    lines += ["terms = [", *(f'  "{term_text(term)}",' for term in terms), "]"]
+    lines += ["covariance = [ # of the logarithms, up to the diagonal"]
+    lines += [f"  [{', '.join(f'{cell:.3g}' for cell in row[: place + 1])}]," for place, row in enumerate(matrix)]
+    return "\n".join([*lines, "]"]) + "\n"
+
+
+def term_text(term: Term) -> str:
+    """`gemm_compute_share.fp8`"""
+    return ".".join(filter(None, term))
+
+
 def cases_of(family: str, data: Path, share: float, rng: np.random.Generator) -> list[Case]:
     """A share of the closed loops, drawn at random, with every run at a rate on the family's GPUs."""
     chosen = [
@@ -223,7 +238,8 @@ def main() -> int:
         print(f"  × {np.exp(log):.2f} ± {sd:.2f}  {term_text(term)}")
     if arguments.write:
         write(arguments.family, dict(zip(terms, found.logs.tolist(), strict=True)))
-        write_covariance(arguments.family, terms, found.covariance, _comment(arguments.family, problem))
+        text = covariance_text(terms, found.covariance, _comment(arguments.family, problem))
+        (COVARIANCES / f"{arguments.family}.toml").write_text(text, encoding="utf-8")
     return 0
 
 

@@ -1,8 +1,7 @@
 """How far a GPU's constants may be off, and which of them together."""
 
-import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -61,22 +60,9 @@ def _times(value: float, log: float, most: float) -> float:
     return min(value * float(np.exp(log)), max(most, value))
 
 
-def term_text(term: Term) -> str:
-    """`gemm_compute_share.fp8`"""
-    return ".".join(filter(None, term))
-
-
 def general_sd() -> Mapping[Term, float]:
     """Standard deviations of logarithms between GPUs."""
     return _read(GENERAL).sd
-
-
-def write_covariance(name: str, terms: Sequence[Term], matrix: FloatArray, comment: str) -> None:
-    lines = [f"# {line}" for line in comment.splitlines()]
-    lines += ["terms = [", *(f"  {json.dumps(term_text(term))}," for term in terms), "]"]
-    lines += ["covariance = [ # of the logarithms, up to the diagonal"]
-    lines += [f"  [{', '.join(f'{cell:.3g}' for cell in row[: place + 1])}]," for place, row in enumerate(matrix)]
-    (FOLDER / f"{name}.toml").write_text("\n".join([*lines, "]"]) + "\n", encoding="utf-8")
 
 
 @cache

@@ -10,7 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrate.measured_run import MeasuredRun
-from simulator.latency._covariance import MOST_OF_PEAK
+from kvcache.catalog import find_gpu
+from simulator.latency._constants import constants_for
+from simulator.latency._covariance import FOLDER as COVARIANCES
+from simulator.latency._covariance import MOST_OF_PEAK, covariance_of
 from tests.benchmark_module import benchmark_module
 
 fitting: Any = benchmark_module("fit_constants")
@@ -98,3 +101,11 @@ def test_a_run_tells_of_the_experts_in_its_own_format_alone(model: str, known: s
     options = {"model": model, "gpu": "h100-sxm", "tensor_parallel_size": 2}
     case = benchmark_module("fit_cases").Case(MeasuredRun(source=Path("log"), tool="vLLM", options=options))
     assert {key for key in ("bf16", "fp8", "mxfp4", "int4") if case.depends_on(("expert_start_s", key))} == known
+
+
+@pytest.mark.parametrize("family", ["hopper", "blackwell"])
+def test_a_covariance_is_written_as_it_stands_in_the_package(family: str) -> None:
+    known, path = covariance_of(constants_for(find_gpu(fitting.GPUS[family][0]))), COVARIANCES / f"{family}.toml"
+    text = path.read_text(encoding="utf-8")
+    comment = "\n".join(line.removeprefix("# ") for line in text.splitlines() if line.startswith("# "))
+    assert fitting.covariance_text(known.terms, known.matrix, comment) == text
