@@ -162,9 +162,8 @@ scheduler_options = all_of(
     ),
     click.option(
         "--async-scheduling/--no-async-scheduling",
-        default=True,
-        show_default=True,
-        help="The next step is decided while one runs.",
+        default=None,
+        help="The next step is decided while one runs.  [default: the release's, on since 0.14]",
     ),
     click.option(
         "--router",

@@ -97,7 +97,7 @@ def plan_replica(
         max_num_batched_tokens=budget.max_num_batched_tokens,
         block_size=budget.block_size,
         enable_prefix_caching=options.enable_prefix_caching and not has_unequal_blocks(budget.layout.groups),
-        async_scheduling=options.async_scheduling,
+        async_scheduling=options.is_asynchronous,
         scheduling_policy=options.scheduling_policy,
         long_prefill_token_threshold=options.long_prefill_token_threshold,
         enable_chunked_prefill=options.enable_chunked_prefill,
@@ -120,7 +120,7 @@ def plan_replica(
         max_num_seqs=budget.max_num_seqs,
         block_size=budget.block_size,
         enforce_eager=options.enforce_eager,
-        async_scheduling=options.async_scheduling,
+        async_scheduling=options.is_asynchronous,
         vllm_version=options.vllm_version,
     )
     latency = latency_model(deployment, form=options.latency_model, **options.latency_settings())

@@ -272,6 +272,11 @@ def default_retention_interval(vllm_version: str) -> int | None:
     return 0 if parse_version(vllm_version) >= (0, 29, 0) else None
 
 
+def default_async_scheduling(vllm_version: str) -> bool:
+    """`async_scheduling` where the user gives none: on since vLLM 0.14 (its release notes, pull request 27614)."""
+    return parse_version(vllm_version) >= (0, 14, 0)
+
+
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
     """vLLM's engine arguments; None stands for vLLM's default on that GPU."""
@@ -288,7 +293,7 @@ class EngineOptions:
     block_size: int | None = None
     enforce_eager: bool = False
     enable_prefix_caching: bool = True
-    async_scheduling: bool = True
+    async_scheduling: bool | None = None  # the release's
     scheduling_policy: str = "fcfs"
     long_prefill_token_threshold: int = 0
     enable_chunked_prefill: bool = True
@@ -320,6 +325,13 @@ class EngineOptions:
         if self.prefix_cache_retention_interval is None:
             return default_retention_interval(self.vllm_version)
         return self.prefix_cache_retention_interval
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether the next step is decided while one runs."""
+        if self.async_scheduling is None:
+            return default_async_scheduling(self.vllm_version)
+        return self.async_scheduling
 
     def memory_settings(self, tensor_parallel_size: int) -> dict[str, object]:
         """Those that decide memory, as `kvcache.memory.memory_budget` takes them."""

@@ -51,6 +51,15 @@ def test_a_release_s_rules_are_applied() -> None:
     assert chosen.engine.prefix_cache_retention_interval == 1024
 
 
+def test_scheduling_is_asynchronous_where_the_release_s_default_is() -> None:
+    """vLLM 0.14 turned it on (its release notes); before, it is what --async-scheduling asks for."""
+    assert planned("llama-3.1-8b").engine.async_scheduling
+    assert planned("llama-3.1-8b", vllm_version="0.14.0").engine.async_scheduling
+    old = {given: planned("llama-3.1-8b", vllm_version="0.13.0", async_scheduling=given) for given in (None, True)}
+    assert [plan.engine.async_scheduling for plan in old.values()] == [False, True]
+    assert [plan.deployment.async_scheduling for plan in old.values()] == [False, True]
+
+
 def test_accepted_drafts_shorten_an_answer() -> None:
     """With every draft accepted a step yields 1 + K tokens."""
     table = closed_load(concurrency=1, num_requests=1, input_len=100, output_len=401, length_spread=1.0)

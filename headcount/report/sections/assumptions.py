@@ -36,7 +36,7 @@ def _settings(findings: Findings) -> list[tuple[str, str]]:
         ("tensor parallel size", "every size that fits; most users wins" if asked is None else str(asked)),
         ("latency model", question.options.latency_model),
         ("prefix caching", "on" if question.options.enable_prefix_caching else "off"),
-        ("asynchronous scheduling", "on" if question.options.async_scheduling else "off"),
+        ("asynchronous scheduling", "on" if question.options.is_asynchronous else "off"),
         ("replications of each load", str(question.replications)),
     ]
     if not plans:
