@@ -20,15 +20,11 @@ from accuracy_open_runs import errors_of_runs
 from fit_cases import Case
 from fit_constants import Prior
 
-from calibrate.kernel_tables.fits import fit_in_form
-from calibrate.kernel_tables.tables import GPUS as TABLES
 from calibrate.measured_run import MeasuredRun
 from kvcache.catalog import find_gpu
 from simulator.latency._constants import Constants, constants_for
-from simulator.latency._covariance import Term, general_sd, multiplied
+from simulator.latency._covariance import Term, multiplied
 from simulator.step_time import FloatArray
-
-UNMEASURED = 2.0  # times the spread of what kernel tables measure
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +43,7 @@ class HeldOut:
 
 
 def hold_out(data: Path, workers: int) -> HeldOut:
-    """The fit of benchmarks/fit_constants.py about kernel tables alone, which no run has touched, without a part."""
+    """The fit of benchmarks/fit_constants.py, whose prior no run has touched, without a part of the runs."""
     parts = [_without(family, data, workers) for family in fit_constants.GPUS]
     settings = [case.run for part in parts for case in part.judged if isinstance(case.run, silicon.Setting)]
     by_run, by_model = (np.concatenate([getattr(part, name) for part in parts]) for name in ("by_run", "by_model"))
@@ -68,7 +64,7 @@ def _without(family: str, data: Path, workers: int) -> _Family:
     gpus, rng = fit_constants.GPUS[family], np.random.default_rng(1)
     cases, terms = fit_constants.cases_of(family, data, 1.0, rng), fit_constants.terms_of(family)
     problem = fit_cases.linearize(cases, terms, workers, fit_constants.watcher(f"{family}, derivatives"))
-    prior = about_kernel_tables(fit_constants.prior_of(gpus, terms), terms, gpus[0], data)
+    prior = fit_constants.prior_of(gpus, terms)
     judged = fit_cases.closed_loops(data, gpus)
     fold_of = dict(zip([case.run for case in judged], rng.integers(0, fit_constants.FOLDS, len(judged)), strict=True))
 
@@ -86,26 +82,6 @@ def _without(family: str, data: Path, workers: int) -> _Family:
 
     requests = errors_of_runs(logged, constants) if logged else {}
     return _Family(judged, by_run, errors(lambda case: case.model), requests)
-
-
-def about_kernel_tables(prior: Prior, terms: Sequence[Term], gpu: str, data: Path) -> Prior:
-    """A wider prior about what kernel tables ask for in the shipped form, as logarithms of multipliers of the shipped.
-
-    What no table measures lies about its general value, with twice the spread.
-    """
-    shipped, general = constants_for(find_gpu(gpu)), constants_for(find_gpu(gpu), "prior")
-    (name_of_tables,) = (name for name, own in TABLES.items() if own == gpu)
-    tables = fit_in_form(data, name_of_tables)
-    mean, sd = np.zeros(len(terms)), np.array([general_sd()[term] for term in terms])
-    for place, (name, key) in enumerate(terms):
-        known, assumed = (
-            value if key is None else value.get(key, 0.0)
-            for value in (getattr(constants, name) for constants in (shipped, general))
-        )
-        if min(known, assumed) > 0:
-            mean[place] = np.log(tables.get((name, key), assumed) / known)
-        sd[place] *= 1.0 if (name, key) in tables else UNMEASURED
-    return Prior(np.minimum(mean, prior.most), sd, prior.most)
 
 
 def _logs_without(

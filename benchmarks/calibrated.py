@@ -238,7 +238,7 @@ def silicon_replay(setting: "silicon.Setting") -> Replay:
             aggregates={"ttft_s.mean": setting.ttft_s, "tpot_s.mean": setting.tpot_s},
         ),
         plan=silicon.plan_of(setting, silicon.launch_of(setting)),
-        table=silicon.load_of(setting),
+        table=silicon.load_of(setting, silicon.launch_of(setting)),
     )
 
 

@@ -67,6 +67,11 @@ class Case:
         """Runs of one deployment err alike."""
         return (self.model, self.num_gpus) if isinstance(self.run, MeasuredRun) else self.run.group
 
+    @property
+    def tells(self) -> tuple[bool, bool]:
+        """Whether its TTFT, its TPOT say something of step times: TTFT does not where lengths are in doubt."""
+        return isinstance(self.run, MeasuredRun) or not silicon.is_of_dynamo(self.run), True
+
     @cached_property
     def measured(self) -> FloatArray:
         """Logarithms of mean TTFT, TPOT."""
@@ -123,6 +128,11 @@ class Linearized:
     @property
     def groups(self) -> list[tuple[Any, ...]]:
         return [case.group for case in self.cases]
+
+    @property
+    def tells(self) -> FloatArray:
+        """1 where a figure is fitted, else 0: [runs, 2]."""
+        return np.array([case.tells for case in self.cases], dtype=np.float64)
 
     def left(self, logs: FloatArray) -> FloatArray:
         """Errors that remain at these logarithms of the terms."""

@@ -2,9 +2,10 @@
 
     python benchmarks/fit_constants.py hopper --data ../shared/data [--share 0.4] [--write]
 
-Maximum a posteriori on the logarithms of multipliers, about what is shipped: errors of mean TTFT and TPOT follow
-Student's t, groups of runs weigh alike, derivatives are finite differences through the simulator. The covariance is
-that of the estimate with errors of one deployment going together (Liang, Zeger 1986), the prior included. Held-out
+Maximum a posteriori on the logarithms of multipliers of what is shipped, about what kernel tables say: errors of mean
+TTFT and TPOT follow Student's t, groups of runs weigh alike, derivatives are finite differences through the simulator.
+The covariance is that of the estimate with errors of one deployment going together (Liang, Zeger 1986), the prior
+included. Held-out
 figures are of runs or whole models that a fit did not see, with the simulator taken as linear about the shipped
 constants. `--write` puts the multiplied values into simulator/latency/constants/FAMILY.toml, the covariance into
 simulator/latency/covariances/FAMILY.toml.
@@ -35,12 +36,16 @@ from simulator.step_time import FloatArray
 
 GPUS = {"hopper": ("h100-sxm", "h200-sxm"), "blackwell": ("b200-sxm", "b300-sxm", "gb200")}
 # Of the widths between GPUs: with a whole width the constants follow single models, and others come out worse.
-PRIOR_SHARE = 0.5
+PRIOR_SHARE, UNMEASURED = 0.5, 2.0
 SPREAD = np.array([0.12, 0.06])  # of a run's TTFT, TPOT: what an error is weighed by
 DEGREES_OF_FREEDOM = 4.0
 ITERATIONS, FOLDS = 30, 5
 LEFT_OUT = "Qwen/Qwen3-235B-A22B-FP8"  # on vLLM 0.12 every step takes as long as reading all experts does
 MOST = {"_share": MOST_OF_PEAK, "_exponent": 1.0}  # of the value itself
+# Hopper unpacks 4-bit floats as it does integers (Marlin): nvfp4 for want of such tensor cores, gpt-oss because its
+# launch scripts set VLLM_MXFP4_USE_MARLIN.
+KERNEL_OF_RUNS = {("hopper", "mxfp4"): "int4", ("hopper", "fp4"): "int4"}
+SAME_KERNEL = 0.9  # correlation of what two formats differ by from the tables of the kernel that serves both
 MOST_CLIENTS = 256  # larger runs cost most of the time and tell no more
 
 
@@ -49,7 +54,7 @@ class Prior:
     """Of the terms' logarithms, with the most that each may be: no share may pass MOST_OF_PEAK."""
 
     mean: FloatArray  # [terms]
-    sd: FloatArray  # [terms]
+    covariance: FloatArray  # [terms, terms]
     most: FloatArray  # [terms]
 
 
@@ -66,8 +71,36 @@ def terms_of(family: str) -> list[Term]:
 
 
 def prior_of(gpus: Sequence[str], terms: Sequence[Term]) -> Prior:
-    sd = PRIOR_SHARE * np.array([general_sd()[term] for term in terms])
-    return Prior(np.zeros(len(terms)), sd, np.array([room(gpus, term) for term in terms]))
+    """About what kernel tables of the family's first GPU say, which no run has touched.
+
+    What no table measures lies about its general value, with twice the spread.
+    """
+    shipped = constants_for(find_gpu(gpus[0]))
+    tables = constants_for(find_gpu(gpus[0]), "prior")
+    mean, sd = np.zeros(len(terms)), PRIOR_SHARE * np.array([general_sd()[term] for term in terms])
+    for place, (name, key) in enumerate(terms):
+        kernel = kernel_of_runs(gpus[0], key) if name.startswith("expert_") else key
+        ours, theirs = getattr(shipped, name), getattr(tables, name)
+        mean[place] = np.log(theirs / ours if key is None else theirs[kernel] / ours[key])
+        sd[place] *= 1.0 if tables.sources[name][1].startswith("kernel tables of") else UNMEASURED
+    most = np.array([room(gpus, term) for term in terms])
+    return Prior(np.minimum(mean, most), together(gpus[0], terms) * np.outer(sd, sd), most)
+
+
+def together(gpu: str, terms: Sequence[Term]) -> FloatArray:
+    """Correlations of the terms: 1 on the diagonal, near it where one kernel serves two formats, else 0."""
+    names = [(name, kernel_of_runs(gpu, key) if name.startswith("expert_") else key) for name, key in terms]
+    return np.array(
+        [
+            [1.0 if one == two else SAME_KERNEL * (a == b) for two, b in zip(terms, names, strict=True)]
+            for one, a in zip(terms, names, strict=True)
+        ]
+    )
+
+
+def kernel_of_runs(gpu: str, weight_format: str | None) -> str | None:
+    """By which format's kernel the runs' experts of a format were served."""
+    return KERNEL_OF_RUNS.get((find_gpu(gpu).family, weight_format or ""), weight_format)
 
 
 def room(gpus: Sequence[str], term: Term) -> float:
@@ -77,20 +110,22 @@ def room(gpus: Sequence[str], term: Term) -> float:
     if most == np.inf:
         return np.inf
     found = [getattr(constants_for(find_gpu(gpu)), name) for gpu in gpus]
-    return float(np.log(most / max(value[key] if key else value for value in found)))
+    highest = max(value[key] if key else value for value in found)
+    return float(np.log(max(most, highest) / highest))
 
 
 def fit(problem: Linearized, rows: NDArray[np.intp], prior: Prior) -> Estimate:
     """The most probable logarithms, from these runs alone: reweighted least squares under the prior."""
     groups = [problem.groups[row] for row in rows]
     counts = Counter(groups)
-    balance = np.array([1 / counts[group] for group in groups])
-    balance *= len(rows) / balance.sum()
+    balance = problem.tells[rows] / np.array([[counts[group]] for group in groups])
+    balance *= balance.size / balance.sum()
     slopes, errors = problem.jacobian[rows] / SPREAD[None, :, None], problem.errors[rows] / SPREAD
-    precision, logs = np.diag(prior.sd**-2), prior.mean
+    precision = np.asarray(np.linalg.inv(prior.covariance), dtype=np.float64)
+    logs = prior.mean
     for _ in range(ITERATIONS):
         left = errors - slopes @ logs
-        weights = (DEGREES_OF_FREEDOM + 1) / (DEGREES_OF_FREEDOM + left**2) * balance[:, None]
+        weights = (DEGREES_OF_FREEDOM + 1) / (DEGREES_OF_FREEDOM + left**2) * balance
         hessian = np.einsum("ij,ijk,ijl->kl", weights, slopes, slopes) + precision
         target = np.einsum("ij,ijk,ij->k", weights, slopes, errors) + precision @ prior.mean
         logs = bounded(hessian, target, prior.most)
@@ -106,7 +141,7 @@ def curvature(left: FloatArray, weights: FloatArray) -> FloatArray:
     Less than the weights: large errors lose weight as they grow. Source: Huber, Robust Statistics, section 7.6.
     """
     each = weights * (DEGREES_OF_FREEDOM - left**2) / (DEGREES_OF_FREEDOM + left**2)
-    share = each.sum(axis=0) / weights.sum(axis=0)
+    share = each.sum(axis=0) / np.maximum(weights.sum(axis=0), np.finfo(float).tiny)
     return np.asarray(weights * np.clip(share, 0.1, 1.0))
 
 
@@ -170,7 +205,9 @@ def write(family: str, logs: Mapping[Term, float]) -> None:
 
 def times(text: str, logs: Mapping[Term, float]) -> str:
     """The text of a constants file with its values multiplied."""
-    followers = {(name, new): logs[name, old] for new, old in FOLLOWERS.items() for name, key in logs if key == old}
+    followers: dict[Term, float] = {
+        (name, new): logs[name, old] for new, old in FOLLOWERS.items() for name, key in logs if key == old
+    }
     for (name, key), log in {**logs, **followers}.items():
         line = re.search(rf"^{name} = .*$", text, re.MULTILINE)
         if line is None:

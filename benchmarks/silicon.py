@@ -39,8 +39,8 @@ RUNS_FILE = Path("measured") / "silicon_vllm_runs.csv"
 PROMPTS_PER_CLIENT = 10
 LENGTH_SPREAD = 0.8
 ASSUMPTIONS = (
-    ("clients", "all start at time 0, 10 prompts each, lengths uniform in 0.8 – 1.0 × nominal"),
-    ("scheduling", "asynchronous; max_model_len = input + output + 256"),
+    ("clients", "all start at time 0, 10 prompts each, lengths uniform in 0.8 – 1.0 × nominal, but see `launch_of`"),
+    ("scheduling", "asynchronous, but see `launch_of`; max_model_len = input + output + 256"),
     (
         "launch settings",
         "of the public launch scripts, see `launch_of`; with --plain: 8192 tokens, 16-bit KV cache, 0.90; with "
@@ -109,6 +109,9 @@ class Launch:
     kv_cache_dtype: str = "auto"
     gpu_memory_utilization: float = 0.9
     max_cudagraph_capture_size: int | None = None
+    enable_expert_parallel: bool | None = None  # None: what the row says
+    async_scheduling: bool = True
+    length_spread: float = LENGTH_SPREAD
 
 
 def launch_of(setting: Setting) -> Launch:
@@ -124,16 +127,27 @@ def launch_of(setting: Setting) -> Launch:
         return Launch(kv_cache_dtype=kv_cache_dtype, max_num_seqs=512, max_cudagraph_capture_size=2048)
     if model == "MiniMax-M2.5":
         return _launch_of_minimax(setting)
-    return _launch_of_kimi(setting) if model == "Kimi-K2.5" else Launch()
+    if model == "Kimi-K2.5":
+        return _launch_of_kimi(setting)
+    if is_of_dynamo(setting):
+        # vLLM before 0.14 schedules synchronously unless told. All lengths are alike (aiperf, deviation 0); simulated
+        # clients would stay in step for ever, on servers they drift apart: a spread of 5 %, chosen on these rows.
+        return Launch(async_scheduling=False, length_spread=0.95)
+    return Launch()
+
+
+def is_of_dynamo(setting: Setting) -> bool:
+    """Runs of NVIDIA's own evaluation (image ai-dynamo/vllm-runtime 0.8.0), not InferenceMAX's: other clients."""
+    return setting.model in ("Qwen/Qwen3-32B", "Qwen/Qwen3-235B-A22B-FP8")
 
 
 def _launch_of_minimax(setting: Setting) -> Launch:
     if setting.gpu == "h100-sxm":  # minimaxm2.5_fp8_h100.sh
         return Launch(max_num_seqs=256)
     if setting.gpu in BLACKWELL and setting.version == "0.19.0":  # minimaxm2.5_fp8_b300.sh, minimaxm2.5_fp4_b300.sh
-        return Launch(kv_cache_dtype="fp8", max_num_batched_tokens=2 * setting.isl)
-    if setting.gpu in BLACKWELL:  # minimaxm2.5_fp8_b200.sh of 2026-02
-        return Launch(gpu_memory_utilization=0.95)
+        return Launch(kv_cache_dtype="fp8", max_num_batched_tokens=2 * setting.isl, max_cudagraph_capture_size=2048)
+    if setting.gpu in BLACKWELL:  # minimaxm2.5_fp8_b200.sh of 2026-02, which asks for `EP_SIZE -ge 1`
+        return Launch(gpu_memory_utilization=0.95, enable_expert_parallel=True)
     return Launch()
 
 
@@ -188,7 +202,7 @@ def plan_of(setting: Setting, launch: Launch, **latency: Any) -> ReplicaPlan:
     shared: dict[str, Any] = {
         "tensor_parallel_size": setting.tp,
         "data_parallel_size": setting.dp,
-        "enable_expert_parallel": setting.ep > 1,
+        "enable_expert_parallel": setting.ep > 1 if launch.enable_expert_parallel is None else True,
         "quantization": setting.quantization,
         "kv_cache_dtype": launch.kv_cache_dtype,
         "max_num_batched_tokens": launch.max_num_batched_tokens,
@@ -198,6 +212,7 @@ def plan_of(setting: Setting, launch: Launch, **latency: Any) -> ReplicaPlan:
     utilization = launch.gpu_memory_utilization
     budget = require_fit(arch, gpu, gpu_memory_utilization=utilization, max_model_len=max_model_len, **shared)
     engine = EngineConfig(
+        async_scheduling=launch.async_scheduling,
         num_gpu_blocks=budget.num_gpu_blocks,
         kv_groups=budget.layout.groups,
         prefix_cache_retention_interval=default_retention_interval(setting.version),
@@ -207,28 +222,35 @@ def plan_of(setting: Setting, launch: Launch, **latency: Any) -> ReplicaPlan:
     )
     capture = launch.max_cudagraph_capture_size
     shared["kv_cache_dtype"] = budget.kv_cache_dtype  # as vLLM runs what "auto" stands for
-    deployment = Deployment(architecture=arch, gpu=gpu, max_cudagraph_capture_size=capture, **shared)
+    deployment = Deployment(
+        architecture=arch,
+        gpu=gpu,
+        max_cudagraph_capture_size=capture,
+        async_scheduling=launch.async_scheduling,
+        **shared,
+    )
     return ReplicaPlan(
         deployment=deployment, budget=budget, engine=engine, latency=latency_model(deployment, **latency)
     )
 
 
-def load_of(setting: Setting) -> RequestTable:
+def load_of(setting: Setting, launch: Launch) -> RequestTable:
     """What the clients send."""
     return closed_load(
         concurrency=setting.concurrency,
         num_requests=PROMPTS_PER_CLIENT * setting.concurrency,
         input_len=setting.isl,
         output_len=setting.osl,
-        length_spread=LENGTH_SPREAD,
+        length_spread=launch.length_spread,
     )
 
 
 def simulate(setting: Setting, *, plain: bool = False, use: Use = "shipped", **options: Any) -> tuple[float, float]:
     """Mean TTFT with mean TPOT, in seconds. Raises ValueError where the model does not fit."""
     constants = constants_for(find_gpu(setting.gpu), use, vllm_version=setting.version)
-    plan = plan_of(setting, Launch() if plain else launch_of(setting), **({"constants": constants} | options))
-    simulation = Simulation(plan.fleet(1, "least-outstanding"), load_of(setting))
+    launch = Launch() if plain else launch_of(setting)
+    plan = plan_of(setting, launch, **({"constants": constants} | options))
+    simulation = Simulation(plan.fleet(1, "least-outstanding"), load_of(setting, launch))
     simulation.run()
     times = request_times(simulation.requests)
     return float(times.ttft_s.mean()), float(np.nanmean(times.tpot_s))

@@ -40,5 +40,10 @@ def all_reduce_rows(data: Path, gpu: str) -> Iterator[Rows]:
 
     link = rank.gpu.interconnect
     shapes = pd.DataFrame({"ranks": table["num_gpus"], "elements": powers(table["message_size"], 8)})
-    free = (("all_reduce_start_s", link), ("all_reduce_link_share", link), ("all_reduce_start_growth", ""))
+    free = (
+        ("all_reduce_start_s", link),
+        ("all_reduce_link_share", link),
+        ("all_reduce_rank_exponent", link),
+        ("all_reduce_start_growth", ""),
+    )
     yield Rows("all-reduce", floats(table, "measured_s"), shapes, term_s, free)

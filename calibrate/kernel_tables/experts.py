@@ -22,9 +22,11 @@ EXPERT_FORMATS = {
     "bf16": ("bfloat16",),
     "fp8": ("fp8_block",),
     "nvfp4": ("nvfp4",),
-    "mxfp4": ("w4a8_mxfp4_mxfp8", "w4a16_mxfp4"),  # the first is what Blackwell serves gpt-oss with
+    "mxfp4": ("w4a8_mxfp4_mxfp8", "w4a16_mxfp4"),  # the first is what Blackwell multiplies gpt-oss's in
     "int4-experts": ("int4_wo",),
 }
+# gpt-oss's experts start in one kernel, routing included; the tables have 8-bit activations for other models' alone.
+STARTS_IN = {"w4a8_mxfp4_mxfp8": ("w4a16_mxfp4", "gptoss")}
 DEALT = "power_law_1.01"
 OTHER_ACTIVATION = "situ"  # kernels of a model whose experts have an activation of their own
 CONSTANT_KEYS = {"nvfp4": "fp4", "int4-experts": "int4"}  # weight formats under other names in the constants
@@ -65,6 +67,11 @@ def expert_rows(data: Path, gpu: str, *, before: str | None = None) -> Iterator[
             own += (("expert_bandwidth_share", ""),)
         if len(part):
             yield _expert_rows(f"experts, {form}", part, gpu, form, own)
+        if word in STARTS_IN:
+            other, kernel = STARTS_IN[word]
+            own_kernel = (clear["moe_dtype"] == other) & clear["kernel_source"].str.contains(kernel)
+            part = clear[own_kernel & (clear["num_tokens"] == 1)]
+            yield _expert_rows(f"experts, {form}, start", part, gpu, form, (("expert_start_s", key),))
         many = table[(table["distribution"] == DEALT) & (table["moe_dtype"] == word) & (each >= EVERY_EXPERT_TOKENS)]
         if len(many):
             yield _expert_rows(f"experts, {form}, dealt by a power law", many, gpu, form, shares)

@@ -19,7 +19,7 @@ from kvcache.memory_terms import parse_version
 from simulator.latency._constants import Constants, constants_for
 from simulator.step_time import FloatArray
 
-CHANGED, OLDER_FORMATS = "0.24.0", ("bf16", "fp8")  # until when, in what, vLLM had other kernels for experts
+CHANGED, OLDER_FORMATS = "0.24.0", ("bf16", "fp8")  # before which tables, in what, experts have other kernels
 # Where the search starts for a constant that is shipped as nothing, or as bounding nothing.
 FIRST_GUESS = {
     "prefill_attention_extra_positions": 300.0,
@@ -71,20 +71,6 @@ def fit_gpu(data: Path, gpu: str) -> tuple[list[Fitted], list[tuple[Rows, Consta
         found = [item for item in found if (item.constant, item.key) not in again] + fitted
         judged.append((rows, constants))
     return found, judged
-
-
-def fit_in_form(data: Path, gpu: str, *, before: str = CHANGED) -> dict[tuple[str, str | None], float]:
-    """What the tables ask of each constant, by key, where those that are shipped as nothing stay nothing.
-
-    Experts as before that release in the formats whose kernels it changed.
-    """
-    shipped = constants = constants_for(find_gpu(GPUS[gpu]))
-    found: dict[tuple[str, str | None], float] = {}
-    for rows in (*all_rows(data, gpu), *expert_rows(data, gpu, before=before)):
-        in_form = replace(rows, free=tuple(item for item in rows.free if _get(shipped, *item) > 0))
-        constants, fitted = fit(in_form, constants, shipped, GPUS[gpu])
-        found |= {(item.constant, item.key or None): item.value for item in fitted}
-    return found
 
 
 def fit_older(data: Path, gpu: str, found: Sequence[Fitted]) -> list[Fitted]:

@@ -18,7 +18,7 @@ from simulator.step_time import FloatArray
 # The tables' words beside ours
 GEMM_FORMATS = {"bfloat16": "bf16", "fp8": "fp8", "nvfp4": "nvfp4"}
 SMALLEST_GEMM = 512  # rows or columns: below, no layer of a served model
-WIDE_GEMM = 4096  # rows: below, quantizing the activations by itself, which served models fuse, outweighs the multiply
+WIDE_GEMM = 16384  # rows: below, quantizing the activations by itself, which served models fuse, outweighs the multiply
 
 
 def gemm_rows(data: Path, gpu: str) -> Iterator[Rows]:

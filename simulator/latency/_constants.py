@@ -57,6 +57,7 @@ class Constants:
     all_reduce_start_s: Mapping[str, float]
     all_reduce_start_growth: float
     all_reduce_link_share: Mapping[str, float]
+    all_reduce_rank_exponent: Mapping[str, float]
     expert_bandwidth_share: float
     expert_compute_share: Mapping[str, float]
     expert_activation_bytes_per_element: Mapping[str, float]

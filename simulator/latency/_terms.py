@@ -26,8 +26,12 @@ from simulator.latency_model import (
 from simulator.step_time import FloatArray
 
 _LONGEST_CONVOLUTION = 16  # columns: taps of a state's convolution (3 or 4), decay rates (16); no multiply is as narrow
+_MULTIPLIES = 5  # of a layer with experts: two of attention, the router, two of the experts
 _SCAN_FLOPS = 8  # per token and element of the state: a chunk's products with keys, values, queries, its own triangle
-FP32_OF_BF16 = 1 / 16  # H100: 67 of 989 Tflop/s, A100: 19.5 of 312 (NVIDIA datasheets); vLLM leaves TF32 off
+FP32_BYTES = 4
+# H100: 67 of 989 Tflop/s, A100: 19.5 of 312; B200 75 of 2,250, of which nothing was measured (NVIDIA datasheets). vLLM
+# leaves TF32 off.
+FP32_OF_BF16 = 1 / 16
 
 Causes = Mapping[str, FloatArray]
 
@@ -98,10 +102,11 @@ def gemm(rank: Rank, tokens: FloatArray, tensor: Tensor) -> dict[str, FloatArray
     No tokens take no time.
     """
     packed = rank.scheme.packs(tensor)
-    dtype = rank.scheme.gemm_dtype_on(rank.gpu) if packed else "bf16"
-    plain = tensor.rows * tensor.cols * rank.plain_bytes
+    element = rank.plain_bytes if packed else tensor.element_bytes or rank.plain_bytes
+    dtype = rank.scheme.gemm_dtype_on(rank.gpu) if packed else "fp32" if tensor.element_bytes == FP32_BYTES else "bf16"
+    plain = tensor.rows * tensor.cols * element
     weight_bytes = rank.scheme.linear_weight_bytes(tensor.rows, tensor.cols) if packed else plain
-    moved = weight_bytes + tokens * (tensor.rows + tensor.cols) * rank.plain_bytes
+    moved = weight_bytes + tokens * (tensor.rows + tensor.cols) * element
     bytes_s = moved / (rank.constants.gemm_bandwidth_share * rank.bandwidth)
     compute_s = 2 * tokens * tensor.rows * tensor.cols / rank.flops_per_s(dtype)
     start_s = rank.constants.gemm_start_s
@@ -149,10 +154,19 @@ def layer(rank: Rank, tokens: FloatArray, index: int) -> dict[str, FloatArray]:
             COMMUNICATION: (blocks - shares_experts) * all_reduce_s(rank, tokens, arch.hidden_size),
         }
     )
-    if arch.qk_norm_whole_projection and arch.has_attention(index):
-        # Its variance is summed over the ranks (vLLM MiniMaxText01RMSNormTP.forward_qk).
-        parts.append({COMMUNICATION: all_reduce_s(rank, tokens, width=2)})
+    if sums_variances(arch, index):
+        # Two kernels where glue has four: squares before the sum over the ranks, scaling after it.
+        glue = {FIXED_OVERHEAD: np.where(tokens > 0, constants.glue_s / 2, 0.0)}
+        parts += [glue, {COMMUNICATION: all_reduce_s(rank, tokens, width=2)}]
     return add(*parts)
+
+
+def sums_variances(arch: Architecture, index: int) -> bool:
+    """Whether a layer norms queries, keys over all heads, for which ranks must ask each other.
+
+    Source: vLLM, MiniMaxText01RMSNormTP.forward_qk.
+    """
+    return arch.qk_norm_whole_projection and arch.has_attention(index)
 
 
 def is_multiply(tensor: Tensor) -> bool:
@@ -160,12 +174,22 @@ def is_multiply(tensor: Tensor) -> bool:
     return tensor.cols > (_LONGEST_CONVOLUTION if tensor.component == "state_space" else 1)
 
 
+def launches(rank: Rank, index: int) -> float:
+    """What launching a layer's kernels takes, in those of one with attention and experts; half of it by its multiplies.
+
+    Source: runs on B200 that launching bounds ask for 0.7 – 0.9 ms a layer, with latent attention for 1.0 – 1.4 ms.
+    """
+    tensors = [tensor for tensor in layer_tensors(rank.arch, rank.parallelism, index) if is_multiply(tensor)]
+    kernels = sum(1 if tensor.component == "experts" else tensor.count for tensor in tensors)
+    kernels += 3 * sums_variances(rank.arch, index)
+    return rank.arch.num_blocks(index) / 4 + kernels / (2 * _MULTIPLIES)
+
+
 def layer_kind(rank: Rank, index: int) -> tuple[object, ...]:
     """What layers must have in common to take the same time without the cache."""
     arch = rank.arch
-    whole = arch.qk_norm_whole_projection and arch.has_attention(index)
     tensors = tuple(layer_tensors(arch, rank.parallelism, index))
-    return arch.is_moe_layer(index), arch.has_state(index), arch.num_blocks(index), whole, tensors
+    return arch.is_moe_layer(index), arch.has_state(index), arch.num_blocks(index), sums_variances(arch, index), tensors
 
 
 def states_s(rank: Rank, sequences: FloatArray) -> dict[str, FloatArray]:
@@ -204,7 +228,9 @@ def all_reduce_s(rank: Rank, tokens: FloatArray, width: int, *, ranks: int | Non
         return np.zeros_like(tokens)
     constants, link = rank.constants, rank.gpu.interconnect
     start_s = constants.all_reduce_start_s[link] * (1 + constants.all_reduce_start_growth * np.log2(ranks))
-    moved = 2 * (ranks - 1) / ranks * tokens * width * rank.plain_bytes
+    # A ring moves 2 (ranks - 1) / ranks of the message; switches grow less with the ranks, buses more.
+    growth = (2 * (ranks - 1) / ranks) ** constants.all_reduce_rank_exponent[link]
+    moved = growth * tokens * width * rank.plain_bytes
     bulk_s = moved / (constants.all_reduce_link_share[link] * rank.gpu.interconnect_bytes_per_s)
     return np.where(tokens > 0, start_s + bulk_s, 0.0)
 

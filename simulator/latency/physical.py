@@ -21,6 +21,7 @@ from simulator.latency._terms import (
     add,
     attention_over,
     gemm,
+    launches,
     layer,
     layer_kind,
     sampling,
@@ -240,10 +241,9 @@ def _step_times(
 ) -> StepTimes:
     constants, settings = rank.constants, rank.deployment
     full, windowed = caches
-    blocks = sum(map(rank.arch.num_blocks, range(rank.arch.num_hidden_layers)))
     table = np.sum(list(by_tokens.values()), axis=0)
     token_s = full.prefill_token_s + windowed.prefill_token_s + scan_token_s(rank)
-    launch_s = blocks / 2 * constants.eager_layer_s  # measured on layers of two blocks
+    launch_s = constants.eager_layer_s * sum(launches(rank, index) for index in range(rank.arch.num_hidden_layers))
     longest = -1 if settings.enforce_eager else settings.max_cudagraph_capture_size or PIECEWISE_TOKENS
     host_s = constants.host_base_s
     if settings.enforce_eager:  # every step is launched kernel by kernel

@@ -18,7 +18,7 @@ from tests.benchmark_module import benchmark_module
 
 fitting: Any = benchmark_module("fit_constants")
 TERMS = (("gemm_bandwidth_share", None), ("glue_s", None), ("expert_compute_share", "fp8"))
-WIDE = fitting.Prior(np.zeros(3), np.full(3, 5.0), np.full(3, np.inf))
+WIDE = fitting.Prior(np.zeros(3), 25.0 * np.eye(3), np.full(3, np.inf))
 
 
 def problem(rng: np.random.Generator, logs: np.ndarray, *, groups: int, common_sd: float, own_sd: float) -> Any:
@@ -26,7 +26,7 @@ def problem(rng: np.random.Generator, logs: np.ndarray, *, groups: int, common_s
     jacobian = rng.normal(size=(400, 2, 3))
     of = np.arange(400) % groups
     noise = common_sd * rng.normal(size=(groups, 1))[of] + own_sd * rng.normal(size=(400, 2))
-    cases = [SimpleNamespace(model=f"m{group}", group=(int(group),), is_open=False) for group in of]
+    cases = [SimpleNamespace(model=f"m{group}", group=(int(group),), is_open=False, tells=(True, True)) for group in of]
     return fitting.Linearized(cases, TERMS, jacobian @ logs + noise, jacobian)
 
 
@@ -42,7 +42,7 @@ def test_a_fit_finds_the_logarithms_within_what_it_says_of_them() -> None:
 
 def test_no_logarithm_passes_its_bound_and_the_others_make_up_for_it() -> None:
     rng, logs = np.random.default_rng(1), np.array([0.1, -0.3, 0.2])
-    bounded = fitting.Prior(WIDE.mean, WIDE.sd, np.array([0.05, np.inf, np.inf]))
+    bounded = fitting.Prior(WIDE.mean, WIDE.covariance, np.array([0.05, np.inf, np.inf]))
     found = fitting.fit(problem(rng, logs, groups=400, common_sd=0.0, own_sd=0.01), np.arange(400), bounded).logs
     assert found[0] == 0.05
     assert found[1:] == pytest.approx(logs[1:], abs=0.02)
@@ -64,10 +64,32 @@ def test_what_a_prior_says_stays_where_runs_tell_nothing() -> None:
     rng = np.random.default_rng(2)
     silent = problem(rng, np.zeros(3), groups=40, common_sd=0.02, own_sd=0.02)
     silent.jacobian[:, :, 2] = 0
-    prior = fitting.Prior(np.array([0.0, 0.0, 0.4]), np.array([0.1, 0.1, 0.2]), np.full(3, np.inf))
+    prior = fitting.Prior(np.array([0.0, 0.0, 0.4]), np.diag([0.01, 0.01, 0.04]), np.full(3, np.inf))
     found = fitting.fit(silent, np.arange(400), prior)
     assert found.logs[2] == pytest.approx(0.4)
     assert found.covariance[2, 2] == pytest.approx(0.04)
+
+
+def test_a_figure_that_tells_nothing_is_not_fitted() -> None:
+    rng, logs = np.random.default_rng(3), np.array([0.1, -0.3, 0.2])
+    half = problem(rng, logs, groups=40, common_sd=0.0, own_sd=0.01)
+    half.errors[:, 0] += 1.0
+    for case in half.cases:
+        case.tells = (False, True)
+    assert fitting.fit(half, np.arange(400), WIDE).logs == pytest.approx(logs, abs=0.02)
+
+
+def test_formats_that_one_kernel_serves_are_fitted_together() -> None:
+    """gpt-oss's 4-bit floats on Hopper go through Marlin as 4-bit integers do; on Blackwell they have their own."""
+    terms = [("expert_start_s", key) for key in ("mxfp4", "int4", "fp8")]
+    for gpu, same in (("h100-sxm", 0.9), ("b200-sxm", 0.0)):
+        found = fitting.together(gpu, terms)
+        assert np.array_equal(found, np.array([[1.0, same, 0.0], [same, 1.0, 0.0], [0.0, 0.0, 1.0]]))
+    prior = fitting.prior_of(("h100-sxm", "h200-sxm"), terms)
+    known = constants_for(find_gpu("h100-sxm")).expert_start_s
+    at_tables = [known[key] * np.exp(log) for (_, key), log in zip(terms, prior.mean, strict=True)]
+    tables = constants_for(find_gpu("h100-sxm"), "prior").expert_start_s
+    assert at_tables == pytest.approx([tables["int4"], tables["int4"], tables["fp8"]])
 
 
 def test_values_of_a_file_are_multiplied_with_their_followers() -> None:

@@ -33,7 +33,9 @@ def test_every_gpu_has_a_covariance_of_constants_that_it_has(gpu: str) -> None:
 def test_constants_that_runs_were_fitted_to_are_known_better_than_those_of_other_gpus() -> None:
     for gpu in ("h100-sxm", "h200-sxm", "b200-sxm"):
         fitted = covariance_of(constants_for(find_gpu(gpu))).sd
-        assert all(sd < general_sd()[term] for term, sd in fitted.items())
+        of_general = np.array([sd / general_sd()[term] for term, sd in fitted.items()])
+        assert of_general.max() < 1.001  # as much where runs tell nothing
+        assert np.mean(of_general < 0.8) > 0.85
     assert covariance_of(constants_for(find_gpu("mi300x"))).sd == general_sd()
 
 

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from calibrate.kernel_tables.rows import lone_rank
 from kvcache.catalog import find_gpu, gpu_names, load_model
 from simulator.latency._constants import FOLDER, constants_for
+from simulator.latency._terms import all_reduce_s
 from simulator.latency.physical import padded_batch, physical_step_times, window_class
 from simulator.latency_model import Deployment
 from simulator.step_time import BatchSums, StepTimes
@@ -145,11 +147,33 @@ def test_decode_batches_are_padded_to_cuda_graph_sizes() -> None:
 def test_steps_with_prefill_last_at_least_as_long_as_their_launches() -> None:
     times = step_times()
     layers = load_model("llama-3.1-8b").num_hidden_layers
-    assert times.floor[513] == pytest.approx(layers * 200e-6)
-    assert times.floor[512] == pytest.approx(0.4 * layers * 200e-6)
+    assert times.floor[513] == pytest.approx(layers * 0.9 * 200e-6)  # four multiplies a layer instead of five
+    assert times.floor[512] == pytest.approx(0.4 * times.floor[513])
     assert step_times(enforce_eager=True).floor[1] == times.floor[513]
     assert step_times(gpu="b200-sxm").floor[513] > 3 * times.floor[513]
     assert step_times(gpu="b200-sxm", vllm_version="0.19.0").floor[513] == step_times(gpu="b200-sxm").floor[513]
+
+
+def test_layers_of_more_multiplies_take_longer_to_launch() -> None:
+    """Mixtral has attention with experts; DeepSeek's latent attention has three multiplies more, shared experts two."""
+    plain, latent = (step_times(name, "b200-sxm", tensor_parallel_size=8) for name in ("mixtral-8x7b", "deepseek-v3"))
+    layer_s = constants_for(find_gpu("b200-sxm")).eager_layer_s
+    assert plain.floor[1025] == pytest.approx(load_model("mixtral-8x7b").num_hidden_layers * layer_s)
+    dense_layers, layers = 3, load_model("deepseek-v3").num_hidden_layers
+    assert latent.floor[1025] == pytest.approx((dense_layers * 1.2 + (layers - dense_layers) * 1.5) * layer_s)
+
+
+@pytest.mark.parametrize(("gpu", "link"), [("h100_sxm", "nvlink"), ("l40s", "pcie")])
+def test_all_reduces_grow_with_the_ranks_as_their_link_does(gpu: str, link: str) -> None:
+    rank = lone_rank(gpu)
+    small, large = np.array([1.0]), np.array([4096.0])
+    bulk_s = {
+        ranks: float((all_reduce_s(rank, large, 4096, ranks=ranks) - all_reduce_s(rank, small, 4096, ranks=ranks))[0])
+        for ranks in (2, 4, 8)
+    }
+    power = rank.constants.all_reduce_rank_exponent[link]
+    assert bulk_s[4] / bulk_s[2] == pytest.approx(1.5**power)
+    assert bulk_s[8] / bulk_s[2] == pytest.approx(1.75**power)
 
 
 def test_synchronous_scheduling_adds_the_host_to_the_gpu() -> None:
@@ -169,8 +193,11 @@ def test_expert_parallelism_costs_an_imbalance_over_tensor_parallelism() -> None
     split, whole = (
         step_times("qwen3-30b-a3b", tensor_parallel_size=4, enable_expert_parallel=on).decode for on in (False, True)
     )
-    assert (whole[1:] >= split[1:]).all()
-    assert (whole[1:] < 1.16 * split[1:]).all()
+    few = slice(1, 65)
+    assert (whole[few] >= split[few]).all()
+    assert (whole[few] < 1.16 * split[few]).all()
+    # A rank with whole experts moves the tokens that chose one of them; one with a slice of each, all.
+    assert whole[-1] < split[-1]
 
 
 @pytest.mark.parametrize("gpu", gpu_names())

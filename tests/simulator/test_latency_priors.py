@@ -53,7 +53,7 @@ def test_a_gpu_goes_by_its_own_tables_then_its_familys_then_general_values() -> 
 
 def test_a_release_before_other_kernels_goes_by_its_own() -> None:
     gpu = find_gpu("b200-sxm")
-    newest, older, named = (constants_for(gpu, "prior", vllm_version=name) for name in (None, "0.19.0", "0.32.0"))
+    newest, older, named = (constants_for(gpu, "prior", vllm_version=name) for name in (None, "0.15.1", "0.32.0"))
     assert older.expert_compute_share["fp8"] < 0.7 * newest.expert_compute_share["fp8"]
     assert older.expert_compute_share["fp4"] == newest.expert_compute_share["fp4"]
     assert older.gemm_compute_share == newest.gemm_compute_share
