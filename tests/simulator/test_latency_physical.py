@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from calibrate.kernel_tables.rows import lone_rank
 from kvcache.catalog import find_gpu, gpu_names, load_model
+from kvcache.parallelism import Parallelism
+from kvcache.tensors import Tensor
 from simulator.latency._constants import FOLDER, constants_for
-from simulator.latency._terms import all_reduce_s
+from simulator.latency._terms import all_reduce_s, gemm
 from simulator.latency.physical import padded_batch, physical_step_times, window_class
 from simulator.latency_model import Deployment
 from simulator.step_time import BatchSums, StepTimes
@@ -174,6 +176,29 @@ def test_all_reduces_grow_with_the_ranks_as_their_link_does(gpu: str, link: str)
     power = rank.constants.all_reduce_rank_exponent[link]
     assert bulk_s[4] / bulk_s[2] == pytest.approx(1.5**power)
     assert bulk_s[8] / bulk_s[2] == pytest.approx(1.75**power)
+
+
+def test_a_router_in_fp32_goes_without_tensor_cores() -> None:
+    rank, tokens = lone_rank("h100_sxm"), np.array([1.0, 8192.0])
+    half, whole = (gemm(rank, tokens, Tensor("router", 256, 3072, element_bytes=size)) for size in (0, 4))
+    seconds = 2 * 8192 * 256 * 3072 / (rank.flops_per_s("fp32"))
+    assert sum(whole.values())[1] == pytest.approx(seconds + rank.constants.gemm_start_s, rel=0.01)
+    assert rank.flops_per_s("fp32") == pytest.approx(rank.flops_per_s("bf16") / 16)
+    assert sum(half.values())[1] < sum(whole.values())[1] / 5
+    assert sum(half.values())[0] < sum(whole.values())[0] < 1.5 * sum(half.values())[0]
+
+
+def test_norms_over_the_ranks_take_kernels_and_a_sum() -> None:
+    arch = load_model("minimax-m2.5")
+    settings: dict[str, Any] = {"tensor_parallel_size": 4, "max_num_batched_tokens": BUDGET, "max_num_seqs": SEQS}
+    with_norm, without = (
+        physical_step_times(replace(arch, qk_norm_whole_projection=whole), find_gpu("b200-sxm"), **settings)
+        for whole in (True, False)
+    )
+    rank = replace(lone_rank("b200_sxm"), parallelism=Parallelism(tensor_parallel_size=4))
+    layer_s = rank.constants.glue_s / 2 + float(all_reduce_s(rank, np.array([1.0]), 2)[0])
+    assert with_norm.decode[1] - without.decode[1] == pytest.approx(arch.num_hidden_layers * layer_s, rel=1e-3)
+    assert with_norm.floor[-1] / without.floor[-1] == pytest.approx(1.3)
 
 
 def test_synchronous_scheduling_adds_the_host_to_the_gpu() -> None:
