@@ -104,6 +104,7 @@ def judge_cycles(data: Path) -> Iterator[Row]:
         yield {
             "run": name,
             "steps": len(steps),
+            "decode_steps": int((steps.sums["prefill_tokens"] == 0).sum()),
             "shipped_decode_mean": float(np.abs(errors_percent([steps], base, kind="decode")).mean()),
             "others_decode_mean": float(np.abs(errors_percent([steps], others, kind="decode")).mean()),
             "decode_mean": figures["decode_mean_percent"],

@@ -73,7 +73,7 @@ class ReplicaPlan:
             "vllm_version", "quantization", "kv_cache_dtype", "gpu_memory_utilization", "max_model_len",
             "max_num_batched_tokens", "max_num_seqs",
         )  # fmt: skip
-        return {name: getattr(self.budget, name) for name in names}
+        return {name: getattr(self.budget, name) for name in names} | {"async_scheduling": self.engine.async_scheduling}
 
     @property
     def not_simulated(self) -> tuple[Assumption, ...]:

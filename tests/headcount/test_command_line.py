@@ -111,6 +111,17 @@ def test_simulate_answers_with_the_agreed_keys(headcount: Run) -> None:
     assert found["users_mean"] is None
 
 
+def test_an_older_release_schedules_synchronously_unless_told(headcount: Run) -> None:
+    load = ("--input-len", "50", "--output-len", "5", "--concurrency", "2", "--vllm-version", "0.13.0")
+    assert "vLLM 0.13.0, synchronous scheduling, " in headcount("simulate", *ON, *load).out
+    assert "synchronous" not in headcount("simulate", *ON, *load, "--async-scheduling").out
+    assert not answer(headcount, "simulate", *ON, *load)["settings"]["async_scheduling"]
+    newer = answer(headcount, "simulate", *ON, *load[:-1], "0.14.0")
+    assert newer["settings"]["async_scheduling"]
+    older = answer(headcount, "simulate", *ON, *load)
+    assert newer["tpot_s"]["mean"] < older["tpot_s"]["mean"]
+
+
 def test_users_are_what_was_asked_for(headcount: Run) -> None:
     load = ("--input-len", "50", "--output-len", "5", "--users", "20", "--think-time", "30s")
     found = answer(headcount, "simulate", *ON, *load)
