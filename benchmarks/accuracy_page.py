@@ -225,7 +225,7 @@ def _cycles(results: Results) -> str:
         (row["run"], f"{row['steps']}", *(f"{row[name]:.1f}" for name in names)) for row in results["cycles"]["rows"]
     ]
     every = results["cycles"]["all"]
-    steps = sum(row["steps"] for row in results["cycles"]["rows"])
+    steps = sum(row["decode_steps"] for row in results["cycles"]["rows"])
     whole = [f"{every[name]:.1f}" if name in every else "–" for name in names]
     lines.append(("all decode steps together", f"{steps:,}", *whole))
     heads = ("run", "steps", "shipped", "fitted to the other two", "fitted to other stretches, mean", "median",
