@@ -69,7 +69,8 @@ def settings_note(plan: "ReplicaPlan") -> str:
     cache = plan.architecture.dtype if found["kv_cache_dtype"] == "auto" else found["kv_cache_dtype"]
     scheduling = "" if found["async_scheduling"] else ", synchronous scheduling"
     return (
-        f"vLLM {found['vllm_version']}{scheduling}, {cache} KV cache, memory utilization {found['gpu_memory_utilization']:g}, "
+        f"vLLM {found['vllm_version']}{scheduling}, {cache} KV cache, "
+        f"memory utilization {found['gpu_memory_utilization']:g}, "
         f"steps of up to {found['max_num_batched_tokens']:,} tokens and {found['max_num_seqs']:,} sequences"
     )
 
