@@ -163,7 +163,7 @@ scheduler_options = all_of(
     click.option(
         "--async-scheduling/--no-async-scheduling",
         default=None,
-        help="The next step is decided while one runs.  [default: the release's, on since 0.14]",
+        help="The next step is decided while one runs.  [default: the release's, mostly on since 0.14]",
     ),
     click.option(
         "--router",

@@ -272,9 +272,15 @@ def default_retention_interval(vllm_version: str) -> int | None:
     return 0 if parse_version(vllm_version) >= (0, 29, 0) else None
 
 
-def default_async_scheduling(vllm_version: str) -> bool:
-    """`async_scheduling` where the user gives none: on since vLLM 0.14 (its release notes, pull request 27614)."""
-    return parse_version(vllm_version) >= (0, 14, 0)
+def default_async_scheduling(vllm_version: str, speculation: Speculation | None = None) -> bool:
+    """`async_scheduling` where the user gives none: on since vLLM 0.14, but for drafts that are not the model's own.
+
+    Source: release notes of 0.14; vllm/config/vllm.py of 0.27 and 0.32, which knows draft models with it.
+    """
+    version = parse_version(vllm_version)
+    if speculation is not None and speculation.method != "eagle":
+        return speculation.method == "draft_model" and version >= (0, 32, 0)
+    return version >= (0, 14, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,7 +336,7 @@ class EngineOptions:
     def is_asynchronous(self) -> bool:
         """Whether the next step is decided while one runs."""
         if self.async_scheduling is None:
-            return default_async_scheduling(self.vllm_version)
+            return default_async_scheduling(self.vllm_version, self.speculation)
         return self.async_scheduling
 
     def memory_settings(self, tensor_parallel_size: int) -> dict[str, object]:

@@ -60,6 +60,20 @@ def test_scheduling_is_asynchronous_where_the_release_s_default_is() -> None:
     assert [plan.deployment.async_scheduling for plan in old.values()] == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("method", "version", "is_on"),
+    [
+        ("eagle", "0.14.0", True), ("eagle", "0.13.0", False), ("ngram", "0.32.0", False),
+        ("draft_model", "0.27.0", False), ("draft_model", "0.32.0", True),
+    ],
+)  # fmt: skip
+def test_drafts_that_are_not_the_model_s_own_are_scheduled_synchronously(
+    method: str, version: str, is_on: bool
+) -> None:
+    drafts = Speculation(method=method, num_speculative_tokens=3, acceptance_rate=0.5)
+    assert planned("llama-3.1-8b", speculation=drafts, vllm_version=version).engine.async_scheduling is is_on
+
+
 def test_accepted_drafts_shorten_an_answer() -> None:
     """With every draft accepted a step yields 1 + K tokens."""
     table = closed_load(concurrency=1, num_requests=1, input_len=100, output_len=401, length_spread=1.0)
