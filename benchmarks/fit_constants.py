@@ -5,15 +5,15 @@
 Maximum a posteriori on the logarithms of multipliers of what is shipped, about what kernel tables say: errors of mean
 TTFT and TPOT follow Student's t, groups of runs weigh alike, derivatives are finite differences through the simulator.
 The covariance is that of the estimate with errors of one deployment going together (Liang, Zeger 1986), the prior
-included. Held-out
-figures are of runs or whole models that a fit did not see, with the simulator taken as linear about the shipped
-constants. `--write` puts the multiplied values into simulator/latency/constants/FAMILY.toml, the covariance into
-simulator/latency/covariances/FAMILY.toml.
+included. Held-out figures are of runs or whole models that a fit did not see, with the simulator taken as linear about
+the shipped constants. `--write` puts the multiplied values into simulator/latency/constants/FAMILY.toml, the
+covariance into simulator/latency/covariances/FAMILY.toml.
 """
 
 import argparse
 import re
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,13 +29,14 @@ import fit_cases  # the script beside this one
 from fit_cases import Case, Linearized
 
 from kvcache.catalog import find_gpu
-from simulator.latency._constants import FOLDER, constants_for
+from simulator.latency._constants import FOLDER, PRIORS, constants_for
 from simulator.latency._covariance import FOLDER as COVARIANCES
 from simulator.latency._covariance import FOLLOWERS, MOST_OF_PEAK, Term, general_sd
 from simulator.step_time import FloatArray
 
 GPUS = {"hopper": ("h100-sxm", "h200-sxm"), "blackwell": ("b200-sxm", "b300-sxm", "gb200")}
-# Of the widths between GPUs: with a whole width the constants follow single models, and others come out worse.
+# Of the widths between GPUs: with a whole width the constants follow single models, and others come out worse; times
+# that where kernel tables are silent.
 PRIOR_SHARE, UNMEASURED = 0.5, 2.0
 SPREAD = np.array([0.12, 0.06])  # of a run's TTFT, TPOT: what an error is weighed by
 DEGREES_OF_FREEDOM = 4.0
@@ -77,12 +78,15 @@ def prior_of(gpus: Sequence[str], terms: Sequence[Term]) -> Prior:
     """
     shipped = constants_for(find_gpu(gpus[0]))
     tables = constants_for(find_gpu(gpus[0]), "prior")
+    path = PRIORS / f"{find_gpu(gpus[0]).family}.toml"
+    kernel_tables = tomllib.loads(path.read_text(encoding="utf-8"))["priors"]
     mean, sd = np.zeros(len(terms)), PRIOR_SHARE * np.array([general_sd()[term] for term in terms])
     for place, (name, key) in enumerate(terms):
         kernel = kernel_of_runs(gpus[0], key) if name.startswith("expert_") else key
         ours, theirs = getattr(shipped, name), getattr(tables, name)
         mean[place] = np.log(theirs / ours if key is None else theirs[kernel] / ours[key])
-        sd[place] *= 1.0 if tables.sources[name][1].startswith("kernel tables of") else UNMEASURED
+        measured = kernel_tables.get(name, {}).get("value", {})
+        sd[place] *= 1.0 if measured and (key is None or kernel in measured) else UNMEASURED
     most = np.array([room(gpus, term) for term in terms])
     return Prior(np.minimum(mean, most), together(gpus[0], terms) * np.outer(sd, sd), most)
 

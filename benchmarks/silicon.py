@@ -26,7 +26,7 @@ from kvcache.catalog import find_gpu, load_model
 from kvcache.errors import DoesNotFitError
 from kvcache.remedies import require_fit
 from simulator.deployment import ReplicaPlan, plan_replica
-from simulator.engine import EngineConfig, default_retention_interval
+from simulator.engine import EngineConfig, default_async_scheduling, default_retention_interval
 from simulator.latency import latency_model
 from simulator.latency._constants import Use, constants_for
 from simulator.latency_model import Deployment
@@ -130,9 +130,9 @@ def launch_of(setting: Setting) -> Launch:
     if model == "Kimi-K2.5":
         return _launch_of_kimi(setting)
     if is_of_dynamo(setting):
-        # vLLM before 0.14 schedules synchronously unless told. All lengths are alike (aiperf, deviation 0); simulated
+        # Scheduled as the release does unless told. All lengths are alike (aiperf, deviation 0); simulated
         # clients would stay in step for ever, on servers they drift apart: a spread of 5 %, chosen on these rows.
-        return Launch(async_scheduling=False, length_spread=0.95)
+        return Launch(async_scheduling=default_async_scheduling(setting.version), length_spread=0.95)
     return Launch()
 
 

@@ -275,7 +275,8 @@ def default_retention_interval(vllm_version: str) -> int | None:
 def default_async_scheduling(vllm_version: str, speculation: Speculation | None = None) -> bool:
     """`async_scheduling` where the user gives none: on since vLLM 0.14, but for drafts that are not the model's own.
 
-    Source: release notes of 0.14; vllm/config/vllm.py of 0.27 and 0.32, which knows draft models with it.
+    Source: release notes of 0.14; vllm/config/vllm.py of 0.27 and 0.32, which knows draft models with it (between
+    these two it is not known since when).
     """
     version = parse_version(vllm_version)
     if speculation is not None and speculation.method != "eagle":
@@ -319,6 +320,11 @@ class EngineOptions:
             raise ValueError(f"data_parallel_size is {self.data_parallel_size}; it must be at least 1")
         if self.block_size not in (None, 1, 8) and (self.block_size < 1 or self.block_size % 16):
             raise ValueError(f"block_size is {self.block_size}; vLLM takes a multiple of 16, such as 16, 32 or 64")
+        if self.async_scheduling and self.speculation is not None and self.speculation.method == "ngram":
+            raise ValueError(
+                "async_scheduling: vLLM refuses it with drafts by n-grams; leave --async-scheduling out, "
+                "or draft with eagle or a draft model"
+            )
         if self.speculation is not None and self.latency_model != "constant":
             raise ValueError(
                 "speculative decoding: its decisions are simulated, how long drafting takes is not known here; "

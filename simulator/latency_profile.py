@@ -31,6 +31,7 @@ _SCALED_UP = (
     "expert_activation_bytes_per_element", "sampling_start_s", "sampling_bytes_per_logit", "eager_layer_s",
     "host_base_s", "host_sequence_s", "step_gap_s",
 )  # fmt: skip
+_LARGEST_MEAN = 5.0  # of a logarithm, or of seconds that are added
 _SMALLEST_SD = 1e-12  # of a prior or a posterior: what no fit reaches
 
 
@@ -48,6 +49,11 @@ class Term:
             raise ValueError(f"no constant '{self.name}' can be fitted; there are {', '.join(term_names())}")
         if not all(math.isfinite(value) for value in (self.prior_mean, self.prior_sd, self.mean)):
             raise ValueError(f"term {self.name} holds a number that is not finite")
+        if max(abs(self.prior_mean), abs(self.mean)) > _LARGEST_MEAN:
+            raise ValueError(
+                f"term {self.name} has a mean of {self.mean:g} about {self.prior_mean:g}; no fit is further than "
+                f"{_LARGEST_MEAN:g} from 0"
+            )
         if self.prior_sd < _SMALLEST_SD:
             raise ValueError(f"term {self.name} has a prior sd of {self.prior_sd:g}; it must be above 0")
 

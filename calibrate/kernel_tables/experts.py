@@ -71,7 +71,8 @@ def expert_rows(data: Path, gpu: str, *, before: str | None = None) -> Iterator[
             other, kernel = STARTS_IN[word]
             own_kernel = (clear["moe_dtype"] == other) & clear["kernel_source"].str.contains(kernel)
             part = clear[own_kernel & (clear["num_tokens"] == 1)]
-            yield _expert_rows(f"experts, {form}, start", part, gpu, form, (("expert_start_s", key),))
+            if len(part):
+                yield _expert_rows(f"experts, {form}, start", part, gpu, form, (("expert_start_s", key),))
         many = table[(table["distribution"] == DEALT) & (table["moe_dtype"] == word) & (each >= EVERY_EXPERT_TOKENS)]
         if len(many):
             yield _expert_rows(f"experts, {form}, dealt by a power law", many, gpu, form, shares)

@@ -28,6 +28,7 @@ import pandas as pd
 from calibrate.readers._files import Head, read_text
 from calibrate.recording import STEP_COLUMNS, Recording
 from calibrate.startup_log import read_startup_log
+from simulator.engine import default_async_scheduling
 
 LOOKS_LIKE = "a log with 'Iteration(N): … context requests'"
 LINE = re.compile(
@@ -111,7 +112,9 @@ def _settings(path: Path) -> tuple[dict[str, Any], str | None]:
 def _recording(found: list[dict[str, Any]], options: dict[str, Any], environment: dict[str, Any]) -> Recording:
     real = [step for step in found if not step["is_dummy"]]
     devices = {step["device"] for step in found} - {""}
-    is_synchronous = options.get("async_scheduling") is False or devices == {"cpu"}
+    asked, version = options.get("async_scheduling"), environment["vllm_version"]
+    by_default = version is not None and not default_async_scheduling(version)
+    is_synchronous = asked is False or (asked is None and by_default) or devices == {"cpu"}
     table = pd.DataFrame(real, columns=[*STEP_COLUMNS, "elapsed_s", "kv_usage", "time"])
     first = next((step["time"] for step in real if step["time"] is not None), None)
     seconds = [(step["time"] - first).total_seconds() if first and step["time"] else np.nan for step in real]

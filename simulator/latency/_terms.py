@@ -29,8 +29,8 @@ _LONGEST_CONVOLUTION = 16  # columns: taps of a state's convolution (3 or 4), de
 _MULTIPLIES = 5  # of a layer with experts: two of attention, the router, two of the experts
 _SCAN_FLOPS = 8  # per token and element of the state: a chunk's products with keys, values, queries, its own triangle
 FP32_BYTES = 4
-# H100: 67 of 989 Tflop/s, A100: 19.5 of 312; B200 75 of 2,250, of which nothing was measured (NVIDIA datasheets). vLLM
-# leaves TF32 off.
+# H100: 67 of 989 Tflop/s, A100: 19.5 of 312 (NVIDIA datasheets); vLLM leaves TF32 off. B200: 75 of 2,250, but the
+# runs that its constants were fitted to let TF32 in.
 FP32_OF_BF16 = 1 / 16
 
 Causes = Mapping[str, FloatArray]
@@ -76,8 +76,9 @@ class Rank:
 
     def flops_per_s(self, gemm_dtype: str) -> float:
         """What matrix multiplies of this type reach."""
-        if gemm_dtype == "fp32":
-            return self.bf16_flops * FP32_OF_BF16 * self.constants.gemm_compute_share["bf16"]
+        if gemm_dtype == "fp32":  # in shares of its own nothing was measured
+            peak = self.gpu.flops_per_s.get("fp32", self.bf16_flops * FP32_OF_BF16)
+            return peak * self.constants.gemm_compute_share["bf16"]
         shares = self.constants.gemm_compute_share
         known = gemm_dtype in self.gpu.flops_per_s and gemm_dtype in shares
         return self.gpu.flops_per_s[gemm_dtype] * shares[gemm_dtype] if known else self.bf16_flops * shares["bf16"]
@@ -103,7 +104,8 @@ def gemm(rank: Rank, tokens: FloatArray, tensor: Tensor) -> dict[str, FloatArray
     """
     packed = rank.scheme.packs(tensor)
     element = rank.plain_bytes if packed else tensor.element_bytes or rank.plain_bytes
-    dtype = rank.scheme.gemm_dtype_on(rank.gpu) if packed else "fp32" if tensor.element_bytes == FP32_BYTES else "bf16"
+    plain_dtype = "fp32" if element == FP32_BYTES else "bf16"
+    dtype = rank.scheme.gemm_dtype_on(rank.gpu) if packed else plain_dtype
     plain = tensor.rows * tensor.cols * element
     weight_bytes = rank.scheme.linear_weight_bytes(tensor.rows, tensor.cols) if packed else plain
     moved = weight_bytes + tokens * (tensor.rows + tensor.cols) * element

@@ -74,6 +74,13 @@ def test_drafts_that_are_not_the_model_s_own_are_scheduled_synchronously(
     assert planned("llama-3.1-8b", speculation=drafts, vllm_version=version).engine.async_scheduling is is_on
 
 
+def test_asynchronous_scheduling_with_drafts_by_n_grams_is_refused_as_by_vllm() -> None:
+    drafts = Speculation(method="ngram", num_speculative_tokens=3, acceptance_rate=0.5)
+    with pytest.raises(ValueError, match="async_scheduling: vLLM refuses it with drafts by n-grams"):
+        planned("llama-3.1-8b", speculation=drafts, async_scheduling=True)
+    assert not planned("llama-3.1-8b", speculation=drafts, async_scheduling=False).engine.async_scheduling
+
+
 def test_accepted_drafts_shorten_an_answer() -> None:
     """With every draft accepted a step yields 1 + K tokens."""
     table = closed_load(concurrency=1, num_requests=1, input_len=100, output_len=401, length_spread=1.0)

@@ -12,6 +12,7 @@ from calibrate.kernel_tables.rows import lone_rank
 from kvcache.catalog import find_gpu, gpu_names, load_model
 from kvcache.parallelism import Parallelism
 from kvcache.tensors import Tensor
+from simulator.latency import latency_model
 from simulator.latency._constants import FOLDER, constants_for
 from simulator.latency._terms import all_reduce_s, gemm
 from simulator.latency.physical import padded_batch, physical_step_times, window_class
@@ -199,6 +200,36 @@ def test_norms_over_the_ranks_take_kernels_and_a_sum() -> None:
     layer_s = rank.constants.glue_s / 2 + float(all_reduce_s(rank, np.array([1.0]), 2)[0])
     assert with_norm.decode[1] - without.decode[1] == pytest.approx(arch.num_hidden_layers * layer_s, rel=1e-3)
     assert with_norm.floor[-1] / without.floor[-1] == pytest.approx(1.3)
+
+
+def test_eager_decode_steps_are_launched_alike_on_every_gpu() -> None:
+    """What prefill takes at least on B200 was measured on prefill alone."""
+    eager = {gpu: step_times(gpu=gpu, enforce_eager=True) for gpu in ("h100-sxm", "b200-sxm")}
+    assert eager["h100-sxm"].host_base_s == eager["b200-sxm"].host_base_s > step_times().host_base_s
+    deployment = Deployment(
+        architecture=load_model("llama-3.1-8b"), gpu=find_gpu("h100-sxm"), max_num_batched_tokens=64, max_num_seqs=8,
+        enforce_eager=True,
+    )  # fmt: skip
+    assert any(row[0] == "eager decode steps" for row in latency_model(deployment).assumptions)
+
+
+def test_all_reduces_over_pcie_say_that_they_are_those_of_l40s() -> None:
+    for gpu, is_said in (("rtx-pro-6000", True), ("l40s", False), ("h100-sxm", False)):
+        deployment = Deployment(
+            architecture=load_model("llama-3.1-8b"), gpu=find_gpu(gpu), tensor_parallel_size=2,
+            max_num_batched_tokens=64, max_num_seqs=8,
+        )  # fmt: skip
+        assert any(row[0] == "all-reduces over PCIe" for row in latency_model(deployment).assumptions) is is_said
+
+
+@pytest.mark.parametrize("gpu", gpu_names())
+def test_no_multiply_is_faster_than_the_gpu_can(gpu: str) -> None:
+    """A share of the 16-bit peak may pass 1 where activations have 8 bits, as gpt-oss's on B200: not the 8-bit peak."""
+    known, found = find_gpu(gpu), constants_for(find_gpu(gpu))
+    peaks, has_fp8_kernels = known.flops_per_s, known.family == "blackwell" and known.interconnect == "nvlink"
+    for weight_format, share in found.expert_compute_share.items():
+        counted = peaks.get(weight_format, peaks.get("bf16", peaks["fp16"]))
+        assert share * counted < (peaks["fp8"] if weight_format == "mxfp4" and has_fp8_kernels else counted)
 
 
 def test_synchronous_scheduling_adds_the_host_to_the_gpu() -> None:

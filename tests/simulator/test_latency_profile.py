@@ -104,6 +104,7 @@ def test_a_profile_is_read_as_it_was_written(
         (lambda text: text.replace('"gemm_bandwidth_share"', '"gemm_speed"'), "no constant 'gemm_speed'"),
         (lambda text: text.replace("prior_sd = 0.2", "prior_sd = 0.0"), "it must be above 0"),
         (lambda text: text.replace("mean = 0.005", "mean = nan"), "not finite"),
+        (lambda text: text.replace("mean = 0.005", "mean = 800.0"), "no fit is further than 5 from 0"),
         (lambda text: text.replace("  [0.0001, 0.0],\n", ""), "covariance"),
         (lambda text: text.replace("[0.0001, 0.0]", "[-0.0001, 0.0]"), "negative variance"),
         (lambda text: text.replace("mean = -0.2", 'mean = "fast"'), "profile.toml"),
