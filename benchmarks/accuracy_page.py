@@ -18,15 +18,6 @@ REASONS = {  # model, GPU, precision, release: what is seen, and why as far as i
         "three rows; one of 48 clients has a fifth of the TTFT and less than half the TPOT of bf16 rows of 32: prefix "
         "hits are likely, not recorded"
     ),
-    ("moonshotai/Kimi-K2.5", "b200-sxm", "fp4", "0.17.0"): (
-        "TTFT of short prompts is too short by 30–50 % with attention data parallelism, and in rows listed as TP 4 "
-        "that measure like those; one of these, 64 clients with 8,192 output tokens, queues in the simulation alone; "
-        "cause unknown"
-    ),
-    ("MiniMaxAI/MiniMax-M2.5", "b200-sxm", "fp8", "0.17.0"): (
-        "0.19 has 15–60 % less TTFT in the nine settings measured under both: other kernels for experts, which the "
-        "launch script of 0.17 asks for by environment variables"
-    ),
 }
 RIVALS = (  # tool, settings it was judged on, TPOT, TTFT, E2E, answered, whose figures
     ("AIConfigurator 0.12", "its own shipped vLLM runs (the rows above), those it answers", "21.3", "30.5", "–", "36 %",
