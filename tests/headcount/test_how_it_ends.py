@@ -36,9 +36,11 @@ def test_a_full_disk_is_told_in_one_line(arguments: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("delay_s", [0.5, 1.5])
 def test_ctrl_c_stops_a_search_in_one_line(delay_s: float) -> None:
     many = ("--gpus", "1,2,4,8,16", "--replications", "50")
+    heeded = signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite run in the background ignores Ctrl-C
     process = subprocess.Popen(
         [HEADCOUNT, "capacity", *ON, *many], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+    signal.signal(signal.SIGINT, heeded)
     time.sleep(delay_s)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
