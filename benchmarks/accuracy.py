@@ -30,6 +30,7 @@ from accuracy_intervals import coverage, shipped_spreads, shipped_widths, write_
 from accuracy_open_runs import errors_of_runs, stages_of_means
 
 from calibrate.logged_memory import read_logged_servers
+from simulator.step_time import FloatArray
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy.json"
 Part = dict[str, Any]
@@ -85,6 +86,7 @@ def outsider(data: Path, _: int) -> Part:
         "all": errors_of(rows),
         "failed": failed,
         "kinds": _records(with_kind(rows), ["kind", "gpu"]),
+        "intervals": coverage(settings, _log_errors(rows), shipped_widths(settings)),
         "changes": {name: errors_of(_changed(blackwell, change)) for name, change in CHANGES.items()},
     }
 
@@ -184,6 +186,11 @@ def held_out(data: Path, workers: int) -> Part:
         "intervals": coverage(found.settings, found.other_models),
         "intervals_of_other_runs": coverage(found.settings, found.other_runs),
     }
+
+
+def _log_errors(rows: pd.DataFrame) -> FloatArray:
+    """Logarithms of measured over simulated TTFT, TPOT."""
+    return -np.log1p(rows[["ttft_error_percent", "tpot_error_percent"]].to_numpy(dtype=np.float64) / 100)
 
 
 def shipped_intervals(data: Path, _: int) -> Part:

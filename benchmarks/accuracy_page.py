@@ -170,6 +170,7 @@ def _intervals(results: Results) -> str:
         ("another model: constants and spread do not know it", held["intervals"]),
         ("another run: constants do not know it, the spread no run of its model", held["intervals_of_other_runs"]),
         ("as shipped", results["intervals"]),
+        ("as typed, launch settings unknown", results["outsider"]["intervals"]),
     )
     lines = [
         (name, KINDS[kind], f"{row['n']}", *(_interval(row, metric) for metric in ("tpot", "ttft")))
