@@ -42,7 +42,7 @@ SPREAD = np.array([0.12, 0.06])  # of a run's TTFT, TPOT: what an error is weigh
 DEGREES_OF_FREEDOM = 4.0
 ITERATIONS, FOLDS = 30, 5
 LEFT_OUT = "Qwen/Qwen3-235B-A22B-FP8"  # on vLLM 0.12 every step takes as long as reading all experts does
-MOST = {"_share": MOST_OF_PEAK, "_exponent": 1.0}  # of the value itself
+MOST = {"_share": MOST_OF_PEAK, "_exponent": 1.0}  # of the value itself; no switch is worse than a ring
 # Hopper unpacks 4-bit floats as it does integers (Marlin): nvfp4 for want of such tensor cores, gpt-oss because its
 # launch scripts set VLLM_MXFP4_USE_MARLIN.
 KERNEL_OF_RUNS = {("hopper", "mxfp4"): "int4", ("hopper", "fp4"): "int4"}

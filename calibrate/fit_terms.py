@@ -35,6 +35,7 @@ PRIOR_SD = {
     "sampling_start_s": OVERHEAD_SD,
     "sampling_bytes_per_logit": OVERHEAD_SD,
     "eager_layer_s": OVERHEAD_SD,
+    "eager_decode_layer_s": OVERHEAD_SD,
     "piecewise_eager_share": COMPUTE_SD,
     "host_base_s": OVERHEAD_SD,
     "host_sequence_s": OVERHEAD_SD,

@@ -29,7 +29,7 @@ _SCALED_DOWN = (
 _SCALED_UP = (
     "gemm_start_s", "glue_s", "decode_attention_start_s", "state_start_s", "all_reduce_start_s", "expert_start_s",
     "expert_activation_bytes_per_element", "sampling_start_s", "sampling_bytes_per_logit", "eager_layer_s",
-    "host_base_s", "host_sequence_s", "step_gap_s",
+    "eager_decode_layer_s", "host_base_s", "host_sequence_s", "step_gap_s",
 )  # fmt: skip
 _LARGEST_MEAN = 5.0  # of a logarithm, or of seconds that are added
 _SMALLEST_SD = 1e-12  # of a prior or a posterior: what no fit reaches

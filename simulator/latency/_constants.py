@@ -67,6 +67,7 @@ class Constants:
     sampling_start_s: float
     sampling_bytes_per_logit: float
     eager_layer_s: float
+    eager_decode_layer_s: float
     piecewise_eager_share: float
     host_base_s: float
     host_sequence_s: float

@@ -9,6 +9,7 @@ from kvcache.architecture import Architecture
 from kvcache.gpu import GPU
 from kvcache.kv_cache_dtype import resolve_kv_cache_dtype
 from kvcache.kv_layout import kv_bytes_per_token_per_layer
+from kvcache.memory_terms import parse_version
 from kvcache.parallelism import Parallelism, pad_vocabulary
 from kvcache.parameters import Tensor, layer_tensors
 from kvcache.quantization import QuantizationScheme
@@ -28,6 +29,8 @@ from simulator.step_time import FloatArray
 _LONGEST_CONVOLUTION = 16  # columns: taps of a state's convolution (3 or 4), decay rates (16); no multiply is as narrow
 _MULTIPLIES = 5  # of a layer with experts: two of attention, the router, two of the experts
 _SCAN_FLOPS = 8  # per token and element of the state: a chunk's products with keys, values, queries, its own triangle
+NORMS_FUSED_SINCE = (0, 27, 0)
+NORMS_EACH_HEAD = ("cohere",)  # with weights of their own (vLLM commandr.py): no rank asks another
 FP32_BYTES = 4
 # H100: 67 of 989 Tflop/s, A100: 19.5 of 312 (NVIDIA datasheets); vLLM leaves TF32 off. B200: 75 of 2,250, but the
 # runs that its constants were fitted to let TF32 in.
@@ -156,19 +159,24 @@ def layer(rank: Rank, tokens: FloatArray, index: int) -> dict[str, FloatArray]:
             COMMUNICATION: (blocks - shares_experts) * all_reduce_s(rank, tokens, arch.hidden_size),
         }
     )
-    if sums_variances(arch, index):
-        # Two kernels where glue has four: squares before the sum over the ranks, scaling after it.
-        glue = {FIXED_OVERHEAD: np.where(tokens > 0, constants.glue_s / 2, 0.0)}
+    if kernels := norm_kernels(rank, index):  # those beside the sum over the ranks; glue has four
+        glue = {FIXED_OVERHEAD: np.where(tokens > 0, (kernels - 1) / 4 * constants.glue_s, 0.0)}
         parts += [glue, {COMMUNICATION: all_reduce_s(rank, tokens, width=2)}]
     return add(*parts)
 
 
-def sums_variances(arch: Architecture, index: int) -> bool:
-    """Whether a layer norms queries, keys over all heads, for which ranks must ask each other.
+def norm_kernels(rank: Rank, index: int) -> int:
+    """Kernels of a layer that norms queries, keys over all heads, for which ranks must ask each other; 0 for others.
 
-    Source: vLLM, MiniMaxText01RMSNormTP.forward_qk.
+    Squares, their sum over the ranks, scaling (sglang pull request 14416 counts them for the same model); one in vLLM
+    0.27, 0.32 under tensor parallelism (MiniMaxText01RMSNormTP.forward_qkv), not yet in 0.19, whose runs were fitted.
     """
-    return arch.qk_norm_whole_projection and arch.has_attention(index)
+    arch = rank.arch
+    if not (arch.qk_norm_whole_projection and arch.has_attention(index)) or arch.model_type in NORMS_EACH_HEAD:
+        return 0
+    is_new = parse_version(rank.deployment.vllm_version) >= NORMS_FUSED_SINCE
+    is_fused = is_new and arch.model_type == "minimax_m2" and rank.parallelism.tensor_parallel_size > 1
+    return 1 if is_fused else 3
 
 
 def is_multiply(tensor: Tensor) -> bool:
@@ -183,7 +191,7 @@ def launches(rank: Rank, index: int) -> float:
     """
     tensors = [tensor for tensor in layer_tensors(rank.arch, rank.parallelism, index) if is_multiply(tensor)]
     kernels = sum(1 if tensor.component == "experts" else tensor.count for tensor in tensors)
-    kernels += 3 * sums_variances(rank.arch, index)
+    kernels += norm_kernels(rank, index)
     return rank.arch.num_blocks(index) / 4 + kernels / (2 * _MULTIPLIES)
 
 
@@ -191,7 +199,7 @@ def layer_kind(rank: Rank, index: int) -> tuple[object, ...]:
     """What layers must have in common to take the same time without the cache."""
     arch = rank.arch
     tensors = tuple(layer_tensors(arch, rank.parallelism, index))
-    return arch.is_moe_layer(index), arch.has_state(index), arch.num_blocks(index), sums_variances(arch, index), tensors
+    return arch.is_moe_layer(index), arch.has_state(index), arch.num_blocks(index), norm_kernels(rank, index), tensors
 
 
 def states_s(rank: Rank, sequences: FloatArray) -> dict[str, FloatArray]:

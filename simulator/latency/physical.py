@@ -41,7 +41,6 @@ from simulator.latency_profile import (
 from simulator.step_time import FloatArray, StepTimes
 
 OLD_EXPERTS_BEFORE = (0, 15, 0)  # a mixture's steps took far longer there than its kernels, for no known reason
-_EAGER_DECODE_LAYER_S = 200e-6  # of attention with experts
 PIECEWISE_TOKENS = 512  # of the longest step with prefill that piecewise CUDA graphs cover by default
 # Of GPUs that no fit to runs has seen, and of layers with states: as of A100 or L40S (constants/ampere.toml, ada.toml).
 KERNELS_ONLY_TPOT = LogError(deployment=0.20, residual=0.06)
@@ -249,7 +248,7 @@ def _step_times(
     longest = -1 if settings.enforce_eager else settings.max_cudagraph_capture_size or PIECEWISE_TOKENS
     host_s = constants.host_base_s
     if settings.enforce_eager:  # every step is launched kernel by kernel
-        host_s = max(host_s, _EAGER_DECODE_LAYER_S * launched)
+        host_s = max(host_s, constants.eager_decode_layer_s * launched)
     in_step = settings.async_scheduling  # else the GPU waits while the host prepares the next step
     return StepTimes(
         decode=table,
@@ -308,9 +307,6 @@ def _assumptions(rank: Rank) -> tuple[tuple[str, str, str], ...]:
     if arch.state_space is not None:
         why = "kernel times of gated delta net and KDA; no whole run of a model with states was at hand"
         rows.append(("state layers", f"{arch.state_space.kind}: not measured in a server", why))
-    if rank.deployment.enforce_eager:
-        why = "assumed: about 20 kernels, launched in 10 µs each; no run without CUDA graphs was at hand"
-        rows.append(("eager decode steps", f"at least {1e3 * _EAGER_DECODE_LAYER_S:g} ms a layer", why))
     if rank.deployment.tensor_parallel_size > 1 and gpu.interconnect == "pcie" and gpu.name != "l40s":
         why = "kernel times of all-reduces over 2, 4, 8 L40S, which grow far more than a ring's"
         rows.append(("all-reduces over PCIe", "as measured on L40S", why))
