@@ -30,7 +30,7 @@ from accuracy_intervals import coverage, shipped_spreads, shipped_widths, write_
 from accuracy_open_runs import errors_of_runs, stages_of_means
 
 from calibrate.logged_memory import read_logged_servers
-from simulator.step_time import FloatArray
+from simulator.latency.step_time import FloatArray
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy.json"
 Part = dict[str, Any]

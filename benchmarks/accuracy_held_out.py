@@ -21,10 +21,10 @@ from fit_cases import Case
 from fit_constants import Prior
 
 from calibrate.measured_run import MeasuredRun
-from kvcache.catalog import find_gpu
-from simulator.latency._constants import Constants, constants_for
-from simulator.latency._covariance import Term, multiplied
-from simulator.step_time import FloatArray
+from kvcache.models.catalog import find_gpu
+from simulator.latency.covariance import Term, multiplied
+from simulator.latency.gpu_constants import Constants, constants_for
+from simulator.latency.step_time import FloatArray
 
 
 @dataclass(frozen=True, eq=False)

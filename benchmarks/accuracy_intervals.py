@@ -13,11 +13,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 import silicon  # the scripts beside this one
 from accuracy_held_out import HeldOut
 
-from kvcache.catalog import find_gpu, load_model
-from simulator.latency._constants import FOLDER, constants_for
-from simulator.latency.physical import spread_kind
-from simulator.latency_model import Deployment, LogError, error_scale
-from simulator.step_time import FloatArray
+from kvcache.models.catalog import find_gpu, load_model
+from simulator.latency.forms.physical import spread_kind
+from simulator.latency.gpu_constants import FOLDER, constants_for
+from simulator.latency.model import Deployment, LogError, error_scale
+from simulator.latency.step_time import FloatArray
 
 LEVEL = 0.9
 GROWTHS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)

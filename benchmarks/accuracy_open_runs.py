@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from calibrate.check.replay import measured_figures, replay, simulated_figures
 from calibrate.measured_run import MeasuredRun
-from calibrate.replay import measured_figures, replay, simulated_figures
-from simulator.latency._constants import Constants
+from simulator.latency.gpu_constants import Constants
 from workloads.synthetic import open_load
 
 FIGURES = ("ttft_s.mean", "tpot_s.mean", "e2e_s.mean")

@@ -21,15 +21,15 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).parent))
 import silicon  # the benchmark beside this one
 
-from calibrate.check_runs import check_run
-from calibrate.fit_runs import errors_at, fit_runs, run_data
-from calibrate.fit_steps import Steps, errors_percent, fit_steps, held_out, steps_of
+from calibrate.check.replay import Replay, measured_figures, replay, simulated_figures
+from calibrate.check.runs import check_run
+from calibrate.fit.runs import errors_at, fit_runs, run_data
+from calibrate.fit.steps import Steps, errors_percent, fit_steps, held_out, steps_of
 from calibrate.measured_run import MeasuredRun
 from calibrate.recording import Recording
-from calibrate.replay import Replay, measured_figures, replay, simulated_figures
-from kvcache.catalog import find_gpu, load_model
-from simulator.latency._constants import constants_for
-from simulator.latency_model import Deployment, average_step
+from kvcache.models.catalog import find_gpu, load_model
+from simulator.latency.gpu_constants import constants_for
+from simulator.latency.model import Deployment, average_step
 
 ASSUMPTIONS = (
     (

@@ -16,11 +16,11 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from kvcache.kv_layout import KVGroup
-from simulator.engine import EngineConfig
-from simulator.fleet import Fleet
+from kvcache.layout.kv_layout import KVGroup
+from simulator.engines.vllm.engine import EngineConfig
+from simulator.fleet.fleet import Fleet
+from simulator.latency.step_time import StepTimes
 from simulator.simulation import Simulation
-from simulator.step_time import StepTimes
 from workloads.distributions import Exponential, Fixed
 from workloads.population import Population
 from workloads.requests import RequestTable

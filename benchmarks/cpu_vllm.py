@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calibrate.design import expected_table, plan_loads
-from calibrate.interpreters import interpreter_for
-from calibrate.loads import Limits, Load, Phase
-from calibrate.record_model import TINY, TINY_CONFIG, guessed_seconds
-from calibrate.recorded_engine import Asked
-from calibrate.recorder import record
-from calibrate.recording_files import read_recording
-from calibrate.step_terms import fit_terms
+from calibrate.conformance.interpreters.interpreters import interpreter_for
+from calibrate.record.design import expected_table, plan_loads
+from calibrate.record.loads import Limits, Load, Phase
+from calibrate.record.record_model import TINY, TINY_CONFIG, guessed_seconds
+from calibrate.record.recorded_engine import Asked
+from calibrate.record.recorder import record
+from calibrate.record.recording_files import read_recording
+from calibrate.record.step_terms import fit_terms
 
 # The larger model is made up: 4 layers of width 512.
 MODELS: dict[str, dict[str, Any]] = {

@@ -17,12 +17,12 @@ import calibrated  # the scripts beside this one
 import silicon
 from accuracy_open_runs import stages_of_means
 
+from calibrate.check.replay import measured_figures, replay, simulated_figures
 from calibrate.measured_run import MeasuredRun
-from calibrate.replay import measured_figures, replay, simulated_figures
-from kvcache.catalog import find_gpu, load_model
-from simulator.latency._constants import Constants, constants_for
-from simulator.latency._covariance import Term, multiplied
-from simulator.step_time import FloatArray
+from kvcache.models.catalog import find_gpu, load_model
+from simulator.latency.covariance import Term, multiplied
+from simulator.latency.gpu_constants import Constants, constants_for
+from simulator.latency.step_time import FloatArray
 
 EXPERT_FORMATS = {"fp8": "fp8", "nvfp4": "fp4", "mxfp4": "mxfp4", "int4-experts": "int4", None: "bf16"}
 STEP = 0.05  # of a logarithm, for the finite differences

@@ -28,11 +28,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 import fit_cases  # the script beside this one
 from fit_cases import Case, Linearized
 
-from kvcache.catalog import find_gpu
-from simulator.latency._constants import FOLDER, PRIORS, constants_for
-from simulator.latency._covariance import FOLDER as COVARIANCES
-from simulator.latency._covariance import FOLLOWERS, MOST_OF_PEAK, Term, general_sd
-from simulator.step_time import FloatArray
+from kvcache.models.catalog import find_gpu
+from simulator.latency.covariance import FOLDER as COVARIANCES
+from simulator.latency.covariance import FOLLOWERS, MOST_OF_PEAK, Term, general_sd
+from simulator.latency.gpu_constants import FOLDER, PRIORS, constants_for
+from simulator.latency.step_time import FloatArray
 
 GPUS = {"hopper": ("h100-sxm", "h200-sxm"), "blackwell": ("b200-sxm", "b300-sxm", "gb200")}
 # Of the widths between GPUs: with a whole width the constants follow single models, and others come out worse; times

@@ -17,7 +17,7 @@ from calibrate.kernel_tables.fits import CHANGED, Fitted, fit_gpu, fit_older
 from calibrate.kernel_tables.priors import prior_text
 from calibrate.kernel_tables.rows import breakdown
 from calibrate.kernel_tables.tables import available
-from simulator.latency._constants import PRIORS
+from simulator.latency.gpu_constants import PRIORS
 
 COLUMNS = ("constant", "value", "low", "high", "shipped", "error %", "shipped error %", "rows")
 FILES = {

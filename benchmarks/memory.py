@@ -14,7 +14,7 @@ from pathlib import Path
 
 from calibrate.logged_memory import LoggedServer, read_logged_servers
 from calibrate.memory_fit import Judged, fit_constants, fit_residuals, held_out, judge
-from kvcache.memory_interval import RESIDUALS, Residuals
+from kvcache.memory.interval import RESIDUALS, Residuals
 
 GIB = 2**30
 

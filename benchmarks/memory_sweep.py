@@ -14,8 +14,8 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 
-from kvcache.catalog import find_gpu, gpu_names, load_model, model_names
-from kvcache.memory import memory_budget
+from kvcache.memory.budget import memory_budget
+from kvcache.models.catalog import find_gpu, gpu_names, load_model, model_names
 
 TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)
 
@@ -62,7 +62,7 @@ def command_seconds() -> dict[str, tuple[float, float]]:
     for name in model_names():
         begun, used = time.perf_counter(), _processor_s()
         line = ("memory", "--model", name, "--gpu", "h100-sxm")
-        program = "from headcount.cli import main; main()"
+        program = "from headcount.cli.main import main; main()"
         subprocess.run([sys.executable, "-c", program, *line], capture_output=True, check=False)
         found[name] = (time.perf_counter() - begun, _processor_s() - used)
     return found

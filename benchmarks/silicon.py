@@ -19,17 +19,17 @@ import click
 import numpy as np
 import pandas as pd
 
-from headcount.commands.simulate import command as simulate_command
-from headcount.options import engine_options
+from headcount.cli.commands.simulate import command as simulate_command
+from headcount.cli.options import engine_options
 from headcount.simulate import Outputs, serve
-from kvcache.catalog import find_gpu, load_model
 from kvcache.errors import DoesNotFitError
-from kvcache.remedies import require_fit
+from kvcache.memory.remedies import require_fit
+from kvcache.models.catalog import find_gpu, load_model
 from simulator.deployment import ReplicaPlan, plan_replica
-from simulator.engine import EngineConfig, default_async_scheduling, default_retention_interval
-from simulator.latency import latency_model
-from simulator.latency._constants import Use, constants_for
-from simulator.latency_model import Deployment
+from simulator.engines.vllm.engine import EngineConfig, default_async_scheduling, default_retention_interval
+from simulator.latency.forms import latency_model
+from simulator.latency.gpu_constants import Use, constants_for
+from simulator.latency.model import Deployment
 from simulator.results import request_times
 from simulator.simulation import Simulation
 from workloads.requests import RequestTable

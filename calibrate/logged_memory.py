@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kvcache.architecture import Architecture
-from kvcache.catalog import find_gpu, load_model
 from kvcache.errors import UnknownNameError
-from kvcache.gpu import GPU
-from kvcache.memory import MemoryBudget, memory_budget
-from kvcache.memory_terms import parse_version
+from kvcache.gpus.gpu import GPU
+from kvcache.memory.budget import MemoryBudget, memory_budget
+from kvcache.memory.terms import parse_version
+from kvcache.models.architecture import Architecture
+from kvcache.models.catalog import find_gpu, load_model
 from kvcache.parallelism import Parallelism
 
 GIB = 2**30

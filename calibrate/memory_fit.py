@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from calibrate.logged_memory import GIB, LoggedServer
-from kvcache.memory_interval import LEVEL, Residuals, Spread, Terms, shipped_residuals
-from kvcache.memory_terms import (
+from kvcache.memory.interval import LEVEL, Residuals, Spread, Terms, shipped_residuals
+from kvcache.memory.terms import (
     FITTED,
     Constants,
     activation_peak_bytes,

@@ -3,18 +3,18 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 
-from kvcache import memory_terms
-from kvcache.catalog import find_gpu, load_model
-from kvcache.engine_defaults import engine_defaults
-from kvcache.kv_cache_dtype import (
+from kvcache.formats.kv_cache_dtype import (
     COMPRESSED_TENSORS_SINCE,
     EXPLICIT_WINS_SINCE,
     MODELOPT_NVFP4_SINCE,
     MODELOPT_SINCE,
 )
-from kvcache.kv_layout import KV_CACHE_DTYPES, kv_bytes_per_token_per_layer
-from kvcache.memory import memory_budget
-from kvcache.quantization import find_quantization, quantization_names
+from kvcache.formats.quantization import find_quantization, quantization_names
+from kvcache.layout.kv_layout import KV_CACHE_DTYPES, kv_bytes_per_token_per_layer
+from kvcache.memory import terms as memory_terms
+from kvcache.memory.budget import memory_budget
+from kvcache.memory.engine_defaults import engine_defaults
+from kvcache.models.catalog import find_gpu, load_model
 
 _RELEASE = "0.32.0"
 # Formulas are lines of Python, so that a test can evaluate them beside the code that they describe.
@@ -195,7 +195,8 @@ def _states() -> tuple[str, ...]:
 def _weights() -> tuple[str, ...]:
     return (
         "## Weights",
-        "Counted tensor by tensor ([kvcache/parameters.py](../kvcache/parameters.py)), as one rank holds them:",
+        "Counted tensor by tensor ([kvcache/models/parameters.py](../kvcache/models/parameters.py)), "
+        "as one rank holds them:",
         _table(("tensors", "over tensor-parallel ranks", "over pipeline stages"), _SHARDING),
         "vLLM model_executor/layers, models. Vocabularies are padded (`DEFAULT_VOCAB_PADDING_SIZE`):",
         _block("vocabulary"),
@@ -208,7 +209,7 @@ def _weights() -> tuple[str, ...]:
         _weight_formats(),
         "Each allocation of 10 MiB and more takes whole steps of 2 MiB where at most 1 MiB is left over, as PyTorch's "
         "caching allocator hands memory out (c10/cuda/CUDACachingAllocator). Some kernels pad experts, which the "
-        "format's file says ([kvcache/quantizations](../kvcache/quantizations)). Tables that vLLM computes at load "
+        "format's file says ([kvcache/formats/weights](../kvcache/formats/weights)). Tables that vLLM computes at load "
         "count as weights, rotary ones over the model's own limit, whatever `max_model_len` is, and as wide as what "
         "turns of a head:",
         _block("rotary"),
@@ -248,7 +249,7 @@ def _rest() -> tuple[str, ...]:
         "the largest size is twice that. The buffers (`first`) are FlashAttention 3's, on Hopper; with latent "
         "attention they are as wide as the latent.",
         "## Constants",
-        "As [kvcache/memory_terms.py](../kvcache/memory_terms.py) has them, where each has its source.",
+        "As [kvcache/memory/terms.py](../kvcache/memory/terms.py) has them, where each has its source.",
         _constants(),
         "## Defaults",
         f"Of vLLM {_RELEASE}'s server where no flag is given (engine/arg_utils.py, `get_batch_defaults`).",

@@ -11,7 +11,7 @@ STEP_COLUMNS = (
     "start_s",  # when the step was scheduled, from the recording's begin
     "cycle_s",  # from one step's output to the next one's: what the step took; NaN after an idle gap
     "schedule_s",  # in the scheduler; NaN where it was not measured
-    # Sums over the batch, as `simulator.step_time.BatchSums` counts them.
+    # Sums over the batch, as `simulator.latency.step_time.BatchSums` counts them.
     "tokens",
     "sequences",
     "sampled",

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from simulator.latency_model import AverageStep, LatencyModel
+    from simulator.latency.model import AverageStep, LatencyModel
 
 
 def warn_outside_profile(latency: "LatencyModel", steps: Iterable["AverageStep"]) -> bool:
     """Tell on stderr what of the deployment or of these average steps the profile was not fitted on, if anything."""
-    from simulator.latency_model import steps_outside  # noqa: PLC0415  loaded by the command that calls this
+    from simulator.latency.model import steps_outside  # noqa: PLC0415  loaded by the command that calls this
 
     found = dict.fromkeys([*latency.warnings, *(text for step in steps for text in steps_outside(latency, step))])
     for text in found:

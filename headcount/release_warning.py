@@ -5,7 +5,7 @@ import sys
 
 def warn_newer_release(vllm_version: str) -> None:
     """Tell on stderr that the rules of an older release apply, if they do."""
-    from kvcache.memory_terms import parse_version  # noqa: PLC0415  with the next, imported once a command runs
+    from kvcache.memory.terms import parse_version  # noqa: PLC0415  with the next, imported once a command runs
     from kvcache.releases import newer_than_known  # noqa: PLC0415
 
     newer = newer_than_known(parse_version(vllm_version))

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headcount.cli.out_files import check_out_file, whole_file
 from headcount.load_warnings import check_clock, check_room, warn_cut_answers
-from headcount.out_files import check_out_file, whole_file
-from simulator.fleet import Fleet
-from simulator.latency_model import AverageStep, LatencyModel, average_step
-from simulator.loads import UserLoad
-from simulator.replication import simulate_users
+from simulator.fleet.fleet import Fleet
+from simulator.latency.model import AverageStep, LatencyModel, average_step
 from simulator.results import Result, request_times, whole_run
 from simulator.simulation import Simulation
+from simulator.study.loads import UserLoad
+from simulator.study.replication import simulate_users
 from workloads.load import load_workload
 from workloads.population import Population
 from workloads.requests import RequestTable

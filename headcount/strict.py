@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kvcache.architecture import Architecture
-    from simulator.latency_model import LatencyModel
+    from kvcache.models.architecture import Architecture
+    from simulator.latency.model import LatencyModel
 
 OUTSIDE_CALIBRATION = 4  # exit code
 

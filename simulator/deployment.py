@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass, replace
 
-from kvcache.architecture import Architecture
-from kvcache.dtype import with_dtype
 from kvcache.errors import DoesNotFitError, SplitError
-from kvcache.gpu import GPU
-from kvcache.kv_layout import has_unequal_blocks
-from kvcache.memory import MemoryBudget
-from kvcache.remedies import require_fit
-from simulator.engine import EngineConfig, EngineOptions, with_release_rules
-from simulator.fleet import Fleet
-from simulator.latency import latency_model
-from simulator.latency_model import Deployment, LatencyModel
+from kvcache.gpus.gpu import GPU
+from kvcache.layout.kv_layout import has_unequal_blocks
+from kvcache.memory.budget import MemoryBudget
+from kvcache.memory.remedies import require_fit
+from kvcache.models.architecture import Architecture
+from kvcache.models.dtype import with_dtype
+from simulator.engines.vllm.engine import EngineConfig, EngineOptions, with_release_rules
+from simulator.fleet.fleet import Fleet
+from simulator.latency.forms import latency_model
+from simulator.latency.model import Deployment, LatencyModel
 
 MAX_TENSOR_PARALLEL_SIZE = 8  # GPUs of one node: TP across nodes is not modelled
 Assumption = tuple[str, str, str]  # name, value, source

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from simulator.core import layout
 from simulator.simulation import Simulation
-from simulator.statistics import histogram_summary, summary
+from simulator.study.statistics import histogram_summary, summary
 
 FloatArray = NDArray[np.float64]
 

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.arrays import build_arrays
 from simulator.core import layout
+from simulator.core.arrays import build_arrays
 from simulator.core.fleet import run
-from simulator.engine import EngineConfig
-from simulator.fleet import Fleet
+from simulator.engines.vllm.engine import EngineConfig
+from simulator.fleet.fleet import Fleet
 from simulator.step_log import StepRecord, read_log
 from workloads.requests import RequestTable
 

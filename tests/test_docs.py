@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from headcount.cli import COMMANDS, cli
+from headcount.cli.main import COMMANDS, cli
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-import workloads.traces
+import workloads.formats
 from workloads.errors import TraceError
 from workloads.names import shortened
 from workloads.requests import RequestTable
@@ -18,7 +18,7 @@ _HEAD_CHARACTERS = 65_536
 
 @dataclass(frozen=True, kw_only=True)
 class TraceFormat:
-    """A trace format; each module of `workloads.traces` names its own FORMAT."""
+    """A trace format; each module of `workloads.formats` names its own FORMAT."""
 
     name: str
     looks_like: str
@@ -33,8 +33,8 @@ class TraceFormat:
 
 def trace_formats() -> tuple[TraceFormat, ...]:
     """All formats, by name."""
-    names = sorted(module.name for module in pkgutil.iter_modules(workloads.traces.__path__))
-    return tuple(import_module(f"workloads.traces.{name}").FORMAT for name in names)
+    names = sorted(module.name for module in pkgutil.iter_modules(workloads.formats.__path__))
+    return tuple(import_module(f"workloads.formats.{name}").FORMAT for name in names)
 
 
 def find_format(path: Path) -> TraceFormat:

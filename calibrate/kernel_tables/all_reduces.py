@@ -9,9 +9,9 @@ import pandas as pd
 
 from calibrate.kernel_tables.rows import Rows, floats, lone_rank, powers
 from calibrate.kernel_tables.tables import read_table
-from simulator.latency._constants import Constants
-from simulator.latency._terms import all_reduce_s
-from simulator.step_time import FloatArray
+from simulator.latency.gpu_constants import Constants
+from simulator.latency.step_time import FloatArray
+from simulator.latency.terms import all_reduce_s
 
 # Messages are counted in 16-bit elements: only so A100, H100 reach NCCL's known bandwidths.
 MESSAGES = (2**10, 2**26)  # one token of the smallest model to 8192 tokens of the largest

@@ -9,10 +9,10 @@ import pandas as pd
 
 from calibrate.kernel_tables.rows import Free, Rows, floats, lone_rank, powers
 from calibrate.kernel_tables.tables import read_table
-from kvcache.catalog import load_model
-from simulator.latency._constants import Constants
-from simulator.latency._terms import Rank, attention
-from simulator.step_time import FloatArray
+from kvcache.models.catalog import load_model
+from simulator.latency.gpu_constants import Constants
+from simulator.latency.step_time import FloatArray
+from simulator.latency.terms import Rank, attention
 
 CACHE_BITS = {"bfloat16": "16", "fp8": "8"}
 FROM_MEMORY_BYTES = 2.56e8  # twice the largest L2 cache (B200, 126 MB): what a repeated kernel can't find there

@@ -10,11 +10,11 @@ import pandas as pd
 
 from calibrate.kernel_tables.rows import MOST_TOKENS, Free, Rows, floats, lone_rank, powers, summed
 from calibrate.kernel_tables.tables import read_table
-from kvcache.catalog import load_model
-from kvcache.parameters import Tensor
-from simulator.latency._constants import Constants
-from simulator.latency._terms import experts
-from simulator.step_time import FloatArray
+from kvcache.models.catalog import load_model
+from kvcache.models.parameters import Tensor
+from simulator.latency.gpu_constants import Constants
+from simulator.latency.step_time import FloatArray
+from simulator.latency.terms import experts
 
 # The tables' words beside ours. Their `fp8` experts are one kernel for one scale per tensor, on Hopper slower than
 # 16 bits; published FP8 checkpoints have a scale per block.

@@ -14,10 +14,10 @@ from calibrate.kernel_tables.experts import expert_rows
 from calibrate.kernel_tables.gemms import gemm_rows
 from calibrate.kernel_tables.rows import Rows
 from calibrate.kernel_tables.tables import GPUS, releases
-from kvcache.catalog import find_gpu
-from kvcache.memory_terms import parse_version
-from simulator.latency._constants import Constants, constants_for
-from simulator.step_time import FloatArray
+from kvcache.memory.terms import parse_version
+from kvcache.models.catalog import find_gpu
+from simulator.latency.gpu_constants import Constants, constants_for
+from simulator.latency.step_time import FloatArray
 
 CHANGED, OLDER_FORMATS = "0.24.0", ("bf16", "fp8")  # before which tables, in what, experts have other kernels
 # Where the search starts for a constant that is shipped as nothing, or as bounding nothing.

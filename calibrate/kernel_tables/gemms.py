@@ -10,10 +10,10 @@ import pandas as pd
 
 from calibrate.kernel_tables.rows import MOST_TOKENS, Free, Rows, floats, lone_rank, powers, summed
 from calibrate.kernel_tables.tables import read_table
-from kvcache.parameters import Tensor
-from simulator.latency._constants import Constants
-from simulator.latency._terms import gemm
-from simulator.step_time import FloatArray
+from kvcache.models.parameters import Tensor
+from simulator.latency.gpu_constants import Constants
+from simulator.latency.step_time import FloatArray
+from simulator.latency.terms import gemm
 
 # The tables' words beside ours
 GEMM_FORMATS = {"bfloat16": "bf16", "fp8": "fp8", "nvfp4": "nvfp4"}

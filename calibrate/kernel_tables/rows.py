@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 
 from calibrate.kernel_tables.tables import GPUS
-from kvcache.architecture import Architecture
-from kvcache.catalog import find_gpu, load_model
+from kvcache.formats.quantization import find_quantization
+from kvcache.models.architecture import Architecture
+from kvcache.models.catalog import find_gpu, load_model
 from kvcache.parallelism import Parallelism
-from kvcache.quantization import find_quantization
-from simulator.latency._constants import Constants, constants_for
-from simulator.latency._terms import Rank
-from simulator.latency_model import Deployment
-from simulator.step_time import FloatArray
+from simulator.latency.gpu_constants import Constants, constants_for
+from simulator.latency.model import Deployment
+from simulator.latency.step_time import FloatArray
+from simulator.latency.terms import Rank
 
 MOST_TOKENS = 16384
 Free = tuple[str, str]  # a constant with its key; "" where it has none

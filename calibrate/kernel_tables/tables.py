@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from kvcache.memory_terms import parse_version
+from kvcache.memory.terms import parse_version
 
 FOLDER = Path("measured") / "op_tables"
 GPUS = {

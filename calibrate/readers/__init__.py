@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from calibrate.measured_run import MeasuredRun
-from calibrate.readers._files import Head, head_of
-from calibrate.readers._rows import MOST_TOKENS
+from calibrate.readers.parsing.files import Head, head_of
+from calibrate.readers.parsing.rows import MOST_TOKENS
 from calibrate.recording import Recording
 from kvcache.errors import UnknownNameError, unknown_name
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers import aiperf_aggregate
-from calibrate.readers._files import Head, json_objects, listing, mapping, number
-from calibrate.readers._metric_values import metric_seconds, metric_value, unit_s
-from calibrate.readers._rows import RequestRows
+from calibrate.readers.parsing.files import Head, json_objects, listing, mapping, number
+from calibrate.readers.parsing.metric_values import metric_seconds, metric_value, unit_s
+from calibrate.readers.parsing.rows import RequestRows
 
 LOOKS_LIKE = "JSON lines with metadata.request_start_ns"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.measured_run import MeasuredRun
-from calibrate.readers._files import Head, at, json_objects, mapping, number
-from calibrate.readers._rows import RequestRows
+from calibrate.readers.parsing.files import Head, at, json_objects, mapping, number
+from calibrate.readers.parsing.rows import RequestRows
 
 LOOKS_LIKE = "JSON lines with event.schema"
 _SCHEMA = "dynamo.request.trace.v1"

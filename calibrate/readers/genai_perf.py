@@ -15,8 +15,8 @@ from typing import Any
 
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers import genai_perf_aggregate
-from calibrate.readers._files import Head, at, json_objects, listing, mapping, number, numbers
-from calibrate.readers._rows import RequestRows
+from calibrate.readers.parsing.files import Head, at, json_objects, listing, mapping, number, numbers
+from calibrate.readers.parsing.rows import RequestRows
 
 LOOKS_LIKE = "JSON with experiments[].requests"
 

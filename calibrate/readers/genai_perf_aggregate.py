@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.measured_run import MeasuredRun
-from calibrate.readers._files import Head, at, json_objects, mapping, numbers
-from calibrate.readers._metric_values import aggregates, looks_aggregated, mean_lengths
+from calibrate.readers.parsing.files import Head, at, json_objects, mapping, numbers
+from calibrate.readers.parsing.metric_values import aggregates, looks_aggregated, mean_lengths
 
 LOOKS_LIKE = "JSON with input_config, time_to_first_token.avg"
 

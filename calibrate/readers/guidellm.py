@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from calibrate.measured_run import MeasuredRun
-from calibrate.readers._files import Head, at, count, json_objects, listing, mapping, number, numbers, read_text
-from calibrate.readers._rows import RequestRows
+from calibrate.readers.parsing.files import Head, at, count, json_objects, listing, mapping, number, numbers, read_text
+from calibrate.readers.parsing.rows import RequestRows
 
 LOOKS_LIKE = "JSON or YAML with benchmarks[].requests"
 _VERSIONS = (1, 2)

@@ -14,8 +14,8 @@ from typing import Any
 
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers import inference_perf_summary
-from calibrate.readers._files import Head, at, json_objects, listing, mapping, number
-from calibrate.readers._rows import RequestRows
+from calibrate.readers.parsing.files import Head, at, json_objects, listing, mapping, number
+from calibrate.readers.parsing.rows import RequestRows
 
 LOOKS_LIKE = "a JSON list with start_time, end_time, info"
 

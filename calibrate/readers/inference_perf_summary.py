@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.measured_run import MeasuredRun
-from calibrate.readers._files import Head, at, count, json_objects, mapping, number, numbers
+from calibrate.readers.parsing.files import Head, at, count, json_objects, mapping, number, numbers
 
 LOOKS_LIKE = "JSON with successes, failures"
 _LATENCIES = {

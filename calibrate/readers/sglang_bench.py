@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.measured_run import MeasuredRun
-from calibrate.readers._client_arrays import client_aggregates, client_rows, mean_lengths
-from calibrate.readers._files import Head, at, json_objects, number, numbers
+from calibrate.readers.parsing.client_arrays import client_aggregates, client_rows, mean_lengths
+from calibrate.readers.parsing.files import Head, at, json_objects, number, numbers
 
 LOOKS_LIKE = "JSON lines with duration, completed, mean_e2e_latency_ms"
 

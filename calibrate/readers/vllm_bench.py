@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.measured_run import MeasuredRun
-from calibrate.readers._client_arrays import client_aggregates, client_rows, mean_lengths
-from calibrate.readers._files import Head, count, json_objects, numbers
-from calibrate.startup_log import OPTIONS
+from calibrate.readers.parsing.client_arrays import client_aggregates, client_rows, mean_lengths
+from calibrate.readers.parsing.files import Head, count, json_objects, numbers
+from calibrate.readers.parsing.startup_log import OPTIONS
 
 LOOKS_LIKE = "JSON with tokenizer_id, duration, completed"
 _SHORT = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "quant": "quantization"}

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from calibrate.histogram import PERCENTILES, Histogram
 from calibrate.measured_run import MeasuredRun
-from calibrate.metrics_text import Labels, Sample, metric_lines
-from calibrate.readers._files import Head, count, read_text
-from calibrate.server_metrics import (
+from calibrate.readers.parsing.files import Head, count, read_text
+from calibrate.readers.parsing.histogram import PERCENTILES, Histogram
+from calibrate.readers.parsing.metrics_text import Labels, Sample, metric_lines
+from calibrate.readers.parsing.server_metrics import (
     CACHE_CONFIG,
     COUNTERS,
     GAUGES,

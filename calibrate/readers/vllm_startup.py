@@ -7,9 +7,9 @@ to two digits. A log that also holds iteration details is read as those.
 from pathlib import Path
 
 from calibrate.measured_run import MeasuredRun
-from calibrate.readers._files import Head
+from calibrate.readers.parsing.files import Head
+from calibrate.readers.parsing.startup_log import GIB, read_startup_log
 from calibrate.readers.vllm_iterations import has_iterations
-from calibrate.startup_log import GIB, read_startup_log
 
 LOOKS_LIKE = "a log with 'KV cache size:'"
 

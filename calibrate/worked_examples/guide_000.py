@@ -27,10 +27,10 @@ from calibrate.worked_examples.shapes import (
     stored_gb,
     weights_gb,
 )
-from kvcache.catalog import find_gpu, load_model
-from kvcache.parameters import total_parameters
-from kvcache.quantization import find_quantization
-from kvcache.training_plan import TrainingPlan
+from kvcache.formats.quantization import find_quantization
+from kvcache.models.catalog import find_gpu, load_model
+from kvcache.models.parameters import total_parameters
+from kvcache.training.plan import TrainingPlan
 
 _L70 = "llama-2-70b"
 _H100_GB = "an H100 of 80 GB reports 85.0 decimal GB"

@@ -26,8 +26,8 @@ from calibrate.worked_examples.shapes import (
     stored_gb,
     weights_gb,
 )
-from kvcache.catalog import load_model
-from kvcache.parameters import total_parameters
+from kvcache.models.catalog import load_model
+from kvcache.models.parameters import total_parameters
 
 _QWEN = "qwen2.5-7b"
 _TOKENS = 16 * 32_768  # of the guide's serving example

@@ -5,9 +5,9 @@ from dataclasses import replace
 from calibrate.worked_examples.causes import INCOMPLETE, WORDS
 from calibrate.worked_examples.example import fig, row
 from calibrate.worked_examples.shapes import GPT2, SEVEN, head_dim, part, per
+from kvcache.models.parameters import layer_tensors, total_parameters
 from kvcache.parallelism import Parallelism
-from kvcache.parameters import layer_tensors, total_parameters
-from kvcache.training_states import PRECISIONS
+from kvcache.training.states import PRECISIONS
 
 # Formulas are evaluated at GPT-2 small: h, vocabulary, positions, layers, MLP width.
 _H, _V, _S, _L, _D = 768, 50_257, 1024, 12, 3072

@@ -14,7 +14,7 @@ from calibrate.worked_examples.shapes import (
     per,
     per_hidden,
 )
-from kvcache.parameters import total_parameters
+from kvcache.models.parameters import total_parameters
 
 _SOFTMAX = "counts the softmax's output twice"
 

@@ -3,9 +3,9 @@
 from calibrate.worked_examples.causes import MISNAMED, NO_FIT, UNIT, WORDS
 from calibrate.worked_examples.example import Example, fig, row
 from calibrate.worked_examples.shapes import GB, adapters_gb, per, states, weights_gb
-from kvcache.catalog import find_gpu
+from kvcache.models.catalog import find_gpu
 from kvcache.parallelism import Parallelism
-from kvcache.training_plan import TrainingPlan
+from kvcache.training.plan import TrainingPlan
 
 
 def _total(billions: float) -> float:

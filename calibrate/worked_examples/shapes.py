@@ -4,17 +4,17 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
-from kvcache.architecture import Architecture, from_config
-from kvcache.catalog import find_gpu, load_model
-from kvcache.kv_layout import kv_layout
-from kvcache.memory import memory_budget
+from kvcache.formats.quantization import find_quantization, weight_bytes
+from kvcache.layout.kv_layout import kv_layout
+from kvcache.memory.budget import memory_budget
+from kvcache.models.architecture import Architecture, from_config
+from kvcache.models.catalog import find_gpu, load_model
+from kvcache.models.parameters import Tensor, parameter_counts
 from kvcache.parallelism import Parallelism
-from kvcache.parameters import Tensor, parameter_counts
-from kvcache.quantization import find_quantization, weight_bytes
-from kvcache.training import TrainingBudget, training_budget
-from kvcache.training_activations import ActivationSettings, LayerActivations, layer_activations
-from kvcache.training_plan import TrainingPlan
-from kvcache.training_states import OPTIMIZERS, PRECISIONS, ModelStates, model_states
+from kvcache.training.activations import ActivationSettings, LayerActivations, layer_activations
+from kvcache.training.budget import TrainingBudget, training_budget
+from kvcache.training.plan import TrainingPlan
+from kvcache.training.states import OPTIMIZERS, PRECISIONS, ModelStates, model_states
 
 GB, GIB = 1e9, 2**30
 _MATRIX = 128 * 10_000

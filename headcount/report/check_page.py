@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibrate.check_runs import Checked
-from headcount.out_files import write_whole
+from calibrate.check.runs import Checked
+from headcount.cli.out_files import write_whole
 from headcount.report.charts import FIRST, LIMIT, MUTED, SECOND, chart
 from headcount.report.document import prepare_report
 from headcount.report.html import figure, figures, join, render_template, table

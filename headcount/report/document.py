@@ -8,10 +8,10 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from headcount.out_files import check_out_file, write_whole
+from headcount.cli.out_files import check_out_file, write_whole
 from headcount.report.findings import Findings, command_line
 from headcount.report.html import render_template
-from simulator.capacity_table import CapacityQuestion, CapacityRow
+from simulator.study.capacity_table import CapacityQuestion, CapacityRow
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headcount.answer_notes import layout_text
-from simulator.capacity import Point
-from simulator.capacity_table import CapacityQuestion, CapacityRow, best_row
+from headcount.text.answer_notes import layout_text
 from simulator.deployment import ReplicaPlan
-from simulator.slo import SLO
+from simulator.study.capacity import Point
+from simulator.study.capacity_table import CapacityQuestion, CapacityRow, best_row
+from simulator.study.slo import SLO
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headcount.memory_answer import MemoryAnswer, pool, verdict
-from headcount.out_files import write_whole
+from headcount.cli.out_files import write_whole
 from headcount.report.document import prepare_report
 from headcount.strict import assumed_notes
+from headcount.text.memory_answer import MemoryAnswer, pool, verdict
 
 if TYPE_CHECKING:
-    from kvcache.comparison import Candidate
+    from kvcache.memory.comparison import Candidate
 
 SUFFIXES = (".svg", ".html")
 LONGEST_TITLE = 46  # characters of an SVG's title in large type
@@ -99,7 +99,7 @@ def _setting(answer: MemoryAnswer) -> str:
 
 
 def _caption(answer: MemoryAnswer) -> str:
-    from headcount.text import GIB  # noqa: PLC0415  with rich, once a page is written
+    from headcount.text.text import GIB  # noqa: PLC0415  with rich, once a page is written
 
     budget = answer.budget
     total = f"{budget.total_bytes / GIB:,.1f} GiB"
@@ -120,7 +120,8 @@ def _note(answer: MemoryAnswer) -> str:
 def _comparison(answer: MemoryAnswer, candidates: Sequence["Candidate"]) -> dict[str, object] | None:
     if not candidates:
         return None
-    from headcount.memory_comparison import (  # noqa: PLC0415  only where it is asked for
+    from headcount.report.html import table  # noqa: PLC0415
+    from headcount.text.memory_comparison import (  # noqa: PLC0415  only where it is asked for
         COLUMNS,
         comparison_rows,
         conditions,
@@ -128,7 +129,6 @@ def _comparison(answer: MemoryAnswer, candidates: Sequence["Candidate"]) -> dict
         refusals,
         summary,
     )
-    from headcount.report.html import table  # noqa: PLC0415
 
     rows = comparison_rows(answer, candidates)
     return {

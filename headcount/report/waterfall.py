@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from headcount.report.charts import FIRST, INK, LIMIT, MUTED, PAGE, chart, limit_line
-from headcount.text import GIB, waterfall
-from kvcache.memory import MemoryBudget
+from headcount.text.text import GIB, waterfall
+from kvcache.memory.budget import MemoryBudget
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,1 +1,1 @@
-"""The compiled core: what `simulator.reference` decides, fast."""
+"""The compiled core: what `simulator.engines.vllm.scheduler` decides, fast."""

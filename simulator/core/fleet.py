@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-from simulator.core import queue
 from simulator.core import replica as replicas
 from simulator.core.jit import entry_point, kernel
 from simulator.core.layout import (
@@ -17,6 +16,7 @@ from simulator.core.layout import (
     SESSION_AFFINITY,
     STALLED,
 )
+from simulator.core.vllm import queue
 
 # -- follow-up turns and requests in the front end, a binary heap by (time, request)
 

@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def _source_digest() -> str:
     """numba's own cache does not notice that an imported kernel file changed, so all of them name the folder."""
     digest = hashlib.sha256(numba.__version__.encode())
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -3,10 +3,10 @@
 import math
 from typing import Any
 
-from simulator.core import blocks, plan, queue, scheduler
 from simulator.core.jit import kernel
 from simulator.core.latency import step_time_s
 from simulator.core.layout import FINISHED, ITL_BINS, ITL_GROWTH, ITL_MIN_S, NONE, RUNNING
+from simulator.core.vllm import blocks, plan, queue, scheduler
 
 _LOG_GROWTH = math.log(ITL_GROWTH)
 
@@ -57,7 +57,7 @@ def note_time(a: Any, request: int, now_s: float, previous_s: float) -> int:
 
 @kernel
 def draft_hash(request: int, position: int) -> int:
-    """The twin of `simulator.speculation.draft_hash`."""
+    """The twin of `simulator.engines.vllm.speculation.draft_hash`."""
     mixed = (request * 0x1E3779B1 + position * 0x25EBCA6B + 0x3C6EF372) & 0xFFFFFFFF
     mixed ^= mixed >> 16
     mixed = (mixed * 0x7FEB352D) & 0xFFFFFFFF

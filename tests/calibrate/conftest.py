@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.interpreters import install, interpreter_for
+from calibrate.conformance.interpreters.interpreters import install, interpreter_for
 
 
 @pytest.fixture(scope="session")

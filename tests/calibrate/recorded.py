@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from calibrate.check.replay import replay
 from calibrate.measured_run import MeasuredRun
 from calibrate.recording import Recording
-from calibrate.replay import replay
-from kvcache.catalog import find_gpu, load_model
-from simulator.latency._constants import constants_for
-from simulator.latency.physical import latency_model
-from simulator.latency_model import Deployment
-from simulator.latency_profile import with_terms
+from kvcache.models.catalog import find_gpu, load_model
+from simulator.latency.forms.physical import latency_model
+from simulator.latency.gpu_constants import constants_for
+from simulator.latency.model import Deployment
+from simulator.latency.profile import with_terms
 
 H100 = find_gpu("h100-sxm")
 OPTIONS = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "max_num_batched_tokens": 2048, "max_num_seqs": 128}

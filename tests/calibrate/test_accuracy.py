@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcache.catalog import find_gpu, load_model
-from simulator.latency import latency_model
-from simulator.latency._constants import constants_for
-from simulator.latency_model import Deployment
+from kvcache.models.catalog import find_gpu, load_model
+from simulator.latency.forms import latency_model
+from simulator.latency.gpu_constants import constants_for
+from simulator.latency.model import Deployment
 from tests.benchmark_module import benchmark_module
 
 ROOT = Path(__file__).parents[2]

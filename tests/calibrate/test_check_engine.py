@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from calibrate import check_engine as checker
-from calibrate.check_engine import ATTENTIONS, NUM_REQUESTS, EngineComparison, check_engine, engine_case
-from calibrate.check_scheduler import our_steps
+from calibrate.conformance import check_engine as checker
+from calibrate.conformance.check_engine import ATTENTIONS, NUM_REQUESTS, EngineComparison, check_engine, engine_case
+from calibrate.conformance.check_scheduler import our_steps
 
 
 def test_a_case_is_decided_by_its_seed_alone() -> None:

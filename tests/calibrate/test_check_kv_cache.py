@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from calibrate import check_kv_cache as checker
-from calibrate.check_kv_cache import (
+from calibrate.conformance import check_kv_cache as checker
+from calibrate.conformance.cases.kv_cache_cases import KVCacheCase, random_case
+from calibrate.conformance.check_kv_cache import (
     COMPARED,
     KVCacheComparison,
     catalog_cases,
@@ -20,10 +21,9 @@ from calibrate.check_kv_cache import (
     our_layout,
     random_cases,
 )
-from calibrate.kv_cache_cases import KVCacheCase, random_case
-from kvcache.catalog import load_model
-from kvcache.kv_content import KV_CACHE_DTYPES
-from kvcache.state_space import KINDS
+from kvcache.layout.kv_content import KV_CACHE_DTYPES
+from kvcache.models.catalog import load_model
+from kvcache.models.state_space import KINDS
 from tests.kvcache.hybrid_models import CONFIGS, architecture
 
 GIB = 2**30

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from calibrate import check_parameters as checker
-from calibrate.check_parameters import (
+from calibrate.conformance import check_parameters as checker
+from calibrate.conformance.cases.parameter_cases import TEXT_LIKE, model_types, random_config
+from calibrate.conformance.check_parameters import (
     ParameterComparison,
     catalog_configs,
     check_parameters,
     compare,
     random_configs,
 )
-from calibrate.parameter_cases import TEXT_LIKE, model_types, random_config
-from kvcache.architecture import from_config
-from kvcache.families import known_families
-from kvcache.parameters import COMPONENTS, parameter_counts
+from kvcache.models.architecture import from_config
+from kvcache.models.config.families import known_families
+from kvcache.models.parameters import COMPONENTS, parameter_counts
 
 RANDOM_CONFIGS_PER_TYPE = 40
 # What the catalog has and transformers 5.19 cannot build: its text model is compared by itself, under the model_type

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from calibrate import check_scheduler as checker
-from calibrate.check_scheduler import Comparison, check_scheduler, our_steps
-from calibrate.scheduler_cases import features, main_options, random_case
-from kvcache.kv_layout import KVGroup
-from simulator.engine import RELEASE_RULES, EngineConfig, Speculation
+from calibrate.conformance import check_scheduler as checker
+from calibrate.conformance.cases.scheduler_cases import features, main_options, random_case
+from calibrate.conformance.check_scheduler import Comparison, check_scheduler, our_steps
+from kvcache.layout.kv_layout import KVGroup
+from simulator.engines.vllm.engine import RELEASE_RULES, EngineConfig, Speculation
 
 CASES_PER_RUN = 200
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.check_weights import WeightComparison, check_weights, compare
-from calibrate.weight_cases import WeightCase, weight_cases
-from kvcache.architecture import from_config
+from calibrate.conformance.cases.weight_cases import WeightCase, weight_cases
+from calibrate.conformance.check_weights import WeightComparison, check_weights, compare
+from kvcache.models.architecture import from_config
+from kvcache.models.parameters import stage_tensors
 from kvcache.parallelism import Parallelism
-from kvcache.parameters import stage_tensors
 
 LLAMA = next(iter(weight_cases()))
 FALCON = next(case for case in weight_cases() if case.name == "falcon_h1 TP 4")

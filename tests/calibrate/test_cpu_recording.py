@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibrate.design import expected_table
-from calibrate.recording_files import read_recording
+from calibrate.record.design import expected_table
+from calibrate.record.recording_files import read_recording
 from tests.benchmark_module import benchmark_module
 
 FOLDER = Path(__file__).parent / "recordings" / "cpu-small"

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrate.design import candidates, expected_table, pilot, plan_loads, warm_up
-from calibrate.loads import Limits, Load, Phase, expected_steps, load_from_json
-from calibrate.record_model import TINY_CONFIG, assumed_limits, attention_window, guessed_seconds
-from calibrate.step_terms import TERMS, fit_terms, term_matrix
+from calibrate.record.design import candidates, expected_table, pilot, plan_loads, warm_up
+from calibrate.record.loads import Limits, Load, Phase, expected_steps, load_from_json
+from calibrate.record.record_model import TINY_CONFIG, assumed_limits, attention_window, guessed_seconds
+from calibrate.record.step_terms import TERMS, fit_terms, term_matrix
 
 LIMITS = Limits(max_num_seqs=32, max_num_batched_tokens=512, max_model_len=2048, kv_tokens=60_000)
 GUESS = guessed_seconds(TINY_CONFIG, "cpu")

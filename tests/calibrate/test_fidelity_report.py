@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from calibrate.fidelity_report import MEANINGS, fidelity_page
+from calibrate.conformance.fidelity_report import MEANINGS, fidelity_page
 
 ROOT = Path(__file__).parent.parent.parent
 RESULTS = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "docs" / "results").glob("*.json"))]

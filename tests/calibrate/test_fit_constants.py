@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrate.measured_run import MeasuredRun
-from kvcache.catalog import find_gpu
-from simulator.latency._constants import constants_for
-from simulator.latency._covariance import FOLDER as COVARIANCES
-from simulator.latency._covariance import MOST_OF_PEAK, covariance_of
+from kvcache.models.catalog import find_gpu
+from simulator.latency.covariance import FOLDER as COVARIANCES
+from simulator.latency.covariance import MOST_OF_PEAK, covariance_of
+from simulator.latency.gpu_constants import constants_for
 from tests.benchmark_module import benchmark_module
 
 fitting: Any = benchmark_module("fit_constants")

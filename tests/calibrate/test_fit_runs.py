@@ -6,9 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from calibrate import fit_terms
-from calibrate.fit import fit, fit_measured
-from calibrate.fit_runs import (
+from calibrate.check.replay import replay
+from calibrate.fit import terms as fit_terms
+from calibrate.fit.inputs import Inputs
+from calibrate.fit.profile_fit import fit, fit_measured
+from calibrate.fit.runs import (
     RunData,
     RunFit,
     errors_at,
@@ -19,9 +21,7 @@ from calibrate.fit_runs import (
     run_data,
     run_learning_curve,
 )
-from calibrate.fit_terms import USUAL_TPOT, prior_terms
-from calibrate.inputs import Inputs
-from calibrate.replay import replay
+from calibrate.fit.terms import USUAL_TPOT, prior_terms
 from tests.calibrate.recorded import closed_run, measured_closed_run, recording
 
 TRUTH = {"gemm_bandwidth_share": -0.2, "gemm_compute_share": -0.3, "glue_s": 0.4, "ingress_offset_s": 0.02}
@@ -87,7 +87,7 @@ def test_few_held_out_runs_are_weighed_against_the_usual_error() -> None:
 
 def test_measured_runs_become_a_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     few = {name: fit_terms.PRIOR_SD[name] for name in ("gemm_bandwidth_share", "ingress_offset_s")}
-    monkeypatch.setattr("calibrate.fit_runs.PRIOR_SD", few)
+    monkeypatch.setattr("calibrate.fit.runs.PRIOR_SD", few)
     overloaded = closed_run(4, aggregates={"ttft_s.mean": 9.0}, excluded={"failed": 6})
     runs = (*(measured_closed_run(size, {"gemm_bandwidth_share": -0.2}) for size in (1, 16)), overloaded)
     found = fit_measured(Inputs(runs=runs, recordings=(), sha256="ab"), {}, name="mine")

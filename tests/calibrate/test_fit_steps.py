@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from calibrate.fit import fit_recordings
-from calibrate.fit_steps import Steps, errors_percent, fit_steps, held_out, learning_curve, steps_of
-from calibrate.fit_terms import PRIOR_SD, prior_terms
-from simulator.latency._constants import constants_for
+from calibrate.fit.profile_fit import fit_recordings
+from calibrate.fit.steps import Steps, errors_percent, fit_steps, held_out, learning_curve, steps_of
+from calibrate.fit.terms import PRIOR_SD, prior_terms
+from simulator.latency.gpu_constants import constants_for
 from tests.calibrate.recorded import DEPLOYMENT, H100, recording
 
 BASE = constants_for(H100)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from calibrate import interpreter_build, interpreters
-from calibrate.recipe import find_recipe, recipe_lines
-from headcount.cli import cli
+from calibrate.conformance.interpreters import interpreter_build, interpreters
+from calibrate.conformance.interpreters.recipe import find_recipe, recipe_lines
+from headcount.cli.main import cli
 
 CPU_TORCH = {"name": "torch", "version": "2.13.0+cpu", "requires_dist": ["filelock", "sympy>=1.13.3"]}
 GPU_TORCH = {

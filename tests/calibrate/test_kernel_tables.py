@@ -12,8 +12,8 @@ import pytest
 from calibrate.kernel_tables.fits import fit_gpu, fit_older
 from calibrate.kernel_tables.priors import prior_text
 from calibrate.kernel_tables.tables import available, read_table
-from kvcache.catalog import find_gpu
-from simulator.latency._constants import constants_for
+from kvcache.models.catalog import find_gpu
+from simulator.latency.gpu_constants import constants_for
 from tests.benchmark_module import benchmark_module
 
 pytest.importorskip("pyarrow", reason="the tables are parquet files")

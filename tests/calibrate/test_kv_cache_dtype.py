@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.check_kv_cache import PROBE
-from calibrate.step_records import probe_records
+from calibrate.conformance.check_kv_cache import PROBE
+from calibrate.conformance.step_records import probe_records
 from tests.kvcache.kv_cache_configs import CASES
 
 ASKED = ("auto", "bfloat16", "fp8", "fp8_e4m3")

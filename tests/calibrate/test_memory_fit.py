@@ -9,8 +9,8 @@ import pytest
 
 from calibrate.logged_memory import LoggedServer, read_logged_servers
 from calibrate.memory_fit import Judged, fit_constants, fit_residuals, held_out, judge
-from kvcache.memory_interval import shipped_residuals
-from kvcache.memory_terms import FITTED
+from kvcache.memory.interval import shipped_residuals
+from kvcache.memory.terms import FITTED
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 TABLE = DATA / "measured" / "kv_capacity.csv"

@@ -9,15 +9,15 @@ import pytest
 
 from calibrate.memory_formulas import BLOCKS, formulas_section
 from calibrate.memory_page import known_claims, memory_page
-from kvcache import memory_terms
-from kvcache.catalog import find_gpu, load_model
-from kvcache.kv_layout import kv_bytes_per_token_per_layer, kv_layout
-from kvcache.memory import MemoryBudget, memory_budget
-from kvcache.memory_interval import Terms, shipped_residuals
+from kvcache.formats.quantization import find_quantization, quantization_names
+from kvcache.layout.kv_layout import kv_bytes_per_token_per_layer, kv_layout
+from kvcache.layout.state_content import state_bytes
+from kvcache.memory import terms as memory_terms
+from kvcache.memory.budget import MemoryBudget, memory_budget
+from kvcache.memory.interval import Terms, shipped_residuals
+from kvcache.models.catalog import find_gpu, load_model
+from kvcache.models.state_space import KINDS, StateSpace
 from kvcache.parallelism import Parallelism, pad_vocabulary
-from kvcache.quantization import find_quantization, quantization_names
-from kvcache.state_content import state_bytes
-from kvcache.state_space import KINDS, StateSpace
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "memory.md"

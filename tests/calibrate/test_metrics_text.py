@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrate.metrics_text import Sample, metric_lines, metric_samples
+from calibrate.readers.parsing.metrics_text import Sample, metric_lines, metric_samples
 
 LINES = """\
 vllm:num_requests_running{engine="0",model_name="m/x"} 7.0

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from calibrate.check.run_figures import differences
 from calibrate.readers import find_format, read_measured
+from calibrate.readers.parsing.server_metrics import COUNTERS, GAUGES, HISTOGRAMS
 from calibrate.readers.vllm_iterations import LINE
-from calibrate.run_figures import differences
-from calibrate.server_metrics import COUNTERS, GAUGES, HISTOGRAMS
 
 NUM_TOKENS, NUM_PROMPTS, FIRST_S, GAP_S = 6, 12, 0.05, 0.01
 

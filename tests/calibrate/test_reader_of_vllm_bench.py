@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from calibrate.check.run_figures import differences
 from calibrate.readers import read_measured
-from calibrate.run_figures import differences
 from tests.calibrate.one_run import RUN, only, written
 from tests.calibrate.result_writers import finished, vllm_result
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from calibrate.check.run_figures import differences, request_figures
 from calibrate.readers import find_format, read_measured
-from calibrate.run_figures import differences, request_figures
 from tests.calibrate.one_run import RUN, only, written
 from tests.calibrate.result_writers import (
     ALL,

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibrate.design import expected_table
-from calibrate.loads import Limits, Load, Phase, load_from_json
-from calibrate.recorded_engine import Asked
-from calibrate.recorder import Progress, known_gpu, record
+from calibrate.record.design import expected_table
+from calibrate.record.loads import Limits, Load, Phase, load_from_json
+from calibrate.record.recorded_engine import Asked
+from calibrate.record.recorder import Progress, known_gpu, record
+from calibrate.record.recording_files import RecordingFolder, batch_sums, read_recording
 from calibrate.recording import STEP_COLUMNS
-from calibrate.recording_files import RecordingFolder, batch_sums, read_recording
-from simulator.step_time import BatchSums
+from simulator.latency.step_time import BatchSums
 
 FAKE = Path(__file__).parent / "fake_engine.py"
 ASKED = Asked(model="tiny", precision=0.02)

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calibrate.check_runs import check_run, find_knee, measured_overload, summary_rows
+from calibrate.check.replay import measured_figures, replay, request_table, simulated_figures
+from calibrate.check.runs import check_run, find_knee, measured_overload, summary_rows
 from calibrate.measured_run import MeasuredRun
-from calibrate.replay import measured_figures, replay, request_table, simulated_figures
-from simulator.latency import latency_model
-from simulator.latency._constants import constants_for
+from simulator.latency.forms import latency_model
+from simulator.latency.gpu_constants import constants_for
 from tests.calibrate.recorded import OPTIONS, closed_run
 from workloads.requests import NEXT_FREE
 

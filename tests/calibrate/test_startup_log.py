@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.startup_log import StartupLog, read_startup_log
-from kvcache.catalog import load_model
-from kvcache.kv_layout import KVLayout, kv_layout
+from calibrate.readers.parsing.startup_log import StartupLog, read_startup_log
+from kvcache.layout.kv_layout import KVLayout, kv_layout
+from kvcache.models.catalog import load_model
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "measured"
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.metrics_text import Sample
-from calibrate.server_metrics import histogram, total
-from calibrate.server_series import ServerSeries
-from calibrate.watch_server import metrics_address, read_server_recording, watch_server
+from calibrate.readers.parsing.metrics_text import Sample
+from calibrate.readers.parsing.server_metrics import histogram, total
+from calibrate.record.server_series import ServerSeries
+from calibrate.record.watch_server import metrics_address, read_server_recording, watch_server
 
 LABELS = 'engine="0",model_name="m/x"'
 EDGES = (0.1, 0.25, 0.5, 1.0)

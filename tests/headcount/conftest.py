@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from headcount import cli
+from headcount.cli import main as cli
 
 
 @dataclass(frozen=True)

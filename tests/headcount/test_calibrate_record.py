@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-import calibrate.interpreters
-import calibrate.recorder
-from calibrate.record_model import TINY_CONFIG
-from calibrate.recording_files import read_recording
+import calibrate.conformance.interpreters.interpreters
+import calibrate.record.recorder
+from calibrate.record.record_model import TINY_CONFIG
+from calibrate.record.recording_files import read_recording
 
 FAKE = Path(__file__).parent.parent / "calibrate" / "fake_engine.py"
 OUT = "recording"
@@ -24,8 +24,10 @@ def wishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "wishes"
     folder.mkdir()
     monkeypatch.setenv("FAKE_ENGINE", str(folder))
-    monkeypatch.setattr(calibrate.interpreters, "interpreter_for", lambda version, python: Path(sys.executable))
-    monkeypatch.setattr(calibrate.recorder, "record", partial(calibrate.recorder.record, probe=FAKE))
+    monkeypatch.setattr(
+        calibrate.conformance.interpreters.interpreters, "interpreter_for", lambda version, python: Path(sys.executable)
+    )
+    monkeypatch.setattr(calibrate.record.recorder, "record", partial(calibrate.record.recorder.record, probe=FAKE))
     return folder
 
 

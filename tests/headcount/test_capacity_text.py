@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from headcount.capacity_text import capacity_text
-from kvcache.catalog import find_gpu, load_model
-from simulator.capacity_table import CapacityQuestion, CapacityRow
+from headcount.text.capacity_text import capacity_text
+from kvcache.models.catalog import find_gpu, load_model
 from simulator.deployment import plan_replica
-from simulator.engine import EngineOptions
+from simulator.engines.vllm.engine import EngineOptions
+from simulator.study.capacity_table import CapacityQuestion, CapacityRow
 from workloads.load import load_preset
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 import pytest
 
-from headcount.cli import cli
+from headcount.cli.main import cli
 
 Run = Callable[..., Any]
 ON = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")
@@ -35,7 +35,7 @@ def answer(headcount: Run, *arguments: object) -> dict[str, Any]:
 def test_help_is_shown_without_loading_what_simulates() -> None:
     heavy = {"numpy", "numba", "pandas", "scipy", "matplotlib", "rich", "yaml"}
     program = (
-        "import sys; from headcount.cli import cli\n"
+        "import sys; from headcount.cli.main import cli\n"
         "try: cli(['--help'])\n"
         "except SystemExit: pass\n"
         f"print(*{heavy} & set(sys.modules), file=sys.stderr)"

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibrate.inputs import read_inputs
+from calibrate.fit.inputs import read_inputs
 from calibrate.measured_run import MeasuredRun
 from calibrate.recording import Recording
-from kvcache.catalog import find_gpu
-from simulator.latency._constants import constants_for
-from simulator.latency_model import LogError
-from simulator.latency_profile import LatencyProfile, Term, digest_of, read_profile, write_profile
+from kvcache.models.catalog import find_gpu
+from simulator.latency.gpu_constants import constants_for
+from simulator.latency.model import LogError
+from simulator.latency.profile import LatencyProfile, Term, digest_of, read_profile, write_profile
 from tests.calibrate.recorded import closed_run, measured_closed_run, recording
 
 DEPLOYMENT = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--max-num-seqs", 128, "--max-num-batched-tokens", 2048)
@@ -29,7 +29,7 @@ def files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Path
     def read(path: Path, _: str | None) -> list[Any]:
         return [held[path.name]]
 
-    monkeypatch.setattr("calibrate.inputs.read_file", read)
+    monkeypatch.setattr("calibrate.fit.inputs.read_file", read)
 
     def make(*items: MeasuredRun | Recording) -> Path:
         folder = tmp_path / "files"

@@ -13,9 +13,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from headcount.memory_answer import MemoryAnswer, pool, verdict
-from kvcache.catalog import find_gpu, load_model
-from kvcache.memory import MemoryBudget, memory_budget
+from headcount.text.memory_answer import MemoryAnswer, pool, verdict
+from kvcache.memory.budget import MemoryBudget, memory_budget
+from kvcache.models.catalog import find_gpu, load_model
 
 Run = Callable[..., Any]
 ON = ("--gpu", "h100-sxm")
@@ -326,7 +326,7 @@ def test_without_the_report_extra_a_drawing_is_refused_and_the_rest_answers(tmp_
         "found = importlib.util.find_spec\n"
         "absent = ('matplotlib', 'jinja2')\n"
         "importlib.util.find_spec = lambda name, *more: None if name in absent else found(name, *more)\n"
-        "from headcount.cli import main\n"
+        "from headcount.cli.main import main\n"
         "main()"
     )
     line = [sys.executable, "-c", program, "memory", *ON, "--model", "llama-3.1-8b", "--mean-context", "1K"]

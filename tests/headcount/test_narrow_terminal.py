@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.table import Table
 
-from headcount.tables import print_table
-from headcount.text import bar_width, table
+from headcount.text.tables import print_table
+from headcount.text.text import bar_width, table
 
 figures = st.integers(0, 10**9).map(lambda value: f"{value:,}")
 widths = st.integers(30, 200)

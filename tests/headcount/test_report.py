@@ -17,10 +17,10 @@ pytest.importorskip("jinja2", reason="the report needs the extra 'report'")
 
 from headcount.report import document, prepare_report, write_report
 from headcount.report.findings import Findings, command_line
-from kvcache.catalog import find_gpu, load_model
-from simulator import loads
-from simulator.capacity_table import CapacityQuestion, CapacityRow, capacity_rows
-from simulator.engine import EngineOptions
+from kvcache.models.catalog import find_gpu, load_model
+from simulator.engines.vllm.engine import EngineOptions
+from simulator.study import loads
+from simulator.study.capacity_table import CapacityQuestion, CapacityRow, capacity_rows
 from workloads.distributions import Exponential, Fixed
 from workloads.load import load_preset, load_workload
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from kvcache.architecture import Architecture
-from kvcache.state_space import StateSpace
+from kvcache.models.architecture import Architecture
+from kvcache.models.state_space import StateSpace
 
 Config = dict[str, Any]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kvcache.architecture import from_config
-from kvcache.catalog import load_model
+from kvcache.models.architecture import from_config
+from kvcache.models.catalog import load_model
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",

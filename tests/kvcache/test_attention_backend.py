@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from kvcache.attention_backend import AttentionBackend, attention_backend
-from kvcache.catalog import load_model
-from kvcache.gpu import find_gpu
-from kvcache.kv_layout import kv_layout
-from kvcache.memory import memory_budget
+from kvcache.gpus.gpu import find_gpu
+from kvcache.layout.attention_backend import AttentionBackend, attention_backend
+from kvcache.layout.kv_layout import kv_layout
+from kvcache.memory.budget import memory_budget
+from kvcache.models.catalog import load_model
 
 
 @pytest.mark.parametrize(

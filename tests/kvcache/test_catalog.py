@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kvcache import gpu as gpu_module
-from kvcache.catalog import (
+from kvcache.errors import UnknownNameError
+from kvcache.gpus import gpu as gpu_module
+from kvcache.gpus.gpu import read_gpu
+from kvcache.memory.budget import memory_budget
+from kvcache.models.catalog import (
     ALIASES,
     find_gpu,
     find_quantization,
@@ -22,9 +25,6 @@ from kvcache.catalog import (
     quantized_names,
     slug_of,
 )
-from kvcache.errors import UnknownNameError
-from kvcache.gpu import read_gpu
-from kvcache.memory import memory_budget
 
 
 @pytest.mark.parametrize("path", model_files(), ids=lambda path: path.stem)
@@ -142,7 +142,7 @@ def test_short_gpu_names_find_the_usual_form() -> None:
 
 def test_loading_one_model_with_one_gpu_imports_no_numpy() -> None:
     code = (
-        "import sys; from kvcache.catalog import load_model, find_gpu; import kvcache.memory; "
+        "import sys; from kvcache.models.catalog import load_model, find_gpu; import kvcache.memory.budget; "
         "load_model('llama-3.1-8b'); find_gpu('h100-sxm'); "
         "assert not {'numpy', 'pandas', 'scipy'} & set(sys.modules)"
     )

@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcache.catalog import find_gpu, load_model
-from kvcache.conversations import conversations_at_once, tokens_per_user
-from kvcache.memory import MemoryBudget, memory_budget
+from kvcache.memory.budget import MemoryBudget, memory_budget
+from kvcache.memory.conversations import conversations_at_once, tokens_per_user
+from kvcache.models.catalog import find_gpu, load_model
 
 MODELS = st.sampled_from(["llama-3.1-8b", "gpt-oss-120b", "gemma-3-27b", "deepseek-v2-lite", "llama-4-scout"])
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcache.catalog import load_model
-from kvcache.kv_layout import kv_bytes_per_token_per_layer, kv_layout, layer_groups
+from kvcache.layout.kv_layout import kv_bytes_per_token_per_layer, kv_layout, layer_groups
+from kvcache.models.catalog import load_model
 
 
 @pytest.mark.parametrize(

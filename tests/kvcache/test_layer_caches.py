@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcache.architecture import Architecture
-from kvcache.catalog import load_model
-from kvcache.gpu import find_gpu
-from kvcache.kv_layout import KVLayout, kv_bytes_per_token_per_layer, kv_layout
-from kvcache.memory import memory_budget
-from kvcache.state_content import state_bytes
-from kvcache.state_space import StateSpace
+from kvcache.gpus.gpu import find_gpu
+from kvcache.layout.kv_layout import KVLayout, kv_bytes_per_token_per_layer, kv_layout
+from kvcache.layout.state_content import state_bytes
+from kvcache.memory.budget import memory_budget
+from kvcache.models.architecture import Architecture
+from kvcache.models.catalog import load_model
+from kvcache.models.state_space import StateSpace
 from tests.kvcache.hybrid_models import CONFIGS, architecture
 
 QWEN, GRANITE = "Qwen/Qwen3-Next-80B-A3B-Instruct", "ibm-granite/granite-4.0-h-small"

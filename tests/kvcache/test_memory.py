@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcache.catalog import find_gpu, load_model
 from kvcache.errors import DoesNotFitError
-from kvcache.memory import MemoryBudget, engine_defaults, memory_budget
-from kvcache.remedies import require_fit
+from kvcache.memory.budget import MemoryBudget, engine_defaults, memory_budget
+from kvcache.memory.remedies import require_fit
+from kvcache.models.catalog import find_gpu, load_model
 
 MEASURED = Path(__file__).parents[3] / "shared" / "data" / "measured" / "kv_capacity.csv"
 needs_measurements = pytest.mark.skipif(not MEASURED.is_file(), reason="the folder of public measurements is absent")

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcache.architecture import from_config
-from kvcache.catalog import find_gpu, find_quantization, load_model
-from kvcache.dtype import with_dtype
 from kvcache.errors import SplitError
-from kvcache.memory import memory_budget
+from kvcache.formats.quantization import quantization_names, resolve_quantization, weight_bytes
+from kvcache.memory.budget import memory_budget
+from kvcache.models.architecture import from_config
+from kvcache.models.catalog import find_gpu, find_quantization, load_model
+from kvcache.models.dtype import with_dtype
+from kvcache.models.parameters import stage_tensors, total_parameters
 from kvcache.parallelism import Parallelism
-from kvcache.parameters import stage_tensors, total_parameters
-from kvcache.quantization import quantization_names, resolve_quantization, weight_bytes
 
 
 def whole(model: str, scheme: str) -> int:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcache.catalog import find_gpu, load_model
-from kvcache.memory import memory_budget
-from kvcache.memory_terms import parse_version
+from kvcache.memory.budget import memory_budget
+from kvcache.memory.terms import parse_version
+from kvcache.models.catalog import find_gpu, load_model
 from kvcache.releases import (
     FIRST_V1_RELEASE,
     NEWEST_RELEASE,

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcache.catalog import load_model
+from kvcache.models.catalog import load_model
+from kvcache.models.parameters import Tensor
 from kvcache.parallelism import Parallelism
-from kvcache.parameters import Tensor
-from kvcache.training import rank_parts, training_budget
-from kvcache.training_activations import (
+from kvcache.training.activations import (
     micro_batches_in_flight,
     stage_activations,
 )
-from kvcache.training_cluster import remedies, smallest_cluster
-from kvcache.training_plan import TrainingPlan
-from kvcache.training_states import NF4_BITS, OPTIMIZERS, PRECISIONS, model_states
+from kvcache.training.budget import rank_parts, training_budget
+from kvcache.training.cluster import remedies, smallest_cluster
+from kvcache.training.plan import TrainingPlan
+from kvcache.training.states import NF4_BITS, OPTIMIZERS, PRECISIONS, model_states
 from tests.kvcache.training_cases import GB, GIB, H100, LLAMA, budget, gpt, kept, layer, llama, states
 
 # Laws

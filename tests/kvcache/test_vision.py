@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from kvcache.architecture import from_config
-from kvcache.catalog import load_model
-from kvcache.vision import vision_parameters
+from kvcache.models.architecture import from_config
+from kvcache.models.catalog import load_model
+from kvcache.models.vision import vision_parameters
 
 TEXT: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,

@@ -1,7 +1,7 @@
 """Models with settings that the tests of training memory share."""
 
 from calibrate.worked_examples.shapes import GB, GIB, LLAMA, budget, gpt, kept, layer, llama, states
-from kvcache.catalog import find_gpu
+from kvcache.models.catalog import find_gpu
 
 __all__ = ["GB", "GIB", "H100", "LLAMA", "budget", "gpt", "kept", "layer", "llama", "states"]
 H100 = find_gpu("h100-sxm")

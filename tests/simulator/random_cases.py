@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from kvcache.kv_layout import KVGroup
-from simulator.engine import RELEASE_RULES, EngineConfig, Speculation
-from simulator.fleet import Fleet
-from simulator.step_time import StepTimes
+from kvcache.layout.kv_layout import KVGroup
+from simulator.engines.vllm.engine import RELEASE_RULES, EngineConfig, Speculation
+from simulator.fleet.fleet import Fleet
+from simulator.latency.step_time import StepTimes
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, OPEN_END, RequestTable
 
 TICK_S = 2.0**-10  # all times are multiples of it, so that sums are exact in any order

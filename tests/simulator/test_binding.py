@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from simulator.binding import first_missed
-from simulator.slo import SLO
+from simulator.study.binding import first_missed
+from simulator.study.slo import SLO
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.capacity import RESOLUTION, SCREENING_RATIO, Capacity, Point, find_capacity, screen_capacity
-from simulator.slo import SLO
-from simulator.statistics import t_interval
+from simulator.study.capacity import RESOLUTION, SCREENING_RATIO, Capacity, Point, find_capacity, screen_capacity
+from simulator.study.slo import SLO
+from simulator.study.statistics import t_interval
 
 TARGET = SLO(attainment=0.95)
 REPLICATIONS = 10

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcache.catalog import find_gpu, load_model
-from simulator.capacity_interval import interval_of_users
-from simulator.capacity_table import CapacityQuestion, CapacityRow, capacity_rows
-from simulator.engine import EngineOptions
-from simulator.slo import SLO
+from kvcache.models.catalog import find_gpu, load_model
+from simulator.engines.vllm.engine import EngineOptions
+from simulator.study.capacity_interval import interval_of_users
+from simulator.study.capacity_table import CapacityQuestion, CapacityRow, capacity_rows
+from simulator.study.slo import SLO
 from workloads.synthetic import single_turn_users
 
 DESIGN_KEYS = {

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from simulator.engine import EngineConfig
-from simulator.fleet import Fleet
-from simulator.reference import Plan
-from simulator.simpy_fleet import least_outstanding, round_robin, run_simpy_fleet, session_affinity
+from simulator.engines.vllm.engine import EngineConfig
+from simulator.engines.vllm.scheduler import Plan
+from simulator.fleet.fleet import Fleet
+from simulator.fleet.simpy_fleet import least_outstanding, round_robin, run_simpy_fleet, session_affinity
 from simulator.simulation import Simulation
 from tests.simulator.random_cases import Case, cases, random_step_times, random_table
 

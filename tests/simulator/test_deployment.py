@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from kvcache.catalog import find_gpu, load_model
+from kvcache.models.catalog import find_gpu, load_model
 from simulator.deployment import ReplicaPlan, feasible_tensor_parallel_sizes, plan_replica
-from simulator.engine import EngineOptions, Speculation
+from simulator.engines.vllm.engine import EngineOptions, Speculation
 from simulator.simulation import Simulation
 from workloads.requests import RequestTable
 from workloads.synthetic import closed_load

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcache.catalog import find_gpu, gpu_names, load_model
-from simulator.latency import latency_model
-from simulator.latency._constants import constants_for
-from simulator.latency._covariance import FOLDER, MOST_OF_PEAK, covariance_of, general_sd, multiplied
-from simulator.latency_model import ERROR_SEQUENCES, FEWEST_SEQUENCES, MOST_SEQUENCES, Deployment, LogError
+from kvcache.models.catalog import find_gpu, gpu_names, load_model
+from simulator.latency.covariance import FOLDER, MOST_OF_PEAK, covariance_of, general_sd, multiplied
+from simulator.latency.forms import latency_model
+from simulator.latency.gpu_constants import constants_for
+from simulator.latency.model import ERROR_SEQUENCES, FEWEST_SEQUENCES, MOST_SEQUENCES, Deployment, LogError
 
 DENSE = Deployment(
     architecture=load_model("llama-3.1-8b"), gpu=find_gpu("h100-sxm"), max_num_batched_tokens=2048, max_num_seqs=256

@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvcache.architecture import Architecture
-from kvcache.catalog import find_gpu, load_model
-from kvcache.kv_layout import kv_bytes_per_token_per_layer
-from kvcache.parameters import active_parameters, parameter_counts
-from kvcache.state_content import state_bytes
-from simulator.latency._constants import constants_for
-from simulator.latency.physical import latency_model
-from simulator.latency_model import COMPUTE, KV_READ, AverageStep, Deployment, LatencyModel, breakdown
-from simulator.latency_profile import STEP_SCALE, with_terms
-from simulator.step_time import BatchSums, StepTimes
+from kvcache.layout.kv_layout import kv_bytes_per_token_per_layer
+from kvcache.layout.state_content import state_bytes
+from kvcache.models.architecture import Architecture
+from kvcache.models.catalog import find_gpu, load_model
+from kvcache.models.parameters import active_parameters, parameter_counts
+from simulator.latency.forms.physical import latency_model
+from simulator.latency.gpu_constants import constants_for
+from simulator.latency.model import COMPUTE, KV_READ, AverageStep, Deployment, LatencyModel, breakdown
+from simulator.latency.profile import STEP_SCALE, with_terms
+from simulator.latency.step_time import BatchSums, StepTimes
 
 HYBRIDS = (
     "qwen3-next-80b", "granite-4.0-h-small", "kimi-linear-48b", "nemotron-nano-9b-v2", "falcon-h1-7b", "lfm2-1.2b",

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kvcache.catalog import find_gpu, load_model
 from kvcache.errors import UnknownNameError
-from simulator.engine import EngineConfig
-from simulator.fleet import Fleet
-from simulator.latency import latency_form_names, latency_model
-from simulator.latency._constants import constants_for
-from simulator.latency_model import (
+from kvcache.models.catalog import find_gpu, load_model
+from simulator.engines.vllm.engine import EngineConfig
+from simulator.fleet.fleet import Fleet
+from simulator.latency.forms import latency_form_names, latency_model
+from simulator.latency.gpu_constants import constants_for
+from simulator.latency.model import (
     CAUSES,
     COMMUNICATION,
     COMPUTE,
@@ -22,8 +22,8 @@ from simulator.latency_model import (
     average_step,
     breakdown,
 )
+from simulator.latency.step_time import BatchSums
 from simulator.simulation import Simulation
-from simulator.step_time import BatchSums
 from workloads.requests import independent_requests
 from workloads.synthetic import closed_load
 
@@ -49,7 +49,7 @@ def test_forms_are_found_by_name_and_a_wrong_name_is_refused() -> None:
 
 
 def test_a_form_outside_the_package_is_found_by_module_and_function() -> None:
-    model = latency_model(deployment(), form="simulator.latency.constant:latency_model", step_s=0.02)
+    model = latency_model(deployment(), form="simulator.latency.forms.constant:latency_model", step_s=0.02)
     assert model.step_times.decode[5] == 0.02
 
 

@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrate.kernel_tables.rows import lone_rank
-from kvcache.catalog import find_gpu, gpu_names, load_model
+from kvcache.models.catalog import find_gpu, gpu_names, load_model
+from kvcache.models.tensors import Tensor
 from kvcache.parallelism import Parallelism
-from kvcache.tensors import Tensor
-from simulator.latency import latency_model
-from simulator.latency._constants import FOLDER, constants_for
-from simulator.latency._terms import all_reduce_s, gemm
-from simulator.latency.physical import padded_batch, physical_step_times, window_class
-from simulator.latency_model import Deployment
-from simulator.step_time import BatchSums, StepTimes
+from simulator.latency.forms import latency_model
+from simulator.latency.forms.physical import padded_batch, physical_step_times, window_class
+from simulator.latency.gpu_constants import FOLDER, constants_for
+from simulator.latency.model import Deployment
+from simulator.latency.step_time import BatchSums, StepTimes
+from simulator.latency.terms import all_reduce_s, gemm
 
 BUDGET, SEQS = 4096, 512
 

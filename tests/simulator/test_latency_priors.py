@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvcache.catalog import find_gpu, gpu_names, load_model
-from simulator.latency import latency_model
-from simulator.latency._constants import PRIORS, constants_for
-from simulator.latency_model import AverageStep, Deployment, LatencyModel, breakdown
-from simulator.step_time import BatchSums
+from kvcache.models.catalog import find_gpu, gpu_names, load_model
+from simulator.latency.forms import latency_model
+from simulator.latency.gpu_constants import PRIORS, constants_for
+from simulator.latency.model import AverageStep, Deployment, LatencyModel, breakdown
+from simulator.latency.step_time import BatchSums
 from tests.benchmark_module import benchmark_module
 
 DATA = Path(__file__).parents[3] / "shared" / "data"

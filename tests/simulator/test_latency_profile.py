@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcache.catalog import find_gpu, load_model
-from simulator.latency._constants import constants_for
-from simulator.latency.physical import latency_model
-from simulator.latency_model import AverageStep, Deployment, LogError, steps_outside
-from simulator.latency_profile import (
+from kvcache.models.catalog import find_gpu, load_model
+from simulator.latency.forms.physical import latency_model
+from simulator.latency.gpu_constants import constants_for
+from simulator.latency.model import AverageStep, Deployment, LogError, steps_outside
+from simulator.latency.profile import (
     STEP_SCALE,
     LatencyProfile,
     Range,
@@ -24,7 +24,7 @@ from simulator.latency_profile import (
     with_terms,
     write_profile,
 )
-from simulator.step_time import BatchSums, StepTimes
+from simulator.latency.step_time import BatchSums, StepTimes
 
 H100 = find_gpu("h100-sxm")
 BASE = constants_for(H100)

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 
 from simulator.core import layout
-from simulator.engine import EngineConfig
-from simulator.fleet import Fleet
+from simulator.engines.vllm.engine import EngineConfig
+from simulator.fleet.fleet import Fleet
+from simulator.latency.step_time import StepTimes, constant_step_times
 from simulator.results import whole_run
 from simulator.simulation import Simulation
-from simulator.step_time import StepTimes, constant_step_times
 from tests.simulator.random_cases import Case, cases
 from workloads.requests import independent_requests
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.loads import TraceLoad, UserLoad, replication_seed
+from simulator.study.loads import TraceLoad, UserLoad, replication_seed
 from workloads.load import load_preset
 from workloads.requests import RequestTable, independent_requests
 from workloads.trace import Trace

@@ -6,11 +6,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.engine import EngineConfig
-from simulator.fleet import Fleet
+from simulator.engines.vllm.engine import EngineConfig
+from simulator.fleet.fleet import Fleet
+from simulator.latency.step_time import constant_step_times
 from simulator.simulation import Simulation
-from simulator.statistics import t_interval
-from simulator.step_time import constant_step_times
+from simulator.study.statistics import t_interval
 from workloads.requests import independent_requests
 
 STEP_S = 0.01

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from simulator.core import layout
-from simulator.replication import missed
-from simulator.slo import PRESETS, SLO
+from simulator.study.replication import missed
+from simulator.study.slo import PRESETS, SLO
 
 NOW_S = 100.0
 CHAT = SLO(ttft_s=1.0, tpot_s=0.05)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from simulator.core import layout
-from simulator.statistics import PERCENTILES, histogram_summary, mser5_truncation, slope, summary, t_interval
+from simulator.study.statistics import PERCENTILES, histogram_summary, mser5_truncation, slope, summary, t_interval
 
 SAMPLES = 4000
 

@@ -1,10 +1,10 @@
 """How many users each GPU count serves, the number to sign first."""
 
-from headcount.answer_notes import error_note_of, held_by_interval, layout_text, why_none_to_sign
 from headcount.report.findings import Findings, Served, gpus_text, sentence, slo_text, users_text
 from headcount.report.html import join, render_template, spaced, table
-from headcount.text import milliseconds, seconds
-from simulator.capacity_table import CapacityRow, latency_summary
+from headcount.text.answer_notes import error_note_of, held_by_interval, layout_text, why_none_to_sign
+from headcount.text.text import milliseconds, seconds
+from simulator.study.capacity_table import CapacityRow, latency_summary
 
 TITLE = "The answer"
 ORDER = 10

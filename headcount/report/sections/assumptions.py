@@ -1,10 +1,10 @@
 """What the answer rests on, each figure with its source."""
 
-from headcount.answer_notes import error_note_of
 from headcount.report.findings import Findings, kv_cache_text, sentence, slo_text, weights_text
 from headcount.report.html import join, paragraph, table
-from headcount.text import GIB
-from kvcache.gpu import GPU
+from headcount.text.answer_notes import error_note_of
+from headcount.text.text import GIB
+from kvcache.gpus.gpu import GPU
 
 TITLE = "Assumptions and sources"
 ORDER = 75

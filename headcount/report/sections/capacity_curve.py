@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from headcount.report.charts import FIRST, INK, MUTED, SECOND, chart, from_zero, limit_line, thousands
 from headcount.report.findings import Findings, Served, gpus_text, percent, users_text
 from headcount.report.html import figure, figures
-from simulator.capacity import Point
-from simulator.capacity_table import CapacityRow
+from simulator.study.capacity import Point
+from simulator.study.capacity_table import CapacityRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from simulator.replication import Timeline
+    from simulator.study.replication import Timeline
 
 TITLE = "KV cache and queue over time"
 ORDER = 40

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from headcount.report.charts import FIRST, INK, MAX_POINTS, chart, limit_line
 from headcount.report.findings import Findings, Served, users_text
 from headcount.report.html import figure, figures
-from headcount.text import milliseconds, seconds
+from headcount.text.text import milliseconds, seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

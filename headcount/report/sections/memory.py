@@ -1,12 +1,12 @@
 """Where each GPU's memory goes."""
 
-from headcount.answer_notes import pool_owner
-from headcount.memory_answer import copies_of_kv, kv_bytes_held
 from headcount.report.findings import Findings, kv_cache_text, weights_text
 from headcount.report.html import figure, figures, join, table
 from headcount.report.waterfall import waterfall_chart
-from headcount.text import GIB, waterfall
-from kvcache.memory import MemoryBudget
+from headcount.text.answer_notes import pool_owner
+from headcount.text.memory_answer import copies_of_kv, kv_bytes_held
+from headcount.text.text import GIB, waterfall
+from kvcache.memory.budget import MemoryBudget
 from simulator.deployment import ReplicaPlan
 
 TITLE = "Memory of each GPU"

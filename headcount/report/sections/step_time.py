@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from headcount.answer_notes import layout_text
 from headcount.report.charts import FIRST, INK, chart
 from headcount.report.findings import Findings, Served, users_text
 from headcount.report.html import figure, figures, join, table
+from headcount.text.answer_notes import layout_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,0 +1,1 @@
+"""A profile or an answer beside measurements."""

@@ -1,0 +1,211 @@
+"""A measured run, served again by the simulator under the same load."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from calibrate.measured_run import MeasuredRun
+from kvcache.models.catalog import find_gpu, load_model
+from simulator.deployment import ReplicaPlan, plan_replica
+from simulator.engines.vllm.engine import EngineOptions
+from simulator.latency.forms.physical import latency_model
+from simulator.latency.gpu_constants import Constants
+from simulator.latency.model import Deployment, LatencyModel
+from simulator.results import Result, whole_run
+from simulator.simulation import Simulation
+from workloads.requests import NEXT_FREE, NO_PREDECESSOR, OPEN_END, RequestTable, independent_requests
+from workloads.synthetic import closed_load, open_load
+
+PROMPTS_PER_CLIENT = 10  # where a closed-loop source does not say how many requests it sent
+LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
+STATISTICS = ("mean", "p50", "p90", "p99")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Replay:
+    """A run with the deployment and the requests that a simulation of it takes."""
+
+    run: MeasuredRun
+    plan: ReplicaPlan
+    table: RequestTable
+
+    @property
+    def deployment(self) -> Deployment:
+        return self.plan.deployment
+
+    def simulate(self, model: LatencyModel | None = None) -> Result:
+        """The whole run, start burst too; `model` None stands for the plan's own."""
+        return whole_run(self._served(self.plan.latency if model is None else model))
+
+    def simulate_with(self, constants: Constants) -> Result:
+        return self.simulate(latency_model(self.deployment, constants=constants))
+
+    def totals_with(self, constants: Constants) -> NDArray[np.void]:
+        """Sums over the batches of the whole run."""
+        return self._served(latency_model(self.deployment, constants=constants)).totals
+
+    def _served(self, model: LatencyModel) -> Simulation:
+        times = replace(model.step_times, cold_start_s=self.plan.latency.step_times.cold_start_s)
+        fleet = replace(self.plan.fleet(1, "least-outstanding"), step_times=times)
+        simulation = Simulation(fleet, self.table)
+        simulation.run()
+        return simulation
+
+
+def replay(run: MeasuredRun, values: Mapping[str, Any] | None = None) -> Replay:
+    """The run ready to be simulated; `values` are options that win over what the run says of itself.
+
+    Raises ValueError where the run lacks a model, a GPU or a load.
+    """
+    options = given(run.options, values or {})
+    plan = plan_of(str(run.source), options)
+    return Replay(run=run, plan=plan, table=request_table(run, length_spread=options.get("length_spread")))
+
+
+def given(said: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the source says of its server, with the user's options, which win; without what neither tells."""
+    return {name: value for known in (said, values) for name, value in known.items() if value is not None}
+
+
+def plan_of(source: str, options: Mapping[str, Any]) -> ReplicaPlan:
+    """The replica of these options, among which a load's may stand. Raises ValueError without a model or a GPU."""
+    for name in ("model", "gpu"):
+        if not options.get(name):
+            raise ValueError(f"{source} does not name its {name}; give --{name}")
+    known = {item.name for item in fields(EngineOptions)}
+    engine = EngineOptions(**{name: value for name, value in options.items() if name in known})
+    size = int(options.get("tensor_parallel_size") or 1)
+    return plan_replica(load_model(options["model"]), find_gpu(options["gpu"]), engine, tensor_parallel_size=size)
+
+
+def request_table(run: MeasuredRun, *, length_spread: float | None = None) -> RequestTable:
+    """What the run sent: its own requests where they are known, else the load it describes.
+
+    A client with a concurrency sends the next request when one finishes; any other keeps the measured arrivals.
+    Raises ValueError where neither requests nor a load are known.
+    """
+    if run.requests is not None and len(run.requests):
+        return _measured_requests(run, run.requests)
+    load = {name: value for name, value in run.load.items() if not math.isnan(value)}
+    lengths = [load.get("input_len", math.nan), load.get("output_len", math.nan)]
+    if not all(map(math.isfinite, lengths)):
+        raise ValueError(
+            f"{run.source}: neither requests nor input and output lengths are known; it cannot be replayed"
+        )
+    spread = length_spread if length_spread is not None else load.get("length_spread", 1.0)
+    shared: dict[str, Any] = {
+        "input_len": max(round(float(lengths[0])), 1), "output_len": max(round(float(lengths[1])), 1),
+        "length_spread": spread,
+    }  # fmt: skip
+    concurrency, rate, count = load.get("concurrency"), load.get("rate"), load.get("num_requests")
+    if concurrency is not None and (rate is None or math.isinf(rate)):
+        number = int(count or PROMPTS_PER_CLIENT * concurrency)
+        return closed_load(concurrency=min(int(concurrency), number), num_requests=number, **shared)
+    if rate is None or count is None:
+        raise ValueError(
+            f"{run.source}: its load is unknown; it needs a concurrency, or a rate with a number of requests"
+        )
+    if concurrency is not None:
+        raise ValueError(
+            f"{run.source}: a rate beside a concurrency can only be replayed from requests with their arrivals; give "
+            "the file with every request"
+        )
+    return open_load(rate_per_s=rate, num_requests=int(count), burstiness=load.get("burstiness", 1.0), **shared)
+
+
+def _measured_requests(run: MeasuredRun, requests: pd.DataFrame) -> RequestTable:
+    prompt, output = (requests[name].to_numpy(np.float64) for name in ("prompt_tokens", "output_tokens"))
+    if not (np.isfinite(prompt).all() and np.isfinite(output).all()):
+        raise ValueError(
+            f"{run.source}: some requests do not tell their prompt or output tokens; it cannot be replayed"
+        )
+    lengths = {"prompt_tokens": np.maximum(prompt, 1), "output_tokens": np.maximum(output, 1)}
+    arrival_s = requests["arrival_s"].to_numpy(np.float64)
+    concurrency, rate = run.load.get("concurrency", math.nan), run.load.get("rate", math.inf)
+    if math.isfinite(concurrency) and math.isinf(rate):
+        waits = np.arange(len(requests)) >= int(concurrency)
+        table = independent_requests(
+            arrival_s=np.where(waits, np.nan, 0.0), follows=np.where(waits, NEXT_FREE, NO_PREDECESSOR), **lengths
+        )
+    elif np.isfinite(arrival_s).all():
+        table = independent_requests(arrival_s=arrival_s - arrival_s.min(), **lengths)
+    else:
+        raise ValueError(
+            f"{run.source}: requests have no arrival times, the load no concurrency; it cannot be replayed"
+        )
+    return _with_cached_prefixes(table, requests)
+
+
+def _with_cached_prefixes(table: RequestTable, requests: pd.DataFrame) -> RequestTable:
+    """The same requests with content that can be found in the cache, where the source says how much was.
+
+    What a session's first request found is content that all requests share; after that, a session shares everything
+    with its earlier requests, up to one that found nothing.
+    """
+    found = np.nan_to_num(requests["cached_tokens"].to_numpy(np.float64)).astype(np.int64)
+    cached = pd.Series(np.minimum(found, table.prompt_tokens))
+    if not cached.any():
+        return table
+    count = len(cached)
+    session = requests["session"].reset_index(drop=True)
+    session = session.where(session.notna(), -1.0 - np.arange(count))
+    grouped = cached.groupby(session.to_numpy())
+    broken = (cached == 0).groupby(session.to_numpy()).cumsum()
+    chain = pd.DataFrame({"session": session, "broken": broken}).groupby(["session", "broken"]).ngroup()
+    content = np.stack([np.full(count, count), chain], axis=1).astype(np.int64)
+    ends = np.stack([np.maximum(grouped.transform("first"), 1), np.full(count, OPEN_END)], axis=1).astype(np.int32)
+    return replace(
+        table,
+        span_start=2 * np.arange(count, dtype=np.int64),
+        span_count=np.full(count, 2, np.int32),
+        span_content=content.ravel(),
+        span_end=ends.ravel(),
+    )
+
+
+def measured_figures(run: MeasuredRun) -> dict[str, float]:
+    """The run's figures under the names of `headcount simulate --json`; from its requests where they are known."""
+    found = {name: float(value) for name, value in run.aggregates.items() if math.isfinite(value)}
+    if run.requests is not None and len(run.requests):
+        found |= _figures_of(run.requests)
+    if run.itl_s is not None:
+        gaps = np.array([gap for gaps in run.itl_s for gap in gaps])
+        found |= _statistics("itl_s", gaps)
+    return found
+
+
+def _figures_of(requests: pd.DataFrame) -> dict[str, float]:
+    ttft_s, e2e_s, output = (requests[name].to_numpy(np.float64) for name in ("ttft_s", "e2e_s", "output_tokens"))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        tpot_s = np.where(output > 1, (e2e_s - ttft_s) / (output - 1), np.nan)
+    found = {**_statistics("ttft_s", ttft_s), **_statistics("tpot_s", tpot_s), **_statistics("e2e_s", e2e_s)}
+    ends_s = requests["arrival_s"].to_numpy(np.float64) + e2e_s
+    if np.isfinite(ends_s).any():
+        span_s = float(np.nanmax(ends_s) - np.nanmin(requests["arrival_s"].to_numpy(np.float64)))
+        if span_s > 0:
+            found |= {"output_tokens_per_s": float(np.nansum(output)) / span_s, "requests_per_s": len(output) / span_s}
+    return found
+
+
+def _statistics(name: str, values: Any) -> dict[str, float]:
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return {}
+    found = {f"{name}.{key}": float(np.percentile(known, int(key[1:]))) for key in STATISTICS[1:]}
+    return {f"{name}.mean": float(known.mean()), **found}
+
+
+def simulated_figures(result: Result) -> dict[str, float]:
+    """A result's figures under the same names."""
+    found: dict[str, float] = {}
+    for name, value in result.to_json().items():
+        if isinstance(value, Mapping):
+            found |= {f"{name}.{key}": float(number) for key, number in value.items() if number is not None}
+        elif value is not None:
+            found[name] = float(value)
+    return found

@@ -1,0 +1,208 @@
+"""Measured runs beside simulations of them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from calibrate.check.replay import LATENCIES, STATISTICS, Replay, measured_figures, simulated_figures
+from calibrate.measured_run import MeasuredRun
+from simulator.latency.model import LatencyModel
+from simulator.latency.step_time import FloatArray
+from simulator.results import Result
+
+RATES = ("requests_per_s", "output_tokens_per_s", "num_preemptions", "kv_usage_mean", "kv_usage_max", "prefix_hit_rate")
+FAILED_SHARE = 0.01  # of all requests: above, the server was overloaded
+GROWTH = 3.0  # median TTFT of the last quarter over the first's: above, the queue grew
+SERVED_SHARE = 0.9  # of the offered rate: below, the server did not keep up
+KNEE_TTFT_RATIO = 3.0  # over the smallest rate's median TTFT: there the curve has bent
+KNEE_GAIN = 0.5  # of the throughput's logarithm for the concurrency's: below, more clients mostly wait longer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One figure, in seconds, per second, or a share; `error_percent` None where the measured one is 0."""
+
+    name: str
+    measured: float
+    simulated: float
+
+    @property
+    def error_percent(self) -> float | None:
+        return 100 * (self.simulated / self.measured - 1) if self.measured else None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"measured": self.measured, "simulated": self.simulated, "error_percent": self.error_percent}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Checked:
+    """A run, its figures, why it or its simulation counts as overloaded; with per-request latencies where known."""
+
+    name: str
+    load: Mapping[str, float]
+    rows: tuple[Row, ...]
+    measured_overload: tuple[str, ...]
+    simulated_overload: tuple[str, ...]
+    samples: Mapping[str, tuple[FloatArray, FloatArray]] = field(default_factory=dict)  # measured, simulated
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_overloaded(self) -> bool:
+        return bool(self.measured_overload)
+
+    def row(self, name: str) -> Row | None:
+        return next((row for row in self.rows if row.name == name), None)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "source": self.name,
+            "load": dict(self.load),
+            "overloaded": self.is_overloaded,
+            "measured_overload": list(self.measured_overload),
+            "simulated_overload": list(self.simulated_overload),
+            "figures": {row.name: row.to_json() for row in self.rows},
+            "notes": list(self.notes),
+        }
+
+
+def check_run(item: Replay, model: LatencyModel | None = None) -> Checked:
+    """The run's figures beside those of its simulation."""
+    result, run = item.simulate(model), item.run
+    measured, simulated = measured_figures(run), simulated_figures(result)
+    names = [f"{latency}.{key}" for latency in LATENCIES for key in STATISTICS] + list(RATES)
+    return Checked(
+        name=run.source.name,
+        load={name: float(value) for name, value in run.load.items()},
+        rows=tuple(
+            Row(name=name, measured=measured[name], simulated=simulated[name])
+            for name in names
+            if name in measured and name in simulated
+        ),
+        measured_overload=measured_overload(run, measured),
+        simulated_overload=_simulated_overload(run, result),
+        samples=_samples(run, result),
+        notes=tuple(f"{count:,} requests left out: {reason}" for reason, count in run.excluded.items()),
+    )
+
+
+def measured_overload(run: MeasuredRun, figures: Mapping[str, float]) -> tuple[str, ...]:
+    """Why a run says how a server fails, not how it serves; empty where it does not."""
+    found = []
+    failed = sum(count for reason, count in run.excluded.items() if "fail" in reason or "error" in reason)
+    finished = len(run.requests) if run.requests is not None else run.load.get("num_requests", 0) - failed
+    if failed > FAILED_SHARE * (failed + finished):
+        found.append(f"{failed:,} of {failed + finished:,.0f} requests failed")
+    offered, served = run.load.get("rate", math.inf), figures.get("requests_per_s", math.inf)
+    if math.isfinite(offered) and run.requests is None and served < SERVED_SHARE * offered:
+        found.append(f"{served:.3g} of {offered:.3g} requests/s were served")
+    if run.requests is not None and "concurrency" not in run.load:
+        found += _growth(run.requests["arrival_s"].to_numpy(float), run.requests["ttft_s"].to_numpy(float))
+    return tuple(found)
+
+
+def _simulated_overload(run: MeasuredRun, result: Result) -> tuple[str, ...]:
+    if "concurrency" in run.load:
+        return ()
+    return tuple(_growth(result.times.arrival_s, result.times.ttft_s))
+
+
+def _growth(arrival_s: FloatArray, ttft_s: FloatArray) -> list[str]:
+    known = np.isfinite(arrival_s) & np.isfinite(ttft_s)
+    waits = ttft_s[known][np.argsort(arrival_s[known], kind="stable")]
+    if len(waits) < 20:
+        return []
+    quarter = len(waits) // 4
+    first, last = float(np.median(waits[:quarter])), float(np.median(waits[-quarter:]))
+    if last <= GROWTH * first:
+        return []
+    return [f"the queue grew: median TTFT {first:.3g} s in the first quarter, {last:.3g} s in the last"]
+
+
+def _samples(run: MeasuredRun, result: Result) -> dict[str, tuple[FloatArray, FloatArray]]:
+    if run.requests is None or not len(run.requests):
+        return {}
+    own, times = run.requests, result.times
+    with np.errstate(invalid="ignore", divide="ignore"):
+        gaps = np.where(own["output_tokens"] > 1, own["output_tokens"] - 1, np.nan)
+        tpot_s: FloatArray = ((own["e2e_s"] - own["ttft_s"]) / gaps).to_numpy(float)
+    pairs = {
+        "ttft_s": (own["ttft_s"].to_numpy(float), times.ttft_s),
+        "tpot_s": (tpot_s, times.tpot_s),
+        "e2e_s": (own["e2e_s"].to_numpy(float), times.e2e_s),
+    }
+    finite = {name: tuple(side[np.isfinite(side)] for side in sides) for name, sides in pairs.items()}
+    return {name: (sides[0], sides[1]) for name, sides in finite.items() if len(sides[0]) and len(sides[1])}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knee:
+    """Between which two loads latency takes off; None where it does not within those measured."""
+
+    unit: str
+    measured: tuple[float, float] | None
+    simulated: tuple[float, float] | None
+
+
+def find_knee(checked: Sequence[Checked]) -> Knee | None:
+    """The knee over runs that differ in their load alone; None with less than 3 loads.
+
+    With a rate, where the median TTFT (else the mean) is KNEE_TTFT_RATIO times that of the least rate, or the run is
+    overloaded. With a concurrency, where throughput grows by less than KNEE_GAIN of what the concurrency does.
+    """
+    for unit in ("rate", "concurrency"):
+        loaded = sorted((item for item in checked if math.isfinite(item.load.get(unit, math.inf))), key=_by(unit))
+        if len({item.load[unit] for item in loaded}) >= 3:
+            bend = _bend if unit == "rate" else _flattening
+            return Knee(unit=unit, measured=bend(loaded, "measured"), simulated=bend(loaded, "simulated"))
+    return None
+
+
+def _by(unit: str) -> Any:
+    return lambda item: (item.load[unit], item.name)
+
+
+def _flattening(loaded: Sequence[Checked], side: str) -> tuple[float, float] | None:
+    """By Little's law a closed load's throughput is its concurrency over its mean E2E."""
+    known = [(item.load["concurrency"], row) for item in loaded if (row := item.row("e2e_s.mean")) is not None]
+    for (fewer, before), (more, after) in pairwise(known):
+        if more > fewer:
+            ratio = more / fewer * getattr(before, side) / getattr(after, side)
+            if math.log(ratio) < KNEE_GAIN * math.log(more / fewer):
+                return fewer, more
+    return None
+
+
+def _bend(loaded: Sequence[Checked], side: str) -> tuple[float, float] | None:
+    unit = "rate"
+    below, least = loaded[0].load[unit], None
+    for item in loaded:
+        row = item.row("ttft_s.p50") or item.row("ttft_s.mean")
+        ttft_s = getattr(row, side) if row is not None else math.nan
+        least = ttft_s if least is None else least
+        if getattr(item, f"{side}_overload") or ttft_s > KNEE_TTFT_RATIO * least:
+            return below, item.load[unit]
+        below = item.load[unit]
+    return None
+
+
+def summary_rows(checked: Sequence[Checked]) -> dict[str, dict[str, float]]:
+    """Median and mean absolute error in percent, with the median signed one, per figure, over runs not overloaded."""
+    found: dict[str, list[float]] = {}
+    for item in checked:
+        if not item.is_overloaded:
+            for row in item.rows:
+                if row.error_percent is not None:
+                    found.setdefault(row.name, []).append(row.error_percent)
+    return {
+        name: {
+            "runs": float(len(errors)),
+            "median_percent": float(np.median(np.abs(errors))),
+            "mean_percent": float(np.mean(np.abs(errors))),
+            "bias_percent": float(np.median(errors)),
+        }
+        for name, errors in found.items()
+    }

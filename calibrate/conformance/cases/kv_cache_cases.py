@@ -1,0 +1,233 @@
+"""Random mixes of layers, with settings, for KV-cache layouts to be laid beside vLLM's."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from random import Random
+from typing import Any
+
+from kvcache.gpus.gpu import find_gpu
+from kvcache.layout.attention_backend import attention_backend
+from kvcache.layout.kv_layout import KVLayout, kv_layout
+from kvcache.models.architecture import Architecture
+from kvcache.models.state_space import KINDS, StateSpace
+from kvcache.parallelism import Parallelism
+
+GPUS = ("h100-sxm", "a100-80gb", "b200-sxm", "rtx-pro-6000", "mi300x")
+_KV_DTYPES = (
+    "auto", "auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "int4_per_token_head", "int8_per_token_head",
+    "fp8_per_token_head", "nvfp4", "nvfp4_4over6",
+)  # fmt: skip
+_LATENT_KV_DTYPES = ("auto", "auto", "bfloat16", "fp8", "fp8_e4m3")
+_MIXES = ("full", "windows", "windows", "two windows", "all windows", "chunks", "latent", "unequal", "states", "both")
+_BATCHED_TOKENS = (512, 2048, 8192, 16384)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KVCacheCase:
+    """One model on one GPU with settings; `available_bytes` are per pipeline stage."""
+
+    name: str
+    architecture: Architecture
+    gpu: str = "h100-sxm"
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    kv_cache_dtype: str = "auto"
+    block_size: int | None = None
+    enable_prefix_caching: bool = True
+    num_speculative_tokens: int = 0
+    num_gpu_blocks_override: int | None = None
+    max_model_len: int
+    max_num_batched_tokens: int = 8192
+    available_bytes: tuple[int, ...]
+    config: Mapping[str, Any] | None = None  # vLLM builds the model of this, or takes the architecture's layers
+
+    @property
+    def stage_starts(self) -> tuple[int, ...]:
+        """First layer of each pipeline stage."""
+        parallelism = Parallelism(pipeline_parallel_size=self.pipeline_parallel_size)
+        stages = range(self.pipeline_parallel_size)
+        return tuple(parallelism.stage_layers(self.architecture.num_hidden_layers, stage).start for stage in stages)
+
+    @property
+    def max_in_flight_tokens(self) -> int:
+        """A batch per pipeline stage with one more: asynchronous scheduling, V2 model runner."""
+        return self.max_num_batched_tokens * (self.pipeline_parallel_size + 1)
+
+    def layout(self) -> KVLayout:
+        """Ours. Raises ValueError where we refuse the case."""
+        return kv_layout(
+            self.architecture,
+            tensor_parallel_size=self.tensor_parallel_size,
+            pipeline_parallel_size=self.pipeline_parallel_size,
+            kv_cache_dtype=self.kv_cache_dtype,
+            block_size=self.block_size,
+            enable_prefix_caching=self.enable_prefix_caching,
+            num_speculative_tokens=self.num_speculative_tokens,
+            gpu=find_gpu(self.gpu),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """What the probe reads: the shape of each layer or the model's config, beside the settings."""
+        backend = attention_backend(self.architecture, find_gpu(self.gpu), self.kv_cache_dtype)
+        found = {key: value for key, value in vars(self).items() if key not in ("architecture", "config", "gpu")}
+        shape = {"layers": _layers(self.architecture)} if self.config is None else {"config": dict(self.config)}
+        return {
+            **found,
+            **shape,
+            "num_layers": self.architecture.num_hidden_layers,
+            "dtype": self.architecture.dtype,
+            "stage_starts": self.stage_starts,
+            "kernel_block_sizes": backend.block_sizes,
+            "multiples": backend.multiples,
+        }
+
+
+def _layers(arch: Architecture) -> list[dict[str, Any]]:
+    """One description per layer, for vLLM's own layers to be made of."""
+    attends = arch.attention_layers or (True,) * arch.num_hidden_layers
+    states = arch.state_layers or (False,) * arch.num_hidden_layers
+    state = asdict(arch.state_space) if arch.state_space else None
+    return [
+        {"attention": _attention(arch, layer) if attends[layer] else None, "state": state if states[layer] else None}
+        for layer in range(arch.num_hidden_layers)
+    ]
+
+
+def _attention(arch: Architecture, layer: int) -> dict[str, Any]:
+    window = arch.layer_windows[layer]
+    heads, head_dim = arch.num_key_value_heads, arch.head_dim
+    if window is None:
+        heads = arch.full_attention_num_key_value_heads or heads
+        head_dim = arch.full_attention_head_dim or head_dim
+    if arch.is_mla:
+        heads, head_dim = 1, (arch.kv_lora_rank or 0) + (arch.qk_rope_head_dim or 0)
+    return {
+        "window": window,
+        "chunked": window is not None and arch.chunked_attention,
+        "latent": arch.is_mla,
+        "num_kv_heads": heads,
+        "head_size": head_dim,
+        "shared_with": arch.kv_shared_with[layer] if arch.kv_shared_with else None,
+    }
+
+
+def random_case(seed: int, number: int) -> KVCacheCase:
+    """The case of that number; the same for the same seed."""
+    rng = Random(f"{seed} {number}")
+    pp = rng.choice((1, 1, 1, 2, 3))
+    architecture = _architecture(rng, f"random #{number}", max(rng.choice((2, 7, 12, 24, 30, 48, 61)), pp))
+    gpu = rng.choice(GPUS)
+    dtypes = _LATENT_KV_DTYPES if architecture.is_mla else _KV_DTYPES
+    kv_cache_dtype = rng.choice([dtype for dtype in dtypes if _has_kernels(architecture, gpu, dtype)])
+    backend = attention_backend(architecture, find_gpu(gpu), kv_cache_dtype)
+    sizes = [size for size in (16, 32, 64, 128, 256) if any(size % kernel == 0 for kernel in backend.block_sizes)]
+    return KVCacheCase(
+        name=architecture.name,
+        architecture=architecture,
+        gpu=gpu,
+        tensor_parallel_size=rng.choice((1, 2, 4, 8)),
+        pipeline_parallel_size=pp,
+        kv_cache_dtype=kv_cache_dtype,
+        block_size=rng.choice((None, rng.choice(sizes))),
+        enable_prefix_caching=rng.random() < 0.6,
+        num_speculative_tokens=rng.choice((0, 0, 0, 1, 3)),
+        num_gpu_blocks_override=rng.choice((None,) * 9 + (5000,)),
+        max_model_len=int(2 ** rng.uniform(9, 17.5)),
+        max_num_batched_tokens=rng.choice(_BATCHED_TOKENS),
+        available_bytes=tuple(int(2 ** rng.uniform(29, 37)) for _ in range(pp)),
+    )
+
+
+def _has_kernels(architecture: Architecture, gpu: str, kv_cache_dtype: str) -> bool:
+    try:
+        attention_backend(architecture, find_gpu(gpu), kv_cache_dtype)
+    except ValueError:
+        return False
+    return True
+
+
+def _architecture(rng: Random, name: str, num_layers: int) -> Architecture:
+    mix = rng.choice(_MIXES)
+    kv_heads = rng.choice((1, 2, 4, 8, 16))
+    shape: dict[str, Any] = {
+        "name": name,
+        "model_type": mix,
+        "num_hidden_layers": num_layers,
+        "hidden_size": 1024,
+        "vocab_size": 1024,
+        "num_attention_heads": 16,
+        "num_key_value_heads": kv_heads,
+        "head_dim": rng.choice((64, 80, 96, 128, 192, 256)),
+        "intermediate_size": 1024,
+        "max_position_embeddings": 2**18,
+        "dtype": rng.choice(("bfloat16", "bfloat16", "float16")),
+        "layer_windows": _windows(rng, mix, num_layers),
+        "chunked_attention": mix == "chunks",
+    }
+    if mix == "latent":
+        shape |= {"num_key_value_heads": 16, "kv_lora_rank": rng.choice((256, 512)), "v_head_dim": 128}
+        shape |= {"qk_nope_head_dim": rng.choice((64, 96, 128)), "qk_rope_head_dim": rng.choice((32, 64))}
+    if mix == "unequal":
+        shape |= {
+            "full_attention_head_dim": rng.choice((128, 256, 320, 512)),
+            "full_attention_num_key_value_heads": rng.choice((1, 2, 4, 8)),
+        }
+    if mix in ("states", "both") or (mix in ("latent", "windows") and rng.random() < 0.4):
+        shape |= _states(rng, mix, num_layers)
+    elif rng.random() < 0.2:
+        shape["kv_shared_with"] = _shared(rng, shape["layer_windows"])
+    return Architecture(**shape)
+
+
+def _windows(rng: Random, mix: str, num_layers: int) -> tuple[int | None, ...]:
+    if mix not in ("windows", "two windows", "all windows", "chunks", "unequal"):
+        return (None,) * num_layers
+    first, second = (rng.choice((128, 512, 1000, 1024, 4096, 8192)) for _ in range(2))
+    choices = {
+        "windows": (first, first, first, None),
+        "two windows": (first, second, None),
+        "all windows": (first,),
+        "chunks": (first, first, None),
+        "unequal": (first, first, first, None),
+    }[mix]
+    if rng.random() < 0.5:  # a pattern, as published models have
+        period = rng.choice((2, 4, 6))
+        return tuple(None if layer % period == period - 1 and None in choices else first for layer in range(num_layers))
+    return tuple(rng.choice(choices) for _ in range(num_layers))
+
+
+def _states(rng: Random, mix: str, num_layers: int) -> dict[str, Any]:
+    """Which layers keep a state, of what shape; the rest has attention, or neither."""
+    if mix == "both":
+        attends, states = (True,) * num_layers, (True,) * num_layers
+    else:
+        share = rng.choice((0.5, 0.75, 0.9, 1.0))
+        kinds = [rng.choices(("state", "attention", "mlp"), (share, 1 - share, 0.2))[0] for _ in range(num_layers)]
+        kinds[rng.randrange(num_layers)] = "state"
+        attends = tuple(kind == "attention" for kind in kinds)
+        states = tuple(kind == "state" for kind in kinds)
+    return {"attention_layers": attends, "state_layers": states, "state_space": random_state_space(rng)}
+
+
+def random_state_space(rng: Random) -> StateSpace:
+    """A shape that eight ranks can divide."""
+    return StateSpace(
+        kind=rng.choice(KINDS),
+        conv_kernel=rng.choice((3, 4)),
+        num_heads=rng.choice((16, 32, 64, 128)),
+        head_dim=rng.choice((32, 64, 128)),
+        num_key_heads=rng.choice((8, 16)),
+        key_head_dim=rng.choice((64, 128)),
+        num_groups=rng.choice((1, 8)),
+        state_size=rng.choice((16, 128, 256)),
+        intermediate_size=rng.choice((2048, 4096, 8192)),
+        dt_rank=64,
+        state_dtype=rng.choice(("auto", "auto", "float32")),
+    )
+
+
+def _shared(rng: Random, windows: tuple[int | None, ...]) -> tuple[int | None, ...]:
+    """The last layers read the cache of the last earlier layer with the same window, as Gemma 3n's."""
+    first = rng.randrange(len(windows) // 2, len(windows)) if len(windows) > 1 else len(windows)
+    owners = {windows[layer]: layer for layer in range(first)}
+    return tuple(owners.get(window) if layer >= first else None for layer, window in enumerate(windows))

@@ -1,0 +1,298 @@
+"""Random cases for laying our scheduler beside vLLM's."""
+
+import contextlib
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kvcache.layout.kv_layout import KVGroup
+from simulator.engines.vllm.engine import EngineConfig, Speculation, with_release_rules
+from simulator.fleet.fleet import Fleet
+from simulator.latency.step_time import constant_step_times
+from simulator.simulation import Simulation, StalledError
+from workloads.requests import NO_PREDECESSOR, OPEN_END, RequestTable
+
+STEP_S = 2.0**-6  # a power of two, so that times add up exactly in any order
+TICK_S = 2.0**-8
+STORM_EVERY, MIN_STORM_PREEMPTIONS = 5, 10
+STORM_RELEASES = ("0.27.0", "0.32.0")  # a storm is one under the rules of each
+MAX_STEPS = 8_000  # of a case; without `scheduler_reserve_full_isl` two requests may preempt each other for ever
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerCase:
+    """Engine settings with a load; every step takes STEP_S seconds."""
+
+    engine: EngineConfig
+    table: RequestTable
+    has_latent_attention: bool = False  # vLLM's side has a latent's spec (MLA); its blocks are like any others
+
+    def to_json(self) -> dict[str, Any]:
+        """What the probe reads."""
+        table = self.table
+        requests = [
+            {
+                "arrival_s": None if math.isnan(table.arrival_s[row]) else float(table.arrival_s[row]),
+                "follows": int(table.follows[row]),
+                "think_s": float(table.think_s[row]),
+                "prompt_tokens": int(table.prompt_tokens[row]),
+                "output_tokens": int(table.output_tokens[row]),
+                "priority": int(table.priority[row]),
+                "spans": _spans(table, row),
+            }
+            for row in range(table.num_requests)
+        ]
+        return {
+            "engine": asdict(self.engine) | {"group_block_sizes": self.engine.group_block_sizes},
+            "step_s": STEP_S,
+            "max_steps": MAX_STEPS,
+            "has_latent_attention": self.has_latent_attention,
+            "requests": requests,
+        }
+
+
+def _spans(table: RequestTable, row: int) -> list[tuple[int, int]]:
+    start, count = int(table.span_start[row]), int(table.span_count[row])
+    spans = slice(start, start + count)
+    return list(zip(table.span_content[spans].tolist(), table.span_end[spans].tolist(), strict=True))
+
+
+def random_case(seed: int, number: int) -> SchedulerCase:
+    """Case `number` of a seed: any number of cases of one seed begins with the same ones.
+
+    Every fifth is a storm: a pool so small that there are at least MIN_STORM_PREEMPTIONS preemptions.
+    """
+    rng = np.random.default_rng(np.random.SeedSequence([seed, number]))
+    if number % STORM_EVERY == 0:
+        return _storm(rng)
+    return _drawn(rng)
+
+
+def is_storm(number: int) -> bool:
+    """Whether a seed's case of that number is one."""
+    return number % STORM_EVERY == 0
+
+
+def features(case: SchedulerCase) -> dict[str, str]:
+    """What a case exercises, by option; an option at vLLM's default is absent."""
+    engine = case.engine
+    windows = [group.window for group in engine.kv_groups if not group.is_state]
+    found = {
+        "scheduling": "asynchronous" if engine.async_scheduling else "synchronous",
+        "prefix caching": "on" if engine.enable_prefix_caching else "off",
+    }
+    if engine.scheduling_policy == "priority":
+        found["policy"] = "priority"
+    if engine.long_prefill_token_threshold:
+        found["long_prefill_token_threshold"] = "set"
+    if engine.watermark_blocks:
+        found["watermark"] = "set"
+    if not engine.scheduler_reserve_full_isl:
+        found["scheduler_reserve_full_isl"] = "off"
+    if not engine.enable_chunked_prefill:
+        found["chunked prefill"] = "off"
+    if any(window is not None for window in windows):
+        is_chunked = any(group.chunked for group in engine.kv_groups)
+        found["window"] = "chunked" if is_chunked else "sliding + full" if None in windows else "sliding"
+    if case.has_latent_attention:
+        found["latent attention"] = "MLA"
+    if found.get("window", "chunked") != "chunked" and engine.enable_prefix_caching:
+        interval = engine.prefix_cache_retention_interval
+        found["retention"] = "dense" if interval is None else "sparse" if interval else "ends only"
+    if any(group.is_state for group in engine.kv_groups):
+        found["states"] = "beside attention"
+    if any(group.block_size for group in engine.kv_groups):
+        found["block sizes"] = "unequal"
+    if engine.speculation:
+        found["speculation"] = engine.speculation.method
+    if engine.pipeline_parallel_size > 1:
+        found["pipeline"] = "parallel"
+    return found
+
+
+def main_options(case: SchedulerCase) -> list[str]:
+    """The options of `features` whose pairs are counted; kinds of attention and of speculation together."""
+    found = features(case)
+    for narrow in ("retention", "states", "block sizes"):  # they exist within other options only
+        found.pop(narrow, None)
+    together = ("window", "latent attention", "speculation", "pipeline")
+    return sorted(option if option in together else f"{option}: {value}" for option, value in found.items())
+
+
+def _storm(rng: np.random.Generator) -> SchedulerCase:
+    while True:
+        case = _drawn(rng, is_storm=True)
+        if all(num_preemptions(case, release) >= MIN_STORM_PREEMPTIONS for release in STORM_RELEASES):
+            return case
+
+
+def num_preemptions(case: SchedulerCase, vllm_version: str) -> int:
+    """By our own scheduler under a release's rules, within MAX_STEPS."""
+    simulation = simulate(replace(case, engine=with_release_rules(case.engine, vllm_version)))
+    return sum(len(step.preempted) for step in simulation.steps[:MAX_STEPS])
+
+
+def simulate(case: SchedulerCase) -> Simulation:
+    """Run a case in the compiled core, up to MAX_STEPS steps at least, or to where a request can never be scheduled."""
+    engine = case.engine
+    times = constant_step_times(
+        STEP_S, max_num_batched_tokens=engine.max_num_batched_tokens, max_num_seqs=engine.max_num_seqs
+    )
+    simulation = Simulation(Fleet(engine=engine, step_times=times), case.table, log_steps=True)
+    with contextlib.suppress(StalledError):  # vLLM would wait for ever
+        simulation.run(MAX_STEPS * STEP_S + float(np.nanmax(case.table.arrival_s)))
+    return simulation
+
+
+def _drawn(rng: np.random.Generator, *, is_storm: bool = False) -> SchedulerCase:
+    block_size = int(rng.choice([8, 16, 32, 64, 128]))
+    num_requests = int(rng.integers(8, 60) if is_storm else rng.integers(4, 70))
+    table = _table(rng, num_requests=num_requests, block_size=block_size)
+    engine = _engine(rng, table, block_size, is_storm=is_storm)
+    is_dense = engine.kv_groups == (KVGroup(None),)
+    return SchedulerCase(engine=engine, table=table, has_latent_attention=bool(is_dense and rng.random() < 0.4))
+
+
+def _engine(rng: np.random.Generator, table: RequestTable, block_size: int, *, is_storm: bool) -> EngineConfig:
+    longest = int((table.prompt_tokens + table.output_tokens).max())
+    max_model_len = longest + int(rng.integers(1, 20))
+    if rng.random() < 0.15:  # some answers are cut off by it
+        max_model_len = max(int(table.prompt_tokens.max()) + 1, longest - int(rng.integers(0, 12)))
+    chunked_prefill = bool(rng.random() < 0.75)
+    budget = int(rng.choice([64, 256, 2048] if is_storm else [16, 32, 64, 256, 2048]))
+    prefix_caching = bool(rng.random() < 0.7)
+    groups = _groups(rng, block_size)
+    stages = int(rng.choice([2, 3, 4])) if rng.random() < 0.25 else 1
+    speculation = _speculation(rng, groups) if stages == 1 and rng.random() < 0.35 else None
+    slides = any(group.window is not None and not group.chunked for group in groups)
+    draft_slots = speculation.draft_slots if speculation else 0
+    max_num_seqs = min(int(rng.choice([5, 32, 256] if is_storm else [1, 2, 5, 32, 256])), budget // (1 + draft_slots))
+    if not chunked_prefill:  # older releases take the drafting slots of all sequences off beforehand
+        budget = max(budget, max_model_len + draft_slots * max_num_seqs)
+    engine = EngineConfig(
+        num_gpu_blocks=2,
+        max_model_len=max_model_len,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=budget,
+        block_size=block_size,
+        enable_prefix_caching=prefix_caching,
+        async_scheduling=bool(rng.random() < 0.6),
+        scheduling_policy="priority" if rng.random() < 0.3 else "fcfs",
+        long_prefill_token_threshold=min(int(rng.choice([0, 7, 40])), max_model_len),
+        enable_chunked_prefill=chunked_prefill,
+        scheduler_reserve_full_isl=bool(rng.random() < 0.7),
+        watermark=float(rng.choice([0.0, 0.0, 0.02, 0.1])),
+        kv_groups=groups,
+        prefix_cache_retention_interval=_retention_interval(rng, block_size) if slides else 0,
+        pipeline_parallel_size=stages,
+        speculation=speculation,
+    )
+    if not prefix_caching and rng.random() < 0.6:
+        engine = replace(engine, kv_groups=_unequal(rng, engine), prefix_cache_retention_interval=0)
+    return replace(engine, num_gpu_blocks=1 + _pool(rng, engine, longest, is_storm=is_storm))
+
+
+def _unequal(rng: np.random.Generator, engine: EngineConfig) -> tuple[KVGroup, ...]:
+    """The groups with states beside them, as in Qwen3-Next, or with larger blocks in one kind, as in Gemma 4."""
+    groups = engine.kv_groups
+    if len(groups) > 1 and rng.random() < 0.5:
+        is_larger, ratio = bool(rng.random() < 0.5), int(rng.choice([2, 3, 4]))
+        sizes = [ratio * engine.block_size if (group.window is None) is is_larger else None for group in groups]
+        groups = tuple(replace(group, block_size=size) for group, size in zip(groups, sizes, strict=True))
+    if engine.speculation is None and rng.random() < 0.7:
+        states = (KVGroup(None, is_state=True),) * int(rng.integers(1, 4))
+        groups = (*states, *groups) if rng.random() < 0.5 else (*groups, *states)
+    return groups
+
+
+def _groups(rng: np.random.Generator, block_size: int) -> tuple[KVGroup, ...]:
+    """Full attention, or with it windows of any length, Gemma 3's way, gpt-oss's or Llama 4's; or windows alone."""
+    kind = rng.choice(["full", "sliding", "chunked", "windows"], p=[0.5, 0.3, 0.1, 0.1])
+    if kind == "full":
+        return (KVGroup(None),)
+    window = int(rng.integers(2, 6 * block_size))
+    if kind == "windows":
+        other = window + int(rng.integers(1, 200))
+        groups = [KVGroup(window)]
+        if rng.random() < 0.6:
+            groups.append(KVGroup(other))
+        if rng.random() < 0.5:
+            groups.append(KVGroup(None))
+        return tuple(groups)
+    if kind == "chunked":
+        window = block_size * int(rng.integers(1, 8)) if rng.random() < 0.7 else window
+    local = (KVGroup(window, chunked=kind == "chunked"),) * int(rng.integers(1, 4))
+    full = (KVGroup(None),) * int(rng.choice([1, 1, 2]))
+    return (*local, *full) if rng.random() < 0.5 else (*full, *local)
+
+
+def _speculation(rng: np.random.Generator, groups: tuple[KVGroup, ...]) -> Speculation:
+    method = str(
+        rng.choice(["eagle", "draft_model", "ngram"] if groups == (KVGroup(None),) else ["draft_model", "ngram"])
+    )
+    return Speculation(
+        method=method,
+        num_speculative_tokens=int(rng.integers(1, 6)),  # narrower than any threshold above, or vLLM's assertions fail
+        acceptance_rate=float(rng.choice([0.0, 0.4, 0.8, 1.0])),
+    )
+
+
+def _retention_interval(rng: np.random.Generator, block_size: int) -> int | None:
+    choice = rng.integers(0, 3)
+    return None if choice == 0 else 0 if choice == 1 else block_size * int(rng.integers(1, 9))
+
+
+def _pool(rng: np.random.Generator, engine: EngineConfig, longest: int, *, is_storm: bool) -> int:
+    """Usable blocks: a little more than the longest request ever holds, up to plenty."""
+    tokens = longest + (engine.plans_in_flight + 1) * (1 + engine.num_speculative_tokens) + engine.num_lookahead_tokens
+    tokens = min(tokens, engine.max_model_len)
+    needed = 0
+    for group, block_size in zip(engine.kv_groups, engine.group_block_sizes, strict=True):
+        most = group.blocks_per_request(tokens, engine.max_in_flight_tokens, block_size)
+        if group.chunked and group.window is not None and group.window % block_size:
+            most += 1  # a chunk may begin within a block
+        needed += min(-(-tokens // block_size), most)
+    if is_storm:
+        return needed + int(rng.choice([0, 1, 2, 4]))
+    return needed + (int(rng.choice([0, 1, 2, 4, 12, 60])) if rng.random() < 0.75 else 4000)
+
+
+def _table(rng: np.random.Generator, *, num_requests: int, block_size: int) -> RequestTable:
+    """Open arrivals or sessions of growing context, over a few shared prefixes of any length."""
+    families = rng.integers(0, 4, num_requests)
+    prompt = rng.integers(1, int(rng.choice([40, 120, 400])), num_requests)
+    aligned = rng.random(num_requests) < 0.25
+    prompt = np.where(aligned, np.maximum(prompt // block_size, 1) * block_size, prompt)
+    output = rng.integers(1, int(rng.choice([6, 30, 80])), num_requests)
+    follows = np.full(num_requests, NO_PREDECESSOR, np.int64)
+    content = np.arange(10, 10 + num_requests, dtype=np.int64)
+    if rng.random() < 0.5:
+        for row in range(1, num_requests):
+            grown = int(prompt[row - 1] + output[row - 1] + rng.integers(1, 30))
+            if rng.random() < 0.7 and grown < 600:
+                follows[row], prompt[row] = row - 1, grown
+                content[row], families[row] = content[row - 1], families[row - 1]
+    if rng.random() < 0.3:  # duplicates: the same prompt twice, at once or later
+        twin = rng.integers(0, num_requests, num_requests)
+        for copy in np.flatnonzero((rng.random(num_requests) < 0.3) & (follows < 0)):
+            if follows[twin[copy]] < 0:
+                for column in (families, content, prompt):
+                    column[copy] = column[twin[copy]]
+    spacing = int(rng.choice([0, 1, 8, 40]))
+    arrival_s = rng.integers(0, 1 + spacing * num_requests, num_requests) * TICK_S
+    timed = follows == NO_PREDECESSOR
+    ends = np.stack([rng.integers(1, 200, 4)[families], np.full(num_requests, OPEN_END)], axis=1)
+    return RequestTable(
+        arrival_s=np.where(timed, arrival_s, np.nan),
+        follows=follows,
+        think_s=np.where(timed, 0.0, rng.integers(0, 60, num_requests) * TICK_S),
+        prompt_tokens=prompt.astype(np.int32),
+        output_tokens=output.astype(np.int32),
+        priority=rng.integers(0, 3, num_requests).astype(np.int32),
+        span_start=2 * np.arange(num_requests, dtype=np.int64),
+        span_count=np.full(num_requests, 2, np.int32),
+        span_content=np.stack([families, content], axis=1).ravel(),
+        span_end=ends.astype(np.int32).ravel(),
+    )

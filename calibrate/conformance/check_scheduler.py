@@ -1,0 +1,134 @@
+"""Our scheduler's decisions laid beside vLLM's own, step by step."""
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from calibrate.conformance.cases.scheduler_cases import (
+    MAX_STEPS,
+    SchedulerCase,
+    features,
+    is_storm,
+    main_options,
+    random_case,
+    simulate,
+)
+from calibrate.conformance.step_records import Difference, Record, first_difference, num_prefix_hits, probe_records
+from simulator.engines.vllm.engine import with_release_rules
+
+PROBE = Path(__file__).parent / "probes" / "scheduler_probe.py"
+
+
+@dataclass(kw_only=True)
+class Comparison:
+    """What was compared, with the first difference of each case that has one."""
+
+    seed: int
+    vllm_version: str = ""
+    cases: int = 0
+    steps: int = 0
+    preemptions: int = 0
+    prefix_hits: int = 0
+    cut_short: int = 0  # cases that had not ended after MAX_STEPS steps
+    stalled: int = 0  # cases whose pool cannot take a request that waits
+    storms: int = 0  # cases with a pool so small that preemptions follow each other …
+    fewest_storm_preemptions: int | None = None  # … and the fewest of them in any
+    differences: list[Difference] = field(default_factory=list)
+    options: dict[str, int] = field(default_factory=dict)  # in how many cases each occurred, by "option: value"
+    pairs: dict[str, int] = field(default_factory=dict)  # of options, by "one + other"
+
+    def to_json(self) -> dict[str, Any]:
+        names = (
+            "seed", "vllm_version", "cases", "steps", "preemptions", "prefix_hits", "cut_short", "stalled", "storms",
+            "fewest_storm_preemptions", "options", "pairs",
+        )  # fmt: skip
+        first = asdict(self.differences[0]) if self.differences else None
+        return {name: getattr(self, name) for name in names} | {
+            "differing_cases": len(self.differences),
+            "first_difference": first,
+        }
+
+
+def check_scheduler(
+    python: Path, *, num_cases: int, seed: int, watch: Callable[[Comparison], None] = lambda _: None
+) -> Comparison:
+    """Run `num_cases` random cases through vLLM's scheduler under `python`, and through the compiled core.
+
+    Raises ValueError where vLLM cannot be driven there.
+    """
+    cases = [random_case(seed, number) for number in range(num_cases)]
+    found = Comparison(seed=seed)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cases.jsonl"
+        path.write_text("".join(json.dumps(case.to_json()) + "\n" for case in cases), encoding="utf-8")
+        for case, theirs in zip(cases, _probe(python, path, found), strict=True):
+            _compare(found, case, theirs)
+            watch(found)
+    return found
+
+
+def our_steps(case: SchedulerCase) -> tuple[list[Record], dict[int, int]]:
+    """The compiled core's decisions, one record per `schedule()` call, with each request's first prefix hit."""
+    simulation = simulate(case)
+    records = []
+    for step in simulation.steps[:MAX_STEPS]:
+        record = step.to_json()
+        record["scheduled"] = step.scheduled
+        record["preempted"] = sorted(step.preempted)
+        records.append(record)
+    return records, dict(enumerate(simulation.requests["cached_tokens"].tolist()))
+
+
+def _compare(found: Comparison, case: SchedulerCase, theirs: Sequence[Record]) -> None:
+    case = replace(case, engine=with_release_rules(case.engine, found.vllm_version))
+    ours, hits = our_steps(case)
+    theirs = theirs[:MAX_STEPS]
+    if _is_stalled(ours):  # here a run ends with an error; vLLM waits, and may yet serve a request of higher priority
+        theirs = theirs[: len(ours)]
+        found.stalled += 1
+    found.cases += 1
+    found.steps += len(theirs)
+    found.cut_short += len(theirs) == MAX_STEPS
+    found.preemptions += sum(len(record["preempted"]) for record in theirs)
+    _count_features(found, case, sum(len(record["preempted"]) for record in theirs))
+    found.prefix_hits += num_prefix_hits(theirs)
+    difference = first_difference(case.engine, ours, hits, theirs, case=found.cases - 1)
+    if difference is not None:
+        found.differences.append(difference)
+
+
+def _is_stalled(steps: Sequence[Record]) -> bool:
+    """Whether they end with nothing running and a request waiting that no pool of this size can take."""
+    last = steps[-1]
+    return last["waiting"] > 0 and last["running"] == 0 and not (last["scheduled"] or last["preempted"])
+
+
+def _count_features(found: Comparison, case: SchedulerCase, num_preemptions: int) -> None:
+    exercised = [f"{option}: {value}" for option, value in sorted(features(case).items())]
+    for name in exercised:
+        found.options[name] = found.options.get(name, 0) + 1
+    for pair in combinations(main_options(case), 2):
+        found.pairs[" + ".join(pair)] = found.pairs.get(" + ".join(pair), 0) + 1
+    if is_storm(found.cases - 1):
+        found.storms += 1
+        fewest = found.fewest_storm_preemptions
+        found.fewest_storm_preemptions = num_preemptions if fewest is None else min(fewest, num_preemptions)
+
+
+def _probe(python: Path, cases: Path, found: Comparison) -> Iterator[list[Record]]:
+    """Every case's steps as vLLM took them, as they come."""
+    steps: list[Record] = []
+    with closing(probe_records(python, PROBE, cases, failure="vLLM's scheduler could not be driven")) as records:
+        for record in records:
+            if "vllm_version" in record:
+                found.vllm_version = record["vllm_version"]
+            elif "case" in record:
+                yield steps
+                steps = []
+            else:
+                steps.append(record)

@@ -1,0 +1,1 @@
+"""Python interpreters with a real vLLM."""

@@ -1,0 +1,70 @@
+"""What the paths given to `calibrate fit` or `calibrate check` hold."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from calibrate.measured_run import MeasuredRun
+from calibrate.readers import read_file
+from calibrate.record.recording_files import read_recording
+from calibrate.recording import Recording
+
+RECORDING_FILE = "recording.json"  # marks a folder that `headcount calibrate record` wrote
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Inputs:
+    """Runs and recordings, in order of the paths, with the SHA-256 of all that was read."""
+
+    runs: tuple[MeasuredRun, ...]
+    recordings: tuple[Recording, ...]
+    sha256: str
+    files: frozenset[Path] = frozenset()  # all that was read, resolved
+
+
+def read_inputs(paths: Sequence[Path], format_name: str | None = None) -> Inputs:
+    """All that files hold, or folders with files or recordings in them. Raises ValueError that names the path."""
+    runs: list[MeasuredRun] = []
+    recordings: list[Recording] = []
+    places = [place for path in paths for place in _places(path)]
+    for place in places:
+        found = [_recording_in(place)] if place.is_dir() else _held_in(place, format_name)
+        for item in found:
+            if isinstance(item, Recording):
+                recordings.append(item)
+            else:
+                runs.append(item)
+    files = frozenset(place.resolve() for place in places if place.is_file())
+    return Inputs(runs=tuple(runs), recordings=tuple(recordings), sha256=_digest(places), files=files)
+
+
+def _places(path: Path) -> list[Path]:
+    """Files, or folders that are one recording each."""
+    if not path.exists():
+        raise ValueError(f"{path} cannot be read: no such file or directory")
+    if not path.is_dir() or (path / RECORDING_FILE).is_file():
+        return [path]
+    inside = sorted(item for item in path.iterdir() if not item.name.startswith("."))
+    found = [item for item in inside if item.is_file() or (item / RECORDING_FILE).is_file()]
+    if not found:
+        raise ValueError(f"{path} holds no file and no recording; give the files of measured runs")
+    return found
+
+
+def _recording_in(folder: Path) -> Recording:
+    return read_recording(folder)
+
+
+def _held_in(path: Path, format_name: str | None) -> Sequence[MeasuredRun | Recording]:
+    return read_file(path, format_name)
+
+
+def _digest(places: Iterable[Path]) -> str:
+    total = hashlib.sha256()
+    for place in places:
+        for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
+            if file.is_file():
+                with file.open("rb") as content:
+                    total.update(hashlib.file_digest(content, "sha256").digest())
+    return total.hexdigest()

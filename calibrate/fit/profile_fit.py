@@ -1,0 +1,268 @@
+"""A latency profile from recordings of engine steps or from measured runs."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from calibrate.check.replay import Replay, given, measured_figures, plan_of, replay
+from calibrate.check.runs import measured_overload
+from calibrate.fit.inputs import Inputs
+from calibrate.fit.runs import (
+    METRICS,
+    NextRun,
+    RunFit,
+    errors_at,
+    fit_runs,
+    left_out_errors,
+    log_errors,
+    next_runs,
+    run_data,
+    run_learning_curve,
+)
+from calibrate.fit.steps import HeldOut, Steps, errors_percent, fit_steps, held_out, learning_curve, steps_of
+from calibrate.fit.terms import USUAL_TPOT, USUAL_TTFT, Posterior
+from calibrate.recording import Recording
+from kvcache.formats.kv_cache_dtype import one_spelling
+from simulator.latency.gpu_constants import constants_for
+from simulator.latency.model import Deployment, LogError, average_step, step_with_prefill
+from simulator.latency.profile import LatencyProfile, Range, digest_of
+from simulator.latency.step_time import FloatArray
+
+STEP_FLOOR = 0.02  # of a log error: what steps do not say of requests, such as the API server's share
+EDGE_PERCENTILES = (0.5, 99.5)  # of the steps' sums: what lies further out is no range that was covered
+MIN_PREFILL_STEPS = 50  # that say something of TTFT
+_RANGED = ("tokens", "sequences", "decode_context", "prefill_tokens")
+Watch = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fitted:
+    """A profile, with what its reader should know of it."""
+
+    profile: LatencyProfile
+    before: Mapping[str, float]  # errors with the shipped constants, in percent
+    curve: Mapping[int, Mapping[str, float]]  # errors on the rest by the number of steps or runs fitted
+    curve_unit: str
+    next_runs: tuple[NextRun, ...] = ()
+    left_out: tuple[str, ...] = ()  # what was not used, and why
+    noise: float = math.nan
+
+    def to_json(self) -> dict[str, Any]:
+        profile = self.profile
+        return {
+            "name": profile.name,
+            "gpu": profile.gpu,
+            "terms": [
+                {"name": term.name, "mean": term.mean, "sd": float(sd), "prior_mean": term.prior_mean,
+                 "prior_sd": term.prior_sd}
+                for term, sd in zip(profile.terms, profile.sd, strict=True)
+            ],
+            "tpot_log_error": {"deployment": profile.tpot_log_error.deployment,
+                               "residual": profile.tpot_log_error.residual},
+            "ttft_log_error": {"deployment": profile.ttft_log_error.deployment,
+                               "residual": profile.ttft_log_error.residual},
+            "before": dict(self.before),
+            "held_out": dict(profile.held_out),
+            "learning_curve": [{self.curve_unit: count, **errors} for count, errors in self.curve.items()],
+            "next_runs": [vars(item) for item in self.next_runs],
+            "ranges": {name: [known.low, known.high] for name, known in profile.ranges.items()},
+            "settings": dict(profile.settings),
+            "data": dict(profile.data),
+            "left_out": list(self.left_out),
+        }  # fmt: skip
+
+
+def fit(inputs: Inputs, values: Mapping[str, Any], *, name: str, watch: Watch = lambda _: None) -> Fitted:
+    """Steps are fitted where there are recordings, else runs; `values` are options that win over the inputs' own.
+
+    Raises ValueError where there is neither, or both: steps and runs weigh differently.
+    """
+    if inputs.recordings and inputs.runs:
+        raise ValueError("some inputs hold engine steps, others requests; fit one kind, check the fit with the other")
+    if inputs.recordings:
+        return fit_recordings(inputs.recordings, values, name=name, sha256=inputs.sha256, watch=watch)
+    return fit_measured(inputs, values, name=name, watch=watch)
+
+
+def fit_recordings(
+    recordings: Sequence[Recording],
+    values: Mapping[str, Any],
+    *,
+    name: str,
+    sha256: str = "",
+    watch: Watch = lambda _: None,
+) -> Fitted:
+    """A profile from engine steps."""
+    data = [steps_of(recording, _deployment(recording, values)) for recording in recordings]
+    watch("fitting the steps")
+    found = fit_steps(data)
+    watch("fitting without each stretch of steps")
+    judged = held_out(data, found)
+    watch("fitting a few steps")
+    curve = {count: {"median_percent": error} for count, error in learning_curve(data).items()}
+    base = constants_for(data[0].deployment.gpu)
+    before = {
+        f"{kind}_mean_percent": float(np.abs(errors).mean())
+        for kind in ("decode", "prefill")
+        if len(errors := errors_percent(data, base, kind=kind))
+    }
+    excluded = [f"{count:,} {reason}" for recording in recordings for reason, count in recording.excluded.items()]
+    versions = sorted({str(item.environment.get("vllm_version") or _version(item, values)) for item in recordings})
+    profile = _profile(
+        name,
+        found.posterior,
+        [steps.deployment for steps in data],
+        _step_log_errors(data, judged),
+        held_out=judged.figures(),
+        ranges=_step_ranges(data),
+        data={"sha256": sha256, "recordings": len(recordings), "steps": sum(map(len, data)), "vllm_version": versions},
+        source=f"fitted on {sum(map(len, data)):,} engine steps",
+    )
+    return Fitted(
+        profile=profile, before=before, curve=curve, curve_unit="steps", left_out=tuple(excluded), noise=found.noise
+    )
+
+
+def fit_measured(inputs: Inputs, values: Mapping[str, Any], *, name: str, watch: Watch = lambda _: None) -> Fitted:
+    """A profile from measured runs; overloaded ones are left out, since they tell of the queue alone."""
+    kept, left_out = [], []
+    for run in inputs.runs:
+        if reasons := measured_overload(run, measured_figures(run)):
+            left_out.append(f"{run.source.name}: overloaded, {'; '.join(reasons)}")
+        else:
+            kept.append(replay(run, values))
+    if not kept:
+        raise ValueError("no run to fit: " + ("; ".join(left_out) or "the inputs hold none"))
+    data = run_data(kept)
+    watch(f"fitting {len(data)} runs")
+    found = fit_runs(data)
+    watch("simulating each run with a fit to the others")
+    errors = left_out_errors(data, found) if len(data) > 1 else np.full((1, len(METRICS)), math.nan)
+    watch("looking for the run that would teach most")
+    suggestions = tuple(next_runs(data, found))
+    prior = np.array([term.prior_mean for term in found.posterior.terms])
+    requests = sum(item.table.num_requests for item in kept)
+    versions = sorted({item.deployment.vllm_version for item in kept})
+    profile = _profile(
+        name,
+        found.posterior,
+        [item.deployment for item in kept],
+        log_errors(errors),
+        held_out=_percent(errors),
+        ranges=_run_ranges(kept, found),
+        data={"sha256": inputs.sha256, "runs": len(kept), "requests": requests, "vllm_version": versions},
+        source=f"fitted on {len(kept)} measured runs",
+    )
+    return Fitted(
+        profile=profile,
+        before=_percent(errors_at(data, found.posterior.terms, prior)),
+        curve=run_learning_curve(data, found),
+        curve_unit="runs",
+        next_runs=suggestions,
+        left_out=tuple(left_out),
+        noise=found.spread,
+    )
+
+
+def _profile(
+    name: str,
+    posterior: Posterior,
+    deployments: Sequence[Deployment],
+    tpot_and_ttft: tuple[LogError, LogError],
+    **judged: Any,
+) -> LatencyProfile:
+    """What was fitted, with its errors of TPOT and TTFT; `judged`: what steps and runs say each in their own way."""
+    gpu = deployments[0].gpu
+    base = constants_for(gpu)
+    tpot, ttft = tpot_and_ttft
+    return LatencyProfile(
+        name=name,
+        gpu=gpu.name,
+        base=base.name,
+        base_digest=digest_of(base),
+        terms=posterior.terms,
+        covariance=posterior.covariance,
+        tpot_log_error=tpot,
+        ttft_log_error=ttft,
+        settings=_settings(deployments),
+        **judged,
+    )
+
+
+def _deployment(recording: Recording, values: Mapping[str, Any]) -> Deployment:
+    """What was recorded, by the recording's own options and the user's."""
+    options = given(recording.options, values)
+    if blocks := recording.environment.get("num_gpu_blocks"):
+        options.setdefault("num_gpu_blocks_override", int(blocks))
+    return plan_of("the recording", options).deployment
+
+
+def _version(recording: Recording, values: Mapping[str, Any]) -> str:
+    return str(recording.options.get("vllm_version") or values.get("vllm_version") or "unknown")
+
+
+def _step_log_errors(data: Sequence[Steps], judged: HeldOut) -> tuple[LogError, LogError]:
+    """Steps tell of TPOT, and of TTFT where enough of them hold prefill."""
+    biases = judged.fold_log_bias[np.isfinite(judged.fold_log_bias)]
+    bias = float(np.sqrt(np.mean(biases**2))) if len(biases) else USUAL_TPOT.deployment
+    tpot = LogError(deployment=math.hypot(bias, STEP_FLOOR), residual=USUAL_TPOT.residual)
+    if len(judged.errors["prefill"]) < MIN_PREFILL_STEPS:
+        return tpot, USUAL_TTFT
+    off = float(np.median(judged.errors["prefill"])) / 100
+    deployment = min(math.hypot(bias, off, 2 * STEP_FLOOR), USUAL_TTFT.deployment)
+    return tpot, LogError(deployment=deployment, residual=USUAL_TTFT.residual)
+
+
+def _step_ranges(data: Sequence[Steps]) -> dict[str, Range]:
+    found = {}
+    for name in _RANGED:
+        values = np.concatenate([steps.sums[name] for steps in data]).astype(float)
+        if name == "prefill_tokens":
+            values = np.append(values[values > 0], 0.0)
+        low, high = np.percentile(values, EDGE_PERCENTILES)
+        found[name] = Range(low=float(low), high=float(high))
+    return found
+
+
+def _run_ranges(replays: Sequence[Replay], found: RunFit) -> dict[str, Range]:
+    """Of the average step of each run, as simulated with what was fitted."""
+    sums: dict[str, list[float]] = {name: [] for name in _RANGED}
+    for item in replays:
+        constants = found.constants(constants_for(item.deployment.gpu))
+        step = average_step(item.totals_with(constants))
+        for name in _RANGED:
+            sums[name].append(getattr(step_with_prefill(step) if name == "prefill_tokens" else step, name))
+    return {name: Range(low=min(values), high=max(values)) for name, values in sums.items()}
+
+
+def _settings(deployments: Sequence[Deployment]) -> dict[str, Any]:
+    """What the data covers: one value, or a list of them."""
+    rows: list[dict[str, Any]] = [
+        {
+            "model": item.architecture.name,
+            "tensor_parallel_size": item.tensor_parallel_size,
+            "data_parallel_size": item.data_parallel_size,
+            "enable_expert_parallel": item.enable_expert_parallel,
+            "quantization": item.quantization or "",
+            "kv_cache_dtype": one_spelling(item.kv_cache_dtype),
+            "enforce_eager": item.enforce_eager,
+            "async_scheduling": item.async_scheduling,
+        }
+        for item in deployments
+    ]
+    found: dict[str, list[Any]] = {name: sorted({row[name] for row in rows}) for name in rows[0]}
+    return {name: known[0] if len(known) == 1 else known for name, known in found.items()}
+
+
+def _percent(errors: FloatArray) -> dict[str, float]:
+    """Medians and means of absolute errors in percent, from logarithms [runs, metrics]."""
+    found: dict[str, float] = {}
+    for place, metric in enumerate(("ttft", "tpot")):
+        known = errors[:, place][np.isfinite(errors[:, place])]
+        if len(known):
+            size = 100 * np.abs(np.expm1(known))
+            found |= {f"{metric}_median_percent": float(np.median(size)), f"{metric}_mean_percent": float(size.mean())}
+    return found

@@ -1,0 +1,1 @@
+"""What readers share: files, rows, metrics, start-up logs."""

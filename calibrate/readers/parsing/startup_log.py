@@ -1,0 +1,141 @@
+"""What a vLLM server logged when it started: its arguments, its memory, its KV cache."""
+
+import ast
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kvcache.layout.kv_layout import KVLayout
+from kvcache.memory.terms import parse_version
+
+GIB = 2**30
+_NUMBER = r"([0-9][0-9,]*\.?[0-9]*)"
+_VERSION = re.compile(r"(?:vLLM API server version|LLM engine \(v|▀\s+version)\s*([0-9]+\.[0-9]+(?:\.[0-9]+)?)")
+_ARGUMENTS = re.compile(r"non-default args: (\{.*\})")
+_KV_TOKENS = re.compile(rf"(?:GPU|CPU) KV cache size: {_NUMBER} tokens")
+_CONCURRENCY = re.compile(rf"Maximum concurrency for {_NUMBER} tokens per request: {_NUMBER}x")
+_MEMORY: dict[str, tuple[re.Pattern[str], Callable[[list[float]], float]]] = {
+    # Each rank logs its own; the fullest one decides.
+    "weights_gib": (re.compile(rf"Model loading took {_NUMBER} ?GiB"), max),
+    "activation_peak_gib": (re.compile(rf"torch peak memory increase: {_NUMBER} ?GiB"), max),
+    "non_torch_gib": (re.compile(rf"non-torch forward increase memory: {_NUMBER} ?GiB"), max),
+    "cuda_graph_gib": (re.compile(rf"Graph capturing finished in [0-9]+ secs, took {_NUMBER} ?GiB"), max),
+    "available_kv_gib": (re.compile(rf"Available KV cache memory: {_NUMBER} ?GiB"), min),
+}
+# Engine arguments that decide memory or scheduling, by the option of the same name here.
+OPTIONS = (
+    "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
+    "dtype", "quantization", "kv_cache_dtype", "max_model_len",
+    "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "block_size", "enforce_eager",
+    "enable_prefix_caching", "async_scheduling", "scheduling_policy", "long_prefill_token_threshold",
+    "enable_chunked_prefill", "num_gpu_blocks_override",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartupLog:
+    """Memory per GPU in GiB as logged, to two digits; None where the log does not have it."""
+
+    path: Path
+    vllm_version: str
+    arguments: dict[str, Any]  # those that are not vLLM's defaults
+    kv_cache_tokens: int
+    max_model_len: int
+    max_concurrency: float
+    weights_gib: float | None
+    activation_peak_gib: float | None
+    non_torch_gib: float | None
+    cuda_graph_gib: float | None
+    available_kv_gib: float | None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The server's settings as options here: its arguments, its model, its release."""
+        found = {name: self.arguments[name] for name in OPTIONS if self.arguments.get(name) is not None}
+        model = self.arguments.get("model") or self.arguments.get("model_tag")
+        if model is not None:
+            found["model"] = model
+        return found | {
+            "max_model_len": self.max_model_len,
+            "vllm_version": self.vllm_version,
+            "tensor_parallel_size": self.tensor_parallel_size,
+        }
+
+    @property
+    def tensor_parallel_size(self) -> int:
+        return int(self.arguments.get("tensor_parallel_size", 1))
+
+    def num_gpu_blocks(self, layout: KVLayout) -> int:
+        """The pool's blocks: exact where all layers attend to everything; before 0.20 to a block for each group of
+        layers, later from the bytes, to 0.02 %.
+
+        "GPU KV cache size" is blocks of one layer group until 0.19, and what full-length requests hold since
+        (vllm/v1/core/kv_cache_utils.py). Raises ValueError where the log does not say enough.
+        """
+        num_groups = len(layout.groups)
+        if parse_version(self.vllm_version) < (0, 20, 0):
+            return self.kv_cache_tokens // layout.block_size * num_groups
+        if num_groups == 1 and layout.groups[0].window is None:
+            per_request = layout.groups[0].blocks_per_request(self.max_model_len, 0, layout.block_size)
+            return round(self.kv_cache_tokens * per_request / self.max_model_len)
+        if self.available_kv_gib is None:
+            raise ValueError(
+                f"{self.path}: 'Available KV cache memory' is missing, and a hybrid model's blocks do not follow from "
+                "the rest; give --num-gpu-blocks-override"
+            )
+        return int(self.available_kv_gib * GIB) // layout.block_bytes()
+
+
+def read_startup_log(path: Path) -> StartupLog:
+    """Raises ValueError where the file cannot be read, or is no log of a server that came up."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {(error.strerror or 'no reason given').lower()}") from None
+    version, tokens, concurrency = _VERSION.search(text), _KV_TOKENS.search(text), _CONCURRENCY.search(text)
+    missing = [
+        what
+        for what, found in (
+            ("vLLM's version", version),
+            ("'GPU KV cache size'", tokens),
+            ("'Maximum concurrency for'", concurrency),
+        )
+        if found is None
+    ]
+    if version is None or tokens is None or concurrency is None:
+        raise ValueError(
+            f"{path}: {', '.join(missing)} is not in it; it must hold a server's start up to its first request"
+        )
+    memory = {
+        name: choose([_number(found) for found in pattern.findall(text)]) if pattern.search(text) else None
+        for name, (pattern, choose) in _MEMORY.items()
+    }
+    return StartupLog(
+        path=path,
+        vllm_version=version[1] if version[1].count(".") == 2 else f"{version[1]}.0",
+        arguments=_arguments(path, text),
+        kv_cache_tokens=int(_number(tokens[1])),
+        max_model_len=int(_number(concurrency[1])),
+        max_concurrency=_number(concurrency[2]),
+        **memory,
+    )
+
+
+def _arguments(path: Path, text: str) -> dict[str, Any]:
+    """vLLM writes them as a Python literal; values that are none, such as objects, make the line unreadable."""
+    found = _ARGUMENTS.search(text)
+    if found is None:
+        return {}
+    try:
+        arguments = ast.literal_eval(found[1])
+    except (ValueError, SyntaxError):
+        raise ValueError(
+            f"{path}: its line of non-default args cannot be read; remove the line and give the options yourself"
+        ) from None
+    return {str(name): value for name, value in dict(arguments).items()}
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", ""))

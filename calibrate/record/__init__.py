@@ -1,0 +1,1 @@
+"""Recording the steps of a real server."""

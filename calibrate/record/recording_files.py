@@ -1,0 +1,174 @@
+"""The directory of a recording: what was asked for, what ran, and each load's steps once it is complete."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from calibrate.record.loads import Load, load_from_json
+from calibrate.recording import STEP_COLUMNS, Recording
+
+SCHEMA_VERSION = 1
+FILE = "recording.json"
+STEPS = "steps"
+ENGINE_LOG = "engine.log"
+KIND_STEPS, KIND_SERVER = "engine steps", "server metrics"
+# Beside STEP_COLUMNS: which load and phase of it a step is from, what it took by the wall clock, whether or not that
+# is the recording's.
+EXTRA_COLUMNS = ("load", "phase", "wall_s")
+PLANNED, DONE, FAILED = "planned", "done", "failed"
+
+
+@dataclass(frozen=True)
+class RecordingFolder:
+    """What is written there is complete at every moment: files appear whole or not at all."""
+
+    path: Path
+
+    @property
+    def file(self) -> Path:
+        return self.path / FILE
+
+    @property
+    def engine_log(self) -> Path:
+        return self.path / ENGINE_LOG
+
+    def create(self, *, with_steps: bool = True) -> None:
+        """Raises ValueError where something else is there already."""
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(f"{self.path} is a file; name a folder for the recording")
+        strangers = {path.name for path in self.path.iterdir()} - {STEPS, ENGINE_LOG} if self.path.exists() else set()
+        if not self.file.exists() and strangers:
+            raise ValueError(f"{self.path} holds files but no recording; name a new folder")
+        (self.path / STEPS if with_steps else self.path).mkdir(parents=True, exist_ok=True)
+
+    def read(self, kind: str = KIND_STEPS) -> dict[str, Any] | None:
+        """What `recording.json` holds; None where there is none. Raises ValueError where it is not of this kind."""
+        try:
+            text = self.file.read_text(encoding="utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            found = json.loads(text)
+        except ValueError:
+            raise ValueError(f"{self.file} is not JSON; record into a new folder") from None
+        if not isinstance(found, dict) or found.get("schema_version") != SCHEMA_VERSION or found.get("kind") != kind:
+            given = found.get("kind") if isinstance(found, dict) else None
+            raise ValueError(f"{self.file} is no recording of {kind}" + (f" but of {given}" if given else ""))
+        return found
+
+    def write(self, content: Mapping[str, Any], kind: str = KIND_STEPS) -> None:
+        text = json.dumps({"schema_version": SCHEMA_VERSION, "kind": kind, **content}, indent=1)
+        write_whole(self.file, text + "\n")
+
+    def steps_file(self, number: int, load: Load) -> Path:
+        return self.path / STEPS / f"{number:03d}-{load.name}.csv"
+
+    def write_steps(self, number: int, load: Load, steps: pd.DataFrame) -> None:
+        columns = [*STEP_COLUMNS, *EXTRA_COLUMNS]
+        write_whole(self.steps_file(number, load), steps[columns].to_csv(index=False, float_format="%.9g"))
+
+    def read_steps(self, number: int, load: Load) -> pd.DataFrame:
+        """Raises ValueError where a load's file is not what was written."""
+        path = self.steps_file(number, load)
+        try:
+            steps = pd.read_csv(path)
+        except FileNotFoundError:
+            raise ValueError(f"{path} is missing, though {FILE} says that its load is done") from None
+        except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError):
+            raise ValueError(f"{path} is no table of steps") from None
+        if missing := [name for name in (*STEP_COLUMNS, *EXTRA_COLUMNS) if name not in steps]:
+            raise ValueError(f"{path} has no column {', '.join(missing)}")
+        return steps
+
+
+def write_whole(path: Path, text: str) -> None:
+    """A file that is there with all of its text, or not at all."""
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def read_recording(path: Path) -> Recording:
+    """The complete loads of a recorded engine. Raises ValueError where the folder holds none."""
+    folder = RecordingFolder(path)
+    content = folder.read()
+    if content is None:
+        raise ValueError(f"{path} holds no recording; make one with 'headcount calibrate record --out {path}'")
+    tables = [
+        folder.read_steps(number, load_from_json(entry["load"]))
+        for number, entry in enumerate(content["loads"])
+        if entry["status"] == DONE
+    ]
+    if not tables:
+        raise ValueError(f"{path} holds no complete load yet; run the same 'headcount calibrate record' again")
+    excluded = {
+        "steps that warm the engine up": content["warm_up_steps"],
+        "loads that the engine could not run": sum(entry["status"] == FAILED for entry in content["loads"]),
+    }
+    log = folder.engine_log
+    start = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+    return Recording(
+        options=content["options"],
+        environment=content["environment"] | {"startup_log": start},
+        steps=pd.concat(tables, ignore_index=True),
+        excluded={reason: count for reason, count in excluded.items() if count},
+    )
+
+
+def step_table(load: Load, records: Sequence[Mapping[str, Any]], *, begin_unix_s: float, window: int) -> pd.DataFrame:
+    """A probe's steps of one load with the sums over their batches; `window` caps the context of windowed layers.
+
+    A sequence with one token is a decode, as in `BatchSums` of the simulator.
+    """
+    rows = [_row(record, begin_unix_s, window) for record in records]
+    table = pd.DataFrame(rows, columns=[*STEP_COLUMNS, *EXTRA_COLUMNS])
+    table["load"] = load.name
+    return table
+
+
+def _row(record: Mapping[str, Any], begin_unix_s: float, window: int) -> dict[str, Any]:
+    cycle_s, schedule_s = (np.nan if record.get(name) is None else record[name] for name in ("cycle_s", "schedule_s"))
+    return {
+        "start_s": record["unix_s"] - begin_unix_s,
+        "cycle_s": cycle_s,
+        "schedule_s": schedule_s,
+        "phase": record["phase"],
+        "wall_s": record.get("wall_s", cycle_s),
+        **batch_sums(record["computed"], record["scheduled"], len(record["unsampled"]), window),
+    }
+
+
+def batch_sums(
+    computed: Sequence[int], scheduled: Sequence[int], num_unsampled: int, window: int
+) -> dict[str, int | float]:
+    """`BatchSums` of a step whose sequences have `computed` tokens and are given `scheduled` more."""
+    start, tokens = np.asarray(computed, np.int64), np.asarray(scheduled, np.int64)
+    end = start + tokens
+    decodes, chunks = tokens == 1, tokens > 1
+    inside = np.clip(window, start, end)  # [start, inside) attend to all before them, [inside, end) to the window
+    work = tokens * (start + end) / 2
+    window_work = (inside - start) * (start + inside) / 2 + (end - inside) * window
+    return {
+        "tokens": int(tokens.sum()),
+        "sequences": len(tokens),
+        "sampled": len(tokens) - num_unsampled,
+        "decode_context": int(end[decodes].sum()),
+        "window_context": int(np.minimum(end, window)[decodes].sum()),
+        "prefill_tokens": int(tokens[chunks].sum()),
+        "prefill_work": float(work[chunks].sum()),
+        "window_prefill_work": float(window_work[chunks].sum()),
+    }
+
+
+def entry_of(load: Load, seconds: float) -> dict[str, Any]:
+    """How `recording.json` keeps a planned load."""
+    return {"load": asdict(load), "status": PLANNED, "expected_s": seconds}

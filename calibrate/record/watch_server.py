@@ -1,0 +1,207 @@
+"""Recording a live server: only its /metrics are asked for, and its log read."""
+
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from calibrate.measured_run import MeasuredRun
+from calibrate.readers.parsing.metrics_text import metric_samples
+from calibrate.readers.parsing.server_metrics import PREFIX, START_TIME
+from calibrate.readers.parsing.startup_log import read_startup_log
+from calibrate.record.recording_files import KIND_SERVER, RecordingFolder, write_whole
+from calibrate.record.server_series import SERIES_COLUMNS, ServerSeries
+
+SNAPSHOTS, SERIES, ITERATIONS = "metrics.txt", "series.csv", "iterations.csv"
+TOOL = "vLLM metrics"
+TIMEOUT_S = 10.0
+MAX_BYTES = 50_000_000  # of one answer; a vLLM server's is some 100 kB
+_AT = "# headcount: at "
+_END = "# headcount: end"
+_LOST = "# headcount: no answer at "
+# --enable-logging-iteration-details; vllm/v1/metrics/loggers.py of 0.32
+_ITERATION = re.compile(
+    r"Iteration\((\d+)\): (\d+) context requests, (\d+) context tokens, (\d+) generation requests, "
+    r"(\d+) generation tokens, iteration elapsed time: ([0-9.]+) ms"
+)
+ITERATION_COLUMNS = (
+    "iteration", "context_requests", "context_tokens", "generation_requests", "generation_tokens", "elapsed_ms",
+)  # fmt: skip
+
+
+def watch_server(
+    url: str,
+    out: Path,
+    *,
+    seconds: float,
+    interval_s: float,
+    log: Path | None = None,
+    watch: Callable[[str], None] = lambda _: None,
+) -> MeasuredRun:
+    """Ask a server for its metrics every `interval_s` for `seconds`; a second call adds to what is there.
+
+    A server that stops answering is asked again at each interval, one that restarts is counted on. Raises ValueError
+    where it does not answer at first, where it is no vLLM server, or where the log cannot be read.
+    """
+    address = metrics_address(url)
+    if log is not None:
+        _require_readable(log)
+    text = _fetch(address)
+    if not any(sample.name.startswith(PREFIX) for sample in metric_samples(text)):
+        raise ValueError(f"{address} answers without vLLM's metrics; give the address of a vLLM server")
+    folder = RecordingFolder(out)
+    _begin(folder, address)
+    with (out / SNAPSHOTS).open("a", encoding="utf-8") as file:
+        file.write("\n" if file.tell() else "")  # what is there may have been cut off
+        for unix_s, found in _snapshots(address, text, seconds, interval_s):
+            file.write(f"{_LOST}{unix_s:.3f}\n" if found is None else f"{_AT}{unix_s:.3f}\n{_kept(found)}{_END}\n")
+            file.flush()
+            watch("no answer" if found is None else f"{len(found):,} bytes")
+    return read_server_recording(out, log=log)
+
+
+def read_server_recording(out: Path, *, log: Path | None = None) -> MeasuredRun:
+    """What the snapshots of a folder say of the time between the first and the last; also writes their main series.
+
+    Raises ValueError where there is none.
+    """
+    content = RecordingFolder(out).read(KIND_SERVER)
+    if content is None:
+        raise ValueError(f"{out} holds no recording of a server; make one with 'headcount calibrate record --url'")
+    series, lost = ServerSeries(), 0
+    for unix_s, text in read_snapshots(out / SNAPSHOTS):
+        if text is None:
+            lost += 1
+            continue
+        try:
+            series.add(unix_s, metric_samples(text))
+        except ValueError:
+            lost += 1  # cut off, or another server's for a moment
+    if not series.rows:
+        raise ValueError(f"{out / SNAPSHOTS} holds no complete snapshot; record again")
+    _write_table(out / SERIES, SERIES_COLUMNS, [[row[name] for name in SERIES_COLUMNS] for row in series.rows])
+    excluded = {"requests for metrics without an answer": lost, "restarts, what was running then is lost": 0}
+    excluded["restarts, what was running then is lost"] = series.restarts
+    options = dict(series.options)
+    if log is not None:
+        options |= _log_options(log)
+        rows = list(iteration_rows(log))
+        _write_table(out / ITERATIONS, ITERATION_COLUMNS, rows)
+        excluded["log without iteration details (vLLM's --enable-logging-iteration-details)"] = int(not rows)
+    aggregates = series.aggregates()
+    load = {"num_requests": aggregates["num_finished"]} if "num_finished" in aggregates else {}
+    return MeasuredRun(
+        source=out,
+        tool=TOOL,
+        options=options,
+        load=load,
+        aggregates=aggregates,
+        excluded={reason: count for reason, count in excluded.items() if count},
+    )
+
+
+def metrics_address(url: str) -> str:
+    """A server's /metrics. Raises ValueError where the address is none of HTTP."""
+    try:
+        parts = urlsplit(url)
+        given = parts.hostname if parts.port != 0 else None
+    except ValueError:  # brackets of an IPv6 address, a port that is none
+        given = None
+    if given is None or parts.scheme not in ("http", "https") or not given:
+        raise ValueError(f"'{url[:80]}' is no address of a server; give one such as http://localhost:8000")
+    path = parts.path.rstrip("/")
+    if path.endswith("/v1"):  # what OpenAI clients are given
+        path = path.removesuffix("/v1")
+    return parts._replace(path=path if path.endswith("/metrics") else f"{path}/metrics", query="", fragment="").geturl()
+
+
+def read_snapshots(path: Path) -> Iterator[tuple[float, str | None]]:
+    """Each snapshot with its time; None where there was no answer, or it is cut off."""
+    unix_s, lines = None, list[str]()
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            if line.startswith((_AT, _LOST, _END)):
+                if unix_s is not None:
+                    yield unix_s, "".join(lines) if line.startswith(_END) else None
+                unix_s, lines = None, []
+            if line.startswith(_LOST):
+                yield float(line.removeprefix(_LOST)), None
+            elif line.startswith(_AT):
+                unix_s = float(line.removeprefix(_AT))
+            else:
+                lines.append(line)
+    if unix_s is not None:
+        yield unix_s, None
+
+
+def iteration_rows(log: Path) -> Iterator[tuple[str, ...]]:
+    """ITERATION_COLUMNS of each step that a server's log tells of."""
+    with log.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if match := _ITERATION.search(line):
+                yield match.groups()
+
+
+def _snapshots(address: str, first: str, seconds: float, interval_s: float) -> Iterator[tuple[float, str | None]]:
+    """From the first answer on, at whole intervals after it."""
+    begin_s = time.monotonic()
+    yield time.time(), first
+    for number in range(1, int(seconds / interval_s) + 1):
+        time.sleep(max(begin_s + number * interval_s - time.monotonic(), 0.0))
+        try:
+            text: str | None = _fetch(address, timeout_s=min(interval_s, TIMEOUT_S))
+        except ValueError:
+            text = None
+        yield time.time(), text
+
+
+def _fetch(address: str, timeout_s: float = TIMEOUT_S) -> str:
+    """Raises ValueError with the reason."""
+    try:
+        with urllib.request.urlopen(address, timeout=timeout_s) as answer:
+            return str(answer.read(MAX_BYTES).decode("utf-8", errors="replace"))
+    except urllib.error.HTTPError as error:
+        raise ValueError(f"{address} answers {error.code} {error.reason}; vLLM serves its metrics there") from None
+    except urllib.error.URLError as error:
+        reason = getattr(error.reason, "strerror", None) or error.reason
+        raise ValueError(f"{address} cannot be reached ({reason}); is the server up, and is this its port?") from None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{address} does not answer ({error})") from None
+
+
+def _begin(folder: RecordingFolder, address: str) -> None:
+    folder.create(with_steps=False)
+    content = folder.read(KIND_SERVER)
+    if content is None:
+        folder.write({"url": address, "begin_unix_s": time.time()}, KIND_SERVER)
+    elif content["url"] != address:
+        raise ValueError(f"{folder.path} holds a recording of {content['url']}, not of {address}; name a new folder")
+
+
+def _kept(text: str) -> str:
+    """vLLM's own samples; the rest of a process's are left out."""
+    lines = [line for line in text.splitlines() if line.startswith((PREFIX, START_TIME))]
+    return "\n".join(lines) + "\n"
+
+
+def _require_readable(log: Path) -> None:
+    try:
+        log.open("rb").close()
+    except OSError as error:
+        raise ValueError(f"--log: {log} cannot be read: {(error.strerror or 'no reason given').lower()}") from None
+
+
+def _log_options(log: Path) -> dict[str, object]:
+    """A server's settings, where its log begins with its start."""
+    try:
+        return read_startup_log(log).options
+    except ValueError:
+        return {}
+
+
+def _write_table(path: Path, columns: tuple[str, ...], rows: list[list[float]] | list[tuple[str, ...]]) -> None:
+    lines = [",".join(columns), *(",".join(str(cell) for cell in row) for row in rows)]
+    write_whole(path, "\n".join(lines) + "\n")

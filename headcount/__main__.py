@@ -1,0 +1,5 @@
+"""`python -m headcount`: the command line."""
+
+from headcount.cli.main import main
+
+main()

@@ -1,0 +1,17 @@
+"""A group of commands that knows the nearest name."""
+
+import click
+
+from headcount.cli.errors import nearest
+
+
+class NearestGroup(click.Group):
+    """Says of an unknown command which one was probably meant."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(ctx)
+        if args and args[0] not in known and not args[0].startswith("-"):
+            raise click.UsageError(f"no command '{args[0]}'{nearest(args[0], known)}", ctx)
+        return super().resolve_command(ctx, args)

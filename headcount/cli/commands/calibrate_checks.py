@@ -1,0 +1,216 @@
+"""`headcount calibrate check-…`: ours beside what the real software does."""
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headcount.cli.option_types import FilePath
+
+MAX_SHOWN = 5  # differences; the JSON has all
+
+_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+_release = click.option("--vllm-version", help="An installed release.  [default: the newest]")
+
+
+def _python(text: str = "Any interpreter that has vLLM, instead.") -> Callable[..., Any]:
+    return click.option("--python", type=FilePath(), help=text)
+
+
+def _seed(of: str) -> Callable[..., Any]:
+    def drawn(_: click.Context, __: click.Parameter, seed: int | None) -> int:
+        return secrets.randbelow(2**31) if seed is None else seed
+
+    text = f"Of the {of}.  [default: a new one, printed]"
+    return click.option("--seed", type=click.IntRange(0), callback=drawn, help=text)
+
+
+def _tell(as_json: bool, found: dict[str, Any], lines: Iterable[str], *, differs: bool) -> int:
+    """Print a comparison either way; its exit code."""
+    from headcount.cli.json_output import print_json  # noqa: PLC0415  imported once the command runs
+
+    if as_json:
+        print_json({"schema_version": 1, **found})
+    else:
+        click.echo("\n".join(lines))
+    return int(differs)
+
+
+@contextmanager
+def _progress(title: str, total: int) -> Iterator[Callable[[Any], None]]:
+    """What a comparison of schedules calls after each case, with all that it found so far."""
+    from headcount.cli.progress import progress_bar  # noqa: PLC0415  imported once the command runs
+
+    with progress_bar(title, total=total) as bar:
+
+        def watch(found: Any) -> None:
+            bar.advance()
+            bar.note(f"{found.steps:,} steps, {found.preemptions:,} preemptions")
+
+        yield watch
+
+
+def _first(difference: Any) -> list[str]:
+    """Of two schedules, where they part."""
+    if difference is None:
+        return []
+    head = f"first difference, case {difference.case}: {difference.engine}"
+    return [head, f"  ours: {difference.ours}", f"  vLLM: {difference.vllm}"]
+
+
+def _not_compared(reasons: dict[str, str]) -> list[str]:
+    return [f"{name}: not compared: {reason}" for name, reason in reasons.items()]
+
+
+@click.command("check-scheduler")
+@click.option("--cases", type=click.IntRange(1), default=200, show_default=True, help="Random cases to compare.")
+@_seed("cases")
+@_release
+@_python()
+@_json
+def check_scheduler_command(cases: int, seed: int, vllm_version: str | None, python: Path | None, as_json: bool) -> int:
+    """Lay our scheduler beside vLLM's own, step by step, on random cases.
+
+    Compares scheduled tokens, preemptions, finished requests, free blocks, running, waiting at every schedule()
+    call, and prefix hits at every admission. Exit code 1 on any difference.
+    """
+    from calibrate.conformance.check_scheduler import check_scheduler  # noqa: PLC0415  imported once the command runs
+    from calibrate.conformance.interpreters.interpreters import interpreter_for  # noqa: PLC0415
+
+    interpreter = interpreter_for(vllm_version, python)
+    with _progress(f"cases beside vLLM, seed {seed}", cases) as watch:
+        found = check_scheduler(interpreter, num_cases=cases, seed=seed, watch=watch)
+    summary = (
+        f"vLLM {found.vllm_version}, seed {found.seed}: {found.cases:,} cases, {found.steps:,} steps, "
+        f"{found.preemptions:,} preemptions, {found.prefix_hits:,} prefix hits compared; "
+        f"{len(found.differences)} cases differ"
+    )
+    lines = [summary, *_first(found.differences[0] if found.differences else None)]
+    return _tell(as_json, found.to_json(), lines, differs=bool(found.differences))
+
+
+@click.command("check-engine")
+@_seed("load")
+@click.option("--attention", default="full", show_default=True, help="full, or hybrid: with sliding windows.")
+@_release
+@_python()
+@_json
+def check_engine_command(
+    seed: int, attention: str, vllm_version: str | None, python: Path | None, as_json: bool
+) -> int:
+    """Reproduce the schedule of a real vLLM engine at inference on the CPU.
+
+    A tiny model with dummy weights serves a random load in a small pool; nothing is downloaded. The same arrivals
+    through the compiled core must give the same schedule. Exit code 1 on any difference.
+    """
+    from calibrate.conformance.check_engine import ATTENTIONS, NUM_REQUESTS, check_engine  # noqa: PLC0415  once the command runs
+    from calibrate.conformance.interpreters.interpreters import interpreter_for  # noqa: PLC0415
+
+    if attention not in ATTENTIONS:
+        raise ValueError(f"--attention: '{attention}' is neither of {', '.join(ATTENTIONS)}")
+    interpreter = interpreter_for(vllm_version, python)
+    with _progress(f"requests through a real engine, seed {seed}", NUM_REQUESTS) as watch:
+        found = check_engine(interpreter, seed=seed, attention=attention, watch=watch)
+    summary = (
+        f"vLLM {found.vllm_version}, seed {found.seed}: {found.finished:,} requests, {found.steps:,} steps, "
+        f"{found.preemptions:,} preemptions, {found.prefix_hits:,} prefix hits; "
+        + ("the schedule differs" if found.difference else "the schedule is the same")
+    )
+    return _tell(as_json, found.to_json(), [summary, *_first(found.difference)], differs=bool(found.difference))
+
+
+@click.command("check-parameters")
+@click.option("--configs", type=click.IntRange(0), default=10, show_default=True, help="Random ones per model type.")
+@_seed("random ones")
+@_python("Any interpreter with transformers and torch.")
+@_json
+def check_parameters_command(configs: int, seed: int, python: Path | None, as_json: bool) -> int:
+    """Count parameters beside the models that transformers builds, without memory, from the same configs.
+
+    Every catalog model, and random small configs of every model type; needs about a minute. Exit code 1 on any
+    difference.
+    """
+    from calibrate.conformance.check_parameters import (  # noqa: PLC0415  imported once the command runs
+        catalog_configs,
+        check_parameters,
+        random_configs,
+    )
+    from calibrate.conformance.interpreters.interpreters import interpreter_for  # noqa: PLC0415
+
+    interpreter = interpreter_for(None, python)
+    found = check_parameters(interpreter, {**catalog_configs(), **random_configs(seed, configs)})
+    lines = [
+        f"transformers {found.transformers_version}, seed {seed}: {len(found.equal):,} configs of "
+        f"{len(found.model_types)} model types are equal in every component, {len(found.differences)} differ",
+        *_not_compared(found.unknown),
+        *(f"{each.name}, ours and transformers': {each.components}" for each in found.differences[:MAX_SHOWN]),
+    ]
+    return _tell(as_json, {"seed": seed, **found.to_json()}, lines, differs=bool(found.differences))
+
+
+@click.command("check-weights")
+@_python("An interpreter with vLLM.")
+@_json
+def check_weights_command(python: Path | None, as_json: bool) -> int:
+    """Lay one rank's weights beside those that vLLM's own model code builds: elements, bytes, refused splits.
+
+    Small models of every kind of layer under tensor, data and expert parallelism; needs about a minute. Exit code 1
+    on any difference.
+    """
+    from dataclasses import asdict  # noqa: PLC0415  imported once the command runs
+
+    from calibrate.conformance.cases.weight_cases import weight_cases  # noqa: PLC0415
+    from calibrate.conformance.check_weights import check_weights  # noqa: PLC0415
+    from calibrate.conformance.interpreters.interpreters import interpreter_for  # noqa: PLC0415
+
+    found = check_weights(interpreter_for(None, python), weight_cases())
+    refused_by_one = (*found.refused_by_us.items(), *found.refused_by_vllm.items())
+    lines = [
+        f"vLLM {found.vllm_version}: {len(found.equal)} splits are equal to the last byte, "
+        f"{len(found.refused_by_both)} refused by both, {found.num_different} differ",
+        *(f"{name}, our elements, vLLM's, our bytes, vLLM's: {each}" for name, each in found.differences.items()),
+        *(f"{name}: refused by one alone: {reason}" for name, reason in refused_by_one),
+    ]
+    return _tell(as_json, asdict(found), lines, differs=bool(found.num_different))
+
+
+@click.command("check-kv-cache")
+@click.option("--cases", type=click.IntRange(0), default=2000, show_default=True, help="Random mixes of layers.")
+@click.option("--models/--no-models", default=True, show_default=True, help="Every catalog model, built by vLLM.")
+@_seed("random ones")
+@_python("An interpreter with vLLM 0.32.")
+@_json
+def check_kv_cache_command(cases: int, models: bool, seed: int, python: Path | None, as_json: bool) -> int:
+    """Lay out KV caches beside vLLM's own core, without a GPU: pages, groups, blocks, concurrency, tokens.
+
+    Random mixes of layers need seconds; the catalog's models, which vLLM builds without memory, minutes. Exit code 1
+    on any difference.
+    """
+    from calibrate.conformance.check_kv_cache import (  # noqa: PLC0415  imported once the command runs
+        catalog_cases,
+        check_kv_cache,
+        random_cases,
+    )
+    from calibrate.conformance.interpreters.interpreters import interpreter_for  # noqa: PLC0415
+
+    interpreter = interpreter_for(None, python)
+    found = check_kv_cache(interpreter, [*random_cases(seed, cases), *(catalog_cases() if models else [])])
+    lines = [
+        f"vLLM {found.vllm_version}, seed {seed}: {found.equal:,} KV caches are equal, among them "
+        f"{found.too_large:,} too large and {found.refused:,} refused by both; {len(found.differences)} differ",
+        *_not_compared(found.not_built),
+        *(f"{each.name}, ours and vLLM's: {each.fields}" for each in found.differences[:MAX_SHOWN]),
+    ]
+    return _tell(as_json, {"seed": seed, **found.to_json()}, lines, differs=bool(found.differences))
+
+
+COMMANDS = (
+    check_scheduler_command,
+    check_engine_command,
+    check_parameters_command,
+    check_weights_command,
+    check_kv_cache_command,
+)

@@ -1,0 +1,253 @@
+"""`headcount calibrate record`: the steps of a real engine, or the metrics of a live server."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headcount.cli.option_types import COUNT, FilePath, Number, TokenCount, WholeNumber
+from headcount.cli.options import all_of
+
+# Options that are vLLM's engine arguments of the same name.
+ENGINE_OPTIONS = (
+    click.option("--tensor-parallel-size", "-tp", type=WholeNumber(1), help="GPUs that share each layer."),
+    click.option("--pipeline-parallel-size", "-pp", type=WholeNumber(1), help="Pipeline stages."),
+    click.option("--enable-expert-parallel/--no-enable-expert-parallel", default=None, help="Experts over the GPUs."),
+    click.option("--dtype", help="Of weights and activations."),
+    click.option("--quantization", "-q", help="Weight format, such as fp8."),
+    click.option("--kv-cache-dtype", help="KV-cache format, such as fp8."),
+    click.option("--max-model-len", type=TokenCount(), help="Longest context."),
+    click.option("--max-num-seqs", type=COUNT, help="Most sequences in a step."),
+    click.option("--max-num-batched-tokens", type=TokenCount(), help="Token budget of a step."),
+    click.option("--gpu-memory-utilization", type=Number("a share above 0, at most 1"), help="Of GPU memory."),
+    click.option("--block-size", type=TokenCount(), help="Tokens in a KV block."),
+    click.option("--num-gpu-blocks-override", type=COUNT, help="KV blocks."),
+    click.option("--enforce-eager/--no-enforce-eager", default=None, help="No CUDA graphs."),
+    click.option("--enable-prefix-caching/--no-enable-prefix-caching", default=None, help="Prompts are never alike."),
+    click.option("--async-scheduling/--no-async-scheduling", default=None, help="Decide a step while one runs."),
+    click.option("--load-format", help="auto to load the weights of a model's folder.  [default: dummy]"),
+)  # fmt: skip
+
+
+@click.command("record")
+@click.option("--out", type=FilePath(), help="Folder of the recording; the same command goes on in it.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.option("--model", help="Model name as on Hugging Face, a config.json or its folder; tiny to try it out.")
+@click.option("--vllm-version", help="An installed release.  [default: the newest]")
+@click.option("--python", type=FilePath(), help="Any interpreter that has vLLM, instead.")
+@click.option(
+    "--precision",
+    type=Number("a share such as 0.03"),
+    default=0.03,
+    show_default=True,
+    help="Wanted relative standard error of a step's time, at the worst composition.",
+)
+@click.option(
+    "--max-seconds", type=Number("seconds, such as 600"), help="Time for the loads once the engine has started."
+)
+@click.option("--plan-only", is_flag=True, help="Print a plan without starting an engine.")
+@click.option("--temperature", type=Number("a number from 0"), default=0.0, show_default=True, help="Of sampling.")
+@all_of(*ENGINE_OPTIONS)
+@click.option("--url", help="A live server instead, such as http://host:8000: its /metrics over time.")
+@click.option("--seconds", type=Number("seconds"), default=300.0, show_default=True, help="With --url: how long.")
+@click.option("--interval", type=Number("seconds"), default=5.0, show_default=True, help="With --url: how often.")
+@click.option("--log", type=FilePath(), help="With --url: the server's log, for its iteration details.")
+def record_command(**values: Any) -> int:
+    """Record the steps of a real vLLM engine, or the metrics of a live server.
+
+    With --model, vLLM runs here, with random weights, through loads that separate prefill, decode, context, batch
+    size and mixed steps; every step's composition and time is kept. Stopped at any moment, the same command goes on.
+    Exit code 3 where the precision is not reached.
+
+    With --url, a server that serves its own traffic is only asked for /metrics.
+    """
+    if (values["url"] is None) == (values["model"] is None):
+        raise ValueError("give either --model, to run an engine here, or --url, to watch a live server")
+    if values["url"] is not None:
+        if values["plan_only"]:
+            raise ValueError("--plan-only goes with --model; a live server at --url is only watched, without a plan")
+        return _record_server(values)
+    return _plan_only(values) if values["plan_only"] else _record_engine(values)
+
+
+def _asked(values: dict[str, Any]) -> Any:
+    from calibrate.record.recorded_engine import Asked  # noqa: PLC0415  imported once the command runs
+
+    if not 0 < values["precision"] < 1:
+        raise ValueError(f"--precision is {values['precision']:g}; give a share above 0 and below 1, such as 0.03")
+    if not 0 <= values["temperature"] < math.inf:
+        raise ValueError(f"--temperature is {values['temperature']:g}; give 0 or more, such as 0.7")
+    if values["max_seconds"] is not None and not values["max_seconds"] > 0:
+        raise ValueError(f"--max-seconds is {values['max_seconds']:g}; give a time above 0")
+    names = [option.name for option in record_command.params if option.name in _engine_names()]
+    engine = {str(name): values[str(name)] for name in names if values[str(name)] is not None}
+    return Asked(model=values["model"], engine=engine, temperature=values["temperature"], precision=values["precision"])
+
+
+def _engine_names() -> set[str]:
+    return {
+        "tensor_parallel_size", "pipeline_parallel_size", "enable_expert_parallel", "dtype", "quantization",
+        "kv_cache_dtype", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization",
+        "block_size", "num_gpu_blocks_override", "enforce_eager", "enable_prefix_caching", "async_scheduling",
+        "load_format",
+    }  # fmt: skip
+
+
+def _out(values: dict[str, Any]) -> Path:
+    if values["out"] is None:
+        raise ValueError("--out is missing; name the folder of the recording")
+    out: Path = values["out"]
+    return out
+
+
+def _plan_only(values: dict[str, Any]) -> int:
+    from calibrate.record.design import pilot, plan_loads  # noqa: PLC0415
+    from calibrate.record.record_model import TINY, assumed_limits, check_plannable, guessed_seconds, record_config  # noqa: PLC0415
+
+    asked = _asked(values)
+    config = record_config(asked.model)
+    check_plannable(config, asked.engine)
+    limits = assumed_limits(config, asked.engine)
+    device = "cpu" if asked.model == TINY else "gpu"
+    guess = guessed_seconds(config, device, asked.engine.get("tensor_parallel_size", 1))
+    first = pilot(limits)
+    plan = plan_loads(limits, guess, precision=asked.precision, done=[first], max_seconds=values["max_seconds"])
+    _print_plan(plan, values["as_json"], limits.__dict__)
+    return 0
+
+
+def _print_plan(plan: Any, as_json: bool, limits: dict[str, Any]) -> None:
+    from collections import Counter  # noqa: PLC0415
+
+    from headcount.cli.json_output import print_json  # noqa: PLC0415
+
+    if as_json:
+        loads = [
+            {"load": load.to_json(), "expected_s": seconds}
+            for load, seconds in zip(plan.loads, plan.seconds, strict=True)
+        ]
+        found = {"relative_standard_error": plan.relative_error, "expected_s": sum(plan.seconds), "loads": loads}
+        print_json({"schema_version": 1, "assumed": limits, **found})
+        return
+    click.echo(_plan_line(plan))
+    counts = Counter(load.name for load in plan.loads)
+    seconds = Counter[str]()
+    for load, expected_s in zip(plan.loads, plan.seconds, strict=True):
+        seconds[load.name] += expected_s
+    for name, count in counts.items():
+        click.echo(f"  {count} × {name:<28}{seconds[name]:8.1f} s")
+    given = ", ".join(f"{name} {value:,}" for name, value in limits.items() if value is not None)
+    click.echo(f"before the engine has been asked or timed: {given}; its speed is a guess")
+
+
+def _plan_line(plan: Any) -> str:
+    reached = "" if plan.is_reached else "; no further load fits the time or may be repeated"
+    return (
+        f"plan: {len(plan.loads)} loads, about {sum(plan.seconds):,.0f} s, for a standard error of "
+        f"{plan.relative_error:.1%} of a step's time at the worst composition{reached}"
+    )
+
+
+def _record_engine(values: dict[str, Any]) -> int:
+    from calibrate.conformance.interpreters.interpreters import interpreter_for  # noqa: PLC0415
+    from calibrate.record.recorder import record  # noqa: PLC0415
+    from headcount.cli.json_output import print_json  # noqa: PLC0415
+    from headcount.cli.progress import progress_bar  # noqa: PLC0415
+
+    asked, out = _asked(values), _out(values)
+    python = interpreter_for(values["vllm_version"], values["python"])
+    last: list[Any] = [None]
+    with progress_bar(f"loads through {asked.model}", total=1) as bar:
+
+        def watch(progress: Any) -> None:
+            bar.progress.update(bar.task, total=max(progress.planned, 1), completed=progress.done)
+            bar.note(f"{progress.steps:,} steps, about {progress.expected_left_s:,.0f} s left, {progress.note}")
+            if progress.plan is not last[0]:
+                last[0] = progress.plan
+                if progress.plan.loads:
+                    bar.progress.console.print(_plan_line(progress.plan), highlight=False, soft_wrap=True)
+
+        try:
+            found = record(asked, python, out, max_seconds=values["max_seconds"], watch=watch)
+        except KeyboardInterrupt:
+            click.echo(f"what is complete is kept in {out}; the same command goes on", err=True)
+            raise
+    if values["as_json"]:
+        print_json(_recorded_json(found, out))
+    else:
+        _print_recorded(found, out, asked.precision)
+    return 0 if found.is_complete else 3
+
+
+def _recorded_json(found: Any, out: Path) -> dict[str, Any]:
+    times = found.times
+    return {
+        "schema_version": 1,
+        "out": str(out),
+        "is_complete": found.is_complete,
+        "loads": found.done,
+        "loads_failed": found.failed,
+        "loads_left": found.planned - found.done - found.failed,
+        "steps": found.recorded_steps,
+        "loads_too_long": 0 if found.plan is None else found.plan.too_long,
+        "relative_standard_error": None if times is None else times.relative_error,
+        "median_absolute_relative_error": None if times is None else times.median_error,
+    }
+
+
+def _print_recorded(found: Any, out: Path, precision: float) -> None:
+    left = found.planned - found.done - found.failed
+    click.echo(
+        f"{out}: {found.recorded_steps:,} steps of {found.done} loads"
+        + (f", {found.failed} loads that the engine could not run" if found.failed else "")
+        + (f", {left} loads left: the same command goes on" if left else "")
+    )
+    if found.times is not None:
+        click.echo(
+            f"linear terms miss a recorded step by {found.times.median_error:.1%} in the median; their standard error "
+            f"at the worst recorded composition is {found.times.relative_error:.1%}"
+        )
+    if found.plan is not None and found.plan.too_long:
+        click.echo(f"not recorded: the compositions of {found.plan.too_long} loads too long for --max-seconds")
+    if not found.is_complete:
+        click.echo(f"the {precision:.1%} asked for are not reached")
+
+
+def _record_server(values: dict[str, Any]) -> int:
+    from calibrate.record.watch_server import watch_server  # noqa: PLC0415
+    from headcount.cli.json_output import print_json  # noqa: PLC0415
+    from headcount.cli.progress import progress_bar  # noqa: PLC0415
+
+    out = _out(values)
+    if not 0 < values["interval"] <= values["seconds"]:
+        raise ValueError(
+            f"--interval is {values['interval']:g} s; give a time above 0, at most --seconds ({values['seconds']:g})"
+        )
+    if not values["seconds"] < math.inf:
+        raise ValueError("--seconds is inf; give a time that ends, such as 86400")
+    total = int(values["seconds"] / values["interval"]) + 1
+    with progress_bar(f"asking {values['url']}", total=total) as bar:
+
+        def watch(note: str) -> None:
+            bar.advance()
+            bar.note(note)
+
+        try:
+            run = watch_server(
+                values["url"], out, seconds=values["seconds"], interval_s=values["interval"], log=values["log"],
+                watch=watch,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            click.echo(f"what was asked so far is kept in {out}", err=True)
+            raise
+    if values["as_json"]:
+        found = {"options": dict(run.options), "aggregates": dict(run.aggregates), "excluded": dict(run.excluded)}
+        print_json({"schema_version": 1, "out": str(out), **found})
+        return 0
+    click.echo(f"{out}: {run.load.get('num_requests', 0):,.0f} requests finished on {values['url']}")
+    for name, value in run.aggregates.items():
+        click.echo(f"  {name:<28}{value:,.4g}")
+    for reason, count in run.excluded.items():
+        click.echo(f"left out: {count} {reason}")
+    return 0

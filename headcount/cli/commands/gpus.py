@@ -1,0 +1,32 @@
+"""`headcount gpus`: what is known by name."""
+
+import click
+
+
+@click.command("gpus")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, with every source.")
+def command(as_json: bool) -> int:
+    """The GPUs known by name, with memory, bandwidth, FLOP/s, interconnect and price."""
+    from dataclasses import asdict  # noqa: PLC0415
+
+    from headcount.cli.json_output import print_json  # noqa: PLC0415  imported once the command runs
+    from headcount.text.text import GIB, listing  # noqa: PLC0415
+    from kvcache.models.catalog import find_gpu, gpu_names  # noqa: PLC0415
+
+    found = [find_gpu(name) for name in gpu_names()]
+    if as_json:
+        print_json({"schema_version": 1, "gpus": [asdict(gpu) for gpu in found]})
+        return 0
+    rows = [
+        (
+            gpu.name,
+            f"{gpu.memory_bytes / GIB:.1f} GiB",
+            f"{gpu.memory_bandwidth_bytes_per_s / 1e12:.2f} TB/s",
+            " ".join(f"{name} {value / 1e12:,.0f}" for name, value in gpu.flops_per_s.items()),
+            f"{gpu.interconnect} {gpu.interconnect_bytes_per_s / 1e9:,.0f} GB/s",
+            f"{gpu.usd_per_hour:.2f}",
+        )
+        for gpu in found
+    ]
+    listing(("GPU", "memory", "bandwidth", "dense TFLOP/s", "interconnect, one way", "$/hour"), rows)
+    return 0

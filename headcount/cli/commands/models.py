@@ -1,0 +1,42 @@
+"""`headcount models`: what is known by name."""
+
+from typing import Any
+
+import click
+
+
+@click.command("models")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def command(as_json: bool) -> int:
+    """The models known by name; any other is read from its config.json."""
+    from headcount.cli.json_output import print_json  # noqa: PLC0415  imported once the command runs
+    from headcount.text.text import listing  # noqa: PLC0415
+    from kvcache.models.catalog import load_model, model_names, model_source  # noqa: PLC0415
+    from kvcache.models.parameters import active_parameters, total_parameters  # noqa: PLC0415
+
+    found: list[dict[str, Any]] = []
+    for name in model_names():
+        architecture = load_model(name)
+        found.append(
+            {
+                "name": name,
+                "parameters": total_parameters(architecture),
+                "active_parameters": active_parameters(architecture),
+                "max_model_len": architecture.max_position_embeddings,
+                "source": model_source(name),
+            }
+        )
+    if as_json:
+        print_json({"schema_version": 1, "models": found})
+    else:
+        rows = [
+            (
+                m["name"],
+                f"{m['parameters'] / 1e9:.1f} B",
+                f"{m['active_parameters'] / 1e9:.1f} B",
+                f"{m['max_model_len']:,}",
+            )
+            for m in found
+        ]
+        listing(("model", "parameters", "active", "max_model_len"), rows)
+    return 0

@@ -1,0 +1,113 @@
+"""The `headcount` command."""
+
+import io
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+COMMANDS = {
+    "capacity": "Users per GPU count, with an interval: the main job.",
+    "simulate": "One load: latency percentiles, KV use, preemptions.",
+    "memory": "Whether a model fits, where the memory goes, how many conversations fit at once.",
+    "training-memory": "Where a GPU's memory goes in training, which cluster holds it.",
+    "models": "The models known by name, with their sources.",
+    "gpus": "The GPUs known by name, with their sources.",
+    "calibrate": "Our scheduler beside the real vLLM's.",
+    "vllm": "Interpreters with a real vLLM, to compare with.",
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command only when it is run, so that `--help` answers at once."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = import_module(f"headcount.cli.commands.{cmd_name.replace('-', '_')}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """A command's exit code; Ctrl-C is told here, since click would add an empty line."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("headcount: stopped", err=True)
+            raise click.exceptions.Exit(130) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from headcount.cli.errors import nearest  # noqa: PLC0415  only on a mistake
+
+            raise click.UsageError(f"no command '{args[0]}'{nearest(args[0], list(COMMANDS))}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="headcount")
+def cli() -> None:
+    """How many people can these GPUs serve at once, and how many GPUs do these people need?
+
+    A discrete-event simulator of vLLM. Try:
+
+    \b
+        headcount capacity --model llama-3.1-8b --gpu h100-sxm --gpus 1,2,4,8
+    """
+
+
+def main() -> None:
+    """Run the command line: exit 0 done, 1 target missed, 2 bad input, 4 refused by --strict, 130 Ctrl-C."""
+    _print_any_character()
+    try:
+        code = cli.main(prog_name="headcount", standalone_mode=False)
+        if sys.stdout is not None:  # the caller may have closed it
+            sys.stdout.flush()
+    except SystemExit:  # how click or rich leave when whoever read the output has had enough
+        code = 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        code = 2
+    except click.ClickException as error:
+        code = _fail(error.format_message(), error)
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  for the interpreter's own flush at exit
+        code = 0
+    except click.Abort:
+        click.echo("headcount: stopped", err=True)
+        code = 130
+    except OSError as error:
+        place = str(error.filename or "the output")
+        code = _fail(f"{place if len(place) < 200 else place[:100] + '…'}: {error.strerror or error}")
+    except ValueError as error:
+        code = _fail(str(error))
+    except MemoryError:
+        code = _fail("this machine's memory does not hold the run; ask for fewer requests, users or GPUs")
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _print_any_character() -> None:
+    """A stream that lacks a character, such as one in ASCII a bar, shows a question mark instead of stopping there."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
+
+
+def _fail(message: str, error: click.ClickException | None = None) -> int:
+    from headcount.cli.errors import one_line  # noqa: PLC0415  only on a mistake
+
+    context = getattr(error, "ctx", None)
+    hint = f" (see '{context.command_path} --help')" if context is not None else ""
+    click.echo(f"headcount: {one_line(message)}{hint}", err=True)
+    return 2

@@ -1,0 +1,97 @@
+"""Options read from a pasted `vllm serve` line."""
+
+import re
+import shlex
+from typing import Any
+
+import click
+
+from headcount.cli.errors import nearest, shortened
+from headcount.cli.option_names import Spelling, converted, spellings
+
+ENGINE_ARGUMENTS = frozenset(
+    {
+        "model", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
+        "dtype", "quantization", "kv_cache_dtype", "max_model_len",
+        "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "block_size", "num_gpu_blocks_override",
+        "enforce_eager", "enable_prefix_caching", "async_scheduling", "scheduling_policy",
+        "long_prefill_token_threshold", "enable_chunked_prefill", "scheduler_reserve_full_isl", "watermark",
+        "prefix_cache_retention_interval", "speculation",
+    }
+)  # fmt: skip
+# What a pasted line has and capacity does not depend on; --trust-remote-code and --tokenizer decide no length here.
+WITHOUT_EFFECT = frozenset(
+    {
+        "host", "port", "api-key", "served-model-name", "trust-remote-code", "tokenizer", "tokenizer-mode", "revision",
+        "download-dir", "load-format", "chat-template", "uvicorn-log-level", "root-path", "allowed-origins",
+        "ssl-keyfile", "ssl-certfile", "disable-log-requests", "disable-log-stats", "no-enable-log-requests", "seed",
+        "enable-auto-tool-choice", "tool-call-parser", "reasoning-parser", "generation-config", "max-log-len",
+    }
+)  # fmt: skip
+# The module or the image of vLLM's server: what stands before it is python's or docker's.
+_STARTS_SERVER = re.compile(r"^(vllm\.entrypoints\.openai\.api_server|(\S+/)?vllm/vllm-openai(-\w+)?([:@]\S+)?)$")
+_ENVIRONMENT = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*=")
+
+
+def read_vllm_args(text: str, ctx: click.Context) -> dict[str, Any]:
+    """Option values by parameter name, from vLLM's flags with or without `vllm serve MODEL` before them.
+
+    Flags are written as vLLM takes them: with - or _, with a blank or = before the value. Raises ValueError naming
+    every flag that is not modelled, or the first value that its option would refuse.
+    """
+    names = {name: found for name, found in spellings(ctx.command.params).items() if found.key in ENGINE_ARGUMENTS}
+    words = _words(text)
+    found: dict[str, Any] = {}
+    unknown: list[str] = []
+    if words and not words[0].startswith("-"):
+        found["model"] = words.pop(0)
+    while words:
+        flag, is_joined, value = words.pop(0).partition("=")
+        values = [value] if is_joined else []
+        while not is_joined and words and not _is_flag(words[0]):
+            values.append(words.pop(0))
+        name = flag.lstrip("-").replace("_", "-")
+        if name in WITHOUT_EFFECT:
+            continue
+        if not _is_flag(flag) or name not in names:
+            unknown.append(flag)
+        else:
+            found[names[name].key] = _value(ctx, flag, names[name], values)
+    if unknown:
+        hint = nearest(unknown[0].lstrip("-"), list(names)) if len(unknown) == 1 else ""
+        given = ", ".join(shortened(flag) for flag in unknown)
+        raise ValueError(f"--vllm-args: {given}: not modelled here, leave it out{hint}")
+    return found
+
+
+def _words(text: str) -> list[str]:
+    try:
+        words = shlex.split(text.replace("\\\n", " "))
+    except ValueError:
+        raise ValueError(f"--vllm-args: a quote is left open in '{shortened(text)}'; close it") from None
+    while words and _ENVIRONMENT.match(words[0]):
+        words.pop(0)
+    if not words:
+        raise ValueError("--vllm-args is empty; paste a 'vllm serve MODEL --flag value …' line, or leave it out")
+    starts = [place for place, word in enumerate(words) if _STARTS_SERVER.match(word)]
+    if starts:
+        return words[starts[0] + 1 :]
+    return words[2:] if words[:2] == ["vllm", "serve"] else words
+
+
+def _is_flag(word: str) -> bool:
+    return word.startswith("-") and not word[1:2].isdigit()
+
+
+def _value(ctx: click.Context, flag: str, spelling: Spelling, values: list[str]) -> Any:
+    if spelling.option.is_flag:
+        if values:
+            raise ValueError(f"--vllm-args: {flag} takes no value; it was given '{shortened(values[0])}'")
+        return not spelling.turns_off
+    if len(values) != 1:
+        given = f"was given '{shortened(' '.join(values))}'" if values else "was given none"
+        raise ValueError(f"--vllm-args: {flag} takes one value; it {given}")
+    try:
+        return converted(ctx, spelling, values[0])
+    except ValueError as error:
+        raise ValueError(f"--vllm-args: {flag}: {error}") from None

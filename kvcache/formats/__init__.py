@@ -1,0 +1,1 @@
+"""The formats of weights and of the KV cache."""

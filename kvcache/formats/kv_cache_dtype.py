@@ -1,0 +1,99 @@
+"""Which format `--kv-cache-dtype auto` stands for.
+
+Source: vLLM 0.13 to 0.22, 0.25, 0.27, 0.32: utils/torch_utils.py (`resolve_kv_cache_dtype_string`), and the attention
+layers of model_executor (`Attention.__init__`; `MLAAttention.__init__` looks for no scheme).
+"""
+
+from dataclasses import dataclass
+
+from kvcache.formats.quantization import QuantizationScheme, resolve_quantization
+from kvcache.memory.terms import parse_version
+from kvcache.models.architecture import Architecture
+
+Assumption = tuple[str, str, str]
+
+MODELOPT_SINCE = (0, 14, 0)
+MODELOPT_NVFP4_SINCE = (0, 20, 0)
+COMPRESSED_TENSORS_SINCE = (0, 15, 0)
+EXPLICIT_WINS_SINCE = (0, 22, 0)  # over compressed-tensors; over ModelOpt it always did
+PER_TENSOR_FP8 = ("fp8", "fp8_e4m3")
+
+
+def one_spelling(kv_cache_dtype: str) -> str:
+    """The format's name where the same bits have two: `fp8_e4m3` is `fp8`."""
+    return "fp8" if kv_cache_dtype == "fp8_e4m3" else kv_cache_dtype
+
+
+@dataclass(frozen=True, kw_only=True)
+class KVCacheDtype:
+    """A KV-cache format as vLLM runs it; `name` "auto" is the model's own 16 or 32 bits."""
+
+    name: str
+    assumptions: tuple[Assumption, ...] = ()
+
+
+def kv_cache_dtype_of(
+    architecture: Architecture, kv_cache_dtype: str, *, quantization: str | None, vllm_version: str
+) -> str:
+    """The format's name, where the weight format is known by name alone; see `resolve_kv_cache_dtype`."""
+    scheme = resolve_quantization(
+        quantization, architecture.native_quantization, is_moe=architecture.is_moe, dtype=architecture.dtype
+    )
+    return resolve_kv_cache_dtype(kv_cache_dtype, architecture, scheme, vllm_version).name
+
+
+def resolve_kv_cache_dtype(
+    kv_cache_dtype: str, architecture: Architecture, scheme: QuantizationScheme, vllm_version: str
+) -> KVCacheDtype:
+    """What vLLM of that release makes of `--kv-cache-dtype` for a checkpoint in that weight format.
+
+    Everything that depends on the format takes it from here, so that memory and step times agree. Resolving what was
+    resolved changes nothing.
+    """
+    if _is_own(architecture, scheme):
+        return _of_checkpoint(kv_cache_dtype, architecture, vllm_version)
+    if kv_cache_dtype != "auto" or scheme.kv_cache_dtype is None or parse_version(vllm_version) < MODELOPT_SINCE:
+        return KVCacheDtype(name=kv_cache_dtype)
+    why = (
+        f"as NVIDIA's {scheme.name} checkpoints declare; with one that declares nothing give --kv-cache-dtype "
+        f"{architecture.dtype}"
+    )
+    return KVCacheDtype(name=scheme.kv_cache_dtype, assumptions=(("KV cache", scheme.kv_cache_dtype, why),))
+
+
+def _is_own(architecture: Architecture, scheme: QuantizationScheme) -> bool:
+    """Whether the weight format is that of the checkpoint whose config was read."""
+    native = architecture.native_quantization
+    return scheme.name == native or (native is None and scheme.name in ("none", "fp32"))
+
+
+def _of_checkpoint(asked: str, arch: Architecture, vllm_version: str) -> KVCacheDtype:
+    declared, version = arch.declared_kv_cache, parse_version(vllm_version)
+    if declared is None or (asked != "auto" and declared.method == "modelopt"):
+        return KVCacheDtype(name=asked)
+    ignored = _why_ignored(arch, version)
+    if asked != "auto":
+        if ignored is not None or version >= EXPLICIT_WINS_SINCE or asked in PER_TENSOR_FP8:
+            return KVCacheDtype(name=asked)
+        why = f"declared by the checkpoint ({declared.text}); vLLM before 0.22 sets it over --kv-cache-dtype {asked}"
+        return KVCacheDtype(name="fp8", assumptions=(("KV cache", "fp8", why),))
+    if declared.dtype is None or ignored is not None:
+        why = f"the checkpoint declares {declared.text}, {ignored}"
+        return KVCacheDtype(name="auto", assumptions=(("KV cache", arch.dtype, why),))
+    why = f"declared by the checkpoint ({declared.text})"
+    return KVCacheDtype(name=declared.dtype, assumptions=(("KV cache", declared.dtype, why),))
+
+
+def _why_ignored(arch: Architecture, version: tuple[int, int, int]) -> str | None:
+    """Why this release does not heed what the checkpoint declares, None where it does."""
+    declared = arch.declared_kv_cache
+    assert declared is not None, "asked of a checkpoint that declares no KV cache"
+    if declared.dtype is None:
+        return "which is none that vLLM knows: it warns and keeps the model's own"
+    if declared.method == "compressed-tensors" and arch.is_mla:
+        return "which vLLM does not look for in latent attention; --kv-cache-dtype fp8 sets it"
+    since = MODELOPT_SINCE if declared.method == "modelopt" else COMPRESSED_TENSORS_SINCE
+    since = MODELOPT_NVFP4_SINCE if declared.dtype == "nvfp4" else since
+    if version < since:
+        return f"which vLLM heeds from {since[0]}.{since[1]} on; --kv-cache-dtype {declared.dtype} sets it"
+    return None

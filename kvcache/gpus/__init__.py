@@ -1,0 +1,1 @@
+"""The GPUs known by name, one file each."""

@@ -1,0 +1,1 @@
+"""How KV blocks are laid out: groups of layers, page sizes, the block pool."""

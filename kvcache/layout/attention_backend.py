@@ -1,0 +1,113 @@
+"""Which block sizes the attention kernels take that vLLM picks for a model on a GPU.
+
+Source: vLLM 0.32.0, platforms/cuda.py (`_get_backend_priorities`), v1/attention/backends (`supported_kv_cache_dtypes`,
+`get_supported_kernel_block_sizes`); with FlashAttention, FlashMLA, FlashInfer installed, as in its image.
+"""
+
+from dataclasses import dataclass
+
+from kvcache.gpus.gpu import GPU
+from kvcache.models.architecture import Architecture
+
+DEFAULT_BLOCK_SIZE = 16  # vLLM CacheConfig.DEFAULT_BLOCK_SIZE
+_AMD = ("cdna3", "cdna4")
+_FLASHINFER_HEAD_DIMS = (64, 128, 256, 512)
+_FLASHINFER_MLA_NOPE_DIMS = (64, 128, 192)
+_PER_TENSOR_FP8 = ("fp8", "fp8_e4m3")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionBackend:
+    """The kernels of one vLLM backend. `multiples`: any multiple of a size will do, not only the sizes themselves."""
+
+    name: str
+    block_sizes: tuple[int, ...]
+    multiples: bool = False
+
+    @property
+    def preferred_block_size(self) -> int:
+        """vLLM's block size where none is given (`get_preferred_block_size`)."""
+        takes_default = any(DEFAULT_BLOCK_SIZE % size == 0 for size in self.block_sizes)
+        return DEFAULT_BLOCK_SIZE if takes_default else min(self.block_sizes)
+
+    def windowed_block_size(self, block_size: int) -> int:
+        """Tokens in a block of a layer with a window: the largest that fits (`_largest_kernel_block_within`)."""
+        sizes = self.block_sizes
+        if self.multiples:
+            sizes = tuple(max(size, block_size // size * size) for size in sizes)
+        return max((size for size in sizes if size <= block_size), default=min(sizes))
+
+
+_TRITON = AttentionBackend(name="TRITON_ATTN", block_sizes=(16,), multiples=True)
+_FLASH_ATTN = AttentionBackend(name="FLASH_ATTN", block_sizes=(16,), multiples=True)
+_FLASH_ATTN_FP8_512 = AttentionBackend(name="FLASH_ATTN", block_sizes=(64,), multiples=True)
+_TRITON_MLA = AttentionBackend(name="TRITON_MLA", block_sizes=(16,), multiples=True)
+_FLASH_ATTN_MLA = AttentionBackend(name="FLASH_ATTN_MLA", block_sizes=(16,), multiples=True)
+_FLASHMLA = AttentionBackend(name="FLASHMLA", block_sizes=(64,))
+_FLASHINFER_MLA = AttentionBackend(name="FLASHINFER_MLA", block_sizes=(32, 64))
+_CUTLASS_MLA = AttentionBackend(name="CUTLASS_MLA", block_sizes=(128,))
+
+
+def attention_backend(arch: Architecture, gpu: GPU | None = None, kv_cache_dtype: str = "auto") -> AttentionBackend:
+    """What vLLM picks without `--attention-backend`; a Hopper GPU where none is given.
+
+    Raises `ValueError` where vLLM has no kernels for that KV-cache format.
+    """
+    generation = "hopper" if gpu is None else _generation(gpu)
+    if arch.is_mla:
+        return _latent_backend(arch, generation, kv_cache_dtype)
+    if kv_cache_dtype.startswith("nvfp4"):
+        _check_nvfp4(arch, generation)
+        return _flashinfer(arch, generation)
+    return _plain_backend(arch, generation, kv_cache_dtype)
+
+
+def _plain_backend(arch: Architecture, generation: str, kv_cache_dtype: str) -> AttentionBackend:
+    if kv_cache_dtype.endswith("_per_token_head") or generation in (*_AMD, "turing"):
+        return _TRITON
+    is_fp8 = kv_cache_dtype in _PER_TENSOR_FP8
+    has_flash = kv_cache_dtype != "fp8_e5m2" and (not is_fp8 or generation in ("hopper", "blackwell"))
+    if arch.head_dim in _FLASHINFER_HEAD_DIMS and (generation == "blackwell" or not has_flash):
+        return _flashinfer(arch, generation)
+    if is_fp8 and generation == "hopper" and arch.full_attention_head_dim == 512:
+        return _FLASH_ATTN_FP8_512
+    return _FLASH_ATTN if has_flash else _TRITON
+
+
+def _generation(gpu: GPU) -> str:
+    """The GPU's family; workstation Blackwell, of compute capability 12, is served by other kernels than 10."""
+    return "blackwell-12" if gpu.family == "blackwell" and gpu.name.startswith("rtx") else gpu.family
+
+
+def _check_nvfp4(arch: Architecture, generation: str) -> None:
+    on_blackwell = generation == "blackwell"
+    if generation in _AMD or generation == "turing":
+        raise ValueError(f"kv_cache_dtype 'nvfp4' has no kernels on {generation} GPUs; use 'fp8'")
+    if arch.head_dim not in _FLASHINFER_HEAD_DIMS or (arch.head_dim == 64 and not on_blackwell):
+        allowed = _FLASHINFER_HEAD_DIMS if on_blackwell else _FLASHINFER_HEAD_DIMS[1:]
+        raise ValueError(
+            f"kv_cache_dtype 'nvfp4' has no kernels for the head size {arch.head_dim} of {arch.name!r} here, only for "
+            f"{', '.join(map(str, allowed))}; use 'fp8'"
+        )
+    if arch.attention_sinks and not on_blackwell:
+        raise ValueError(f"kv_cache_dtype 'nvfp4' has no kernels for the attention sinks of {arch.name!r}; use 'fp8'")
+
+
+def _flashinfer(arch: Architecture, generation: str) -> AttentionBackend:
+    # Pages of 128 tokens and more run on Blackwell's grouped-query kernel alone.
+    is_grouped = arch.num_attention_heads > arch.num_key_value_heads
+    large = (128, 256, 512, 1024) if generation == "blackwell" and is_grouped else ()
+    return AttentionBackend(name="FLASHINFER", block_sizes=(16, 32, 64, *large))
+
+
+def _latent_backend(arch: Architecture, generation: str, kv_cache_dtype: str) -> AttentionBackend:
+    if kv_cache_dtype.endswith("_ds_mla"):
+        raise ValueError(
+            f"kv_cache_dtype {kv_cache_dtype!r} is for sparse attention (DeepSeek-V3.2), which {arch.name!r} lacks; "
+            "use 'fp8'"
+        )
+    if generation == "hopper":
+        return _FLASHMLA if kv_cache_dtype in _PER_TENSOR_FP8 else _FLASH_ATTN_MLA
+    if generation == "blackwell":
+        return _FLASHINFER_MLA if arch.qk_nope_head_dim in _FLASHINFER_MLA_NOPE_DIMS else _CUTLASS_MLA
+    return _TRITON_MLA

@@ -1,0 +1,253 @@
+"""How many bytes a token's keys with values take, and in which blocks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kvcache.gpus.gpu import GPU
+from kvcache.layout.attention_backend import attention_backend
+from kvcache.layout.kv_content import (
+    FP8_DS_MLA_BYTES_PER_TOKEN,
+    KV_CACHE_DTYPES,
+    kv_bytes_per_token_per_layer,
+)
+from kvcache.layout.layer_caches import (
+    CacheSettings,
+    LayerCache,
+    attention_layers,
+    kv_block_size,
+    layer_caches,
+    mamba_cache_mode,
+    unify_page_size,
+)
+from kvcache.models.architecture import Architecture
+from kvcache.parallelism import Parallelism
+
+__all__ = [
+    "FP8_DS_MLA_BYTES_PER_TOKEN",
+    "KV_CACHE_DTYPES",
+    "KVGroup",
+    "KVLayout",
+    "group_kinds",
+    "has_unequal_blocks",
+    "kv_bytes_per_token",
+    "kv_bytes_per_token_per_layer",
+    "kv_layout",
+    "layer_groups",
+]
+
+
+@dataclass(frozen=True)
+class KVGroup:
+    """Layers that share one block table; `window` is None where they attend to everything.
+
+    `is_state`: states (Mamba, linear attention) in place of keys and values; a request holds up to
+    `states_per_request` blocks of them. `block_size` None stands for the layout's, of a state under cache mode `none`
+    for the whole request.
+    """
+
+    window: int | None
+    layers: tuple[int, ...] = ()
+    chunked: bool = False
+    is_state: bool = False
+    block_size: int | None = None
+    states_per_request: int = 1
+
+    @property
+    def num_layers(self) -> int:
+        """Layers in the group, over all pipeline stages."""
+        return len(self.layers)
+
+    def skipped_tokens(self, num_computed_tokens: int) -> int:
+        """How many of a request's first tokens no later token attends to (vLLM `get_num_skipped_tokens`)."""
+        if self.window is None:
+            return 0
+        if self.chunked:
+            return num_computed_tokens // self.window * self.window
+        return max(0, num_computed_tokens - self.window + 1)
+
+    def blocks_per_request(self, max_model_len: int, max_in_flight_tokens: int, block_size: int) -> int:
+        """The most blocks that one request of `max_model_len` tokens holds in this group.
+
+        `block_size` is the layout's. vLLM `max_memory_usage_bytes` of FullAttentionSpec, SlidingWindowSpec,
+        ChunkedLocalAttentionSpec, MambaSpec (0.32.0).
+        """
+        if self.is_state:
+            return self.states_per_request
+        block_size = self.block_size or block_size
+        if self.window is None:
+            return -(-max_model_len // block_size)
+        if self.chunked:
+            return -(-min(self.window + max_in_flight_tokens, max_model_len) // block_size)
+        # One more, since a window need not start at a block's first token.
+        return -(-min(self.window - 1 + max_in_flight_tokens, max_model_len) // block_size) + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class KVLayout:
+    """How one rank's KV pool is cut up.
+
+    A block id means `page_size_bytes` in each layer of the group that holds it; all groups draw from one pool.
+    `block_size` is vLLM's: groups whose tokens are smaller or larger have their own. `mamba_cache_mode` is None where
+    no layer keeps a state.
+    """
+
+    groups: tuple[KVGroup, ...]
+    block_size: int
+    page_size_bytes: int  # one block in one layer
+    bytes_per_token: int  # on one rank while every layer still attends to it, over all stages; states are apart
+    mamba_cache_mode: str | None = None
+    stage_starts: tuple[int, ...] = (0,)  # first layer of each pipeline stage
+
+    @property
+    def group_layers(self) -> int:
+        """Layers of the largest group: what a block must have room for, with one pipeline stage."""
+        return max(group.num_layers for group in self.groups)
+
+    @property
+    def state_bytes_per_request(self) -> int:
+        """What one request's states take at most on one rank, over all stages, padding included."""
+        states = [group for group in self.groups if group.is_state]
+        return self.page_size_bytes * sum(group.states_per_request * group.num_layers for group in states)
+
+    def block_bytes(self, stage: int = 0) -> int:
+        """One block over all layers that share it on a rank of a pipeline stage; 0 where the stage has no layer."""
+        starts = (*self.stage_starts, None)
+        first, end = starts[stage], starts[stage + 1]
+        held = [
+            sum(1 for layer in group.layers if layer >= (first or 0) and (end is None or layer < end))
+            for group in self.groups
+        ]
+        return self.page_size_bytes * max(held)
+
+    def num_blocks(self, available_bytes: Sequence[int]) -> int:
+        """Blocks of the pool, from what each pipeline stage has left: the poorest stage decides."""
+        stages = range(len(self.stage_starts))
+        return min(max(0, available_bytes[stage]) // max(1, self.block_bytes(stage)) for stage in stages)
+
+    def blocks_per_request(self, max_model_len: int, max_in_flight_tokens: int) -> int:
+        """The most blocks that one request of `max_model_len` tokens holds over all groups."""
+        return sum(
+            group.blocks_per_request(max_model_len, max_in_flight_tokens, self.block_size) for group in self.groups
+        )
+
+    def max_concurrency(self, num_blocks: int, max_model_len: int, max_in_flight_tokens: int) -> float:
+        """Requests of `max_model_len` tokens that fit at once: vLLM's "Maximum concurrency"."""
+        return num_blocks / self.blocks_per_request(max_model_len, max_in_flight_tokens)
+
+
+def has_unequal_blocks(groups: Sequence[KVGroup]) -> bool:
+    """Whether some group's blocks hold states, or more tokens than another's."""
+    return any(group.is_state or group.block_size is not None for group in groups)
+
+
+def group_kinds(groups: Sequence[KVGroup]) -> tuple[tuple[int, ...], ...]:
+    """Groups that are looked up together in the prefix cache, by index: full attention first, as vLLM's coordinator."""
+    kinds: dict[tuple[int | None, bool], list[int]] = {}
+    for index, group in enumerate(groups):
+        kinds.setdefault((group.window, group.chunked), []).append(index)
+    return tuple(tuple(kinds[kind]) for kind in sorted(kinds, key=lambda kind: kind[0] is not None))
+
+
+def kv_bytes_per_token(
+    arch: Architecture, tp: int = 1, kv_cache_dtype: str = "auto", layers: Sequence[int] | None = None
+) -> int:
+    """What one token costs on one rank while every attention layer still attends to it, in these layers or in all."""
+    return sum(
+        kv_bytes_per_token_per_layer(arch, tp, kv_cache_dtype, attends_to_all=arch.layer_windows[layer] is None)
+        for layer in attention_layers(arch)
+        if layers is None or layer in layers
+    )
+
+
+def kv_layout(
+    arch: Architecture,
+    *,
+    tensor_parallel_size: int = 1,
+    pipeline_parallel_size: int = 1,
+    kv_cache_dtype: str = "auto",
+    block_size: int | None = None,
+    enable_prefix_caching: bool = True,
+    num_speculative_tokens: int = 0,
+    gpu: GPU | None = None,
+) -> KVLayout:
+    """The layout vLLM 0.32 gives this model; a `block_size` of None is vLLM's choice for it on that GPU.
+
+    `kv_cache_dtype` "auto" is the model's own dtype here: `kv_cache_dtype.py` says what it stands for.
+
+    A given size grows where a layer's state would not fit into a block. Raises `ValueError` on a block size below 1 or
+    an impossible split.
+    """
+    if block_size is not None and block_size < 1:
+        raise ValueError(f"block_size is {block_size}, must be at least 1")
+    parallelism = Parallelism(pipeline_parallel_size=pipeline_parallel_size)
+    starts = tuple(
+        parallelism.stage_layers(arch.num_hidden_layers, stage).start for stage in range(pipeline_parallel_size)
+    )
+    settings = CacheSettings(
+        arch=arch,
+        backend=attention_backend(arch, gpu, kv_cache_dtype),
+        tensor_parallel_size=tensor_parallel_size,
+        kv_cache_dtype=kv_cache_dtype,
+        cache_mode=mamba_cache_mode(arch, enable_prefix_caching=enable_prefix_caching),
+        num_speculative_tokens=num_speculative_tokens,
+    )
+    size = kv_block_size(settings, block_size)
+    caches = unify_page_size(layer_caches(settings, size))
+    layout = KVLayout(
+        groups=cache_groups(caches, size),
+        block_size=size,
+        page_size_bytes=caches[0].page_size_bytes,
+        bytes_per_token=kv_bytes_per_token(arch, tensor_parallel_size, kv_cache_dtype),
+        mamba_cache_mode=settings.cache_mode,
+        stage_starts=starts,
+    )
+    empty = [stage for stage in range(pipeline_parallel_size) if not layout.block_bytes(stage)]
+    if empty:
+        raise ValueError(
+            f"pipeline_parallel_size {pipeline_parallel_size}: no layer of stage {empty[0]} keeps anything of a "
+            "request, which vLLM cannot serve; take fewer stages"
+        )
+    return layout
+
+
+def layer_groups(windows: Sequence[int | None], chunked: bool = False) -> tuple[KVGroup, ...]:
+    """The groups of layers that differ in their windows alone."""
+    return cache_groups(
+        [
+            LayerCache(
+                layer=layer, window=window, chunked=chunked and window is not None, block_size=1, page_size_bytes=1
+            )
+            for layer, window in enumerate(windows)
+        ],
+        block_size=1,
+    )
+
+
+def cache_groups(caches: Sequence[LayerCache], block_size: int) -> tuple[KVGroup, ...]:
+    """Layers of a kind, cut into groups of about equal size.
+
+    vLLM `_get_kv_cache_groups_uniform_page_size` (v1/core/kv_cache_utils.py, 0.32.0): the smallest kind sets the size,
+    unless the largest is less than half again as large; layers of a kind are dealt out in turn.
+    """
+    kinds: dict[tuple[object, ...], list[LayerCache]] = {}
+    for cache in caches:
+        kinds.setdefault(cache.kind, []).append(cache)
+    smallest, largest = min(map(len, kinds.values())), max(map(len, kinds.values()))
+    size = largest if largest < 1.5 * smallest else smallest
+    groups = []
+    for alike in kinds.values():
+        ways = -(-len(alike) // size)
+        groups += [_group(alike[i::ways], block_size) for i in range(ways)]
+    return tuple(groups)
+
+
+def _group(caches: Sequence[LayerCache], block_size: int) -> KVGroup:
+    first = caches[0]
+    return KVGroup(
+        window=first.window,
+        layers=tuple(cache.layer for cache in caches),
+        chunked=first.chunked,
+        is_state=first.is_state,
+        block_size=None if first.block_size == block_size else first.block_size,
+        states_per_request=first.states_per_request,
+    )

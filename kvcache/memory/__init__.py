@@ -1,0 +1,1 @@
+"""The memory budget of an engine, its interval, and what would make a model fit."""

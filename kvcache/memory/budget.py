@@ -1,0 +1,303 @@
+"""How many KV blocks a vLLM replica ends up with."""
+
+import math
+from dataclasses import dataclass, replace
+
+from kvcache.formats.kv_cache_dtype import KVCacheDtype, resolve_kv_cache_dtype
+from kvcache.formats.quantization import QuantizationScheme, refuse_absent, resolve_quantization
+from kvcache.gpus.gpu import GPU
+from kvcache.layout.kv_layout import KVLayout, kv_bytes_per_token, kv_layout
+from kvcache.memory.assumptions import assumptions, interval_assumptions
+from kvcache.memory.engine_defaults import EngineDefaults, engine_defaults
+from kvcache.memory.plan import Plan, Stage, stage_of
+from kvcache.memory.terms import parse_version
+from kvcache.models.architecture import Architecture
+from kvcache.models.dtype import with_dtype
+from kvcache.parallelism import Parallelism
+from kvcache.releases import check_known_memory
+
+__all__ = ["EngineDefaults", "MemoryBudget", "engine_defaults", "memory_budget"]
+
+LARGEST = 10**12  # of any setting: beyond it a slip of the finger, and figures no longer exact in a double
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryBudget:
+    """Where one replica's memory goes.
+
+    `*_bytes` are per GPU, on the pipeline stage that limits the pool; blocks, tokens, concurrency are per replica, or
+    per attention replica where `data_parallel_size` is above 1.
+    `kv_bytes_per_token` is the model's, however it is split; `kv_bytes_per_token_per_gpu` is what a rank of that stage
+    stores; `state_bytes_per_request` is one rank's over all stages.
+    """
+
+    model: str
+    gpu: str
+    tensor_parallel_size: int
+    pipeline_parallel_size: int
+    data_parallel_size: int
+    enable_expert_parallel: bool
+    dtype: str  # of what is not packed
+    quantization: str
+    gemm_dtype: str
+    kv_cache_dtype: str  # as vLLM runs it; "auto" is the model's own
+    gpu_memory_utilization: float
+    max_model_len: int
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    vllm_version: str
+    total_bytes: int
+    requested_bytes: int
+    weights_bytes: int
+    activation_peak_bytes: int
+    non_torch_bytes: int
+    cuda_graph_bytes: int
+    available_kv_bytes: int  # negative where not even the weights fit
+    required_kv_bytes: int  # for one request of max_model_len, the null block included
+    num_gpu_blocks: int
+    num_gpu_blocks_low: int  # 90 % interval of what vLLM would log; equal where the blocks are given
+    num_gpu_blocks_high: int
+    unmeasured: tuple[str, ...]  # conditions without a log behind them, each of which widens the interval
+    block_size: int
+    kv_cache_tokens: int
+    max_concurrency: float
+    kv_bytes_per_token: int
+    kv_bytes_per_token_per_gpu: int
+    state_bytes_per_request: int  # of state-space or linear-attention layers, at most; 0 where there are none
+    layout: KVLayout
+    assumptions: tuple[tuple[str, str, str], ...]  # (name, value, source)
+
+    @property
+    def tp(self) -> int:
+        """Tensor-parallel size."""
+        return self.tensor_parallel_size
+
+    @property
+    def pp(self) -> int:
+        """Pipeline-parallel size."""
+        return self.pipeline_parallel_size
+
+    @property
+    def num_gpus(self) -> int:
+        """Of one replica."""
+        return self.tp * self.pp * self.data_parallel_size
+
+    @property
+    def split(self) -> str:
+        """How a replica is split over GPUs: `TP 4, PP 2` or `TP 1, DP 8, expert parallel`."""
+        sizes = (("TP", self.tp), ("PP", self.pp), ("DP", self.data_parallel_size))
+        parts = [f"{name} {size}" for name, size in sizes if size > 1 or name == "TP"]
+        return ", ".join([*parts, "expert parallel"] if self.enable_expert_parallel else parts)
+
+    @property
+    def fits(self) -> bool:
+        """Whether vLLM would start: weights fit, with room for one request of `max_model_len`."""
+        return self.missing_bytes == 0
+
+    @property
+    def kv_cache_tokens_low(self) -> int:
+        """KV-cache tokens at the lower end of the interval."""
+        return self.kv_cache_tokens * self.num_gpu_blocks_low // max(1, self.num_gpu_blocks)
+
+    @property
+    def kv_cache_tokens_high(self) -> int:
+        """KV-cache tokens at its upper end."""
+        return self.kv_cache_tokens * self.num_gpu_blocks_high // max(1, self.num_gpu_blocks)
+
+    @property
+    def missing_bytes(self) -> int:
+        """What each GPU lacks to start; 0 where it starts."""
+        return max(0, self.required_kv_bytes - self.available_kv_bytes)
+
+    @property
+    def spare_bytes(self) -> int:
+        """What each GPU has beyond what starting takes; 0 where it does not start."""
+        return max(0, self.available_kv_bytes - self.required_kv_bytes)
+
+
+def memory_budget(
+    architecture: Architecture,
+    gpu: GPU,
+    *,
+    tensor_parallel_size: int = 1,
+    pipeline_parallel_size: int = 1,
+    data_parallel_size: int = 1,
+    enable_expert_parallel: bool = False,
+    dtype: str = "auto",
+    quantization: str | None = None,
+    kv_cache_dtype: str = "auto",
+    gpu_memory_utilization: float | None = None,
+    max_model_len: int | None = None,
+    max_num_batched_tokens: int | None = None,
+    max_num_seqs: int | None = None,
+    block_size: int | None = None,
+    enable_prefix_caching: bool = True,
+    enforce_eager: bool = False,
+    vllm_version: str = "0.32.0",
+    num_gpu_blocks_override: int | None = None,
+) -> MemoryBudget:
+    """What vLLM of that version would log at start.
+
+    None stands for vLLM's own default: the checkpoint's quantization, the model's length limit, the attention kernels'
+    block size, `engine_defaults`.
+    Returns a budget even where nothing fits (see `fits`); raises `ValueError` where vLLM refuses the settings.
+    """
+    length = _positive("max_model_len", max_model_len, architecture.max_position_embeddings)
+    check_known_memory(parse_version(vllm_version))
+    defaults = engine_defaults(gpu, vllm_version, length)
+    architecture, scheme = _in_format(architecture, dtype, quantization, vllm_version)
+    resolved = resolve_kv_cache_dtype(kv_cache_dtype, architecture, scheme, vllm_version)
+    width, hidden = scheme.expert_padding_on(gpu)
+    parallelism = Parallelism(
+        tensor_parallel_size=tensor_parallel_size,
+        pipeline_parallel_size=pipeline_parallel_size,
+        data_parallel_size=data_parallel_size,
+        enable_expert_parallel=enable_expert_parallel,
+        pad_expert_width_to=width,
+        pad_expert_hidden_to=hidden,
+    )
+    layout = kv_layout(
+        architecture,
+        tensor_parallel_size=tensor_parallel_size,
+        pipeline_parallel_size=pipeline_parallel_size,
+        kv_cache_dtype=resolved.name,
+        block_size=block_size,
+        enable_prefix_caching=enable_prefix_caching,
+        gpu=gpu,
+    )
+    plan = Plan(
+        arch=architecture,
+        gpu=gpu,
+        parallelism=parallelism,
+        scheme=scheme,
+        layout=layout,
+        utilization=_utilization(gpu_memory_utilization, defaults),
+        max_num_batched_tokens=_positive(
+            "max_num_batched_tokens", max_num_batched_tokens, defaults.max_num_batched_tokens
+        ),
+        max_num_seqs=_max_num_seqs(max_num_seqs, max_num_batched_tokens, defaults),
+        max_model_len=length,
+        enforce_eager=enforce_eager,
+        version=parse_version(vllm_version),
+    )
+    return _budget(plan, resolved, vllm_version, num_gpu_blocks_override)
+
+
+def _in_format(
+    architecture: Architecture, dtype: str, quantization: str | None, vllm_version: str
+) -> tuple[Architecture, QuantizationScheme]:
+    """The model as it is held in the asked format, with that format."""
+    architecture = with_dtype(architecture, dtype)
+    scheme = resolve_quantization(
+        quantization,
+        architecture.native_quantization,
+        is_moe=architecture.is_moe,
+        dtype=architecture.dtype,
+        spared=architecture.unquantized,
+    )
+    refuse_absent(scheme, parse_version(vllm_version))
+    if scheme.weight_bits < 16 and architecture.model_type == "mistral":
+        # Mistral's own files keep the encoder whole; quantized ones are in Hugging Face's form, whose encoder vLLM
+        # splits (Mistral-Small-3.1-24B w8a8: 12.11 GiB a GPU at TP 2).
+        architecture = replace(architecture, vision_split=True)
+    return architecture, scheme
+
+
+def _budget(plan: Plan, kv_cache: KVCacheDtype, vllm_version: str, override: int | None) -> MemoryBudget:
+    requested = math.ceil(plan.utilization * plan.gpu.memory_bytes)
+    stages = [stage_of(plan, stage) for stage in range(plan.parallelism.pipeline_parallel_size)]
+    available = [stage.available(requested) for stage in stages]
+    layout, per_request = plan.layout, plan.layout.blocks_per_request(plan.max_model_len, plan.max_in_flight_tokens)
+    num_blocks = layout.num_blocks(available) if override is None else _positive("num_gpu_blocks_override", override, 0)
+    # The stage with the fewest blocks, or, where no stage has any, the deepest in debt.
+    limiting = min(range(len(stages)), key=lambda stage: available[stage] / max(1, layout.block_bytes(stage)))
+    concurrency = layout.max_concurrency(num_blocks, plan.max_model_len, plan.max_in_flight_tokens)
+    block_bytes = layout.block_bytes(limiting)
+    of_stage = plan.parallelism.stage_layers(plan.arch.num_hidden_layers, limiting)
+    stage, unmeasured = stages[limiting], plan.unmeasured
+    low, high = (num_blocks, num_blocks) if override is not None else _interval(layout, stages, available, unmeasured)
+    needed = per_request + (1 if plan.version >= (0, 21, 0) else 0)  # blocks of one request, with the null block
+    return MemoryBudget(
+        model=plan.arch.name,
+        gpu=plan.gpu.name,
+        tensor_parallel_size=plan.parallelism.tensor_parallel_size,
+        data_parallel_size=plan.parallelism.data_parallel_size,
+        enable_expert_parallel=plan.parallelism.enable_expert_parallel,
+        pipeline_parallel_size=plan.parallelism.pipeline_parallel_size,
+        dtype=plan.arch.dtype,
+        quantization=plan.scheme.name,
+        gemm_dtype=plan.scheme.gemm_dtype_on(plan.gpu),
+        kv_cache_dtype=kv_cache.name,
+        gpu_memory_utilization=plan.utilization,
+        max_model_len=plan.max_model_len,
+        max_num_batched_tokens=plan.max_num_batched_tokens,
+        max_num_seqs=plan.max_num_seqs,
+        vllm_version=vllm_version,
+        total_bytes=plan.gpu.memory_bytes,
+        requested_bytes=requested,
+        weights_bytes=stage.weights,
+        activation_peak_bytes=stage.activation,
+        non_torch_bytes=stage.non_torch,
+        cuda_graph_bytes=stage.cuda_graph,
+        available_kv_bytes=available[limiting] if override is None else override * block_bytes,
+        required_kv_bytes=needed * block_bytes,
+        num_gpu_blocks=num_blocks,
+        num_gpu_blocks_low=low,
+        num_gpu_blocks_high=high,
+        unmeasured=unmeasured,
+        block_size=layout.block_size,
+        kv_cache_tokens=_kv_cache_tokens(plan, num_blocks, concurrency),
+        max_concurrency=concurrency,
+        kv_bytes_per_token=kv_bytes_per_token(plan.arch, 1, kv_cache.name),
+        kv_bytes_per_token_per_gpu=kv_bytes_per_token(
+            plan.arch, plan.parallelism.tensor_parallel_size, kv_cache.name, of_stage
+        ),
+        state_bytes_per_request=layout.state_bytes_per_request,
+        layout=layout,
+        assumptions=(
+            *assumptions(plan, stage),
+            *kv_cache.assumptions,
+            *interval_assumptions(low, high, unmeasured, override, needed),
+        ),
+    )
+
+
+def _interval(
+    layout: KVLayout, stages: list[Stage], available: list[int], unmeasured: tuple[str, ...]
+) -> tuple[int, int]:
+    """Blocks at both ends, were every stage off to the same side."""
+    off = [stage.half_width(unmeasured) for stage in stages]
+    low = layout.num_blocks([left - half for left, half in zip(available, off, strict=True)])
+    high = layout.num_blocks([left + half for left, half in zip(available, off, strict=True)])
+    return low, high
+
+
+def _kv_cache_tokens(plan: Plan, num_blocks: int, concurrency: float) -> int:
+    # vLLM's "GPU KV cache size": until 0.20 by block table, then by concurrency (get_kv_cache_capacity).
+    if plan.version >= (0, 21, 0):
+        return int(concurrency * plan.max_model_len)
+    smallest = min(group.block_size or plan.layout.block_size for group in plan.layout.groups)
+    return num_blocks // len(plan.layout.groups) * smallest
+
+
+def _utilization(given: float | None, defaults: EngineDefaults) -> float:
+    value = defaults.gpu_memory_utilization if given is None else given
+    if not 0 < value <= 1:
+        raise ValueError(f"gpu_memory_utilization is {value}, must lie in (0, 1]")
+    return value
+
+
+def _max_num_seqs(given: int | None, max_num_batched_tokens: int | None, defaults: EngineDefaults) -> int:
+    """vLLM lowers its default to the token budget, refuses a larger one (engine/arg_utils.py, config/scheduler.py)."""
+    budget = defaults.max_num_batched_tokens if max_num_batched_tokens is None else max_num_batched_tokens
+    value = _positive("max_num_seqs", given, min(defaults.max_num_seqs, budget))
+    if value > budget:
+        raise ValueError(f"max_num_seqs is {value:,}, above max_num_batched_tokens {budget:,}; lower it or raise that")
+    return value
+
+
+def _positive(name: str, given: int | None, default: int) -> int:
+    value = default if given is None else given
+    if not 1 <= value <= LARGEST:
+        raise ValueError(f"{name} is {value:,}, must be at least 1, at most {LARGEST:,}")
+    return value

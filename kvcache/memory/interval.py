@@ -1,0 +1,128 @@
+"""How far a predicted pool of KV blocks may be off."""
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kvcache.formats.quantization import QuantizationScheme
+from kvcache.gpus.gpu import GPU
+from kvcache.models.architecture import Architecture
+from kvcache.parallelism import Parallelism
+
+RESIDUALS = Path(__file__).parent / "memory_residuals.toml"
+LEVEL = 0.9
+_FIRST_LOG, _AFTER_LOGS = (0, 11, 0), (0, 20, 1)  # releases between whose memory the logs show
+_BATCHES, _SEQUENCES = (2048, 8192), (128, 1024)
+_FORMATS = ("none", "bf16", "fp16", "int8", "fp8", "w4a16", "gptq")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """Standard deviations of the memory terms: relative ones of the term, the other in bytes per GPU."""
+
+    weights: float = 0.0
+    activation: float = 0.0
+    non_torch_gib: float = 0.0
+    cuda_graph: float = 0.0
+    source: str = ""
+
+    def bytes_of(self, terms: "Terms") -> float:
+        """Standard deviation of their sum; the terms err apart from each other."""
+        return math.hypot(
+            self.weights * terms.weights_bytes,
+            self.activation * terms.activation_peak_bytes,
+            self.non_torch_gib * 2**30,
+            self.cuda_graph * terms.cuda_graph_bytes,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What one GPU holds beside KV blocks."""
+
+    weights_bytes: float
+    activation_peak_bytes: float
+    non_torch_bytes: float
+    cuda_graph_bytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Residuals:
+    """What `benchmarks/memory.py --fit` found: the spread where it was measured, how it grows elsewhere."""
+
+    measured: Spread
+    beyond: Mapping[str, Spread]
+    half_width_sds: float  # half a 90 % interval, in standard deviations
+
+    def sd_bytes(self, terms: Terms, conditions: Sequence[str]) -> float:
+        return math.hypot(
+            self.measured.bytes_of(terms), *(self.beyond[condition].bytes_of(terms) for condition in conditions)
+        )
+
+    def half_width_bytes(self, terms: Terms, conditions: Sequence[str]) -> float:
+        """Half of the 90 % interval of what is left for KV blocks on one GPU."""
+        return self.half_width_sds * self.sd_bytes(terms, conditions)
+
+
+@cache
+def shipped_residuals() -> Residuals:
+    """Raises `ValueError` where the file's conditions are not those of `unmeasured_conditions`."""
+    return read_residuals(tomllib.loads(RESIDUALS.read_text(encoding="utf-8")))
+
+
+def read_residuals(found: Mapping[str, Any]) -> Residuals:
+    """From the content of `memory_residuals.toml`."""
+    beyond = {name: Spread(**spread) for name, spread in found["beyond"].items()}
+    if set(beyond) != set(CONDITIONS):
+        raise ValueError(f"{RESIDUALS.name}: conditions {sorted(beyond)}, must be {sorted(CONDITIONS)}; correct it")
+    return Residuals(
+        measured=Spread(**found["measured"]), beyond=beyond, half_width_sds=found["interval"]["half_width_sds"]
+    )
+
+
+CONDITIONS = {
+    "gpu": "a GPU other than the H100 80GB",
+    "older_release": "a release before 0.11",
+    "newer_release": "a release after 0.20, whose graph estimate or model runner no log shows",
+    "ranks": "more than four ranks, or several pipeline stages",
+    "replicas": "attention replicas or expert parallelism, whose graphs and buffers vary without bound",
+    "packed_experts": "experts in a packed format",
+    "format": "a weight format of which no log was at hand",
+    "batch": "max_num_batched_tokens outside 2,048–8,192 or max_num_seqs outside 128–1,024",
+    "latent": "latent attention, whose weights the logs of two small models show 0.1–1.1 % above the count",
+    "state_layers": "layers with a state",
+}
+
+
+def unmeasured_conditions(
+    architecture: Architecture,
+    gpu: GPU,
+    parallelism: Parallelism,
+    scheme: QuantizationScheme,
+    *,
+    version: tuple[int, int, int],
+    max_num_batched_tokens: int,
+    max_num_seqs: int,
+) -> tuple[str, ...]:
+    """Which keys of `CONDITIONS` hold: each widens the interval."""
+    packed = scheme.weight_bits < 16
+    ranks = parallelism.tensor_parallel_size
+    holds = {
+        "gpu": gpu.name != "h100-sxm",
+        "older_release": version < _FIRST_LOG,
+        "newer_release": version >= _AFTER_LOGS,
+        "ranks": ranks > 4 or parallelism.pipeline_parallel_size > 1,
+        "replicas": parallelism.data_parallel_size > 1 or parallelism.enable_expert_parallel,
+        "packed_experts": architecture.is_moe and packed,
+        "format": not architecture.is_moe and scheme.name not in _FORMATS,
+        "batch": not (
+            _BATCHES[0] <= max_num_batched_tokens <= _BATCHES[1] and _SEQUENCES[0] <= max_num_seqs <= _SEQUENCES[1]
+        ),
+        "latent": architecture.is_mla,
+        "state_layers": any(architecture.state_layers),
+    }
+    return tuple(condition for condition, held in holds.items() if held)

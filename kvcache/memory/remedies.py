@@ -1,0 +1,95 @@
+"""What to change so that a model fits."""
+
+from typing import Any
+
+from kvcache.errors import DoesNotFitError
+from kvcache.formats.quantization import find_quantization
+from kvcache.gpus.gpu import GPU
+from kvcache.memory.budget import MemoryBudget, memory_budget
+from kvcache.memory.terms import GIB
+from kvcache.models.architecture import Architecture
+
+Remedy = dict[str, str]  # options with the values that together make a model fit
+
+LARGER_SIZES = (2, 4, 8, 16, 32, 64)
+
+
+def require_fit(architecture: Architecture, gpu: GPU, **settings: Any) -> MemoryBudget:
+    """The budget of `memory_budget`, or `DoesNotFitError` with what is missing and the smallest change that helps."""
+    budget = memory_budget(architecture, gpu, **settings)
+    if budget.fits:
+        return budget
+    if settings.get("num_gpu_blocks_override") is not None:
+        needed = _blocks_of_a_request(budget)
+        raise DoesNotFitError(
+            f"{budget.num_gpu_blocks:,} KV blocks of {budget.block_size} tokens do not hold one request of "
+            f"max_model_len {budget.max_model_len:,}; raise --num-gpu-blocks-override to {needed} "
+            "or lower --max-model-len"
+        )
+    raise DoesNotFitError(
+        f"{budget.model} does not fit on {budget.num_gpus} × {gpu.name} ({budget.split}, "
+        f"{budget.quantization}, max_model_len {budget.max_model_len:,}): {budget.missing_bytes / GIB:,.1f} GiB short "
+        f"per GPU; {_advice(remedies(architecture, gpu, budget, settings))}"
+    )
+
+
+def _blocks_of_a_request(budget: MemoryBudget) -> int:
+    """KV blocks that one request of `max_model_len` needs, where their number is given."""
+    return budget.required_kv_bytes * budget.num_gpu_blocks // max(budget.available_kv_bytes, 1)
+
+
+def _advice(found: list[Remedy]) -> str:
+    words = [" ".join(f"{option} {value}" for option, value in remedy.items()) for remedy in found]
+    return f"fits with {' or '.join(words)}" if words else "no TP up to 64 nor 8 or 4 bits help; take a larger GPU"
+
+
+def remedies(arch: Architecture, gpu: GPU, budget: MemoryBudget, settings: dict[str, Any]) -> list[Remedy]:
+    """Single changes with which a budget that does not fit would, else the smallest TP that fits a shorter context."""
+    if settings.get("num_gpu_blocks_override") is not None:
+        return [{"--num-gpu-blocks-override": str(_blocks_of_a_request(budget))}]
+    found: list[Remedy] = []
+    tp = next(
+        (size for size in LARGER_SIZES if size > budget.tp and _fits(arch, gpu, settings, tensor_parallel_size=size)),
+        None,
+    )
+    if tp is not None:
+        found.append({"--tensor-parallel-size": str(tp)})
+    for name in ("fp8", "awq"):
+        fewer_bits = find_quantization(name).weight_bits < find_quantization(budget.quantization).weight_bits
+        if fewer_bits and _fits(arch, gpu, settings, quantization=name):
+            found.append({"--quantization": name})
+            break
+    if budget.kv_cache_dtype == "auto" and _fits(arch, gpu, settings, kv_cache_dtype="fp8"):
+        found.append({"--kv-cache-dtype": "fp8"})
+    for name in ("gpu_memory_utilization", "max_num_batched_tokens", "max_num_seqs"):
+        if settings.get(name) is not None and _fits(arch, gpu, settings, **{name: None}):
+            default = getattr(memory_budget(arch, gpu, **{**settings, name: None}), name)
+            found.append({f"--{name.replace('_', '-')}": str(default)})  # vLLM's own
+    length = _longest_fit(arch, gpu, budget, settings)
+    if length:
+        found.append({"--max-model-len": str(length)})
+    return found or _shorter_on_more(arch, gpu, budget, settings)
+
+
+def _shorter_on_more(arch: Architecture, gpu: GPU, budget: MemoryBudget, settings: dict[str, Any]) -> list[Remedy]:
+    for size in LARGER_SIZES:
+        length = _longest_fit(arch, gpu, budget, {**settings, "tensor_parallel_size": size})
+        if size > budget.tp and length:
+            return [{"--tensor-parallel-size": str(size), "--max-model-len": str(length)}]
+    return []
+
+
+def _fits(arch: Architecture, gpu: GPU, settings: dict[str, Any], **change: Any) -> bool:
+    try:
+        return memory_budget(arch, gpu, **{**settings, **change}).fits
+    except ValueError:  # a split that vLLM refuses is no remedy
+        return False
+
+
+def _longest_fit(arch: Architecture, gpu: GPU, budget: MemoryBudget, settings: dict[str, Any]) -> int:
+    """The longest `max_model_len` that starts, down to a kilotoken; 0 where none of 1,024 tokens does."""
+    low, high = 0, budget.max_model_len // 1024
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if _fits(arch, gpu, settings, max_model_len=middle * 1024) else (low, middle - 1)
+    return low * 1024

@@ -1,0 +1,216 @@
+"""What a running vLLM holds on a GPU beside weights or KV blocks."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kvcache.gpus.gpu import GPU
+from kvcache.models.architecture import Architecture
+from kvcache.parallelism import Parallelism
+
+GIB = 2**30
+_RELEASE = re.compile(
+    r"^v?([0-9]{1,4})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?(?:(?:\.?(?:a|b|rc|dev|post)|\+).*)?$", re.ASCII
+)
+FIT_SOURCE = (
+    "fitted on public vLLM 0.19 start-up logs on H100 80GB published in llm-d-planner, Apache-2.0 "
+    "(29 full logs, 8,192 batched tokens, 1,024 sequences)"
+)
+V2_RUNNER_SOURCE = (
+    "counted from the source of vLLM 0.32 (Model Runner V2, `_dummy_sampler_run`: logits alone); no log is behind it"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constants:
+    """What the start-up logs say of the profiling run; `benchmarks/memory.py` repeats the fit."""
+
+    # The sampler: bytes per sequence × vocabulary entry.
+    sampler_bytes_per_logit: float = 14.70  # 16-bit logits, their fp32 copy, probabilities, noise
+    # Sorted too: Qwen3-14B at 0.15, 0.16: 5.64 GiB; Llama-3.3-70B at 0.11: 4.84 GiB.
+    sampler_bytes_per_logit_before_0_17: float = 38.07
+    forward_base_bytes: float = 0.0437 * GIB
+    forward_copies_of_hidden_states: float = 0.834  # kept while sampling; of batched tokens × hidden size × 2 bytes
+    vision_activation_bytes: float = 0.1542 * GIB
+    # The forward pass at its widest, where that exceeds the sampler: Granite-3.1-8B 0.85 GiB; with 8-bit activations
+    # Llama-3.3-70B 2.25 GiB, Mistral-Small-3.1-24B 2.18 GiB (all TP 1). Beside the MLP's own buffers, in hidden states:
+    widest_copies_of_hidden_states: float = 3.53
+    widest_copies_of_8_bit_hidden_states: float = 1.15  # more of them, for scales with the quantized copies
+    # Beside PyTorch's allocator, by ranks: CUDA context growth, NCCL, custom all-reduce buffers. Medians; 8 is a guess.
+    non_torch_bytes: Mapping[int, float] = field(
+        default_factory=lambda: {1: 0.25 * GIB, 2: 2.09 * GIB, 4: 2.21 * GIB, 8: 2.25 * GIB}
+    )
+    # The same before 0.18: Qwen3-14B at 0.15–0.17 (TP 1), Llama-3.3-70B at 0.11 (TP 2).
+    non_torch_bytes_before_0_18: Mapping[int, float] = field(
+        default_factory=lambda: {1: 0.13 * GIB, 2: 0.55 * GIB, 4: 0.60 * GIB, 8: 0.65 * GIB}
+    )
+
+
+FITTED = Constants()
+
+# What vLLM sets aside for CUDA graphs: its own estimate, logged in those logs, there not yet subtracted.
+# The first FULL graph brings FlashAttention 3's buffers, for 32 splits of the longest list of sequences in fp32
+# (vLLM AttentionConfig.flash_attn_max_num_splits_for_cuda_graph): 262 MiB for 32 heads of 128, 522 MiB for latent 512.
+CUDA_GRAPH_SPLITS = 32
+CUDA_GRAPH_FIRST_BYTES = 0.13 * GIB  # the first graph where those buffers are smaller
+# Each further size, both kinds of graph: mean absolute error 0.16 GiB, 15 %, over the 29 logs (51 sizes each).
+CUDA_GRAPH_BYTES_PER_SIZE_AND_LAYER = 0.36 * 2**20
+CUDA_GRAPH_BYTES_PER_SIZE_OF_EXPERTS = 5 * 2**20
+
+
+def parse_version(vllm_version: str) -> tuple[int, int, int]:
+    """`0.19.1rc2` → (0, 19, 1). Raises `ValueError` on anything that is not a release number."""
+    match = _RELEASE.match(vllm_version)
+    if match is None:
+        raise ValueError(f"vllm_version {vllm_version[:40]!r} is no release number; give one such as '0.32.0'")
+    return int(match[1]), int(match[2]), int(match[3] or 0)
+
+
+def uses_v2_runner(arch: Architecture, version: tuple[int, int, int]) -> bool:
+    """Whether vLLM takes Model Runner V2: dense models since 0.25.1 (vLLM pull request 49233), all since 0.29."""
+    return version >= (0, 29, 0) or (version >= (0, 25, 1) and not arch.is_moe and not arch.vision_parameters)
+
+
+def buffers_bytes(arch: Architecture, parallelism: Parallelism, num_layers: int) -> int:
+    """Tables that vLLM computes at load and counts as weights.
+
+    Rotary embeddings: one row per position of the model's own limit, whatever `max_model_len` is; in fp32 under
+    latent attention (vLLM DeepseekScalingRotaryEmbedding). For latent attention also the per-head up-projections, kept
+    a second time for the absorbed form (vLLM MLA `process_weights_after_loading`). Checked against the logs: within
+    0.01 GiB on dense 16-bit models.
+    """
+    width = 2 * (arch.qk_rope_head_dim or 0) if arch.is_mla else arch.rotary_width or arch.head_dim
+    tables = arch.num_rotary_tables + arch.longer_rotary_tables
+    rotary = tables * arch.max_position_embeddings * width * 2
+    if not arch.is_mla:
+        return rotary
+    heads = arch.num_attention_heads // parallelism.tensor_parallel_size
+    per_head = (arch.kv_lora_rank or 0) * ((arch.qk_nope_head_dim or 0) + (arch.v_head_dim or 0))
+    return rotary + num_layers * heads * per_head * 2
+
+
+def activation_peak_bytes(
+    arch: Architecture,
+    parallelism: Parallelism,
+    *,
+    max_num_batched_tokens: int,
+    max_num_seqs: int,
+    samples: bool,
+    version: tuple[int, int, int],
+    eight_bit: bool = False,
+    constants: Constants = FITTED,
+) -> int:
+    """The profiling run's peak on one rank: the sampler or the widest layer, the experts' workspace, the encoder.
+
+    Logits are gathered whole on every rank, so the sampler's part ignores tensor parallelism; only the last pipeline
+    stage `samples`. `eight_bit`: activations are quantized on their way into a matrix multiply.
+    """
+    tokens, sees = max_num_batched_tokens, bool(arch.vision_parameters)
+    hidden = tokens * arch.hidden_size * 2
+    logits = min(max_num_seqs, tokens) * arch.vocab_size
+    sampler = constants.forward_copies_of_hidden_states * hidden
+    sampler += logits * bytes_per_logit(arch, parallelism, version, constants)
+    sampler += constants.vision_activation_bytes * sees
+    widest = tokens * widest_layer_bytes_per_token(arch, parallelism, eight_bit=eight_bit)
+    widest += hidden * constants.widest_copies_of_hidden_states
+    widest += hidden * constants.widest_copies_of_8_bit_hidden_states * eight_bit
+    widest += hidden * sees  # the encoder's output stays beside the text model's forward pass
+    peak = max(sampler * samples, widest)
+    return round(constants.forward_base_bytes + peak + expert_workspace_bytes(arch, parallelism, tokens, version))
+
+
+def bytes_per_logit(
+    arch: Architecture, parallelism: Parallelism, version: tuple[int, int, int], constants: Constants = FITTED
+) -> float:
+    """What the profiling run's sampler takes for one sequence's chance of one word."""
+    if version < (0, 17, 0):
+        return constants.sampler_bytes_per_logit_before_0_17
+    if not uses_v2_runner(arch, version):
+        return constants.sampler_bytes_per_logit
+    # Its dummy requests ask for no processing: 16-bit logits, and with them what gathering takes (a rank's share, all
+    # shares, the same in order).
+    tp = parallelism.tensor_parallel_size
+    return 2.0 if tp == 1 else 4.0 + 2.0 / tp
+
+
+def widest_layer_bytes_per_token(arch: Architecture, parallelism: Parallelism, *, eight_bit: bool) -> float:
+    """The MLP's input to its activation with the output, or queries, keys, values with attention's output."""
+    tp = parallelism.tensor_parallel_size
+    width = arch.intermediate_size if arch.num_dense_layers else arch.shared_expert_intermediate_size
+    mlp = width / tp * (2 * (3 if arch.gated_mlp else 2) + eight_bit)
+    queries = arch.num_attention_heads * arch.head_dim / tp
+    keys = 0 if arch.is_mla else arch.num_key_value_heads * arch.head_dim / tp
+    return max(mlp, 2 * (2 * queries + 2 * keys))
+
+
+def expert_workspace_bytes(
+    arch: Architecture, parallelism: Parallelism, tokens: int, version: tuple[int, int, int]
+) -> float:
+    """What routing tokens to experts keeps between layers."""
+    # vLLM fused_moe: one buffer for the first product or the output, one for the activation, kept between layers.
+    # Model Runner V2 sent its dummy tokens to no expert until vLLM pull request 57270, taken to be in 0.30.
+    if not arch.is_moe or (uses_v2_runner(arch, version) and version < (0, 30, 0)):
+        return 0.0
+    ways = 1 if parallelism.enable_expert_parallel else parallelism.expert_ways
+    width = arch.moe_intermediate_size / ways
+    rows = tokens * arch.num_experts_per_tok
+    return rows * (max(2 * width, arch.hidden_size) + width) * 2
+
+
+def non_torch_bytes(
+    parallelism: Parallelism, version: tuple[int, int, int], gpu: GPU, constants: Constants = FITTED
+) -> int:
+    """What CUDA libraries take on one rank outside PyTorch; pipeline neighbours talk through NCCL as well."""
+    ranks = num_communicating_ranks(parallelism)
+    since = has_nvlink_buffers(ranks, version, gpu)
+    table = constants.non_torch_bytes if since else constants.non_torch_bytes_before_0_18
+    return round(table[max(size for size in table if size <= ranks)])
+
+
+def num_communicating_ranks(parallelism: Parallelism) -> int:
+    """Ranks whose number decides what the communication libraries take."""
+    return max(parallelism.tensor_parallel_size, min(2, parallelism.pipeline_parallel_size))
+
+
+def has_nvlink_buffers(ranks: int, version: tuple[int, int, int], gpu: GPU) -> bool:
+    """Whether the figures since 0.18 hold: all-reduces over NVLink on Hopper or later have buffers of their own.
+
+    Elsewhere the older ones do: gpt-oss over eight RTX PRO 4500 at 0.28 left 0.8 GiB in all beside weights with KV
+    cache (vLLM pull request 51590).
+    """
+    fused = gpu.interconnect == "nvlink" and gpu.family in ("hopper", "blackwell")
+    return version >= (0, 18, 0) and (ranks == 1 or fused)
+
+
+def cuda_graph_bytes(
+    arch: Architecture,
+    gpu: GPU,
+    parallelism: Parallelism,
+    *,
+    num_layers: int,
+    max_num_seqs: int,
+    enforce_eager: bool,
+    version: tuple[int, int, int],
+) -> int:
+    """What vLLM sets aside for CUDA graphs: nothing before 0.21, where they came on top of the budget, nor under
+    Model Runner V2 before 0.29, whose estimate was 0 (vLLM issue 49224)."""
+    if enforce_eager or version < (0, 21, 0) or (uses_v2_runner(arch, version) and version < (0, 29, 0)):
+        return 0
+    sizes = num_cuda_graph_sizes(gpu, max_num_seqs)
+    largest = largest_cuda_graph_size(gpu, max_num_seqs)
+    width = arch.num_attention_heads * (arch.kv_lora_rank or arch.head_dim) / parallelism.tensor_parallel_size
+    splits = largest * width * CUDA_GRAPH_SPLITS * 4 if gpu.family == "hopper" else 0.0
+    each = CUDA_GRAPH_BYTES_PER_SIZE_AND_LAYER * num_layers + CUDA_GRAPH_BYTES_PER_SIZE_OF_EXPERTS * arch.is_moe
+    return round(max(splits, CUDA_GRAPH_FIRST_BYTES) + (sizes - 1) * each)
+
+
+def largest_cuda_graph_size(gpu: GPU, max_num_seqs: int) -> int:
+    """The longest list of sequences that vLLM captures a graph for."""
+    return min(2 * max_num_seqs, 1024 if gpu.family == "blackwell" else 512)
+
+
+def num_cuda_graph_sizes(gpu: GPU, max_num_seqs: int) -> int:
+    """How many batch sizes vLLM captures: 1, 2, 4, then steps of 8 to 256, then steps of 16 to the largest."""
+    largest = largest_cuda_graph_size(gpu, max_num_seqs)
+    small = sum(1 for size in (1, 2, 4) if size <= largest)
+    return small + min(largest, 256) // 8 - (largest >= 256) + max(0, (largest - 256) // 16 + 1) * (largest >= 256)

@@ -1,0 +1,148 @@
+"""Which waiting requests enter a step, compiled."""
+
+from typing import Any
+
+from simulator.core.jit import kernel
+from simulator.core.layout import (
+    BLOCKED_BY_KV_BLOCKS,
+    BLOCKED_BY_MAX_NUM_SEQS,
+    BLOCKED_BY_TOKEN_BUDGET,
+    NONE,
+    NOT_BLOCKED,
+    RUNNING,
+)
+from simulator.core.vllm import blocks, plan, pool, queue
+
+
+@kernel
+def is_still_blocked(a: Any, replica: int, request: int) -> bool:
+    """Whether the head of the queue, found not to fit earlier, cannot fit now either.
+
+    Its deficit shrinks by at most one for each block freed, unless the first block it missed has been cached.
+    """
+    p = a.parameters[0]
+    state = a.replicas[replica]
+    if p.watermark_blocks > 0 or p.reserve_full_isl == 0 or p.num_windows > 0 or p.speculative_tokens > 0:
+        return False  # what must fit then changes from step to step
+    if state.blocked_request != request or state.num_freed - state.freed_at_block >= state.blocked_deficit:
+        return False
+    if p.prefix_caching == 0 or state.blocked_miss_index == NONE:
+        return True
+    return (
+        pool.find_cached(
+            a.blocks, a.buckets, replica, state.blocked_miss_content, state.blocked_miss_index, p.bucket_mask
+        )
+        == NONE
+    )
+
+
+@kernel
+def remember_blocked(a: Any, replica: int, request: int, deficit: int, hits: int, limit: int) -> None:
+    p = a.parameters[0]
+    state = a.replicas[replica]
+    miss = hits + 1 if hits > 0 and p.drops_last_hit == 1 else hits
+    state.blocked_request = request
+    state.blocked_deficit = deficit
+    state.freed_at_block = state.num_freed
+    state.blocked_miss_index = NONE
+    if p.prefix_caching == 0 or miss >= limit:
+        return
+    span = a.requests[request].span_start
+    while a.spans[span].end < (miss + 1) * p.block_size:
+        span += 1
+    state.blocked_miss_index = miss
+    state.blocked_miss_content = a.spans[span].content
+
+
+@kernel
+def padded_tokens(a: Any, hit_tokens: int, budget: int, any_runs: bool) -> int:
+    """The width of a drafting step, to which a request with one token left is padded; 1: it is not, 0: it must wait."""
+    p = a.parameters[0]
+    if not (any_runs or (hit_tokens > 0 and p.prefix_hit_joins_drafting == 1)):
+        return 1
+    width = 1 + p.speculative_tokens
+    if hit_tokens + width + p.prefix_hit_joins_drafting > p.max_model_len:
+        return p.prefix_hit_joins_drafting  # later releases do not pad there, earlier ones wait
+    return width if width <= budget else 0
+
+
+@kernel
+def admit(a: Any, replica: int, slot: int, request: int, budget: int, any_runs: bool, any_prefills: int) -> int:
+    """Take the request's blocks for its next chunk, entering it into the plan; 0 if it does not fit."""
+    p = a.parameters[0]
+    state = a.replicas[replica]
+    if is_still_blocked(a, replica, request):
+        return 0
+    req = a.requests[request]
+    known = req.prompt + req.output
+    row = a.free_rows[replica, state.num_free_rows - 1]
+    hits = 0
+    if p.prefix_caching == 1:
+        hits = blocks.find_hit(a, replica, request, row, known - 1)
+    hit_tokens = hits * p.block_size
+    tokens = known - hit_tokens
+    padded = 0
+    if p.speculative_tokens > 0 and tokens == 1 and any_prefills == 0:
+        tokens = padded_tokens(a, hit_tokens, budget, any_runs)
+        if tokens == 0:
+            return 0
+        padded = 1 if tokens > 1 else 0
+    tokens = plan.capped(a, replica, tokens)
+    if tokens > budget and p.chunked_prefill == 0:
+        return 0
+    tokens = min(tokens, budget)
+    full_tokens = min(known, p.max_model_len) if p.reserve_full_isl == 1 else 0
+    num_slots = min(hit_tokens + tokens + p.lookahead_tokens, p.max_model_len)
+    deficit = blocks.deficit(a, replica, row, hits, full_tokens, num_slots)
+    if deficit > 0:
+        remember_blocked(a, replica, request, deficit, hits, (known - 1) // p.block_size)
+        return 0
+    blocks.hold_hits(a, replica, request, row, hits)
+    state.blocked_request = NONE
+    state.num_free_rows -= 1
+    req.computed = hit_tokens
+    req.quiet_until = NONE
+    if req.cached_tokens == NONE:
+        req.cached_tokens = hit_tokens
+        a.totals[replica].queried_tokens += known
+        a.totals[replica].hit_tokens += hit_tokens
+    blocks.grow(a, replica, request, blocks.num_blocks_of(num_slots, p.block_size))
+    blocks.cache(a, replica, request, min(hit_tokens + tokens, known))
+    place = a.plans[replica, slot].count
+    sampled = plan.schedule_request(a, replica, slot, request, tokens, p.speculative_tokens if padded == 1 else 0)
+    if padded == 1:
+        a.entries[replica, slot, place].padded = 1
+    plan.after_scheduling(a, request, sampled)
+    return tokens
+
+
+@kernel
+def schedule_waiting(a: Any, replica: int, slot: int, budget: int, any_prefills: int, now_s: float) -> int:
+    """Returns why the scan stopped."""
+    p = a.parameters[0]
+    state = a.replicas[replica]
+    any_runs = a.plans[replica, slot].count > 0
+    request = state.waiting_head
+    while request != NONE:
+        if budget <= p.draft_slots:
+            return BLOCKED_BY_TOKEN_BUDGET
+        if state.num_running >= p.max_num_seqs:
+            return BLOCKED_BY_MAX_NUM_SEQS
+        following = a.requests[request].next
+        if a.requests[request].stale > 0:  # resuming now could sample a token twice: skipped, not blocking
+            a.requests[request].passed_over = 1
+            request = following
+            continue
+        tokens = admit(a, replica, slot, request, budget - p.draft_slots, any_runs, any_prefills)
+        if tokens == 0:
+            return BLOCKED_BY_KV_BLOCKS
+        queue.remove_waiting(a, replica, request)
+        req = a.requests[request]
+        req.status = RUNNING
+        if req.scheduled_s != req.scheduled_s:  # NaN: first time
+            req.scheduled_s = now_s
+        a.running[replica, state.num_running] = request
+        state.num_running += 1
+        budget -= tokens + p.draft_slots
+        request = following
+    return NOT_BLOCKED

@@ -1,0 +1,167 @@
+"""One step's decisions, compiled: the twin of `simulator.engines.vllm.scheduler.Scheduler`."""
+
+from typing import Any
+
+from simulator.core.jit import kernel
+from simulator.core.latency import clear_sums
+from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, NONE, NOT_BLOCKED, RUNNING
+from simulator.core.vllm import admission, blocks, plan, queue
+
+
+@kernel
+def want(a: Any, replica: int, request: int, budget: int) -> int:
+    p = a.parameters[0]
+    req = a.requests[request]
+    if req.placeholders > 0 and req.computed + 2 - req.placeholders >= req.prompt + req.max_tokens:
+        return 0  # the token that ends it is in flight already
+    if p.decode_stagger > 0 and a.replicas[replica].step < req.next_decode_step:
+        return 0
+    wanted = plan.capped(a, replica, req.prompt + req.output + req.drafts + req.placeholders - req.computed)
+    return min(wanted, budget, p.max_model_len - 1 - req.computed)
+
+
+@kernel
+def set_quiet_until(a: Any, request: int) -> None:
+    """How far a request that was just sampled can go on by one token per step, nothing else happening to it."""
+    p = a.parameters[0]
+    if p.takes_quiet_steps == 0:
+        return
+    req = a.requests[request]
+    quiet_until = min(req.num_blocks * p.block_size, min(req.prompt + req.max_tokens, p.max_model_len) - 3)
+    if p.prefix_caching == 1:
+        quiet_until = min(quiet_until, (req.cached_blocks + 1) * p.block_size - 1)
+    if p.num_windows > 0:
+        quiet_until = min(quiet_until, a.skip_at[req.row])
+    req.quiet_until = quiet_until
+
+
+@kernel
+def preempt(a: Any, replica: int, request: int) -> None:
+    blocks.release(a, replica, request)
+    req = a.requests[request]
+    req.computed = 0
+    req.quiet_until = NONE
+    req.stale = req.in_flight
+    req.placeholders = 0
+    req.drafts = 0
+    req.preemptions += 1
+    a.totals[replica].preemptions += 1
+    queue.enqueue_preempted(a, replica, request)
+
+
+@kernel
+def victim_place(a: Any, replica: int) -> int:
+    """Where in `running` the request stands that is preempted next: the last, or the least under priority."""
+    last = a.replicas[replica].num_running - 1
+    if a.parameters[0].by_priority == 0:
+        return last
+    worst = 0
+    for place in range(1, last + 1):
+        one, other = a.requests[a.running[replica, place]], a.requests[a.running[replica, worst]]
+        if one.priority > other.priority or (one.priority == other.priority and one.arrival_s > other.arrival_s):
+            worst = place
+    return worst
+
+
+@kernel
+def remove_running(a: Any, replica: int, place: int) -> None:
+    state = a.replicas[replica]
+    state.num_running -= 1
+    for later in range(place, state.num_running):
+        a.running[replica, later] = a.running[replica, later + 1]
+
+
+@kernel
+def make_room(a: Any, replica: int, slot: int, place: int, num_blocks: int) -> Any:
+    """Preempt until the request at `place` in `running` can have `num_blocks` of the smallest: itself, if need be.
+
+    Returns the budget that comes back, by how many places `running` moves up, and how many were preempted.
+    """
+    p = a.parameters[0]
+    state = a.replicas[replica]
+    request = a.running[replica, place]
+    missing = blocks.num_missing(a, request, num_blocks)
+    refund, shift, num_preempted = 0, 0, 0
+    while missing > state.num_free_blocks:
+        worst = victim_place(a, replica)
+        victim = a.running[replica, worst]
+        remove_running(a, replica, worst)
+        if worst < place - shift:  # it had its turn in this step
+            tokens = plan.unschedule(a, replica, slot, victim)
+            if tokens > 0:
+                refund += tokens + p.draft_slots
+            if tokens > 0 or p.skipped_victim_shifts_scan == 1:
+                shift += 1
+        preempt(a, replica, victim)
+        num_preempted += 1
+        if p.log_steps == 1:
+            plan.log_word(a, victim)
+        if victim == request:
+            break
+    return refund, shift, num_preempted
+
+
+@kernel
+def schedule_running(a: Any, replica: int, slot: int) -> Any:
+    """Returns the budget left, how many were preempted, and whether a prefill was scheduled."""
+    p = a.parameters[0]
+    state = a.replicas[replica]
+    budget = p.token_budget
+    num_preempted, any_prefills = 0, 0
+    index = 0
+    while index < state.num_running and budget > p.draft_slots:
+        request = a.running[replica, index]
+        req = a.requests[request]
+        index += 1
+        if req.computed < req.quiet_until:
+            plan.schedule_quietly(a, replica, slot, request)
+            budget -= 1
+            continue
+        tokens = want(a, replica, request, budget - p.draft_slots)
+        if tokens == 0:  # nothing to compute now; the scan goes on
+            continue
+        num_tokens = req.computed + tokens
+        if p.num_windows > 0:
+            blocks.free_skipped(a, replica, request)
+        num_slots = min(num_tokens + p.lookahead_tokens, p.max_model_len)
+        if num_slots > req.num_blocks * p.block_size:
+            num_blocks = blocks.num_blocks_of(num_slots, p.block_size)
+            refund, shift, preempted = make_room(a, replica, slot, index - 1, num_blocks)
+            budget += refund
+            index -= shift
+            num_preempted += preempted
+            if req.status != RUNNING:
+                break  # it preempted itself
+            blocks.grow(a, replica, request, num_blocks)
+        blocks.cache(a, replica, request, min(num_tokens, req.prompt + req.output))
+        req.quiet_until = NONE
+        any_prefills = max(any_prefills, req.prefilling)
+        drafts = max(min(num_tokens - req.prompt - req.output - req.placeholders, req.drafts), 0)
+        sampled = plan.schedule_request(a, replica, slot, request, tokens, drafts)
+        plan.after_scheduling(a, request, sampled)
+        if sampled == 1:
+            set_quiet_until(a, request)
+        budget -= tokens + p.draft_slots
+    return budget, num_preempted, any_prefills
+
+
+@kernel
+def schedule(a: Any, replica: int, slot: int, now_s: float) -> int:
+    """Decide one step into plan `slot`; returns how many requests were preempted."""
+    state = a.replicas[replica]
+    state.step += 1
+    clear_sums(a.plans[replica, slot])
+    state.threshold = a.parameters[0].long_prefill_token_threshold
+    if state.num_running + state.num_waiting <= 1 and a.parameters[0].threshold_spares_lone_request == 1:
+        state.threshold = 0  # nobody to starve
+    budget, num_preempted, any_prefills = schedule_running(a, replica, slot)
+    state.block_reason = NOT_BLOCKED
+    if num_preempted == 0:
+        state.block_reason = admission.schedule_waiting(a, replica, slot, budget, any_prefills, now_s)
+    elif state.num_waiting > 0:
+        state.block_reason = BLOCKED_BY_KV_BLOCKS
+    if a.parameters[0].decode_stagger > 0:
+        plan.stagger(a, replica, slot)
+    if a.parameters[0].log_steps == 1:
+        plan.log_step(a, replica, slot, num_preempted)
+    return num_preempted

@@ -1,0 +1,1 @@
+"""The engines that are simulated, a room for each."""

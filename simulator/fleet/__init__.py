@@ -1,0 +1,1 @@
+"""Pools of servers behind a router."""

@@ -1,0 +1,88 @@
+"""How far a GPU's constants may be off, and which of them together."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simulator.latency.gpu_constants import Constants
+from simulator.latency.step_time import FloatArray
+
+FOLDER = Path(__file__).parent / "covariances"
+GENERAL = "general"
+MOST_OF_PEAK = 0.95  # no share may pass it
+# Keys of a mapping for which nothing was measured go with those that were.
+FOLLOWERS = {"fp16": "bf16", "int8": "fp8"}
+Term = tuple[str, str | None]  # a constant, with its key where it is a mapping
+
+
+@dataclass(frozen=True, eq=False)
+class Covariance:
+    """Of the logarithms of constants about those shipped; what no term names is taken as known."""
+
+    terms: tuple[Term, ...]
+    matrix: FloatArray  # [terms, terms]
+
+    @property
+    def sd(self) -> Mapping[Term, float]:
+        return dict(zip(self.terms, np.sqrt(np.diag(self.matrix)).tolist(), strict=True))
+
+    def draw(self, constants: Constants, rng: np.random.Generator) -> Constants:
+        """One sample of the constants."""
+        logs = rng.multivariate_normal(np.zeros(len(self.terms)), self.matrix, method="eigh")
+        return multiplied(constants, dict(zip(self.terms, logs.tolist(), strict=True)))
+
+
+def covariance_of(constants: Constants) -> Covariance:
+    """That of the constants' file, which names it; of most GPUs, how far constants differ between GPUs."""
+    return _read(constants.covariance)
+
+
+def multiplied(constants: Constants, logs: Mapping[Term, float]) -> Constants:
+    """The constants times the exponentials of these logarithms; keys that were not measured follow others."""
+    changed: dict[str, Any] = {}
+    for (name, key), log in logs.items():
+        value = changed.get(name, getattr(constants, name))
+        most = MOST_OF_PEAK if name.endswith("_share") else np.inf
+        if key is None:
+            changed[name] = _times(value, log, most)
+        else:
+            together = [item for item in value if FOLLOWERS.get(item, item) == key]
+            changed[name] = {**value, **{item: _times(value[item], log, most) for item in together}}
+    return replace(constants, **changed)
+
+
+def _times(value: float, log: float, most: float) -> float:
+    return min(value * float(np.exp(log)), max(most, value))
+
+
+def general_sd() -> Mapping[Term, float]:
+    """Standard deviations of logarithms between GPUs."""
+    return _read(GENERAL).sd
+
+
+@cache
+def _read(name: str) -> Covariance:
+    """Raises ValueError on a term that is no constant or a matrix of another size."""
+    content = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    if "sd" in content:
+        terms = tuple(map(_term, content["sd"]))
+        return Covariance(terms, np.diag(np.square(list(content["sd"].values()))))
+    terms, rows = tuple(map(_term, content["terms"])), content["covariance"]
+    if [len(row) for row in rows] != list(range(1, len(terms) + 1)):
+        raise ValueError(f"simulator/latency/covariances/{name}.toml: {len(terms)} terms need a triangle of such size")
+    matrix = np.zeros((len(terms), len(terms)))
+    for place, row in enumerate(rows):
+        matrix[place, : place + 1] = matrix[: place + 1, place] = row
+    return Covariance(terms, matrix)
+
+
+def _term(text: str) -> Term:
+    name, _, key = text.partition(".")
+    if name not in Constants.__dataclass_fields__:
+        raise ValueError(f"simulator/latency/covariances: {name} is no constant")
+    return name, key or None

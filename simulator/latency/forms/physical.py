@@ -1,0 +1,322 @@
+"""Step times from the shape of the model, with the share of the GPU's peaks that vLLM reaches."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from kvcache.formats.quantization import resolve_quantization
+from kvcache.gpus.gpu import GPU
+from kvcache.memory.terms import parse_version
+from kvcache.models.architecture import Architecture
+from kvcache.models.tensors import Tensor
+from kvcache.parallelism import Parallelism
+from simulator.latency.covariance import covariance_of
+from simulator.latency.gpu_constants import GENERAL, Constants, constants_for
+from simulator.latency.model import COMPUTE, HOST, KV_READ, Deployment, LatencyModel, LogError
+from simulator.latency.profile import (
+    STEP_SCALE,
+    LatencyProfile,
+    profile_assumptions,
+    range_warnings,
+    with_terms,
+)
+from simulator.latency.step_time import FloatArray, StepTimes
+from simulator.latency.terms import (
+    Attention,
+    Causes,
+    Rank,
+    add,
+    attention_over,
+    gemm,
+    launches,
+    layer,
+    layer_kind,
+    sampling,
+    scan_token_s,
+    shared_experts,
+    states_s,
+    times,
+)
+
+OLD_EXPERTS_BEFORE = (0, 15, 0)  # a mixture's steps took far longer there than its kernels, for no known reason
+PIECEWISE_TOKENS = 512  # of the longest step with prefill that piecewise CUDA graphs cover by default
+# Of GPUs that no fit to runs has seen, and of layers with states: as of A100 or L40S (constants/ampere.toml, ada.toml).
+KERNELS_ONLY_TPOT = LogError(deployment=0.20, residual=0.06)
+KERNELS_ONLY_TTFT = LogError(deployment=0.28, residual=0.12)
+FULL_ATTENTION_WINDOW = 1  # of StepTimes where no layer has a window
+
+
+def physical_step_times(
+    architecture: Architecture,
+    gpu: GPU,
+    *,
+    tensor_parallel_size: int = 1,
+    data_parallel_size: int = 1,
+    enable_expert_parallel: bool = False,
+    quantization: str | None = None,
+    kv_cache_dtype: str = "auto",
+    max_num_batched_tokens: int,
+    max_num_seqs: int,
+    block_size: int = 16,
+    enforce_eager: bool = False,
+    max_cudagraph_capture_size: int | None = None,
+    async_scheduling: bool = True,
+    vllm_version: str = "0.32.0",
+) -> StepTimes:
+    """The step times alone; see `latency_model` for what they rest on."""
+    deployment = Deployment(
+        architecture=architecture,
+        gpu=gpu,
+        tensor_parallel_size=tensor_parallel_size,
+        data_parallel_size=data_parallel_size,
+        enable_expert_parallel=enable_expert_parallel,
+        quantization=quantization,
+        kv_cache_dtype=kv_cache_dtype,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_seqs=max_num_seqs,
+        block_size=block_size,
+        enforce_eager=enforce_eager,
+        max_cudagraph_capture_size=max_cudagraph_capture_size,
+        async_scheduling=async_scheduling,
+        vllm_version=vllm_version,
+    )
+    return latency_model(deployment).step_times
+
+
+def latency_model(
+    deployment: Deployment, *, constants: Constants | None = None, profile: LatencyProfile | None = None
+) -> LatencyModel:
+    """The model of one deployment; `constants` None stands for those of its GPU, which a `profile` changes.
+
+    Raises ValueError where vLLM would refuse the split over ranks, or for another GPU's profile.
+    """
+    if constants is None and profile is None:
+        return _shipped(deployment)
+    known = constants if constants is not None else constants_for(deployment.gpu)
+    if profile is not None:
+        return _calibrated(deployment, known, profile)
+    rank = _rank(deployment, known)
+    by_tokens = _by_tokens(rank)
+    by_sampled = _by_sampled(rank)
+    by_all_tokens = _by_all_tokens(rank)
+    caches = attention_over(rank, windowed=False), attention_over(rank, windowed=True)
+    tpot_log_error, ttft_log_error = _log_errors(deployment, known)
+    return LatencyModel(
+        name="physical",
+        step_times=_step_times(rank, by_tokens, by_sampled, by_all_tokens, caches),
+        assumptions=_assumptions(rank),
+        is_measured=known.is_measured,
+        tpot_log_error=tpot_log_error,
+        ttft_log_error=ttft_log_error,
+        causes_by_tokens=by_tokens,
+        causes_by_sampled=by_sampled,
+        causes_by_all_tokens=by_all_tokens,
+        data_parallel_size=deployment.data_parallel_size,
+        context_cause=COMPUTE if any(cache.is_compute_bound for cache in caches) else KV_READ,
+    )
+
+
+def _log_errors(deployment: Deployment, known: Constants) -> tuple[LogError, LogError]:
+    """Of TPOT, TTFT, as stated with the constants; no less than KERNELS_ONLY where no fit to runs is behind them."""
+    tpot, ttft = known.log_errors(spread_kind(deployment, known))
+    if known.covariance != GENERAL and deployment.architecture.state_space is None:
+        return tpot, ttft
+    wider = ((tpot, KERNELS_ONLY_TPOT), (ttft, KERNELS_ONLY_TTFT))
+    widest_tpot, widest_ttft = (max(both, key=lambda error: error.half_width) for both in wider)
+    return widest_tpot, widest_ttft
+
+
+def _shipped(deployment: Deployment) -> LatencyModel:
+    """The model under its GPU's constants, which can be drawn from what is known of their errors."""
+    known = constants_for(deployment.gpu)
+    found = latency_model(deployment, constants=known)
+    common = found.tpot_log_error.deployment  # is drawn, of TTFT's too; the rest of that stays an error
+    beyond = math.sqrt(max(found.ttft_log_error.deployment**2 - common**2, 0.0))
+    tpot, ttft = replace(found.tpot_log_error, deployment=0.0), replace(found.ttft_log_error, deployment=beyond)
+
+    def sampler(rng: np.random.Generator) -> LatencyModel:
+        scale = {STEP_SCALE: rng.normal(0.0, common)}
+        drawn = latency_model(deployment, constants=with_terms(covariance_of(known).draw(known, rng), scale))
+        return replace(drawn, tpot_log_error=tpot, ttft_log_error=ttft)
+
+    return replace(found, sampler=sampler)
+
+
+def _calibrated(deployment: Deployment, base: Constants, profile: LatencyProfile) -> LatencyModel:
+    """The model under a profile's constants, with what lies outside the profile."""
+    found = range_warnings(profile, deployment, base)
+    rows = profile_assumptions(profile) + tuple(("outside the latency profile", text, profile.name) for text in found)
+
+    def at(values: FloatArray | None = None) -> LatencyModel:
+        fitted = latency_model(deployment, constants=profile.constants(base, values))
+        return replace(
+            fitted,
+            assumptions=(*fitted.assumptions, *rows),
+            is_measured=True,
+            calibrated=True,
+            tpot_log_error=profile.tpot_log_error,
+            ttft_log_error=profile.ttft_log_error,
+            warnings=found,
+            ranges={name: (known.low, known.high) for name, known in profile.ranges.items()},
+        )
+
+    return replace(at(), sampler=lambda rng: at(profile.draw(rng)))
+
+
+def padded_batch(tokens: FloatArray, deployment: Deployment) -> FloatArray:
+    """The CUDA-graph size that a batch of so many tokens runs in, itself beyond the largest.
+
+    vLLM captures 1, 2, 4, then steps of 8 to 256, then of 16 to min(2 · max_num_seqs, 512; 1024 on Blackwell).
+    """
+    most = deployment.max_cudagraph_capture_size or (1024 if deployment.gpu.family == "blackwell" else 512)
+    largest = min(2 * deployment.max_num_seqs, most)
+    steps = np.concatenate([[1, 2, 4], np.arange(8, 256, 8), np.arange(256, largest + 1, 16)])
+    sizes = np.unique(steps[steps <= largest])
+    place = np.searchsorted(sizes, tokens)
+    padded = np.where(place < len(sizes), sizes[np.minimum(place, len(sizes) - 1)], tokens)
+    return np.where(tokens > 0, padded, 0.0)
+
+
+def _rank(deployment: Deployment, constants: Constants) -> Rank:
+    arch = deployment.architecture
+    scheme = resolve_quantization(
+        deployment.quantization, arch.native_quantization, dtype=arch.dtype, spared=arch.unquantized
+    )
+    width, hidden = scheme.expert_padding_on(deployment.gpu)
+    parallelism = Parallelism(
+        tensor_parallel_size=deployment.tensor_parallel_size,
+        data_parallel_size=deployment.data_parallel_size,
+        enable_expert_parallel=deployment.enable_expert_parallel,
+        pad_expert_width_to=width,
+        pad_expert_hidden_to=hidden,
+    )
+    return Rank(deployment=deployment, scheme=scheme, parallelism=parallelism, constants=constants)
+
+
+def _by_tokens(rank: Rank) -> Causes:
+    deployment, arch = rank.deployment, rank.arch
+    tokens = np.arange(deployment.max_num_batched_tokens + 1, dtype=np.float64)
+    if not deployment.enforce_eager:
+        tokens = padded_batch(tokens, deployment)
+    kinds: dict[tuple[object, ...], list[int]] = {}
+    for index in range(arch.num_hidden_layers):
+        kinds.setdefault(layer_kind(rank, index), []).append(index)
+    alike = [times(len(layers), layer(rank, tokens, layers[0])) for layers in kinds.values()]
+    return add(*alike, *_once_per_step(rank, tokens))
+
+
+def _once_per_step(rank: Rank, tokens: FloatArray) -> Iterator[Causes]:
+    """Matrix multiplies beside the layers: Gemma's inputs per layer, its copies of the hidden state."""
+    ways = rank.parallelism.tensor_parallel_size
+    for extra in rank.arch.extra_tensors:
+        if extra.place in ("first", "last", "every") and extra.cols > 1 and not extra.vocabulary:
+            rows = extra.rows // (ways if extra.split == "rows" else 1)
+            cols = extra.cols // (ways if extra.split == "cols" else 1)
+            yield times(extra.count, gemm(rank, tokens, Tensor(extra.component, rows, cols)))
+
+
+def _by_all_tokens(rank: Rank) -> Causes:
+    """What depends on the tokens of all attention-parallel ranks: nothing where there is one."""
+    ranks, arch = rank.deployment.data_parallel_size, rank.arch
+    if ranks == 1 or not arch.is_moe:
+        return {}
+    tokens = np.arange(ranks * rank.deployment.max_num_batched_tokens + 1, dtype=np.float64)
+    first = next(index for index in range(arch.num_hidden_layers) if arch.is_moe_layer(index))
+    return times(arch.num_moe_layers, shared_experts(rank, tokens, first))
+
+
+def _by_sampled(rank: Rank) -> Causes:
+    sampled = np.arange(rank.deployment.max_num_seqs + 1, dtype=np.float64)
+    causes = sampling(rank, np.maximum(sampled, 1.0))  # vLLM computes logits of a prompt's unfinished chunk as well
+    causes = add(causes, states_s(rank, sampled))
+    if not rank.deployment.async_scheduling:
+        causes[HOST] = rank.constants.host_sequence_s * sampled
+    return causes
+
+
+def _step_times(
+    rank: Rank, by_tokens: Causes, by_sampled: Causes, by_all_tokens: Causes, caches: tuple[Attention, Attention]
+) -> StepTimes:
+    constants, settings = rank.constants, rank.deployment
+    full, windowed = caches
+    table = np.sum(list(by_tokens.values()), axis=0)
+    token_s = full.prefill_token_s + windowed.prefill_token_s + scan_token_s(rank)
+    launched = sum(launches(rank, index) for index in range(rank.arch.num_hidden_layers))
+    launch_s = constants.eager_layer_s * launched
+    longest = -1 if settings.enforce_eager else settings.max_cudagraph_capture_size or PIECEWISE_TOKENS
+    host_s = constants.host_base_s
+    if settings.enforce_eager:  # every step is launched kernel by kernel
+        host_s = max(host_s, constants.eager_decode_layer_s * launched)
+    in_step = settings.async_scheduling  # else the GPU waits while the host prepares the next step
+    return StepTimes(
+        decode=table,
+        prefill=table + token_s * np.arange(len(table)),
+        floor=np.where(np.arange(len(table)) <= longest, constants.piecewise_eager_share, 1.0) * launch_s,
+        sampling=np.sum(list(by_sampled.values()), axis=0),
+        shared=sum(by_all_tokens.values(), start=np.zeros(1)),
+        decode_base_s=full.start_s + windowed.start_s,
+        context_s=full.context_s,
+        window=window_class(rank.arch)[1],
+        window_context_s=windowed.context_s,
+        prefill_s=full.prefill_s,
+        window_prefill_s=windowed.prefill_s,
+        host_base_s=host_s if in_step else 0.0,
+        host_sequence_s=constants.host_sequence_s if in_step else 0.0,
+        gap_s=constants.step_gap_s + (0.0 if in_step else constants.host_base_s),
+        ingress_request_s=constants.ingress_request_s,
+        ingress_token_s=constants.ingress_token_s,
+        ingress_s=constants.ingress_s,
+    )
+
+
+def spread_kind(deployment: Deployment, constants: Constants) -> str:
+    """By which of the constants' errors a deployment goes: by what is known before it is measured."""
+    arch = deployment.architecture
+    if arch.is_moe and parse_version(deployment.vllm_version) < OLD_EXPERTS_BEFORE:
+        return "old-experts"
+    spread_over_ranks = "dp-experts" if deployment.data_parallel_size > 1 else "experts"
+    kind = spread_over_ranks if arch.is_moe else "dense"
+    is_measured = (arch.hidden_size, arch.num_hidden_layers) in constants.measured_models
+    return f"measured-{kind}" if is_measured else kind
+
+
+def _give_or_take(constants: Constants, name: str) -> str:
+    """One standard deviation of a constant, key by key; nothing where none is known."""
+    value, sds = getattr(constants, name), covariance_of(constants).sd
+    known = {key: sd for (own, key), sd in sds.items() if own == name and (key is None or key in value)}
+    found = [f"{f'{key} ' if key else ''}±{math.expm1(sd):.0%}" for key, sd in known.items()]
+    return f" ({', '.join(found)})" if found else ""
+
+
+def window_class(arch: Architecture) -> tuple[int, int]:
+    """How many layers have a window, with its tokens: their mean where windows differ."""
+    windows = [window for window in arch.layer_windows if window is not None]
+    return len(windows), round(float(np.mean(windows))) if windows else FULL_ATTENTION_WINDOW
+
+
+def _assumptions(rank: Rank) -> tuple[tuple[str, str, str], ...]:
+    constants, arch, gpu = rank.constants, rank.arch, rank.gpu
+    where = f"simulator/latency/constants/{constants.name}.toml"
+    rows = [
+        (name.removesuffix("_s").replace("_", " "), value + _give_or_take(constants, name), source)
+        for name, (value, source) in constants.sources.items()
+        if (arch.is_moe or "expert" not in name) and (arch.state_space is not None or not name.startswith("state_"))
+    ]
+    if arch.state_space is not None:
+        why = "kernel times of gated delta net and KDA; no whole run of a model with states was at hand"
+        rows.append(("state layers", f"{arch.state_space.kind}: not measured in a server", why))
+    if rank.deployment.tensor_parallel_size > 1 and gpu.interconnect == "pcie" and gpu.name != "l40s":
+        why = "kernel times of all-reduces over 2, 4, 8 L40S, which grow far more than a ring's"
+        rows.append(("all-reduces over PCIe", "as measured on L40S", why))
+    if not constants.is_measured:
+        rows.append(("step times", f"not measured on {gpu.name}", f"shares of its peaks as in {where}"))
+    windows = {window for window in arch.layer_windows if window is not None}
+    if len(windows) > 1:
+        rows.append(("attention windows", f"one of {window_class(arch)[1]} tokens", "mean over the windowed layers"))
+    if arch.chunked_attention:
+        rows.append(("chunked attention", "priced as a sliding window of the chunk's length", "an upper bound"))
+    dtype = rank.scheme.gemm_dtype_on(gpu)
+    rows.append(("matrix multiplies", f"{rank.scheme.name} weights, computed in {dtype}", rank.scheme.source))
+    return tuple(rows)

@@ -1,0 +1,223 @@
+"""What share of its peaks a GPU family reaches, from one TOML file each."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from kvcache.gpus.gpu import GPU
+from kvcache.memory.terms import parse_version
+from simulator.latency.model import LogError
+
+FOLDER = Path(__file__).parent / "constants"
+PRIORS = Path(__file__).parent / "priors"  # written by benchmarks/kernel_tables.py, general.toml by hand
+FALLBACK, GENERAL = "generic", "general"
+Use = Literal["shipped", "prior"]
+NOT_CONSTANTS = (
+    "name", "is_measured", "covariance", "tpot_log_error", "ttft_log_error", "log_errors_by_kind", "measured_models",
+    "sources",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constants:
+    """One GPU's constants. Shares are of the peaks in `kvcache/gpus`; times are in seconds.
+
+    Mappings go by what the multiply computes in (`gemm_compute_share`), by the weight format (`expert_*`),
+    by head dim (`prefill_attention_compute_share`) or by bits per cached element (`decode_attention_bandwidth_share`).
+    """
+
+    name: str  # of the file
+    is_measured: bool
+    covariance: str  # of a file in simulator/latency/covariances; GENERAL: not that of a fit to this GPU's runs
+    tpot_log_error: LogError
+    ttft_log_error: LogError
+    log_errors_by_kind: Mapping[str, tuple[LogError, LogError]]  # TPOT, TTFT of deployments that err otherwise
+    measured_models: tuple[tuple[int, int], ...]  # hidden size, layers of those whose runs were fitted
+    sources: Mapping[str, tuple[str, str]]  # constant: value with unit, source
+
+    gemm_bandwidth_share: float
+    gemm_compute_share: Mapping[str, float]
+    gemm_start_s: float
+    quantized_gemm_start_factor: float
+    gemm_overlap_power: float
+    glue_s: float
+    activation_bytes_per_element: float
+    decode_attention_bandwidth_share: Mapping[str, float]
+    decode_attention_compute_share: float
+    decode_attention_start_s: float
+    prefill_attention_compute_share: Mapping[str, float]
+    prefill_attention_extra_positions: float
+    state_bandwidth_share: float
+    state_scan_compute_share: float
+    state_start_s: float
+    all_reduce_start_s: Mapping[str, float]
+    all_reduce_start_growth: float
+    all_reduce_link_share: Mapping[str, float]
+    all_reduce_rank_exponent: Mapping[str, float]
+    expert_bandwidth_share: float
+    expert_compute_share: Mapping[str, float]
+    expert_activation_bytes_per_element: Mapping[str, float]
+    expert_start_s: Mapping[str, float]
+    distinct_expert_exponent: float
+    expert_parallel_imbalance: float
+    sampling_start_s: float
+    sampling_bytes_per_logit: float
+    eager_layer_s: float
+    eager_decode_layer_s: float
+    piecewise_eager_share: float
+    host_base_s: float
+    host_sequence_s: float
+    step_gap_s: float
+    ingress_request_s: float
+    ingress_token_s: float
+    ingress_s: float
+
+    def log_errors(self, kind: str) -> tuple[LogError, LogError]:
+        """Of TPOT, TTFT, for a kind of deployment; those of the file where it does not tell the kind apart."""
+        return self.log_errors_by_kind.get(kind, (self.tpot_log_error, self.ttft_log_error))
+
+    def prefill_attention_share_at(self, head_dim: int) -> float:
+        """The share at this head dim, on straight lines between those given, flat beyond."""
+        known = sorted((int(key), share) for key, share in self.prefill_attention_compute_share.items())
+        below = max((point for point in known if point[0] <= head_dim), default=known[0])
+        above = min((point for point in known if point[0] >= head_dim), default=known[-1])
+        if above[0] == below[0]:
+            return below[1]
+        return below[1] + (above[1] - below[1]) * (head_dim - below[0]) / (above[0] - below[0])
+
+
+def constants_for(gpu: GPU, use: Use = "shipped", *, vllm_version: str | None = None) -> Constants:
+    """The constants of this GPU's own file, else its family's, else the fallback.
+
+    With `use="prior"`, what measured kernel times say instead, without any fit to serving runs: `prior_for`, which
+    alone looks at the release. Raises ValueError on another `use`.
+    """
+    if use == "prior":
+        return prior_for(gpu, vllm_version)
+    if use != "shipped":
+        raise ValueError(f"constants {use!r}; take 'shipped' or 'prior'")
+    for stem in (gpu.name, gpu.family, FALLBACK):
+        if (FOLDER / f"{stem}.toml").is_file():
+            return _read(stem, gpu.name)
+    raise AssertionError("the fallback constants are part of the package")
+
+
+def prior_for(gpu: GPU, vllm_version: str | None = None) -> Constants:
+    """Constants from kernel tables of this GPU or else its family; where they are silent, general values.
+
+    Kernels of the newest release measured, or of that before a release from which on they are others.
+    Raises ValueError on a prior of an unknown constant or without a source.
+    """
+    shipped = constants_for(gpu)
+    files = [(stem, PRIORS / f"{stem}.toml") for stem in (GENERAL, gpu.family, gpu.name)]
+    found = [(stem, tomllib.loads(path.read_text(encoding="utf-8"))) for stem, path in files if path.is_file()]
+    values: dict[str, Any] = {}
+    sources: dict[str, tuple[str, str]] = {}
+    for stem, content in found:
+        entries = dict(content["priors"])
+        for release, older in content.get("before", {}).items():
+            if vllm_version is not None and parse_version(vllm_version) < parse_version(release):
+                entries = {name: _over(entries.get(name, {}), entry) for name, entry in {**entries, **older}.items()}
+        for name, entry in entries.items():
+            if name not in shipped.sources or not str(entry.get("source", "")).strip():
+                raise ValueError(f"simulator/latency/priors/{stem}.toml: {name} is no constant or has no source")
+            values[name] = _over({"value": values.get(name)}, entry)["value"]
+            sources[name] = (_text(values[name], _unit(name)), entry["source"])
+    if missing := set(shipped.sources) - set(values):
+        raise ValueError(f"simulator/latency/priors/general.toml: missing {', '.join(sorted(missing))}")
+    errors = found[0][1]["log_error"]
+    return replace(
+        shipped,
+        name=found[-1][0],
+        is_measured=False,  # kernels are, runs are not
+        covariance=GENERAL,
+        tpot_log_error=LogError(**errors["tpot"]),
+        ttft_log_error=LogError(**errors["ttft"]),
+        log_errors_by_kind={},
+        sources=sources,
+        **values,
+    )
+
+
+def _over(below: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry, with the keys of a mapping that it leaves out as they were."""
+    if isinstance(entry["value"], Mapping) and isinstance(below.get("value"), Mapping):
+        return {**entry, "value": {**below["value"], **entry["value"]}}
+    return dict(entry)
+
+
+def _unit(name: str) -> str:
+    """The unit of a constant, which its entry in the base file states for all."""
+    return str(_entries("hopper")[name]["unit"])
+
+
+@cache
+def _read(stem: str, gpu_name: str) -> Constants:
+    """One file over those it extends. Raises ValueError on a constant that is unknown, missing or without a source."""
+    own = tomllib.loads((FOLDER / f"{stem}.toml").read_text(encoding="utf-8"))
+    entries = _entries(stem)
+    names = {item.name for item in fields(Constants)} - set(NOT_CONSTANTS)
+    for problem, found in (("unknown", set(entries) - names), ("missing", names - set(entries))):
+        if found:
+            raise ValueError(f"simulator/latency/constants/{stem}.toml: {problem} constants {', '.join(sorted(found))}")
+    for name, entry in entries.items():
+        if not (str(entry.get("source", "")).strip() and str(entry.get("unit", "")).strip()):
+            raise ValueError(f"simulator/latency/constants/{stem}.toml: {name} needs a unit with a source; add them")
+    errors, measured_models = _inherited(stem, "log_error"), _inherited(stem, "measured_models")
+    is_measured = gpu_name in own.get("measured_gpus", ())
+    return Constants(
+        name=stem,
+        is_measured=is_measured,
+        covariance=str(own.get("covariance", GENERAL)) if is_measured else GENERAL,
+        tpot_log_error=LogError(**errors["tpot"]),
+        ttft_log_error=LogError(**errors["ttft"]),
+        log_errors_by_kind={
+            kind: (LogError(**both["tpot"]), LogError(**both["ttft"]))
+            for kind, both in errors.items()
+            if kind not in ("tpot", "ttft")
+        },
+        measured_models=tuple((hidden, layers) for hidden, layers in measured_models.values()),
+        sources={name: (_text(item["value"], item["unit"]), item["source"]) for name, item in entries.items()},
+        **{name: entry["value"] for name, entry in entries.items()},
+    )
+
+
+def _entries(stem: str) -> dict[str, Any]:
+    content = tomllib.loads((FOLDER / f"{stem}.toml").read_text(encoding="utf-8"))
+    inherited = _entries(content["extends"]) if "extends" in content else {}
+    own = {
+        name: _spelled_out(entry, content.get("measurements", {}))
+        for name, entry in content.get("constants", {}).items()
+    }
+    return {**inherited, **own}
+
+
+def _spelled_out(entry: Mapping[str, Any], measurements: Mapping[str, str]) -> dict[str, Any]:
+    """The entry with its source's words in capitals replaced by what they stand for."""
+    source = str(entry.get("source", ""))
+    for word, meaning in measurements.items():
+        source = re.sub(rf"\b{word}\b", meaning, source)
+    return {**entry, "source": source}
+
+
+def _inherited(stem: str, table: str) -> dict[str, Any]:
+    """The file's own table, else that of the file it extends; nothing where none has it."""
+    content = tomllib.loads((FOLDER / f"{stem}.toml").read_text(encoding="utf-8"))
+    if table in content:
+        return dict(content[table])
+    return _inherited(content["extends"], table) if "extends" in content else {}
+
+
+def _text(value: float | Mapping[str, float], unit: str) -> str:
+    """A constant as people read it: times in ms."""
+    if unit.startswith("s "):
+        factor, unit = 1e3, f"m{unit}"
+    else:
+        factor = 1.0
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {factor * number:g}" for key, number in value.items()) + f" {unit}"
+    return f"{factor * value:g} {unit}"

@@ -1,0 +1,231 @@
+"""What a latency form hands over: the compiled step times, where they come from, how far they may be off."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache.gpus.gpu import GPU
+from kvcache.models.architecture import Architecture
+from simulator.latency.step_time import FloatArray, StepTimes
+
+# Why a step takes time. The first three wait for memory bandwidth.
+WEIGHTS_READ = "weights_read"
+KV_READ = "kv_read"
+ACTIVATIONS = "activations"
+COMPUTE = "compute"
+COMMUNICATION = "communication"
+FIXED_OVERHEAD = "fixed_overhead"  # kernel starts, glue, the launch floor of steps with prefill
+HOST = "host"  # scheduling, input preparation: what the GPU waits for
+ERROR_SEQUENCES = 16  # running at once, at which an error is stated; it grows or not from FEWEST to MOST of them
+FEWEST_SEQUENCES, MOST_SEQUENCES = 4, 256  # of the runs that show it
+CAUSES = (WEIGHTS_READ, KV_READ, ACTIVATIONS, COMPUTE, COMMUNICATION, FIXED_OVERHEAD, HOST)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """What a latency form may look at: one replica's model, GPUs, engine settings."""
+
+    architecture: Architecture
+    gpu: GPU
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    tensor_parallel_size: int = 1
+    data_parallel_size: int = 1
+    enable_expert_parallel: bool = False
+    quantization: str | None = None  # None: the checkpoint's own
+    kv_cache_dtype: str = "auto"
+    block_size: int = 16
+    enforce_eager: bool = False
+    max_cudagraph_capture_size: int | None = None  # None: vLLM's default
+    async_scheduling: bool = True
+    vllm_version: str = "0.32.0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogError:
+    """How far a mean latency may be off: standard deviations of its natural logarithm.
+
+    `deployment` is common to all loads of one deployment, `residual` is each load's own. `half_width_sds` is half a
+    90 % interval in standard deviations: more than a normal distribution's where errors have heavy tails. All are for
+    ERROR_SEQUENCES running at once; errors grow with the number's power `growth`.
+    """
+
+    deployment: float
+    residual: float
+    half_width_sds: float = 1.645
+    growth: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return math.hypot(self.deployment, self.residual)
+
+    @property
+    def half_width(self) -> float:
+        """By what share a measured mean may lie above the simulated one, nine times in ten within the interval."""
+        return self.half_width_at(ERROR_SEQUENCES)
+
+    def half_width_at(self, sequences: float) -> float:
+        """The same, with so many sequences running at once on average."""
+        return math.expm1(self.log_half_width_at(sequences))
+
+    def log_half_width_at(self, sequences: float) -> float:
+        """Half of the 90 % interval of the natural logarithm."""
+        return self.half_width_sds * self.total * float(error_scale(sequences, self.growth))
+
+    def interval(self, mean_s: float | None, sequences: float) -> tuple[float, float] | None:
+        """Where a measured mean lies nine times in ten; None without a simulated one."""
+        if mean_s is None or not math.isfinite(mean_s):
+            return None
+        factor = 1 + self.half_width_at(sequences)
+        return mean_s / factor, mean_s * factor
+
+
+def error_scale(sequences: float | FloatArray, growth: float) -> FloatArray:
+    """By what an error stated for ERROR_SEQUENCES is multiplied at so many."""
+    bounded = np.clip(sequences, FEWEST_SEQUENCES, MOST_SEQUENCES)
+    return np.asarray((bounded / ERROR_SEQUENCES) ** growth)
+
+
+NO_ERROR = LogError(deployment=0.0, residual=0.0)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LatencyModel:
+    """Step times of one deployment, with what they rest on.
+
+    `is_measured`: the constants come from measurements of this GPU. `calibrated`: they were fitted to this deployment.
+    `is_given`: the user gave the times.
+    """
+
+    name: str
+    step_times: StepTimes
+    assumptions: tuple[tuple[str, str, str], ...]  # (name, value with unit, source)
+    is_measured: bool
+    calibrated: bool = False
+    is_given: bool = False
+    tpot_log_error: LogError = NO_ERROR
+    ttft_log_error: LogError = NO_ERROR
+    causes_by_tokens: Mapping[str, FloatArray] = field(default_factory=lambda: MappingProxyType({}))
+    causes_by_sampled: Mapping[str, FloatArray] = field(default_factory=lambda: MappingProxyType({}))
+    causes_by_all_tokens: Mapping[str, FloatArray] = field(default_factory=lambda: MappingProxyType({}))
+    data_parallel_size: int = 1
+    context_cause: str = KV_READ
+    warnings: tuple[str, ...] = ()  # what lies outside the latency profile, a sentence each
+    ranges: Mapping[str, tuple[float, float]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )  # see `steps_outside`
+    sampler: Callable[[np.random.Generator], "LatencyModel"] | None = None
+
+    def draw(self, rng: np.random.Generator) -> "LatencyModel":
+        """The same deployment with constants drawn from what is known of their errors.
+
+        That is the posterior of a latency profile, or the covariance of the shipped constants with what deployments
+        differ by. Raises ValueError where times or constants were given: nothing is known of their errors.
+        """
+        if self.sampler is None:
+            raise ValueError(
+                f"latency model '{self.name}' was given its times, so there is nothing to draw from; take the physical "
+                "one, or give --latency-profile"
+            )
+        return self.sampler(rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AverageStep:
+    """A run's sums over its batches, per step; `prefill_share` of the steps hold all the prefill."""
+
+    tokens: float
+    sequences: float
+    sampled: float
+    decode_context: float = 0.0
+    window_context: float = 0.0
+    prefill_tokens: float = 0.0
+    prefill_work: float = 0.0
+    window_prefill_work: float = 0.0
+    prefill_share: float = 0.0
+
+
+def average_step(totals: NDArray[np.void]) -> AverageStep:
+    """The average step of a run's `totals` (see `simulator.core.layout.TOTALS`), over all replicas.
+
+    Raises ValueError where no step has run.
+    """
+    steps = float(totals["steps"].sum())
+    if steps == 0:
+        raise ValueError("no step has run; simulate some requests before asking what bounds a step")
+    names = (
+        "tokens", "sequences", "sampled", "decode_context", "window_context", "prefill_tokens", "prefill_work",
+        "window_prefill_work",
+    )  # fmt: skip
+    mean = {name: float(totals[name].sum()) / steps for name in names}
+    return AverageStep(**mean, prefill_share=float(totals["prefill_steps"].sum()) / steps)
+
+
+_RANGED = ("tokens", "sequences", "decode_context", "prefill_tokens")
+
+
+def steps_outside(model: LatencyModel, step: AverageStep) -> tuple[str, ...]:
+    """Which of an average step's sums lie outside what the latency profile was fitted on, one sentence each."""
+    holding = step_with_prefill(step)
+    values = {name: getattr(holding if name == "prefill_tokens" else step, name) for name in _RANGED}
+    return tuple(
+        f"an average step's {name.replace('_', ' ')}, {values[name]:,.0f}, are outside the latency profile, fitted "
+        f"from {low:,.0f} to {high:,.0f}"
+        for name, (low, high) in model.ranges.items()
+        if name in values and not low <= values[name] <= high
+    )
+
+
+def step_with_prefill(step: AverageStep) -> AverageStep:
+    """The average step among those that hold prefill."""
+    share = step.prefill_share or 1.0
+    prefill = {name: getattr(step, name) / share for name in ("prefill_tokens", "prefill_work", "window_prefill_work")}
+    tokens = step.tokens - step.prefill_tokens + prefill["prefill_tokens"]
+    return replace(step, tokens=tokens, prefill_share=1.0, **prefill)
+
+
+def breakdown(model: LatencyModel, step: AverageStep) -> dict[str, float]:
+    """Seconds of an average step by cause (`CAUSES`), so that their sum is the mean step time.
+
+    Steps with prefill are averaged apart from those without. Exact where all steps of a kind are alike.
+    """
+    share = min(max(step.prefill_share, 0.0), 1.0)
+    decode_tokens = max(step.tokens - step.prefill_tokens, 0.0)
+    seconds = dict.fromkeys(CAUSES, 0.0)
+    for weight, holds_prefill in ((1.0 - share, False), (share, True)):
+        if weight == 0.0:
+            continue
+        tokens = decode_tokens + (step.prefill_tokens / weight if holds_prefill else 0.0)
+        for cause, value in _one_kind(model, step, tokens, weight if holds_prefill else None).items():
+            seconds[cause] += weight * value
+    return seconds
+
+
+def _one_kind(model: LatencyModel, step: AverageStep, tokens: float, prefill_weight: float | None) -> dict[str, float]:
+    times = model.step_times
+    seconds = dict.fromkeys(CAUSES, 0.0)
+    for tables, at in (
+        (model.causes_by_tokens, tokens),
+        (model.causes_by_sampled, step.sampled),
+        (model.causes_by_all_tokens, tokens * model.data_parallel_size),  # the ranks are taken to be alike
+    ):
+        for cause, table in tables.items():
+            seconds[cause] += _at(table, at)
+    seconds[model.context_cause] += times.context_s * step.decode_context
+    seconds[model.context_cause] += times.window_context_s * step.window_context
+    seconds[FIXED_OVERHEAD] += times.decode_base_s if step.decode_context > 0 else 0.0
+    if prefill_weight is not None:
+        work_s = times.prefill_s * step.prefill_work + times.window_prefill_s * step.window_prefill_work
+        seconds[COMPUTE] += work_s / prefill_weight + _at(times.prefill, tokens) - _at(times.decode, tokens)
+        seconds[FIXED_OVERHEAD] += max(_at(times.floor, tokens) - sum(seconds.values()), 0.0)
+    host_s = times.host_base_s + times.host_sequence_s * step.sequences
+    seconds[HOST] += max(host_s - sum(seconds.values()), 0.0) + times.gap_s
+    return seconds
+
+
+def _at(table: FloatArray, position: float) -> float:
+    return float(np.interp(position, np.arange(len(table)), table))

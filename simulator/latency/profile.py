@@ -1,0 +1,308 @@
+"""What was learned of one deployment's or one GPU's step times, as a small file."""
+
+import hashlib
+import json
+import math
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kvcache.formats.kv_cache_dtype import one_spelling
+from simulator.latency.gpu_constants import NOT_CONSTANTS, Constants
+from simulator.latency.model import Deployment, LogError
+from simulator.latency.step_time import FloatArray
+
+SCHEMA_VERSION = 1
+STEP_SCALE = "step_scale"  # natural logarithm of what every time of a step on the GPU is multiplied by
+OFFSETS = {"ingress_offset_s": "ingress_s", "step_gap_offset_s": "step_gap_s"}  # term: constant it adds seconds to
+# What a time that grows with the rest divides, or multiplies, when all of a step's GPU time is scaled.
+_SCALED_DOWN = (
+    "gemm_bandwidth_share", "gemm_compute_share", "decode_attention_bandwidth_share",
+    "decode_attention_compute_share", "prefill_attention_compute_share", "all_reduce_link_share",
+    "expert_bandwidth_share", "expert_compute_share", "state_bandwidth_share", "state_scan_compute_share",
+)  # fmt: skip
+_SCALED_UP = (
+    "gemm_start_s", "glue_s", "decode_attention_start_s", "state_start_s", "all_reduce_start_s", "expert_start_s",
+    "expert_activation_bytes_per_element", "sampling_start_s", "sampling_bytes_per_logit", "eager_layer_s",
+    "eager_decode_layer_s", "host_base_s", "host_sequence_s", "step_gap_s",
+)  # fmt: skip
+_LARGEST_MEAN = 5.0  # of a logarithm, or of seconds that are added
+_SMALLEST_SD = 1e-12  # of a prior or a posterior: what no fit reaches
+
+
+@dataclass(frozen=True, kw_only=True)
+class Term:
+    """One fitted number: the logarithm of a constant's multiplier, or seconds that are added (`OFFSETS`)."""
+
+    name: str  # of a field of Constants, or STEP_SCALE, or of OFFSETS
+    prior_mean: float
+    prior_sd: float
+    mean: float
+
+    def __post_init__(self) -> None:
+        if self.name not in term_names():
+            raise ValueError(f"no constant '{self.name}' can be fitted; there are {', '.join(term_names())}")
+        if not all(math.isfinite(value) for value in (self.prior_mean, self.prior_sd, self.mean)):
+            raise ValueError(f"term {self.name} holds a number that is not finite")
+        if max(abs(self.prior_mean), abs(self.mean)) > _LARGEST_MEAN:
+            raise ValueError(
+                f"term {self.name} has a mean of {self.mean:g} about {self.prior_mean:g}; no fit is further than "
+                f"{_LARGEST_MEAN:g} from 0"
+            )
+        if self.prior_sd < _SMALLEST_SD:
+            raise ValueError(f"term {self.name} has a prior sd of {self.prior_sd:g}; it must be above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """What the data covered, both ends included."""
+
+    low: float
+    high: float
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LatencyProfile:
+    """The posterior over terms, how far it was off on data that it did not see, what it was learned from.
+
+    `ranges` are of steps: tokens, sequences, decode_context, prefill_tokens. `settings` name what all data had in
+    common: model, tensor_parallel_size, quantization, kv_cache_dtype. `data` is the fingerprint: sha256 of the
+    inputs, numbers of runs, requests, steps, vLLM's version.
+    """
+
+    name: str
+    gpu: str
+    base: str  # name of the constants that the multipliers apply to
+    base_digest: str
+    terms: tuple[Term, ...]
+    covariance: FloatArray  # [terms, terms] of the posterior
+    tpot_log_error: LogError
+    ttft_log_error: LogError
+    held_out: Mapping[str, float] = field(default_factory=dict)  # e.g. tpot_median_percent
+    ranges: Mapping[str, Range] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        names = [term.name for term in self.terms]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"profile '{self.name}' holds {', '.join(twice)} twice")
+        if self.covariance.shape != (len(names), len(names)):
+            raise ValueError(
+                f"profile '{self.name}' has {len(names)} terms and a covariance of shape {self.covariance.shape}; "
+                "it needs a row and a column for each term"
+            )
+        if not np.isfinite(self.covariance).all() or not np.allclose(self.covariance, self.covariance.T):
+            raise ValueError(f"profile '{self.name}' has a covariance that is not finite or not symmetric")
+        if names and np.linalg.eigvalsh(self.covariance).min() < -1e-9 * max(np.abs(self.covariance).max(), 1e-9):
+            raise ValueError(f"profile '{self.name}' has a covariance with a negative variance")
+
+    @property
+    def mean(self) -> FloatArray:
+        return np.array([term.mean for term in self.terms])
+
+    @property
+    def sd(self) -> FloatArray:
+        return np.asarray(np.sqrt(np.maximum(np.diag(self.covariance), 0.0)))
+
+    def constants(self, base: Constants, values: FloatArray | None = None) -> Constants:
+        """The fitted constants, or those at other `values` of the terms."""
+        chosen = self.mean if values is None else values
+        return with_terms(base, {term.name: float(value) for term, value in zip(self.terms, chosen, strict=True)})
+
+    def draw(self, rng: np.random.Generator) -> FloatArray:
+        """One sample of the terms from the posterior."""
+        return np.asarray(rng.multivariate_normal(self.mean, self.covariance, method="eigh"))
+
+
+def term_names() -> tuple[str, ...]:
+    """Every name that a term may have."""
+    return (STEP_SCALE, *OFFSETS, *_fitted_fields())
+
+
+def with_terms(base: Constants, values: Mapping[str, float]) -> Constants:
+    """The constants at these terms; what a value is added to does not go below 0, no share above 1."""
+    changed: dict[str, Any] = {}
+    for name, value in values.items():
+        if name in OFFSETS or name == STEP_SCALE:
+            continue
+        most = 1.0 if name.endswith("_share") else math.inf
+        changed[name] = _multiplied(getattr(base, name), math.exp(value), most)
+    scale = math.exp(values.get(STEP_SCALE, 0.0))
+    if scale != 1.0:
+        for names, factor in ((_SCALED_DOWN, 1 / scale), (_SCALED_UP, scale)):
+            changed |= {name: _multiplied(changed.get(name, getattr(base, name)), factor) for name in names}
+    for term, name in OFFSETS.items():
+        if values.get(term):
+            changed[name] = max(changed.get(name, getattr(base, name)) + values[term], 0.0)
+    return replace(base, **changed)
+
+
+def digest_of(constants: Constants) -> str:
+    """A short name for these very numbers."""
+    numbers = {name: getattr(constants, name) for name in _fitted_fields()}
+    return hashlib.sha256(json.dumps(numbers, sort_keys=True, default=dict).encode()).hexdigest()[:16]
+
+
+def range_warnings(profile: LatencyProfile, deployment: Deployment, base: Constants) -> tuple[str, ...]:
+    """What of a deployment lies outside what the profile was learned from, one sentence each.
+
+    Raises ValueError for another GPU: shares of one say nothing of another.
+    """
+    if deployment.gpu.name != profile.gpu:
+        raise ValueError(
+            f"latency profile '{profile.name}' is of {profile.gpu}, not {deployment.gpu.name}; leave it out, or fit "
+            "one with headcount calibrate fit"
+        )
+    found = []
+    actual: dict[str, Any] = {
+        "model": deployment.architecture.name,
+        "tensor_parallel_size": deployment.tensor_parallel_size,
+        "data_parallel_size": deployment.data_parallel_size,
+        "enable_expert_parallel": deployment.enable_expert_parallel,
+        "quantization": deployment.quantization or "",
+        "kv_cache_dtype": one_spelling(deployment.kv_cache_dtype),
+        "enforce_eager": deployment.enforce_eager,
+        "async_scheduling": deployment.async_scheduling,
+    }
+    for name, value in actual.items():
+        known = profile.settings.get(name)
+        if known is not None and value not in (known if isinstance(known, list) else [known]):
+            given = ", ".join(map(str, known)) if isinstance(known, list) else known
+            found.append(f"{name} {value or 'of the checkpoint'} is outside the latency profile, fitted at {given}")
+    if digest_of(base) != profile.base_digest:
+        found.append(
+            f"the latency profile multiplies constants '{profile.base}' of another release of headcount; fit it again"
+        )
+    return tuple(found)
+
+
+def profile_assumptions(profile: LatencyProfile) -> tuple[tuple[str, str, str], ...]:
+    """Each fitted term as (name, value with its posterior sd, source)."""
+    rows = []
+    for term, sd in zip(profile.terms, profile.sd, strict=True):
+        if term.name in OFFSETS:
+            value = f"{term.mean * 1e3:+.2f} ± {sd * 1e3:.2f} ms"
+        else:
+            value = f"× {math.exp(term.mean):.3f} ± {math.expm1(sd):.1%}"
+        name = term.name.removesuffix("_s").replace("_", " ")
+        rows.append((f"{name}, fitted", value, f"latency profile '{profile.name}', {profile.source}"))
+    return tuple(rows)
+
+
+def write_profile(profile: LatencyProfile, path: Path) -> None:
+    """The file appears whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        temporary.write_text(profile_text(profile), encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def profile_text(profile: LatencyProfile) -> str:
+    """The profile as TOML."""
+    head = {"schema_version": SCHEMA_VERSION}
+    head |= {name: getattr(profile, name) for name in ("name", "gpu", "base", "base_digest", "source")}
+    parts = ["# Written by headcount calibrate fit; read with --latency-profile.", *_lines(head)]
+    parts += ["", "# Natural logarithms of multipliers; *_offset_s are seconds."]
+    for term, sd in zip(profile.terms, profile.sd, strict=True):
+        values = {"prior_mean": term.prior_mean, "prior_sd": term.prior_sd, "mean": term.mean, "sd": float(sd)}
+        parts += ["[[terms]]", *_lines({"name": term.name, **values})]
+    parts += ["", "[posterior]", "covariance = ["]
+    parts += [f"  {_value([float(cell) for cell in row])}," for row in profile.covariance]
+    parts += ["]", "", "[log_error] # of a mean latency, standard deviations"]
+    for metric in ("tpot", "ttft"):
+        error: LogError = getattr(profile, f"{metric}_log_error")
+        parts.append(f"{metric} = {{ {', '.join(f'{name} = {value!r}' for name, value in vars(error).items())} }}")
+    parts += [
+        "",
+        "[ranges] # of a step, as measured",
+        *(f"{n} = {_value([r.low, r.high])}" for n, r in _items(profile)),
+    ]
+    for name in ("held_out", "settings", "data"):
+        parts += ["", f"[{name}]", *_lines(getattr(profile, name))]
+    return "\n".join(parts) + "\n"
+
+
+def read_profile(path: Path) -> LatencyProfile:
+    """Raises ValueError where the file cannot be read or is no profile."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {(error.strerror or 'no reason given').lower()}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is no latency profile: it is no text in UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is no latency profile, which is TOML: {error}") from None
+    version = content.get("schema_version")
+    if version is None:
+        raise ValueError(
+            f"{path} is no latency profile: it has no schema_version; 'headcount calibrate fit' writes one"
+        )
+    if version != SCHEMA_VERSION:
+        raise ValueError(f"{path}: schema_version is {version}; this release reads {SCHEMA_VERSION}: fit it again")
+    try:
+        return _profile(content)
+    except KeyError as error:
+        raise ValueError(f"{path} is no latency profile: {error.args[0]} is missing") from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _profile(content: Mapping[str, Any]) -> LatencyProfile:
+    names = ("name", "prior_mean", "prior_sd", "mean")
+    terms = tuple(Term(**{name: term[name] for name in names}) for term in content.get("terms", ()))
+    covariance = np.array(content["posterior"]["covariance"], dtype=np.float64).reshape(-1, len(terms))
+    errors = {metric: LogError(**content["log_error"][metric]) for metric in ("tpot", "ttft")}
+    return LatencyProfile(
+        **{name: str(content[name]) for name in ("name", "gpu", "base", "base_digest", "source")},
+        terms=terms,
+        covariance=covariance,
+        tpot_log_error=errors["tpot"],
+        ttft_log_error=errors["ttft"],
+        held_out=dict(content.get("held_out", {})),
+        ranges={name: Range(low=low, high=high) for name, (low, high) in content.get("ranges", {}).items()},
+        settings=dict(content.get("settings", {})),
+        data=dict(content.get("data", {})),
+    )
+
+
+def _fitted_fields() -> tuple[str, ...]:
+    return tuple(item.name for item in fields(Constants) if item.name not in NOT_CONSTANTS)
+
+
+def _multiplied(value: Any, factor: float, most: float = math.inf) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _multiplied(number, factor, most) for key, number in value.items()}
+    return min(value * factor, max(most, value))
+
+
+def _items(profile: LatencyProfile) -> Iterable[tuple[str, Range]]:
+    return profile.ranges.items()
+
+
+def _lines(values: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{name if name.replace('_', '').isalnum() else json.dumps(name)} = {_value(value)}"
+        for name, value in values.items()
+    ]
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_value(item) for item in value)}]"
+    return repr(float(value)) if isinstance(value, float) else str(value)

@@ -1,0 +1,367 @@
+"""What each part of a step costs on one rank, by the cause of its time."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvcache.formats.kv_cache_dtype import resolve_kv_cache_dtype
+from kvcache.formats.quantization import QuantizationScheme
+from kvcache.gpus.gpu import GPU
+from kvcache.layout.kv_layout import kv_bytes_per_token_per_layer
+from kvcache.layout.state_content import recurrent_elements, state_bytes
+from kvcache.memory.terms import parse_version
+from kvcache.models.architecture import Architecture
+from kvcache.models.parameters import Tensor, layer_tensors
+from kvcache.parallelism import Parallelism, pad_vocabulary
+from simulator.latency.gpu_constants import Constants
+from simulator.latency.model import (
+    ACTIVATIONS,
+    COMMUNICATION,
+    COMPUTE,
+    FIXED_OVERHEAD,
+    KV_READ,
+    WEIGHTS_READ,
+    Deployment,
+)
+from simulator.latency.step_time import FloatArray
+
+_LONGEST_CONVOLUTION = 16  # columns: taps of a state's convolution (3 or 4), decay rates (16); no multiply is as narrow
+_MULTIPLIES = 5  # of a layer with experts: two of attention, the router, two of the experts
+_SCAN_FLOPS = 8  # per token and element of the state: a chunk's products with keys, values, queries, its own triangle
+NORMS_FUSED_SINCE = (0, 27, 0)
+NORMS_EACH_HEAD = ("cohere",)  # with weights of their own (vLLM commandr.py): no rank asks another
+FP32_BYTES = 4
+# H100: 67 of 989 Tflop/s, A100: 19.5 of 312 (NVIDIA datasheets); vLLM leaves TF32 off. B200: 75 of 2,250, but the
+# runs that its constants were fitted to let TF32 in.
+FP32_OF_BF16 = 1 / 16
+
+Causes = Mapping[str, FloatArray]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """One tensor-parallel rank of a deployment, with what its GPU reaches."""
+
+    deployment: Deployment
+    scheme: QuantizationScheme
+    parallelism: Parallelism
+    constants: Constants
+
+    @property
+    def arch(self) -> Architecture:
+        return self.deployment.architecture
+
+    @property
+    def gpu(self) -> GPU:
+        return self.deployment.gpu
+
+    @property
+    def bandwidth(self) -> float:
+        """Peak bytes per second."""
+        return self.gpu.memory_bandwidth_bytes_per_s
+
+    @property
+    def bf16_flops(self) -> float:
+        """Peak 16-bit flops per second."""
+        return self.gpu.flops_per_s.get("bf16") or self.gpu.flops_per_s["fp16"]
+
+    @property
+    def kv_cache_dtype(self) -> str:
+        """The deployment's, as vLLM runs it."""
+        asked, version = self.deployment.kv_cache_dtype, self.deployment.vllm_version
+        return resolve_kv_cache_dtype(asked, self.arch, self.scheme, version).name
+
+    @property
+    def plain_bytes(self) -> int:
+        """Of one element that no scheme packs."""
+        return 4 if self.arch.dtype == "float32" else 2
+
+    def flops_per_s(self, gemm_dtype: str) -> float:
+        """What matrix multiplies of this type reach."""
+        if gemm_dtype == "fp32":  # in shares of its own nothing was measured
+            peak = self.gpu.flops_per_s.get("fp32", self.bf16_flops * FP32_OF_BF16)
+            return peak * self.constants.gemm_compute_share["bf16"]
+        shares = self.constants.gemm_compute_share
+        known = gemm_dtype in self.gpu.flops_per_s and gemm_dtype in shares
+        return self.gpu.flops_per_s[gemm_dtype] * shares[gemm_dtype] if known else self.bf16_flops * shares["bf16"]
+
+
+def add(*parts: Causes) -> dict[str, FloatArray]:
+    """The sum over parts, cause by cause."""
+    total: dict[str, FloatArray] = {}
+    for part in parts:
+        for cause, seconds in part.items():
+            total[cause] = total[cause] + seconds if cause in total else seconds
+    return total
+
+
+def times(count: float, part: Causes) -> dict[str, FloatArray]:
+    return {cause: count * seconds for cause, seconds in part.items()}
+
+
+def gemm(rank: Rank, tokens: FloatArray, tensor: Tensor) -> dict[str, FloatArray]:
+    """One matrix multiply over [0, len) tokens: compute joined with bytes, then the kernel's start.
+
+    No tokens take no time.
+    """
+    packed = rank.scheme.packs(tensor)
+    element = rank.plain_bytes if packed else tensor.element_bytes or rank.plain_bytes
+    plain_dtype = "fp32" if element == FP32_BYTES else "bf16"
+    dtype = rank.scheme.gemm_dtype_on(rank.gpu) if packed else plain_dtype
+    plain = tensor.rows * tensor.cols * element
+    weight_bytes = rank.scheme.linear_weight_bytes(tensor.rows, tensor.cols) if packed else plain
+    moved = weight_bytes + tokens * (tensor.rows + tensor.cols) * element
+    bytes_s = moved / (rank.constants.gemm_bandwidth_share * rank.bandwidth)
+    compute_s = 2 * tokens * tensor.rows * tensor.cols / rank.flops_per_s(dtype)
+    start_s = rank.constants.gemm_start_s
+    if dtype in ("fp8", "fp4"):
+        start_s *= rank.constants.quantized_gemm_start_factor
+    return _joined(tokens, bytes_s, compute_s, start_s, rank.constants.gemm_overlap_power)
+
+
+def _joined(
+    tokens: FloatArray, bytes_s: FloatArray, compute_s: FloatArray, start_s: float, power: float
+) -> dict[str, FloatArray]:
+    """Both at once: their norm of this power, shared out by their powers."""
+    longer_s = np.maximum(bytes_s, compute_s)  # above 0: there are always bytes
+    bytes_part, compute_part = (bytes_s / longer_s) ** power, (compute_s / longer_s) ** power
+    unit_s = longer_s * (bytes_part + compute_part) ** (1 / power - 1)
+    return {
+        WEIGHTS_READ: np.where(tokens > 0, unit_s * bytes_part, 0.0),
+        COMPUTE: np.where(tokens > 0, unit_s * compute_part, 0.0),
+        FIXED_OVERHEAD: np.where(tokens > 0, start_s, 0.0),
+    }
+
+
+def layer(rank: Rank, tokens: FloatArray, index: int) -> dict[str, FloatArray]:
+    """One layer without what it reads of the cache: its matrix multiplies, experts, glue, all-reduces.
+
+    Glue was measured on layers of two blocks, attention with an MLP; each block ends in an all-reduce.
+
+    Experts that attention-parallel ranks share are in `shared_experts` instead.
+    """
+    constants, arch = rank.constants, rank.arch
+    shares_experts = arch.is_moe_layer(index) and rank.parallelism.data_parallel_size > 1
+    tensors = [tensor for tensor in layer_tensors(arch, rank.parallelism, index) if is_multiply(tensor)]
+    parts: list[Causes] = [
+        times(tensor.count, gemm(rank, tokens, tensor)) for tensor in tensors if tensor.component != "experts"
+    ]
+    if arch.is_moe_layer(index) and not shares_experts:
+        parts.append(experts(rank, tokens, [tensor for tensor in tensors if tensor.component == "experts"]))
+    blocks = arch.num_blocks(index)
+    glue_s = blocks / 2 * constants.glue_s + (constants.state_start_s if arch.has_state(index) else 0.0)
+    moved = blocks / 2 * tokens * arch.hidden_size * constants.activation_bytes_per_element
+    parts.append(
+        {
+            FIXED_OVERHEAD: np.where(tokens > 0, glue_s, 0.0),
+            ACTIVATIONS: moved / (constants.gemm_bandwidth_share * rank.bandwidth),
+            COMMUNICATION: (blocks - shares_experts) * all_reduce_s(rank, tokens, arch.hidden_size),
+        }
+    )
+    if kernels := norm_kernels(rank, index):  # those beside the sum over the ranks; glue has four
+        glue = {FIXED_OVERHEAD: np.where(tokens > 0, (kernels - 1) / 4 * constants.glue_s, 0.0)}
+        parts += [glue, {COMMUNICATION: all_reduce_s(rank, tokens, width=2)}]
+    return add(*parts)
+
+
+def norm_kernels(rank: Rank, index: int) -> int:
+    """Kernels of a layer that norms queries, keys over all heads, for which ranks must ask each other; 0 for others.
+
+    Squares, their sum over the ranks, scaling (sglang pull request 14416 counts them for the same model); one in vLLM
+    0.27, 0.32 under tensor parallelism (MiniMaxText01RMSNormTP.forward_qkv), not yet in 0.19, whose runs were fitted.
+    """
+    arch = rank.arch
+    if not (arch.qk_norm_whole_projection and arch.has_attention(index)) or arch.model_type in NORMS_EACH_HEAD:
+        return 0
+    is_new = parse_version(rank.deployment.vllm_version) >= NORMS_FUSED_SINCE
+    is_fused = is_new and arch.model_type == "minimax_m2" and rank.parallelism.tensor_parallel_size > 1
+    return 1 if is_fused else 3
+
+
+def is_multiply(tensor: Tensor) -> bool:
+    """Whether tokens are multiplied by it, rather than scaled, biased or convolved with it."""
+    return tensor.cols > (_LONGEST_CONVOLUTION if tensor.component == "state_space" else 1)
+
+
+def launches(rank: Rank, index: int) -> float:
+    """What launching a layer's kernels takes, in those of one with attention and experts; half of it by its multiplies.
+
+    Source: runs on B200 that launching bounds ask for 0.7 – 0.9 ms a layer, with latent attention for 1.0 – 1.4 ms.
+    """
+    tensors = [tensor for tensor in layer_tensors(rank.arch, rank.parallelism, index) if is_multiply(tensor)]
+    kernels = sum(1 if tensor.component == "experts" else tensor.count for tensor in tensors)
+    kernels += norm_kernels(rank, index)
+    return rank.arch.num_blocks(index) / 4 + kernels / (2 * _MULTIPLIES)
+
+
+def layer_kind(rank: Rank, index: int) -> tuple[object, ...]:
+    """What layers must have in common to take the same time without the cache."""
+    arch = rank.arch
+    tensors = tuple(layer_tensors(arch, rank.parallelism, index))
+    return arch.is_moe_layer(index), arch.has_state(index), arch.num_blocks(index), norm_kernels(rank, index), tensors
+
+
+def states_s(rank: Rank, sequences: FloatArray) -> dict[str, FloatArray]:
+    """All layers' states of so many sequences, read, then written once each."""
+    space, tp = rank.arch.state_space, rank.parallelism.tensor_parallel_size
+    if space is None:
+        return {}
+    moved = 2 * sum(rank.arch.state_layers) * state_bytes(space, rank.arch.dtype, tp)
+    return {KV_READ: sequences * moved / (rank.constants.state_bandwidth_share * rank.bandwidth)}
+
+
+def scan_token_s(rank: Rank) -> float:
+    """What a token of a prompt costs in all layers' states beside matrix multiplies: the chunked scan."""
+    space, tp = rank.arch.state_space, rank.parallelism.tensor_parallel_size
+    if space is None:
+        return 0.0
+    flops = _SCAN_FLOPS * sum(rank.arch.state_layers) * recurrent_elements(space, tp)
+    return flops / (rank.constants.state_scan_compute_share * rank.bf16_flops)
+
+
+def shared_experts(rank: Rank, tokens: FloatArray, index: int) -> dict[str, FloatArray]:
+    """One layer's experts over the tokens of all attention-parallel ranks.
+
+    Every rank gathers all tokens, computes them in its part of the experts, then the sums are scattered back: what an
+    all-reduce over the ranks moves (vLLM's default all2all_backend, allgather_reducescatter).
+    """
+    tensors = [tensor for tensor in layer_tensors(rank.arch, rank.parallelism, index) if tensor.component == "experts"]
+    gathered = all_reduce_s(rank, tokens, rank.arch.hidden_size, ranks=rank.parallelism.expert_ways)
+    return add(experts(rank, tokens, [tensor for tensor in tensors if tensor.cols > 1]), {COMMUNICATION: gathered})
+
+
+def all_reduce_s(rank: Rank, tokens: FloatArray, width: int, *, ranks: int | None = None) -> FloatArray:
+    """One all-reduce of `width` elements per token over the tensor-parallel ranks, or so many."""
+    ranks = ranks or rank.parallelism.tensor_parallel_size
+    if ranks == 1:
+        return np.zeros_like(tokens)
+    constants, link = rank.constants, rank.gpu.interconnect
+    start_s = constants.all_reduce_start_s[link] * (1 + constants.all_reduce_start_growth * np.log2(ranks))
+    # A ring moves 2 (ranks - 1) / ranks of the message; switches grow less with the ranks, buses more.
+    growth = (2 * (ranks - 1) / ranks) ** constants.all_reduce_rank_exponent[link]
+    moved = growth * tokens * width * rank.plain_bytes
+    bulk_s = moved / (constants.all_reduce_link_share[link] * rank.gpu.interconnect_bytes_per_s)
+    return np.where(tokens > 0, start_s + bulk_s, 0.0)
+
+
+def experts(rank: Rank, tokens: FloatArray, tensors: list[Tensor]) -> dict[str, FloatArray]:
+    """One layer's routed experts: the distinct ones are read, each token is computed in those it chose."""
+    constants, arch, scheme = rank.constants, rank.arch, rank.scheme
+    packed = scheme.packs(tensors[0])
+    weight_format = expert_format(scheme) if packed else "bf16"
+    dtype = scheme.gemm_dtype_on(rank.gpu) if packed else "bf16"
+    one = sum(
+        scheme.linear_weight_bytes(tensor.rows, tensor.cols) if packed else tensor.rows * tensor.cols * rank.plain_bytes
+        for tensor in tensors
+    )
+    share = tensors[0].count / arch.num_experts  # of the experts on this rank; 1 without expert parallelism
+    distinct = share * distinct_experts(arch, tokens, constants.distinct_expert_exponent)
+    chosen = share * tokens * arch.num_experts_per_tok
+    flops = 2 * chosen * sum(tensor.rows * tensor.cols for tensor in tensors)
+    peak = rank.gpu.flops_per_s.get(dtype, rank.bf16_flops)
+    fullest = np.ones_like(tokens)
+    if rank.parallelism.enable_expert_parallel and share < 1:
+        # Ranks even out as more tokens are dealt: the law of large numbers, from the measured 15 % down.
+        fullest = 1 + constants.expert_parallel_imbalance / np.sqrt(1 + chosen / tensors[0].count)
+    # Gathering a token's copies, writing what the experts make of them: not less under tensor parallelism.
+    moved = chosen * tensors[0].cols * constants.expert_activation_bytes_per_element[weight_format]
+    return {
+        ACTIVATIONS: fullest * moved / rank.bandwidth,
+        WEIGHTS_READ: fullest * distinct * one / (constants.expert_bandwidth_share * rank.bandwidth),
+        COMPUTE: fullest * flops / (constants.expert_compute_share[weight_format] * peak),
+        FIXED_OVERHEAD: np.where(tokens > 0, constants.expert_start_s[weight_format], 0.0),
+    }
+
+
+def expert_format(scheme: QuantizationScheme) -> str:
+    """Which of the experts' constants a weight format goes by."""
+    if scheme.weight_bits >= 16:
+        return "bf16"
+    if scheme.gemm_dtype in ("int8", "fp8"):
+        return scheme.gemm_dtype
+    # Integers that are unpacked on the way to 16 bits (Marlin) go as those of 4 bits do.
+    return {"mxfp4": "mxfp4", "nvfp4": "fp4"}.get(scheme.name, "int4")
+
+
+def distinct_experts(arch: Architecture, tokens: FloatArray, exponent: float) -> FloatArray:
+    """How many experts of a layer some token chose, if they chose at random; tokens^exponent are independent."""
+    unused = (1 - arch.num_experts_per_tok / arch.num_experts) ** (tokens**exponent)
+    return arch.num_experts * (1 - unused)
+
+
+def sampling(rank: Rank, sampled: FloatArray) -> dict[str, FloatArray]:
+    """The language-model head in 16 bits, logits gathered over the ranks, the sampler's passes over them."""
+    arch, constants = rank.arch, rank.constants
+    vocabulary = pad_vocabulary(arch.vocab_size, rank.parallelism)
+    head = Tensor("lm_head", vocabulary // rank.parallelism.tensor_parallel_size, arch.hidden_size)
+    passes_s = sampled * vocabulary * constants.sampling_bytes_per_logit / rank.bandwidth
+    own = {ACTIVATIONS: passes_s, FIXED_OVERHEAD: np.where(sampled > 0, constants.sampling_start_s, 0.0)}
+    return add(gemm(rank, sampled, head), own)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention:
+    """Seconds of a layer or of several: of a decode step, per token of context, per position that prefill sees.
+
+    `prefill_token_s` is what a token of a step with prefill costs besides: reading queries, keys, writing the cache.
+    """
+
+    start_s: float
+    context_s: float
+    prefill_s: float
+    prefill_token_s: float
+    is_compute_bound: bool  # in decode
+
+
+def attention(rank: Rank, index: int = 0) -> Attention:
+    """What one layer's attention over the cache costs, its own or another's; MLA's latent is whole on every rank."""
+    arch, constants, peak = rank.arch, rank.constants, rank.bf16_flops
+    heads = arch.num_attention_heads / rank.parallelism.tensor_parallel_size
+    kv_cache_dtype = rank.kv_cache_dtype
+    kv_bytes = kv_bytes_per_token_per_layer(
+        arch,
+        rank.parallelism.tensor_parallel_size,
+        kv_cache_dtype,
+        attends_to_all=arch.layer_windows[index] is None,
+    )
+    bits = "8" if kv_cache_dtype.startswith(("fp8", "int8")) else "16"
+    if arch.is_mla:
+        # Decode attends in the latent space, prefill with the heads' own widths.
+        latent, rope = arch.kv_lora_rank or 0, arch.qk_rope_head_dim or 0
+        query_width = (arch.qk_nope_head_dim or 0) + rope
+        decode_flops = 2 * heads * (latent + rope + latent)
+        prefill_flops = 2 * heads * (query_width + (arch.v_head_dim or 0))
+    else:
+        query_width = arch.heads_of(index)[1]
+        decode_flops = prefill_flops = 4 * heads * query_width
+    read_s = kv_bytes / (constants.decode_attention_bandwidth_share[bits] * rank.bandwidth)
+    compute_s = decode_flops / (constants.decode_attention_compute_share * peak)
+    prefill_s = prefill_flops / (constants.prefill_attention_share_at(query_width) * peak)
+    return Attention(
+        start_s=constants.decode_attention_start_s,
+        context_s=max(read_s, compute_s),
+        prefill_s=prefill_s,
+        prefill_token_s=constants.prefill_attention_extra_positions * prefill_s,
+        is_compute_bound=compute_s > read_s,
+    )
+
+
+def attention_over(rank: Rank, *, windowed: bool) -> Attention:
+    """The sum over layers whose attention has a window, or over those without; 0 where there are none."""
+    arch = rank.arch
+    layers = [
+        index
+        for index in range(arch.num_hidden_layers)
+        if arch.has_attention(index) and (arch.layer_windows[index] is not None) is windowed
+    ]
+    if not layers:
+        return Attention(start_s=0.0, context_s=0.0, prefill_s=0.0, prefill_token_s=0.0, is_compute_bound=False)
+    one, count = attention(rank, layers[0]), len(layers)  # those of a kind have the same heads
+    return Attention(
+        start_s=count * one.start_s,
+        context_s=count * one.context_s,
+        prefill_s=count * one.prefill_s,
+        prefill_token_s=count * one.prefill_token_s,
+        is_compute_bound=one.is_compute_bound,
+    )

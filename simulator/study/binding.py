@@ -1,0 +1,69 @@
+"""What keeps a deployment from serving more users."""
+
+import numpy as np
+
+from simulator.core import layout
+from simulator.deployment import ReplicaPlan
+from simulator.latency import model as causes_of
+from simulator.latency.model import average_step, breakdown, step_with_prefill
+from simulator.study.capacity import Point
+from simulator.study.slo import SLO
+
+BLOCKED_SHARE = 0.05  # of replica time: above it, waiting for a resource is what hurts
+
+_RESOURCE = {
+    layout.BLOCKED_BY_KV_BLOCKS: "KV blocks",
+    layout.BLOCKED_BY_MAX_NUM_SEQS: "max_num_seqs",
+    layout.BLOCKED_BY_TOKEN_BUDGET: "max_num_batched_tokens",
+}
+
+CAUSE_NAMES = {
+    causes_of.WEIGHTS_READ: "weight reads",
+    causes_of.KV_READ: "KV reads",
+    causes_of.ACTIVATIONS: "activation traffic",
+    causes_of.COMPUTE: "compute",
+    causes_of.COMMUNICATION: "communication",
+    causes_of.FIXED_OVERHEAD: "kernel overhead",
+    causes_of.HOST: "host",
+}
+"""Why a step takes time; reads and traffic are memory bandwidth."""
+
+
+def what_binds(plan: ReplicaPlan, point: Point) -> str:
+    """The limit that requests miss first, with the resource behind it."""
+    ttft, tpot = point.mean("ttft_misses"), point.mean("tpot_misses")
+    limit = "TTFT" if ttft >= tpot else "TPOT"
+    if ttft + tpot == 0:
+        limit = "queue" if point.queue_grows else "nothing yet"
+    blocked = {name: point.blocked_share(reason) for reason, name in _RESOURCE.items()}
+    worst = max(blocked, key=lambda name: blocked[name])
+    if limit != "TPOT" and blocked[worst] > BLOCKED_SHARE:
+        return f"{limit}: {worst}"
+    causes = step_causes(plan, point, only_prefill=limit == "TTFT")
+    cause = max(causes, key=lambda name: causes[name])
+    return f"{limit}: {'prefill ' if limit == 'TTFT' else ''}{cause}"
+
+
+def step_causes(plan: ReplicaPlan, point: Point, *, only_prefill: bool = False) -> dict[str, float]:
+    """Shares of the mean step's time by cause, or of the mean step that holds prefill."""
+    totals = np.concatenate([replication.totals for replication in point.replications])
+    if not totals["steps"].sum():
+        return {"no load": 1.0}
+    step = average_step(totals)
+    seconds = breakdown(plan.latency, step_with_prefill(step) if only_prefill else step)
+    total = sum(seconds.values()) or 1.0
+    return {CAUSE_NAMES[name]: value / total for name, value in seconds.items()}
+
+
+def first_missed(slo: SLO, point: Point) -> str:
+    """Which limit a load misses, in words for an error message."""
+    ttft, tpot = point.mean("ttft_misses"), point.mean("tpot_misses")
+    parts = [f"{_percent(ttft)} of requests miss the TTFT limit"] if slo.ttft_s is not None else []
+    parts += [f"{_percent(tpot)} miss the TPOT limit"] if slo.tpot_s is not None else []
+    return ", ".join(parts)
+
+
+def _percent(share: float) -> str:
+    """Never 0% where there are some, nor 100% where not all."""
+    whole = f"{share:.0%}"
+    return f"{share:.2%}" if (whole == "0%" and share > 0) or (whole == "100%" and share < 1) else whole

@@ -1,0 +1,273 @@
+"""Users per GPU count: the main answer."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kvcache.gpus.gpu import GPU
+from kvcache.models.architecture import Architecture
+from simulator.deployment import ReplicaPlan, feasible_tensor_parallel_sizes, plan_replica
+from simulator.engines.vllm.engine import EngineOptions
+from simulator.simulation import check_lengths
+from simulator.study.binding import first_missed, step_causes, what_binds
+from simulator.study.capacity import (
+    MIN_REPLICATIONS,
+    SCREENING_RATIO,
+    Capacity,
+    Evaluator,
+    Point,
+    Watcher,
+    find_capacity,
+    screen_capacity,
+)
+from simulator.study.capacity_interval import interval_of_users, users_at, users_within_errors
+from simulator.study.loads import Load, TraceLoad, UserLoad
+from simulator.study.slo import SLO
+from simulator.study.statistics import Interval, summary, t_interval
+from workloads.population import Population
+from workloads.trace import Trace
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapacityQuestion:
+    """How many users does each GPU count serve?
+
+    `think_time_s` turns a trace's requests into users; populations bring their own.
+    """
+
+    architecture: Architecture
+    gpu: GPU
+    gpus: tuple[int, ...]
+    workload: Population | Trace
+    think_time_s: float
+    slo: SLO = field(default_factory=SLO)
+    options: EngineOptions = field(default_factory=EngineOptions)
+    tensor_parallel_size: int | None = None  # None: the best of those that fit
+    router: str = "least-outstanding"
+    replications: int = MIN_REPLICATIONS
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.gpus or min(self.gpus) < 1:
+            raise ValueError(
+                f"GPU counts {self.gpus or 'are missing'}; give whole numbers of at least 1, such as 1,2,4,8"
+            )
+        if self.replications < 2:
+            raise ValueError(f"{self.replications} replications give no interval; ask for at least 2 (default 10)")
+
+    def load(self, plan: ReplicaPlan) -> Load:
+        if isinstance(self.workload, Trace):
+            check_lengths(plan.engine, self.workload.table)
+            return TraceLoad(trace=self.workload, think_time_s=self.think_time_s, seed=self.seed)
+        return UserLoad(population=self.workload, max_model_len=plan.engine.max_model_len, seed=self.seed)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CapacityRow:
+    """The answer for one GPU count; without a plan nothing runs there, and `reason` says why."""
+
+    gpus: int
+    tp: int
+    replicas: int
+    users: int
+    users_low: int  # 90 % interval: replications and step times; replications alone where times are given
+    users_high: int
+    dp: int = 1  # engines of a replica
+    users_low_sampling: int = 0  # of replications alone, 95 %
+    users_high_sampling: int = 0
+    # At the far ends of the 90 % interval of step times; None where times are given, or nobody is served.
+    users_if_slower: int | None = None
+    users_if_faster: int | None = None
+    step_time_error: float | None = None  # by what share steps may be longer, or their inverse shorter
+    users_if_pool_smaller: int | None = None  # at the ends of the interval of KV blocks; None where they hardly differ
+    users_if_pool_larger: int | None = None
+    reason: str | None = None
+    binding: str | None = None
+    plan: ReplicaPlan | None = None  # None: the model does not fit
+    point: Point | None = None  # simulated at `users`
+    curve: tuple[Point, ...] = ()  # every point simulated precisely, by size
+    curve_users: tuple[float, ...] = ()
+    step_causes: dict[str, float] | None = None
+    usd_per_hour: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys of `headcount capacity --json`, units in each."""
+        point = self.point
+        return {
+            "gpus": self.gpus,
+            "replicas": self.replicas,
+            "tp": self.tp,
+            "dp": self.dp,
+            "users": self.users,
+            "users_low": self.users_low,
+            "users_high": self.users_high,
+            "users_low_sampling": self.users_low_sampling,
+            "users_high_sampling": self.users_high_sampling,
+            "users_if_slower": self.users_if_slower,
+            "users_if_faster": self.users_if_faster,
+            "step_time_error": self.step_time_error,
+            "users_if_pool_smaller": self.users_if_pool_smaller,
+            "users_if_pool_larger": self.users_if_pool_larger,
+            "in_flight": point.mean("in_flight") if point else 0.0,
+            "requests_per_s": point.mean("requests_per_s") if point else 0.0,
+            "output_tokens_per_s": point.mean("output_tokens_per_s") if point else 0.0,
+            "ttft_s": latency_summary(point, "ttft_s") if point else None,
+            "tpot_s": latency_summary(point, "tpot_s") if point else None,
+            "attainment": _interval(point.attainment) if point else None,
+            **_pool_json(self.plan),
+            "kv_usage": point.mean("kv_usage") if point else 0.0,
+            "prefix_hit_rate": point.mean("prefix_hit_rate") if point else 0.0,
+            "preemptions_per_request": point.mean("preemptions_per_request") if point else 0.0,
+            "binding": self.binding,
+            "reason": self.reason,
+            "usd_per_hour": self.usd_per_hour,
+            "usd_per_million_output_tokens": self.usd_per_million_output_tokens,
+        }
+
+    @property
+    def runs(self) -> bool:
+        """Whether the model fits these GPUs at all."""
+        return self.plan is not None
+
+    @property
+    def usd_per_million_output_tokens(self) -> float | None:
+        rate = self.point.mean("output_tokens_per_s") if self.point else 0.0
+        return self.usd_per_hour / (rate * 3600) * 1e6 if rate else None
+
+
+def _pool_json(plan: ReplicaPlan | None) -> dict[str, int | None]:
+    names = ("num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high")
+    return {name: getattr(plan.budget, name) if plan else None for name in names}
+
+
+def latency_summary(point: Point, name: str) -> dict[str, float | None]:
+    """Percentiles over all replications' requests; `p95_low`, `p95_high`: the 95 % interval of the p95 over them."""
+    samples = [getattr(replication.times, name) for replication in point.replications]
+    found = summary(np.concatenate(samples))
+    p95 = t_interval([value for value in (summary(sample)["p95"] for sample in samples) if value is not None] or [0.0])
+    return found | {"p95_low": max(p95.low, 0.0), "p95_high": p95.high}
+
+
+def best_row(rows: Sequence[CapacityRow]) -> CapacityRow:
+    """The row whose number leads: the most users to sign for, on the fewest GPUs."""
+    return min(rows, key=lambda row: (-row.users_low, -row.users, row.gpus))
+
+
+def capacity_rows(question: CapacityQuestion, watcher: Watcher | None = None) -> Iterator[CapacityRow]:
+    """One row per GPU count, as each is found; what a smaller count showed is where the next search begins."""
+    per_gpu: dict[int, float] = {}
+    for gpus in question.gpus:
+        yield _row(question, gpus, per_gpu, watcher)
+
+
+def _row(question: CapacityQuestion, gpus: int, per_gpu: dict[int, float], watcher: Watcher | None) -> CapacityRow:
+    plans = _plans(question, gpus)
+    runnable = {tp: plan for tp, plan in plans.items() if isinstance(plan, ReplicaPlan)}
+    if not runnable:
+        return _empty_row(
+            question, gpus, max(plans, default=1), str(next(reversed(plans.values()), "no TP divides it"))
+        )
+    evaluators = {tp: _evaluator(question, plan, gpus // plan.gpus, watcher) for tp, plan in runnable.items()}
+    best_tp, screened = _best_deployment(evaluators, gpus, per_gpu)
+    plan, evaluator = runnable[best_tp], evaluators[best_tp]
+    if screened == 0:
+        return _empty_row(question, gpus, best_tp, _why_none(question, evaluator), plan)
+    return _refined_row(question, gpus, plan, evaluator, screened)
+
+
+def _best_deployment(evaluators: dict[int, Evaluator], gpus: int, per_gpu: dict[int, float]) -> tuple[int, float]:
+    """The TP that serves most, with its screened capacity; a larger TP must be better by SCREENING_RATIO.
+
+    `per_gpu` remembers each TP's capacity per GPU, so that a larger count is searched from a smaller one's answer.
+    """
+    best_tp, best = max(evaluators), 0.0
+    for tp in sorted(evaluators, key=lambda tp: (-per_gpu.get(tp, 0.0), tp)):
+        evaluator = evaluators[tp]
+        known = per_gpu.get(tp) or max(per_gpu.values(), default=0.0)
+        guess = known * gpus if known else evaluator.load.first_guess() * (gpus // tp)
+        ratio = SCREENING_RATIO if tp > best_tp else 1 / SCREENING_RATIO
+        found = screen_capacity(evaluator, max(guess, best * ratio), at_least=best * ratio)
+        if found > best * ratio:
+            best_tp, best = tp, found
+        if found:
+            per_gpu[tp] = found / gpus
+    return best_tp, best
+
+
+def _plans(question: CapacityQuestion, gpus: int) -> dict[int, ReplicaPlan | str]:
+    tp = question.tensor_parallel_size
+    if tp is None:
+        return feasible_tensor_parallel_sizes(question.architecture, question.gpu, question.options, num_gpus=gpus)
+    ranks = question.options.data_parallel_size
+    if gpus % (tp * ranks):
+        size = f"tensor parallel size {tp}" + (f" × data parallel size {ranks}" if ranks > 1 else "")
+        return {tp: f"{size} does not divide {gpus} GPUs; leave it out to try each that does"}
+    try:
+        return {tp: plan_replica(question.architecture, question.gpu, question.options, tensor_parallel_size=tp)}
+    except ValueError as error:
+        return {tp: str(error)}
+
+
+def replica_plans(question: CapacityQuestion, gpus: int) -> list[ReplicaPlan]:
+    """The layouts of a replica that are searched for so many GPUs."""
+    return [plan for plan in _plans(question, gpus).values() if isinstance(plan, ReplicaPlan)]
+
+
+def _evaluator(question: CapacityQuestion, plan: ReplicaPlan, replicas: int, watcher: Watcher | None) -> Evaluator:
+    return Evaluator(
+        fleet=plan.fleet(replicas, question.router), load=question.load(plan), slo=question.slo, watcher=watcher
+    )
+
+
+def _refined_row(
+    question: CapacityQuestion, gpus: int, plan: ReplicaPlan, evaluator: Evaluator, guess: float
+) -> CapacityRow:
+    found = find_capacity(evaluator, guess, question.replications)
+    curve = tuple(point for point in evaluator.points() if len(point.replications) >= question.replications)
+    by_size = {point.size: point for point in curve}
+    users = {name: users_at(evaluator.load, by_size.get(getattr(found, name))) for name in ("low", "mean", "high")}
+    point = by_size.get(found.mean)
+    return CapacityRow(
+        gpus=gpus,
+        tp=plan.tensor_parallel_size,
+        dp=plan.data_parallel_size,
+        replicas=gpus // plan.gpus,
+        users=users["mean"],
+        **interval_of_users(users, users_within_errors(plan, evaluator, point, users["mean"])),
+        reason=None if found.mean else _why_none(question, evaluator),
+        binding=what_binds(plan, _just_above(curve, found)),
+        plan=plan,
+        point=point,
+        curve=curve,
+        curve_users=tuple(float(users_at(evaluator.load, item)) for item in curve),
+        step_causes=step_causes(plan, point) if point else None,
+        usd_per_hour=gpus * question.gpu.usd_per_hour,
+    )
+
+
+def _just_above(curve: tuple[Point, ...], found: Capacity) -> Point:
+    """The first load that fails: what it fails by is what binds."""
+    return next((point for point in curve if point.size > found.mean), curve[-1])
+
+
+def _why_none(question: CapacityQuestion, evaluator: Evaluator) -> str:
+    point = evaluator.points()[0]
+    load = "1 user" if (point.size, evaluator.load.unit) == (1, "users") else f"{point.size:g} {evaluator.load.unit}"
+    return f"not even {load} within the SLO: {first_missed(question.slo, point)}"
+
+
+def _empty_row(
+    question: CapacityQuestion, gpus: int, tp: int, reason: str, plan: ReplicaPlan | None = None
+) -> CapacityRow:
+    usd_per_hour = gpus * question.gpu.usd_per_hour
+    dp = question.options.data_parallel_size
+    return CapacityRow(
+        gpus=gpus, tp=tp, dp=dp, replicas=gpus // (tp * dp), users=0, users_low=0, users_high=0, reason=reason,
+        plan=plan, usd_per_hour=usd_per_hour,
+    )  # fmt: skip
+
+
+def _interval(interval: Interval) -> dict[str, float]:
+    return {"mean": interval.mean, "low": max(interval.low, 0.0), "high": min(interval.high, 1.0)}

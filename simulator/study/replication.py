@@ -1,0 +1,159 @@
+"""One replication of a load on a fleet, judged by an SLO."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.core import layout
+from simulator.fleet.fleet import Fleet
+from simulator.results import RequestTimes, Result, Snapshot, request_times, result_since, snapshot
+from simulator.simulation import Simulation
+from simulator.study.loads import Load
+from simulator.study.slo import SLO
+from simulator.study.statistics import mser5_truncation, slope
+
+MAX_PATIENCE = 6
+STEADY_FROM = 1 / 3  # of the horizon; what binds is read off the time after it
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Timeline:
+    """The fleet's state over time, at evenly spaced times."""
+
+    time_s: NDArray[np.float64]
+    running: NDArray[np.float64]
+    waiting: NDArray[np.float64]
+    kv_usage: NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Replication:
+    """What one replication showed after its warm-up, over all replicas together."""
+
+    attainment: float
+    ttft_misses: float  # share of requests
+    tpot_misses: float
+    queue_slope_per_s: float
+    warmup_s: float
+    horizon_s: float
+    num_requests: int
+    requests_per_s: float
+    output_tokens_per_s: float
+    in_flight: float
+    running: float
+    waiting: float
+    kv_usage: float
+    prefix_hit_rate: float
+    preemptions_per_request: float
+    times: RequestTimes
+    timeline: Timeline
+    totals: NDArray[np.void]  # [1], sums over replicas and the time after STEADY_FROM, as in `layout.TOTALS`
+    blocked_shares: tuple[float, ...]  # of replica time, by reason
+
+
+def replicate(fleet: Fleet, load: Load, size: float, slo: SLO, replication: int) -> Replication:
+    """Simulate to the horizon, drop the warm-up (MSER-5 on requests in flight), judge every request after it."""
+    horizon_s = load.horizon_s(size)
+    simulation, before = _to_horizon(fleet, load, size, replication, pause_s=horizon_s * STEADY_FROM)
+    return _judge(simulation, before.totals, horizon_s, slo)
+
+
+def simulate_users(fleet: Fleet, load: Load, users: int, *, log_steps: bool = False) -> tuple[Simulation, Result]:
+    """One replication of a stationary load, its warm-up removed: run once to find the warm-up, once to measure."""
+    first, _ = _to_horizon(fleet, load, users, 0, pause_s=0.0)
+    simulation, before = _to_horizon(fleet, load, users, 0, pause_s=_warmup_s(first.samples), log_steps=log_steps)
+    return simulation, result_since(simulation, before, users=users)
+
+
+def _to_horizon(
+    fleet: Fleet, load: Load, size: float, replication: int, *, pause_s: float, log_steps: bool = False
+) -> tuple[Simulation, Snapshot]:
+    """Run to the horizon with a snapshot at `pause_s`; where the load ends before it, draw a longer one anew."""
+    horizon_s = load.horizon_s(size)
+    for patience in range(MAX_PATIENCE):
+        simulation = Simulation(fleet, load.table(size, replication, patience=patience), log_steps=log_steps)
+        simulation.run(pause_s)
+        before = snapshot(simulation)
+        simulation.run(horizon_s)
+        if not load.ran_dry(simulation):
+            return simulation, before
+    raise ValueError(
+        f"{size:g} {load.unit} end before {horizon_s:g} s however many requests are drawn; give users a think time"
+    )
+
+
+def _judge(simulation: Simulation, before: NDArray[np.void], horizon_s: float, slo: SLO) -> Replication:
+    samples = simulation.samples
+    warmup_s = _warmup_s(samples)
+    requests = simulation.requests
+    counted = requests[(requests["status"] != layout.NOT_ARRIVED) & (requests["arrival_s"] >= warmup_s)]
+    ttft_missed, tpot_missed, decided = missed(counted, slo, horizon_s)
+    num_decided = max(int(decided.sum()), 1)
+    finished = requests[(requests["status"] == layout.FINISHED) & (requests["finish_s"] >= warmup_s)]
+    window_s = horizon_s - warmup_s
+    after = samples[samples["time_s"] > warmup_s]
+    blocks = (simulation.fleet.engine.num_gpu_blocks - 1) * simulation.fleet.num_engines
+    means = {name: float(after[name].mean()) if len(after) else 0.0 for name in ("running", "waiting", "used_blocks")}
+    totals = _steady_totals(before, simulation.totals)
+    queried, blocked_s = float(totals["queried_tokens"][0]), totals["blocked_s"][0]
+    return Replication(
+        attainment=1.0 - float((ttft_missed | tpot_missed)[decided].sum()) / num_decided if decided.any() else 0.0,
+        ttft_misses=float(ttft_missed[decided].sum()) / num_decided,
+        tpot_misses=float(tpot_missed[decided].sum()) / num_decided,
+        queue_slope_per_s=slope(after["time_s"], after["waiting"].astype(float)),
+        warmup_s=warmup_s,
+        horizon_s=horizon_s,
+        num_requests=int(decided.sum()),
+        requests_per_s=len(finished) / window_s,
+        output_tokens_per_s=float(finished["output"].sum()) / window_s,
+        in_flight=float(after["not_finished"].mean()) if len(after) else 0.0,
+        running=means["running"],
+        waiting=means["waiting"],
+        kv_usage=means["used_blocks"] / blocks,
+        prefix_hit_rate=float(totals["hit_tokens"][0]) / queried if queried else 0.0,
+        preemptions_per_request=float(counted["preemptions"].sum()) / max(len(counted), 1),
+        times=request_times(counted),
+        timeline=_timeline(samples, blocks),
+        totals=totals,
+        blocked_shares=tuple((blocked_s / (blocked_s.sum() or 1.0)).tolist()),
+    )
+
+
+def missed(
+    requests: NDArray[np.void], slo: SLO, now_s: float
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Who missed the TTFT limit, who the TPOT limit, whose fate is known at `now_s`.
+
+    A request that has not finished counts once it can no longer meet the SLO.
+    """
+    first_s = np.where(np.isnan(requests["first_token_s"]), now_s, requests["first_token_s"])
+    last_s = np.where(np.isnan(requests["finish_s"]), now_s, requests["finish_s"])
+    gaps = requests["max_tokens"] - 1
+    tpot_s = np.full(len(requests), math.nan)
+    np.divide(last_s - first_s, gaps, out=tpot_s, where=gaps > 0)
+    ttft_missed = slo.misses_ttft(first_s - requests["arrival_s"])
+    tpot_missed = slo.misses_tpot(tpot_s)
+    return ttft_missed, tpot_missed, (requests["status"] == layout.FINISHED) | ttft_missed | tpot_missed
+
+
+def _warmup_s(samples: NDArray[np.void]) -> float:
+    dropped = mser5_truncation(samples["not_finished"].astype(float))
+    return float(samples["time_s"][dropped - 1]) if dropped else 0.0
+
+
+def _steady_totals(before: NDArray[np.void], after: NDArray[np.void]) -> NDArray[np.void]:
+    totals = np.zeros(1, layout.TOTALS)
+    for name in layout.TOTALS.names or ():
+        totals[name] = (after[name] - before[name]).sum(axis=0)
+    return totals
+
+
+def _timeline(samples: NDArray[np.void], blocks: int) -> Timeline:
+    return Timeline(
+        time_s=samples["time_s"].copy(),
+        running=samples["running"].astype(float),
+        waiting=samples["waiting"].astype(float),
+        kv_usage=samples["used_blocks"] / blocks,
+    )
