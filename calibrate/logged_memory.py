@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kvcache.errors import UnknownNameError
 from kvcache.gpus.gpu import GPU
 from kvcache.memory.budget import MemoryBudget, memory_budget
 from kvcache.memory.terms import parse_version
 from kvcache.models.architecture import Architecture
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.parallelism import Parallelism
+from registry.names import UnknownNameError
 
 GIB = 2**30
 _GPUS = {

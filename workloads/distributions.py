@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from registry.names import nearest_hint
 from workloads.errors import WorkloadError
-from workloads.names import nearest_hint
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import tomllib
-from importlib.resources import files
 from pathlib import Path
 
+from registry.names import nearest_hint
+from registry.registry import Registry
 from workloads.errors import WorkloadError
-from workloads.names import nearest_hint
 from workloads.population import Population, population_from_mapping
 from workloads.trace import Trace
 from workloads.trace_format import find_format
 
+PRESETS = Registry(what="preset", section="presets", folder=Path(__file__).parent / "presets", suffix=".toml")
+
 
 def preset_names() -> tuple[str, ...]:
-    """Names of the embedded presets, in order."""
-    entries = files("workloads").joinpath("presets").iterdir()
-    return tuple(sorted(entry.name.removesuffix(".toml") for entry in entries if entry.name.endswith(".toml")))
+    """Names of the presets, in order."""
+    return PRESETS.names()
 
 
 def load_preset(name: str) -> Population:
-    """An embedded preset, by its name in any case."""
-    if name.lower() not in preset_names():
-        raise WorkloadError(f"no preset '{name}'; {nearest_hint(name, preset_names())}")
-    text = files("workloads").joinpath("presets", f"{name.lower()}.toml").read_text(encoding="utf-8")
+    """A preset, by its name in any case."""
+    text = PRESETS.path(name.lower()).read_text(encoding="utf-8")
     return population_from_mapping(tomllib.loads(text), name=name.lower())
 
 

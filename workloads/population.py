@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from registry.names import nearest_hint
 from workloads.distributions import (
     Distribution,
     Exponential,
@@ -19,7 +20,6 @@ from workloads.distributions import (
     token_counts,
 )
 from workloads.errors import WorkloadError
-from workloads.names import nearest_hint
 from workloads.randomness import stream
 from workloads.requests import NO_PREDECESSOR, OPEN_END, FloatArray, IntArray, RequestTable
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
-import workloads.formats
+from registry.names import shortened
+from registry.registry import Registry
 from workloads.errors import TraceError
-from workloads.names import shortened
 from workloads.requests import RequestTable
 
 _HEAD_CHARACTERS = 65_536
+TRACE_FORMATS = Registry(
+    what="trace format", section="trace_formats", folder=Path(__file__).parent / "formats", package="workloads.formats"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +34,7 @@ class TraceFormat:
 
 def trace_formats() -> tuple[TraceFormat, ...]:
     """All formats, by name."""
-    names = sorted(module.name for module in pkgutil.iter_modules(workloads.formats.__path__))
-    return tuple(import_module(f"workloads.formats.{name}").FORMAT for name in names)
+    return tuple(TRACE_FORMATS.load(name).FORMAT for name in TRACE_FORMATS.names())
 
 
 def find_format(path: Path) -> TraceFormat:

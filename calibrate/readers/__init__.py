@@ -3,18 +3,18 @@
 A reader is a module with `LOOKS_LIKE` (what marks such a file, in words), `recognizes(path, head)` and `read(path)`.
 `head` is the file's first JSON object, or its first characters where it is no JSON. `read` gives `MeasuredRun`s, for a
 log of steps `Recording`s, and raises ValueError that names the path. A reader outside this package is given as
-`package.module`, or as `package.module:Name` for an object with the same three attributes.
+`package.module:Name`, an object with the same three attributes, or lies in `readers/` of a folder in HEADCOUNT_PATH.
 """
 
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.files import Head, head_of
 from calibrate.readers.parsing.rows import MOST_TOKENS
 from calibrate.recording import Recording
-from kvcache.errors import UnknownNameError, unknown_name
+from registry.names import UnknownNameError
+from registry.registry import Registry
 
 
 class Reader(Protocol):
@@ -26,24 +26,13 @@ class Reader(Protocol):
     def read(self, path: Path) -> list[MeasuredRun] | list[Recording]: ...
 
 
-def format_names() -> tuple[str, ...]:
-    """Every format that has a file here; files that start with an underscore are parts of readers."""
-    return tuple(sorted(path.stem for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith("_")))
+READERS = Registry(what="format", section="readers", folder=Path(__file__).parent, package=__name__)
 
 
 def reader(format_name: str) -> Reader:
     """The reader of that name, or of `module:Name` outside this package. Raises `UnknownNameError`."""
-    module, _, name = format_name.partition(":")
-    if not name and "." not in module:
-        if module not in format_names():
-            raise unknown_name("format", format_name, format_names(), "calibrate/readers", ".py")
-        module = f"calibrate.readers.{module}"
-    try:
-        found: Any = import_module(module)
-        found = getattr(found, name) if name else found
-        missing = [part for part in ("LOOKS_LIKE", "recognizes", "read") if not hasattr(found, part)]
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UnknownNameError(f"no format {format_name!r}: {error}; give module:Name") from None
+    found = READERS.load(format_name)
+    missing = [part for part in ("LOOKS_LIKE", "recognizes", "read") if not hasattr(found, part)]
     if missing:
         raise UnknownNameError(f"no format {format_name!r}: it has no {' and no '.join(missing)}")
     reader_: Reader = found
@@ -53,10 +42,10 @@ def reader(format_name: str) -> Reader:
 def find_format(path: Path) -> str:
     """The format of a file, by its content. Raises ValueError that says what was found and what can be read."""
     head = head_of(path)
-    for name in format_names():
+    for name in READERS.names():
         if reader(name).recognizes(path, head):
             return name
-    known = "; ".join(f"{name}: {reader(name).LOOKS_LIKE}" for name in format_names())
+    known = "; ".join(f"{name}: {reader(name).LOOKS_LIKE}" for name in READERS.names())
     raise ValueError(f"{path}: {_described(head)}, which no format here does; there are {known}")
 
 

@@ -2,7 +2,7 @@
 
 import click
 
-from headcount.cli.errors import nearest
+from registry.names import nearest_hint
 
 
 class NearestGroup(click.Group):
@@ -13,5 +13,5 @@ class NearestGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = self.list_commands(ctx)
         if args and args[0] not in known and not args[0].startswith("-"):
-            raise click.UsageError(f"no command '{args[0]}'{nearest(args[0], known)}", ctx)
+            raise click.UsageError(f"no command '{args[0]}'; {nearest_hint(args[0], known)}", ctx)
         return super().resolve_command(ctx, args)

@@ -7,8 +7,8 @@ from typing import Any
 import click
 import yaml
 
-from headcount.cli.errors import nearest, shortened
 from headcount.cli.option_names import Spelling, converted, spellings
+from registry.names import nearest_hint, shortened
 
 
 def read_config(path: Path, ctx: click.Context) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def read_config(path: Path, ctx: click.Context) -> dict[str, Any]:
     for key, value in values.items():
         name = str(key).lstrip("-").replace("_", "-")
         if name not in names:
-            raise ValueError(f"--config {path}: no option '{shortened(str(key))}'{nearest(name, list(names))}")
+            raise ValueError(f"--config {path}: no option '{shortened(str(key))}'; {nearest_hint(name, list(names))}")
         if names[name].key in found:
             raise ValueError(f"--config {path}: '{shortened(str(key))}' is given twice; leave out one of them")
         try:

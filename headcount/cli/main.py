@@ -49,9 +49,9 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from headcount.cli.errors import nearest  # noqa: PLC0415  only on a mistake
+            from registry.names import nearest_hint  # noqa: PLC0415  only on a mistake
 
-            raise click.UsageError(f"no command '{args[0]}'{nearest(args[0], list(COMMANDS))}", ctx)
+            raise click.UsageError(f"no command '{args[0]}'; {nearest_hint(args[0], list(COMMANDS))}", ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -105,7 +105,7 @@ def _print_any_character() -> None:
 
 
 def _fail(message: str, error: click.ClickException | None = None) -> int:
-    from headcount.cli.errors import one_line  # noqa: PLC0415  only on a mistake
+    from registry.names import one_line  # noqa: PLC0415  only on a mistake
 
     context = getattr(error, "ctx", None)
     hint = f" (see '{context.command_path} --help')" if context is not None else ""

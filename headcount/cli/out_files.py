@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headcount.cli.errors import shortened
+from registry.names import shortened
 
 
 def check_out_file(option: str, path: Path, suffixes: tuple[str, ...] = (), example: str = "") -> None:

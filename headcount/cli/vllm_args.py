@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from headcount.cli.errors import nearest, shortened
 from headcount.cli.option_names import Spelling, converted, spellings
+from registry.names import nearest_hint, shortened
 
 ENGINE_ARGUMENTS = frozenset(
     {
@@ -58,7 +58,7 @@ def read_vllm_args(text: str, ctx: click.Context) -> dict[str, Any]:
         else:
             found[names[name].key] = _value(ctx, flag, names[name], values)
     if unknown:
-        hint = nearest(unknown[0].lstrip("-"), list(names)) if len(unknown) == 1 else ""
+        hint = "; " + nearest_hint(unknown[0].lstrip("-"), names) if len(unknown) == 1 else ""
         given = ", ".join(shortened(flag) for flag in unknown)
         raise ValueError(f"--vllm-args: {given}: not modelled here, leave it out{hint}")
     return found

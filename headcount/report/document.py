@@ -4,14 +4,21 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 from headcount.cli.out_files import check_out_file, write_whole
 from headcount.report.findings import Findings, command_line
 from headcount.report.html import render_template
+from registry.registry import Registry
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow
+
+SECTIONS = Registry(
+    what="report section",
+    section="report_sections",
+    folder=Path(__file__).parent / "sections",
+    package="headcount.report.sections",
+)
 
 
 @dataclass(frozen=True)
@@ -26,8 +33,7 @@ class Section:
 
 def sections() -> list[Section]:
     """Every section that has a file, in the order of reading."""
-    names = sorted(path.stem for path in (Path(__file__).parent / "sections").glob("[!_]*.py"))
-    modules = [(name, import_module(f"headcount.report.sections.{name}")) for name in names]
+    modules = [(name, SECTIONS.load(name)) for name in SECTIONS.names()]
     found = [Section(name, module.TITLE, module.ORDER, module.render) for name, module in modules]
     return sorted(found, key=lambda section: section.order)
 

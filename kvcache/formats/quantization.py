@@ -9,11 +9,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kvcache.errors import SplitError, unknown_name
+from kvcache.errors import SplitError
 from kvcache.gpus.gpu import GPU
 from kvcache.models.tensors import Tensor
+from registry.registry import Registry
 
-FOLDER = Path(__file__).parent / "weights"
+WEIGHT_FORMATS = Registry(
+    what="quantization", section="weight_formats", folder=Path(__file__).parent / "weights", suffix=".toml"
+)
 _DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -50,11 +53,9 @@ class QuantizationScheme:
 
     def __post_init__(self) -> None:
         if not self.source.strip():
-            raise ValueError(f"kvcache/formats/weights/{self.name}.toml: no source; add it")
+            raise ValueError(f"weight_formats/{self.name}.toml: no source; add it")
         if min(self.weight_bits, self.group_size + 1, self.scale_rows + 1) <= 0:
-            raise ValueError(
-                f"kvcache/formats/weights/{self.name}.toml: bits or group sizes must be positive; correct it"
-            )
+            raise ValueError(f"weight_formats/{self.name}.toml: bits or group sizes must be positive; correct it")
 
     @property
     def bits_per_weight(self) -> float:
@@ -155,7 +156,7 @@ def _dtype_bytes(scheme: QuantizationScheme, dtype: str) -> int:
 
 def quantization_names() -> tuple[str, ...]:
     """Every known weight format."""
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+    return WEIGHT_FORMATS.names()
 
 
 # `gptq-g32`: a format with groups of 32; `gptq-channel`: with one group per output row; `-actorder`: with g_idx.
@@ -180,14 +181,12 @@ def find_quantization(name: str) -> QuantizationScheme:
 
 
 def _read(name: str) -> QuantizationScheme:
-    path = FOLDER / f"{name.lower()}.toml"
-    if path.stem not in quantization_names() or path.parent != FOLDER:
-        raise unknown_name("quantization", name, quantization_names(), "kvcache/formats/weights", ".toml")
+    path = WEIGHT_FORMATS.path(name.lower())
     fields: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     try:
         return QuantizationScheme(name=path.stem, **fields)
     except TypeError as error:
-        raise ValueError(f"kvcache/formats/weights/{path.name}: {error}") from None
+        raise ValueError(f"weight_formats/{path.name}: {error}") from None
 
 
 # What people say for a weight format: how the names of those begin that a checkpoint may have, else which it is.

@@ -7,10 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kvcache.errors import unknown_name
+from registry.registry import Registry
 
-FOLDER = Path(__file__).parent
-LONGEST_NAME = 80  # characters; file systems refuse much longer ones
+GPUS = Registry(what="GPU", section="gpus", folder=Path(__file__).parent, suffix=".toml")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +39,10 @@ class GPU:
             self.usd_per_hour,
         )
         if min(*numbers, *self.flops_per_s.values()) <= 0:
-            raise ValueError(f"kvcache/gpus/{self.name}.toml: every figure must be positive; correct it")
+            raise ValueError(f"gpus/{self.name}.toml: every figure must be positive; correct it")
         missing = sorted({*_SOURCED} - {key for key, text in self.source.items() if text.strip()})
         if missing:
-            raise ValueError(
-                f"kvcache/gpus/{self.name}.toml: no source for {', '.join(missing)}; add it under [source]"
-            )
+            raise ValueError(f"gpus/{self.name}.toml: no source for {', '.join(missing)}; add it under [source]")
 
 
 _SOURCED = (
@@ -59,23 +56,23 @@ _SOURCED = (
 
 def gpu_names() -> tuple[str, ...]:
     """Every GPU of the catalog."""
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+    return GPUS.names()
 
 
-@cache
 def find_gpu(name: str) -> GPU:
     """The GPU of that name or alias, in any case. Raises `UnknownNameError` with the nearest names."""
     slug = name.strip().lower().replace("_", "-").replace(" ", "-")
-    path = FOLDER / f"{slug[:LONGEST_NAME]}.toml"
-    if path.is_file() and path.parent == FOLDER:
-        return read_gpu(path)
-    for candidate in sorted(FOLDER.glob("*.toml")):
-        gpu = read_gpu(candidate)
+    files = GPUS.files()
+    if slug in files:
+        return read_gpu(files[slug])
+    for path in files.values():
+        gpu = read_gpu(path)
         if slug in gpu.aliases:
             return gpu
-    raise unknown_name("GPU", name, gpu_names(), "kvcache/gpus", ".toml")
+    raise GPUS.unknown(name)
 
 
+@cache
 def read_gpu(path: Path) -> GPU:
     """One catalog file. Raises `ValueError` where a field is missing, unknown or without a source."""
     fields: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -83,4 +80,4 @@ def read_gpu(path: Path) -> GPU:
     try:
         return GPU(name=path.stem, **fields)
     except TypeError as error:
-        raise ValueError(f"kvcache/gpus/{path.name}: {error}") from None
+        raise ValueError(f"gpus/{path.name}: {error}") from None

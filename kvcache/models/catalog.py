@@ -6,11 +6,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kvcache.errors import unknown_name
 from kvcache.formats.quantization import find_quantization, quantization_names
 from kvcache.gpus.gpu import find_gpu, gpu_names
 from kvcache.models.architecture import Architecture, from_config
 from kvcache.models.config.checks import printable_name
+from registry.registry import Registry
 
 __all__ = [
     "find_gpu",
@@ -24,8 +24,10 @@ __all__ = [
     "quantized_names",
 ]
 
-FOLDER = Path(__file__).parent
-ALIASES = FOLDER / "aliases.json"  # alias or quantized name → slug; a test keeps it equal to what the files say
+MODELS = Registry(
+    what="model", section="models", folder=Path(__file__).parent, suffix=".json", ignored=("aliases.json",)
+)
+ALIASES = MODELS.folder / "aliases.json"  # alias or quantized name → slug; a test keeps it equal to what the files say
 
 
 def model_names() -> tuple[str, ...]:
@@ -35,7 +37,7 @@ def model_names() -> tuple[str, ...]:
 
 def model_files() -> tuple[Path, ...]:
     """Every catalog model's file."""
-    return tuple(sorted(path for path in FOLDER.glob("*.json") if path != ALIASES))
+    return tuple(MODELS.files().values())
 
 
 def model_source(name: str) -> str:
@@ -97,9 +99,9 @@ def _quantized(entry: Mapping[str, Any], slug: str) -> tuple[str, dict[str, Any]
 def _catalog_path(name: str) -> Path:
     slug = slug_of(name)
     aliases: Mapping[str, str] = json.loads(ALIASES.read_text(encoding="utf-8"))
-    path = FOLDER / f"{aliases.get(slug, slug)}.json"
-    if not path.is_file() or path == ALIASES:
-        raise unknown_name("model", name, {*model_names(), *aliases}, "kvcache/models", ".json")
+    path = MODELS.files().get(aliases.get(slug, slug))
+    if path is None:
+        raise MODELS.unknown(name, (*model_names(), *aliases))
     return path
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from calibrate.check.run_figures import differences, request_figures
 from calibrate.measured_run import REQUEST_COLUMNS, MeasuredRun
-from calibrate.readers import find_format, format_names, read_file, read_measured, read_recordings, reader
-from kvcache.errors import UnknownNameError
+from calibrate.readers import READERS, find_format, read_file, read_measured, read_recordings, reader
+from registry.names import UnknownNameError
 from tests.calibrate.one_run import RUN, only, written
 from tests.calibrate.result_writers import ALL, Run, Sent, Written, finished, sglang_result, vllm_result, write_vllm
 
@@ -87,7 +87,7 @@ def test_latencies_from_the_requests_are_the_tool_s_own(way: Written, tmp_path: 
 def test_each_format_is_known_by_its_content_alone(way: Written, tmp_path: Path) -> None:
     path = way.write(tmp_path / "file", RUN)
     assert find_format(path) == way.format
-    assert [name for name in format_names() if name == way.format]
+    assert [name for name in READERS.names() if name == way.format]
 
 
 @WAYS

@@ -42,7 +42,7 @@ def assert_told(ran: Any, part: str, code: int = 2) -> None:
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["nope"], "no command 'nope'; there are capacity"),
+        (["nope"], "no command 'nope'; known: calibrate, capacity"),
         (["capacit"], "no command 'capacit'; did you mean 'capacity'?"),
         (["--nope"], "No such option '--nope'"),
         (["capacity", "--model"], "'--model' requires an argument"),
@@ -108,7 +108,7 @@ def test_a_wrong_name_is_told_with_the_nearest(headcount: Callable[..., Any], ar
         (["--burstiness", "1"], "--burstiness cannot go with --concurrency"),
         (["--think-time", "3s"], "--think-time cannot go with --concurrency"),
         (["--workload", "chat"], "--workload cannot go with --concurrency"),
-        (["--latency-model", "nope"], "no latency model 'nope'; known: constant, physical."),
+        (["--latency-model", "nope"], "no latency model 'nope'; known: constant, physical"),
         (["--latency-model", "nowhere:model"], "no latency model 'nowhere:model': No module named 'nowhere'"),
         (["--latency-model", "_terms"], "no latency model '_terms'"),
         (["--step-s", "0.01"], "--step-s belongs to --latency-model constant"),
@@ -265,7 +265,7 @@ def test_a_trace_brings_its_own_arrivals(headcount: Callable[..., Any], load: li
     ("name", "content", "part"),
     [
         ("c.yaml", "max-modle-len: 5", "no option 'max-modle-len'; did you mean 'max-model-len'?"),
-        ("c.yaml", "zzz: x", "no option 'zzz'; there are model, gpu"),
+        ("c.yaml", "zzz: x", "no option 'zzz'; known: async-scheduling"),
         ("c.yaml", "a: [", "line 1: not readable as YAML: "),
         ("c.yaml", "a: \x01", "not readable"),
         ("c.yaml", "[" * 5000, "nested too deeply"),

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kvcache.errors import UnknownNameError
-from kvcache.gpus import gpu as gpu_module
-from kvcache.gpus.gpu import read_gpu
+from kvcache.gpus.gpu import GPUS, read_gpu
 from kvcache.memory.budget import memory_budget
 from kvcache.models.catalog import (
     ALIASES,
@@ -25,6 +23,7 @@ from kvcache.models.catalog import (
     quantized_names,
     slug_of,
 )
+from registry.names import UnknownNameError
 
 
 @pytest.mark.parametrize("path", model_files(), ids=lambda path: path.stem)
@@ -102,7 +101,7 @@ def test_every_gpu_figure_has_a_source_with_a_date(name: str) -> None:
 
 @pytest.mark.parametrize("field", ["memory_bytes", "flops_per_s", "usd_per_hour"])
 def test_a_gpu_file_without_a_source_is_refused(field: str, tmp_path: Path) -> None:
-    text = (gpu_module.FOLDER / "l4.toml").read_text(encoding="utf-8")
+    text = GPUS.path("l4").read_text(encoding="utf-8")
     figures, sources = text.split("[source]")
     kept = "\n".join(line for line in sources.splitlines() if not line.startswith(field))
     broken = tmp_path / "l4.toml"
@@ -112,7 +111,7 @@ def test_a_gpu_file_without_a_source_is_refused(field: str, tmp_path: Path) -> N
 
 
 def test_an_unknown_gpu_field_is_refused(tmp_path: Path) -> None:
-    text = (gpu_module.FOLDER / "l4.toml").read_text(encoding="utf-8")
+    text = GPUS.path("l4").read_text(encoding="utf-8")
     broken = tmp_path / "l4.toml"
     broken.write_text(f"colour = 'green'\n{text}", encoding="utf-8")
     with pytest.raises(ValueError, match="colour"):
@@ -125,11 +124,9 @@ def test_every_weight_format_has_a_source(name: str) -> None:
 
 
 def test_an_unknown_name_is_met_with_the_nearest_and_the_file_to_write() -> None:
-    with pytest.raises(
-        UnknownNameError, match=r"no GPU 'h10'; did you mean .*To add one, write kvcache/gpus/h10\.toml"
-    ):
+    with pytest.raises(UnknownNameError, match=r"no GPU 'h10'; did you mean .*To add one, write gpus/h10\.toml"):
         find_gpu("h10")
-    with pytest.raises(UnknownNameError, match=r"did you mean .*llama-3\.1-8b.*kvcache/models/llama-3\.1-8.\.json"):
+    with pytest.raises(UnknownNameError, match=r"did you mean .*llama-3\.1-8b.*models/llama-3\.1-8.\.json"):
         load_model("llama-3.1-8c")
     with pytest.raises(UnknownNameError, match=r"no quantization 'fp9'; did you mean 'fp8'"):
         find_quantization("fp9")

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kvcache.errors import UnknownNameError
 from kvcache.models.catalog import find_gpu, load_model
+from registry.names import UnknownNameError
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet
-from simulator.latency.forms import latency_form_names, latency_model
+from simulator.latency.forms import FORMS, latency_model
 from simulator.latency.gpu_constants import constants_for
 from simulator.latency.model import (
     CAUSES,
@@ -43,7 +43,7 @@ def decode_step(sequences: int, context: int) -> AverageStep:
 
 
 def test_forms_are_found_by_name_and_a_wrong_name_is_refused() -> None:
-    assert latency_form_names() == ("constant", "physical")
+    assert FORMS.names() == ("constant", "physical")
     with pytest.raises(UnknownNameError, match="physical"):
         latency_model(deployment(), form="physicl")
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from registry.names import shortened
 from workloads.errors import TraceError
-from workloads.names import shortened
 from workloads.requests import FloatArray, IntArray, RequestTable, independent_requests
 from workloads.trace_format import TraceFormat
 

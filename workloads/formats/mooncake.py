@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from registry.names import shortened
 from workloads.errors import TraceError
-from workloads.names import shortened
 from workloads.requests import NO_PREDECESSOR, OPEN_END, RequestTable
 from workloads.trace_format import TraceFormat
 

@@ -5,7 +5,9 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-FOLDER = Path(__file__).parent / "recipes"
+from registry.registry import Registry
+
+RECIPES = Registry(what="recipe", section="recipes", folder=Path(__file__).parent / "recipes", suffix=".toml")
 RELEASE = re.compile(r"^[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}(\.post[0-9]{1,4})?$", re.ASCII)
 
 
@@ -38,7 +40,7 @@ class Recipe:
 
 def recipe_lines() -> tuple[str, ...]:
     """The release lines with a recipe of their own, oldest first."""
-    return tuple(sorted((path.stem for path in FOLDER.glob("*.toml")), key=_numbers))
+    return tuple(sorted(RECIPES.names(), key=_numbers))
 
 
 def find_recipe(version: str) -> Recipe:
@@ -78,7 +80,7 @@ def _numbers(line: str) -> tuple[int, int]:
 
 
 def _read(line: str) -> Recipe:
-    found = tomllib.loads((FOLDER / f"{line}.toml").read_text(encoding="utf-8"))
+    found = tomllib.loads(RECIPES.path(line).read_text(encoding="utf-8"))
     found["python"] = tuple(found["python"])
     found["requirements"], found["no_deps"] = tuple(found["requirements"]), tuple(found["no_deps"])
     return Recipe(line=line, **found)

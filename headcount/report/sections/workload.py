@@ -3,13 +3,12 @@
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from headcount.report.findings import Findings
 from headcount.report.html import join, paragraph, table
-from workloads.load import preset_names
+from workloads.load import PRESETS, preset_names
 from workloads.population import Population, population_from_mapping
 from workloads.trace import Trace
 
@@ -64,7 +63,7 @@ def _described(workload_name: str) -> Mapping[str, Any]:
     """The population's own file; empty where it is no longer there to be read."""
     name, path = workload_name.lower(), Path(workload_name)
     if name in preset_names():
-        return tomllib.loads(files("workloads").joinpath("presets", f"{name}.toml").read_text(encoding="utf-8"))
+        return tomllib.loads(PRESETS.path(name).read_text(encoding="utf-8"))
     if path.suffix == ".toml" and path.is_file():
         return tomllib.loads(path.read_text(encoding="utf-8"))
     return {}

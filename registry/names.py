@@ -1,0 +1,38 @@
+"""Which known name somebody meant, and how a mistake is put into one line."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UnknownNameError(ValueError):
+    """A name that nothing known carries."""
+
+
+def nearest_hint(given: str, known: Iterable[str]) -> str:
+    """`did you mean 'chat'?`, or the known names where none is near."""
+    names = sorted(known)
+    lowered = {name.lower(): name for name in names}
+    # A name that goes on where the given one stops is nearer than any other.
+    near = [name for name in names if given and name.lower().startswith(given.lower())]
+    near += [lowered[key] for key in _close(given.lower(), lowered)]
+    near = list(dict.fromkeys(near))[:3]
+    if near:
+        return f"did you mean {' or '.join(repr(name) for name in near)}?"
+    return f"known: {', '.join(names[:12])}{' …' if len(names) > 12 else ''}"
+
+
+def _close(given: str, known: Iterable[str]) -> list[str]:
+    """The three nearest, without the far ones where some are very near."""
+    names = list(known)
+    return get_close_matches(given, names, n=3, cutoff=0.8) or get_close_matches(given, names, n=3, cutoff=0.5)
+
+
+def shortened(text: str, length: int = 60) -> str:
+    """What was given or found, cut where it would fill the screen."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def one_line(text: str) -> str:
+    """A message on one line of a terminal: no line breaks, no control characters, of bounded length."""
+    line = " ".join(text.split())
+    return shortened("".join(char if char.isprintable() else "?" for char in line), 1000)

@@ -1,0 +1,102 @@
+"""A kind of thing, found by name: one file each, here or in a folder of the user's."""
+
+import os
+import re
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+from registry.names import UnknownNameError, nearest_hint, shortened
+
+SEARCH_PATH = "HEADCOUNT_PATH"  # folders, separated as in PATH; a GPU of yours is FOLDER/gpus/NAME.toml
+LONGEST_NAME = 80  # characters; file systems refuse much longer ones
+_ADDABLE = re.compile(r"^[a-z0-9][a-z0-9._-]{0,79}$", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registry:
+    """All things of one kind.
+
+    Each is a file `NAME + suffix` in `folder`, or in the folder `section` of a folder named by the environment variable
+    HEADCOUNT_PATH, which wins. Python files are modules of `package`; one outside is also found as `module:Name`.
+    """
+
+    what: str  # in messages, such as "GPU"
+    section: str  # its folder under HEADCOUNT_PATH
+    folder: Path
+    suffix: str = ".py"
+    package: str = ""
+    ignored: tuple[str, ...] = ()  # files in `folder` that are no such thing
+
+    def files(self) -> dict[str, Path]:
+        """Every file of this kind by name, in the order of names; files that start with `_` are none."""
+        places = [self.folder, *(folder / self.section for folder in search_path())]
+        found = {
+            path.name.removesuffix(self.suffix): path
+            for place in places
+            for path in place.glob(f"[!_]*{self.suffix}")
+            if path.name not in self.ignored
+        }
+        return dict(sorted(found.items()))
+
+    def names(self) -> tuple[str, ...]:
+        """Every known name, in order."""
+        return tuple(self.files())
+
+    def path(self, name: str) -> Path:
+        """The file of that name. Raises UnknownNameError with the nearest names."""
+        found = self.files().get(name)
+        if found is None:
+            raise self.unknown(name)
+        return found
+
+    def load(self, name: str) -> Any:
+        """The module of that name, or the object `module:Name` outside this repository. Raises UnknownNameError."""
+        module, separator, attribute = name.partition(":")
+        if separator:
+            try:
+                return getattr(import_module(module), attribute)
+            except (ImportError, AttributeError, ValueError, TypeError) as error:
+                raise UnknownNameError(
+                    f"no {self.what} {shortened(name, 80)!r}: {error}; give module:Name of something importable"
+                ) from None
+        path = self.path(name)
+        return import_module(f"{self.package}.{name}") if path.parent == self.folder else _outside(self.section, path)
+
+    def unknown(self, name: str, known: tuple[str, ...] | None = None) -> UnknownNameError:
+        """The error that names what was given, the nearest known names, and how to add one."""
+        hint = nearest_hint(name, self.names() if known is None else known)
+        slug = name.strip("/").replace("/", "--").lower()
+        adding = (
+            f" To add one, write {self.section}/{slug}{self.suffix} in a folder that {SEARCH_PATH} names"
+            if _ADDABLE.match(slug)
+            else ""
+        )
+        return UnknownNameError(f"no {self.what} {shortened(name, LONGEST_NAME)!r}; {hint}{adding}")
+
+
+def search_path() -> list[Path]:
+    """The user's own folders, the first wins and so comes last."""
+    given = os.environ.get(SEARCH_PATH, "")
+    return [Path(part).expanduser() for part in reversed(given.split(os.pathsep)) if part]
+
+
+def _outside(section: str, path: Path) -> Any:
+    """A module from a file of the user's, loaded once."""
+    name = f"headcount_path.{section}.{path.stem}"
+    known = sys.modules.get(name)
+    if known is not None and known.__file__ == str(path):
+        return known
+    spec = spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None, "a .py file has a loader"
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise ValueError(f"{path}: cannot be loaded, {type(error).__name__}: {error}; mend or remove it") from error
+    return module

@@ -1,0 +1,142 @@
+"""Whatever is found by name can be added as one file in a folder of the user's."""
+
+from pathlib import Path
+
+import pytest
+
+from calibrate.readers import find_format, read_measured
+from kvcache.formats.quantization import find_quantization, quantization_names
+from kvcache.gpus.gpu import find_gpu, gpu_names
+from kvcache.models.catalog import load_model
+from registry.names import UnknownNameError
+from registry.registry import SEARCH_PATH
+from simulator.latency.forms import FORMS
+from workloads.load import load_preset, load_workload
+
+GPU = """
+memory_bytes = 48_000_000_000
+memory_bandwidth_bytes_per_s = 1e12
+interconnect = "pcie4"
+interconnect_bytes_per_s = 32e9
+family = "ada"
+usd_per_hour = 1.0
+aliases = ["mine"]
+[flops_per_s]
+bfloat16 = 200e12
+[source]
+memory_bytes = "a data sheet"
+memory_bandwidth_bytes_per_s = "a data sheet"
+flops_per_s = "a data sheet"
+interconnect_bytes_per_s = "a data sheet"
+usd_per_hour = "an invoice"
+"""
+WEIGHT_FORMAT = """
+weight_bits = 6
+gemm_dtype = "bfloat16"
+fallback_gemm_dtype = "bfloat16"
+source = "a paper"
+"""
+TRACE_FORMAT = '''
+"""One request a line: seconds, prompt tokens, output tokens, set off by bars."""
+import numpy as np
+from workloads.requests import NO_PREDECESSOR, independent_requests
+from workloads.trace_format import TraceFormat
+
+def read(path, block_size):
+    rows = np.loadtxt(path, delimiter="|", ndmin=2)
+    return independent_requests(
+        arrival_s=rows[:, 0], prompt_tokens=rows[:, 1], output_tokens=rows[:, 2],
+        follows=np.full(len(rows), NO_PREDECESSOR),
+    )
+
+FORMAT = TraceFormat(
+    name="bars", looks_like="numbers set off by bars", recognises=lambda head: "|" in head, read=read, source="a test"
+)
+'''
+READER = '''
+"""A result with two numbers."""
+from calibrate.measured_run import MeasuredRun
+
+LOOKS_LIKE = "JSON with the key my_ttft"
+
+def recognizes(path, head):
+    return isinstance(head, dict) and "my_ttft" in head
+
+def read(path):
+    import json
+    found = json.loads(path.read_text())
+    return [MeasuredRun(source=path, tool="mine", aggregates={"ttft_s.mean": found["my_ttft"]})]
+'''
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(SEARCH_PATH, str(tmp_path))
+    return tmp_path
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_gpu_is_one_file(mine: Path) -> None:
+    write(mine, "gpus/my-gpu.toml", GPU)
+    assert "my-gpu" in gpu_names()
+    assert find_gpu("mine") == find_gpu("my-gpu")
+    assert find_gpu("my-gpu").memory_bytes == 48_000_000_000
+
+
+def test_a_weight_format_is_one_file(mine: Path) -> None:
+    write(mine, "weight_formats/six-bits.toml", WEIGHT_FORMAT)
+    assert "six-bits" in quantization_names()
+    assert find_quantization("six-bits").bits_per_weight == 6
+
+
+def test_a_model_is_one_file(mine: Path) -> None:
+    config = '{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4'
+    config += ', "intermediate_size": 128, "vocab_size": 1000, "max_position_embeddings": 2048}'
+    write(mine, "models/me--tiny.json", f'{{"name": "me/tiny", "source": "a test", "aliases": [], "config": {config}}}')
+    assert load_model("me/tiny").num_hidden_layers == 3
+
+
+def test_a_preset_is_one_file(mine: Path) -> None:
+    chat = (Path(__file__).parents[1] / "workloads" / "presets" / "chat.toml").read_text(encoding="utf-8")
+    write(mine, "presets/my-chat.toml", chat)
+    assert load_preset("my-chat").think_time_s.mean() == load_preset("chat").think_time_s.mean()
+
+
+def test_a_trace_format_is_one_file(mine: Path) -> None:
+    write(mine, "trace_formats/bars.py", TRACE_FORMAT)
+    trace = load_workload(write(mine, "log.txt", "0|100|10\n1|200|20\n"))
+    assert trace.format == "bars"
+    assert trace.table.prompt_tokens.tolist() == [100, 200]
+
+
+def test_a_reader_is_one_file(mine: Path) -> None:
+    write(mine, "readers/my_reader.py", READER)
+    path = write(mine, "result.json", '{"my_ttft": 0.25}')
+    assert find_format(path) == "my_reader"
+    assert read_measured(path)[0].aggregates == {"ttft_s.mean": 0.25}
+
+
+def test_a_latency_form_is_one_file(mine: Path) -> None:
+    write(mine, "latency_models/half.py", '"""Half of it."""\ndef latency_model(deployment):\n    return deployment\n')
+    assert FORMS.load("half").latency_model(3) == 3
+
+
+def test_a_file_of_the_user_s_wins_and_a_broken_one_says_where(mine: Path) -> None:
+    write(mine, "gpus/l4.toml", GPU)
+    assert find_gpu("l4").memory_bytes == 48_000_000_000
+    write(mine, "latency_models/broken.py", "1 / 0\n")
+    with pytest.raises(ValueError, match=r"broken\.py: cannot be loaded, ZeroDivisionError"):
+        FORMS.load("broken")
+
+
+def test_a_name_never_leads_out_of_its_folder(mine: Path) -> None:
+    write(mine, "outside.toml", GPU)
+    for name in ("../outside", str(mine / "outside"), "outside.toml", ""):
+        with pytest.raises(UnknownNameError):
+            find_gpu(name)
