@@ -9,10 +9,10 @@ from typing import Any
 
 from kvcache.gpus.gpu import GPU
 from kvcache.memory.budget import MemoryBudget, memory_budget
-from kvcache.memory.terms import parse_version
 from kvcache.models.architecture import Architecture
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.parallelism import Parallelism
+from kvcache.releases import UNDATED_BUILDS
 from registry.names import UnknownNameError
 
 GIB = 2**30
@@ -29,7 +29,6 @@ _FORMATS = {
 _SAME_SHAPE = {"mixtral-8x7b-v0.1": "mixtral-8x7b-instruct-v0.1", "llama-2-7b": "llama-2-7b-hf"}
 # Totals of GPUs that a catalog may lack, in GiB; PyTorch's out-of-memory messages.
 _TOTAL_GIB = {"rtx-a6000": 47.54}
-_UNDATED = "0.19.0"  # for builds between releases, all of spring 2026
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +57,8 @@ class LoggedServer:
         return f"{arch.num_hidden_layers} layers, hidden size {arch.hidden_size}, vocabulary {arch.vocab_size}"
 
     @property
-    def version(self) -> tuple[int, int, int]:
-        return parse_version(self.budget.vllm_version)
+    def vllm_version(self) -> str:
+        return self.budget.vllm_version
 
     @property
     def parallelism(self) -> Parallelism:
@@ -168,8 +167,8 @@ def _gpu(row: Mapping[str, str]) -> GPU:
 def _version(row: Mapping[str, str], assumed: list[str]) -> str:
     match = re.search(r"[0-9]+\.[0-9]+(?:\.[0-9]+)?", row["vllm_version"].split("(")[0])
     if match is None:
-        assumed.append(f"vLLM {_UNDATED} for {row['vllm_version']!r}")
-        return _UNDATED
+        assumed.append(f"vLLM {UNDATED_BUILDS} for {row['vllm_version']!r}")
+        return UNDATED_BUILDS
     if match[0] != row["vllm_version"]:
         assumed.append(f"vLLM {match[0]} for {row['vllm_version']!r}")
     return match[0]

@@ -19,6 +19,7 @@ from kvcache.memory.terms import (
     num_communicating_ranks,
     widest_layer_bytes_per_token,
 )
+from kvcache.releases import ENGINE_V1, SAMPLER_WITHOUT_SORT
 
 # The terms took their form after these logs were seen: for other models no spread below this is claimed.
 LEAST_WEIGHTS, LEAST_ACTIVATION = 0.003, 0.02
@@ -57,7 +58,7 @@ def predict(server: LoggedServer, constants: Constants = FITTED) -> tuple[Terms,
     terms = Terms(
         weights_bytes=b.weights_bytes,
         activation_peak_bytes=_activation(server, constants),
-        non_torch_bytes=non_torch_bytes(server.parallelism, server.version, server.gpu, constants),
+        non_torch_bytes=non_torch_bytes(server.parallelism, server.vllm_version, server.gpu, constants),
         cuda_graph_bytes=b.cuda_graph_bytes,
     )
     spent = terms.weights_bytes + terms.activation_peak_bytes + terms.non_torch_bytes + terms.cuda_graph_bytes
@@ -85,9 +86,13 @@ def fit_constants(servers: Sequence[LoggedServer]) -> Constants:
     """The constants that these servers' logs give; what none of them shows stays as shipped."""
     known = [server for server in servers if server.activation_gib is not None]
     sampling = [server for server in known if not _is_widest(server)]
-    since = [server for server in sampling if server.version >= (0, 17, 0)]
+    since = [server for server in sampling if SAMPLER_WITHOUT_SORT.holds_in(server.vllm_version)]
     constants = _with_sampler(since) if len(since) >= 8 else FITTED
-    before = [server for server in sampling if (0, 8, 0) <= server.version < (0, 17, 0)]
+    before = [
+        server
+        for server in sampling
+        if ENGINE_V1.holds_in(server.vllm_version) and not SAMPLER_WITHOUT_SORT.holds_in(server.vllm_version)
+    ]
     if before:
         constants = replace(constants, sampler_bytes_per_logit_before_0_17=_old_sampler(before, constants))
     constants = _with_widest([server for server in servers if _is_widest(server)], constants)
@@ -106,7 +111,7 @@ def _activation(server: LoggedServer, constants: Constants) -> int:
         max_num_batched_tokens=b.max_num_batched_tokens,
         max_num_seqs=b.max_num_seqs,
         samples=True,
-        version=server.version,
+        vllm_version=server.vllm_version,
         eight_bit=server.eight_bit,
         constants=constants,
     )
@@ -141,7 +146,7 @@ def _features(server: LoggedServer) -> tuple[float, float, float, float]:
 
 def _experts(server: LoggedServer) -> float:
     tokens = server.budget.max_num_batched_tokens
-    return expert_workspace_bytes(server.architecture, server.parallelism, tokens, server.version)
+    return expert_workspace_bytes(server.architecture, server.parallelism, tokens, server.vllm_version)
 
 
 def _old_sampler(servers: Sequence[LoggedServer], constants: Constants) -> float:
@@ -174,7 +179,7 @@ def _logged_activation(server: LoggedServer, constants: Constants) -> float | No
         return server.activation_gib * GIB
     if server.weights_gib is None or server.available_gib is None or server.budget.unmeasured:
         return None
-    beside = non_torch_bytes(server.parallelism, server.version, server.gpu, constants)
+    beside = non_torch_bytes(server.parallelism, server.vllm_version, server.gpu, constants)
     return server.budget.requested_bytes - (server.weights_gib + server.available_gib) * GIB - beside
 
 
@@ -196,9 +201,9 @@ def _non_torch(servers: Sequence[LoggedServer], shipped: Mapping[int, float], *,
             server.non_torch_gib * GIB
             for server in servers
             if server.non_torch_gib is not None
-            and server.version >= (0, 8, 0)
+            and ENGINE_V1.holds_in(server.vllm_version)
             and num_communicating_ranks(server.parallelism) == ranks
-            and has_nvlink_buffers(ranks, server.version, server.gpu) == since_0_18
+            and has_nvlink_buffers(ranks, server.vllm_version, server.gpu) == since_0_18
         ]
         table[ranks] = statistics.median(logged) if logged else default
     return table

@@ -3,20 +3,20 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 
-from kvcache.formats.kv_cache_dtype import (
-    COMPRESSED_TENSORS_SINCE,
-    EXPLICIT_WINS_SINCE,
-    MODELOPT_NVFP4_SINCE,
-    MODELOPT_SINCE,
-)
 from kvcache.formats.quantization import find_quantization, quantization_names
 from kvcache.layout.kv_layout import KV_CACHE_DTYPES, kv_bytes_per_token_per_layer
 from kvcache.memory import terms as memory_terms
 from kvcache.memory.budget import memory_budget
 from kvcache.memory.engine_defaults import engine_defaults
 from kvcache.models.catalog import find_gpu, load_model
+from kvcache.releases import (
+    COMPRESSED_TENSORS_KV_CACHE,
+    DEFAULT_RELEASE,
+    EXPLICIT_KV_CACHE_WINS,
+    MODELOPT_KV_CACHE,
+    MODELOPT_NVFP4_KV_CACHE,
+)
 
-_RELEASE = "0.32.0"
 # Formulas are lines of Python, so that a test can evaluate them beside the code that they describe.
 BLOCKS: Mapping[str, str] = {
     "budget": (
@@ -135,19 +135,15 @@ def _kv_bytes_per_token() -> tuple[str, ...]:
         "vLLM v1/kv_cache_interface.py, config/cache.py. Bytes per token and layer by `--kv-cache-dtype`:",
         _kv_formats(),
         "`auto` is what the checkpoint declares, else the model's dtype. vLLM heeds `kv_cache_scheme` or "
-        f"`kv_cache_quant_algo` of NVIDIA Model Optimizer's checkpoints from {_release(MODELOPT_SINCE)} on (NVFP4 from "
-        f"{_release(MODELOPT_NVFP4_SINCE)}), `kv_cache_scheme` of compressed-tensors from "
-        f"{_release(COMPRESSED_TENSORS_SINCE)} on, there not with latent attention, and until "
-        f"{_release(EXPLICIT_WINS_SINCE)} over any `--kv-cache-dtype` (utils/torch_utils.py, "
+        f"`kv_cache_quant_algo` of NVIDIA Model Optimizer's checkpoints from {MODELOPT_KV_CACHE.first} on (NVFP4 from "
+        f"{MODELOPT_NVFP4_KV_CACHE.first}), `kv_cache_scheme` of compressed-tensors from "
+        f"{COMPRESSED_TENSORS_KV_CACHE.first} on, there not with latent attention, and until "
+        f"{EXPLICIT_KV_CACHE_WINS.first} over any `--kv-cache-dtype` (utils/torch_utils.py, "
         "model_executor/layers/attention). No other method's checkpoints declare one. `--quantization nvfp4` for a "
         "model whose config is in another format stands for NVIDIA's checkpoint, which declares FP8.",
         "Layers that read another layer's cache (Gemma 3n) add nothing; where layers "
         "without a window have other heads (Gemma 4), each counts with its own.",
     )
-
-
-def _release(version: tuple[int, int, int]) -> str:
-    return f"{version[0]}.{version[1]}"
 
 
 def _groups() -> tuple[str, ...]:
@@ -252,7 +248,7 @@ def _rest() -> tuple[str, ...]:
         "As [kvcache/memory/terms.py](../kvcache/memory/terms.py) has them, where each has its source.",
         _constants(),
         "## Defaults",
-        f"Of vLLM {_RELEASE}'s server where no flag is given (engine/arg_utils.py, `get_batch_defaults`).",
+        f"Of vLLM {DEFAULT_RELEASE}'s server where no flag is given (engine/arg_utils.py, `get_batch_defaults`).",
         _defaults(),
         "Older releases took 0.90 of the memory.",
         "## How far off",
@@ -285,7 +281,7 @@ def _block(name: str) -> str:
 
 
 def _example() -> str:
-    budget = memory_budget(load_model("llama-3.1-8b"), find_gpu("h100-sxm"), vllm_version=_RELEASE)
+    budget = memory_budget(load_model("llama-3.1-8b"), find_gpu("h100-sxm"), vllm_version=DEFAULT_RELEASE)
     gib = 2**30
     rows = [
         ("`requested`", f"{budget.requested_bytes / gib:.2f} GiB"),
@@ -297,7 +293,7 @@ def _example() -> str:
         ("`num_gpu_blocks`", f"{budget.num_gpu_blocks:,} of {budget.block_size} tokens"),
         ("`max_concurrency`", f"{budget.max_concurrency:.2f} requests of {budget.max_model_len:,} tokens"),
     ]
-    return _table((f"Llama-3.1-8B, one H100, vLLM {_RELEASE}", ""), rows)
+    return _table((f"Llama-3.1-8B, one H100, vLLM {DEFAULT_RELEASE}", ""), rows)
 
 
 def _kv_formats() -> str:
@@ -357,7 +353,7 @@ def _defaults() -> str:
     rows = []
     for name in ("l4", "a100-80gb", "h100-sxm", "b200-sxm"):
         gpu = find_gpu(name)
-        found = engine_defaults(gpu, _RELEASE)
+        found = engine_defaults(gpu, DEFAULT_RELEASE)
         label = f"{name}, {gpu.memory_bytes / 2**30:.1f} GiB"
         rows.append((label, f"{found.max_num_batched_tokens:,}", f"{found.max_num_seqs:,}",
                      f"{found.gpu_memory_utilization:.2f}"))  # fmt: skip

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from simulator.engines.vllm.engine import RELEASE_RULES
+from kvcache.releases import SCHEDULER_RULES, release_key
 
 MEANINGS = {
     "scheduling: synchronous": "`--no-async-scheduling`",
@@ -83,7 +83,7 @@ def fidelity_page(comparisons: Sequence[dict[str, Any]], engines: Sequence[dict[
     for result in (*comparisons, *engines):
         if result.get("differing_cases") or result.get("difference"):
             raise ValueError(f"the result for vLLM {result['vllm_version']} has a difference; nothing is written")
-    comparisons = sorted(comparisons, key=lambda result: _release(result["vllm_version"]), reverse=True)
+    comparisons = sorted(comparisons, key=lambda result: release_key(result["vllm_version"]), reverse=True)
     parts = [
         "# Decisions laid beside vLLM's",
         "This page is written by `headcount calibrate fidelity-report` from the results in `docs/results`.",
@@ -157,7 +157,7 @@ def _engines(engines: Iterable[dict[str, Any]]) -> str:
         )
         for result in engines
     ]
-    return _table(heads, sorted(rows, key=lambda row: (_release(row[0]), row[1:]), reverse=True)) if rows else ""
+    return _table(heads, sorted(rows, key=lambda row: (release_key(row[0]), row[1:]), reverse=True)) if rows else ""
 
 
 def _options(comparisons: Sequence[dict[str, Any]]) -> str:
@@ -190,15 +190,11 @@ def _pairs(comparisons: Sequence[dict[str, Any]]) -> str:
 
 
 def _rules() -> str:
-    return _table(("since", "rule"), [(rule.since, rule.meaning) for rule in RELEASE_RULES])
+    return _table(("since", "rule"), [(rule.first, rule.meaning) for rule in SCHEDULER_RULES.values()])
 
 
 def _names(comparisons: Iterable[dict[str, Any]]) -> str:
     return " or ".join(result["vllm_version"] for result in comparisons)
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -14,8 +14,8 @@ from calibrate.kernel_tables.experts import expert_rows
 from calibrate.kernel_tables.gemms import gemm_rows
 from calibrate.kernel_tables.rows import Rows
 from calibrate.kernel_tables.tables import GPUS, releases
-from kvcache.memory.terms import parse_version
 from kvcache.models.catalog import find_gpu
+from kvcache.releases import precedes
 from simulator.latency.gpu_constants import Constants, constants_for
 from simulator.latency.step_time import FloatArray
 
@@ -79,7 +79,7 @@ def fit_older(data: Path, gpu: str, found: Sequence[Fitted]) -> list[Fitted]:
     for item in found:
         constants = _set(constants, item.constant, item.key, item.value)
     older: list[Fitted] = []
-    if all(parse_version(name) < parse_version(CHANGED) for name in releases(data, gpu, "moe")):
+    if all(precedes(name, CHANGED) for name in releases(data, gpu, "moe")):
         return []
     for rows in expert_rows(data, gpu, before=CHANGED):
         # Other formats' older tables are of kernels that nobody chose: several times slower than models were served.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from kvcache.memory.terms import parse_version
+from kvcache.releases import precedes, release_key
 
 FOLDER = Path("measured") / "op_tables"
 GPUS = {
@@ -28,10 +28,10 @@ def read_table(data: Path, gpu: str, family: str, name: str, *, before: str | No
     """The newest release's table, or that before a release, with times in seconds; None where there is none."""
     files = sorted(
         (data / FOLDER / gpu / family / "vllm").glob(f"*/{name}_perf.parquet"),
-        key=lambda path: parse_version(path.parent.name),
+        key=lambda path: release_key(path.parent.name),
     )
     if before is not None:
-        files = [path for path in files if parse_version(path.parent.name) < parse_version(before)]
+        files = [path for path in files if precedes(path.parent.name, before)]
     if not files:
         return None
     table = pd.read_parquet(files[-1])

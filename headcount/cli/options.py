@@ -9,6 +9,7 @@ import click
 from headcount.cli.config_file import read_config
 from headcount.cli.option_types import COUNT, Duration, FilePath, Number, SpeculativeConfig, TokenCount, WholeNumber
 from headcount.cli.vllm_args import read_vllm_args
+from kvcache.releases import DEFAULT_RELEASE
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -92,7 +93,7 @@ deployment_options = all_of(
         help="What your vLLM server logged at its start: its settings, and its KV blocks, measured.",
     ),
     click.option("--enforce-eager/--no-enforce-eager", default=False, help="No CUDA graphs."),
-    click.option("--vllm-version", default="0.32.0", show_default=True, help="The release whose rules apply."),
+    click.option("--vllm-version", default=DEFAULT_RELEASE, show_default=True, help="The release whose rules apply."),
     click.option(
         "--vllm-args",
         metavar="TEXT",

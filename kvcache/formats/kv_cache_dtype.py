@@ -7,15 +7,16 @@ layers of model_executor (`Attention.__init__`; `MLAAttention.__init__` looks fo
 from dataclasses import dataclass
 
 from kvcache.formats.quantization import QuantizationScheme, resolve_quantization
-from kvcache.memory.terms import parse_version
 from kvcache.models.architecture import Architecture
+from kvcache.releases import (
+    COMPRESSED_TENSORS_KV_CACHE,
+    EXPLICIT_KV_CACHE_WINS,
+    MODELOPT_KV_CACHE,
+    MODELOPT_NVFP4_KV_CACHE,
+)
 
 Assumption = tuple[str, str, str]
 
-MODELOPT_SINCE = (0, 14, 0)
-MODELOPT_NVFP4_SINCE = (0, 20, 0)
-COMPRESSED_TENSORS_SINCE = (0, 15, 0)
-EXPLICIT_WINS_SINCE = (0, 22, 0)  # over compressed-tensors; over ModelOpt it always did
 PER_TENSOR_FP8 = ("fp8", "fp8_e4m3")
 
 
@@ -52,7 +53,8 @@ def resolve_kv_cache_dtype(
     """
     if _is_own(architecture, scheme):
         return _of_checkpoint(kv_cache_dtype, architecture, vllm_version)
-    if kv_cache_dtype != "auto" or scheme.kv_cache_dtype is None or parse_version(vllm_version) < MODELOPT_SINCE:
+    is_heeded = MODELOPT_KV_CACHE.holds_in(vllm_version)
+    if kv_cache_dtype != "auto" or scheme.kv_cache_dtype is None or not is_heeded:
         return KVCacheDtype(name=kv_cache_dtype)
     why = (
         f"as NVIDIA's {scheme.name} checkpoints declare; with one that declares nothing give --kv-cache-dtype "
@@ -68,14 +70,15 @@ def _is_own(architecture: Architecture, scheme: QuantizationScheme) -> bool:
 
 
 def _of_checkpoint(asked: str, arch: Architecture, vllm_version: str) -> KVCacheDtype:
-    declared, version = arch.declared_kv_cache, parse_version(vllm_version)
+    declared = arch.declared_kv_cache
     if declared is None or (asked != "auto" and declared.method == "modelopt"):
         return KVCacheDtype(name=asked)
-    ignored = _why_ignored(arch, version)
+    ignored = _why_ignored(arch, vllm_version)
     if asked != "auto":
-        if ignored is not None or version >= EXPLICIT_WINS_SINCE or asked in PER_TENSOR_FP8:
+        if ignored is not None or EXPLICIT_KV_CACHE_WINS.holds_in(vllm_version) or asked in PER_TENSOR_FP8:
             return KVCacheDtype(name=asked)
-        why = f"declared by the checkpoint ({declared.text}); vLLM before 0.22 sets it over --kv-cache-dtype {asked}"
+        before = f"vLLM before {EXPLICIT_KV_CACHE_WINS.first}"
+        why = f"declared by the checkpoint ({declared.text}); {before} sets it over --kv-cache-dtype {asked}"
         return KVCacheDtype(name="fp8", assumptions=(("KV cache", "fp8", why),))
     if declared.dtype is None or ignored is not None:
         why = f"the checkpoint declares {declared.text}, {ignored}"
@@ -84,7 +87,7 @@ def _of_checkpoint(asked: str, arch: Architecture, vllm_version: str) -> KVCache
     return KVCacheDtype(name=declared.dtype, assumptions=(("KV cache", declared.dtype, why),))
 
 
-def _why_ignored(arch: Architecture, version: tuple[int, int, int]) -> str | None:
+def _why_ignored(arch: Architecture, vllm_version: str) -> str | None:
     """Why this release does not heed what the checkpoint declares, None where it does."""
     declared = arch.declared_kv_cache
     assert declared is not None, "asked of a checkpoint that declares no KV cache"
@@ -92,8 +95,8 @@ def _why_ignored(arch: Architecture, version: tuple[int, int, int]) -> str | Non
         return "which is none that vLLM knows: it warns and keeps the model's own"
     if declared.method == "compressed-tensors" and arch.is_mla:
         return "which vLLM does not look for in latent attention; --kv-cache-dtype fp8 sets it"
-    since = MODELOPT_SINCE if declared.method == "modelopt" else COMPRESSED_TENSORS_SINCE
-    since = MODELOPT_NVFP4_SINCE if declared.dtype == "nvfp4" else since
-    if version < since:
-        return f"which vLLM heeds from {since[0]}.{since[1]} on; --kv-cache-dtype {declared.dtype} sets it"
+    rule = MODELOPT_KV_CACHE if declared.method == "modelopt" else COMPRESSED_TENSORS_KV_CACHE
+    rule = MODELOPT_NVFP4_KV_CACHE if declared.dtype == "nvfp4" else rule
+    if not rule.holds_in(vllm_version):
+        return f"which vLLM heeds from {rule.first} on; --kv-cache-dtype {declared.dtype} sets it"
     return None

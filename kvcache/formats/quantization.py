@@ -12,6 +12,7 @@ from typing import Any
 from kvcache.errors import SplitError
 from kvcache.gpus.gpu import GPU
 from kvcache.models.tensors import Tensor
+from kvcache.releases import DESC_ACT, precedes
 from registry.registry import Registry
 
 WEIGHT_FORMATS = Registry(
@@ -175,8 +176,7 @@ def find_quantization(name: str) -> QuantizationScheme:
     if match["group"] or match["channel"]:
         scheme = replace(scheme, group_size=int(match["group"] or 0))
     if match["order"]:
-        # vLLM 0.32 refuses desc_act=True; releases before it keep one int32 per input column.
-        scheme = replace(scheme, index_bits=32, absent_from="0.32.0")
+        scheme = replace(scheme, index_bits=32, absent_from=DESC_ACT.until)
     return replace(scheme, name=name.lower())
 
 
@@ -236,10 +236,10 @@ def resolve_quantization(
     return replace(scheme, spared=spared if is_native else (), is_native=is_native)
 
 
-def refuse_absent(scheme: QuantizationScheme, version: tuple[int, int, int]) -> None:
+def refuse_absent(scheme: QuantizationScheme, vllm_version: str) -> None:
     """Raises `ValueError` where this vLLM release cannot load the format."""
-    if scheme.absent_from is not None and version >= tuple(int(part) for part in scheme.absent_from.split(".")):
+    if scheme.absent_from is not None and not precedes(vllm_version, scheme.absent_from):
         raise ValueError(
-            f"quantization {scheme.name!r} is not in vLLM {scheme.absent_from}; give the older release that you run "
-            "as --vllm-version, or another format"
+            f"quantization {scheme.name!r} is not in vLLM {scheme.absent_from}; give the older release that "
+            "you run as --vllm-version, or another format"
         )

@@ -7,7 +7,7 @@ from kvcache.memory.interval import CONDITIONS, LEVEL, shipped_residuals
 from kvcache.memory.plan import Plan, Stage
 from kvcache.memory.terms import FIT_SOURCE, GIB, V2_RUNNER_SOURCE, uses_v2_runner
 from kvcache.models.parameters import stage_tensors
-from kvcache.releases import NEWEST_RELEASE, newer_than_known, release_text
+from kvcache.releases import NEWEST_RELEASE, UNEQUAL_BLOCKS_AS_READ, newer_than_known
 
 Assumption = tuple[str, str, str]
 
@@ -32,10 +32,11 @@ def assumptions(plan: Plan, stage: Stage) -> tuple[Assumption, ...]:
     rows += _format_assumptions(plan)
     if plan.layout.mamba_cache_mode is not None:
         rows.append(("state cache", _state_cache(plan), STATE_SOURCE))
-    if (newer := newer_than_known(plan.version)) is not None:
-        rows.append(("vLLM release", release_text(NEWEST_RELEASE), newer))
-    if plan.version < (0, 32, 0) and has_unequal_blocks(plan.layout.groups):
-        rows.append(("KV-cache layout", "as in vLLM 0.32", "earlier releases may cut up such caches otherwise"))
+    if (newer := newer_than_known(plan.vllm_version)) is not None:
+        rows.append(("vLLM release", NEWEST_RELEASE, newer))
+    if has_unequal_blocks(plan.layout.groups) and not UNEQUAL_BLOCKS_AS_READ.holds_in(plan.vllm_version):
+        why = "earlier releases may cut up such caches otherwise"
+        rows.append(("KV-cache layout", f"as in vLLM {UNEQUAL_BLOCKS_AS_READ.first}", why))
     limit = plan.arch.max_position_embeddings
     if plan.max_model_len > limit:
         rows.append(("max_model_len", f"{plan.max_model_len} > {limit}", "vLLM starts this only with --hf-overrides"))
@@ -56,7 +57,7 @@ def _format_assumptions(plan: Plan) -> Iterator[Assumption]:
 
 
 def _profile_source(plan: Plan) -> str:
-    return V2_RUNNER_SOURCE if uses_v2_runner(plan.arch, plan.version) else FIT_SOURCE
+    return V2_RUNNER_SOURCE if uses_v2_runner(plan.arch, plan.vllm_version) else FIT_SOURCE
 
 
 def _state_cache(plan: Plan) -> str:

@@ -10,11 +10,15 @@ from kvcache.layout.kv_layout import KVLayout, kv_bytes_per_token, kv_layout
 from kvcache.memory.assumptions import assumptions, interval_assumptions
 from kvcache.memory.engine_defaults import EngineDefaults, engine_defaults
 from kvcache.memory.plan import Plan, Stage, stage_of
-from kvcache.memory.terms import parse_version
 from kvcache.models.architecture import Architecture
 from kvcache.models.dtype import with_dtype
 from kvcache.parallelism import Parallelism
-from kvcache.releases import check_known_memory
+from kvcache.releases import (
+    DEFAULT_RELEASE,
+    KV_CACHE_SIZE_BY_CONCURRENCY,
+    NULL_BLOCK_BESIDE_ONE_REQUEST,
+    check_known_memory,
+)
 
 __all__ = ["EngineDefaults", "MemoryBudget", "engine_defaults", "memory_budget"]
 
@@ -133,7 +137,7 @@ def memory_budget(
     block_size: int | None = None,
     enable_prefix_caching: bool = True,
     enforce_eager: bool = False,
-    vllm_version: str = "0.32.0",
+    vllm_version: str = DEFAULT_RELEASE,
     num_gpu_blocks_override: int | None = None,
 ) -> MemoryBudget:
     """What vLLM of that version would log at start.
@@ -143,7 +147,7 @@ def memory_budget(
     Returns a budget even where nothing fits (see `fits`); raises `ValueError` where vLLM refuses the settings.
     """
     length = _positive("max_model_len", max_model_len, architecture.max_position_embeddings)
-    check_known_memory(parse_version(vllm_version))
+    check_known_memory(vllm_version)
     defaults = engine_defaults(gpu, vllm_version, length)
     architecture, scheme = _in_format(architecture, dtype, quantization, vllm_version)
     resolved = resolve_kv_cache_dtype(kv_cache_dtype, architecture, scheme, vllm_version)
@@ -178,9 +182,9 @@ def memory_budget(
         max_num_seqs=_max_num_seqs(max_num_seqs, max_num_batched_tokens, defaults),
         max_model_len=length,
         enforce_eager=enforce_eager,
-        version=parse_version(vllm_version),
+        vllm_version=vllm_version,
     )
-    return _budget(plan, resolved, vllm_version, num_gpu_blocks_override)
+    return _budget(plan, resolved, num_gpu_blocks_override)
 
 
 def _in_format(
@@ -195,7 +199,7 @@ def _in_format(
         dtype=architecture.dtype,
         spared=architecture.unquantized,
     )
-    refuse_absent(scheme, parse_version(vllm_version))
+    refuse_absent(scheme, vllm_version)
     if scheme.weight_bits < 16 and architecture.model_type == "mistral":
         # Mistral's own files keep the encoder whole; quantized ones are in Hugging Face's form, whose encoder vLLM
         # splits (Mistral-Small-3.1-24B w8a8: 12.11 GiB a GPU at TP 2).
@@ -203,7 +207,7 @@ def _in_format(
     return architecture, scheme
 
 
-def _budget(plan: Plan, kv_cache: KVCacheDtype, vllm_version: str, override: int | None) -> MemoryBudget:
+def _budget(plan: Plan, kv_cache: KVCacheDtype, override: int | None) -> MemoryBudget:
     requested = math.ceil(plan.utilization * plan.gpu.memory_bytes)
     stages = [stage_of(plan, stage) for stage in range(plan.parallelism.pipeline_parallel_size)]
     available = [stage.available(requested) for stage in stages]
@@ -216,7 +220,7 @@ def _budget(plan: Plan, kv_cache: KVCacheDtype, vllm_version: str, override: int
     of_stage = plan.parallelism.stage_layers(plan.arch.num_hidden_layers, limiting)
     stage, unmeasured = stages[limiting], plan.unmeasured
     low, high = (num_blocks, num_blocks) if override is not None else _interval(layout, stages, available, unmeasured)
-    needed = per_request + (1 if plan.version >= (0, 21, 0) else 0)  # blocks of one request, with the null block
+    needed = per_request + NULL_BLOCK_BESIDE_ONE_REQUEST.holds_in(plan.vllm_version)
     return MemoryBudget(
         model=plan.arch.name,
         gpu=plan.gpu.name,
@@ -232,7 +236,7 @@ def _budget(plan: Plan, kv_cache: KVCacheDtype, vllm_version: str, override: int
         max_model_len=plan.max_model_len,
         max_num_batched_tokens=plan.max_num_batched_tokens,
         max_num_seqs=plan.max_num_seqs,
-        vllm_version=vllm_version,
+        vllm_version=plan.vllm_version,
         total_bytes=plan.gpu.memory_bytes,
         requested_bytes=requested,
         weights_bytes=stage.weights,
@@ -273,8 +277,8 @@ def _interval(
 
 
 def _kv_cache_tokens(plan: Plan, num_blocks: int, concurrency: float) -> int:
-    # vLLM's "GPU KV cache size": until 0.20 by block table, then by concurrency (get_kv_cache_capacity).
-    if plan.version >= (0, 21, 0):
+    """vLLM's "GPU KV cache size"."""
+    if KV_CACHE_SIZE_BY_CONCURRENCY.holds_in(plan.vllm_version):
         return int(concurrency * plan.max_model_len)
     smallest = min(group.block_size or plan.layout.block_size for group in plan.layout.groups)
     return num_blocks // len(plan.layout.groups) * smallest

@@ -10,6 +10,7 @@ from kvcache.formats.quantization import find_quantization
 from kvcache.gpus.gpu import GPU
 from kvcache.memory.budget import MemoryBudget, memory_budget
 from kvcache.models.architecture import Architecture
+from kvcache.releases import DEFAULT_RELEASE
 
 TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)
 KV_CACHE_DTYPES = ("auto", "fp8")
@@ -54,7 +55,7 @@ def compare(
     """
     formats = weight_formats(architecture) if quantizations is None else quantizations
     found = []
-    version = str(settings.get("vllm_version", "0.32.0"))
+    version = str(settings.get("vllm_version", DEFAULT_RELEASE))
     pairs = [(name, kv) for name in formats for kv in _unlike(architecture, name, kv_cache_dtypes, version)]
     for (quantization, kv_cache_dtype), size in product(pairs, tensor_parallel_sizes):
         varied: dict[str, Any] = {

@@ -3,7 +3,14 @@
 from dataclasses import dataclass
 
 from kvcache.gpus.gpu import GPU
-from kvcache.memory.terms import GIB, parse_version
+from kvcache.memory.terms import GIB
+from kvcache.releases import (
+    DEFAULT_RELEASE,
+    ENGINE_V1,
+    LARGER_BATCHES_FROM_160_GIB,
+    LARGER_MEMORY_SHARE,
+    V0_CHUNKS_LONG_PROMPTS,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,24 +23,22 @@ class EngineDefaults:
     block_size: int
 
 
-def engine_defaults(gpu: GPU, vllm_version: str = "0.32.0", max_model_len: int | None = None) -> EngineDefaults:
+def engine_defaults(gpu: GPU, vllm_version: str = DEFAULT_RELEASE, max_model_len: int | None = None) -> EngineDefaults:
     """Defaults by GPU memory (vLLM engine/arg_utils.py, `get_batch_defaults`, usage context OPENAI_API_SERVER).
 
-    The class for 160 GiB came with 0.27. 0.32 takes 0.92 of the memory, 0.15 took 0.90; that the change came with the
-    CUDA-graph estimate of 0.21 is an assumption. Engine V0, before 0.8, batched whole prompts: at least
-    `max_model_len` tokens, 256 sequences, on every GPU; beyond 32,768 tokens it chunked them, as best known.
+    Engine V0 batched whole prompts: at least `max_model_len` tokens, 256 sequences, on every GPU.
     """
-    version = parse_version(vllm_version)
-    if version < (0, 8, 0):
+    if not ENGINE_V1.holds_in(vllm_version):
         length = max_model_len or 0
+        is_whole = length <= 32768 or not V0_CHUNKS_LONG_PROMPTS.holds_in(vllm_version)
         return EngineDefaults(
-            max_num_batched_tokens=max(2048, length if length <= 32768 or version < (0, 5, 1) else 0),
+            max_num_batched_tokens=max(2048, length if is_whole else 0),
             max_num_seqs=256,
             gpu_memory_utilization=0.9,
             block_size=16,
         )
-    utilization = 0.92 if version >= (0, 21, 0) else 0.9
-    if gpu.memory_bytes >= 160 * GIB and version >= (0, 27, 0):
+    utilization = 0.92 if LARGER_MEMORY_SHARE.holds_in(vllm_version) else 0.9
+    if gpu.memory_bytes >= 160 * GIB and LARGER_BATCHES_FROM_160_GIB.holds_in(vllm_version):
         tokens, seqs = 16384, 1024
     elif gpu.memory_bytes >= 70 * GIB and "a100" not in gpu.name:
         tokens, seqs = 8192, 1024

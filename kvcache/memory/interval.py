@@ -12,10 +12,10 @@ from kvcache.formats.quantization import QuantizationScheme
 from kvcache.gpus.gpu import GPU
 from kvcache.models.architecture import Architecture
 from kvcache.parallelism import Parallelism
+from kvcache.releases import NEWER_THAN_LOGS, OLDER_THAN_LOGS
 
 RESIDUALS = Path(__file__).parent / "memory_residuals.toml"
 LEVEL = 0.9
-_FIRST_LOG, _AFTER_LOGS = (0, 11, 0), (0, 20, 1)  # releases between whose memory the logs show
 _BATCHES, _SEQUENCES = (2048, 8192), (128, 1024)
 _FORMATS = ("none", "bf16", "fp16", "int8", "fp8", "w4a16", "gptq")
 
@@ -104,7 +104,7 @@ def unmeasured_conditions(
     parallelism: Parallelism,
     scheme: QuantizationScheme,
     *,
-    version: tuple[int, int, int],
+    vllm_version: str,
     max_num_batched_tokens: int,
     max_num_seqs: int,
 ) -> tuple[str, ...]:
@@ -113,8 +113,8 @@ def unmeasured_conditions(
     ranks = parallelism.tensor_parallel_size
     holds = {
         "gpu": gpu.name != "h100-sxm",
-        "older_release": version < _FIRST_LOG,
-        "newer_release": version >= _AFTER_LOGS,
+        "older_release": OLDER_THAN_LOGS.holds_in(vllm_version),
+        "newer_release": NEWER_THAN_LOGS.holds_in(vllm_version),
         "ranks": ranks > 4 or parallelism.pipeline_parallel_size > 1,
         "replicas": parallelism.data_parallel_size > 1 or parallelism.enable_expert_parallel,
         "packed_experts": architecture.is_moe and packed,

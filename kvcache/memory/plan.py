@@ -11,6 +11,7 @@ from kvcache.memory.terms import activation_peak_bytes, buffers_bytes, cuda_grap
 from kvcache.models.architecture import Architecture
 from kvcache.models.parameters import stage_tensors
 from kvcache.parallelism import Parallelism
+from kvcache.releases import BATCH_IN_FLIGHT_PER_STAGE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,16 +28,14 @@ class Plan:
     max_num_seqs: int
     max_model_len: int
     enforce_eager: bool
-    version: tuple[int, int, int]
+    vllm_version: str
 
     @property
     def max_in_flight_tokens(self) -> int:
-        """Tokens scheduled, not yet settled: a batch per pipeline stage with one more under asynchronous scheduling.
-
-        vLLM 0.32 `VllmConfig.max_in_flight_tokens` with the V2 model runner. 0.19 counted one batch; the release in
-        between that changed it is taken to be 0.24.
-        """
-        batches = self.parallelism.pipeline_parallel_size + 1 if self.version >= (0, 24, 0) else 1
+        """Tokens scheduled, not yet settled: a batch per pipeline stage with one more under asynchronous scheduling."""
+        batches = self.parallelism.pipeline_parallel_size + 1
+        if not BATCH_IN_FLIGHT_PER_STAGE.holds_in(self.vllm_version):
+            batches = 1
         return self.max_num_batched_tokens * batches
 
     @property
@@ -47,7 +46,7 @@ class Plan:
             self.gpu,
             self.parallelism,
             self.scheme,
-            version=self.version,
+            vllm_version=self.vllm_version,
             max_num_batched_tokens=self.max_num_batched_tokens,
             max_num_seqs=self.max_num_seqs,
         )
@@ -90,10 +89,10 @@ def stage_of(plan: Plan, stage: int) -> Stage:
             max_num_batched_tokens=plan.max_num_batched_tokens,
             max_num_seqs=plan.max_num_seqs,
             samples=stage == parallelism.pipeline_parallel_size - 1,
-            version=plan.version,
+            vllm_version=plan.vllm_version,
             eight_bit=plan.scheme.gemm_dtype_on(plan.gpu) in ("int8", "fp8"),
         ),
-        non_torch=non_torch_bytes(parallelism, plan.version, plan.gpu),
+        non_torch=non_torch_bytes(parallelism, plan.vllm_version, plan.gpu),
         cuda_graph=cuda_graph_bytes(
             arch,
             plan.gpu,
@@ -101,6 +100,6 @@ def stage_of(plan: Plan, stage: int) -> Stage:
             num_layers=num_layers,
             max_num_seqs=plan.max_num_seqs,
             enforce_eager=plan.enforce_eager,
-            version=plan.version,
+            vllm_version=plan.vllm_version,
         ),
     )

@@ -1,17 +1,21 @@
 """What a running vLLM holds on a GPU beside weights or KV blocks."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kvcache.gpus.gpu import GPU
 from kvcache.models.architecture import Architecture
 from kvcache.parallelism import Parallelism
+from kvcache.releases import (
+    CUDA_GRAPHS_IN_BUDGET,
+    NVLINK_BUFFERS,
+    SAMPLER_WITHOUT_SORT,
+    V2_RUNNER,
+    V2_RUNNER_FOR_DENSE_MODELS,
+    V2_RUNNER_ROUTES_DUMMY_TOKENS,
+)
 
 GIB = 2**30
-_RELEASE = re.compile(
-    r"^v?([0-9]{1,4})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?(?:(?:\.?(?:a|b|rc|dev|post)|\+).*)?$", re.ASCII
-)
 FIT_SOURCE = (
     "fitted on public vLLM 0.19 start-up logs on H100 80GB published in llm-d-planner, Apache-2.0 "
     "(29 full logs, 8,192 batched tokens, 1,024 sequences)"
@@ -58,17 +62,11 @@ CUDA_GRAPH_BYTES_PER_SIZE_AND_LAYER = 0.36 * 2**20
 CUDA_GRAPH_BYTES_PER_SIZE_OF_EXPERTS = 5 * 2**20
 
 
-def parse_version(vllm_version: str) -> tuple[int, int, int]:
-    """`0.19.1rc2` → (0, 19, 1). Raises `ValueError` on anything that is not a release number."""
-    match = _RELEASE.match(vllm_version)
-    if match is None:
-        raise ValueError(f"vllm_version {vllm_version[:40]!r} is no release number; give one such as '0.32.0'")
-    return int(match[1]), int(match[2]), int(match[3] or 0)
-
-
-def uses_v2_runner(arch: Architecture, version: tuple[int, int, int]) -> bool:
-    """Whether vLLM takes Model Runner V2: dense models since 0.25.1 (vLLM pull request 49233), all since 0.29."""
-    return version >= (0, 29, 0) or (version >= (0, 25, 1) and not arch.is_moe and not arch.vision_parameters)
+def uses_v2_runner(arch: Architecture, vllm_version: str) -> bool:
+    """Whether vLLM takes Model Runner V2."""
+    if arch.is_moe or arch.vision_parameters:
+        return V2_RUNNER.holds_in(vllm_version)
+    return V2_RUNNER_FOR_DENSE_MODELS.holds_in(vllm_version)
 
 
 def buffers_bytes(arch: Architecture, parallelism: Parallelism, num_layers: int) -> int:
@@ -96,7 +94,7 @@ def activation_peak_bytes(
     max_num_batched_tokens: int,
     max_num_seqs: int,
     samples: bool,
-    version: tuple[int, int, int],
+    vllm_version: str,
     eight_bit: bool = False,
     constants: Constants = FITTED,
 ) -> int:
@@ -109,23 +107,23 @@ def activation_peak_bytes(
     hidden = tokens * arch.hidden_size * 2
     logits = min(max_num_seqs, tokens) * arch.vocab_size
     sampler = constants.forward_copies_of_hidden_states * hidden
-    sampler += logits * bytes_per_logit(arch, parallelism, version, constants)
+    sampler += logits * bytes_per_logit(arch, parallelism, vllm_version, constants)
     sampler += constants.vision_activation_bytes * sees
     widest = tokens * widest_layer_bytes_per_token(arch, parallelism, eight_bit=eight_bit)
     widest += hidden * constants.widest_copies_of_hidden_states
     widest += hidden * constants.widest_copies_of_8_bit_hidden_states * eight_bit
     widest += hidden * sees  # the encoder's output stays beside the text model's forward pass
     peak = max(sampler * samples, widest)
-    return round(constants.forward_base_bytes + peak + expert_workspace_bytes(arch, parallelism, tokens, version))
+    return round(constants.forward_base_bytes + peak + expert_workspace_bytes(arch, parallelism, tokens, vllm_version))
 
 
 def bytes_per_logit(
-    arch: Architecture, parallelism: Parallelism, version: tuple[int, int, int], constants: Constants = FITTED
+    arch: Architecture, parallelism: Parallelism, vllm_version: str, constants: Constants = FITTED
 ) -> float:
     """What the profiling run's sampler takes for one sequence's chance of one word."""
-    if version < (0, 17, 0):
+    if not SAMPLER_WITHOUT_SORT.holds_in(vllm_version):
         return constants.sampler_bytes_per_logit_before_0_17
-    if not uses_v2_runner(arch, version):
+    if not uses_v2_runner(arch, vllm_version):
         return constants.sampler_bytes_per_logit
     # Its dummy requests ask for no processing: 16-bit logits, and with them what gathering takes (a rank's share, all
     # shares, the same in order).
@@ -143,13 +141,12 @@ def widest_layer_bytes_per_token(arch: Architecture, parallelism: Parallelism, *
     return max(mlp, 2 * (2 * queries + 2 * keys))
 
 
-def expert_workspace_bytes(
-    arch: Architecture, parallelism: Parallelism, tokens: int, version: tuple[int, int, int]
-) -> float:
+def expert_workspace_bytes(arch: Architecture, parallelism: Parallelism, tokens: int, vllm_version: str) -> float:
     """What routing tokens to experts keeps between layers."""
     # vLLM fused_moe: one buffer for the first product or the output, one for the activation, kept between layers.
-    # Model Runner V2 sent its dummy tokens to no expert until vLLM pull request 57270, taken to be in 0.30.
-    if not arch.is_moe or (uses_v2_runner(arch, version) and version < (0, 30, 0)):
+    if not arch.is_moe:
+        return 0.0
+    if uses_v2_runner(arch, vllm_version) and not V2_RUNNER_ROUTES_DUMMY_TOKENS.holds_in(vllm_version):
         return 0.0
     ways = 1 if parallelism.enable_expert_parallel else parallelism.expert_ways
     width = arch.moe_intermediate_size / ways
@@ -157,12 +154,10 @@ def expert_workspace_bytes(
     return rows * (max(2 * width, arch.hidden_size) + width) * 2
 
 
-def non_torch_bytes(
-    parallelism: Parallelism, version: tuple[int, int, int], gpu: GPU, constants: Constants = FITTED
-) -> int:
+def non_torch_bytes(parallelism: Parallelism, vllm_version: str, gpu: GPU, constants: Constants = FITTED) -> int:
     """What CUDA libraries take on one rank outside PyTorch; pipeline neighbours talk through NCCL as well."""
     ranks = num_communicating_ranks(parallelism)
-    since = has_nvlink_buffers(ranks, version, gpu)
+    since = has_nvlink_buffers(ranks, vllm_version, gpu)
     table = constants.non_torch_bytes if since else constants.non_torch_bytes_before_0_18
     return round(table[max(size for size in table if size <= ranks)])
 
@@ -172,14 +167,14 @@ def num_communicating_ranks(parallelism: Parallelism) -> int:
     return max(parallelism.tensor_parallel_size, min(2, parallelism.pipeline_parallel_size))
 
 
-def has_nvlink_buffers(ranks: int, version: tuple[int, int, int], gpu: GPU) -> bool:
+def has_nvlink_buffers(ranks: int, vllm_version: str, gpu: GPU) -> bool:
     """Whether the figures since 0.18 hold: all-reduces over NVLink on Hopper or later have buffers of their own.
 
     Elsewhere the older ones do: gpt-oss over eight RTX PRO 4500 at 0.28 left 0.8 GiB in all beside weights with KV
     cache (vLLM pull request 51590).
     """
     fused = gpu.interconnect == "nvlink" and gpu.family in ("hopper", "blackwell")
-    return version >= (0, 18, 0) and (ranks == 1 or fused)
+    return NVLINK_BUFFERS.holds_in(vllm_version) and (ranks == 1 or fused)
 
 
 def cuda_graph_bytes(
@@ -190,11 +185,11 @@ def cuda_graph_bytes(
     num_layers: int,
     max_num_seqs: int,
     enforce_eager: bool,
-    version: tuple[int, int, int],
+    vllm_version: str,
 ) -> int:
-    """What vLLM sets aside for CUDA graphs: nothing before 0.21, where they came on top of the budget, nor under
-    Model Runner V2 before 0.29, whose estimate was 0 (vLLM issue 49224)."""
-    if enforce_eager or version < (0, 21, 0) or (uses_v2_runner(arch, version) and version < (0, 29, 0)):
+    """What vLLM sets aside for CUDA graphs; the first Model Runner V2 estimated nothing."""
+    is_first_v2 = uses_v2_runner(arch, vllm_version) and not V2_RUNNER.holds_in(vllm_version)
+    if enforce_eager or is_first_v2 or not CUDA_GRAPHS_IN_BUDGET.holds_in(vllm_version):
         return 0
     sizes = num_cuda_graph_sizes(gpu, max_num_seqs)
     largest = largest_cuda_graph_size(gpu, max_num_seqs)

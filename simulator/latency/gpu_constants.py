@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kvcache.gpus.gpu import GPU
-from kvcache.memory.terms import parse_version
+from kvcache.releases import precedes
 from simulator.latency.model import LogError
 
 FOLDER = Path(__file__).parent / "constants"
@@ -120,7 +120,7 @@ def prior_for(gpu: GPU, vllm_version: str | None = None) -> Constants:
     for stem, content in found:
         entries = dict(content["priors"])
         for release, older in content.get("before", {}).items():
-            if vllm_version is not None and parse_version(vllm_version) < parse_version(release):
+            if vllm_version is not None and precedes(vllm_version, release):
                 entries = {name: _over(entries.get(name, {}), entry) for name, entry in {**entries, **older}.items()}
         for name, entry in entries.items():
             if name not in shipped.sources or not str(entry.get("source", "")).strip():

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from kvcache.gpus.gpu import GPU
 from kvcache.models.architecture import Architecture
+from kvcache.releases import DEFAULT_RELEASE
 from simulator.latency.step_time import FloatArray, StepTimes
 
 # Why a step takes time. The first three wait for memory bandwidth.
@@ -42,7 +43,7 @@ class Deployment:
     enforce_eager: bool = False
     max_cudagraph_capture_size: int | None = None  # None: vLLM's default
     async_scheduling: bool = True
-    vllm_version: str = "0.32.0"
+    vllm_version: str = DEFAULT_RELEASE
 
 
 @dataclass(frozen=True, kw_only=True)

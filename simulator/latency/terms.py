@@ -10,10 +10,10 @@ from kvcache.formats.quantization import QuantizationScheme
 from kvcache.gpus.gpu import GPU
 from kvcache.layout.kv_layout import kv_bytes_per_token_per_layer
 from kvcache.layout.state_content import recurrent_elements, state_bytes
-from kvcache.memory.terms import parse_version
 from kvcache.models.architecture import Architecture
 from kvcache.models.parameters import Tensor, layer_tensors
 from kvcache.parallelism import Parallelism, pad_vocabulary
+from kvcache.releases import FUSED_NORMS_OVER_ALL_HEADS
 from simulator.latency.gpu_constants import Constants
 from simulator.latency.model import (
     ACTIVATIONS,
@@ -29,7 +29,6 @@ from simulator.latency.step_time import FloatArray
 _LONGEST_CONVOLUTION = 16  # columns: taps of a state's convolution (3 or 4), decay rates (16); no multiply is as narrow
 _MULTIPLIES = 5  # of a layer with experts: two of attention, the router, two of the experts
 _SCAN_FLOPS = 8  # per token and element of the state: a chunk's products with keys, values, queries, its own triangle
-NORMS_FUSED_SINCE = (0, 27, 0)
 NORMS_EACH_HEAD = ("cohere",)  # with weights of their own (vLLM commandr.py): no rank asks another
 FP32_BYTES = 4
 # H100: 67 of 989 Tflop/s, A100: 19.5 of 312 (NVIDIA datasheets); vLLM leaves TF32 off. B200: 75 of 2,250, but the
@@ -168,13 +167,12 @@ def layer(rank: Rank, tokens: FloatArray, index: int) -> dict[str, FloatArray]:
 def norm_kernels(rank: Rank, index: int) -> int:
     """Kernels of a layer that norms queries, keys over all heads, for which ranks must ask each other; 0 for others.
 
-    Squares, their sum over the ranks, scaling (sglang pull request 14416 counts them for the same model); one in vLLM
-    0.27, 0.32 under tensor parallelism (MiniMaxText01RMSNormTP.forward_qkv), not yet in 0.19, whose runs were fitted.
+    Squares, their sum over the ranks, scaling (sglang pull request 14416 counts them for the same model); later one.
     """
     arch = rank.arch
     if not (arch.qk_norm_whole_projection and arch.has_attention(index)) or arch.model_type in NORMS_EACH_HEAD:
         return 0
-    is_new = parse_version(rank.deployment.vllm_version) >= NORMS_FUSED_SINCE
+    is_new = FUSED_NORMS_OVER_ALL_HEADS.holds_in(rank.deployment.vllm_version)
     is_fused = is_new and arch.model_type == "minimax_m2" and rank.parallelism.tensor_parallel_size > 1
     return 1 if is_fused else 3
 

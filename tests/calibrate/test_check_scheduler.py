@@ -15,7 +15,8 @@ from calibrate.conformance import check_scheduler as checker
 from calibrate.conformance.cases.scheduler_cases import features, main_options, random_case
 from calibrate.conformance.check_scheduler import Comparison, check_scheduler, our_steps
 from kvcache.layout.kv_layout import KVGroup
-from simulator.engines.vllm.engine import RELEASE_RULES, EngineConfig, Speculation
+from kvcache.releases import SCHEDULER_RULES
+from simulator.engines.vllm.engine import EngineConfig, Speculation
 
 CASES_PER_RUN = 200
 
@@ -48,8 +49,8 @@ def test_every_option_occurs_often_and_with_every_other() -> None:
 
 CHANGED_RULES: dict[str, Callable[[EngineConfig], EngineConfig]] = {
     **{
-        rule.setting: lambda engine, name=rule.setting: replace(engine, **{name: False})  # type: ignore[misc]
-        for rule in RELEASE_RULES
+        name: lambda engine, name=name: replace(engine, **{name: False})  # type: ignore[misc]
+        for name in SCHEDULER_RULES
     },
     "the window's length": lambda engine: with_windows(engine, lambda group: replace(group, window=group.window + 1)),
     "chunks for windows": lambda engine: with_windows(engine, lambda group: replace(group, chunked=not group.chunked)),

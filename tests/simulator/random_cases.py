@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from kvcache.layout.kv_layout import KVGroup
-from simulator.engines.vllm.engine import RELEASE_RULES, EngineConfig, Speculation
+from kvcache.releases import SCHEDULER_RULES
+from simulator.engines.vllm.engine import EngineConfig, Speculation
 from simulator.fleet.fleet import Fleet
 from simulator.latency.step_time import StepTimes
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, OPEN_END, RequestTable
@@ -85,7 +86,7 @@ def cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3) -> 
         prefix_cache_retention_interval=draw(st.sampled_from([None, 0, 2 * block_size])),
         pipeline_parallel_size=stages,
         speculation=speculation,
-        **{rule.setting: draw(st.booleans()) for rule in RELEASE_RULES},
+        **{name: draw(st.booleans()) for name in SCHEDULER_RULES},
         # By priority and without it, two requests may preempt each other for ever: in vLLM too.
         scheduler_reserve_full_isl=policy == "priority" or draw(st.sampled_from([True, True, False])),
         watermark=draw(st.sampled_from([0.0, 0.0, 0.05])),

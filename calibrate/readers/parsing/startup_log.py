@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kvcache.layout.kv_layout import KVLayout
-from kvcache.memory.terms import parse_version
+from kvcache.releases import LOGS_TOKENS_OF_WHOLE_REQUESTS
 
 GIB = 2**30
 _NUMBER = r"([0-9][0-9,]*\.?[0-9]*)"
@@ -68,14 +68,13 @@ class StartupLog:
         return int(self.arguments.get("tensor_parallel_size", 1))
 
     def num_gpu_blocks(self, layout: KVLayout) -> int:
-        """The pool's blocks: exact where all layers attend to everything; before 0.20 to a block for each group of
-        layers, later from the bytes, to 0.02 %.
+        """The pool's blocks: exact where all layers attend to everything; in older releases to a block for each group
+        of layers, later from the bytes, to 0.02 %.
 
-        "GPU KV cache size" is blocks of one layer group until 0.19, and what full-length requests hold since
-        (vllm/v1/core/kv_cache_utils.py). Raises ValueError where the log does not say enough.
+        Raises ValueError where the log does not say enough.
         """
         num_groups = len(layout.groups)
-        if parse_version(self.vllm_version) < (0, 20, 0):
+        if not LOGS_TOKENS_OF_WHOLE_REQUESTS.holds_in(self.vllm_version):
             return self.kv_cache_tokens // layout.block_size * num_groups
         if num_groups == 1 and layout.groups[0].window is None:
             per_request = layout.groups[0].blocks_per_request(self.max_model_len, 0, layout.block_size)

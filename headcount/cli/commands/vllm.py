@@ -10,8 +10,7 @@ import click
 
 from headcount.cli.command_group import NearestGroup
 from headcount.cli.option_types import FilePath
-
-DEFAULT_VERSION = "0.32.0"
+from kvcache.releases import DEFAULT_RELEASE
 
 
 @click.group("vllm", cls=NearestGroup)
@@ -23,7 +22,7 @@ def command() -> None:
 
 
 @command.command("install", short_help="Install a release for the CPU, or find it.")
-@click.option("--version", default=DEFAULT_VERSION, show_default=True, help="Release of vLLM.")
+@click.option("--version", default=DEFAULT_RELEASE, show_default=True, help="Release of vLLM.")
 @click.option("--python-base", type=FilePath(), help="Python to build it from.  [default: headcount's own]")
 @click.option("--index-url", metavar="URL", help="Package index with torch's CPU build.  [default: pip's own settings]")
 @click.option("--yes", is_flag=True, help="Do not ask before downloading.")

@@ -5,8 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from kvcache.layout.kv_layout import KVGroup, has_unequal_blocks
-from kvcache.memory.terms import parse_version
-from kvcache.releases import check_simulated
+from kvcache.releases import (
+    ASYNC_SCHEDULING,
+    ASYNC_SCHEDULING_WITH_DRAFT_MODEL,
+    DEFAULT_RELEASE,
+    NO_RETENTION_INTERVAL,
+    SCHEDULER_RULES,
+    check_simulated,
+)
 from simulator.latency.profile import read_profile
 
 MAX_STEP = 2**20  # tokens or sequences of one step: step times are tables of that length
@@ -213,75 +219,26 @@ class EngineConfig:
         return self.speculation is not None and self.speculation.method == "eagle"
 
 
-@dataclass(frozen=True)
-class ReleaseRule:
-    """What a release of vLLM changed in its decisions; the setting of that name says whether it holds."""
-
-    setting: str
-    since: str  # release
-    meaning: str
-
-
-RELEASE_RULES = (
-    ReleaseRule(
-        "skipped_victim_shifts_scan",
-        "0.28",
-        "when the priority policy preempts a running request that had its turn without being scheduled, the scan does "
-        "not pass over the one that moves into its place",
-    ),
-    ReleaseRule(
-        "drafts_share_token_budget",
-        "0.28",
-        "a draft model's slots are taken from the step's token budget as sequences are scheduled; earlier, for "
-        "max_num_seqs sequences beforehand",
-    ),
-    ReleaseRule(
-        "prefix_hit_joins_drafting",
-        "0.30",
-        "a request that a prefix hit leaves one token to compute is padded to the width of a drafting step even if "
-        "nothing else runs, and not at all where that would pass max_model_len",
-    ),
-    ReleaseRule(
-        "threshold_spares_lone_request",
-        "0.31",
-        "long_prefill_token_threshold does not hold back a request that is alone",
-    ),
-    ReleaseRule(
-        "passed_over_keep_place",
-        "0.31",
-        "a preempted request that is skipped while its last token is in flight keeps its place; earlier, it waited "
-        "ahead of those preempted after it",
-    ),
-)
-"""Found in vllm/v1/core/sched/scheduler.py of the releases named."""
-
-
 def with_release_rules(engine: EngineConfig, vllm_version: str) -> EngineConfig:
     """The settings under a release's own rules, where releases decide differently.
 
     Raises ValueError for a release of engine V0.
     """
-    release = parse_version(vllm_version)
-    check_simulated(release)
-    rules: dict[str, Any] = {rule.setting: release >= parse_version(rule.since) for rule in RELEASE_RULES}
+    check_simulated(vllm_version)
+    rules: dict[str, Any] = {name: rule.holds_in(vllm_version) for name, rule in SCHEDULER_RULES.items()}
     return replace(engine, **rules)
 
 
 def default_retention_interval(vllm_version: str) -> int | None:
-    """`prefix_cache_retention_interval` where the user gives none (vllm/config/cache.py, vllm/envs.py)."""
-    return 0 if parse_version(vllm_version) >= (0, 29, 0) else None
+    """`prefix_cache_retention_interval` where the user gives none."""
+    return 0 if NO_RETENTION_INTERVAL.holds_in(vllm_version) else None
 
 
 def default_async_scheduling(vllm_version: str, speculation: Speculation | None = None) -> bool:
-    """`async_scheduling` where the user gives none: on since vLLM 0.14, but for drafts that are not the model's own.
-
-    Source: release notes of 0.14; vllm/config/vllm.py of 0.27 and 0.32, which knows draft models with it (between
-    these two it is not known since when).
-    """
-    version = parse_version(vllm_version)
+    """`async_scheduling` where the user gives none."""
     if speculation is not None and speculation.method != "eagle":
-        return speculation.method == "draft_model" and version >= (0, 32, 0)
-    return version >= (0, 14, 0)
+        return speculation.method == "draft_model" and ASYNC_SCHEDULING_WITH_DRAFT_MODEL.holds_in(vllm_version)
+    return ASYNC_SCHEDULING.holds_in(vllm_version)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,7 +266,7 @@ class EngineOptions:
     prefix_cache_retention_interval: int | None = None  # the release's
     speculation: Speculation | None = None
     num_gpu_blocks_override: int | None = None
-    vllm_version: str = "0.32.0"
+    vllm_version: str = DEFAULT_RELEASE
     latency_model: str = "physical"
     step_s: float | None = None  # of the constant latency model
     latency_profile: Path | None = None  # of the physical latency model

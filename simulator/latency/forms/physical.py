@@ -8,10 +8,10 @@ import numpy as np
 
 from kvcache.formats.quantization import resolve_quantization
 from kvcache.gpus.gpu import GPU
-from kvcache.memory.terms import parse_version
 from kvcache.models.architecture import Architecture
 from kvcache.models.tensors import Tensor
 from kvcache.parallelism import Parallelism
+from kvcache.releases import DEFAULT_RELEASE, SLOWER_EXPERTS
 from simulator.latency.covariance import covariance_of
 from simulator.latency.gpu_constants import GENERAL, Constants, constants_for
 from simulator.latency.model import COMPUTE, HOST, KV_READ, Deployment, LatencyModel, LogError
@@ -40,7 +40,6 @@ from simulator.latency.terms import (
     times,
 )
 
-OLD_EXPERTS_BEFORE = (0, 15, 0)  # a mixture's steps took far longer there than its kernels, for no known reason
 PIECEWISE_TOKENS = 512  # of the longest step with prefill that piecewise CUDA graphs cover by default
 # Of GPUs that no fit to runs has seen, and of layers with states: as of A100 or L40S (constants/ampere.toml, ada.toml).
 KERNELS_ONLY_TPOT = LogError(deployment=0.20, residual=0.06)
@@ -63,7 +62,7 @@ def physical_step_times(
     enforce_eager: bool = False,
     max_cudagraph_capture_size: int | None = None,
     async_scheduling: bool = True,
-    vllm_version: str = "0.32.0",
+    vllm_version: str = DEFAULT_RELEASE,
 ) -> StepTimes:
     """The step times alone; see `latency_model` for what they rest on."""
     deployment = Deployment(
@@ -274,7 +273,7 @@ def _step_times(
 def spread_kind(deployment: Deployment, constants: Constants) -> str:
     """By which of the constants' errors a deployment goes: by what is known before it is measured."""
     arch = deployment.architecture
-    if arch.is_moe and parse_version(deployment.vllm_version) < OLD_EXPERTS_BEFORE:
+    if arch.is_moe and SLOWER_EXPERTS.holds_in(deployment.vllm_version):
         return "old-experts"
     spread_over_ranks = "dp-experts" if deployment.data_parallel_size > 1 else "experts"
     kind = spread_over_ranks if arch.is_moe else "dense"
