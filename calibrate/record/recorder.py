@@ -13,7 +13,13 @@ import pandas as pd
 
 from calibrate.record.design import Plan, expected_seconds, pilot, plan_loads, warm_up
 from calibrate.record.loads import Limits, Load, load_from_json
-from calibrate.record.record_model import attention_window, guessed_seconds, model_folder, record_config
+from calibrate.record.record_model import (
+    attention_window,
+    check_plannable,
+    guessed_seconds,
+    model_folder,
+    record_config,
+)
 from calibrate.record.recorded_engine import PROBE, Asked, Engine, LoadFailedError, running_engine
 from calibrate.record.recording_files import (
     DONE,
@@ -66,9 +72,7 @@ def record(
     The loads are planned for the precision asked for, unless `loads` are given. Raises ValueError where the engine
     cannot be run, or the folder holds a recording of something else.
     """
-    config = record_config(asked.model)
-    if asked.has_weights and model_folder(asked.model) is None:
-        raise ValueError(f"--load-format {asked.engine['load_format']} loads weights; give --model a folder with them")
+    config = asked_config(asked)
     folder = RecordingFolder(out)
     folder.create()
     content = folder.read() or {}
@@ -88,6 +92,15 @@ def record(
         )  # fmt: skip
         session.run()
     return watched
+
+
+def asked_config(asked: Asked) -> dict[str, Any]:
+    """The config of the model to record. Raises ValueError where that can be refused before an engine is looked for."""
+    config = record_config(asked.model)
+    if asked.has_weights and model_folder(asked.model) is None:
+        raise ValueError(f"--load-format {asked.engine['load_format']} loads weights; give --model a folder with them")
+    check_plannable(config, asked.engine)
+    return config
 
 
 @dataclass(kw_only=True)

@@ -151,11 +151,12 @@ def _plan_line(plan: Any) -> str:
 
 def _record_engine(values: dict[str, Any]) -> int:
     from calibrate.conformance.interpreters.interpreters import interpreter_for  # noqa: PLC0415
-    from calibrate.record.recorder import record  # noqa: PLC0415
+    from calibrate.record.recorder import asked_config, record  # noqa: PLC0415
     from headcount.cli.json_output import print_json  # noqa: PLC0415
     from headcount.cli.progress import progress_bar  # noqa: PLC0415
 
     asked, out = _asked(values), _out(values)
+    asked_config(asked)  # a typing error is named also where no vLLM is installed
     python = interpreter_for(values["vllm_version"], values["python"])
     last: list[Any] = [None]
     with progress_bar(f"loads through {asked.model}", total=1) as bar:
