@@ -229,33 +229,6 @@ def test_a_config_gives_an_option_once(headcount: Run, content: str, name: str, 
     assert_told(headcount("memory", *ON, "--config", path), f"'{name}' is given twice; leave out one of them")
 
 
-@pytest.mark.parametrize(
-    ("result", "lacks"),
-    [
-        ({"vllm_version": 1}, "vllm_version, attention is missing"),
-        ({"vllm_version": "0.32.0", "pairs": 5}, "options, pairs is missing"),
-        (
-            {"vllm_version": "0.32.0", "attention": {}, "seed": 1, "steps": 2, "preemptions": 3},
-            "prefix_hits, attention",
-        ),
-        ([], "holds no JSON object"),
-    ],
-)
-def test_a_page_of_other_results_is_refused(headcount: Run, result: Any, lacks: str, tmp_path: Path) -> None:
-    path, out = tmp_path / "result.json", tmp_path / "page.md"
-    path.write_text(json.dumps(result))
-    assert_told(headcount("calibrate", "fidelity-report", path, "--out", out), lacks)
-    assert not out.exists()
-
-
-def test_examples_cut_short_are_told(headcount: Run, tmp_path: Path) -> None:
-    path, out = tmp_path / "examples.csv", tmp_path / "page.md"
-    path.write_text("id,line,claimed,recomputed,verdict\nE001,1\n")
-    ran = headcount("calibrate", "memory-page", "--examples", path, "--out", out)
-    assert_told(ran, "examples.csv, line 2: has fewer cells than the header")
-    assert not out.exists()
-
-
 def test_what_is_no_text_is_not_read_to_its_end() -> None:
     if not Path("/dev/zero").is_char_device():
         pytest.skip("this system has no /dev/zero")

@@ -21,8 +21,6 @@ WRITERS = {
     "--out OF read": ("calibrate", "read", RESULT, "--out", "{}.csv"),
     "--out OF fit": ("calibrate", "fit", RESULT, *ON, "--out", "{}.toml"),
     "--out OF check": ("calibrate", "check", RESULT, *ON, "--out", "{}.html"),
-    "--out OF memory-page": ("calibrate", "memory-page", "--out", "{}.md"),
-    "--out OF fidelity-report": ("calibrate", "fidelity-report", RESULT, "--out", "{}.md"),
 }
 every_writer = pytest.mark.parametrize("writer", WRITERS)
 

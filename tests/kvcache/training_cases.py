@@ -1,6 +1,6 @@
 """Models with settings that the tests of training memory share."""
 
-from calibrate.worked_examples.shapes import GB, GIB, LLAMA, budget, gpt, kept, layer, llama, states
+from benchmarks.worked_examples.quantities import GB, GIB, LLAMA, budget, gpt, kept, layer, llama, states
 from kvcache.models.catalog import find_gpu
 
 __all__ = ["GB", "GIB", "H100", "LLAMA", "budget", "gpt", "kept", "layer", "llama", "states"]

@@ -20,47 +20,6 @@ for each in (fit_command, check_command, record_command, *CHECKS):
     command.add_command(each)
 
 
-@command.command("memory-page")
-@click.option(
-    "--examples",
-    type=FilePath(),
-    help="CSV of what the guides claim: id, line, claimed, recomputed, verdict.  [default: as on the page at --out]",
-)
-@click.option("--out", required=True, type=FilePath(), help="The Markdown file to write; what it claims is kept.")
-def memory_page_command(examples: Path | None, out: Path) -> int:
-    """Write the page on the memory model: formulas, and the worked examples of widely read guides recomputed."""
-    from calibrate.memory_page import known_claims, memory_page  # noqa: PLC0415  imported once the command runs
-    from headcount.cli.out_files import check_out_file, write_whole  # noqa: PLC0415
-
-    check_out_file("--out", out, example="memory.md")
-    if examples is not None and not examples.is_file():
-        raise ValueError(f"--examples: no file {examples}")
-    write_whole(out, memory_page(known_claims(examples, out)))
-    click.echo(f"wrote {out}")
-    return 0
-
-
-@command.command("fidelity-report")
-@click.argument("results", nargs=-1, required=True, type=FilePath())
-@click.option("--out", required=True, type=FilePath(), help="The Markdown file to write.")
-def fidelity_report_command(results: tuple[Path, ...], out: Path) -> int:
-    """Write the page on what was compared with vLLM from saved results of check-scheduler and check-engine --json."""
-    from calibrate.conformance.fidelity_report import check_result, fidelity_page  # noqa: PLC0415  imported once the command runs
-    from headcount.cli.json_output import read_json_object  # noqa: PLC0415
-    from headcount.cli.out_files import check_out_file, write_whole  # noqa: PLC0415
-
-    check_out_file("--out", out, example="fidelity.md")
-    found = [read_json_object(path) for path in results]
-    for path, result in zip(results, found, strict=True):
-        check_result(path, result)
-    page = fidelity_page(
-        [result for result in found if "pairs" in result], [result for result in found if "attention" in result]
-    )
-    write_whole(out, page)
-    click.echo(f"wrote {out}")
-    return 0
-
-
 @command.command("read")
 @click.argument("files", nargs=-1, required=True, type=FilePath())
 @click.option("--format", "format_name", help="Of all files: a name, or module:Name.  [default: by their content]")

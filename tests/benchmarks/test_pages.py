@@ -1,4 +1,4 @@
-"""The page on fidelity is what the saved results say, and they say enough."""
+"""Pages made from code or from stored results are current, and the results say enough."""
 
 import json
 from pathlib import Path
@@ -6,17 +6,24 @@ from typing import Any
 
 import pytest
 
-from calibrate.conformance.fidelity_report import MEANINGS, fidelity_page
+from benchmarks.markdown import DOCS, filled
+from benchmarks.pages.__main__ import outdated
+from benchmarks.pages.fidelity import MEANINGS, fidelity_tables
 
-ROOT = Path(__file__).parent.parent.parent
-RESULTS = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "docs" / "results").glob("*.json"))]
+RESULTS = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((DOCS / "results").glob("*.json"))]
 COMPARISONS = [result for result in RESULTS if "pairs" in result]
 ENGINES = [result for result in RESULTS if "attention" in result]
 
 
-def test_the_page_is_written_by_the_tool() -> None:
-    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
-    assert page == fidelity_page(COMPARISONS, ENGINES), "run 'headcount calibrate fidelity-report' again"
+def test_pages_are_what_the_code_says() -> None:
+    assert outdated(write=False) == [], "run 'python -m benchmarks.pages'"
+
+
+def test_a_page_and_its_tables_have_the_same_names() -> None:
+    page = "<!-- generated: one -->\nold\n<!-- end -->\n"
+    assert filled(page, {"one": lambda: "new"}) == page.replace("old", "new")
+    with pytest.raises(ValueError, match="disagree about two"):
+        filled(page, {"one": str, "two": str})
 
 
 @pytest.mark.parametrize("result", COMPARISONS, ids=lambda result: result["vllm_version"])
@@ -41,12 +48,15 @@ def test_two_releases_and_real_engines_were_compared() -> None:
     assert all(result["steps"] >= 1000 and result["preemptions"] >= 20 for result in ENGINES)
 
 
-def test_a_result_with_a_difference_is_not_published() -> None:
+def test_a_result_with_a_difference_is_not_published(tmp_path: Path) -> None:
+    result = {"vllm_version": "0.32.0", "differing_cases": 1, "pairs": {}}
+    (tmp_path / "result.json").write_text(json.dumps(result), encoding="utf-8")
     with pytest.raises(ValueError, match=r"vLLM 0\.32\.0 has a difference"):
-        fidelity_page([{"vllm_version": "0.32.0", "differing_cases": 1}], [])
+        fidelity_tables(tmp_path)
 
 
-def test_an_option_without_a_meaning_is_told() -> None:
+def test_an_option_without_a_meaning_is_told(tmp_path: Path) -> None:
     unknown = COMPARISONS[0] | {"options": COMPARISONS[0]["options"] | {"colour: red": 3}}
+    (tmp_path / "result.json").write_text(json.dumps(unknown), encoding="utf-8")
     with pytest.raises(ValueError, match="colour: red"):
-        fidelity_page([unknown], [])
+        fidelity_tables(tmp_path)["options"]()

@@ -1,4 +1,4 @@
-"""The models of worked examples, with what our code says of them."""
+"""The models of worked examples, and what Headcount computes for them."""
 
 from dataclasses import replace
 from math import ceil
@@ -7,9 +7,9 @@ from typing import Any
 from kvcache.formats.quantization import find_quantization, weight_bytes
 from kvcache.layout.kv_layout import kv_layout
 from kvcache.memory.budget import memory_budget
-from kvcache.models.architecture import Architecture, from_config
+from kvcache.models.architecture import Architecture
 from kvcache.models.catalog import find_gpu, load_model
-from kvcache.models.parameters import Tensor, parameter_counts
+from kvcache.models.parameters import Tensor, total_parameters
 from kvcache.parallelism import Parallelism
 from kvcache.training.activations import ActivationSettings, LayerActivations, layer_activations
 from kvcache.training.budget import TrainingBudget, training_budget
@@ -54,14 +54,6 @@ LLAMA = {
 }
 # Llama-2-70B's depth and width without grouped keys, GPT-3, a 7B.
 BIG, GPT3, SEVEN = gpt(80, 8192, 64), gpt(96, 12288, 96), gpt(32, 4096, 32)
-GPT2 = replace(
-    gpt(12, 768, 12, 50257),
-    attention_bias=True,
-    attention_output_bias=True,
-    mlp_bias=True,
-    tie_word_embeddings=True,
-    learned_positions=1024,
-)
 
 
 def weights_gb(billions: float, quantization: str = "none") -> float:
@@ -80,6 +72,16 @@ def kv_gb(model: str | Architecture, tokens: int, tp: int = 1, kv_heads: int | N
     return kv_layout(arch, tensor_parallel_size=tp).bytes_per_token * tokens / GB
 
 
+def kv_gib(arch: Architecture, tokens: int) -> float:
+    """GiB of keys and values on one GPU."""
+    return kv_gb(arch, tokens) * GB / GIB
+
+
+def server_gb(arch: Architecture, tokens: int, tp: int) -> float:
+    """GB per GPU of a share of 7.6B weights, a cache, 2 GB of buffers."""
+    return weights_gb(7.6 / tp) + kv_gb(arch, tokens) + 2
+
+
 def block_bytes(model: str, tp: int = 1) -> int:
     """A block of 16 tokens on one rank."""
     return kv_layout(load_model(model), tensor_parallel_size=tp, block_size=16).block_bytes()
@@ -96,23 +98,9 @@ def least_h100(model: str, num_requests: int = 1, **settings: Any) -> int:
     raise ValueError(f"{num_requests} requests of {model} do not fit on eight GPUs; ask for fewer")
 
 
-def h100s(total_gb: float) -> int:
+def gpus_of_80_gb(total_gb: float) -> int:
     """GPUs of 80 decimal GB, as the guides count, with nothing left over."""
     return ceil(total_gb / 80)
-
-
-def part(arch: Architecture, *components: str) -> int:
-    """Parameters of some components, over the layers of the model that have them."""
-    return sum(parameter_counts(arch)[component] for component in components)
-
-
-def head_dim(hidden_size: int, num_attention_heads: int) -> int:
-    """What a config without it implies."""
-    config = {
-        "model_type": "llama", "num_hidden_layers": 1, "hidden_size": hidden_size, "vocab_size": 1000,
-        "num_attention_heads": num_attention_heads, "intermediate_size": 1024, "max_position_embeddings": 1024,
-    }  # fmt: skip
-    return from_config(config, name="heads").head_dim
 
 
 # Training
@@ -134,6 +122,16 @@ def per(what: str, *names: str) -> float:
     """Bytes per parameter of `weights`, `gradients`, `optimizer` or their `total`; names: precision, optimizer."""
     found: int = getattr(states(GB, *names), f"{what}_bytes")
     return found / GB
+
+
+def states_gb(billions: float, what: str) -> float:
+    """GB under mixed precision and Adam."""
+    return billions * per(what)
+
+
+def states_gib(arch: Architecture, what: str) -> float:
+    """GiB under mixed precision and Adam."""
+    return total_parameters(arch) * per(what) / GIB
 
 
 def state_reduction(stage: int) -> float:
@@ -167,6 +165,16 @@ def per_hidden(arch: Architecture, which: str = "linear", **changes: Any) -> flo
     one = layer(arch, **changes)
     found = {"total": one.total, "linear": one.total - one.attention_core, "input": one.layer_input}[which]
     return found / arch.hidden_size
+
+
+def activations_gib(arch: Architecture) -> float:
+    """GiB of 64 sequences of 2,048 tokens, with their scores kept."""
+    return budget(arch, micro_batch_size=64, sequence_length=2048, flash_attention=False).activations_bytes / GIB
+
+
+def score_bytes(arch: Architecture, length: int = 2048) -> float:
+    """Bytes of scores that one layer keeps per head and pair of tokens."""
+    return layer(arch, dropout=False, sequence_length=length).attention_core / (arch.num_attention_heads * length)
 
 
 def adapters_gb(which: str) -> float:

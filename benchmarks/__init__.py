@@ -1,0 +1,1 @@
+"""Speed and accuracy of Headcount, and how the constants that it ships are made."""

@@ -1,0 +1,1 @@
+"""The tables of docs pages that are made from the code or from stored results."""

@@ -1,0 +1,1 @@
+"""Worked examples of widely read memory guides, recomputed with Headcount's own functions."""

@@ -1,1 +1,0 @@
-"""Worked examples of widely read memory guides, recomputed by this tool's own code."""
