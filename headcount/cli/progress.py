@@ -23,6 +23,15 @@ class Bar:
         self.progress.update(self.task, note=text)
 
 
+def note_compiling() -> None:
+    """Say on stderr why a machine's first simulation takes longer."""
+    from simulator.core.jit import is_compiled  # noqa: PLC0415  the compiler takes a while to load
+
+    if not is_compiled():
+        text = "headcount: compiling the simulation core for this machine, once; about 20 s"
+        print(text, file=sys.stderr, flush=True)
+
+
 @contextmanager
 def progress_bar(title: str, *, total: int) -> Iterator[Bar]:
     """A bar that vanishes when done; silent where stderr is no terminal."""

@@ -58,7 +58,7 @@ def note_time(a: Any, request: int, now_s: float, previous_s: float) -> int:
 @kernel
 def draft_hash(request: int, position: int) -> int:
     """The twin of `simulator.engines.vllm.speculation.draft_hash`."""
-    mixed = (request * 0x1E3779B1 + position * 0x25EBCA6B + 0x3C6EF372) & 0xFFFFFFFF
+    mixed = (int(request) * 0x1E3779B1 + int(position) * 0x25EBCA6B + 0x3C6EF372) & 0xFFFFFFFF
     mixed ^= mixed >> 16
     mixed = (mixed * 0x7FEB352D) & 0xFFFFFFFF
     mixed ^= mixed >> 15

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from simulator.engines.vllm.engine import EngineConfig
+from simulator.engines.vllm.engine import EngineConfig, Speculation
 from simulator.engines.vllm.scheduler import Plan
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.simpy_fleet import least_outstanding, round_robin, run_simpy_fleet, session_affinity
@@ -86,7 +86,8 @@ def test_the_same_source_without_the_compiler_gives_the_same_results() -> None:
 def digest() -> str:
     """All results of a few fixed loads, in one word."""
     total = hashlib.sha256()
-    for seed, kind in enumerate(("open", "turns", "shared")):
+    for seed, kind in enumerate(("open", "turns", "shared", "turns")):
+        drafts = Speculation(method="ngram", num_speculative_tokens=3, acceptance_rate=0.6) if seed == 3 else None
         rng = np.random.default_rng(seed)
         table = random_table(rng, 40, kind=kind)
         longest = int((table.prompt_tokens + table.output_tokens).max())
@@ -96,6 +97,7 @@ def digest() -> str:
             max_num_seqs=5,
             max_num_batched_tokens=64,
             block_size=8,
+            speculation=drafts,
         )
         simulation = Simulation(Fleet(engine=engine, step_times=random_step_times(rng, 64, 5), num_replicas=2), table)
         simulation.run()

@@ -79,8 +79,10 @@ def check_scheduler_command(cases: int, seed: int, vllm_version: str | None, pyt
     """
     from calibrate.conformance.check_scheduler import check_scheduler  # noqa: PLC0415  imported once the command runs
     from calibrate.conformance.interpreters.interpreters import interpreter_for  # noqa: PLC0415
+    from headcount.cli.progress import note_compiling  # noqa: PLC0415
 
     interpreter = interpreter_for(vllm_version, python)
+    note_compiling()
     with _progress(f"cases beside vLLM, seed {seed}", cases) as watch:
         found = check_scheduler(interpreter, num_cases=cases, seed=seed, watch=watch)
     summary = (

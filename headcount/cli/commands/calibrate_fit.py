@@ -54,7 +54,7 @@ def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -
     from calibrate.fit.profile_fit import fit  # noqa: PLC0415  imported once the command runs
     from headcount.cli.json_output import print_json  # noqa: PLC0415
     from headcount.cli.out_files import check_out_file  # noqa: PLC0415
-    from headcount.cli.progress import progress_bar  # noqa: PLC0415
+    from headcount.cli.progress import note_compiling, progress_bar  # noqa: PLC0415
     from headcount.text.fit_text import fit_text  # noqa: PLC0415
     from simulator.latency.profile import write_profile  # noqa: PLC0415
 
@@ -67,6 +67,8 @@ def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -
     inputs = read_inputs(paths, values["format_name"])
     if out.resolve() in inputs.files:
         raise ValueError(f"--out {out}: is one of the files to fit, which it would replace; name another")
+    if inputs.runs:
+        note_compiling()
     with progress_bar("fit", total=1) as bar:
         fitted = fit(inputs, given, name=values["name"] or out.stem, watch=bar.note)
     write_profile(fitted.profile, out)
@@ -94,7 +96,7 @@ def check_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any)
     from calibrate.check.runs import check_run, find_knee, summary_rows  # noqa: PLC0415  once the command runs
     from calibrate.fit.inputs import read_inputs  # noqa: PLC0415
     from headcount.cli.json_output import print_json  # noqa: PLC0415
-    from headcount.cli.progress import progress_bar  # noqa: PLC0415
+    from headcount.cli.progress import note_compiling, progress_bar  # noqa: PLC0415
     from headcount.text.fit_text import check_text  # noqa: PLC0415
 
     if values["out"] is not None:
@@ -105,6 +107,7 @@ def check_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any)
     if not inputs.runs:
         raise ValueError(f"{paths[0]} holds engine steps, not requests; give a benchmark's result")
     given, checked, replays = _given(ctx, values), [], []
+    note_compiling()
     with progress_bar("runs", total=len(inputs.runs)) as bar:
         for run in inputs.runs:
             bar.note(run.source.name)

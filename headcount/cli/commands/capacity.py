@@ -123,8 +123,9 @@ def _with_think_time(workload: Any, think_time_s: float | None) -> tuple[Any, fl
 
 def _watched(question: Any, capacity_rows: Any) -> Iterator[Any]:
     """Rows as they are found, under a progress bar on stderr."""
-    from headcount.cli.progress import progress_bar  # noqa: PLC0415
+    from headcount.cli.progress import note_compiling, progress_bar  # noqa: PLC0415
 
+    note_compiling()
     with progress_bar("users per GPU count", total=len(question.gpus)) as bar:
         for row in capacity_rows(
             question,

@@ -52,6 +52,7 @@ def command(**values: Any) -> int:
             --input-len I --output-len O --rate R --num-requests N
     """
     from headcount.cli.json_output import print_json  # noqa: PLC0415  imported once the command runs
+    from headcount.cli.progress import note_compiling  # noqa: PLC0415
     from headcount.profile_warnings import warn_outside_profile  # noqa: PLC0415
     from headcount.release_warning import warn_newer_release  # noqa: PLC0415
     from headcount.simulate import Outputs, answer_json, serve  # noqa: PLC0415
@@ -81,6 +82,7 @@ def command(**values: Any) -> int:
     if outside_calibration(plan.latency, plan.gpu.name, values["strict"]):
         return OUTSIDE_CALIBRATION
     fleet = plan.fleet(values["replicas"], values["router"])
+    note_compiling()
     served = serve(fleet, values, outputs)
     if warn_outside_profile(plan.latency, [served.step]) and values["strict"]:
         return OUTSIDE_CALIBRATION

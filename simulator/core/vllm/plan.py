@@ -35,19 +35,41 @@ def schedule_request(a: Any, replica: int, slot: int, request: int, tokens: int,
 
 
 @kernel
-def schedule_quietly(a: Any, replica: int, slot: int, request: int) -> None:
-    """`schedule_request` for one token that is sampled."""
+def schedule_quiet_run(a: Any, replica: int, slot: int, first: int, budget: int) -> int:
+    """`schedule_request` for those in `running` from `first` on that take one token, sampled, and change nothing else.
+
+    Returns how many there are before the next that does. The plan's sums wait in registers.
+    """
     p = a.parameters[0]
-    req = a.requests[request]
-    req.computed += 1
-    req.in_flight += 1
-    req.placeholders += p.asynchronous
     plan = a.plans[replica, slot]
-    entry = a.entries[replica, slot, plan.count]
-    entry.request = request
-    entry.tokens = 1
-    entry.sampled = 1
-    add_to_sums(plan, req.computed, 1, 1, 0, p.window)
+    count, context, window_context = plan.count, 0, 0
+    end = min(first + budget, a.replicas[replica].num_running)
+    index = first
+    while index < end:
+        request = a.running[replica, index]
+        req = a.requests[request]
+        computed = req.computed + 1
+        if computed > req.quiet_until:
+            break
+        req.computed = computed
+        req.in_flight += 1
+        req.placeholders += p.asynchronous
+        entry = a.entries[replica, slot, count]
+        entry.request = request
+        entry.tokens = 1
+        entry.sampled = 1
+        count += 1
+        context += computed
+        window_context += min(computed, p.window)
+        index += 1
+    num_quiet = index - first
+    plan.count = count
+    plan.tokens += num_quiet
+    plan.sampled += num_quiet
+    plan.decodes += num_quiet
+    plan.decode_context += context
+    plan.window_context += window_context
+    return num_quiet
 
 
 @kernel

@@ -110,13 +110,14 @@ def schedule_running(a: Any, replica: int, slot: int) -> Any:
     num_preempted, any_prefills = 0, 0
     index = 0
     while index < state.num_running and budget > p.draft_slots:
+        num_quiet = plan.schedule_quiet_run(a, replica, slot, index, budget - p.draft_slots)
+        if num_quiet > 0:
+            index += num_quiet
+            budget -= num_quiet
+            continue
         request = a.running[replica, index]
         req = a.requests[request]
         index += 1
-        if req.computed < req.quiet_until:
-            plan.schedule_quietly(a, replica, slot, request)
-            budget -= 1
-            continue
         tokens = want(a, replica, request, budget - p.draft_slots)
         if tokens == 0:  # nothing to compute now; the scan goes on
             continue
