@@ -10,8 +10,8 @@ from typing import Any
 
 from calibrate.conformance.cases.parameter_cases import model_types, random_config
 from calibrate.conformance.step_records import Record, probe_records
-from kvcache.models.architecture import from_config
 from kvcache.models.catalog import model_files
+from kvcache.models.config.reader import from_config
 from kvcache.models.parameters import COMPONENTS, parameter_counts
 
 PROBE = Path(__file__).parent / "probes" / "parameters_probe.py"

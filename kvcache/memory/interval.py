@@ -123,6 +123,6 @@ def unmeasured_conditions(
             _BATCHES[0] <= max_num_batched_tokens <= _BATCHES[1] and _SEQUENCES[0] <= max_num_seqs <= _SEQUENCES[1]
         ),
         "latent": architecture.is_mla,
-        "state_layers": any(architecture.state_layers),
+        "state_layers": architecture.state_space is not None,
     }
     return tuple(condition for condition, held in holds.items() if held)

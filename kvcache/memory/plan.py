@@ -78,8 +78,8 @@ class Stage:
 def stage_of(plan: Plan, stage: int) -> Stage:
     """What one rank of a pipeline stage holds."""
     arch, parallelism = plan.arch, plan.parallelism
-    num_layers = len(parallelism.stage_layers(arch.num_hidden_layers, stage))
-    attention_layers = sum(map(arch.has_attention, parallelism.stage_layers(arch.num_hidden_layers, stage)))
+    layers = [arch.layers[index] for index in parallelism.stage_layers(arch.num_hidden_layers, stage)]
+    attention_layers = sum(layer.attention is not None for layer in layers)
     tensors = stage_tensors(arch, parallelism, stage)
     return Stage(
         weights=weight_bytes(plan.scheme, tensors, arch.dtype) + buffers_bytes(arch, parallelism, attention_layers),
@@ -97,7 +97,7 @@ def stage_of(plan: Plan, stage: int) -> Stage:
             arch,
             plan.gpu,
             parallelism,
-            num_layers=num_layers,
+            num_layers=len(layers),
             max_num_seqs=plan.max_num_seqs,
             enforce_eager=plan.enforce_eager,
             vllm_version=plan.vllm_version,

@@ -110,7 +110,9 @@ def _splits(arch: Architecture, plan: TrainingPlan, max_gpus: int, fixed: frozen
         # A prime number of layers has no equal stages.
         "pipeline_parallel_size": equal if len(equal) > 2 else [size for size in doubled if size <= layers],
         "tensor_parallel_size": (1, 2, 4, GPUS_PER_NODE),
-        "expert_parallel_size": [size for size in doubled if arch.num_experts % size == 0] if arch.is_moe else [1],
+        "expert_parallel_size": [size for size in doubled if arch.experts.num_experts % size == 0]
+        if arch.experts
+        else [1],
     }
     choices |= {name: [getattr(plan, name)] for name in choices if name in fixed}
     for values in product(*choices.values()):

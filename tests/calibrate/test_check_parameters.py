@@ -16,8 +16,8 @@ from calibrate.conformance.check_parameters import (
     compare,
     random_configs,
 )
-from kvcache.models.architecture import from_config
 from kvcache.models.config.families import known_families
+from kvcache.models.config.reader import from_config
 from kvcache.models.parameters import COMPONENTS, parameter_counts
 
 RANDOM_CONFIGS_PER_TYPE = 40

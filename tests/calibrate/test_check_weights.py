@@ -6,7 +6,7 @@ import pytest
 
 from calibrate.conformance.cases.weight_cases import WeightCase, weight_cases
 from calibrate.conformance.check_weights import WeightComparison, check_weights, compare
-from kvcache.models.architecture import from_config
+from kvcache.models.config.reader import from_config
 from kvcache.models.parameters import stage_tensors
 from kvcache.parallelism import Parallelism
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kvcache.models.architecture import from_config
 from kvcache.models.catalog import load_model
+from kvcache.models.config.reader import from_config
 from kvcache.models.parameters import parameter_counts, stage_tensors, total_parameters
 from kvcache.parallelism import Parallelism
 
