@@ -27,10 +27,10 @@ from benchmarks.worked_examples.quantities import (
     stored_gb,
     weights_gb,
 )
-from kvcache.models.architecture import with_attention
 from kvcache.models.catalog import find_gpu, load_model
-from kvcache.models.parameters import total_parameters
 from kvcache.parallelism import Parallelism
+from kvcache.shape.architecture import with_attention
+from kvcache.shape.parameters import total_parameters
 from kvcache.training.plan import TrainingPlan
 
 L70, QWEN = "llama-2-70b", "qwen2.5-7b"

@@ -7,11 +7,11 @@ from typing import Any
 from kvcache.formats.quantization import find_quantization, weight_bytes
 from kvcache.layout.kv_layout import kv_layout
 from kvcache.memory.budget import memory_budget
-from kvcache.models.architecture import Architecture, with_attention
 from kvcache.models.catalog import find_gpu, load_model
-from kvcache.models.layer import Attention, Layer
-from kvcache.models.parameters import Tensor, total_parameters
 from kvcache.parallelism import Parallelism
+from kvcache.shape.architecture import Architecture, with_attention
+from kvcache.shape.layer import Attention, Layer
+from kvcache.shape.parameters import Tensor, total_parameters
 from kvcache.training.activations import ActivationSettings, LayerActivations, layer_activations
 from kvcache.training.budget import TrainingBudget, training_budget
 from kvcache.training.plan import TrainingPlan

@@ -7,8 +7,8 @@ Source: vLLM 0.32.0, platforms/cuda.py (`_get_backend_priorities`), v1/attention
 from dataclasses import dataclass
 
 from kvcache.gpus.gpu import GPU
-from kvcache.models.architecture import Architecture
-from kvcache.models.layer import LatentAttention
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.layer import LatentAttention
 
 DEFAULT_BLOCK_SIZE = 16  # vLLM CacheConfig.DEFAULT_BLOCK_SIZE
 _AMD = ("cdna3", "cdna4")

@@ -4,9 +4,9 @@ Source: vLLM 0.32.0, config/cache.py (`CacheDType`), v1/kv_cache_interface.py, `
 v1/attention/backends/triton_attn.py, flashinfer.py.
 """
 
-from kvcache.models.architecture import Architecture
-from kvcache.models.layer import Attention
 from kvcache.parallelism import Parallelism
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.layer import Attention
 
 _SIXTEEN_BITS = ("bfloat16", "float16")
 _FP8 = ("fp8", "fp8_e4m3", "fp8_e5m2")

@@ -18,8 +18,8 @@ from kvcache.layout.layer_caches import (
     mamba_cache_mode,
     unify_page_size,
 )
-from kvcache.models.architecture import Architecture
 from kvcache.parallelism import Parallelism
+from kvcache.shape.architecture import Architecture
 
 __all__ = [
     "FP8_DS_MLA_BYTES_PER_TOKEN",

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from kvcache.layout.attention_backend import DEFAULT_BLOCK_SIZE, AttentionBackend
 from kvcache.layout.kv_content import kv_bytes_per_token_per_layer
 from kvcache.layout.state_content import state_bytes, states_per_request
-from kvcache.models.architecture import Architecture
-from kvcache.models.layer import Attention
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.layer import Attention
 
 # FlashInfer's latent kernels want 128 tokens per block of a hybrid model (vLLM platforms/interface.py).
 _HYBRID_MLA_ALIGNMENT = 128

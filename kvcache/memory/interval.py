@@ -10,9 +10,9 @@ from typing import Any
 
 from kvcache.formats.quantization import QuantizationScheme
 from kvcache.gpus.gpu import GPU
-from kvcache.models.architecture import Architecture
 from kvcache.parallelism import Parallelism
 from kvcache.releases import NEWER_THAN_LOGS, OLDER_THAN_LOGS
+from kvcache.shape.architecture import Architecture
 
 RESIDUALS = Path(__file__).parent / "memory_residuals.toml"
 LEVEL = 0.9

@@ -8,10 +8,10 @@ from kvcache.gpus.gpu import GPU
 from kvcache.layout.kv_layout import KVLayout
 from kvcache.memory.interval import Terms, shipped_residuals, unmeasured_conditions
 from kvcache.memory.terms import activation_peak_bytes, buffers_bytes, cuda_graph_bytes, non_torch_bytes
-from kvcache.models.architecture import Architecture
-from kvcache.models.parameters import stage_tensors
 from kvcache.parallelism import Parallelism
 from kvcache.releases import BATCH_IN_FLIGHT_PER_STAGE
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.parameters import stage_tensors
 
 
 @dataclass(frozen=True, kw_only=True)

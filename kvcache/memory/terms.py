@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kvcache.gpus.gpu import GPU
-from kvcache.models.architecture import Architecture
 from kvcache.parallelism import Parallelism
 from kvcache.releases import (
     CUDA_GRAPHS_IN_BUDGET,
@@ -14,6 +13,7 @@ from kvcache.releases import (
     V2_RUNNER_FOR_DENSE_MODELS,
     V2_RUNNER_ROUTES_DUMMY_TOKENS,
 )
+from kvcache.shape.architecture import Architecture
 
 GIB = 2**30
 FIT_SOURCE = (

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kvcache.models.architecture import Architecture
-from kvcache.models.layer import Attention, Experts, Layer
 from kvcache.parallelism import Parallelism, pad_vocabulary, split
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.layer import Attention, Experts, Layer
 from kvcache.training.states import Precision
 
 RECOMPUTE = ("none", "selective", "full")

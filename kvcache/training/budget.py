@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from kvcache.gpus.gpu import GPU
-from kvcache.models.architecture import Architecture
-from kvcache.models.layer import Layer
-from kvcache.models.parameters import Tensor, layer_tensors, stage_tensors, total_parameters
 from kvcache.parallelism import Parallelism
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.layer import Layer
+from kvcache.shape.parameters import Tensor, layer_tensors, stage_tensors, total_parameters
 from kvcache.training.activations import (
     ActivationSettings,
     StageActivations,

@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from kvcache.gpus.gpu import GPU
-from kvcache.models.architecture import Architecture
+from kvcache.shape.architecture import Architecture
 from kvcache.training.activations import RECOMPUTE
 from kvcache.training.budget import TrainingBudget, allowance_bytes, rank_parts, training_budget
 from kvcache.training.plan import ZERO_STAGES, TrainingPlan

@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from kvcache.models.architecture import Architecture
-from kvcache.models.layer import Attention, Layer
-from kvcache.models.parameters import Tensor
 from kvcache.parallelism import Parallelism, split
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.layer import Attention, Layer
+from kvcache.shape.parameters import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)

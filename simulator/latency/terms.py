@@ -10,11 +10,11 @@ from kvcache.formats.quantization import QuantizationScheme
 from kvcache.gpus.gpu import GPU
 from kvcache.layout.kv_layout import kv_bytes_per_token_per_layer
 from kvcache.layout.state_content import recurrent_elements, state_bytes
-from kvcache.models.architecture import Architecture
-from kvcache.models.layer import Attention, Experts, Layer
-from kvcache.models.parameters import Tensor, layer_tensors
 from kvcache.parallelism import Parallelism, pad_vocabulary
 from kvcache.releases import FUSED_NORMS_OVER_ALL_HEADS
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.layer import Attention, Experts, Layer
+from kvcache.shape.parameters import Tensor, layer_tensors
 from simulator.latency.gpu_constants import Constants
 from simulator.latency.model import (
     ACTIVATIONS,

@@ -23,7 +23,7 @@ from calibrate.conformance.check_kv_cache import (
 )
 from kvcache.layout.kv_content import KV_CACHE_DTYPES
 from kvcache.models.catalog import load_model
-from kvcache.models.state_space import KINDS
+from kvcache.shape.layer import KINDS
 from tests.kvcache.hybrid_models import CONFIGS, architecture
 
 GIB = 2**30

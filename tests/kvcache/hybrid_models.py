@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from kvcache.models.architecture import Architecture
 from kvcache.models.config.reader import from_config
+from kvcache.shape.architecture import Architecture
 
 Config = dict[str, Any]
 

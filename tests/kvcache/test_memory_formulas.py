@@ -16,8 +16,8 @@ from kvcache.memory import terms as memory_terms
 from kvcache.memory.budget import MemoryBudget, memory_budget
 from kvcache.memory.interval import Terms, shipped_residuals
 from kvcache.models.catalog import find_gpu, load_model
-from kvcache.models.state_space import KINDS, StateSpace
 from kvcache.parallelism import Parallelism, pad_vocabulary
+from kvcache.shape.layer import KINDS, StateSpace
 
 PAGE = Path(__file__).parents[2] / "docs" / "memory-explained.md"
 FORMULAS = dict(re.findall(r"<!-- formula: (\w+) -->\n```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL))

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcache.models.architecture import with_attention
 from kvcache.models.catalog import load_model
-from kvcache.models.parameters import Tensor
 from kvcache.parallelism import Parallelism
+from kvcache.shape.architecture import with_attention
+from kvcache.shape.parameters import Tensor
 from kvcache.training.activations import (
     micro_batches_in_flight,
     stage_activations,

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from kvcache.errors import SplitError
-from kvcache.models.architecture import Architecture
 from kvcache.models.config.reader import from_config
-from kvcache.models.parameters import COMPONENTS, active_parameters, parameter_counts, stage_tensors, total_parameters
 from kvcache.parallelism import Parallelism
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.parameters import COMPONENTS, active_parameters, parameter_counts, stage_tensors, total_parameters
 
 # Facts of each public config.json, without what equals the class's default.
 QWEN3_NEXT: dict[str, Any] = {

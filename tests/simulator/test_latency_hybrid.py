@@ -8,9 +8,9 @@ import pytest
 
 from kvcache.layout.kv_layout import kv_bytes_per_token_per_layer
 from kvcache.layout.state_content import state_bytes
-from kvcache.models.architecture import Architecture, with_attention
 from kvcache.models.catalog import find_gpu, load_model
-from kvcache.models.parameters import active_parameters, parameter_counts
+from kvcache.shape.architecture import Architecture, with_attention
+from kvcache.shape.parameters import active_parameters, parameter_counts
 from simulator.latency.forms.physical import latency_model
 from simulator.latency.gpu_constants import constants_for
 from simulator.latency.model import COMPUTE, KV_READ, AverageStep, Deployment, LatencyModel, breakdown

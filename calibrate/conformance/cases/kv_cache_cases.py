@@ -8,10 +8,9 @@ from typing import Any
 from kvcache.gpus.gpu import find_gpu
 from kvcache.layout.attention_backend import attention_backend
 from kvcache.layout.kv_layout import KVLayout, kv_layout
-from kvcache.models.architecture import Architecture
-from kvcache.models.layer import Attention, LatentAttention, Layer
-from kvcache.models.state_space import KINDS, StateSpace
 from kvcache.parallelism import Parallelism
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.layer import KINDS, Attention, LatentAttention, Layer, StateSpace
 
 GPUS = ("h100-sxm", "a100-80gb", "b200-sxm", "rtx-pro-6000", "mi300x")
 _KV_DTYPES = (

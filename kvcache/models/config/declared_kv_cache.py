@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from kvcache.models.architecture import DeclaredKVCache
 from kvcache.models.config.checkpoint_format import quantization_config
 from kvcache.models.config.checks import printable_name
+from kvcache.shape.architecture import DeclaredKVCache
 
 _MODELOPT = {"fp8": "fp8_e4m3", "nvfp4": "nvfp4"}  # vLLM 0.32 utils/torch_utils.py
 _STRATEGIES = ("tensor", "attn_head")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from kvcache.models.config.fields import Fields
 from kvcache.models.config.mlps import latent_width
-from kvcache.models.tensors import ExtraTensor
+from kvcache.shape.tensors import ExtraTensor
 
 RESIDUAL = "residual"  # what Gemma adds around the residual stream
 

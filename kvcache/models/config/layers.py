@@ -7,7 +7,7 @@ from kvcache.models.config.fields import Fields
 from kvcache.models.config.layer_kinds import FULL, PARALLEL, STATE, WINDOW, layer_kinds, window_of
 from kvcache.models.config.mlps import read_mlps
 from kvcache.models.config.states import read_state
-from kvcache.models.layer import Attention, LatentAttention, Layer
+from kvcache.shape.layer import Attention, LatentAttention, Layer
 
 
 def read_layers(fields: Fields) -> tuple[Layer, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from kvcache.models.config.fields import Fields
 from kvcache.models.config.layer_kinds import EXPERTS, MLP, periodic
-from kvcache.models.layer import Experts
+from kvcache.shape.layer import Experts
 
 _DENSE_WIDTHS = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim")
 Mlp = tuple[int, Experts | None]  # width of the MLP, 0 without one; the experts

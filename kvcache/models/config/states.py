@@ -4,7 +4,7 @@ from typing import Any
 
 from kvcache.models.config.families import state_keys
 from kvcache.models.config.fields import Fields
-from kvcache.models.state_space import StateSpace
+from kvcache.shape.layer import StateSpace
 
 _FLAGS = ("conv_bias", "projection_bias", "output_bias", "norm")
 _EXPANSIONS = ("mamba_expand", "expand")  # widths in hidden sizes

@@ -8,11 +8,11 @@ import numpy as np
 
 from kvcache.formats.quantization import resolve_quantization
 from kvcache.gpus.gpu import GPU
-from kvcache.models.architecture import Architecture
-from kvcache.models.layer import Layer
-from kvcache.models.tensors import Tensor
 from kvcache.parallelism import Parallelism
 from kvcache.releases import DEFAULT_RELEASE, SLOWER_EXPERTS
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.layer import Layer
+from kvcache.shape.tensors import Tensor
 from simulator.latency.covariance import covariance_of
 from simulator.latency.gpu_constants import GENERAL, Constants, constants_for
 from simulator.latency.model import COMPUTE, HOST, KV_READ, Deployment, LatencyModel, LogError

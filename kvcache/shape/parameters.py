@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from kvcache.models.architecture import Architecture
-from kvcache.models.layer import Attention, Experts, LatentAttention, Layer
-from kvcache.models.state_space_tensors import state_space_tensors
-from kvcache.models.tensors import ExtraTensor, Tensor
 from kvcache.parallelism import Parallelism, pad_vocabulary, split
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.layer import Attention, Experts, LatentAttention, Layer
+from kvcache.shape.state_tensors import state_space_tensors
+from kvcache.shape.tensors import ExtraTensor, Tensor
 
 __all__ = [
     "COMPONENTS",

@@ -4,9 +4,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from kvcache.models.layer import Attention, Experts, Layer
-from kvcache.models.state_space import StateSpace
-from kvcache.models.tensors import ExtraTensor
+from kvcache.shape.layer import Attention, Experts, Layer, StateSpace
+from kvcache.shape.tensors import ExtraTensor
 
 # vLLM's names for --dtype (config/model.py, ModelDType); auto: the checkpoint's, 16 bits for one in fp32.
 DTYPES = {
