@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kvcache.shape.architecture import Architecture
+    from kvcache.models.architecture import Architecture
     from simulator.latency.model import LatencyModel
 
 OUTSIDE_CALIBRATION = 4  # exit code

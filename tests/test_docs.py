@@ -1,4 +1,4 @@
-"""What the documentation shows is what happens."""
+"""What the documentation shows is what happens, and it reads well."""
 
 import re
 import shlex
@@ -9,13 +9,24 @@ from pathlib import Path
 import click
 import pytest
 
+from benchmarks.pages.outputs import examples
 from headcount.cli.main import COMMANDS, cli
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")),
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name != "accuracy.md"),
+]
 HEADCOUNT = str(Path(sys.executable).parent / "headcount")
 COMMAND = re.compile(rf"headcount ((?:{'|'.join(COMMANDS)})\b[^`\n]*)")
 PLACEHOLDERS = {"M": "llama-3.1-8b", "G": "h100-sxm", "FILE": "report.html"}
+LONGEST_PAGE = 250  # lines
+LONGEST_PARAGRAPH = 80  # words
+ADDED = ROOT / "examples" / "mine"
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 def commands() -> list[str]:
@@ -29,22 +40,70 @@ def commands() -> list[str]:
 
 
 @pytest.mark.parametrize("line", commands())
-def test_every_command_in_the_docs_parses(line: str) -> None:
+def test_every_command_in_the_docs_parses(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADCOUNT_PATH", str(ADDED))
     words = [PLACEHOLDERS.get(word, word) for word in shlex.split(line)]
-    command = cli.get_command(click.Context(cli), words[0])
+    context, command = click.Context(cli), cli.get_command(click.Context(cli), words[0])
+    while isinstance(command, click.Group):
+        words.pop(0)
+        command = command.get_command(context, words[0])
     assert command is not None
     command.make_context(words[0], words[1:])
 
 
 def test_there_are_commands_in_the_docs() -> None:
-    assert len(commands()) >= 4
+    assert len(commands()) >= 20
 
 
-def test_every_link_between_pages_leads_somewhere() -> None:
-    for page in PAGES:
-        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-            if "://" not in target:
-                assert (page.parent / target).exists(), f"{page.name} → {target}"
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_link_leads_somewhere_in_the_repository(page: Path) -> None:
+    for target, place in re.findall(r"\]\(([^)#\s]*)(#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        if "://" in target:
+            continue
+        found = (page.parent / target).resolve() if target else page
+        assert found.exists(), f"{name(page)} → {target}"
+        assert found.is_relative_to(ROOT.resolve()), f"{name(page)} → {target} lies outside the repository"
+        if place and found.suffix == ".md":
+            headings = re.findall(r"^#+ (.*)$", found.read_text(encoding="utf-8"), re.MULTILINE)
+            assert place[1:] in map(anchor, headings), f"{name(page)} → {target}{place}"
+
+
+def anchor(heading: str) -> str:
+    """A heading's address on its page."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=name)
+def test_the_index_lists_every_page(page: Path) -> None:
+    index = ROOT / "docs" / "README.md"
+    assert page == index or f"({page.relative_to(index.parent)})" in index.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_no_page_is_long_nor_points_outside(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert page.name == "CHANGELOG.md" or text.count("\n") <= LONGEST_PAGE
+    assert "../shared" not in text
+    assert not re.search(r"(?<![\w.~])/(?:home|root|tmp|work)/", text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_no_paragraph_is_long(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    paragraphs = re.split(r"\n\n+|\n(?=\s*(?:\*|\d+\.|\|) )", text)
+    long = [paragraph for paragraph in paragraphs if len(paragraph.split()) > LONGEST_PARAGRAPH]
+    assert [paragraph[:60] for paragraph in long if not paragraph.startswith("|")] == []
+
+
+SHOWN = [
+    (page, language, code, shown)
+    for page in PAGES
+    for language, code, shown in examples(page.read_text(encoding="utf-8"))
+]
+
+
+def test_every_example_on_a_page_has_its_output() -> None:
+    assert [name(page) for page, _, _, shown in SHOWN if not shown.strip()] == []
 
 
 @pytest.mark.parametrize("example", ["own_router.py", pytest.param("capacity.py", marks=pytest.mark.slow)])

@@ -319,7 +319,7 @@ def _require(distribution: object, name: str, condition: bool) -> None:
         raise WorkloadError(f"{type(distribution).__name__.lower()}: {name} = {found} is out of range")
 
 
-_KINDS: Final[Mapping[str, Any]] = {
+KINDS: Final[Mapping[str, Any]] = {
     "fixed": Fixed,
     "uniform": Uniform,
     "lognormal": Lognormal,
@@ -346,8 +346,8 @@ def parse_distribution(spec: Mapping[str, Any] | float) -> Distribution:
     given = {key: value for key, value in spec.items() if key != "source"}
     kind = given.pop("kind", None)
     bounds = {name: given.pop(name) for name in ("minimum", "maximum") if name in given}
-    if kind not in _KINDS:
-        raise WorkloadError(f"no distribution kind '{kind}'; {nearest_hint(str(kind), _KINDS)}")
+    if kind not in KINDS:
+        raise WorkloadError(f"no distribution kind '{kind}'; {nearest_hint(str(kind), KINDS)}")
     try:
         inner = _build(kind, given)
         return Bounded(inner=inner, **bounds) if bounds else inner
@@ -360,10 +360,10 @@ def _build(kind: str, given: Mapping[str, Any]) -> Distribution:
         return lognormal_from_moments(given["mean"], given["standard_deviation"])
     if kind == "empirical" and given.keys() == {"samples"}:
         return empirical_from_samples(given["samples"])
-    names = [field.name for field in fields(_KINDS[kind])]
+    names = [field.name for field in fields(KINDS[kind])]
     renamed = {"mean_value" if key == "mean" else key: value for key, value in given.items()}
     if renamed.keys() != set(names):
         shown = ", ".join(name.removesuffix("_value") if name == "mean_value" else name for name in names)
         raise WorkloadError(f"{kind} was given {', '.join(given) or 'nothing'}; it takes {shown}")
     arguments = {key: tuple(value) if isinstance(value, list) else value for key, value in renamed.items()}
-    return _KINDS[kind](**arguments)  # type: ignore[no-any-return]
+    return KINDS[kind](**arguments)  # type: ignore[no-any-return]

@@ -1,10 +1,10 @@
-"""Writes the tables of the docs pages that are made from the code or from `docs/results`.
+"""Writes what docs pages show of the code: tables, and the outputs of commands.
 
-    python -m benchmarks.pages [--check]
+    python -m benchmarks.pages [--check] [--outputs [PAGE …]]
 
-`docs/memory-reference.md` comes from the code, `docs/fidelity.md` from results of `headcount calibrate check-scheduler
---json` and `check-engine --json`, `docs/accuracy.md` from `docs/results/accuracy.json` (benchmarks/accuracy.py). No
-other data is needed. `--check` writes nothing, and ends with 1 where a page is not current.
+Tables come from the code and from `docs/results`, which hold results of `headcount calibrate check-scheduler --json`,
+`check-engine --json` and `python -m benchmarks.accuracy`. `--check` writes nothing, and ends with 1 where a table is
+not current. `--outputs` runs the commands of the pages instead, and writes what they print below them.
 """
 
 import argparse
@@ -12,10 +12,24 @@ import sys
 from pathlib import Path
 
 from benchmarks.markdown import DOCS, filled
+from benchmarks.pages.catalog import gpu_tables, model_tables
 from benchmarks.pages.fidelity import fidelity_tables
 from benchmarks.pages.memory import memory_tables
+from benchmarks.pages.names import file_format_tables, release_tables, structure_tables, workload_tables
+from benchmarks.pages.options import option_tables
+from benchmarks.pages.outputs import pages_with_outputs, with_outputs
 
-PAGES = {"memory-reference.md": memory_tables, "fidelity.md": fidelity_tables}
+PAGES = {
+    "explanation/structure.md": structure_tables,
+    "measurements/fidelity.md": fidelity_tables,
+    "reference/engine-options.md": option_tables,
+    "reference/file-formats.md": file_format_tables,
+    "reference/gpus.md": gpu_tables,
+    "reference/memory.md": memory_tables,
+    "reference/models.md": model_tables,
+    "reference/release-rules.md": release_tables,
+    "reference/workloads.md": workload_tables,
+}
 
 
 def outdated(*, write: bool) -> list[Path]:
@@ -34,10 +48,17 @@ def outdated(*, write: bool) -> list[Path]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a page is not current")
-    check = parser.parse_args().check
+    parser.add_argument("--outputs", nargs="*", type=Path, metavar="PAGE", help="run commands; default: all pages")
+    asked = parser.parse_args()
+    if asked.outputs is not None:
+        for path in asked.outputs or pages_with_outputs():
+            print(f"ran: {path}", flush=True)
+            path.write_text(with_outputs(path.read_text(encoding="utf-8")), encoding="utf-8")
+        return 0
+    check = asked.check
     pages = outdated(write=not check)
     for path in pages:
-        print(f"{'not current' if check else 'wrote'}: docs/{path.name}")
+        print(f"{'not current' if check else 'wrote'}: docs/{path.relative_to(DOCS)}")
     return int(check and bool(pages))
 
 

@@ -1,4 +1,4 @@
-"""The tables of docs/fidelity.md, from stored results of the comparisons with vLLM."""
+"""The tables of docs/measurements/fidelity.md, from stored results of the comparisons with vLLM."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The tables of docs/memory-reference.md, from the memory model."""
+"""The tables of docs/reference/memory.md, from the memory model."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass

@@ -1,6 +1,6 @@
 """Which worked examples of five widely read memory guides are wrong, by Headcount's own functions.
 
-    python -m benchmarks.worked_examples --data ../shared/data [--all] [--page docs/worked-examples.md]
+    python -m benchmarks.worked_examples --data ../shared/data [--all] [--page docs/measurements/worked-examples.md]
 
 reads `worked_examples.csv` there: 266 formulas and worked numbers with what each claims and what it should be,
 recomputed by hand. Headcount has a figure for the rows of `claims.py`. Prints those that disagree (`--all`: every one),

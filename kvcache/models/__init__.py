@@ -1,1 +1,1 @@
-"""Which models are known by name, and how a config.json is read."""
+"""What a model is: its layers, its tensors, its parameter counts, and which models are known by name."""

@@ -10,7 +10,7 @@ from benchmarks.worked_examples.claims import Claim, claims
 from benchmarks.worked_examples.quantities import GIB, LLAMA, budget, weights_gb
 from tests.benchmarks.data import DATA, needs_data
 
-PAGE = Path(__file__).parents[2] / "docs" / "worked-examples.md"
+PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "worked-examples.md"
 
 
 @needs_data
@@ -33,7 +33,7 @@ def test_the_page_is_written_by_the_benchmark() -> None:
         "wrong": lambda: wrong_table(judged),
         "differing": lambda: differing_table(judged),
     }
-    assert page == filled(page, tables), "run 'python -m benchmarks.worked_examples --page docs/worked-examples.md'"
+    assert page == filled(page, tables), "run 'python -m benchmarks.worked_examples' with --page"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,61 @@
+"""The tables of docs/reference/gpus.md and models.md, from the catalogs."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from benchmarks.markdown import table
+from kvcache.gpus.gpu import find_gpu, gpu_names
+from kvcache.models.catalog import load_model, model_names, quantized_names
+from kvcache.models.parameters import active_parameters, total_parameters
+from simulator.latency.gpu_constants import constants_for
+
+GIB = 2**30
+
+
+def gpu_tables() -> dict[str, Callable[[], str]]:
+    """By the names of the page's markers."""
+    return {"gpus": _gpus}
+
+
+def model_tables() -> dict[str, Callable[[], str]]:
+    """By the names of the page's markers."""
+    return {"models": _models}
+
+
+def _gpus() -> str:
+    rows = []
+    for name in gpu_names():
+        gpu = find_gpu(name)
+        speeds = {dtype: f"{flops / 1e12:,.0f}" for dtype, flops in gpu.flops_per_s.items()}
+        rows.append(
+            (
+                f"`{name}`",
+                f"{gpu.memory_bytes / GIB:.1f}",
+                f"{gpu.memory_bandwidth_bytes_per_s / 1e12:.2f}",
+                speeds.get("bf16", speeds.get("fp16", "–")),
+                speeds.get("fp8", "–"),
+                f"{gpu.interconnect} {gpu.interconnect_bytes_per_s / 1e9:,.0f}",
+                f"{gpu.usd_per_hour:.2f}",
+                "measured" if constants_for(gpu).is_measured else "scaled",
+            )
+        )
+    return table(("GPU", "GiB", "TB/s", "bf16 TFLOP/s", "fp8 TFLOP/s", "link, GB/s", "$/hour", "step times"), rows)
+
+
+def _models() -> str:
+    packed = Counter(quantized_names().values())
+    rows = []
+    for name in model_names():
+        arch = load_model(name)
+        total, active = total_parameters(arch), active_parameters(arch)
+        rows.append(
+            (
+                name,
+                arch.model_type,
+                f"{total / 1e9:.1f}",
+                f"{active / 1e9:.1f}" if active < total else "",
+                f"{arch.max_position_embeddings:,}",
+                str(packed[name] or ""),
+            )
+        )
+    return table(("model", "type", "parameters, B", "active, B", "longest context", "packed checkpoints"), rows)

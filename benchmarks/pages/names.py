@@ -1,0 +1,105 @@
+"""The tables of docs pages that list what is found by name: workloads, formats, release rules, rooms."""
+
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+from benchmarks.markdown import table
+from calibrate.readers import READERS, reader
+from kvcache.releases import Rule, rules
+from simulator.study.slo import PRESETS as SLOS
+from workloads.distributions import KINDS
+from workloads.load import PRESETS, load_preset
+from workloads.trace_format import trace_formats
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("registry", "kvcache", "workloads", "simulator", "calibrate", "headcount")
+Tables = dict[str, Callable[[], str]]
+
+
+def workload_tables() -> Tables:
+    """Of docs/reference/workloads.md."""
+    return {"presets": _presets, "distributions": _distributions, "slos": _slos}
+
+
+def file_format_tables() -> Tables:
+    """Of docs/reference/file-formats.md."""
+    return {"traces": _traces, "readers": _readers}
+
+
+def release_tables() -> Tables:
+    """Of docs/reference/release-rules.md."""
+    return {"rules": _rules}
+
+
+def structure_tables() -> Tables:
+    """Of docs/explanation/structure.md."""
+    return {"rooms": _rooms}
+
+
+def _presets() -> str:
+    rows = []
+    for name, path in PRESETS.files().items():
+        title = tomllib.loads(path.read_text(encoding="utf-8"))["title"]
+        rows.append((f"`{name}`", title, f"{load_preset(name).think_time_s.mean():.0f} s"))
+    return table(("preset", "what", "mean think time"), rows)
+
+
+def _distributions() -> str:
+    rows = []
+    for kind, form in KINDS.items():
+        assert is_dataclass(form)
+        parameters = ", ".join(f"`{field.name.removesuffix('_value')}`" for field in fields(form))
+        rows.append((f"`{kind}`", parameters, (form.__doc__ or "").partition("\n")[0]))
+    return table(("kind", "parameters", "what"), rows)
+
+
+def _slos() -> str:
+    rows = [
+        (f"`{name}`", f"{slo.ttft_s:g} s", f"{1e3 * slo.tpot_s:g} ms", f"{100 * slo.attainment:g} %", source)
+        for name, (slo, source) in SLOS.items()
+        if slo.ttft_s is not None and slo.tpot_s is not None
+    ]
+    return table(("`--slo`", "TTFT", "TPOT", "attainment", "source"), rows)
+
+
+def _traces() -> str:
+    rows = [(f"`{known.name}`", known.looks_like, known.source) for known in trace_formats()]
+    return table(("format", "found by", "source"), rows)
+
+
+def _readers() -> str:
+    rows = [(f"`{name}`", reader(name).LOOKS_LIKE, _first_line(path)) for name, path in READERS.files().items()]
+    return table(("`--format`", "found by", "what"), rows)
+
+
+def _rules() -> str:
+    found = sorted(rules().items(), key=lambda item: (_order(item[1]), item[0]))
+    rows = [(_range(rule), rule.meaning, rule.source) for _, rule in found]
+    return table(("releases", "rule", "source"), rows)
+
+
+def _order(rule: Rule) -> tuple[int, ...]:
+    return tuple(map(int, (rule.since or rule.until or "0").split(".")))
+
+
+def _range(rule: Rule) -> str:
+    since = f"since {rule.since}" if rule.since else ""
+    until = f"before {rule.until}" if rule.until else ""
+    return ", ".join(filter(None, (since, until))) or "all"
+
+
+def _rooms() -> str:
+    rows = [(f"`{room.relative_to(ROOT)}/`", _first_line(room / "__init__.py")) for room in _folders()]
+    return table(("room", "what"), rows)
+
+
+def _folders() -> Iterator[Path]:
+    for package in PACKAGES:
+        yield from sorted(path.parent for path in (ROOT / package).rglob("__init__.py"))
+
+
+def _first_line(path: Path) -> str:
+    """The sentence that a file begins with."""
+    return path.read_text(encoding="utf-8").partition('"""')[2].partition('"""')[0].partition("\n")[0].rstrip(".")
