@@ -11,7 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,10 @@ import click
 import numpy as np
 import pandas as pd
 
+from headcount.answers.deployments import ENGINE_ARGUMENTS, subject
+from headcount.answers.loads import AskedLoad
+from headcount.answers.simulate import serve
 from headcount.cli.commands.simulate import command as simulate_command
-from headcount.cli.options import engine_options
-from headcount.simulate import Outputs, serve
 from kvcache.errors import DoesNotFitError
 from kvcache.memory.remedies import require_fit
 from kvcache.models.catalog import find_gpu, load_model
@@ -288,12 +289,14 @@ def _simulate_command(setting: Setting, more: Sequence[str], latency: Mapping[st
         values = simulate_command.make_context("simulate", [*command_line(setting)[1:], *more]).params
     except click.ClickException as problem:
         raise ValueError(problem.format_message()) from None
-    options = engine_options(values)
-    arch, gpu = load_model(values["model"]), find_gpu(values["gpu"])
-    plan = plan_replica(arch, gpu, options, tensor_parallel_size=values["tensor_parallel_size"])
+    engine = {name: values[name] for name in ENGINE_ARGUMENTS if name in values}
+    asked = subject(values["model"], values["gpu"], engine)
+    size = asked.tensor_parallel_size or 1
+    plan = plan_replica(asked.architecture, asked.gpu, asked.options, tensor_parallel_size=size)
     if latency:
         plan = replace(plan, latency=latency_model(plan.deployment, **latency))
-    found = serve(plan.fleet(values["replicas"], values["router"]), values, Outputs()).result.to_json()
+    load = AskedLoad(**{field.name: values[field.name] for field in fields(AskedLoad)})
+    found = serve(plan.fleet(values["replicas"], values["router"]), load).result.to_json()
     return found["ttft_s"]["mean"], found["tpot_s"]["mean"]
 
 

@@ -15,7 +15,7 @@ COMMANDS = {
     "training-memory": "Where a GPU's memory goes in training, which cluster holds it.",
     "models": "The models known by name, with their sources.",
     "gpus": "The GPUs known by name, with their sources.",
-    "calibrate": "Our scheduler beside the real vLLM's.",
+    "calibrate": "Fit step times to a real server, and check answers against it.",
     "vllm": "Interpreters with a real vLLM, to compare with.",
 }
 
@@ -91,7 +91,7 @@ def main() -> None:
         place = str(error.filename or "the output")
         code = _fail(f"{place if len(place) < 200 else place[:100] + '…'}: {error.strerror or error}")
     except ValueError as error:
-        code = _fail(str(error))
+        code = _fail(str(error), exit_code=getattr(error, "exit_code", 2))
     except MemoryError:
         code = _fail("this machine's memory does not hold the run; ask for fewer requests, users or GPUs")
     sys.exit(code if isinstance(code, int) else 0)
@@ -104,10 +104,10 @@ def _print_any_character() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _fail(message: str, error: click.ClickException | None = None) -> int:
+def _fail(message: str, error: click.ClickException | None = None, exit_code: int = 2) -> int:
     from registry.names import one_line  # noqa: PLC0415  only on a mistake
 
     context = getattr(error, "ctx", None)
     hint = f" (see '{context.command_path} --help')" if context is not None else ""
     click.echo(f"headcount: {one_line(message)}{hint}", err=True)
-    return 2
+    return exit_code

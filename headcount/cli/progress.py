@@ -6,18 +6,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichProgress
+
+from headcount.answers.answer import Progress, Watch
 
 
 @dataclass(frozen=True)
 class Bar:
     """One line: how much is done, what is being simulated."""
 
-    progress: Progress
+    progress: RichProgress
     task: TaskID
 
     def advance(self) -> None:
         self.progress.advance(self.task)
+
+    def show(self, *, done: int, total: int, note: str) -> None:
+        self.progress.update(self.task, completed=done, total=total, note=note)
 
     def note(self, text: str) -> None:
         self.progress.update(self.task, note=text)
@@ -40,5 +46,20 @@ def progress_bar(title: str, *, total: int) -> Iterator[Bar]:
         TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(),
         TextColumn("{task.fields[note]}"),
     )  # fmt: skip
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with RichProgress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield Bar(progress, progress.add_task(title, total=total, note=""))
+
+
+@contextmanager
+def watched(title: str) -> Iterator[Watch]:
+    """What a question calls while it is answered, first as the work begins; the bar shows it."""
+    begun: list[Progress] = []
+    with progress_bar(title, total=1) as bar:
+
+        def watch(now: Progress) -> None:
+            if now.simulates and not begun:
+                note_compiling()
+            begun.append(now)
+            bar.show(done=now.done, total=now.total, note=now.note)
+
+        yield watch

@@ -1,5 +1,1 @@
-"""The HTML report of `headcount capacity`: one file that opens offline."""
-
-from headcount.report.document import prepare_report, write_report
-
-__all__ = ["prepare_report", "write_report"]
+"""Answers as HTML files that open offline; needs the optional extra `report`."""

@@ -4,12 +4,13 @@ import io
 import math
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
-    from matplotlib.figure import Figure
+import matplotlib as mpl
+from markupsafe import Markup, escape
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
 
 # Stand-ins that become CSS variables, so that one SVG serves light, dark and print.
 INK, MUTED, GRID, FIRST, SECOND, LIMIT, SHADE, PAGE = (f"#0{n}0{n}0{n}" for n in range(1, 9))
@@ -48,12 +49,8 @@ _STYLE: Any = {
 }
 
 
-def chart(draw: Callable[["Figure"], None], *, name: str, alt: str, height: float = 260) -> str:
+def chart(draw: Callable[[Figure], None], *, name: str, alt: str, height: float = 260) -> str:
     """What `draw` draws, as inline SVG named `name`; `alt` tells those who cannot see it what it shows."""
-    import matplotlib as mpl  # noqa: PLC0415  an optional extra, slow to load
-    from markupsafe import Markup, escape  # noqa: PLC0415
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(WIDTH / POINTS_PER_INCH, height / POINTS_PER_INCH), layout="constrained")
         draw(figure)
@@ -82,7 +79,7 @@ def thinned(count: int) -> slice:
     return slice(None, None, max(math.ceil(count / MAX_POINTS), 1))
 
 
-def from_zero(axes: "Axes", *, x: bool = True, y: bool = True, room: float = 1.12) -> None:
+def from_zero(axes: Axes, *, x: bool = True, y: bool = True, room: float = 1.12) -> None:
     """Axes that begin at 0, with room for labels at the far end."""
     if x:
         axes.set_xlim(0, axes.dataLim.x1 * room)
@@ -90,7 +87,7 @@ def from_zero(axes: "Axes", *, x: bool = True, y: bool = True, room: float = 1.1
         axes.set_ylim(0, axes.dataLim.y1 * room)
 
 
-def limit_line(axes: "Axes", value: float, label: str, *, vertical: bool) -> None:
+def limit_line(axes: Axes, value: float, label: str, *, vertical: bool) -> None:
     """A dashed line with its meaning beside it."""
     dashes = (0, (4, 3))
     if vertical:
@@ -107,12 +104,12 @@ def limit_line(axes: "Axes", value: float, label: str, *, vertical: bool) -> Non
         )  # fmt: skip
 
 
-def thousands(axis: "Axis") -> None:
+def thousands(axis: Axis) -> None:
     """Tick labels such as 12,000."""
     axis.set_major_formatter(lambda value, _: f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}")
 
 
-def panels(figure: "Figure", count: int) -> Iterator["Axes"]:
+def panels(figure: Figure, count: int) -> Iterator[Axes]:
     """Axes one above the other, sharing time."""
     axes = figure.subplots(count, 1, sharex=True, squeeze=False)
     return iter(axes[:, 0])

@@ -4,20 +4,18 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from calibrate.check.runs import Checked
-from headcount.cli.out_files import write_whole
+from headcount.answers.check import CheckAnswer
+from headcount.answers.out_files import write_whole
 from headcount.report.charts import FIRST, LIMIT, MUTED, SECOND, chart
-from headcount.report.document import prepare_report
 from headcount.report.html import figure, figures, join, render_template, table
+from headcount.report.sections import notes
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-SUFFIXES = (".html", ".svg")
 COLOURS = {
     "ink": "#1a1a1a",
     "muted": "#666",
@@ -31,21 +29,15 @@ NAMES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "itl_s": "ITL", "e2e_s": "E2E"}
 MAX_STEPS = 400  # of a distribution's line
 
 
-def check_out(path: Path) -> None:
-    """Refuse before any work what could not be written. Raises ValueError."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"--out {path}: the file's name must end in .html or .svg")
-    prepare_report(path, "--out")
-
-
-def write_check(path: Path, title: dict[str, str], checked: Sequence[Checked]) -> None:
+def write(path: Path, answer: CheckAnswer) -> None:
     """The page, or its first chart alone. The file appears whole or not at all."""
-    text = check_page(title, checked) if path.suffix.lower() == ".html" else standalone(_means_chart(checked))
-    write_whole(path, text)
+    is_page = path.suffix.lower() == ".html"
+    write_whole(path, check_page(answer) if is_page else standalone(_means_chart(answer.checked)))
 
 
-def check_page(title: dict[str, str], checked: Sequence[Checked]) -> str:
-    """`title` has model, gpu, workload, vllm_version."""
+def check_page(answer: CheckAnswer) -> str:
+    """The whole HTML document."""
+    checked, plan = answer.checked, answer.first.plan
     charts = [figure("Each run's latencies, simulated against measured", _means_chart(checked), _reading(checked))]
     for number, item in enumerate(checked[:6]):
         charts += [
@@ -56,9 +48,18 @@ def check_page(title: dict[str, str], checked: Sequence[Checked]) -> str:
         ]
     sections = [
         {"title": "Simulated against measured", "name": "means", "body": figures(*charts)},
+        {"title": notes.TITLE, "name": "notes", "body": notes.render(answer)},
         {"title": "Every figure", "name": "every-figure", "body": join(*(_figures_table(item) for item in checked))},
     ]
-    return render_template("check.html", **title, written=f"{datetime.now(UTC):%Y-%m-%d}", sections=sections)
+    return render_template(
+        "check.html",
+        model=plan.architecture.name,
+        gpu=plan.gpu.name,
+        workload=f"{len(checked)} measured runs",
+        vllm_version=answer.first.deployment.vllm_version,
+        written=f"{datetime.now(UTC):%Y-%m-%d}",
+        sections=[section for section in sections if section["body"]],
+    )
 
 
 def standalone(svg: str) -> str:
@@ -85,7 +86,7 @@ def _means_chart(checked: Sequence[Checked]) -> str:
     return chart(lambda drawn: _draw_means(drawn, pairs), name="means", alt=alt)
 
 
-def _draw_means(drawn: "Figure", pairs: list[tuple[int, float, float, bool]]) -> None:
+def _draw_means(drawn: Figure, pairs: list[tuple[int, float, float, bool]]) -> None:
     axes = drawn.subplots()
     for place, (name, colour, marker) in enumerate((("TTFT", FIRST, "o"), ("TPOT", SECOND, "s"), ("E2E", LIMIT, "^"))):
         own = [pair for pair in pairs if pair[0] == place]
@@ -111,7 +112,7 @@ def _distribution(item: Checked, name: str, number: int) -> str:
     measured, simulated = item.samples[name]
     alt = f"Distribution of {NAMES[name]} over the requests of {item.name}, measured and simulated."
 
-    def draw(drawn: "Figure") -> None:
+    def draw(drawn: Figure) -> None:
         axes = drawn.subplots()
         shares = np.linspace(0, 100, MAX_STEPS)
         for values, colour, label in ((measured, FIRST, "measured"), (simulated, SECOND, "simulated")):

@@ -3,16 +3,14 @@
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 
 @lru_cache(maxsize=1)
-def _environment() -> "Environment":
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  an optional extra
-
+def _environment() -> Environment:
     return Environment(
         loader=PackageLoader("headcount.report", "templates"),
         autoescape=True,
@@ -24,8 +22,6 @@ def _environment() -> "Environment":
 
 def render_template(name: str, **values: Any) -> str:
     """A file of `headcount/report/templates`, filled in. What it returns counts as HTML in other templates."""
-    from markupsafe import Markup  # noqa: PLC0415  comes with jinja2
-
     return Markup(_environment().get_template(name).render(**values))
 
 
@@ -47,8 +43,6 @@ def figures(*items: str) -> str:
 
 def join(*parts: str) -> str:
     """HTML parts, one after the other."""
-    from markupsafe import Markup  # noqa: PLC0415  comes with jinja2
-
     return Markup("\n").join(parts)
 
 

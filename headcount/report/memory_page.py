@@ -1,42 +1,32 @@
 """The memory of one GPU as an SVG drawing or an HTML page, each one file."""
 
 import re
-from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from headcount.cli.out_files import write_whole
-from headcount.report.document import prepare_report
-from headcount.strict import assumed_notes
-from headcount.text.memory_answer import MemoryAnswer, pool, verdict
+from headcount.answers.memory import MemoryAnswer
+from headcount.answers.memory_comparison import COLUMNS, MemoryComparison
+from headcount.answers.out_files import write_whole
+from headcount.report.html import figure, figures, render_template, spaced, table
+from headcount.report.waterfall import waterfall_chart
+from headcount.text.units import GIB
 
-if TYPE_CHECKING:
-    from kvcache.memory.comparison import Candidate
-
-SUFFIXES = (".svg", ".html")
 LONGEST_TITLE = 46  # characters of an SVG's title in large type
 PIXELS_PER_UNIT = 2  # of an SVG on its own: twice the inline charts' size, since nothing else is on the page
 
 
-def check_out(path: Path) -> None:
-    """Refuse before any work what could not be written. Raises ValueError."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"--out {path}: the file's name must end in .svg or .html")
-    prepare_report(path, "--out")
-
-
-def write_memory(path: Path, answer: MemoryAnswer, candidates: Sequence["Candidate"] = ()) -> None:
+def write(path: Path, answer: MemoryAnswer | MemoryComparison) -> None:
     """Write the drawing or the page, as the name says. The file appears whole or not at all."""
+    comparison = answer if isinstance(answer, MemoryComparison) else None
+    single = answer.single if isinstance(answer, MemoryComparison) else answer
+    shown = replace(single, asked=answer.asked)
     is_page = path.suffix.lower() == ".html"
-    write_whole(path, render_page(answer, candidates, datetime.now(UTC)) if is_page else render_svg(answer))
+    write_whole(path, render_page(shown, comparison, datetime.now(UTC)) if is_page else render_svg(shown))
 
 
 def render_svg(answer: MemoryAnswer) -> str:
     """The waterfall alone, in colours that follow the reader's light or dark mode."""
-    from headcount.report.html import render_template  # noqa: PLC0415  with jinja2, an optional extra
-    from headcount.report.waterfall import waterfall_chart  # noqa: PLC0415
-
     drawn = waterfall_chart(answer.budget)
     found = re.match(r'<svg viewBox="([\d.]+) ([\d.]+) ([\d.]+) ([\d.]+)" (.*?)>(.*)</svg>$', drawn, re.DOTALL)
     assert found is not None, "a chart begins with its viewBox"
@@ -56,14 +46,10 @@ def render_svg(answer: MemoryAnswer) -> str:
     )
 
 
-def render_page(answer: MemoryAnswer, candidates: Sequence["Candidate"], written_at: datetime) -> str:
+def render_page(answer: MemoryAnswer, comparison: MemoryComparison | None, written_at: datetime) -> str:
     """The whole HTML document."""
-    from headcount.report.findings import command_line  # noqa: PLC0415  with the core of the simulator
-    from headcount.report.html import figure, figures, render_template, spaced, table  # noqa: PLC0415
-    from headcount.report.waterfall import waterfall_chart  # noqa: PLC0415
-
     budget = answer.budget
-    headline, _, rest = verdict(answer).partition(": ")
+    headline, _, rest = answer.headline.partition(": ")
     return str(
         render_template(
             "memory.html",
@@ -75,12 +61,12 @@ def render_page(answer: MemoryAnswer, candidates: Sequence["Candidate"], written
             fits=budget.fits,
             headline=headline,
             rest=spaced(rest),
-            assumed=assumed_notes(answer.assumed),
-            pool=[spaced(line) for line in pool(answer)],
+            assumed=[str(note) for note in answer.notes if note.code not in ("memory-terms", "does-not-fit")],
+            pool=[spaced(line) for line in answer.pool],
             figure=figures(figure(_caption(answer), waterfall_chart(budget), _note(answer))),
-            comparison=_comparison(answer, candidates),
+            comparison=None if comparison is None else _compared(comparison),
             assumptions=table(("term", "value", "where it comes from"), budget.assumptions, caption="", layout="text"),
-            command=command_line(),
+            command=answer.asked,
         )
     )
 
@@ -99,8 +85,6 @@ def _setting(answer: MemoryAnswer) -> str:
 
 
 def _caption(answer: MemoryAnswer) -> str:
-    from headcount.text.text import GIB  # noqa: PLC0415  with rich, once a page is written
-
     budget = answer.budget
     total = f"{budget.total_bytes / GIB:,.1f} GiB"
     if budget.fits:
@@ -117,22 +101,9 @@ def _note(answer: MemoryAnswer) -> str:
     )
 
 
-def _comparison(answer: MemoryAnswer, candidates: Sequence["Candidate"]) -> dict[str, object] | None:
-    if not candidates:
-        return None
-    from headcount.report.html import table  # noqa: PLC0415
-    from headcount.text.memory_comparison import (  # noqa: PLC0415  only where it is asked for
-        COLUMNS,
-        comparison_rows,
-        conditions,
-        conversations_note,
-        refusals,
-        summary,
-    )
-
-    rows = comparison_rows(answer, candidates)
+def _compared(comparison: MemoryComparison) -> dict[str, object]:
     return {
-        "summary": summary(candidates),
-        "table": table(COLUMNS, rows, caption="", layout="numbers comparison"),
-        "notes": [conversations_note(answer), *refusals(candidates), *conditions(candidates)],
+        "summary": comparison.summary,
+        "table": table(COLUMNS, comparison.cells(), caption="", layout="numbers comparison"),
+        "notes": comparison.remarks,
     }

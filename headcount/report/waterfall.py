@@ -1,14 +1,12 @@
 """Where one GPU's memory goes, as a chart."""
 
-from typing import TYPE_CHECKING
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
+from headcount.answers.memory import waterfall
 from headcount.report.charts import FIRST, INK, LIMIT, MUTED, PAGE, chart, limit_line
-from headcount.text.text import GIB, waterfall
+from headcount.text.units import GIB
 from kvcache.memory.budget import MemoryBudget
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 KV_CACHE = "KV cache"
 NEEDED = "KV of one request"
@@ -33,7 +31,7 @@ def parts(budget: MemoryBudget) -> list[tuple[str, int]]:
     return [*found, ("unused", rest)] if rest else found
 
 
-def _draw(drawn: "Figure", budget: MemoryBudget) -> None:
+def _draw(drawn: Figure, budget: MemoryBudget) -> None:
     axes = drawn.subplots()
     colours = {KV_CACHE: FIRST, NEEDED: LIMIT}
     total = budget.total_bytes / GIB
@@ -55,7 +53,7 @@ def _draw(drawn: "Figure", budget: MemoryBudget) -> None:
     axes.set_xlabel("GiB of one GPU" if budget.fits else f"GiB; dashed: the GPU's {total:,.1f} GiB")
 
 
-def _label(axes: "Axes", place: int, begins: float, width: float, end: float) -> None:
+def _label(axes: Axes, place: int, begins: float, width: float, end: float) -> None:
     """A bar's size right of it where there is room, else left of it, else in it."""
     if begins + width < 0.8 * end:
         at, apart, side, colour = begins + width, 4, "left", INK

@@ -1,9 +1,11 @@
 """What latency is good enough."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+
+from registry.names import UnknownNameError, nearest_hint
 
 BoolArray = NDArray[np.bool_]
 FloatArray = NDArray[np.float64]
@@ -58,3 +60,13 @@ PRESETS: dict[str, tuple[SLO, str]] = {
     "mlperf-gpt-oss-120b-interactive": (SLO(ttft_s=2.0, tpot_s=0.02, attainment=0.99), _MLPERF),
 }
 """SLOs by name, each with its source."""
+
+
+def find_slo(
+    name: str = "chat", *, ttft_s: float | None = None, tpot_s: float | None = None, attainment: float | None = None
+) -> SLO:
+    """The SLO of that name with what is given beside it. Raises UnknownNameError with the nearest names."""
+    if name not in PRESETS:
+        raise UnknownNameError(f"no SLO '{name}'; {nearest_hint(name, PRESETS)}")
+    given = {"ttft_s": ttft_s, "tpot_s": tpot_s, "attainment": attainment}
+    return replace(PRESETS[name][0], **{key: value for key, value in given.items() if value is not None})

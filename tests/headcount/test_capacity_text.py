@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from headcount.text.capacity_text import capacity_text
+from headcount.answers.capacity import CapacityAnswer
+from headcount.answers.notes import Facts, find_notes
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.deployment import plan_replica
 from simulator.engines.vllm.engine import EngineOptions
@@ -12,7 +13,7 @@ from simulator.study.capacity_table import CapacityQuestion, CapacityRow
 from workloads.load import load_preset
 
 
-def told(capsys: pytest.CaptureFixture[str], *, gpu: str = "h100-sxm", **found: Any) -> str:
+def told(*, gpu: str = "h100-sxm", **found: Any) -> str:
     """The text of one row of made-up users, as if they had been simulated."""
     given = {"latency_model": "constant", "step_s": 0.01} if "step_time_error" not in found else {}
     question = CapacityQuestion(
@@ -25,54 +26,52 @@ def told(capsys: pytest.CaptureFixture[str], *, gpu: str = "h100-sxm", **found: 
     )
     plan = plan_replica(question.architecture, question.gpu, question.options, tensor_parallel_size=1)
     row = CapacityRow(gpus=2, tp=1, dp=2, replicas=1, plan=plan, **{"users": 90, "users_high": 120} | found)
-    capacity_text(question, [row], workload="chat", report=None)
-    return " ".join(capsys.readouterr().out.split())
+    answer = CapacityAnswer(notes=find_notes(Facts(plans=[plan])), question=question, capacity=(row,), workload="chat")
+    return " ".join(str(answer).split())
 
 
-def test_a_replica_of_two_engines_is_said_to_be_one(capsys: pytest.CaptureFixture[str]) -> None:
-    text = told(capsys, users_low=80)
+def test_a_replica_of_two_engines_is_said_to_be_one() -> None:
+    text = told(users_low=80)
     assert " 1 × TP1 DP2 " in text
-    assert " blocks an attention replica; " in text
+    assert " blocks per attention replica; " in text
 
 
-def test_times_that_were_given_are_in_no_interval(capsys: pytest.CaptureFixture[str]) -> None:
-    text = told(capsys, users_low=80)
+def test_times_that_were_given_are_in_no_interval() -> None:
+    text = told(users_low=80)
     assert "80 users on 2 GPUs with 95 % confidence (mean 90, up to 120)" in text
-    assert "an interval that holds what 10 replications leave open. Latencies" in text
-    assert "servers lie between" not in text
+    assert "an interval that covers simulation noise (10 replications). Latencies" in text
+    assert "fall between" not in text
 
 
-def test_the_step_times_part_of_the_interval_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    text = told(capsys, users_low=70, step_time_error=0.2, users_if_slower=75, users_if_faster=110)
-    assert "75 if every step takes 20% longer than simulated, 110 if as much shorter: nine in ten servers lie" in text
-    assert "leave open and how far step times may be off. Latencies" in text
-    assert "judged" not in text
+def test_the_step_times_part_of_the_interval_is_said() -> None:
+    text = told(users_low=70, step_time_error=0.2, users_if_slower=75, users_if_faster=110)
+    assert "step-time error ±20%: 90 % of measured servers fall between 75 and 110 users" in text
+    assert "covers simulation noise (10 replications) and step-time error. Latencies" in text
+    assert "judgement" not in text
 
 
-def test_an_error_that_nobody_measured_is_called_a_judgement(capsys: pytest.CaptureFixture[str]) -> None:
-    text = told(capsys, gpu="mi300x", users_low=40, step_time_error=0.67, users_if_slower=50, users_if_faster=140)
-    assert "nine in ten servers lie between, as judged without a measurement" in text
-    assert "not measured; as judged, nine in ten mean latencies lie within ±67% for TPOT" in text
+def test_an_error_that_nobody_measured_is_called_a_judgement() -> None:
+    text = told(gpu="mi300x", users_low=40, step_time_error=0.67, users_if_slower=50, users_if_faster=140)
+    assert "90 % of servers, by judgement, fall between 50 and 140 users" in text
+    assert "not measured; by judgement, 90 % of measured means lie within ±67% (TPOT)" in text
 
 
 @pytest.mark.parametrize(
     ("low_sampling", "why"),
-    [(80, "not even one user is served where steps take 67% longer"), (0, "more of them narrow it")],
+    [(80, "not even one user is served where steps take 67% longer"), (0, "more replications narrow it")],
 )
-def test_without_a_number_to_sign_the_reason_is_told(
-    capsys: pytest.CaptureFixture[str], low_sampling: int, why: str
-) -> None:
+def test_without_a_number_to_sign_the_reason_is_told(low_sampling: int, why: str) -> None:
     errors = {"step_time_error": 0.67, "users_if_slower": 0, "users_if_faster": 100}
-    text = told(capsys, users_low=0, users_low_sampling=low_sampling, **errors)
+    text = told(users_low=0, users_low_sampling=low_sampling, **errors)
     assert "No number to sign on 2 GPUs: " in text
     assert why in text
     assert "(mean 90, up to 120)" in text
 
 
-def test_users_at_the_ends_of_the_pool_are_told_where_it_is_hardly_known(capsys: pytest.CaptureFixture[str]) -> None:
+def test_users_at_the_ends_of_the_pool_are_told_where_it_is_hardly_known() -> None:
     errors = {"step_time_error": 0.2, "users_if_slower": 75, "users_if_faster": 110}
-    text = told(capsys, users_low=40, users_if_pool_smaller=50, users_if_pool_larger=115, **errors)
-    assert "50 if vLLM has " in text
-    assert "how far step times and the KV pool may be off" in " ".join(text.split())
-    text = told(capsys, users_low=0, users_low_sampling=80, users_if_pool_smaller=0, users_if_pool_larger=95, **errors)
+    text = told(users_low=40, users_if_pool_smaller=50, users_if_pool_larger=115, **errors)
+    assert "KV blocks per attention replica: 50 users with " in text
+    assert "(10 replications), step-time error and the error of the KV blocks. Latencies" in text
+    text = told(users_low=0, users_low_sampling=80, users_if_pool_smaller=0, users_if_pool_larger=95, **errors)
     assert "at the low end of its KV blocks vLLM serves nobody" in text

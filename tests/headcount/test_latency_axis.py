@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from headcount.report.charts import POINTS_PER_INCH, WIDTH
 from headcount.report.sections.latency import _draw, _Latency
-from headcount.text.text import seconds
+from headcount.text.units import seconds
 
 
 @pytest.mark.parametrize("median_s", [0.02, 0.11, 0.3, 1.5])

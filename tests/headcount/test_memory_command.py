@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from headcount.text.memory_answer import MemoryAnswer, pool, verdict
-from kvcache.memory.budget import MemoryBudget, memory_budget
-from kvcache.models.catalog import find_gpu, load_model
+from headcount.answers.memory import MemoryAnswer, memory
 
 Run = Callable[..., Any]
 ON = ("--gpu", "h100-sxm")
@@ -130,32 +128,23 @@ def test_what_does_not_fit_holds_no_conversation(headcount: Run) -> None:
     assert max(map(len, text.splitlines()[:12])) <= 160  # bars end where the table ends
 
 
-@dataclass(frozen=True, kw_only=True)
-class BudgetWithInterval(MemoryBudget):
-    """A budget as it is with an interval for its blocks."""
-
-    num_gpu_blocks_low: int = 0
-    num_gpu_blocks_high: int = 0
-
-
 def with_interval(low: int, high: int, max_model_len: int) -> MemoryAnswer:
-    plain = memory_budget(load_model("llama-3.1-8b"), find_gpu("h100-sxm"), max_model_len=max_model_len)
-    values = {field.name: getattr(plain, field.name) for field in fields(plain)}
-    budget = BudgetWithInterval(**values | {"num_gpu_blocks_low": low, "num_gpu_blocks_high": high})
-    return MemoryAnswer(budget=budget, users=(1,), given_context_tokens=1000)
+    found = memory("llama-3.1-8b", "h100-sxm", max_model_len=max_model_len, mean_context=1000)
+    budget = replace(found.budget, num_gpu_blocks_low=low, num_gpu_blocks_high=high)
+    return replace(found, budget=budget)
 
 
 def test_an_interval_of_the_blocks_is_shown_where_there_is_one() -> None:
     found = with_interval(27_000, 29_000, 131_072)
-    assert "90 % interval 27,000 to 29,000" in pool(found)[0]
+    assert "90 % interval: 27,000 to 29,000" in found.pool[0]
     assert found.to_json()["num_gpu_blocks_low"] == 27_000
-    assert "Only just" not in verdict(found)
+    assert "Only just" not in found.headline
 
 
 def test_a_fit_that_the_interval_does_not_bear_is_said_to_be_close() -> None:
     """28,065 blocks hold 448,000 tokens, 27,000 do not."""
-    assert "Only just: at the low end" in verdict(with_interval(27_000, 29_000, 448_000))
-    assert "Only just" not in verdict(with_interval(28_060, 29_000, 448_000))
+    assert "Only just: at the low end" in with_interval(27_000, 29_000, 448_000).headline
+    assert "Only just" not in with_interval(28_060, 29_000, 448_000).headline
 
 
 # The comparison
@@ -228,8 +217,9 @@ SEARCH = ("--gpus", "1", "--replications", "2", "--max-num-seqs", "2")
 )
 def test_strict_refuses_an_unknown_architecture(headcount: Run, command: tuple[str, ...], unknown: Path) -> None:
     ran = headcount(*command, *ON, "--model", unknown, "--strict")
-    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert "--strict: model 'brandnew' rests on an assumption: architecture (llama-like" in ran.err
+    assert (ran.code, ran.out, ran.err.count("\n")) == (4, "", 1)
+    assert "--strict: assumed: architecture, llama-like" in ran.err
+    assert "'brandnew' is not known" in ran.err
 
 
 @pytest.mark.parametrize("command", [("simulate", *LOAD), ("capacity", *SEARCH)], ids=lambda words: words[0])

@@ -33,6 +33,7 @@ def test_a_release_newer_than_any_is_said(headcount: Run) -> None:
     )
     newer, known = json.loads(ran.out), json.loads(headcount("simulate", *ON, *LOAD, "--json").out)
     assert newer["settings"].pop("vllm_version") != known["settings"].pop("vllm_version")
+    assert newer["notes"].pop(0)["code"] == "newer-release"
     assert newer == known
 
 

@@ -15,8 +15,12 @@ import pytest
 pytest.importorskip("matplotlib", reason="the report needs the extra 'report'")
 pytest.importorskip("jinja2", reason="the report needs the extra 'report'")
 
-from headcount.report import document, prepare_report, write_report
-from headcount.report.findings import Findings, command_line
+from headcount.answers import out_files
+from headcount.answers.capacity import CapacityAnswer
+from headcount.answers.notes import Facts, find_notes
+from headcount.answers.out_files import check_report
+from headcount.cli.output import command_line
+from headcount.report import document
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.engines.vllm.engine import EngineOptions
 from simulator.study import loads
@@ -28,8 +32,8 @@ COMMAND = "headcount capacity --model llama-3.1-8b --gpu h100-sxm --gpus 1,2,4 -
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 SECTIONS = (
     "The answer", "Capacity", "Latency", "KV cache and queue over time", "Memory of each GPU",
-    "Where a step's time goes", "The workload", "Assumptions and sources", "What the words mean", "Run it again",
-    "Every figure",
+    "Where a step's time goes", "The workload", "Notes", "Assumptions and sources", "What the words mean",
+    "Run it again", "Every figure",
 )  # fmt: skip
 
 
@@ -48,6 +52,12 @@ def question(**changes: object) -> CapacityQuestion:
     return replace(small, **changes)  # type: ignore[arg-type]
 
 
+def answer_of(of: CapacityQuestion, rows: list[CapacityRow], **changes: object) -> CapacityAnswer:
+    facts = Facts(plans=[row.plan for row in rows if row.plan is not None])
+    made = CapacityAnswer(notes=find_notes(facts), question=of, capacity=tuple(rows), workload="chat", asked=COMMAND)
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
 @pytest.fixture(scope="module")
 def answered() -> tuple[CapacityQuestion, list[CapacityRow]]:
     asked = question()
@@ -59,7 +69,7 @@ def answered() -> tuple[CapacityQuestion, list[CapacityRow]]:
 @pytest.fixture(scope="module")
 def report(answered: tuple[CapacityQuestion, list[CapacityRow]], tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "my report.html"
-    write_report(path, *answered, "chat", command=COMMAND)
+    answer_of(*answered).report(path)
     return path
 
 
@@ -135,7 +145,7 @@ def test_the_answer_leads_with_the_number_to_sign(
 
 
 def test_times_that_were_given_are_in_no_interval(html: str) -> None:
-    assert "The interval holds what 3 replications leave open. Every step lasts as long as given" in html
+    assert "The interval covers simulation noise (3 replications). Every step takes the time that was given" in html
     assert "longer or shorter by the share of TPOT" not in html
 
 
@@ -194,7 +204,7 @@ def test_the_presets_numbers_stand_with_their_sources(page: Page) -> None:
 def test_a_changed_think_time_replaces_the_presets(answered: tuple[CapacityQuestion, list[CapacityRow]]) -> None:
     changed = replace(load_preset("chat"), think_time_s=Exponential(mean_value=30.0))
     asked = question(workload=changed, think_time_s=30.0)
-    found = Findings(question=asked, rows=tuple(answered[1]), workload_name="chat", command=COMMAND)
+    found = answer_of(asked, answered[1])
     text = Page(document.render_report(found, document.datetime(2026, 1, 1))).text
     assert "mean 30 s, exponential given with --think-time" in text
     assert "median 39.7" not in text
@@ -204,7 +214,7 @@ def test_a_population_that_is_not_the_presets_is_shown_as_it_is(
     answered: tuple[CapacityQuestion, list[CapacityRow]],
 ) -> None:
     asked = question(workload=replace(load_preset("chat"), output_tokens=Fixed(value=7)))
-    found = Findings(question=asked, rows=tuple(answered[1]), workload_name="chat", command=COMMAND)
+    found = answer_of(asked, answered[1])
     text = Page(document.render_report(found, document.datetime(2026, 1, 1))).text
     assert "output tokens Fixed(value=7)" in text
     assert "mean 441.34 tokens" not in text
@@ -217,7 +227,7 @@ def test_a_trace_tells_its_statistics_and_what_users_are(
     lines = [f"2023-11-16 18:15:{10 + second}.0000000,{100 * second + 50},20" for second in range(40)]
     trace.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *lines]), encoding="utf-8")
     asked = question(workload=load_workload(trace))
-    found = Findings(question=asked, rows=tuple(answered[1]), workload_name=str(trace), command=COMMAND)
+    found = answer_of(asked, answered[1], workload=str(trace))
     text = Page(document.render_report(found, document.datetime(2026, 1, 1))).text
     assert "users = λ (Z + R)" in text
     assert "prompt tokens max 3,950" in text
@@ -227,7 +237,7 @@ def test_the_report_is_small_and_the_same_each_time(
     report: Path, html: str, answered: tuple[CapacityQuestion, list[CapacityRow]], tmp_path: Path
 ) -> None:
     again = tmp_path / "again.html"
-    write_report(again, *answered, "chat", command=COMMAND)
+    answer_of(*answered).report(again)
     assert report.stat().st_size < 2_000_000
     assert again.read_text(encoding="utf-8") == html
     assert [path.name for path in report.parent.iterdir()] == [report.name]
@@ -235,7 +245,7 @@ def test_the_report_is_small_and_the_same_each_time(
 
 def test_names_are_escaped(answered: tuple[CapacityQuestion, list[CapacityRow]]) -> None:
     asked = question(architecture=replace(answered[0].architecture, name='<b>&"x"'))
-    found = Findings(question=asked, rows=tuple(answered[1]), workload_name="chat", command="headcount '<i>'")
+    found = answer_of(asked, answered[1], asked="headcount '<i>'")
     text = document.render_report(found, document.datetime(2026, 1, 1))
     assert "&lt;b&gt;&amp;&#34;x&#34;" in text
     assert "<b>&" not in text
@@ -245,7 +255,7 @@ def test_names_are_escaped(answered: tuple[CapacityQuestion, list[CapacityRow]])
 def test_a_report_on_gpus_that_serve_nobody_says_so(
     answered: tuple[CapacityQuestion, list[CapacityRow]],
 ) -> None:
-    found = Findings(question=answered[0], rows=(answered[1][0],), workload_name="chat", command=COMMAND)
+    found = answer_of(answered[0], answered[1][:1])
     seen = Page(document.render_report(found, document.datetime(2026, 1, 1)))
     assert "None of these GPU counts serves anybody within the SLO" in seen.text
     assert "does not divide 1 GPUs" in seen.text
@@ -257,29 +267,29 @@ def test_the_command_line_is_quoted_for_a_shell(page: Page) -> None:
     assert COMMAND in page.text
 
 
-def test_prepare_report_refuses_a_folder_that_is_absent(tmp_path: Path) -> None:
+def test_a_report_refuses_a_folder_that_is_absent(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"there is no folder .*absent; create it"):
-        prepare_report(tmp_path / "absent" / "report.html")
+        check_report("report", tmp_path / "absent" / "report.html")
 
 
-def test_prepare_report_refuses_a_folder_as_file(tmp_path: Path) -> None:
+def test_a_report_refuses_a_folder_as_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is a folder; name a file in it, such as "):
-        prepare_report(tmp_path)
+        check_report("report", tmp_path)
 
 
-def test_prepare_report_refuses_what_is_no_ordinary_file() -> None:
+def test_a_report_refuses_what_is_no_ordinary_file() -> None:
     with pytest.raises(ValueError, match="is no ordinary file"):
-        prepare_report("/dev/null")
+        check_report("report", "/dev/null")
 
 
-def test_prepare_report_names_the_missing_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document, "find_spec", lambda name: None if name == "jinja2" else object())
+def test_a_report_names_the_missing_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(out_files, "find_spec", lambda name: None if name == "jinja2" else object())
     with pytest.raises(ValueError, match=re.escape("needs matplotlib and jinja2; install headcount[report]")):
-        prepare_report(tmp_path / "report.html")
+        check_report("report", tmp_path / "report.html")
 
 
-def test_prepare_report_leaves_nothing_behind(tmp_path: Path) -> None:
-    prepare_report(tmp_path / "report.html")
+def test_a_report_leaves_nothing_behind(tmp_path: Path) -> None:
+    check_report("report", tmp_path / "report.html")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -290,7 +300,7 @@ def test_a_failed_report_leaves_the_old_one(
     path.write_text("old", encoding="utf-8")
     monkeypatch.setattr(Path, "replace", _full_disk)
     with pytest.raises(ValueError, match="cannot be written: disk is full"):
-        write_report(path, *answered, "chat", command=COMMAND)
+        answer_of(*answered).report(path)
     assert path.read_text(encoding="utf-8") == "old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -299,8 +309,10 @@ def _full_disk(*_: object) -> None:
     raise OSError("disk is full")
 
 
-def test_importing_the_report_loads_neither_matplotlib_nor_jinja2() -> None:
-    code = "import sys, headcount.report; print({'matplotlib', 'jinja2'} & set(sys.modules))"
+def test_asking_from_python_loads_neither_matplotlib_nor_jinja2() -> None:
+    code = (
+        "import sys, headcount.report, headcount.answers.capacity; print({'matplotlib', 'jinja2'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

@@ -13,7 +13,7 @@ from headcount.cli.option_types import FilePath
 
 @click.group("calibrate", cls=NearestGroup)
 def command() -> None:
-    """Compare with the real vLLM, fit to it."""
+    """Fit step times to a real server, and check answers against it."""
 
 
 for each in (fit_command, check_command, record_command, *CHECKS):
@@ -34,17 +34,14 @@ def read_command(
     Tool, load, latencies from the requests beside the tool's own figures, what was left out and why; figures that
     differ by more than 1 % are said.
     """
-    from headcount.cli.json_output import print_json  # noqa: PLC0415
-    from headcount.text import calibrate_text  # noqa: PLC0415  imported once the command runs
+    from headcount.answers.read import check_table, read  # noqa: PLC0415  imported once the command runs
+    from headcount.cli.output import show  # noqa: PLC0415
 
     if out is not None:
-        calibrate_text.check_out(out)
-    found = calibrate_text.read_files(files, format_name, before)
-    written = None if out is None else calibrate_text.write_requests(found, out)
-    if as_json:
-        print_json({"schema_version": 1, "files": [file.to_json() for file in found]})
-    else:
-        calibrate_text.print_files(found)
+        check_table(out)
+    answer = read(files, format_name=format_name, before=before)
+    written = None if out is None else answer.save_requests(out)
+    code = show(answer, as_json=as_json)
     if written is not None:
         click.echo(f"wrote {written:,} requests to {out}", err=True)
-    return 0
+    return code

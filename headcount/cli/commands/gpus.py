@@ -10,7 +10,8 @@ def command(as_json: bool) -> int:
     from dataclasses import asdict  # noqa: PLC0415
 
     from headcount.cli.json_output import print_json  # noqa: PLC0415  imported once the command runs
-    from headcount.text.text import GIB, listing  # noqa: PLC0415
+    from headcount.cli.output import listing  # noqa: PLC0415
+    from headcount.text.units import GIB  # noqa: PLC0415
     from kvcache.models.catalog import find_gpu, gpu_names  # noqa: PLC0415
 
     found = [find_gpu(name) for name in gpu_names()]

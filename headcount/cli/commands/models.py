@@ -10,7 +10,7 @@ import click
 def command(as_json: bool) -> int:
     """The models known by name; any other is read from its config.json."""
     from headcount.cli.json_output import print_json  # noqa: PLC0415  imported once the command runs
-    from headcount.text.text import listing  # noqa: PLC0415
+    from headcount.cli.output import listing  # noqa: PLC0415
     from kvcache.models.catalog import load_model, model_names, model_source  # noqa: PLC0415
     from kvcache.models.parameters import active_parameters, total_parameters  # noqa: PLC0415
 

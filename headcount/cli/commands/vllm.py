@@ -50,7 +50,7 @@ def list_command(as_json: bool) -> int:
     """The installed releases, with size, path and whether each one can be imported."""
     from calibrate.conformance.interpreters.interpreters import imported_version, installed  # noqa: PLC0415  imported once the command runs
     from headcount.cli.json_output import print_json  # noqa: PLC0415
-    from headcount.text.text import listing  # noqa: PLC0415
+    from headcount.cli.output import listing  # noqa: PLC0415
 
     found: list[dict[str, Any]] = []
     for each in installed():

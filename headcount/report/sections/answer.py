@@ -1,9 +1,10 @@
 """How many users each GPU count serves, the number to sign first."""
 
-from headcount.report.findings import Findings, Served, gpus_text, sentence, slo_text, users_text
+from headcount.answers.capacity import CapacityAnswer, Served, dollars, error_lines, no_capacity_reason
+from headcount.answers.words import layout_text
 from headcount.report.html import join, render_template, spaced, table
-from headcount.text.answer_notes import error_note_of, held_by_interval, layout_text, why_none_to_sign
-from headcount.text.text import milliseconds, seconds
+from headcount.report.words import sentence, slo_text
+from headcount.text.units import counted, milliseconds, seconds
 from simulator.study.capacity_table import CapacityRow, latency_summary
 
 TITLE = "The answer"
@@ -11,20 +12,22 @@ ORDER = 10
 LATENCY_COLUMNS = tuple(f"{name} {q}" for name in ("TTFT", "TPOT") for q in ("p50", "p95", "p99"))
 
 
-def render(findings: Findings) -> str:
-    return join(_box(findings), _users_table(findings), _reasons(findings), _load_table(findings))
+def render(answer: CapacityAnswer) -> str:
+    return join(_box(answer), _users_table(answer), _reasons(answer), _load_table(answer))
 
 
-def _box(findings: Findings) -> str:
-    best = findings.best
+def _box(answer: CapacityAnswer) -> str:
+    best = answer.best if answer.users else None
+    error = next((note.text for note in answer.notes if note.code == "step-time-error"), "")
     return render_template(
         "answer.html",
         headline=spaced(_headline(best)),
-        beside=spaced(_beside(best)),
-        slo=spaced(slo_text(findings.question.slo)),
-        others=[(gpus_text(row.gpus), users_text(row.users_low)) for row in findings.rows] if best else [],
-        interval=held_by_interval(findings.question, findings.rows) if best else "",
-        error=spaced(sentence(error_note_of(findings.rows))) if best else "",
+        beside=[spaced(text) for text in _beside(best)],
+        slo=spaced(slo_text(answer.question.slo)),
+        others=[(counted(row.gpus, "GPU"), counted(row.users_low, "user")) for row in answer.capacity] if best else [],
+        interval=answer.covered if best else "",
+        error=spaced(sentence(error)) if best else "",
+        alerts=[str(note) for note in answer.alerts],
     )
 
 
@@ -32,24 +35,22 @@ def _headline(best: CapacityRow | None) -> str:
     if best is None:
         return "None of these GPU counts serves anybody within the SLO"
     if not best.users_low:
-        return f"No number to sign on {gpus_text(best.gpus)} yet"
-    return f"{users_text(best.users_low)} on {gpus_text(best.gpus)}, with 95 % confidence"
+        return f"No number to sign on {counted(best.gpus, 'GPU')} yet"
+    return f"{counted(best.users_low, 'user')} on {counted(best.gpus, 'GPU')}, with 95 % confidence"
 
 
-def _beside(best: CapacityRow | None) -> str:
+def _beside(best: CapacityRow | None) -> list[str]:
+    """Sentences below the headline."""
     if best is None:
-        return ""
-    mean = f"On the mean of the replications the SLO is met up to {users_text(best.users)}"
+        return []
+    mean = f"The mean of the replications meets the SLO up to {counted(best.users, 'user')}"
     if not best.users_low:
-        return f"{mean}, but {why_none_to_sign(best)}."
-    found = f"the 90 % interval is {best.users_low:,} to {best.users_high:,}. Its lower end is the number to sign."
-    if best.step_time_error is None:
-        return f"{mean}; {found}"
-    slower = users_text(best.users_if_slower or 0)
-    return f"{mean}, up to {slower} where every step takes {best.step_time_error:.0%} longer; {found}"
+        return [f"{mean}, but {no_capacity_reason(best)}."]
+    interval = f"the 90 % interval is {best.users_low:,} to {best.users_high:,}. Its lower end is the number to sign."
+    return [f"{mean}; {interval}", *(f"{sentence(text)}." for text in error_lines(best))]
 
 
-def _users_table(findings: Findings) -> str:
+def _users_table(answer: CapacityAnswer) -> str:
     columns = ("GPUs", "layout", "users to sign (low)", "users (mean)", "users (high)", "$/hour",
                "$/million output tokens", "what binds")  # fmt: skip
     rows = [
@@ -60,25 +61,25 @@ def _users_table(findings: Findings) -> str:
             f"{row.users:,}",
             f"{row.users_high:,}",
             f"{row.usd_per_hour:,.2f}",
-            _dollars(row.usd_per_million_output_tokens),
+            dollars(row.usd_per_million_output_tokens),
             row.binding or ("does not run" if row.plan is None else "misses the SLO"),
         )
-        for row in findings.rows
+        for row in answer.capacity
     ]
     return table(columns, rows, caption="Users per GPU count", layout="numbers last-is-text")
 
 
-def _reasons(findings: Findings) -> str:
-    reasons = [(gpus_text(row.gpus), row.reason) for row in findings.rows if row.reason]
+def _reasons(answer: CapacityAnswer) -> str:
+    reasons = [(counted(row.gpus, "GPU"), row.reason) for row in answer.capacity if row.reason]
     return render_template("reasons.html", reasons=reasons)
 
 
-def _load_table(findings: Findings) -> str:
-    if not findings.served:
+def _load_table(answer: CapacityAnswer) -> str:
+    if not answer.served:
         return ""
     columns = ("GPUs", "in flight", "requests/s", "output tokens/s", *LATENCY_COLUMNS, "attainment (95 % interval)")
     caption = "Load and latency at the mean number of users"
-    return table(columns, [_load_row(served) for served in findings.served], caption=caption)
+    return table(columns, [_load_row(served) for served in answer.served], caption=caption)
 
 
 def _load_row(served: Served) -> tuple[object, ...]:
@@ -94,7 +95,3 @@ def _load_row(served: Served) -> tuple[object, ...]:
         *(milliseconds(tpot[q]) for q in ("p50", "p95", "p99")),
         f"{reached.mean:.1%} ({max(reached.low, 0):.1%} to {min(reached.high, 1):.1%})",
     )
-
-
-def _dollars(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.2f}"

@@ -1,9 +1,9 @@
 """What the answer rests on, each figure with its source."""
 
-from headcount.report.findings import Findings, kv_cache_text, sentence, slo_text, weights_text
+from headcount.answers.capacity import CapacityAnswer
 from headcount.report.html import join, paragraph, table
-from headcount.text.answer_notes import error_note_of
-from headcount.text.text import GIB
+from headcount.report.words import kv_cache_text, sentence, slo_text, weights_text
+from headcount.text.units import GIB
 from kvcache.gpus.gpu import GPU
 
 TITLE = "Assumptions and sources"
@@ -11,21 +11,21 @@ ORDER = 75
 COLUMNS = ("what", "value", "source")
 
 
-def render(findings: Findings) -> str:
-    parts = [table(("setting", "value"), _settings(findings), caption="What was simulated", layout="text")]
-    parts.append(table(COLUMNS, _gpu_rows(findings.question.gpu), caption="The GPU", layout="text"))
-    if findings.plans:
-        said = [sentence(error_note_of(findings.rows))]
-        if not findings.plans[-1].latency.is_given:
-            said.append("The interval of users takes every step to be longer or shorter by the share of TPOT")
+def render(answer: CapacityAnswer) -> str:
+    parts = [table(("setting", "value"), _settings(answer), caption="What was simulated", layout="text")]
+    parts.append(table(COLUMNS, _gpu_rows(answer.question.gpu), caption="The GPU", layout="text"))
+    if answer.plans:
+        said = [note.text for note in answer.notes if note.code == "step-time-error"]
+        if not answer.plans[-1].latency.is_given:
+            said.append("for the interval of users every step is longer or shorter by the share of TPOT")
             said.append("± beside a constant is one standard deviation of its logarithm")
-        parts.append(paragraph(" ".join(f"{text}." for text in said)))
-        parts.append(_assumptions(findings))
+        parts.append(paragraph(" ".join(f"{sentence(text)}." for text in said)))
+        parts.append(_assumptions(answer))
     return join(*parts)
 
 
-def _settings(findings: Findings) -> list[tuple[str, str]]:
-    question, plans = findings.question, findings.plans
+def _settings(answer: CapacityAnswer) -> list[tuple[str, str]]:
+    question, plans = answer.question, answer.plans
     asked = question.tensor_parallel_size
     rows = [
         ("model", question.architecture.name),
@@ -67,13 +67,13 @@ def _gpu_rows(gpu: GPU) -> list[tuple[str, str, str]]:
     return [(name, value, gpu.source.get(field, "")) for field, (name, value) in values.items()]
 
 
-def _assumptions(findings: Findings) -> str:
+def _assumptions(answer: CapacityAnswer) -> str:
     """One row per assumption; where layouts differ, each says which it belongs to."""
     sizes: dict[tuple[str, str, str], list[int]] = {}
-    for plan in findings.plans:
+    for plan in answer.plans:
         for assumption in plan.assumptions:
             sizes.setdefault(assumption, []).append(plan.tensor_parallel_size)
-    every = len(findings.plans)
+    every = len(answer.plans)
     rows = [
         (name if len(of) == every else f"{name} (TP {', '.join(map(str, of))})", value, source)
         for (name, value, source), of in sizes.items()

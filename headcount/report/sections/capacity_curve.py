@@ -1,32 +1,30 @@
 """How users grow with GPUs, how attainment falls with users."""
 
-from typing import TYPE_CHECKING
+from matplotlib.figure import Figure
 
+from headcount.answers.capacity import CapacityAnswer, Served
 from headcount.report.charts import FIRST, INK, MUTED, SECOND, chart, from_zero, limit_line, thousands
-from headcount.report.findings import Findings, Served, gpus_text, percent, users_text
 from headcount.report.html import figure, figures
+from headcount.text.units import counted, percent
 from simulator.study.capacity import Point
 from simulator.study.capacity_table import CapacityRow
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Capacity"
 ORDER = 20
 NEAR = 1.05  # times the capacity: loads beyond it are left off the curve
 
 
-def render(findings: Findings) -> str:
-    largest = findings.largest
+def render(answer: CapacityAnswer) -> str:
+    largest = answer.largest
     if largest is None:
         return ""
-    attainment = _attainment_figure(findings, largest)
-    rows = sorted(findings.rows, key=lambda row: row.gpus)
+    attainment = _attainment_figure(answer, largest)
+    rows = sorted(answer.capacity, key=lambda row: row.gpus)
     return figures(_users_figure(rows), attainment) if len(rows) > 1 else figures(attainment)
 
 
 def _users_figure(rows: list[CapacityRow]) -> str:
-    said = ", ".join(f"{gpus_text(row.gpus)}: {row.users_low:,} to {row.users_high:,}" for row in rows)
+    said = ", ".join(f"{counted(row.gpus, 'GPU')}: {row.users_low:,} to {row.users_high:,}" for row in rows)
     svg = chart(lambda drawn: _draw_users(drawn, rows), name="users-over-gpus", alt=f"Users over GPU count. {said}.")
     note = (
         "Line: mean. Band: low to high, replications and step times together. Labels: the number to sign (low). "
@@ -40,14 +38,14 @@ def _growth(rows: list[CapacityRow]) -> str:
     served = [row for row in rows if row.users]
     first, last = served[0], served[-1]
     if first.gpus == last.gpus:
-        return f"Only {gpus_text(last.gpus)} serve anybody: {last.users_low:,} to {last.users_high:,} users"
+        return f"Only {counted(last.gpus, 'GPU')} serve anybody: {last.users_low:,} to {last.users_high:,} users"
     return (
         f"{last.gpus / first.gpus:.3g} × the GPUs serve {last.users / first.users:.3g} × the users "
-        f"({gpus_text(first.gpus)} → {gpus_text(last.gpus)})"
+        f"({counted(first.gpus, 'GPU')} → {counted(last.gpus, 'GPU')})"
     )
 
 
-def _draw_users(drawn: "Figure", rows: list[CapacityRow]) -> None:
+def _draw_users(drawn: Figure, rows: list[CapacityRow]) -> None:
     axes = drawn.subplots()
     served = [row for row in rows if row.users]
     gpus = [row.gpus for row in served]
@@ -73,8 +71,8 @@ def _draw_users(drawn: "Figure", rows: list[CapacityRow]) -> None:
     thousands(axes.yaxis)
 
 
-def _attainment_figure(findings: Findings, largest: Served) -> str:
-    row, target = largest.row, findings.question.slo.attainment
+def _attainment_figure(answer: CapacityAnswer, largest: Served) -> str:
+    row, target = largest.row, answer.question.slo.attainment
     curve = _curve(largest)
     said = "; ".join(f"{users:,.0f} users: {point.attainment.mean:.1%}" for users, point in curve)
     svg = chart(
@@ -83,16 +81,16 @@ def _attainment_figure(findings: Findings, largest: Served) -> str:
         alt=f"Attainment over users on {largest.deployment}, target {percent(target)}. {said}.",
     )
     note = (
-        f"{largest.deployment}. Each point is a load simulated {findings.question.replications} times or more, with "
+        f"{largest.deployment}. Each point is a load simulated {answer.question.replications} times or more, with "
         "random numbers common to all loads; bars: 95 % interval of attainment. Dotted: the mean, with the low and the "
         "high end that replications alone leave open."
     )
     if any(point.queue_grows for _, point in curve):
         note += " A cross: the waiting queue keeps growing, so that load is refused whatever its attainment."
-    return figure(f"{percent(target)} of requests meet the SLO up to {users_text(row.users)}", svg, note)
+    return figure(f"{percent(target)} of requests meet the SLO up to {counted(row.users, 'user')}", svg, note)
 
 
-def _draw_attainment(drawn: "Figure", served: Served, target: float) -> None:
+def _draw_attainment(drawn: Figure, served: Served, target: float) -> None:
     axes = drawn.subplots()
     row, curve = served.row, _curve(served)
     users = [size for size, _ in curve]

@@ -1,6 +1,6 @@
 """What the words mean."""
 
-from headcount.report.findings import Findings
+from headcount.answers.capacity import CapacityAnswer
 from headcount.report.html import render_template
 
 TITLE = "What the words mean"
@@ -47,5 +47,5 @@ WORDS = (
 )
 
 
-def render(findings: Findings) -> str:
+def render(answer: CapacityAnswer) -> str:
     return render_template("definitions.html", words=WORDS)

@@ -4,19 +4,20 @@ import json
 import math
 from typing import Any
 
-from headcount.report.findings import Findings, gpus_text
+from headcount.answers.capacity import CapacityAnswer
 from headcount.report.html import join, render_template, table
+from headcount.text.units import counted
 
 TITLE = "Every figure"
 ORDER = 90
 
 
-def render(findings: Findings) -> str:
-    answers = [_flat(row.to_json()) for row in findings.rows]
+def render(answer: CapacityAnswer) -> str:
+    answers = [_flat(row.to_json()) for row in answer.capacity]
     names = list(dict.fromkeys(name for answer in answers for name in answer))
-    columns = ("", *(gpus_text(row.gpus) for row in findings.rows))
+    columns = ("", *(counted(row.gpus, "GPU") for row in answer.capacity))
     rows = [(name, *(_cell(answer.get(name)) for answer in answers)) for name in names]
-    whole = {"schema_version": 1, "capacity": [_finite(row.to_json()) for row in findings.rows]}
+    whole = {"schema_version": 1, "capacity": [_finite(row.to_json()) for row in answer.capacity]}
     return join(
         table(columns, rows, caption="Under the names of headcount capacity --json", layout="numbers wrapped"),
         render_template("json.html", text=json.dumps(whole, indent=1, ensure_ascii=False)),

@@ -3,15 +3,15 @@
 from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
+from headcount.answers.capacity import CapacityAnswer, Served
 from headcount.report.charts import FIRST, MUTED, SECOND, SHADE, chart, panels, thinned, thousands
-from headcount.report.findings import Findings, Served, users_text
 from headcount.report.html import figure, figures
+from headcount.text.units import counted
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
     from simulator.study.replication import Timeline
 
 TITLE = "KV cache and queue over time"
@@ -19,8 +19,8 @@ ORDER = 40
 HEIGHT = 330  # SVG units, two panels
 
 
-def render(findings: Findings) -> str:
-    largest = findings.largest
+def render(answer: CapacityAnswer) -> str:
+    largest = answer.largest
     return "" if largest is None else figures(_figure(largest))
 
 
@@ -36,16 +36,17 @@ def _figure(served: Served) -> str:
     )
     svg = chart(lambda drawn: _draw(drawn, served), name="kv-over-time", alt=alt, height=HEIGHT)
     note = (
-        f"One replication of {served.deployment} at {users_text(served.row.users)}, all replicas together; its highest "
-        f"use is {peak:.0%}. Blocks kept for prefix reuse count as free. Over all replications: {running:,.1f} "
-        f"running, {waiting:,.1f} waiting, {point.mean('prefix_hit_rate'):.0%} of prompt tokens found in the cache, "
+        f"One replication of {served.deployment} at {counted(served.row.users, 'user')}, all replicas together; "
+        f"its highest use is {peak:.0%}. Blocks kept for prefix reuse count as free. Over all replications: "
+        f"{running:,.1f} running, {waiting:,.1f} waiting, "
+        f"{point.mean('prefix_hit_rate'):.0%} of prompt tokens found in the cache, "
         f"{1000 * point.mean('preemptions_per_request'):.3g} preemptions per 1,000 requests. "
         "Shaded: warm-up, left out of every figure."
     )
     return figure(f"The KV cache is {used:.0%} full on average; {queue}", svg, note)
 
 
-def _draw(drawn: "Figure", served: Served) -> None:
+def _draw(drawn: Figure, served: Served) -> None:
     one = served.point.replications[0]
     unit_s, unit = (60.0, "min") if one.horizon_s > 600 else (1.0, "s")
     upper, lower = panels(drawn, 2)
@@ -65,7 +66,7 @@ def _draw(drawn: "Figure", served: Served) -> None:
     lower.set_xlabel(f"simulated time ({unit})")
 
 
-def _draw_requests(axes: "Axes", timeline: "Timeline", shown: slice, unit_s: float) -> None:
+def _draw_requests(axes: Axes, timeline: "Timeline", shown: slice, unit_s: float) -> None:
     time = timeline.time_s[shown] / unit_s
     axes.plot(time, timeline.running[shown], color=FIRST, linewidth=1.2, label="running")
     axes.plot(time, timeline.waiting[shown], color=SECOND, linewidth=1.2, label="waiting")

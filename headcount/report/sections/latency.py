@@ -3,19 +3,17 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 from numpy.typing import NDArray
 
+from headcount.answers.capacity import CapacityAnswer, Served
 from headcount.report.charts import FIRST, INK, MAX_POINTS, chart, limit_line
-from headcount.report.findings import Findings, Served, users_text
 from headcount.report.html import figure, figures
-from headcount.text.text import milliseconds, seconds
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from headcount.text.units import counted, milliseconds, seconds
 
 TITLE = "Latency"
 ORDER = 30
@@ -39,11 +37,11 @@ class _Latency:
     log_scale: bool
 
 
-def render(findings: Findings) -> str:
-    largest = findings.largest
+def render(answer: CapacityAnswer) -> str:
+    largest = answer.largest
     if largest is None:
         return ""
-    slo, point = findings.question.slo, largest.point
+    slo, point = answer.question.slo, largest.point
     ttft = _Latency("TTFT", _times(largest, "ttft_s"), slo.ttft_s, 1 - point.mean("ttft_misses"), seconds, True)
     tpot = _Latency("TPOT", _times(largest, "tpot_s"), slo.tpot_s, 1 - point.mean("tpot_misses"), milliseconds, False)
     return figures(*(_figure(largest, latency) for latency in (ttft, tpot) if len(latency.times_s)))
@@ -65,7 +63,7 @@ def _figure(served: Served, latency: _Latency) -> str:
         name=f"{latency.name.lower()}-distribution",
         alt=f"Cumulative distribution of {latency.name} on {served.deployment}: {said}.",
     )
-    note = f"{served.deployment} at {users_text(served.row.users)}: {len(latency.times_s):,} requests; {said}."
+    note = f"{served.deployment} at {counted(served.row.users, 'user')}: {len(latency.times_s):,} requests; {said}."
     return figure(title, svg, note + _caution(latency))
 
 
@@ -75,7 +73,7 @@ def _caution(latency: _Latency) -> str:
     return " Queueing included. The time axis is logarithmic."
 
 
-def _draw(drawn: "Figure", latency: _Latency) -> None:
+def _draw(drawn: Figure, latency: _Latency) -> None:
     axes = drawn.subplots()
     shares = np.linspace(0, FARTHEST, MAX_POINTS // 2)
     axes.plot(np.percentile(latency.times_s, shares), shares / 100, color=FIRST)
@@ -94,9 +92,7 @@ def _draw(drawn: "Figure", latency: _Latency) -> None:
     axes.set_xlabel(latency.name)
 
 
-def _scale(axes: "Axes", latency: _Latency) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter  # noqa: PLC0415  an optional extra, slow to load
-
+def _scale(axes: Axes, latency: _Latency) -> None:
     farthest = max(float(np.percentile(latency.times_s, FARTHEST)), 1.25 * (latency.limit_s or 0.0))
     if latency.log_scale:
         nearest = max(float(latency.times_s.min()), farthest / 1e4)

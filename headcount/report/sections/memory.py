@@ -1,11 +1,12 @@
 """Where each GPU's memory goes."""
 
-from headcount.report.findings import Findings, kv_cache_text, weights_text
+from headcount.answers.capacity import CapacityAnswer
+from headcount.answers.memory import copies_of_kv, kv_bytes_held, waterfall
+from headcount.answers.words import pool_owner
 from headcount.report.html import figure, figures, join, table
 from headcount.report.waterfall import waterfall_chart
-from headcount.text.answer_notes import pool_owner
-from headcount.text.memory_answer import copies_of_kv, kv_bytes_held
-from headcount.text.text import GIB, waterfall
+from headcount.report.words import kv_cache_text, weights_text
+from headcount.text.units import GIB
 from kvcache.memory.budget import MemoryBudget
 from simulator.deployment import ReplicaPlan
 
@@ -13,11 +14,11 @@ TITLE = "Memory of each GPU"
 ORDER = 50
 
 
-def render(findings: Findings) -> str:
-    plans = findings.plans
+def render(answer: CapacityAnswer) -> str:
+    plans = answer.plans
     if not plans:
         return ""
-    shown = findings.largest.plan if findings.largest else plans[-1]
+    shown = answer.largest.plan if answer.largest else plans[-1]
     return join(figures(_figure(shown)), _table([plan.budget for plan in plans]))
 
 

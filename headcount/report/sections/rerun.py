@@ -3,7 +3,7 @@
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
-from headcount.report.findings import Findings
+from headcount.answers.capacity import CapacityAnswer
 from headcount.report.html import render_template
 
 TITLE = "Run it again"
@@ -11,12 +11,12 @@ ORDER = 85
 PACKAGES = ("headcount", "numpy", "numba", "scipy")
 
 
-def render(findings: Findings) -> str:
+def render(answer: CapacityAnswer) -> str:
     versions = [(name, _version(name)) for name in PACKAGES]
     return render_template(
         "rerun.html",
-        command=findings.command,
-        seed=findings.question.seed,
+        command=answer.asked,
+        seed=answer.question.seed,
         versions=[*versions, ("Python", platform.python_version())],
     )
 

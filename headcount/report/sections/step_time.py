@@ -1,25 +1,23 @@
 """Where a step's time goes."""
 
-from typing import TYPE_CHECKING
+from matplotlib.figure import Figure
 
+from headcount.answers.capacity import CapacityAnswer, Served
+from headcount.answers.words import layout_text
 from headcount.report.charts import FIRST, INK, chart
-from headcount.report.findings import Findings, Served, users_text
 from headcount.report.html import figure, figures, join, table
-from headcount.text.answer_notes import layout_text
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from headcount.text.units import counted
 
 TITLE = "Where a step's time goes"
 ORDER = 60
 NOTHING = 0.0005  # shares below it are not drawn
 
 
-def render(findings: Findings) -> str:
-    largest = findings.largest
+def render(answer: CapacityAnswer) -> str:
+    largest = answer.largest
     if largest is None or not largest.row.step_causes:
         return ""
-    return join(figures(_figure(largest)), _table(findings.served))
+    return join(figures(_figure(largest)), _table(answer.served))
 
 
 def _figure(served: Served) -> str:
@@ -27,8 +25,8 @@ def _figure(served: Served) -> str:
     said = ", ".join(f"{name} {share:.0%}" for name, share in causes)
     svg = chart(lambda drawn: _draw(drawn, causes), name="step-time", alt=f"Shares of step time: {said}.", height=230)
     note = (
-        f"Of the mean step of {served.deployment} at {users_text(served.row.users)}. What takes the most time is where "
-        "a faster part helps most."
+        f"Of the mean step of {served.deployment} at {counted(served.row.users, 'user')}. What takes the most time is "
+        "where a faster part helps most."
     )
     return figure(f"{causes[0][1]:.0%} of step time goes to {causes[0][0]}", svg, note)
 
@@ -37,7 +35,7 @@ def _sorted(served: Served) -> list[tuple[str, float]]:
     return sorted((served.row.step_causes or {}).items(), key=lambda item: -item[1])
 
 
-def _draw(drawn: "Figure", causes: list[tuple[str, float]]) -> None:
+def _draw(drawn: Figure, causes: list[tuple[str, float]]) -> None:
     axes = drawn.subplots()
     shown = [(name, share) for name, share in causes if share > NOTHING]
     axes.barh(range(len(shown)), [share for _, share in shown], height=0.66, color=FIRST)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headcount.report.findings import Findings
+from headcount.answers.capacity import CapacityAnswer
 from headcount.report.html import join, paragraph, table
 from workloads.load import PRESETS, preset_names
 from workloads.population import Population, population_from_mapping
@@ -18,20 +18,20 @@ COLUMNS = ("what", "value", "source")
 UNITLESS = ("sigma", "sigmas", "shape", "weights")
 
 
-def render(findings: Findings) -> str:
-    workload = findings.question.workload
+def render(answer: CapacityAnswer) -> str:
+    workload = answer.question.workload
     if isinstance(workload, Trace):
-        return _trace(findings, workload)
-    return _population(findings, workload)
+        return _trace(answer, workload)
+    return _population(answer, workload)
 
 
-def _population(findings: Findings, population: Population) -> str:
+def _population(answer: CapacityAnswer, population: Population) -> str:
     intro = paragraph(
         f"Users hold one conversation after another, as '{population.name}' describes. Each turn sends the system "
         "prompt, all that was said before in the conversation, a new message; after the answer the user thinks. "
-        f"Think time: mean {findings.question.think_time_s:,.3g} s."
+        f"Think time: mean {answer.question.think_time_s:,.3g} s."
     )
-    described = _described(findings.workload_name)
+    described = _described(answer.workload)
     title = str(described.get("title", population.name))
     return join(intro, table(COLUMNS, _rows(described, population), caption=title, layout="text"))
 
@@ -84,14 +84,14 @@ def _value(name: str, part: Mapping[str, Any]) -> str:
     return ", ".join(found)
 
 
-def _trace(findings: Findings, trace: Trace) -> str:
+def _trace(answer: CapacityAnswer, trace: Trace) -> str:
     sessions = trace.num_sessions < trace.num_requests
     intro = paragraph(
         f"The trace '{trace.name}' ({trace.format} format) replayed faster or slower: arrival times are divided by a "
         "factor, order and lengths kept; each replication starts at its own random place, wrapped round. "
         + ("" if sessions else "The trace has no sessions, so it says nothing of users by itself: ")
         + f"users = λ (Z + R), with requests per second λ, response time R, think time Z = "
-        f"{findings.question.think_time_s:,.3g} s."
+        f"{answer.question.think_time_s:,.3g} s."
     )
     rows = [("source", trace.source), *((_words(name), f"{value:,.6g}") for name, value in trace.statistics().items())]
     return join(intro, table(COLUMNS[:2], rows, caption="The trace as recorded", layout="text"))

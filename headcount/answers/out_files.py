@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from registry.names import shortened
@@ -14,13 +15,13 @@ def check_out_file(option: str, path: Path, suffixes: tuple[str, ...] = (), exam
     `suffixes` are the endings that are allowed, if any. What is there stays as it is. Raises ValueError.
     """
     given = f"{option} {shortened(str(path), 200)}"
-    if suffixes and path.suffix.lower() not in suffixes:
-        raise ValueError(f"{given}: the file's name must end in {' or '.join(suffixes)}")
     try:
         if path.is_dir():
             raise ValueError(f"{given} is a folder; name a file" + f" in it, such as {path / example}" * bool(example))
         if path.resolve().is_relative_to("/dev") or (path.exists() and not path.is_file()):
             raise ValueError(f"{given} is no ordinary file; name one" + f" such as {example}" * bool(example))
+        if suffixes and path.suffix.lower() not in suffixes:
+            raise ValueError(f"{given}: the file's name must end in {' or '.join(suffixes)}")
         folder = path.resolve().parent
         if not folder.is_dir():
             raise ValueError(f"{given}: there is no folder {folder}; create it or name another")
@@ -30,6 +31,13 @@ def check_out_file(option: str, path: Path, suffixes: tuple[str, ...] = (), exam
     except (OSError, RuntimeError) as error:  # RuntimeError: a link to itself
         raise ValueError(f"{given} cannot be written: {_reason(error)}; name another file") from None
     _temporary(path).unlink(missing_ok=True)
+
+
+def check_report(option: str, path: str | os.PathLike[str], suffixes: tuple[str, ...] = (".html",)) -> None:
+    """Refuse before the long work what would make a report impossible after it. Raises ValueError."""
+    check_out_file(option, Path(path), suffixes, example=f"report{suffixes[0]}")
+    if any(find_spec(name) is None for name in ("matplotlib", "jinja2")):
+        raise ValueError("the report needs matplotlib and jinja2; install headcount[report]")
 
 
 @contextmanager

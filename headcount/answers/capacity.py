@@ -1,0 +1,350 @@
+"""How many users do these GPUs serve?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
+from headcount.answers.deployments import Subject, subject
+from headcount.answers.memory import assumptions_json
+from headcount.answers.notes import Facts, find_notes
+from headcount.answers.words import joined, layout_text, pool_owner, pool_text
+from headcount.text.blocks import Block, Line, Table
+from headcount.text.units import counted, milliseconds, seconds
+from simulator.deployment import ReplicaPlan
+from simulator.fleet.fleet import check_router
+from simulator.latency.model import AverageStep, average_step
+from simulator.study.capacity import Point
+from simulator.study.capacity_table import (
+    CapacityQuestion,
+    CapacityRow,
+    best_row,
+    capacity_rows,
+    latency_summary,
+    replica_plans,
+)
+from simulator.study.slo import find_slo
+from workloads.load import load_preset, load_workload
+from workloads.population import Population
+from workloads.trace import Trace
+
+if TYPE_CHECKING:
+    from calibrate.readers.parsing.startup_log import StartupLog
+
+COLUMNS = (
+    "GPUs", "layout", "users low", "users", "users high", "in flight", "req/s", "tokens/s", "TTFT p50", "TTFT p95",
+    "TPOT p50", "TPOT p95", "$/hour", "$/M tokens", "what binds",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Served:
+    """A row that was simulated at its number of users."""
+
+    row: CapacityRow
+    point: Point
+    plan: ReplicaPlan
+
+    @property
+    def deployment(self) -> str:
+        """Such as `8 GPUs, 4 × TP2`."""
+        return f"{counted(self.row.gpus, 'GPU')}, {layout_text(self.row.replicas, self.row.tp, self.row.dp)}"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class CapacityAnswer(Answer):
+    """A capacity question with its answer, one row per GPU count."""
+
+    page = "document"
+    question: CapacityQuestion
+    capacity: tuple[CapacityRow, ...]
+    workload: str  # as asked for: a preset or a path
+
+    @property
+    def best(self) -> CapacityRow:
+        """The row whose number leads."""
+        return best_row(self.capacity)
+
+    @property
+    def users_low(self) -> int:
+        """The number to sign, of the row that leads."""
+        return self.best.users_low
+
+    @property
+    def users(self) -> int:
+        """Users at which the mean of the replications meets the SLO."""
+        return self.best.users
+
+    @property
+    def users_high(self) -> int:
+        """The upper end of the interval."""
+        return self.best.users_high
+
+    @property
+    def binding(self) -> str | None:
+        """What keeps the leading row from serving more users."""
+        return self.best.binding
+
+    @cached_property
+    def served(self) -> tuple[Served, ...]:
+        """The GPU counts that serve somebody, fewest GPUs first."""
+        found = [Served(row, row.point, row.plan) for row in self.capacity if row.users and row.point and row.plan]
+        return tuple(sorted(found, key=lambda served: served.row.gpus))
+
+    @property
+    def largest(self) -> Served | None:
+        """The most GPUs that serve somebody: what the charts of one deployment show."""
+        return self.served[-1] if self.served else None
+
+    @property
+    def plans(self) -> tuple[ReplicaPlan, ...]:
+        """One per layout of a replica, by TP."""
+        by_tp = {row.plan.tensor_parallel_size: row.plan for row in self.capacity if row.plan is not None}
+        return tuple(by_tp[tp] for tp in sorted(by_tp))
+
+    def figures(self) -> dict[str, Any]:
+        asked = self.question
+        left_out = dict.fromkeys(item for row in self.capacity if row.plan for item in row.plan.not_simulated)
+        return {
+            "model": asked.architecture.name,
+            "gpu": asked.gpu.name,
+            "workload": self.workload,
+            "think_time_s": asked.think_time_s,
+            "slo": vars(asked.slo),
+            "vllm_version": asked.options.vllm_version,
+            "replications": asked.replications,
+            "architecture_assumptions": assumptions_json(asked.architecture.assumptions),
+            "not_simulated": assumptions_json(list(left_out)),
+            "seed": asked.seed,
+            "capacity": self.rows(),
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [row.to_json() for row in self.capacity]
+
+    def head(self) -> list[Block]:
+        asked, best = self.question, self.best
+        title = f" on {asked.gpu.name}, workload {self.workload}: {asked.slo}"
+        lines: list[Block] = [Line(title, bold=asked.architecture.name)]
+        if best.users:
+            lines.append(Line(f" (mean {best.users:,}, up to {best.users_high:,})", bold=headline(best)))
+        return [*lines, *(Line(f"{text}") for text in error_lines(best))]
+
+    def body(self) -> list[Block]:
+        table = Table(
+            columns=COLUMNS,
+            rows=[_cells(row) for row in self.capacity],
+            text_columns=(0, len(COLUMNS) - 1),
+            bold_column=COLUMNS.index("users low"),
+        )
+        reasons = [Line(f"{counted(row.gpus, 'GPU')}: {row.reason}") for row in self.capacity if row.reason]
+        return [table, *reasons, Line(), *(Line(text, dim=True) for text in self._legend())]
+
+    def _legend(self) -> list[str]:
+        is_trace = isinstance(self.question.workload, Trace)
+        return [
+            "users: active sessions, thinking or waiting. users low is the number to sign: the lower end of an "
+            f"interval that covers {self.covered}. Latencies are those at 'users'.",
+            f"think time: {self.question.think_time_s:.0f} s on average"
+            + ("; users of a trace without sessions are λ (Z + R)" if is_trace else ""),
+            *dict.fromkeys(pool_text(plan.budget) for plan in self.plans),
+        ]
+
+    @property
+    def covered(self) -> str:
+        """Which errors the interval of users covers."""
+        plans = [row.plan for row in self.capacity if row.plan is not None]
+        are_given = any(plan.latency.is_given for plan in plans)
+        pool = any(row.users_if_pool_smaller is not None for row in self.capacity)
+        noise = f"simulation noise ({self.question.replications} replications)"
+        errors = [("step-time error", not are_given), ("the error of the KV blocks", pool)]
+        return joined([noise, *(name for name, is_covered in errors if is_covered)])
+
+
+@question
+def capacity(
+    model: str,
+    gpu: str,
+    *,
+    gpus: Sequence[int] = (1, 2, 4, 8),
+    workload: str | Path = "chat",
+    think_time_s: float | None = None,
+    trace_block_size: int = 512,
+    slo: str = "chat",
+    ttft_s: float | None = None,
+    tpot_s: float | None = None,
+    attainment: float | None = None,
+    router: str = "least-outstanding",
+    replications: int = 10,
+    seed: int = 0,
+    strict: bool = False,
+    startup_log: "StartupLog | None" = None,
+    progress: Watch = unwatched,
+    **engine: Any,
+) -> CapacityAnswer:
+    """Users per GPU count, each with an interval and what binds.
+
+    `engine` are vLLM's engine arguments under their names; `slo` is a name, whose limits those beside it change;
+    `workload` is a preset, a population or a trace file. Without a tensor-parallel size every one that fits is tried.
+    Raises ValueError for a bad argument, RefusedError before anything is simulated where `strict` refuses a note.
+    """
+    check_router(router)
+    asked = subject(model, gpu, engine, startup_log)
+    found, mean_s = _with_think_time(load_workload(workload, trace_block_size=trace_block_size), think_time_s)
+    wanted = CapacityQuestion(
+        architecture=asked.architecture,
+        gpu=asked.gpu,
+        gpus=tuple(dict.fromkeys(gpus)),
+        workload=found,
+        think_time_s=mean_s,
+        slo=find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment),
+        options=asked.options,
+        tensor_parallel_size=asked.tensor_parallel_size,
+        router=router,
+        replications=replications,
+        seed=seed,
+    )
+    if strict:
+        searched = [plan for count in wanted.gpus for plan in replica_plans(wanted, count)]
+        find_notes(_facts(asked, plans=searched), strict=True)
+    rows = _watched(wanted, progress)
+    return CapacityAnswer(
+        notes=find_notes(_facts_of(asked, wanted, rows), strict=strict),
+        verdict=_verdict(rows),
+        question=wanted,
+        capacity=rows,
+        workload=str(workload),
+    )
+
+
+def _with_think_time(workload: Population | Trace, think_time_s: float | None) -> tuple[Population | Trace, float]:
+    """The workload with the asked think time, and its mean; a trace takes the chat preset's."""
+    if isinstance(workload, Population):
+        workload = workload if think_time_s is None else workload.with_think_time(think_time_s)
+        return workload, workload.think_time_s.mean()
+    return workload, think_time_s if think_time_s is not None else load_preset("chat").think_time_s.mean()
+
+
+def _watched(asked: CapacityQuestion, progress: Watch) -> tuple[CapacityRow, ...]:
+    """The rows, with progress told at each simulated load."""
+    rows: list[CapacityRow] = []
+    now = Progress(done=0, total=len(asked.gpus))
+    progress(now)
+    for row in capacity_rows(
+        asked,
+        lambda seen: progress(
+            replace(
+                now,
+                done=len(rows),
+                note=f"{seen.size:,.4g} {seen.unit} → {seen.attainment:.1%} × {seen.num_replications}",
+            )
+        ),
+    ):
+        rows.append(row)
+        progress(replace(now, done=len(rows)))
+    return tuple(rows)
+
+
+def _verdict(rows: Sequence[CapacityRow]) -> Verdict:
+    """Bad input if no GPU count can hold the model, missed if none meets the SLO."""
+    if any(row.users for row in rows):
+        return Verdict.DONE
+    return Verdict.TARGET_MISSED if any(row.runs for row in rows) else Verdict.BAD_INPUT
+
+
+def _facts(asked: Subject, **found: Any) -> Facts:
+    return Facts(vllm_version=asked.options.vllm_version, architecture=asked.architecture, **found)
+
+
+def _facts_of(asked: Subject, wanted: CapacityQuestion, rows: Sequence[CapacityRow]) -> Facts:
+    best = best_row([row for row in rows if row.plan is not None] or list(rows))
+    led = [best, *(row for row in rows if row is not best)]
+    steps = [(row.plan, step) for row in led if row.plan is not None and (step := _mean_step(row)) is not None]
+    running, verdict = [row for row in rows if row.runs], _verdict(rows)
+    missed = f"no GPU count meets the SLO; {running[-1].reason}" if verdict is Verdict.TARGET_MISSED else None
+    return _facts(
+        asked,
+        plans=[row.plan for row in led if row.plan is not None],
+        steps=steps,
+        requests=wanted.workload.table if isinstance(wanted.workload, Trace) else None,
+        max_model_len=next((row.plan.engine.max_model_len for row in rows if row.plan is not None), None),
+        why_unfit=rows[-1].reason if verdict is Verdict.BAD_INPUT else None,
+        why_missed=missed,
+    )
+
+
+def _mean_step(row: CapacityRow) -> AverageStep | None:
+    if row.point is None:
+        return None
+    totals = np.concatenate([item.totals for item in row.point.replications])
+    return average_step(totals) if totals["steps"].sum() else None
+
+
+def headline(best: CapacityRow) -> str:
+    """The number to sign, or why there is none."""
+    if best.users_low:
+        return f"{best.users_low:,} users on {counted(best.gpus, 'GPU')} with 95 % confidence"
+    return f"No number to sign on {counted(best.gpus, 'GPU')}: {no_capacity_reason(best)}"
+
+
+def no_capacity_reason(row: CapacityRow) -> str:
+    """Why the lower end of the interval of users is 0."""
+    if row.users_low_sampling and row.users_if_pool_smaller == 0:
+        return "at the low end of its KV blocks vLLM serves nobody; --startup-log with your server's log narrows it"
+    if row.users_low_sampling and row.step_time_error is not None:
+        longer = f"{row.step_time_error:.0%} longer, which their error allows"
+        return f"not even one user is served where steps take {longer}; a latency profile narrows it"
+    return "the interval over the replications is too wide; more replications narrow it"
+
+
+def error_lines(row: CapacityRow) -> list[str]:
+    """What step-time error and the uncertain KV blocks make of the users, a sentence each."""
+    lines: list[str] = []
+    if row.plan is None or not row.users:
+        return lines
+    if row.step_time_error is not None:
+        lines.append(
+            f"step-time error ±{row.step_time_error:.0%}: {interval_label(row.plan)} "
+            f"{row.users_if_slower:,} and {row.users_if_faster:,} users"
+        )
+    if row.users_if_pool_smaller is not None:
+        budget = row.plan.budget
+        lines.append(
+            f"KV blocks per {pool_owner(budget)}: {row.users_if_pool_smaller:,} users with "
+            f"{budget.num_gpu_blocks_low:,} blocks, {row.users_if_pool_larger:,} with {budget.num_gpu_blocks_high:,}"
+        )
+    return lines
+
+
+def interval_label(plan: ReplicaPlan) -> str:
+    """What the interval under longer and shorter steps stands for."""
+    if plan.latency.calibrated:
+        return "with 90 % probability your server falls between"
+    return "90 % of " + ("measured servers" if plan.latency.is_measured else "servers, by judgement,") + " fall between"
+
+
+def _cells(row: CapacityRow) -> tuple[str, ...]:
+    layout = layout_text(row.replicas, row.tp, row.dp)
+    cells = (str(row.gpus), layout, f"{row.users_low:,}", f"{row.users:,}", f"{row.users_high:,}")
+    if row.point is None:
+        return cells
+    ttft, tpot = latency_summary(row.point, "ttft_s"), latency_summary(row.point, "tpot_s")
+    return (
+        *cells,
+        f"{row.point.mean('in_flight'):,.1f}",
+        f"{row.point.mean('requests_per_s'):,.1f}",
+        f"{row.point.mean('output_tokens_per_s'):,.0f}",
+        *(seconds(ttft[q]) for q in ("p50", "p95")),
+        *(milliseconds(tpot[q]) for q in ("p50", "p95")),
+        f"{row.usd_per_hour:,.2f}",
+        dollars(row.usd_per_million_output_tokens),
+        row.binding or "",
+    )
+
+
+def dollars(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.2f}"

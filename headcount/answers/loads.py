@@ -1,0 +1,112 @@
+"""Which load a simulation was asked for, from the arguments that describe one."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workloads.load import load_workload
+from workloads.population import Population
+from workloads.requests import RequestTable
+from workloads.synthetic import closed_load, open_load, single_turn_users
+from workloads.trace import Trace
+
+MAX_USERS = 1_000_000
+_LENGTHS = ("input_len", "output_len", "length_spread")
+_BELONGS = {  # what makes a load, what belongs to it
+    "users": ("workload", "think_time", *_LENGTHS),
+    "concurrency": ("num_requests", *_LENGTHS),
+    "rate": ("burstiness", "num_requests", *_LENGTHS),
+    "workload": ("num_requests",),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedLoad:
+    """The arguments of a load; raises ValueError for a combination that is none."""
+
+    workload: str | Path | None = None
+    think_time: float | None = None
+    trace_block_size: int = 512
+    users: int | None = None
+    concurrency: int | None = None
+    rate: float | None = None
+    burstiness: float | None = None
+    input_len: int | None = None
+    output_len: int | None = None
+    length_spread: float | None = None
+    num_requests: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        load = next((name for name in _BELONGS if getattr(self, name) is not None), None)
+        if load is None:
+            raise ValueError("no load; give --workload FILE, --users N, --concurrency C or --rate R (see --help)")
+        of_preset = load == "users" and self.workload is not None
+        belongs = ("workload", "think_time") if of_preset else _BELONGS[load]
+        known = dict.fromkeys(name for key, others in _BELONGS.items() for name in (key, *others))
+        foreign = [name for name in known if getattr(self, name) is not None and name not in (load, *belongs)]
+        if foreign:
+            given = " and ".join(map(_flag, foreign))
+            beside = f"{_flag(load)}{' --workload' if of_preset else ''}"
+            raise ValueError(f"{given} cannot go with {beside}; leave out one or the other")
+        if self.users is not None and self.users > MAX_USERS:
+            raise ValueError(f"--users {self.users:,}: at most {MAX_USERS:,} in one run; simulate a part of the fleet")
+
+    def population(self, max_model_len: int) -> Population:
+        """What the users do."""
+        if self.workload is None:
+            lengths = self._lengths("--users")
+            if self.think_time is None:
+                raise ValueError("--users needs --think-time, or a preset with its own: --workload chat")
+            _check_room(lengths["input_len"], lengths["output_len"], max_model_len)
+            return single_turn_users(think_time_s=self.think_time, **lengths)
+        workload = load_workload(self.workload, trace_block_size=self.trace_block_size)
+        if isinstance(workload, Trace):
+            raise ValueError(f"--users cannot be set for a trace: '{self.workload}' brings its own arrivals")
+        return workload if self.think_time is None else workload.with_think_time(self.think_time)
+
+    def table(self) -> tuple[RequestTable, str]:
+        """The requests of a load without users, and what it is in words."""
+        if self.workload is not None:
+            return self._trace_table(self.workload)
+        if self.concurrency is not None:
+            count = self.num_requests or 10 * self.concurrency
+            lengths = self._lengths("--concurrency")
+            table = closed_load(concurrency=self.concurrency, num_requests=count, seed=self.seed, **lengths)
+            return table, f"{self.concurrency:,} clients without think time, {count:,} requests"
+        assert self.rate is not None, "a load that is neither users nor a trace nor clients is a rate"
+        if self.num_requests is None:
+            raise ValueError("--rate needs --num-requests: an open load has no end of its own")
+        table = open_load(
+            rate_per_s=self.rate,
+            num_requests=self.num_requests,
+            burstiness=1.0 if self.burstiness is None else self.burstiness,
+            seed=self.seed,
+            **self._lengths("--rate"),
+        )
+        return table, f"{self.rate:g} requests/s, {self.num_requests:,} requests"
+
+    def _trace_table(self, source: str | Path) -> tuple[RequestTable, str]:
+        workload = load_workload(source, trace_block_size=self.trace_block_size)
+        if isinstance(workload, Population):
+            raise ValueError(f"--workload {source} is a population; say how many with --users N")
+        table = workload.table if self.num_requests is None else workload.table.head(self.num_requests)
+        return table, f"{workload.name}, {table.num_requests:,} requests replayed"
+
+    def _lengths(self, load: str) -> dict[str, Any]:
+        if self.input_len is None or self.output_len is None:
+            raise ValueError(f"{load} needs --input-len and --output-len, or a --workload")
+        return {name: getattr(self, name) for name in _LENGTHS if getattr(self, name) is not None}
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _check_room(input_len: int, output_len: int, max_model_len: int) -> None:
+    """Raise ValueError where a user's turn does not fit: it would be shortened."""
+    if input_len + output_len > max_model_len:
+        raise ValueError(
+            f"--input-len {input_len:,} with --output-len {output_len:,} takes more than max_model_len "
+            f"{max_model_len:,}; raise --max-model-len or shorten them"
+        )

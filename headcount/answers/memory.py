@@ -1,0 +1,324 @@
+"""Does a model fit on a GPU, where does the memory go, and how many conversations does the KV cache hold?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from headcount.answers.answer import Answer, Verdict, question
+from headcount.answers.deployments import Subject, subject
+from headcount.answers.notes import Facts, find_notes
+from headcount.text.blocks import Block, Line, Table
+from headcount.text.units import GIB
+from kvcache.errors import DoesNotFitError
+from kvcache.memory.budget import MemoryBudget, memory_budget
+from kvcache.memory.conversations import conversations_at_once, tokens_per_user
+from kvcache.memory.remedies import Remedy, remedies, require_fit
+from workloads.context import mean_context_tokens
+from workloads.errors import WorkloadError
+from workloads.load import load_preset
+
+if TYPE_CHECKING:
+    from calibrate.readers.parsing.startup_log import StartupLog
+
+PRESET = "chat"
+USERS = (1, 10, 100, 1000)
+BUDGET_KEYS = (
+    "model", "gpu", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
+    "dtype", "quantization", "kv_cache_dtype", "gpu_memory_utilization", "max_model_len", "max_num_seqs",
+    "max_num_batched_tokens", "vllm_version", "fits", "missing_bytes", "spare_bytes", "total_bytes", "requested_bytes",
+    "weights_bytes", "activation_peak_bytes", "non_torch_bytes", "cuda_graph_bytes", "available_kv_bytes",
+    "required_kv_bytes", "num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high", "block_size", "kv_cache_tokens",
+    "kv_cache_tokens_low", "kv_cache_tokens_high", "max_concurrency", "kv_bytes_per_token",
+    "kv_bytes_per_token_per_gpu", "state_bytes_per_request",
+)  # fmt: skip
+LOGGED_TERMS = ("weights", "activation peak", "non-torch", "KV cache")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanContext:
+    """The length that stands for a typical conversation, with where it comes from."""
+
+    tokens: int
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggedTerm:
+    """What a server logged beside what the memory model says: GiB per GPU, or blocks."""
+
+    name: str
+    logged: float | None
+    modelled: float
+
+    @property
+    def key(self) -> str:
+        words = {"KV cache": "available_kv_gib", "KV blocks": "num_gpu_blocks"}
+        return words.get(self.name) or f"{self.name.replace(' ', '_').replace('-', '_')}_gib"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class MemoryAnswer(Answer):
+    """A budget, what it means for people, and what would make it fit."""
+
+    page = "memory_page"
+    suffixes = (".svg", ".html")
+    budget: MemoryBudget
+    users: tuple[int, ...] = USERS
+    given_context_tokens: int | None = None  # None: the chat preset's mean
+    remedies: Sequence[Remedy] = ()
+    architecture_assumptions: Sequence[tuple[str, str, str]] = ()
+    log: "StartupLog | None" = None
+    log_terms: Sequence[LoggedTerm] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether vLLM would start."""
+        return self.budget.fits
+
+    @cached_property
+    def context(self) -> MeanContext:
+        """What stands for a typical conversation; drawn only when asked for."""
+        return mean_context(self.given_context_tokens, self.budget.max_model_len)
+
+    @property
+    def conversations_at_once(self) -> int:
+        """Conversations of the mean context that fit at once."""
+        return conversations_at_once(self.budget, self.context.tokens)
+
+    @property
+    def tokens_per_user(self) -> dict[int, int]:
+        """How long a context each of so many users can hold at once."""
+        return {users: tokens_per_user(self.budget, users) for users in self.users}
+
+    def figures(self) -> dict[str, Any]:
+        found = {key: getattr(self.budget, key) for key in BUDGET_KEYS}
+        found |= {
+            "remedies": list(self.remedies),
+            "mean_context_tokens": self.context.tokens,
+            "mean_context_source": self.context.source,
+            "conversations_at_once": self.conversations_at_once,
+            "tokens_per_user": [{"users": n, "tokens_per_user": tokens} for n, tokens in self.tokens_per_user.items()],
+            "architecture_assumptions": assumptions_json(self.architecture_assumptions),
+            "assumptions": assumptions_json(self.budget.assumptions),
+        }
+        if self.log_terms:
+            terms = {term.key: {"logged": term.logged, "modelled": term.modelled} for term in self.log_terms}
+            found["startup_log"] = terms
+        return found
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [{"part": name, "bytes": size, "gib": size / GIB} for name, size in waterfall(self.budget)]
+
+    def head(self) -> list[Block]:
+        budget = self.budget
+        weights = "16-bit" if budget.quantization == "none" else budget.quantization
+        setting = f" on {budget.gpu}, {budget.split}, {weights} weights, {budget.kv_cache_dtype} KV cache"
+        return [Line(setting, bold=budget.model), Line(bold=self.headline)]
+
+    def body(self) -> list[Block]:
+        return [_waterfall_table(self.budget), Line(), *map(Line, self.pool), *self._beside_log()]
+
+    @property
+    def headline(self) -> str:
+        """Whether it fits, by how much, what to change."""
+        budget = self.budget
+        request = f"one request of the full {budget.max_model_len:,} tokens"
+        if budget.fits:
+            doubt = " Only just: at the low end of the 90 % interval of its KV blocks vLLM would not start."
+            spare = f"Fits: {budget.spare_bytes / GIB:,.1f} GiB per GPU more than {request} needs."
+            return spare + (doubt if is_doubtful(budget) else "")
+        missing = max(0.1, budget.missing_bytes / GIB)
+        return f"Does not fit: {missing:,.1f} GiB short per GPU for {request}. {_advice(self.remedies)}"
+
+    @property
+    def pool(self) -> list[str]:
+        """What the KV cache holds, a sentence per line; nothing where vLLM would not start."""
+        budget = self.budget
+        if not budget.fits:
+            return []
+        interval = f"90 % interval: {budget.num_gpu_blocks_low:,} to {budget.num_gpu_blocks_high:,}"
+        ranks = budget.data_parallel_size
+        each = f"; each of the {ranks} attention replicas has its own cache of this size" if ranks > 1 else ""
+        count, most = self.conversations_at_once, budget.max_num_seqs
+        running = f"; at most {most:,} of them run in one step (max_num_seqs)" if count > most else ""
+        parts = [f"{users:,} → {tokens:,}" for users, tokens in self.tokens_per_user.items()]
+        return [
+            f"{budget.num_gpu_blocks:,} KV blocks of {budget.block_size} tokens ({interval}): "
+            f"{budget.kv_cache_tokens:,} tokens{_bytes_per_token(budget)}{each}",
+            f"{budget.max_concurrency:.2f} requests of the full {budget.max_model_len:,} tokens at once "
+            "(vLLM's 'Maximum concurrency')",
+            f"{count:,} conversations of {self.context.tokens:,} tokens ({self.context.source}) at once, "
+            f"without shared blocks{running}",
+            *([f"tokens per user if N users hold their context at once: {', '.join(parts)}"] if parts else []),
+        ]
+
+    def _beside_log(self) -> list[Block]:
+        """The server's start-up log beside what would have been predicted for it; the log is what counts."""
+        if self.log is None:
+            return []
+        title = f"compared with {self.log.path.name} of vLLM {self.log.vllm_version}; the KV blocks are the log's"
+        columns = ("GiB per GPU", "logged", "modelled", "error")
+        return [
+            Line(),
+            Line(title),
+            Table(columns=columns, rows=[_term_cells(term) for term in self.log_terms]),
+            Line(),
+        ]
+
+
+@question
+def memory(
+    model: str,
+    gpu: str,
+    *,
+    users: Sequence[int] = USERS,
+    mean_context: int | None = None,
+    startup_log: "StartupLog | None" = None,
+    strict: bool = False,
+    pipeline_parallel_size: int = 1,
+    **engine: Any,
+) -> MemoryAnswer:
+    """Whether a model fits on a GPU under vLLM, where the memory goes, what the KV blocks hold.
+
+    `engine` are vLLM's engine arguments under their names; `mean_context` is a typical conversation in tokens. Raises
+    ValueError for a bad argument, RefusedError where `strict` refuses a note.
+    """
+    asked = subject(model, gpu, engine, startup_log)
+    settings = asked.memory_settings | {"pipeline_parallel_size": pipeline_parallel_size}
+    return memory_answer(asked, settings, users, mean_context, startup_log, strict=strict)
+
+
+def memory_answer(
+    asked: Subject,
+    settings: dict[str, Any],
+    users: Sequence[int],
+    mean_context: int | None,
+    log: "StartupLog | None" = None,
+    *,
+    strict: bool,
+) -> MemoryAnswer:
+    """The budget of one deployment with its notes."""
+    budget = memory_budget(asked.architecture, asked.gpu, **settings)
+    why_unfit = None if budget.fits else _why_unfit(asked, settings)
+    facts = Facts(
+        vllm_version=budget.vllm_version,
+        architecture=asked.architecture,
+        terms=budget.assumptions,
+        why_unfit=why_unfit,
+    )
+    return MemoryAnswer(
+        notes=find_notes(facts, strict=strict),
+        verdict=Verdict.DONE if budget.fits else Verdict.BAD_INPUT,
+        budget=budget,
+        users=tuple(users),
+        given_context_tokens=mean_context,
+        remedies=() if budget.fits else remedies(asked.architecture, asked.gpu, budget, settings),
+        architecture_assumptions=asked.architecture.assumptions,
+        log=log,
+        log_terms=() if log is None else _log_terms(asked, settings, log, budget),
+    )
+
+
+def _why_unfit(asked: Subject, settings: dict[str, Any]) -> str:
+    """What vLLM's refusal means."""
+    try:
+        require_fit(asked.architecture, asked.gpu, **settings)
+    except DoesNotFitError as error:
+        return str(error)
+    raise AssertionError("a budget that does not fit is refused")
+
+
+def _log_terms(asked: Subject, settings: dict[str, Any], log: "StartupLog", budget: MemoryBudget) -> list[LoggedTerm]:
+    """What the server logged beside what would have been predicted."""
+    modelled = memory_budget(asked.architecture, asked.gpu, **{**settings, "num_gpu_blocks_override": None})
+    sizes, parts = dict(waterfall(modelled)), (log.weights_gib, log.activation_peak_gib, log.non_torch_gib)
+    logged = dict(zip(LOGGED_TERMS, (*parts, log.available_kv_gib), strict=True))
+    found = [LoggedTerm(name=name, logged=value, modelled=sizes[name] / GIB) for name, value in logged.items()]
+    return [*found, LoggedTerm(name="KV blocks", logged=budget.num_gpu_blocks, modelled=modelled.num_gpu_blocks)]
+
+
+def _term_cells(term: LoggedTerm) -> tuple[str, ...]:
+    digits = 0 if term.name == "KV blocks" else 2
+    off = "–" if not term.logged else f"{term.modelled / term.logged - 1:+.1%}"
+    logged = "–" if term.logged is None else f"{term.logged:,.{digits}f}"
+    return term.name, logged, f"{term.modelled:,.{digits}f}", off
+
+
+def mean_context(given: int | None, max_model_len: int) -> MeanContext:
+    """The context given, at most `max_model_len`, or the chat preset's mean at that length."""
+    if given is not None:
+        cut = f", cut to max_model_len {max_model_len:,}" if given > max_model_len else ""
+        return MeanContext(tokens=min(given, max_model_len), source=f"--mean-context{cut}")
+    try:
+        tokens = round(mean_context_tokens(load_preset(PRESET), max_model_len))
+    except WorkloadError:
+        return MeanContext(tokens=max_model_len, source=f"max_model_len, too short for the {PRESET} preset")
+    return MeanContext(tokens=tokens, source=f"mean prompt and answer of the {PRESET} preset")
+
+
+def assumptions_json(rows: Sequence[tuple[str, str, str]]) -> list[dict[str, Any]]:
+    """Assumptions as JSON."""
+    return [{"name": name, "value": value, "source": source} for name, value, source in rows]
+
+
+def waterfall(budget: MemoryBudget) -> list[tuple[str, int]]:
+    """Parts of one GPU's memory, top to bottom; they add up to the total."""
+    return [
+        ("total", budget.total_bytes),
+        ("left to others", budget.total_bytes - budget.requested_bytes),
+        ("weights", budget.weights_bytes),
+        ("activation peak", budget.activation_peak_bytes),
+        ("non-torch", budget.non_torch_bytes),
+        ("CUDA graphs", budget.cuda_graph_bytes),
+        ("KV cache", budget.available_kv_bytes),
+    ]
+
+
+def _waterfall_table(budget: MemoryBudget) -> Table:
+    """Bars one after the other, as wide as the GPU's memory or as what is needed where that is more."""
+    (_, total), *parts = found = waterfall(budget)
+    scale = max(total, sum(max(value, 0) for _, value in parts))
+    bars, begin = [(0.0, total / scale)], 0.0
+    for _, value in parts:
+        bars.append((begin, begin + max(value, 0) / scale))
+        begin = bars[-1][1]
+    rows = [(name, f"{value / GIB:,.2f}") for name, value in found]
+    return Table(columns=("per GPU", "GiB"), rows=rows, bars=bars)
+
+
+def is_doubtful(budget: MemoryBudget) -> bool:
+    """Whether it fits, but a request of the full length needs more blocks than the low end of their interval."""
+    low = budget.num_gpu_blocks_low
+    return budget.fits and low * budget.available_kv_bytes < budget.required_kv_bytes * budget.num_gpu_blocks
+
+
+def _advice(found: Sequence[Remedy]) -> str:
+    """Which change helps."""
+    if not found:
+        return "No larger TP and no smaller format helps: take a larger GPU."
+    words = [" ".join(f"{option} {value}" for option, value in remedy.items()) for remedy in found]
+    return f"It fits with {', or with '.join(words)}."
+
+
+def _bytes_per_token(budget: MemoryBudget) -> str:
+    """What a token and a request's states take on all GPUs that share them."""
+    state = budget.state_bytes_per_request
+    fixed = f" and {state * budget.tp / 2**20:,.1f} MiB of state per request" if state else ""
+    windows = any(group.window is not None for group in budget.layout.groups)
+    until = " while all layers attend to it" if windows else ""
+    gpus = budget.tensor_parallel_size * budget.pipeline_parallel_size
+    over = f", over {gpus} GPUs together{copies_of_kv(budget)}" if gpus > 1 else ""
+    return f" at {kv_bytes_held(budget) / 1024:,.1f} KiB each{until}{fixed}{over}"
+
+
+def kv_bytes_held(budget: MemoryBudget) -> int:
+    """What a token takes over all GPUs of a replica, or of an attention replica, with every copy counted."""
+    return budget.layout.bytes_per_token * budget.tensor_parallel_size
+
+
+def copies_of_kv(budget: MemoryBudget) -> str:
+    """How much of that is there once, where GPUs keep the same KV heads or latents."""
+    if kv_bytes_held(budget) == budget.kv_bytes_per_token:
+        return ""
+    return f"; {budget.kv_bytes_per_token / 1024:,.1f} KiB without the copies that several GPUs keep"

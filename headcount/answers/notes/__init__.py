@@ -1,0 +1,86 @@
+"""What an answer's reader should know of it, one file a note.
+
+A note is a module with `SEVERITY` and `find(facts)`, which yields a text and its source each time the note applies.
+The file's name is the note's code. One with `REMEDY`, what to do about it, is refused under --strict. A note of your
+own lies in `notes/` of a folder in HEADCOUNT_PATH.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from registry.registry import Registry
+
+if TYPE_CHECKING:
+    from kvcache.models.architecture import Architecture
+    from simulator.deployment import ReplicaPlan
+    from simulator.latency.model import AverageStep
+    from workloads.requests import RequestTable
+
+NOTES = Registry(what="note", section="notes", folder=Path(__file__).parent, package=__name__)
+
+
+class Severity(StrEnum):
+    """How much a note matters, least first."""
+
+    INFO = "info"
+    ASSUMPTION = "assumption"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    """One thing to know of an answer; `remedy` says what to do about what --strict refuses."""
+
+    code: str
+    severity: Severity
+    text: str
+    source: str = ""
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.source})" if self.source else self.text
+
+    def to_json(self) -> dict[str, str]:
+        return {"code": self.code, "severity": str(self.severity), "text": self.text, "source": self.source}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a question rests on, as far as it is known; notes are found in it."""
+
+    vllm_version: str | None = None
+    architecture: "Architecture | None" = None
+    terms: Sequence[tuple[str, str, str]] = ()  # of a memory budget: name, value, source
+    plans: Sequence["ReplicaPlan"] = ()  # that are answered for, each once
+    steps: Sequence[tuple["ReplicaPlan", "AverageStep"]] = ()  # that the simulated plans took on average
+    requests: "RequestTable | None" = None  # as they were asked for
+    max_model_len: int | None = None
+    why_unfit: str | None = None  # why the model does not run
+    why_missed: str | None = None  # why the SLO is not met
+
+
+class RefusedError(ValueError):
+    """Raised under --strict: an answer would carry notes that are refused."""
+
+    exit_code = 4
+
+
+def find_notes(facts: Facts, *, strict: bool = False) -> tuple[Note, ...]:
+    """Every note that applies, in the order of the codes. Raises RefusedError under `strict`."""
+    found = tuple(dict.fromkeys(note for name in NOTES.names() for note in _of(name, facts)))
+    refused = [note for note in found if note.remedy] if strict else []
+    if refused:
+        remedies = "; ".join(dict.fromkeys(note.remedy for note in refused))
+        raise RefusedError(f"--strict: {'; '.join(map(str, refused))}; {remedies}, or leave --strict out")
+    return found
+
+
+def _of(name: str, facts: Facts) -> Iterator[Note]:
+    kind = NOTES.load(name)
+    code, remedy = name.replace("_", "-"), getattr(kind, "REMEDY", "")
+    for text, source in kind.find(facts):
+        yield Note(code=code, severity=kind.SEVERITY, text=text, source=source, remedy=remedy)

@@ -1,0 +1,255 @@
+"""How fast is one load served?"""
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headcount.answers.answer import Answer, Progress, Watch, question, unwatched
+from headcount.answers.deployments import subject
+from headcount.answers.loads import AskedLoad
+from headcount.answers.memory import assumptions_json
+from headcount.answers.notes import Facts, find_notes
+from headcount.answers.out_files import check_out_file, whole_file
+from headcount.answers.words import layout_text, settings_text
+from headcount.text.blocks import Block, Line, Table
+from headcount.text.units import milliseconds, seconds
+from simulator.deployment import ReplicaPlan, plan_replica
+from simulator.fleet.fleet import Fleet
+from simulator.latency.model import AverageStep, average_step
+from simulator.results import Result, request_times, whole_run
+from simulator.simulation import Simulation
+from simulator.study.loads import UserLoad
+from simulator.study.replication import simulate_users
+from workloads.requests import RequestTable
+
+if TYPE_CHECKING:
+    from calibrate.readers.parsing.startup_log import StartupLog
+
+LONGEST_RUN_S = (
+    1e10  # 317 years, or a trace in Unix time: a double of that size tells 2 µs apart, a step takes thousands
+)
+REQUEST_COLUMNS = (
+    "id", "replica", "arrival_s", "scheduled_s", "first_token_s", "finish_s", "ttft_s", "tpot_s", "e2e_s",
+    "prompt_tokens", "output_tokens", "cached_tokens", "preemptions",
+)  # fmt: skip
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """Files to write beside the answer; each appears whole or not at all."""
+
+    requests: Path | None = None
+    steps: Path | None = None
+
+    def check(self, num_engines: int) -> None:
+        """Raise ValueError before any work if a file cannot be written."""
+        for option, path in (("--requests-out", self.requests), ("--steps-out", self.steps)):
+            if path is not None:
+                check_out_file(option, path)
+        if self.steps is not None and self.requests is not None and self.steps.resolve() == self.requests.resolve():
+            raise ValueError(f"--requests-out and --steps-out both name {self.steps}; give each its own file")
+        if self.steps is not None and num_engines > 1:
+            raise ValueError("--steps-out shows one engine's decisions; use it with --replicas 1 without -dp")
+
+    def write(self, simulation: Simulation) -> None:
+        if self.requests is not None:
+            _write_lines(self.requests, _request_lines(simulation))
+        if self.steps is not None:
+            _write_lines(self.steps, (json.dumps(step.to_json()) + "\n" for step in simulation.steps))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """A result with what was served, in words."""
+
+    result: Result
+    description: str
+    counted: str  # which requests count
+    step: AverageStep
+    requests: RequestTable | None = None  # as they were asked for, where they are not a population's
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SimulateAnswer(Answer):
+    """One load on one fleet: latency percentiles, rates, KV use."""
+
+    plan: ReplicaPlan
+    replicas: int
+    served: Served
+
+    @property
+    def result(self) -> Result:
+        return self.served.result
+
+    def figures(self) -> dict[str, Any]:
+        plan = self.plan
+        found = {
+            "model": plan.architecture.name,
+            "gpu": plan.gpu.name,
+            "replicas": self.replicas,
+            "tp": plan.tensor_parallel_size,
+            "dp": plan.data_parallel_size,
+            "num_gpu_blocks": plan.engine.num_gpu_blocks,
+            "settings": plan.settings,
+            "architecture_assumptions": assumptions_json(plan.architecture.assumptions),
+            "not_simulated": assumptions_json(plan.not_simulated),
+            **self.result.to_json(),
+        }
+        for name, error in (("ttft_s", plan.latency.ttft_log_error), ("tpot_s", plan.latency.tpot_log_error)):
+            is_given, mean_s = plan.latency.is_given, found[name]["mean"]
+            low, high = (not is_given and error.interval(mean_s, self.served.step.sequences)) or (None, None)
+            found[name] |= {"mean_low": low, "mean_high": high}  # 90 % interval; null where the times were given
+        return found
+
+    def rows(self) -> list[dict[str, Any]]:
+        found = self.result.to_json()
+        return [{"latency": name, **found[name]} for name in ("ttft_s", "tpot_s", "itl_s", "e2e_s")]
+
+    def head(self) -> list[Block]:
+        plan = self.plan
+        split = layout_text(self.replicas, plan.tensor_parallel_size, plan.data_parallel_size)
+        return [Line(bold=f"{plan.architecture.name} on {plan.gpu.name}, {split}: {self.served.description}")]
+
+    def body(self) -> list[Block]:
+        units = {"ttft_s": seconds, "e2e_s": seconds}
+        rows = [
+            (row["latency"].removesuffix("_s").upper(),
+             *(units.get(row["latency"], milliseconds)(row[name]) for name in STATISTICS))
+            for row in self.rows()
+        ]  # fmt: skip
+        rates = [Line(f"  {name:<18}{value}") for name, value in _rates(self.result)]
+        dim = [Line(text, dim=True) for text in (settings_text(self.plan), self.served.counted)]
+        return [Table(columns=("", *STATISTICS), rows=rows), Line(), *rates, Line(), *dim]
+
+
+@question
+def simulate(
+    model: str,
+    gpu: str,
+    *,
+    workload: str | Path | None = None,
+    users: int | None = None,
+    concurrency: int | None = None,
+    rate: float | None = None,
+    burstiness: float | None = None,
+    input_len: int | None = None,
+    output_len: int | None = None,
+    length_spread: float | None = None,
+    num_requests: int | None = None,
+    think_time_s: float | None = None,
+    trace_block_size: int = 512,
+    replicas: int = 1,
+    router: str = "least-outstanding",
+    seed: int = 0,
+    strict: bool = False,
+    startup_log: "StartupLog | None" = None,
+    requests_out: Path | None = None,
+    steps_out: Path | None = None,
+    progress: Watch = unwatched,
+    **engine: Any,
+) -> SimulateAnswer:
+    """Serve one load and report latencies, rates and KV use.
+
+    A load is a trace (`workload`), users of a preset or with `input_len`, `output_len`, `think_time_s`, clients without
+    think time (`concurrency`), or arrivals at a `rate`. `engine` are vLLM's engine arguments under their names. Raises
+    ValueError for a bad argument, RefusedError where `strict` refuses a note.
+    """
+    asked = subject(model, gpu, engine, startup_log)
+    outputs = Outputs(requests=requests_out, steps=steps_out)
+    outputs.check(replicas * asked.options.data_parallel_size)
+    known = Facts(vllm_version=asked.options.vllm_version, architecture=asked.architecture)
+    find_notes(known, strict=strict)
+    size = asked.tensor_parallel_size or 1
+    plan = plan_replica(asked.architecture, asked.gpu, asked.options, tensor_parallel_size=size)
+    known = replace(known, plans=[plan], max_model_len=plan.engine.max_model_len)
+    find_notes(known, strict=strict)
+    load = AskedLoad(
+        workload=workload, users=users, concurrency=concurrency, rate=rate, burstiness=burstiness, input_len=input_len,
+        output_len=output_len, length_spread=length_spread, num_requests=num_requests, think_time=think_time_s,
+        trace_block_size=trace_block_size, seed=seed,
+    )  # fmt: skip
+    fleet = plan.fleet(replicas, router)
+    progress(Progress(done=0, total=1))
+    served = serve(fleet, load, outputs)
+    known = replace(known, steps=[(plan, served.step)], requests=served.requests)
+    return SimulateAnswer(notes=find_notes(known, strict=strict), plan=plan, replicas=replicas, served=served)
+
+
+def serve(fleet: Fleet, load: AskedLoad, outputs: Outputs = Outputs()) -> Served:
+    """Serve a load. Raises ValueError where it does not go with the fleet."""
+    if load.users is not None:
+        return _serve_users(fleet, load, load.users, outputs)
+    table, description = load.table()
+    simulation = Simulation(fleet, table, log_steps=outputs.steps is not None)
+    simulation.run()
+    result = whole_run(simulation)
+    _check_clock(result.end_s)
+    outputs.write(simulation)
+    return Served(
+        result=result,
+        description=description,
+        step=average_step(simulation.totals),
+        counted="every request counts, the start too",
+        requests=table,
+    )
+
+
+def _serve_users(fleet: Fleet, load: AskedLoad, users: int, outputs: Outputs) -> Served:
+    max_model_len = fleet.engine.max_model_len
+    drawn = UserLoad(population=load.population(max_model_len), max_model_len=max_model_len, seed=load.seed)
+    simulation, result = simulate_users(fleet, drawn, users, log_steps=outputs.steps is not None)
+    _check_clock(result.end_s)
+    outputs.write(simulation)
+    return Served(
+        result=result,
+        step=average_step(simulation.totals),
+        description=f"{users:,} users, think time {drawn.think_time_s:.0f} s on average",
+        counted=f"warm-up of {result.start_s:,.0f} s removed (MSER-5), {result.end_s:,.0f} s simulated",
+    )
+
+
+def _check_clock(end_s: float) -> None:
+    """Raise ValueError where a run took so long that its clock no longer tells steps apart."""
+    if not end_s <= LONGEST_RUN_S:
+        raise ValueError(
+            f"the run takes {end_s:.3g} simulated seconds, beyond the {LONGEST_RUN_S:.0g} for which its clock tells "
+            "steps apart; raise the rate, or shorten think times or steps"
+        )
+
+
+def _rates(result: Result) -> list[tuple[str, str]]:
+    running, waiting = f"running {result.running_mean:,.1f}", f"waiting {result.waiting_mean:,.1f}"
+    rows = [
+        (
+            "requests",
+            f"{result.num_requests:,} arrived, {result.num_finished:,} finished "
+            f"in {result.end_s - result.start_s:,.1f} s",
+        ),
+        ("throughput", f"{result.requests_per_s:,.2f} requests/s, {result.output_tokens_per_s:,.0f} output tokens/s"),
+        ("in flight", f"{result.in_flight_mean:,.1f} ({running}, {waiting})"),
+        ("KV cache", f"{result.kv_usage_mean:.1%} used on average, {result.kv_usage_max:.1%} at most"),
+        ("prefix hits", f"{result.prefix_hit_rate:.1%} of prompt tokens"),
+        ("preemptions", f"{result.num_preemptions:,}"),
+    ]
+    return rows if result.users_mean is None else [("users", f"{result.users_mean:,.0f}"), *rows]
+
+
+def _request_lines(simulation: Simulation) -> Iterable[str]:
+    requests, times = simulation.requests, request_times(simulation.requests)
+    columns: dict[str, Any] = {
+        "id": range(len(requests)), "ttft_s": times.ttft_s, "tpot_s": times.tpot_s, "e2e_s": times.e2e_s,
+        "prompt_tokens": requests["prompt"], "output_tokens": requests["output"],
+    }  # fmt: skip
+    yield ",".join(REQUEST_COLUMNS) + "\n"
+    cells = [columns[name] if name in columns else requests[name] for name in REQUEST_COLUMNS]
+    for row in zip(*(column.tolist() if hasattr(column, "tolist") else column for column in cells), strict=True):
+        yield ",".join("" if math.isnan(value) else str(value) for value in row) + "\n"
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    with whole_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.writelines(lines)

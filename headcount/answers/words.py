@@ -1,0 +1,61 @@
+"""Sentences and names that several answers and reports share."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headcount.text.units import counted
+
+if TYPE_CHECKING:
+    from kvcache.memory.budget import MemoryBudget
+    from simulator.deployment import ReplicaPlan
+    from simulator.latency.model import LatencyModel
+
+
+def layout_text(replicas: int, tp: int, dp: int) -> str:
+    """Replicas × GPUs of each."""
+    return f"{replicas} × TP{tp}" + (f" DP{dp}" if dp > 1 else "")
+
+
+def pool_owner(budget: "MemoryBudget") -> str:
+    """Whose the budget's KV blocks are."""
+    return "attention replica" if budget.data_parallel_size > 1 else "replica"
+
+
+def pool_text(budget: "MemoryBudget") -> str:
+    """The KV blocks that were simulated with, and their interval."""
+    blocks = f"KV cache at TP {budget.tp}: {budget.num_gpu_blocks:,} blocks per {pool_owner(budget)}"
+    low, high = budget.num_gpu_blocks_low, budget.num_gpu_blocks_high
+    return f"{blocks}, as given" if low == high else f"{blocks}; 90 % interval: {low:,} to {high:,} blocks"
+
+
+def settings_text(plan: "ReplicaPlan") -> str:
+    """The server's main settings, given or assumed."""
+    found = plan.settings
+    cache = plan.architecture.dtype if found["kv_cache_dtype"] == "auto" else found["kv_cache_dtype"]
+    scheduling = "" if found["async_scheduling"] else ", synchronous scheduling"
+    return (
+        f"vLLM {found['vllm_version']}{scheduling}, {cache} KV cache, "
+        f"memory utilization {found['gpu_memory_utilization']:g}, "
+        f"steps of up to {found['max_num_batched_tokens']:,} tokens and {found['max_num_seqs']:,} sequences"
+    )
+
+
+def step_time_error(latency: "LatencyModel", sequences: float | None = None) -> str:
+    """How far the step times may be off with so many sequences running."""
+    if latency.is_given:
+        return "every step takes the time that was given: vLLM decides as simulated, the times are yours"
+    errors = latency.tpot_log_error, latency.ttft_log_error
+    tpot, ttft = (error.half_width if sequences is None else error.half_width_at(sequences) for error in errors)
+    within = f"90 % of measured means lie within ±{tpot:.0%} (TPOT) and ±{ttft:.0%} (TTFT) of the simulated ones"
+    if not latency.is_measured:
+        return f"step times of this GPU are not measured; by judgement, {within}"
+    if latency.calibrated:
+        count = len(latency.warnings)
+        outside = f"; {counted(count, 'setting')} {'lies' if count == 1 else 'lie'} outside it" if count else ""
+        return f"step times from your latency profile: {within}{outside}"
+    return f"step times are not calibrated on your server: {within}"
+
+
+def joined(parts: Sequence[str]) -> str:
+    """Such as `a, b and c`."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)

@@ -1,0 +1,81 @@
+"""The questions as Python functions; `import headcount as hc` offers the same names.
+
+    import headcount as hc
+    answer = hc.capacity("llama-3.1-8b", "h100-sxm", gpus=[1, 2])
+    answer.users_low, answer.notes
+    answer.to_frame()
+    answer.report("answer.html")
+
+Each function is the one that the command of the same name calls. Engine arguments have vLLM's names, values without a
+unit in their name have none, times are in seconds.
+"""
+
+from calibrate.readers.parsing.startup_log import read_startup_log
+from headcount.answers.answer import Answer, Progress, Verdict
+from headcount.answers.capacity import CapacityAnswer, capacity
+from headcount.answers.check import CheckAnswer, check
+from headcount.answers.fit import FitAnswer, fit
+from headcount.answers.memory import MemoryAnswer, memory
+from headcount.answers.memory_comparison import MemoryComparison, memory_comparison
+from headcount.answers.notes import Note, RefusedError, Severity
+from headcount.answers.read import ReadAnswer, read
+from headcount.answers.simulate import SimulateAnswer, simulate
+from headcount.answers.training_memory import TrainingMemoryAnswer, training_memory
+from kvcache.gpus.gpu import find_gpu, gpu_names
+from kvcache.memory.budget import memory_budget
+from kvcache.models.catalog import load_model, model_names
+from simulator.deployment import plan_replica
+from simulator.engines.vllm.engine import EngineOptions
+from simulator.fleet.fleet import Fleet
+from simulator.fleet.simpy_fleet import ReplicaLoad, least_outstanding, run_simpy_fleet
+from simulator.results import Result, request_times, whole_run
+from simulator.simulation import Simulation
+from simulator.study.slo import SLO
+from workloads.load import load_workload, preset_names
+from workloads.synthetic import closed_load, open_load
+
+__all__ = [
+    "SLO",
+    "Answer",
+    "CapacityAnswer",
+    "CheckAnswer",
+    "EngineOptions",
+    "FitAnswer",
+    "Fleet",
+    "MemoryAnswer",
+    "MemoryComparison",
+    "Note",
+    "Progress",
+    "ReadAnswer",
+    "RefusedError",
+    "ReplicaLoad",
+    "Result",
+    "Severity",
+    "SimulateAnswer",
+    "Simulation",
+    "TrainingMemoryAnswer",
+    "Verdict",
+    "capacity",
+    "check",
+    "closed_load",
+    "find_gpu",
+    "fit",
+    "gpu_names",
+    "least_outstanding",
+    "load_model",
+    "load_workload",
+    "memory",
+    "memory_budget",
+    "memory_comparison",
+    "model_names",
+    "open_load",
+    "plan_replica",
+    "preset_names",
+    "read",
+    "read_startup_log",
+    "request_times",
+    "run_simpy_fleet",
+    "simulate",
+    "training_memory",
+    "whole_run",
+]  # fmt: skip

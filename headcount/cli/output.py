@@ -1,0 +1,44 @@
+"""An answer as a command shows it: text or JSON on stdout, warnings and errors on stderr, the exit code."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from headcount.answers.answer import Answer
+from headcount.answers.notes import Severity
+from headcount.cli.json_output import print_json
+from headcount.text.blocks import Table
+from headcount.text.drawing import draw
+from registry.names import one_line
+
+
+def show(answer: Answer, *, as_json: bool) -> int:
+    """Print an answer; its exit code."""
+    if as_json:
+        print_json(answer.to_json())
+    else:
+        draw(answer.blocks())
+    for note in answer.alerts:
+        prefix = "" if note.severity is Severity.ERROR else f"{note.severity}: "
+        click.echo(f"headcount: {prefix}{one_line(str(note))}", err=True)
+    return int(answer.verdict)
+
+
+def command_line(arguments: list[str] | None = None) -> str:
+    """The command that repeats this run, ready for a shell; by default this process's."""
+    return shlex.join(["headcount", *(sys.argv[1:] if arguments is None else arguments)])
+
+
+def write_report(answer: Answer, path: Path | None, *, as_json: bool) -> None:
+    """Write the report that was asked for, if any."""
+    if path is not None:
+        answer.report(path, command=command_line())
+        click.echo(f"report: {path}", err=as_json)
+
+
+def listing(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a plain table of what is known."""
+    draw([Table(columns=tuple(columns), rows=rows, text_columns=tuple(range(len(columns))))])

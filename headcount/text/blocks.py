@@ -1,0 +1,31 @@
+"""What an answer consists of when it is read: lines and tables, drawn in a terminal, a notebook or a report."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Line:
+    """A sentence; `bold` stands before it. Without either it is an empty line."""
+
+    text: str = ""
+    bold: str = ""
+    dim: bool = False
+
+    def __str__(self) -> str:
+        return self.bold + self.text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Cells under column names; the first `keys` columns say what a row is."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[str]]
+    keys: int = 1
+    text_columns: tuple[int, ...] = (0,)  # aligned to the left; the others are figures
+    bold_column: int | None = None
+    bars: Sequence[tuple[float, float]] = field(default=())  # from, to, as shares of the widest bar; one a row
+
+
+Block = Line | Table

@@ -1,0 +1,40 @@
+"""Figures with the units that people read, and as JSON has them."""
+
+import math
+from typing import Any
+
+GIB = 2**30
+
+
+def seconds(value: float | None) -> str:
+    """A latency in the unit that reads best."""
+    if value is None:
+        return "–"
+    return f"{value * 1e3:.0f} ms" if value < 1 else f"{value:.2f} s"
+
+
+def milliseconds(value: float | None) -> str:
+    return "–" if value is None else f"{value * 1e3:.1f} ms"
+
+
+def counted(number: int, noun: str) -> str:
+    """Such as `1 GPU` and `2 GPUs`."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def gib(count: float) -> str:
+    return f"{count / GIB:,.2f} GiB"
+
+
+def percent(share: float) -> str:
+    """Up to four significant digits: `99.5 %`."""
+    return f"{100 * share:.4g} %"
+
+
+def finite(value: Any) -> Any:
+    """The same with null for what is not finite: JSON has no word for it."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,183 @@
+"""Every answer is one object: text, JSON, tables, notebooks and reports only show it."""
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headcount as hc
+from headcount import api
+from headcount.answers.answer import Answer
+from headcount.answers.notes import NOTES, Facts, RefusedError, find_notes
+
+Run = Callable[..., Any]
+HOUSE = Path(api.__file__).parent
+SOURCES = sorted(HOUSE.rglob("*.py"))
+ON = ("llama-3.1-8b", "h100-sxm")
+TYPED = ("--model", ON[0], "--gpu", ON[1])
+SMALL = {"max_num_seqs": 2, "max_model_len": 4096, "latency_model": "constant", "step_s": 0.03}
+LOAD = {"input_len": 100, "output_len": 10, "concurrency": 2}
+
+
+def typed(settings: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value)))
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, Answer]:
+    return {
+        "memory": hc.memory(*ON),
+        "memory --compare": hc.memory_comparison(*ON, tensor_parallel_size=1),
+        "training-memory": hc.training_memory(*ON, recompute="full"),
+        "simulate": hc.simulate(*ON, **LOAD),
+        "capacity": hc.capacity(*ON, gpus=[1], replications=2, **SMALL),
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("memory", ()),
+        ("memory --compare", ("-tp", "1")),
+        ("training-memory", ("--recompute", "full")),
+        ("simulate", typed(LOAD)),
+        ("capacity", ("--gpus", "1", "--replications", "2", *typed(SMALL))),
+    ],
+)
+def test_a_command_prints_what_python_is_answered(
+    headcount: Run, answers: dict[str, Answer], command: str, options: tuple[str, ...]
+) -> None:
+    answer = answers[command]
+    ran = headcount(*command.split(), *TYPED, *options, "--json")
+    assert ran.code == answer.verdict
+    assert json.loads(ran.out) == json.loads(json.dumps(answer.to_json()))
+
+
+def test_every_answer_can_be_read_as_text_table_and_html(answers: dict[str, Answer]) -> None:
+    for answer in answers.values():
+        figures = [word for word in str(answer).split() if any(letter.isdigit() for letter in word)]
+        assert repr(answer) == str(answer)
+        assert len(figures) > 10
+        assert len(answer.to_frame()) == len(answer.rows())
+        assert "<table>" in answer._repr_html_()
+        assert answer.asked.startswith(f"hc.{answer.asked[3:].split('(')[0]}('llama-3.1-8b', 'h100-sxm'")
+
+
+def test_a_report_carries_the_answer_and_its_notes(answers: dict[str, Answer], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the report needs the extra 'report'")
+    answer = answers["capacity"]
+    assert isinstance(answer, hc.CapacityAnswer)
+    answer.report(tmp_path / "r.html")
+    html = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert f"{answer.users_low:,} users on 1 GPU" in html
+    assert all(note.text in html for note in answer.notes)
+    assert "hc.capacity(" in html
+    with pytest.raises(ValueError, match=r"report .*r\.pdf: the file's name must end in \.html"):
+        answer.report(tmp_path / "r.pdf")
+    with pytest.raises(ValueError, match="no report of a SimulateAnswer exists"):
+        answers["simulate"].report(tmp_path / "s.html")
+
+
+def test_an_unknown_kind_of_report_is_refused_before_anything_is_simulated(headcount: Run, tmp_path: Path) -> None:
+    ran = headcount("capacity", *TYPED, "--report", tmp_path / "x.pdf")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "x.pdf: the file's name must end in .html" in ran.err
+
+
+def test_the_public_names_are_listed_and_there() -> None:
+    assert dir(hc) == sorted(api.__all__) == sorted(hc.__all__)
+    assert all(getattr(hc, name) is getattr(api, name) for name in hc.__all__)
+    assert all(getattr(api, name).__doc__ for name in hc.__all__ if callable(getattr(api, name)))
+    with pytest.raises(AttributeError, match="no attribute 'capacitty'"):
+        hc.capacitty  # noqa: B018
+
+
+def test_listing_the_names_loads_nothing_heavy() -> None:
+    code = "import sys, headcount; dir(headcount); print({'numpy', 'click', 'rich'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("ask", [hc.memory, hc.capacity, hc.simulate])
+def test_a_misspelt_engine_argument_is_told_with_the_nearest(ask: Callable[..., Answer]) -> None:
+    with pytest.raises(ValueError, match="no engine argument 'max_num_seq'; did you mean 'max_num_seqs'"):
+        ask(*ON, max_num_seq=8)
+
+
+# Notes
+
+
+def test_strict_refuses_by_what_a_note_is() -> None:
+    with pytest.raises(RefusedError, match="--strict: step times of l4 are scaled from its specifications"):
+        hc.simulate("llama-3.1-8b", "l4", strict=True, max_model_len=2048, **LOAD)
+    note = next(note for note in hc.simulate("qwen3-0.6b", "l4", max_model_len=2048, **LOAD).notes if note.remedy)
+    assert (note.code, note.severity) == ("step-times-not-measured", hc.Severity.ASSUMPTION)
+
+
+def test_every_note_says_how_much_it_matters() -> None:
+    assert len(NOTES.names()) >= 10
+    for name in NOTES.names():
+        kind = NOTES.load(name)
+        assert kind.SEVERITY in hc.Severity
+        assert list(kind.find(Facts())) == []
+
+
+def test_a_note_of_one_s_own_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, headcount: Run) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "house_rule.py").write_text(
+        '"""We buy no such GPU."""\n'
+        "from headcount.answers.notes import Severity\n"
+        "SEVERITY = Severity.WARNING\n"
+        'REMEDY = "take another GPU"\n'
+        "def find(facts):\n"
+        '    yield "we buy no such GPU", "our own rule"\n'
+    )
+    monkeypatch.setenv("HEADCOUNT_PATH", str(tmp_path))
+    found = hc.memory(*ON)
+    assert [note.text for note in found.notes if note.code == "house-rule"] == ["we buy no such GPU"]
+    assert headcount("memory", *TYPED).err == "headcount: warning: we buy no such GPU (our own rule)\n"
+    strict = headcount("memory", *TYPED, "--strict")
+    assert (strict.code, strict.out) == (4, "")
+    assert "we buy no such GPU (our own rule); take another GPU" in strict.err
+
+
+def test_notes_are_found_once_and_frozen() -> None:
+    found = find_notes(Facts(terms=[("a", "1", "x"), ("a", "1", "x")]))
+    assert [note.to_json()["code"] for note in found] == ["memory-terms"]
+    with pytest.raises(AttributeError):
+        found[0].text = "other"  # type: ignore[misc]
+
+
+# The house
+
+
+def calls_to_print(tree: ast.AST) -> list[int]:
+    told = ("print", "echo")
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [
+        call.lineno
+        for call in calls
+        if (isinstance(call.func, ast.Name) and call.func.id == "print")
+        or (isinstance(call.func, ast.Attribute) and call.func.attr in told)
+    ]
+
+
+def late_imports(tree: ast.AST) -> list[str]:
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    inside = (node for function in functions for node in ast.walk(function))
+    return [ast.unparse(node) for node in inside if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(HOUSE)))
+def test_only_the_command_line_and_the_drawing_of_text_print(path: Path) -> None:
+    room = path.relative_to(HOUSE).parts[0]
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    if room not in ("cli", "text"):
+        assert calls_to_print(tree) == []
+    if room != "cli":
+        assert set(late_imports(tree)) <= {"from pandas import json_normalize"}  # where a table is asked for
