@@ -28,20 +28,32 @@ CAUSE_NAMES = {
 }
 """Why a step takes time; reads and traffic are memory bandwidth."""
 
+_GROWS_WITH_TOKENS = {
+    CAUSE_NAMES[cause] for cause in (causes_of.ACTIVATIONS, causes_of.COMPUTE, causes_of.COMMUNICATION)
+}
+
 
 def what_binds(plan: ReplicaPlan, point: Point) -> str:
     """The limit that requests miss first, with the resource behind it."""
     ttft, tpot = point.mean("ttft_misses"), point.mean("tpot_misses")
     limit = "TTFT" if ttft >= tpot else "TPOT"
-    if ttft + tpot == 0:
-        limit = "queue" if point.queue_grows else "nothing yet"
-    blocked = {name: point.blocked_share(reason) for reason, name in _RESOURCE.items()}
-    worst = max(blocked, key=lambda name: blocked[name])
-    if limit != "TPOT" and blocked[worst] > BLOCKED_SHARE:
-        return f"{limit}: {worst}"
-    causes = step_causes(plan, point, only_prefill=limit == "TTFT")
+    if ttft + tpot == 0:  # where not one request is decided within the run, attainment is 0: all of them queue
+        limit = "queue" if point.queue_grows or point.attainment.mean < 1 else "nothing yet"
+    blocked = {reason: point.blocked_share(reason) for reason in _RESOURCE}
+    worst = max(blocked, key=lambda reason: blocked[reason])
+    if limit == "TPOT" or blocked[worst] <= BLOCKED_SHARE:
+        return f"{limit}: {_largest(step_causes(plan, point, only_prefill=limit == 'TTFT'), limit)}"
+    if worst == layout.BLOCKED_BY_TOKEN_BUDGET:
+        causes = step_causes(plan, point, only_prefill=True)
+        by_token = {name: share for name, share in causes.items() if name in _GROWS_WITH_TOKENS}
+        if sum(by_token.values()) > 0.5:  # a larger step would take longer in proportion: the budget is not what lacks
+            return f"{limit}: {_largest(by_token, limit)}"
+    return f"{limit}: {_RESOURCE[worst]}"
+
+
+def _largest(causes: dict[str, float], limit: str) -> str:
     cause = max(causes, key=lambda name: causes[name])
-    return f"{limit}: {'prefill ' if limit == 'TTFT' else ''}{cause}"
+    return f"prefill {cause}" if limit == "TTFT" else cause
 
 
 def step_causes(plan: ReplicaPlan, point: Point, *, only_prefill: bool = False) -> dict[str, float]:

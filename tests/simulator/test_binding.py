@@ -1,12 +1,123 @@
-"""What is said of a limit that is missed."""
+"""What binds, on deployments that are built so that it is known."""
 
+from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from simulator.study.binding import first_missed
+from kvcache.gpus.gpu import GPU
+from kvcache.models.catalog import find_gpu, load_model
+from simulator.core.layout import BLOCKED_BY_MAX_NUM_SEQS
+from simulator.engines.vllm.engine import EngineOptions
+from simulator.study.binding import first_missed, what_binds
+from simulator.study.capacity_table import CapacityQuestion, CapacityRow, capacity_rows
 from simulator.study.slo import SLO
+from workloads.synthetic import single_turn_users
+
+ONLY_TTFT, ONLY_TPOT = {"ttft_s": 1.0, "tpot_s": None}, {"ttft_s": None, "tpot_s": 0.02}
+NO_SETTINGS = ("gpu", "gpus", "tp", "input_len", "output_len", "slo")
+
+
+def gpu(*, memory: float = 1, compute: float = 1, link: float = 1) -> GPU:
+    """An H100 whose memory bandwidth, FLOP/s and link are so many times as fast."""
+    known = find_gpu("h100-sxm")
+    return replace(
+        known,
+        memory_bandwidth_bytes_per_s=known.memory_bandwidth_bytes_per_s * memory,
+        flops_per_s={name: value * compute for name, value in known.flops_per_s.items()},
+        interconnect_bytes_per_s=known.interconnect_bytes_per_s * link,
+    )
+
+
+SHORT = {"input_len": 400, "output_len": 40, "max_model_len": 512}
+CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
+    # what is built, what must be named, what relaxes it
+    "a pool of 40 blocks": (
+        {**SHORT, "num_gpu_blocks_override": 40},
+        "TTFT: KV blocks",
+        {"num_gpu_blocks_override": 400},
+    ),
+    "one sequence at a time": ({"max_num_seqs": 1}, "TTFT: max_num_seqs", {"max_num_seqs": 16}),
+    "a step of 64 tokens": (
+        {"input_len": 1000, "output_len": 8, "max_num_batched_tokens": 64, "max_num_seqs": 64},
+        "TTFT: max_num_batched_tokens",
+        {"max_num_batched_tokens": 1024},
+    ),
+    "a slow link": (
+        {"gpu": gpu(link=1 / 200), "gpus": (2,), "tp": 2, "input_len": 500, "output_len": 8, "slo": ONLY_TTFT},
+        "TTFT: prefill communication",
+        {"gpu": gpu(link=1)},
+    ),
+    "long prompts on fast memory": (
+        {"gpu": gpu(memory=4), "input_len": 8000, "output_len": 4, "max_model_len": 16384, "slo": ONLY_TTFT},
+        "TTFT: prefill compute",
+        {"gpu": gpu(memory=4, compute=4)},
+    ),
+    "a decode that reads weights": (
+        {"gpu": gpu(memory=1 / 8, compute=20), "output_len": 100, "slo": {**ONLY_TPOT, "tpot_s": 0.065}},
+        "TPOT: weight reads",
+        {"gpu": gpu(memory=1, compute=20)},
+    ),
+    "a decode over long contexts": (
+        {"gpu": gpu(compute=20), "input_len": 8000, "output_len": 200, "slo": ONLY_TPOT, "max_model_len": 16384},
+        "TPOT: KV reads",
+        {"gpu": gpu(compute=20, memory=4)},
+    ),
+}
+
+
+def question(**given: Any) -> CapacityQuestion:
+    """Users who think for two seconds, so that a small load is a few users."""
+    case: dict[str, Any] = {"gpu": gpu(), "gpus": (1,), "tp": 1, "input_len": 200, "output_len": 40, "slo": {}} | given
+    engine = {"max_model_len": 2048} | {name: value for name, value in case.items() if name not in NO_SETTINGS}
+    return CapacityQuestion(
+        architecture=load_model("llama-3.1-8b"),
+        gpu=case["gpu"],
+        gpus=case["gpus"],
+        workload=single_turn_users(input_len=case["input_len"], output_len=case["output_len"], think_time_s=2.0),
+        think_time_s=2.0,
+        slo=SLO(**case["slo"]),
+        options=EngineOptions(**engine),
+        tensor_parallel_size=case["tp"],
+        replications=2,
+    )
+
+
+@cache
+def answer(name: str, *, relaxed: bool = False) -> CapacityRow:
+    built, _, relaxing = CASES[name]
+    return next(iter(capacity_rows(question(**(built | (relaxing if relaxed else {}))))))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_was_built_to_bind_is_named(name: str) -> None:
+    assert answer(name).binding == CASES[name][1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_more_of_what_binds_serves_more_users(name: str) -> None:
+    assert answer(name, relaxed=True).users > 1.2 * answer(name).users
+
+
+def test_a_load_of_which_no_request_is_decided_is_a_queue() -> None:
+    point: Any = SimpleNamespace(
+        mean=lambda _: 0.0,
+        queue_grows=False,
+        attainment=SimpleNamespace(mean=0.0),
+        blocked_share=lambda reason: float(reason == BLOCKED_BY_MAX_NUM_SEQS),
+    )
+    plan: Any = None
+    assert what_binds(plan, point) == "queue: max_num_seqs"
+
+
+@pytest.mark.slow
+def test_a_larger_token_budget_does_not_help_where_compute_binds() -> None:
+    built = CASES["long prompts on fast memory"][0]
+    larger = next(iter(capacity_rows(question(**built, max_num_batched_tokens=16384))))
+    assert larger.users < 1.2 * answer("long prompts on fast memory").users
 
 
 @pytest.mark.parametrize(
