@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from calibrate.conformance.cases.scheduler_cases import STEP_S, TICK_S, SchedulerCase
-from calibrate.conformance.check_scheduler import our_steps
+from calibrate.conformance.our_steps import core_steps, readable_steps
 from calibrate.conformance.step_records import Difference, Record, first_difference, num_prefix_hits, probe_records
 from kvcache.layout.kv_layout import KVGroup
 from simulator.engines.vllm.engine import EngineConfig, default_retention_interval, with_release_rules
@@ -77,7 +77,6 @@ def check_engine(
         path.write_text(json.dumps(case.to_json()), encoding="utf-8")
         with closing(probe_records(python, PROBE, path, failure="vLLM's engine could not be run")) as lines:
             _take_start(found, case, next(lines, {}), python)
-            ours, hits = our_steps(_of_release(case, found.vllm_version))
             theirs = []
             for record in lines:
                 if "case" in record:
@@ -86,7 +85,10 @@ def check_engine(
                 _count(found, record)
                 for _ in record["finished"]:
                     watch(found)
-    found.difference = first_difference(case.scheduler.engine, ours, hits, theirs)
+    ours = _of_release(case, found.vllm_version)
+    found.difference = first_difference(
+        ours.engine, readable_steps(ours), theirs, of="readable scheduler"
+    ) or first_difference(ours.engine, core_steps(ours), theirs, of="compiled core")
     return found
 
 
@@ -98,7 +100,7 @@ def engine_case(seed: int, attention: str = "full") -> EngineCase:
     rng = np.random.default_rng(np.random.SeedSequence([seed]))
     while True:
         case = _drawn(rng, attention)
-        steps, _ = our_steps(case.scheduler)
+        steps = core_steps(case.scheduler)
         if sum(len(step["preempted"]) for step in steps) >= MIN_PREEMPTIONS:
             return case
 

@@ -1,4 +1,4 @@
-"""Our scheduler's decisions laid beside vLLM's own, step by step."""
+"""Our schedulers' decisions laid beside vLLM's own, step by step."""
 
 import json
 import tempfile
@@ -16,8 +16,8 @@ from calibrate.conformance.cases.scheduler_cases import (
     is_storm,
     main_options,
     random_case,
-    simulate,
 )
+from calibrate.conformance.our_steps import core_steps, readable_steps
 from calibrate.conformance.step_records import Difference, Record, first_difference, num_prefix_hits, probe_records
 from simulator.engines.vllm.engine import with_release_rules
 
@@ -34,6 +34,7 @@ class Comparison:
     steps: int = 0
     preemptions: int = 0
     prefix_hits: int = 0
+    resumed_hits: int = 0  # prefix hits of requests that had been preempted
     cut_short: int = 0  # cases that had not ended after MAX_STEPS steps
     stalled: int = 0  # cases whose pool cannot take a request that waits
     storms: int = 0  # cases with a pool so small that preemptions follow each other …
@@ -44,8 +45,8 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         names = (
-            "seed", "vllm_version", "cases", "steps", "preemptions", "prefix_hits", "cut_short", "stalled", "storms",
-            "fewest_storm_preemptions", "options", "pairs",
+            "seed", "vllm_version", "cases", "steps", "preemptions", "prefix_hits", "resumed_hits", "cut_short",
+            "stalled", "storms", "fewest_storm_preemptions", "options", "pairs",
         )  # fmt: skip
         first = asdict(self.differences[0]) if self.differences else None
         return {name: getattr(self, name) for name in names} | {
@@ -57,7 +58,7 @@ class Comparison:
 def check_scheduler(
     python: Path, *, num_cases: int, seed: int, watch: Callable[[Comparison], None] = lambda _: None
 ) -> Comparison:
-    """Run `num_cases` random cases through vLLM's scheduler under `python`, and through the compiled core.
+    """Run `num_cases` random cases through vLLM's engine core under `python`, the readable scheduler and the core.
 
     Raises ValueError where vLLM cannot be driven there.
     """
@@ -66,40 +67,47 @@ def check_scheduler(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cases.jsonl"
         path.write_text("".join(json.dumps(case.to_json()) + "\n" for case in cases), encoding="utf-8")
-        for case, theirs in zip(cases, _probe(python, path, found), strict=True):
-            _compare(found, case, theirs)
+        for case, (theirs, by_hand) in zip(cases, _probe(python, path, found), strict=True):
+            _compare(found, case, theirs, by_hand)
             watch(found)
     return found
 
 
-def our_steps(case: SchedulerCase) -> tuple[list[Record], dict[int, int]]:
-    """The compiled core's decisions, one record per `schedule()` call, with each request's first prefix hit."""
-    simulation = simulate(case)
-    records = []
-    for step in simulation.steps[:MAX_STEPS]:
-        record = step.to_json()
-        record["scheduled"] = step.scheduled
-        record["preempted"] = sorted(step.preempted)
-        records.append(record)
-    return records, dict(enumerate(simulation.requests["cached_tokens"].tolist()))
-
-
-def _compare(found: Comparison, case: SchedulerCase, theirs: Sequence[Record]) -> None:
+def _compare(found: Comparison, case: SchedulerCase, theirs: Sequence[Record], by_hand: Record | None) -> None:
     case = replace(case, engine=with_release_rules(case.engine, found.vllm_version))
-    ours, hits = our_steps(case)
-    theirs = theirs[:MAX_STEPS]
-    if _is_stalled(ours):  # here a run ends with an error; vLLM waits, and may yet serve a request of higher priority
-        theirs = theirs[: len(ours)]
-        found.stalled += 1
+    number, theirs = found.cases, theirs[:MAX_STEPS]
     found.cases += 1
     found.steps += len(theirs)
     found.cut_short += len(theirs) == MAX_STEPS
-    found.preemptions += sum(len(record["preempted"]) for record in theirs)
-    _count_features(found, case, sum(len(record["preempted"]) for record in theirs))
+    num_preemptions = sum(len(record["preempted"]) for record in theirs)
+    found.preemptions += num_preemptions
+    _count_features(found, case, num_preemptions)
     found.prefix_hits += num_prefix_hits(theirs)
-    difference = first_difference(case.engine, ours, hits, theirs, case=found.cases - 1)
+    found.resumed_hits += num_prefix_hits(theirs, "resumed")
+    core = core_steps(case)
+    until = None
+    if _is_stalled(core):  # the core's run ends with an error; vLLM may yet serve a request of higher priority
+        until = len(core)
+        found.stalled += 1
+    difference = (
+        first_difference(case.engine, readable_steps(case), theirs, of="readable scheduler", case=number)
+        or first_difference(case.engine, core, theirs[:until], of="compiled core", case=number)
+        or _loop_difference(case, theirs, by_hand, number)
+    )
     if difference is not None:
         found.differences.append(difference)
+
+
+def _loop_difference(
+    case: SchedulerCase, theirs: Sequence[Record], by_hand: Record | None, number: int
+) -> Difference | None:
+    """Where vLLM's engine core and the loop written by hand around the same scheduler part."""
+    if by_hand is None:
+        return None
+    beside = next((record for record in theirs if record["step"] == by_hand["step"]), None)
+    return Difference(
+        case=number, engine=asdict(case.engine), of="loop by hand around vLLM's scheduler", ours=by_hand, vllm=beside
+    )
 
 
 def _is_stalled(steps: Sequence[Record]) -> bool:
@@ -120,15 +128,15 @@ def _count_features(found: Comparison, case: SchedulerCase, num_preemptions: int
         found.fewest_storm_preemptions = num_preemptions if fewest is None else min(fewest, num_preemptions)
 
 
-def _probe(python: Path, cases: Path, found: Comparison) -> Iterator[list[Record]]:
-    """Every case's steps as vLLM took them, as they come."""
+def _probe(python: Path, cases: Path, found: Comparison) -> Iterator[tuple[list[Record], Record | None]]:
+    """Every case's steps as vLLM took them, as they come, and the first one that a loop by hand takes otherwise."""
     steps: list[Record] = []
     with closing(probe_records(python, PROBE, cases, failure="vLLM's scheduler could not be driven")) as records:
         for record in records:
             if "vllm_version" in record:
                 found.vllm_version = record["vllm_version"]
             elif "case" in record:
-                yield steps
+                yield steps, record["by_hand"]
                 steps = []
             else:
                 steps.append(record)

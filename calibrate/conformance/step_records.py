@@ -1,4 +1,4 @@
-"""What a probe tells of vLLM's steps, and where ours differ from it."""
+"""What a probe tells of vLLM's steps, and where ours differ from them."""
 
 import json
 import os
@@ -6,13 +6,15 @@ import subprocess
 import tempfile
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from calibrate.conformance.interpreters.interpreter_build import last_line
 from simulator.engines.vllm.engine import EngineConfig
 
-COMPARED = ("scheduled", "preempted", "finished", "free_blocks", "running", "waiting")
+COMPARED = ("scheduled", "new", "resumed", "preempted", "finished", "free_blocks", "running", "waiting")
+BY_REQUEST = ("scheduled", "new", "resumed")  # tokens by request, in the order of the batch
 Record = dict[str, Any]
 _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "PYTHONWARNINGS": "ignore",
@@ -22,36 +24,39 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """The first step at which the two disagree; None where one of them made no such call."""
+    """The first step at which two schedules part; None where one of them made no such call."""
 
     case: int
     engine: dict[str, Any]
+    of: str  # whose schedule is beside vLLM's
     ours: Record | None
     vllm: Record | None
 
 
 def first_difference(
-    engine: EngineConfig, ours: Sequence[Record], hits: dict[int, int], theirs: Sequence[Record], *, case: int = 0
+    engine: EngineConfig, ours: Sequence[Record], theirs: Sequence[Record], *, of: str, case: int = 0
 ) -> Difference | None:
-    """The first `schedule()` call that was decided otherwise, or admitted a request with another prefix hit.
+    """The first `schedule()` call that was decided otherwise: in whom, in how many tokens, or in which order.
 
-    `hits` are ours, in tokens by request.
+    Fields that our records have not are not compared.
     """
-    for number in range(max(len(ours), len(theirs))):
-        one = ours[number] if number < len(ours) else None
-        other = theirs[number] if number < len(theirs) else None
-        if one is None or other is None or any(one[name] != other[name] for name in COMPARED):
-            return Difference(case=case, engine=asdict(engine), ours=one, vllm=other)
-        for request, computed in other["new"].items():
-            if hits[int(request)] != computed:
-                record = {"request": request, "prefix_hit_tokens": hits[int(request)]}
-                return Difference(case=case, engine=asdict(engine), ours=record, vllm=other)
+    for one, other in zip_longest(ours, theirs):
+        if one is None or other is None or any(_ordered(one[name]) != _ordered(other[name]) for name in _shared(one)):
+            return Difference(case=case, engine=asdict(engine), of=of, ours=one, vllm=other)
     return None
 
 
-def num_prefix_hits(steps: Sequence[Record]) -> int:
-    """Requests that entered with a prefix hit."""
-    return sum(computed > 0 for step in steps for computed in step["new"].values())
+def _shared(record: Record) -> list[str]:
+    return [name for name in COMPARED if name in record]
+
+
+def _ordered(value: Any) -> Any:
+    return list(value.items()) if isinstance(value, dict) else value
+
+
+def num_prefix_hits(steps: Sequence[Record], entered: str = "new") -> int:
+    """Requests that entered, or were resumed, with a prefix hit."""
+    return sum(computed > 0 for step in steps for computed in step[entered].values())
 
 
 def probe_records(python: Path, probe: Path, argument: Path, *, failure: str) -> Generator[Record]:
@@ -73,8 +78,9 @@ def probe_records(python: Path, probe: Path, argument: Path, *, failure: str) ->
                 if not line.startswith("{"):  # older releases log to stdout
                     continue
                 record = json.loads(line)
-                if "scheduled" in record:
-                    record["scheduled"] = {int(request): tokens for request, tokens in record["scheduled"].items()}
+                for name in BY_REQUEST:
+                    if name in record:
+                        record[name] = {int(request): tokens for request, tokens in record[name].items()}
                 yield record
             if process.wait() != 0:
                 errors.seek(0)

@@ -11,7 +11,8 @@ import pytest
 
 from calibrate.conformance import check_engine as checker
 from calibrate.conformance.check_engine import ATTENTIONS, NUM_REQUESTS, EngineComparison, check_engine, engine_case
-from calibrate.conformance.check_scheduler import our_steps
+from calibrate.conformance.our_steps import core_steps, readable_steps
+from calibrate.conformance.step_records import num_prefix_hits
 
 
 def test_a_case_is_decided_by_its_seed_alone() -> None:
@@ -24,10 +25,10 @@ def test_a_case_is_decided_by_its_seed_alone() -> None:
 def test_every_seed_s_case_is_worth_an_engine(seed: int, attention: str) -> None:
     case = engine_case(seed, attention).scheduler
     case.table.validate()
-    steps, hits = our_steps(case)
+    steps = core_steps(case)
     assert len(steps) >= 1_000
     assert sum(len(step["preempted"]) for step in steps) >= 20
-    assert sum(tokens > 0 for tokens in hits.values()) >= 5
+    assert num_prefix_hits(steps) >= 5
     assert sum(len(step["finished"]) for step in steps) == NUM_REQUESTS
     assert not case.engine.async_scheduling
 
@@ -42,7 +43,7 @@ def test_an_answer_s_content_is_shared_by_turns_of_one_session_alone() -> None:
 
 
 def test_the_engine_is_idle_between_the_two_waves() -> None:
-    steps, _ = our_steps(engine_case(0).scheduler)
+    steps = core_steps(engine_case(0).scheduler)
     drained = [step["running"] + step["waiting"] == len(step["finished"]) for step in steps[:-1]]
     assert any(drained)
 
@@ -68,11 +69,7 @@ def replay(monkeypatch: pytest.MonkeyPatch, start: dict[str, Any], steps: list[d
 def own_answer(seed: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Our own side in vLLM's words."""
     case = engine_case(seed).scheduler
-    steps, hits = our_steps(case)
-    seen: set[int] = set()
-    for step in steps:
-        step["new"] = {str(request): hits[request] for request in step["scheduled"] if request not in seen}
-        seen.update(step["scheduled"])
+    steps = readable_steps(case)
     start = {
         "vllm_version": "0.32.0",
         "settings": {"block_size": case.engine.block_size, "async_scheduling": False},
@@ -121,7 +118,7 @@ def change(steps: list[dict[str, Any]], planted: str) -> None:
     elif planted == "scheduled":
         step["scheduled"] = {request: tokens + 1 for request, tokens in step["scheduled"].items()}
     elif planted == "new":
-        step["new"] = {"0": 123456}
+        step["new"] = {0: 123456}
     elif planted in ("preempted", "finished"):
         step[planted] = [*step[planted], 77]
     else:

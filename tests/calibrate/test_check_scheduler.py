@@ -1,7 +1,9 @@
 """Our scheduler is laid beside vLLM's, and a difference would be seen."""
 
+import inspect
 import json
 import secrets
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,11 +14,21 @@ from typing import Any
 import pytest
 
 from calibrate.conformance import check_scheduler as checker
-from calibrate.conformance.cases.scheduler_cases import features, main_options, random_case
-from calibrate.conformance.check_scheduler import Comparison, check_scheduler, our_steps
+from calibrate.conformance.cases.scheduler_cases import (
+    REFUND,
+    TEN,
+    WATERMARK_ALONE,
+    features,
+    main_options,
+    random_case,
+)
+from calibrate.conformance.check_scheduler import Comparison, check_scheduler
+from calibrate.conformance.our_steps import core_steps, readable_steps
 from kvcache.layout.kv_layout import KVGroup
 from kvcache.releases import SCHEDULER_RULES
+from simulator.engines.vllm import scheduler
 from simulator.engines.vllm.engine import EngineConfig, Speculation
+from simulator.engines.vllm.scheduler import Scheduler
 
 CASES_PER_RUN = 200
 
@@ -101,7 +113,7 @@ def test_a_rule_that_were_wrong_would_be_seen(rule: str) -> None:
             other = replace(case, engine=CHANGED_RULES[rule](case.engine))
         except ValueError:  # the case cannot have that
             continue
-        changed += other.engine != case.engine and our_steps(other) != our_steps(case)
+        changed += other.engine != case.engine and core_steps(other) != core_steps(case)
     assert changed >= 2
 
 
@@ -109,44 +121,91 @@ def test_many_cases_preempt_or_hit_prefixes() -> None:
     preempted = hit = 0
     for number in range(60):
         case = random_case(1, number)
-        steps, hits = our_steps(case)
+        steps = core_steps(case)
         preempted += sum(len(step["preempted"]) for step in steps) >= 10
-        hit += any(tokens > 0 for tokens in hits.values())
+        hit += any(tokens > 0 for step in steps for tokens in step["new"].values())
     assert preempted >= 8
     assert hit >= 20
 
 
-@pytest.mark.parametrize(
-    "planted", ["scheduled", "preempted", "finished", "free_blocks", "running", "waiting", "new", "extra"]
-)
-def test_a_planted_difference_is_found(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM's side is our own with one thing changed in its seventh step."""
+MUTANTS = {  # a method of the readable scheduler, what it does, what it must not do
+    "the watermark counts though nothing runs": (WATERMARK_ALONE, "_admit", "if self.running else 0", ""),
+    "a preempted request gives nothing back": (REFUND, "_schedule_running", "refund + slots if refund else 0", "0"),
+    "it gives its drafting slot not back": (REFUND, "_schedule_running", "refund + slots if refund else 0", "refund"),
+}
 
-    def altered(_python: Path, _cases: Path, found: Comparison) -> Iterator[list[dict[str, Any]]]:
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_scheduler_that_breaks_a_rare_rule_is_seen_within_200_cases(
+    mutant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, name, right, wrong = MUTANTS[mutant]
+    cases = [random_case(6, number) for number in range(kind, 200, TEN)]
+    before = [readable_steps(case) for case in cases]
+    source = textwrap.dedent(inspect.getsource(getattr(Scheduler, name)))
+    assert source.count(right) == 1
+    names = dict(vars(scheduler))
+    exec(source.replace(right, wrong), names)
+    monkeypatch.setattr(Scheduler, name, names[name])
+    assert sum(readable_steps(case) != steps for case, steps in zip(cases, before, strict=True)) >= 1
+
+
+PLANTED = [
+    "scheduled",
+    "order",
+    "preempted",
+    "finished",
+    "free_blocks",
+    "running",
+    "waiting",
+    "new",
+    "resumed",
+    "extra",
+]
+
+
+@pytest.mark.parametrize("planted", [*PLANTED, "by hand"])
+def test_a_planted_difference_is_found(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's side is our own with one thing changed."""
+
+    def altered(
+        _python: Path, _cases: Path, found: Comparison
+    ) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any] | None]]:
         found.vllm_version = "0.32.0"
-        steps, _ = our_steps(random_case(4, 0))
-        theirs = [{**step, "new": {}, "resumed": []} for step in steps]
-        change(theirs, planted)
-        yield theirs
+        theirs = readable_steps(random_case(4, 0))
+        if planted != "by hand":
+            change(theirs, planted)
+        yield theirs, theirs[6] if planted == "by hand" else None
 
     monkeypatch.setattr(checker, "_probe", altered)
     found = check_scheduler(Path("unused"), num_cases=1, seed=4)
     assert len(found.differences) == 1
     assert found.to_json()["differing_cases"] == 1
+    assert ("loop" in found.differences[0].of) == (planted == "by hand")
 
 
 def change(steps: list[dict[str, Any]], planted: str) -> None:
-    step = steps[6]
+    step = next(step for step in steps[6:] if len(step["scheduled"]) > 1)
     if planted == "extra":
         steps.append(dict(step))
     elif planted == "scheduled":
         step["scheduled"] = {request: tokens + 1 for request, tokens in step["scheduled"].items()}
-    elif planted == "new":
-        step["new"] = {0: 123456}
+    elif planted == "order":
+        step["scheduled"] = dict(reversed(step["scheduled"].items()))
+    elif planted in ("new", "resumed"):
+        step[planted] = {0: 123456}
     elif planted in ("preempted", "finished"):
         step[planted] = [*step[planted], 77]
     else:
         step[planted] += 1
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_the_readable_scheduler_decides_as_the_compiled_core(number: int) -> None:
+    case = random_case(7, number)
+    readable = [{name: value for name, value in step.items() if name != "resumed"} for step in readable_steps(case)]
+    core = core_steps(case)
+    assert readable[: len(core)] == core  # a stalled core ends, the readable scheduler waits for the next arrival
 
 
 def test_an_interpreter_without_vllm_is_one_clear_error(tmp_path: Path) -> None:
@@ -168,3 +227,4 @@ def test_no_step_differs_from_vllm_s_own_scheduler(vllm_python: Path) -> None:
     assert found.steps > 50_000
     assert found.preemptions > 500
     assert found.prefix_hits > 500
+    assert found.resumed_hits > 100

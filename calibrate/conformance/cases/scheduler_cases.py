@@ -17,6 +17,7 @@ from workloads.requests import NO_PREDECESSOR, OPEN_END, RequestTable
 STEP_S = 2.0**-6  # a power of two, so that times add up exactly in any order
 TICK_S = 2.0**-8
 STORM_EVERY, MIN_STORM_PREEMPTIONS = 5, 10
+TEN, WATERMARK_ALONE, REFUND = 10, 3, 8  # which of each ten cases is about one rule
 STORM_RELEASES = ("0.27.0", "0.32.0")  # a storm is one under the rules of each
 MAX_STEPS = 8_000  # of a case; without `scheduler_reserve_full_isl` two requests may preempt each other for ever
 
@@ -62,11 +63,15 @@ def _spans(table: RequestTable, row: int) -> list[tuple[int, int]]:
 def random_case(seed: int, number: int) -> SchedulerCase:
     """Case `number` of a seed: any number of cases of one seed begins with the same ones.
 
-    Every fifth is a storm: a pool so small that there are at least MIN_STORM_PREEMPTIONS preemptions.
+    Every fifth is a storm: a pool so small that there are at least MIN_STORM_PREEMPTIONS preemptions. Of each ten, one
+    is about the watermark while nothing runs, one about tokens that a preempted request gives back to the budget:
+    cases drawn at large hardly meet these two rules.
     """
     rng = np.random.default_rng(np.random.SeedSequence([seed, number]))
     if number % STORM_EVERY == 0:
         return _storm(rng)
+    if number % TEN in (WATERMARK_ALONE, REFUND):
+        return _watermark_alone(rng) if number % TEN == WATERMARK_ALONE else _refund(rng)
     return _drawn(rng)
 
 
@@ -153,6 +158,63 @@ def _drawn(rng: np.random.Generator, *, is_storm: bool = False) -> SchedulerCase
     engine = _engine(rng, table, block_size, is_storm=is_storm)
     is_dense = engine.kv_groups == (KVGroup(None),)
     return SchedulerCase(engine=engine, table=table, has_latent_attention=bool(is_dense and rng.random() < 0.4))
+
+
+def _watermark_alone(rng: np.random.Generator) -> SchedulerCase:
+    """Short answers in a pool that the longest request fills: it enters only if the watermark does not count."""
+    block_size = int(rng.choice([8, 16, 32]))
+    table = _table(rng, num_requests=int(rng.integers(3, 12)), block_size=block_size)
+    table = replace(table, output_tokens=rng.integers(1, 9, table.num_requests).astype(np.int32))
+    return _narrow_case(
+        rng,
+        table,
+        block_size=block_size,
+        spare_blocks=int(rng.integers(0, 3)),
+        watermark=float(rng.choice([0.1, 0.2, 0.4])),
+        scheduling_policy="priority" if rng.random() < 0.3 else "fcfs",
+        max_num_seqs=int(rng.choice([2, 5, 32])),
+        max_num_batched_tokens=int(rng.choice([64, 256, 2048])),
+        scheduler_reserve_full_isl=bool(rng.random() < 0.7),
+    )
+
+
+def _refund(rng: np.random.Generator) -> SchedulerCase:
+    """Long prompts in small chunks, and a pool that takes a request of low priority out in the middle of a step."""
+    table = _table(rng, num_requests=int(rng.integers(20, 60)), block_size=8)
+    table = replace(
+        table,
+        prompt_tokens=rng.integers(30, 160, table.num_requests).astype(np.int32),
+        priority=rng.integers(0, 6, table.num_requests).astype(np.int32),
+    )
+    drafts = Speculation(method="draft_model", num_speculative_tokens=int(rng.integers(1, 4)), acceptance_rate=0.4)
+    return _narrow_case(
+        rng,
+        table,
+        block_size=8,
+        spare_blocks=int(rng.choice([1, 4, 12, 24])),
+        speculation=drafts if rng.random() < 0.5 else None,
+        scheduling_policy="priority",
+        max_num_seqs=int(rng.choice([5, 8])),
+        max_num_batched_tokens=int(rng.choice([16, 24, 32])),
+        long_prefill_token_threshold=int(rng.choice([5, 7, 11])),
+        scheduler_reserve_full_isl=bool(rng.random() < 0.2),
+    )
+
+
+def _narrow_case(
+    rng: np.random.Generator, table: RequestTable, *, block_size: int, spare_blocks: int, **settings: Any
+) -> SchedulerCase:
+    """Full attention in all layers, and a pool for the longest request with a few blocks more."""
+    longest = max(int((table.prompt_tokens + table.output_tokens).max()), 12)
+    engine = EngineConfig(
+        num_gpu_blocks=1 + -(-longest // block_size) + spare_blocks,
+        max_model_len=longest + 1,
+        block_size=block_size,
+        enable_prefix_caching=bool(rng.random() < 0.5),
+        async_scheduling=bool(rng.random() < 0.5),
+        **settings,
+    )
+    return SchedulerCase(engine=engine, table=table)
 
 
 def _engine(rng: np.random.Generator, table: RequestTable, block_size: int, *, is_storm: bool) -> EngineConfig:

@@ -4,12 +4,11 @@ usage: python engine_probe.py CASE.json > STEPS.jsonl
 
 The engine is vLLM's own `LLMEngine` in this process, the model has random weights. The first line out tells vLLM's
 version with the settings and the layer groups that the engine formed; then comes one line per `schedule()` call, in
-the words of `scheduler_probe`, and a line with `"case"` at the end. The clock is the case's: a step takes `step_s`,
+the words of `engine_loop`, and a line with `"case"` at the end. The clock is the case's: a step takes `step_s`,
 arrivals enter between steps, so no wall clock decides anything.
 """
 
 import dataclasses
-import heapq
 import json
 import os
 import sys
@@ -26,7 +25,7 @@ os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import vllm
-from scheduler_probe import token_at
+from engine_loop import Load, Recorder, row_of, token_of
 from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.llm_engine import LLMEngine
@@ -40,7 +39,6 @@ class Engine:
 
     def __init__(self, model_folder, case):
         self.requests = case["requests"]
-        self.records = []
         self.tokens = {}  # of each request: its prompt, then what the model answered
         arguments = EngineArgs(
             model=model_folder,
@@ -55,39 +53,20 @@ class Engine:
         )
         self.engine = LLMEngine.from_engine_args(arguments)
         self.scheduler = self.engine.engine_core.engine_core.scheduler
+        self.recorder = Recorder(self.scheduler)
         self._listen()
 
     def _listen(self):
-        """Keep a record of each decision of the live scheduler, and the tokens that come of it."""
-        schedule, update_from_output = self.scheduler.schedule, self.scheduler.update_from_output
-
-        def listening_schedule(*arguments, **options):
-            output = schedule(*arguments, **options)
-            self.records.append(self._record(output))
-            return output
+        """Keep the tokens that come of the live scheduler's decisions."""
+        update_from_output = self.scheduler.update_from_output
 
         def listening_update(*arguments, **options):
             outputs = update_from_output(*arguments, **options)
             for item in (item for group in outputs.values() for item in group.outputs):
                 self.tokens[row_of(item.request_id)] += item.new_token_ids
-                if item.finish_reason is not None:
-                    self.records[-1]["finished"].append(row_of(item.request_id))
             return outputs
 
-        self.scheduler.schedule, self.scheduler.update_from_output = listening_schedule, listening_update
-
-    def _record(self, output):
-        return {
-            "step": len(self.records) + 1,
-            "scheduled": {row_of(name): tokens for name, tokens in output.num_scheduled_tokens.items()},
-            "new": {row_of(new.req_id): new.num_computed_tokens for new in output.scheduled_new_reqs},
-            "resumed": sorted(row_of(name) for name in output.scheduled_cached_reqs.resumed_req_ids),
-            "preempted": sorted(row_of(name) for name in output.preempted_req_ids or ()),
-            "free_blocks": self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
-            "running": len(self.scheduler.running),
-            "waiting": len(self.scheduler.waiting),
-            "finished": [],
-        }
+        self.scheduler.update_from_output = listening_update
 
     def settings(self, names):
         """What the engine really runs with, of the case's names that this release knows."""
@@ -125,47 +104,26 @@ class Engine:
         """The turn before with the model's own answer, as far as there is one; then tokens by content."""
         said = self.tokens[request["follows"]] if request["follows"] >= 0 else []
         length = request["prompt_tokens"]
-        return said[:length] + [token(request, position) for position in range(len(said), length)]
-
-    def step(self):
-        """One step of the engine; an empty one takes no time."""
-        self.engine.step()
-        return self.records[-1]
+        return said[:length] + [token_of(request, position) for position in range(len(said), length)]
 
 
-def token(request, position):
-    return token_at(next(content for content, end in request["spans"] if position < end), position)
-
-
-def row_of(name):
-    """The request's row; vLLM appends a random suffix to the name it was given."""
-    return int(name.partition("-")[0])
-
-
-def run(engine, case):
-    """Arrivals by the case's clock; yields the records in order."""
-    requests = case["requests"]
-    follow_ups = {request["follows"]: row for row, request in enumerate(requests) if request["follows"] >= 0}
-    arrivals = [(request["arrival_s"], row) for row, request in enumerate(requests) if request["follows"] < 0]
-    heapq.heapify(arrivals)
-    now_s = 0.0
-    while arrivals or engine.scheduler.get_num_unfinished_requests():
-        while arrivals and arrivals[0][0] <= now_s:
-            arrival_s, row = heapq.heappop(arrivals)
+def run(engine, load, step_s):
+    """One step after the other, arrivals between them; yields the records in order."""
+    records = engine.recorder.records
+    while True:
+        for arrival_s, row in load.due():
             engine.add(row, arrival_s)
-        if not engine.scheduler.get_num_unfinished_requests():  # idle until somebody comes
-            now_s = arrivals[0][0]
+        if not engine.scheduler.get_num_unfinished_requests():
+            if not load.wait():
+                return
             continue
-        record = engine.step()
-        yield record
-        if record["scheduled"]:
-            now_s += case["step_s"]
-        elif not record["preempted"]:
+        engine.engine.step()
+        yield records[-1]
+        if records[-1]["scheduled"]:
+            load.now_s += step_s
+        elif not records[-1]["preempted"]:
             return  # nothing fits: vLLM would wait for ever
-        for row in record["finished"]:
-            if row in follow_ups:
-                follower = follow_ups[row]
-                heapq.heappush(arrivals, (now_s + requests[follower]["think_s"], follower))
+        load.follow_up(records[-1]["finished"])
 
 
 def main():
@@ -181,7 +139,7 @@ def main():
         "kv_cache_groups": engine.groups(),
     }
     print(json.dumps(first), flush=True)
-    for record in run(engine, case):
+    for record in run(engine, Load(case["requests"]), case["step_s"]):
         print(json.dumps(record))
     print(json.dumps({"case": 0}), flush=True)
 

@@ -1,20 +1,23 @@
-"""Drives vLLM's own scheduler through given cases; run by an interpreter that has vLLM.
+"""Drives vLLM's own scheduler and engine core through given cases; run by an interpreter that has vLLM.
 
 usage: python scheduler_probe.py CASES.jsonl > STEPS.jsonl
 
 Imports vLLM with the standard library alone, so that any release can be driven. Each line of the input is one case
 (see `calibrate.conformance.cases.scheduler_cases`); for each of its `schedule()` calls one line comes out, then one
-with `"case"`.
+with `"case"`. The steps are those of vLLM's `EngineCore.step` or `step_with_batch_queue` over an executor that knows
+the tokens; a loop written by hand decides the same case, and `"by_hand"` gives its first step that is another.
 Time is constant per step: steps end, then arrivals enter by id, then the scheduler decides.
 """
 
 import dataclasses
-import heapq
+import itertools
 import json
 import math
 import os
+import queue
 import sys
 import tempfile
+from collections import deque
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
@@ -22,6 +25,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
 import vllm
+from engine_loop import VOCABULARY, Load, Pipeline, Recorder, row_of, run_by_hand, token_of
 from vllm.config import CacheConfig, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig, VllmConfig
 from vllm.config.speculative import SpeculativeConfig
 from vllm.sampling_params import SamplingParams
@@ -29,6 +33,7 @@ from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine.core import EngineCore
 from vllm.v1.kv_cache_interface import (
     ChunkedLocalAttentionSpec,
     FullAttentionSpec,
@@ -42,18 +47,12 @@ from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
-VOCABULARY = 32000
 TINY_MODEL = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
     "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32,
     "vocab_size": VOCABULARY, "max_position_embeddings": 1048576, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
     "hidden_act": "silu", "tie_word_embeddings": True, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
-
-
-def token_at(content, position):
-    """A token that depends on its content and position alone; ids 0 to 2 are special."""
-    return 3 + (content * 7919 + position * 104729 + 13) % (VOCABULARY - 3)
 
 
 def draft_hash(request, position):
@@ -69,7 +68,7 @@ def draft_hash(request, position):
 class Step:
     """One scheduler output on its way through the engine."""
 
-    def __init__(self, output, end_s, scheduler):
+    def __init__(self, output, scheduler, end_s):
         self.output = output
         self.end_s = end_s
         self.names = list(output.num_scheduled_tokens)
@@ -81,31 +80,25 @@ class Step:
 
 
 class Engine:
-    """vLLM's scheduler with the engine loop around it, the model replaced by `token_at`."""
+    """vLLM's scheduler, with the tokens that a model would give."""
 
     def __init__(self, model_folder, case):
         engine = case["engine"]
-        self.stages = engine["pipeline_parallel_size"]
-        self.depth = self.stages + engine["async_scheduling"]
         self.asynchronous = engine["async_scheduling"]
         self.speculation = engine["speculation"]
-        self.step_s = case["step_s"]
         self.requests = case["requests"]
-        self.in_flight = []
-        self.admitted = set()
-        self.stage_free_s = 0.0
-        self.last_end_s = 0.0
-        self.num_steps = 0
-        config = self._config(model_folder, engine)
-        scheduler_class = AsyncScheduler if engine["async_scheduling"] else Scheduler
+        self.config = self._config(model_folder, engine)
+        scheduler_class = AsyncScheduler if self.asynchronous else Scheduler
         self.scheduler = scheduler_class(
-            vllm_config=config,
+            vllm_config=self.config,
             kv_cache_config=self._pool(engine, case["has_latent_attention"]),
             block_size=math.lcm(*engine["group_block_sizes"]),
             log_stats=False,
-            structured_output_manager=StructuredOutputManager(config),
+            structured_output_manager=StructuredOutputManager(self.config),
         )
-        assert config.max_concurrent_batches == self.depth, "this release holds another number of steps in flight"
+        self.recorder = Recorder(self.scheduler)
+        self.depth = engine["pipeline_parallel_size"] + self.asynchronous
+        assert self.config.max_concurrent_batches == self.depth, "this release holds another number of steps in flight"
         init_none_hash(sha256)
         self.hasher = (
             get_request_block_hasher(engine["block_size"], sha256) if engine["enable_prefix_caching"] else None
@@ -180,84 +173,32 @@ class Engine:
         cache.enable_prefix_caching = engine["enable_prefix_caching"]
         return config
 
-    def add(self, row, now_s):
+    def add(self, row, arrival_s):
         request = self.requests[row]
-        prompt = [self._token(request, position) for position in range(request["prompt_tokens"])]
         self.scheduler.add_request(
             Request(
                 f"{row:08d}",
-                prompt,
+                [token_of(request, position) for position in range(request["prompt_tokens"])],
                 SamplingParams(max_tokens=request["output_tokens"], ignore_eos=True, temperature=0.0),
                 None,
-                arrival_time=now_s,
+                arrival_time=arrival_s,
                 priority=request["priority"],
                 block_hasher=self.hasher,
             )
         )
 
-    def decide(self, now_s):
-        """Fill vLLM's batch queue; yields one record per `schedule()` call."""
-        while len(self.in_flight) < self.depth and self.scheduler.get_num_unfinished_requests():
-            output = self.scheduler.schedule()
-            self.num_steps += 1
-            yield self._record(output)
-            if output.num_scheduled_tokens:
-                self.in_flight.append(Step(output, self._end_s(now_s), self.scheduler))
-            elif self.in_flight:  # an empty step waits in the queue too, and takes no time
-                self.in_flight.append(Step(output, self.in_flight[-1].end_s, self.scheduler))
-            elif not output.preempted_req_ids:
-                return
-
-    def _end_s(self, now_s):
-        """A pipeline stage takes the next step while the following stages still work on this one."""
-        stage_s = self.step_s / self.stages
-        start_s = max(self.stage_free_s, now_s)
-        self.stage_free_s = start_s + stage_s
-        self.last_end_s = max(start_s + self.step_s, self.last_end_s + stage_s)
-        return self.last_end_s
-
-    def _record(self, output):
-        entered = {int(new.req_id): new.num_computed_tokens for new in output.scheduled_new_reqs}
-        resumed = {int(name) for name in output.scheduled_cached_reqs.resumed_req_ids}
-        resumed.update(name for name in entered if name in self.admitted)  # the newer model runner calls them new
-        new = {name: computed for name, computed in entered.items() if name not in self.admitted}
-        self.admitted.update(new)
-        return {
-            "step": self.num_steps,
-            "scheduled": {int(name): tokens for name, tokens in output.num_scheduled_tokens.items()},
-            "new": new,
-            "resumed": sorted(resumed),
-            "preempted": sorted(int(name) for name in output.preempted_req_ids or ()),
-            "free_blocks": self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
-            "running": len(self.scheduler.running),
-            "waiting": self.scheduler.get_request_counts()[1],
-            "finished": [],
-        }
-
-    def complete(self):
-        """Process the oldest step's output, with the empty ones behind it. Returns when it ended, and who finished."""
-        step = self.in_flight.pop(0)
-        finished = self._update(step)
-        while self.in_flight and not self.in_flight[0].names:
-            self._update(self.in_flight.pop(0))
-        return step.end_s, finished
-
-    def _update(self, step):
+    def model_output(self, step):
+        """What the model answers to a step."""
         drafts = step.output.scheduled_spec_decode_tokens
-        sampled = [self._sample(name, step, len(drafts.get(name, ()))) for name in step.names]
-        outputs = self.scheduler.update_from_output(
-            step.output,
-            ModelRunnerOutput(
-                req_ids=step.names,
-                req_id_to_index={name: index for index, name in enumerate(step.names)},
-                sampled_token_ids=sampled,
-            ),
+        return ModelRunnerOutput(
+            req_ids=step.names,
+            req_id_to_index={name: index for index, name in enumerate(step.names)},
+            sampled_token_ids=[self._sample(name, step, len(drafts.get(name, ()))) for name in step.names],
         )
-        if self.speculation and not self.asynchronous:
-            proposed = [[3] * self.speculation["num_speculative_tokens"] for _ in step.names]
-            self.scheduler.update_draft_token_ids(DraftTokenIds(step.names, proposed))
-        ended = [item for group in outputs.values() for item in group.outputs if item.finish_reason is not None]
-        return [int(item.request_id) for item in ended]
+
+    def drafts(self, names):
+        """What the draft model proposes next."""
+        return DraftTokenIds(names, [[3] * self.speculation["num_speculative_tokens"] for _ in names])
 
     def _sample(self, name, step, num_drafts):
         """The next token, with those drafts before it that are right."""
@@ -266,17 +207,114 @@ class Engine:
             return []
         accepted = 0
         if name not in step.padded:
-            while accepted < num_drafts and self._is_right(int(name), request.num_output_tokens + accepted):
+            while accepted < num_drafts and self._is_right(row_of(name), request.num_output_tokens + accepted):
                 accepted += 1
-        row = self.requests[int(name)]
-        return [self._token(row, request.num_tokens + place) for place in range(1 + accepted)]
+        row = self.requests[row_of(name)]
+        return [token_of(row, request.num_tokens + place) for place in range(1 + accepted)]
 
     def _is_right(self, request, position):
         return draft_hash(request, position) < round(self.speculation["acceptance_rate"] * 2**32)
 
-    @staticmethod
-    def _token(request, position):
-        return token_at(next(content for content, end in request["spans"] if position < end), position)
+
+class ByHand(Engine):
+    """Steps for the loop written by hand."""
+
+    def has_unfinished(self):
+        return self.scheduler.get_num_unfinished_requests() > 0
+
+    def schedule(self):
+        output = self.scheduler.schedule()
+        return Step(output, self.scheduler, None), self.recorder.records[-1]
+
+    def complete(self, step):
+        """Rows that finished, which the loop enters, not the recorder."""
+        ended = self.recorder.records[-1]["finished"]
+        num_before = len(ended)
+        self.scheduler.update_from_output(step.output, self.model_output(step))
+        if self.speculation and not self.asynchronous:
+            self.scheduler.update_draft_token_ids(self.drafts(step.names))
+        finished = ended[num_before:]
+        del ended[num_before:]
+        return finished
+
+
+class Future:
+    """A step's output, which is there when the step ends."""
+
+    def __init__(self, executor, step):
+        self.executor, self.step = executor, step
+
+    def result(self):
+        return self.executor.finish(self.step)
+
+
+class Executor:
+    """Stands for vLLM's executor with its workers: knows the tokens, and moves the case's clock."""
+
+    def __init__(self, engine, load, pipeline):
+        self.engine, self.load, self.pipeline = engine, load, pipeline
+        self.in_flight = []
+
+    def execute_model(self, output, non_block=False):
+        """An empty step ends with the one before it."""
+        last_s = self.in_flight[-1].end_s if self.in_flight else self.load.now_s
+        end_s = self.pipeline.end_s(self.load.now_s) if output.num_scheduled_tokens else last_s
+        self.latest = Step(output, self.engine.scheduler, end_s)
+        if output.num_scheduled_tokens:
+            self.in_flight.append(self.latest)
+        return Future(self, self.latest)
+
+    def sample_tokens(self, grammar_output, non_block=False):
+        return Future(self, self.latest)
+
+    def finish(self, step):
+        if step in self.in_flight:
+            self.in_flight.remove(step)
+        self.load.now_s = max(self.load.now_s, step.end_s)
+        self.latest = step
+        return self.engine.model_output(step)
+
+    def take_draft_token_ids(self):
+        return self.engine.drafts(self.latest.names)
+
+
+class Core(EngineCore):
+    """vLLM's engine core over a scheduler and an executor that are there already."""
+
+    # What its steps ask for, of this release and others; no connector, no pooling, no encoder of its own process.
+    is_ec_consumer, is_mm_encoder_only, is_pooling_model, log_stats, _weight_version = True, False, False, False, ""
+
+    def __init__(self, engine, executor):
+        self.vllm_config, self.scheduler, self.model_executor = engine.config, engine.scheduler, executor
+        self.batch_queue_size = engine.config.max_concurrent_batches
+        self.batch_queue = deque(maxlen=self.batch_queue_size) if self.batch_queue_size > 1 else None
+        self.step_fn = self.step if self.batch_queue is None else self.step_with_batch_queue
+        self.use_spec_decode = self.check_for_draft_tokens = engine.speculation is not None
+        self.async_scheduling = engine.asynchronous
+        self.aborts_queue = queue.Queue()
+
+
+def run_engine_core(load, engine, pipeline, *, max_steps):
+    """Every record of vLLM's own engine core, which is stepped as its busy loop steps it."""
+    executor = Executor(engine, load, pipeline)
+    core, records = Core(engine, executor), engine.recorder.records
+    while len(records) < max_steps:
+        for arrival_s, row in load.due():
+            engine.add(row, arrival_s)
+        if not (core.scheduler.has_requests() or core.batch_queue):
+            if not load.wait():
+                break
+            continue
+        num_records, was_idle = len(records), not executor.in_flight
+        num_finished = len(records[-1]["finished"]) if records else 0
+        _, executed = core.step_fn()
+        core.post_step(executed)
+        latest = records[max(num_records - 1, 0) :]
+        load.follow_up([row for record in latest for row in record["finished"]][num_finished:])
+        is_empty = len(records) > num_records and not (records[-1]["scheduled"] or records[-1]["preempted"])
+        if was_idle and is_empty and not load.wait():
+            break  # nothing fits: vLLM would ask again for ever
+    return records
 
 
 def speculative_config(speculation):
@@ -297,36 +335,19 @@ def takes(name):
 
 
 def run(model_folder, case):
-    """One case; yields the records in order."""
-    engine = Engine(model_folder, case)
-    follow_ups = {request["follows"]: row for row, request in enumerate(case["requests"]) if request["follows"] >= 0}
-    arrivals = [(request["arrival_s"], row) for row, request in enumerate(case["requests"]) if request["follows"] < 0]
-    heapq.heapify(arrivals)
-    now_s = 0.0
-    last = None
-    while arrivals or engine.in_flight or engine.scheduler.get_num_unfinished_requests():
-        if engine.num_steps >= case["max_steps"]:
-            break
-        while arrivals and arrivals[0][0] <= now_s:
-            arrival_s, row = heapq.heappop(arrivals)
-            engine.add(row, arrival_s)
-        for record in engine.decide(now_s):
-            if last is not None:
-                yield last
-            last = record
-        if engine.in_flight:
-            now_s, finished = engine.complete()
-            last["finished"] += finished
-            for row in finished:
-                if row in follow_ups:
-                    follower = follow_ups[row]
-                    heapq.heappush(arrivals, (now_s + case["requests"][follower]["think_s"], follower))
-        elif arrivals:
-            now_s = arrivals[0][0]
-        else:
-            break  # nothing in flight, nothing fits: vLLM would wait for ever
-    if last is not None:
-        yield last
+    """The records of vLLM's engine core, and the first one in which the loop written by hand parts from it."""
+    settings, step_s = case["engine"], case["step_s"]
+
+    def pipeline():
+        return Pipeline(step_s, settings["pipeline_parallel_size"])
+
+    theirs = run_engine_core(
+        Load(case["requests"]), Engine(model_folder, case), pipeline(), max_steps=case["max_steps"]
+    )
+    engine = ByHand(model_folder, case)
+    by_hand = run_by_hand(Load(case["requests"]), engine, pipeline(), depth=engine.depth, max_steps=case["max_steps"])
+    pairs = itertools.zip_longest(theirs[: case["max_steps"]], by_hand[: case["max_steps"]])
+    return theirs, next((other for one, other in pairs if one != other), None)
 
 
 def main():
@@ -335,9 +356,10 @@ def main():
             json.dump(TINY_MODEL, file)
         print(json.dumps({"vllm_version": vllm.__version__}), flush=True)
         for number, line in enumerate(cases):
-            for record in run(folder, json.loads(line)):
+            records, by_hand = run(folder, json.loads(line))
+            for record in records:
                 print(json.dumps(record))
-            print(json.dumps({"case": number}), flush=True)
+            print(json.dumps({"case": number, "by_hand": by_hand}), flush=True)
 
 
 if __name__ == "__main__":

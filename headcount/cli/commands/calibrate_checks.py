@@ -58,7 +58,7 @@ def _first(difference: Any) -> list[str]:
     if difference is None:
         return []
     head = f"first difference, case {difference.case}: {difference.engine}"
-    return [head, f"  ours: {difference.ours}", f"  vLLM: {difference.vllm}"]
+    return [head, f"  {difference.of}: {difference.ours}", f"  vLLM: {difference.vllm}"]
 
 
 def _not_compared(reasons: dict[str, str]) -> list[str]:
@@ -72,10 +72,10 @@ def _not_compared(reasons: dict[str, str]) -> list[str]:
 @_python()
 @_json
 def check_scheduler_command(cases: int, seed: int, vllm_version: str | None, python: Path | None, as_json: bool) -> int:
-    """Lay our scheduler beside vLLM's own, step by step, on random cases.
+    """Compare our schedulers with vLLM's engine core, step by step, on random cases.
 
-    Compares scheduled tokens, preemptions, finished requests, free blocks, running, waiting at every schedule()
-    call, and prefix hits at every admission. Exit code 1 on any difference.
+    At every schedule() call: the batch in its order, its tokens, prefix hits, preemptions in their order, finished
+    requests, free blocks, running, waiting. Exit code 1 on any difference.
     """
     from calibrate.conformance.check_scheduler import check_scheduler  # noqa: PLC0415  imported once the command runs
     from calibrate.conformance.interpreters.interpreters import interpreter_for  # noqa: PLC0415

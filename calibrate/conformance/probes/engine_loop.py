@@ -1,0 +1,160 @@
+"""The loop around a scheduler: who arrives when, when steps end, what each decision was.
+
+Imported by probes, which other interpreters run, so with the standard library alone.
+"""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+VOCABULARY = 32000
+
+
+class Load:
+    """A case's requests by its own clock: no wall clock decides anything."""
+
+    def __init__(self, requests: Sequence[dict[str, Any]]) -> None:
+        self.requests = requests
+        self.now_s = 0.0
+        self._followers = {request["follows"]: row for row, request in enumerate(requests) if request["follows"] >= 0}
+        self._arrivals = [(request["arrival_s"], row) for row, request in enumerate(requests) if request["follows"] < 0]
+        heapq.heapify(self._arrivals)
+
+    def due(self) -> Iterator[tuple[float, int]]:
+        """Arrival time and row of those that have come by now, in order."""
+        while self._arrivals and self._arrivals[0][0] <= self.now_s:
+            yield heapq.heappop(self._arrivals)
+
+    def follow_up(self, finished: Sequence[int]) -> None:
+        """The next turns of finished requests will arrive after their think time."""
+        for row in finished:
+            if row in self._followers:
+                follower = self._followers[row]
+                heapq.heappush(self._arrivals, (self.now_s + self.requests[follower]["think_s"], follower))
+
+    def wait(self) -> bool:
+        """Go on to the next arrival; False where nobody comes any more."""
+        if self._arrivals:
+            self.now_s = max(self.now_s, self._arrivals[0][0])
+            return True
+        return False
+
+
+class Pipeline:
+    """When steps end: a stage takes the next step while the following stages still work on this one."""
+
+    def __init__(self, step_s: float, stages: int) -> None:
+        self.step_s, self.stage_s = step_s, step_s / stages
+        self._stage_free_s = self._last_end_s = 0.0
+
+    def end_s(self, now_s: float) -> float:
+        """Of a step that is decided now."""
+        start_s = max(self._stage_free_s, now_s)
+        self._stage_free_s = start_s + self.stage_s
+        self._last_end_s = max(start_s + self.step_s, self._last_end_s + self.stage_s)
+        return self._last_end_s
+
+
+def run_by_hand(load: Load, engine: Any, pipeline: Pipeline, *, depth: int, max_steps: int) -> list[dict[str, Any]]:
+    """Every record of an engine that holds `depth` steps in flight, with this loop for vLLM's engine core.
+
+    `engine.schedule()` gives a step and its record, `engine.complete(step)` the rows that finished.
+    """
+    in_flight: list[tuple[float, Any, bool]] = []  # when it ends, the step, whether it is empty
+    records: list[dict[str, Any]] = []
+    while len(records) < max_steps:
+        for arrival_s, row in load.due():
+            engine.add(row, arrival_s)
+        while len(in_flight) < depth and engine.has_unfinished():
+            step, record = engine.schedule()
+            records.append(record)
+            if record["scheduled"]:
+                in_flight.append((pipeline.end_s(load.now_s), step, False))
+            elif in_flight:  # an empty step waits in the queue too, and takes no time
+                in_flight.append((in_flight[-1][0], step, True))
+            elif not record["preempted"]:
+                break
+        if in_flight:
+            load.now_s, oldest, _ = in_flight.pop(0)
+            finished = engine.complete(oldest)
+            while in_flight and in_flight[0][2]:
+                engine.complete(in_flight.pop(0)[1])
+            records[-1]["finished"] += finished
+            load.follow_up(finished)
+        elif not load.wait():
+            break  # all is done, or nothing fits: vLLM would wait for ever
+    return records
+
+
+class Recorder:
+    """Listens to a live vLLM scheduler: what it decides at each call, and who finishes."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self.scheduler = scheduler
+        self.records: list[dict[str, Any]] = []
+        self._admitted: set[int] = set()
+        self._preempted: list[int] = []
+        self._schedule, scheduler.schedule = scheduler.schedule, self.schedule
+        self._update, scheduler.update_from_output = scheduler.update_from_output, self.update_from_output
+        self._preempt, scheduler._preempt_request = scheduler._preempt_request, self._listen_to_preemption
+
+    def schedule(self, *arguments: Any, **options: Any) -> Any:
+        """vLLM's own call. One that no unfinished request waits for only clears up, and is not recorded."""
+        is_needed = self.scheduler.get_num_unfinished_requests() > 0
+        self._preempted = []
+        output = self._schedule(*arguments, **options)
+        if is_needed:
+            self.records.append(self._record(output))
+        return output
+
+    def update_from_output(self, *arguments: Any, **options: Any) -> Any:
+        """vLLM's own call; who finishes is entered with the latest decision."""
+        outputs = self._update(*arguments, **options)
+        ended = [item for group in outputs.values() for item in group.outputs if item.finish_reason is not None]
+        if ended:
+            self.records[-1]["finished"] += [row_of(item.request_id) for item in ended]
+        return outputs
+
+    def _listen_to_preemption(self, request: Any, *arguments: Any, **options: Any) -> Any:
+        self._preempted.append(row_of(request.request_id))
+        return self._preempt(request, *arguments, **options)
+
+    def _record(self, output: Any) -> dict[str, Any]:
+        """Requests in the order in which they were scheduled, or preempted."""
+        cached = output.scheduled_cached_reqs
+        hits = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
+        hits |= {
+            name: computed
+            for name, computed in zip(cached.req_ids, cached.num_computed_tokens, strict=True)
+            if name in cached.resumed_req_ids
+        }
+        entered = {row_of(name): hits[name] for name in output.num_scheduled_tokens if name in hits}
+        new = {row: computed for row, computed in entered.items() if row not in self._admitted}
+        self._admitted.update(new)
+        assert {row_of(name) for name in output.preempted_req_ids or ()} == set(self._preempted)
+        return {
+            "step": len(self.records) + 1,
+            "scheduled": {row_of(name): tokens for name, tokens in output.num_scheduled_tokens.items()},
+            "new": new,
+            "resumed": {row: computed for row, computed in entered.items() if row not in new},
+            "preempted": self._preempted,
+            "free_blocks": self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
+            "running": len(self.scheduler.running),
+            "waiting": self.scheduler.get_request_counts()[1],
+            "finished": [],
+        }
+
+
+def row_of(name: str) -> int:
+    """A request's row; an engine appends a random suffix to the name that it was given."""
+    return int(name.partition("-")[0])
+
+
+def token_at(content: int, position: int) -> int:
+    """A token that depends on its content and position alone; ids 0 to 2 are special."""
+    return 3 + (content * 7919 + position * 104729 + 13) % (VOCABULARY - 3)
+
+
+def token_of(request: dict[str, Any], position: int) -> int:
+    """The same by a request's spans of content."""
+    return token_at(next(content for content, end in request["spans"] if position < end), position)
