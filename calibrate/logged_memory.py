@@ -9,10 +9,10 @@ from typing import Any
 
 from kvcache.gpus.gpu import GPU
 from kvcache.memory.budget import MemoryBudget, memory_budget
-from kvcache.models.architecture import Architecture
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.parallelism import Parallelism
 from kvcache.releases import UNDATED_BUILDS
+from kvcache.shape.architecture import Architecture
 from registry.names import UnknownNameError
 
 GIB = 2**30

@@ -7,8 +7,7 @@ from kvcache.gpus.gpu import GPU
 from kvcache.layout.kv_layout import has_unequal_blocks
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.remedies import require_fit
-from kvcache.models.architecture import Architecture
-from kvcache.models.dtype import with_dtype
+from kvcache.shape.architecture import Architecture, with_dtype
 from simulator.engines.vllm.engine import EngineConfig, EngineOptions, with_release_rules
 from simulator.fleet.fleet import Fleet
 from simulator.latency.forms import latency_model

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from benchmarks.markdown import table
 from kvcache.gpus.gpu import find_gpu, gpu_names
 from kvcache.models.catalog import load_model, model_names, quantized_names
-from kvcache.models.parameters import active_parameters, total_parameters
+from kvcache.shape.parameters import active_parameters, total_parameters
 from simulator.latency.gpu_constants import constants_for
 
 GIB = 2**30

@@ -1,7 +1,7 @@
 """Each worked example that Headcount has a figure for: which of its numbers, and how we compute it."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from benchmarks.worked_examples.quantities import (
@@ -28,8 +28,9 @@ from benchmarks.worked_examples.quantities import (
     weights_gb,
 )
 from kvcache.models.catalog import find_gpu, load_model
-from kvcache.models.parameters import total_parameters
 from kvcache.parallelism import Parallelism
+from kvcache.shape.architecture import with_attention
+from kvcache.shape.parameters import total_parameters
 from kvcache.training.plan import TrainingPlan
 
 L70, QWEN = "llama-2-70b", "qwen2.5-7b"
@@ -177,7 +178,7 @@ def _kv_cache() -> Iterator[Claim]:
                 lambda: gpus_of_80_gb(kv_gb(L70, 4_096_000, kv_heads=64)))  # fmt: skip
     yield Claim("E031", "a PagedAttention page at TP 8", "KiB", lambda: block_bytes(L70, 8) / 2**10, 0, 3, UNIT)
     yield Claim("E032", "a PagedAttention page", "bytes", lambda: block_bytes(L70), 0, 0, UNIT)
-    written, tokens = replace(LLAMA["7B"], num_key_value_heads=8), 16 * 32_768
+    written, tokens = with_attention(LLAMA["7B"], num_kv_heads=8), 16 * 32_768
     yield Claim(
         "E133", "KV cache of 16 × 32,768 tokens, the guide's config", "GB", lambda: kv_gb(written, tokens), 0, 0, HALF
     )

@@ -7,10 +7,11 @@ from typing import Any
 from kvcache.formats.quantization import find_quantization, weight_bytes
 from kvcache.layout.kv_layout import kv_layout
 from kvcache.memory.budget import memory_budget
-from kvcache.models.architecture import Architecture
 from kvcache.models.catalog import find_gpu, load_model
-from kvcache.models.parameters import Tensor, total_parameters
 from kvcache.parallelism import Parallelism
+from kvcache.shape.architecture import Architecture, with_attention
+from kvcache.shape.layer import Attention, Layer
+from kvcache.shape.parameters import Tensor, total_parameters
 from kvcache.training.activations import ActivationSettings, LayerActivations, layer_activations
 from kvcache.training.budget import TrainingBudget, training_budget
 from kvcache.training.plan import TrainingPlan
@@ -25,25 +26,24 @@ def gpt(layers: int, hidden: int, heads: int, vocabulary: int = 51200) -> Archit
     return Architecture(
         name="gpt",
         model_type="gpt",
-        num_hidden_layers=layers,
+        layers=_layers(layers, hidden, heads, 4 * hidden),
         hidden_size=hidden,
         vocab_size=vocabulary,
-        num_attention_heads=heads,
-        num_key_value_heads=heads,
-        head_dim=hidden // heads,
-        intermediate_size=4 * hidden,
         gated_mlp=False,
         norm_bias=True,
         max_position_embeddings=2048,
-        layer_windows=(None,) * layers,
     )
+
+
+def _layers(layers: int, hidden: int, heads: int, width: int) -> tuple[Layer, ...]:
+    attention = Attention(num_heads=heads, num_kv_heads=heads, head_dim=hidden // heads)
+    return (Layer(attention=attention, intermediate_size=width),) * layers
 
 
 def llama(layers: int, hidden: int, heads: int, width: int) -> Architecture:
     """A LLaMA of the first generation."""
-    return replace(
-        gpt(layers, hidden, heads, 32000), gated_mlp=True, norm_bias=False, intermediate_size=width, name="llama"
-    )
+    shape = _layers(layers, hidden, heads, width)
+    return replace(gpt(layers, hidden, heads, 32000), gated_mlp=True, norm_bias=False, layers=shape, name="llama")
 
 
 LLAMA = {
@@ -68,7 +68,7 @@ def kv_gb(model: str | Architecture, tokens: int, tp: int = 1, kv_heads: int | N
     """GB of keys and values on one rank."""
     arch = load_model(model) if isinstance(model, str) else model
     if kv_heads is not None:
-        arch = replace(arch, num_key_value_heads=kv_heads)
+        arch = with_attention(arch, num_kv_heads=kv_heads)
     return kv_layout(arch, tensor_parallel_size=tp).bytes_per_token * tokens / GB
 
 
@@ -150,7 +150,7 @@ def kept(**changes: Any) -> ActivationSettings:
 
 def layer(arch: Architecture, tp: int = 1, **changes: Any) -> LayerActivations:
     """What one layer keeps per token."""
-    return layer_activations(arch, Parallelism(tensor_parallel_size=tp), kept(**changes), is_moe=arch.is_moe_layer(0))
+    return layer_activations(arch, Parallelism(tensor_parallel_size=tp), kept(**changes), arch.layers[0])
 
 
 def stored_gb(arch: Architecture, which: str = "total", batch: int = 1, length: int = 2048) -> float:

@@ -12,8 +12,8 @@ from typing import Any
 from calibrate.conformance.cases.kv_cache_cases import KVCacheCase, random_case
 from calibrate.conformance.step_records import Record, probe_records
 from kvcache.layout.kv_layout import KVGroup, KVLayout
-from kvcache.models.architecture import from_config
 from kvcache.models.catalog import model_files
+from kvcache.models.config.reader import from_config
 
 PROBE = Path(__file__).parent / "probes" / "kv_cache_probe.py"
 COMPARED = (
@@ -64,7 +64,7 @@ def model_cases(name: str, config: dict[str, Any], tensor_parallel_size: int) ->
     architecture = from_config(config, name=name)
     if architecture.num_attention_heads % tensor_parallel_size:
         return []
-    heads = {architecture.num_key_value_heads, architecture.full_attention_num_key_value_heads or 1}
+    heads = {layer.attention.num_kv_heads for layer in architecture.layers if layer.attention}
     if not architecture.is_mla and any(each % tensor_parallel_size and tensor_parallel_size % each for each in heads):
         return []
     text = config.get("text_config", config.get("llm_config", config))
@@ -78,7 +78,7 @@ def model_cases(name: str, config: dict[str, Any], tensor_parallel_size: int) ->
             max_model_len=min(8192, architecture.max_position_embeddings),
             available_bytes=(_CATALOG_BYTES,),
         )
-        for caching in ((True, False) if any(architecture.state_layers) else (True,))
+        for caching in ((True, False) if architecture.state_space else (True,))
     ]
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from calibrate.conformance.cases.parameter_cases import model_types, random_config
 from calibrate.conformance.step_records import Record, probe_records
-from kvcache.models.architecture import from_config
 from kvcache.models.catalog import model_files
-from kvcache.models.parameters import COMPONENTS, parameter_counts
+from kvcache.models.config.reader import from_config
+from kvcache.shape.parameters import COMPONENTS, parameter_counts
 
 PROBE = Path(__file__).parent / "probes" / "parameters_probe.py"
 # What transformers builds and vLLM does not load; ours is what vLLM loads. Two differences are not among the counts

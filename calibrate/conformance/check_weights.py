@@ -10,10 +10,10 @@ from pathlib import Path
 from calibrate.conformance.cases.weight_cases import WeightCase
 from calibrate.conformance.step_records import Record, probe_records
 from kvcache.errors import SplitError
-from kvcache.models.architecture import from_config
-from kvcache.models.parameters import stage_tensors
-from kvcache.models.tensors import Tensor
+from kvcache.models.config.reader import from_config
 from kvcache.parallelism import Parallelism
+from kvcache.shape.parameters import stage_tensors
+from kvcache.shape.tensors import Tensor
 
 PROBE = Path(__file__).parent / "probes" / "weights_probe.py"
 BF16_BYTES = 2

@@ -10,9 +10,10 @@ import pandas as pd
 from calibrate.kernel_tables.rows import Free, Rows, floats, lone_rank, powers
 from calibrate.kernel_tables.tables import read_table
 from kvcache.models.catalog import load_model
+from kvcache.shape.architecture import with_attention
 from simulator.latency.gpu_constants import Constants
 from simulator.latency.step_time import FloatArray
-from simulator.latency.terms import Rank, attention
+from simulator.latency.terms import AttentionCost, Rank, attention
 
 CACHE_BITS = {"bfloat16": "16", "fp8": "8"}
 FROM_MEMORY_BYTES = 2.56e8  # twice the largest L2 cache (B200, 126 MB): what a repeated kernel can't find there
@@ -46,7 +47,7 @@ def _attention_rows(name: str, table: pd.DataFrame, gpu: str, kv_dtype: str, fre
     context = floats(table, "batch_size") * (floats(table, "step") + 1)
 
     def term_s(constants: Constants) -> FloatArray:
-        costs = {shape: attention(replace(rank, constants=constants)) for shape, rank in ranks.items()}
+        costs = {shape: _attention(rank, constants) for shape, rank in ranks.items()}
         each = [costs[shape] for shape in _shapes(table)]
         return np.array([cost.start_s for cost in each]) + np.array([cost.context_s for cost in each]) * context
 
@@ -83,7 +84,7 @@ def latent_rows(data: Path, gpu: str) -> Iterator[Rows]:
     ):
         part = table[table["num_heads"].isin(heads)]
         ranks = {
-            count: lone_rank(gpu, replace(arch, num_attention_heads=count, num_key_value_heads=count))
+            count: lone_rank(gpu, with_attention(arch, num_heads=count, num_kv_heads=count))
             for count in part["num_heads"].unique()
         }
         if len(part):
@@ -92,7 +93,7 @@ def latent_rows(data: Path, gpu: str) -> Iterator[Rows]:
 
 def _per_context(name: str, table: pd.DataFrame, ranks: Mapping[int, Rank], free: tuple[Free, ...]) -> Rows:
     def term_s(constants: Constants) -> FloatArray:
-        costs = {heads: attention(replace(rank, constants=constants)).context_s for heads, rank in ranks.items()}
+        costs = {heads: _attention(rank, constants).context_s for heads, rank in ranks.items()}
         return table["num_heads"].map(costs).to_numpy(dtype=np.float64) * floats(table, "context")
 
     shapes = pd.DataFrame({"heads": table["num_heads"], "sequences": table["batch_size"]})
@@ -124,7 +125,7 @@ def _prefill_rows(table: pd.DataFrame, gpu: str, free: tuple[Free, ...]) -> Rows
     work = tokens * (floats(table, "isl") + 1) / 2
 
     def term_s(constants: Constants) -> FloatArray:
-        costs = {shape: attention(replace(rank, constants=constants)) for shape, rank in ranks.items()}
+        costs = {shape: _attention(rank, constants) for shape, rank in ranks.items()}
         each = [costs[shape] for shape in _shapes(table)]
         by_token = np.array([cost.prefill_token_s for cost in each])
         return np.array([cost.prefill_s for cost in each]) * work + by_token * tokens
@@ -135,13 +136,19 @@ def _prefill_rows(table: pd.DataFrame, gpu: str, free: tuple[Free, ...]) -> Rows
     return Rows(f"prefill attention, head dim {free[0][1]}", floats(table, "measured_s"), shapes, term_s, free)
 
 
+def _attention(rank: Rank, constants: Constants) -> AttentionCost:
+    shape = rank.arch.attention
+    assert shape is not None, "the tables are of models with attention"
+    return attention(replace(rank, constants=constants), shape)
+
+
 def _attention_ranks(table: pd.DataFrame, gpu: str, kv_dtype: str) -> dict[tuple[int, int, int], Rank]:
     """One rank for every head layout in the table."""
     base = load_model("llama-3.1-8b")
     return {
         (heads, kv_heads, head_dim): lone_rank(
             gpu,
-            replace(base, num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=head_dim),
+            with_attention(base, num_heads=heads, num_kv_heads=kv_heads, head_dim=head_dim),
             kv_dtype=kv_dtype,
         )
         for heads, kv_heads, head_dim in set(_shapes(table))

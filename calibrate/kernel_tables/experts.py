@@ -11,7 +11,8 @@ import pandas as pd
 from calibrate.kernel_tables.rows import MOST_TOKENS, Free, Rows, floats, lone_rank, powers, summed
 from calibrate.kernel_tables.tables import read_table
 from kvcache.models.catalog import load_model
-from kvcache.models.parameters import Tensor
+from kvcache.shape.layer import Experts, Layer
+from kvcache.shape.parameters import Tensor
 from simulator.latency.gpu_constants import Constants
 from simulator.latency.step_time import FloatArray
 from simulator.latency.terms import experts
@@ -105,14 +106,9 @@ def _expert_rows(name: str, table: pd.DataFrame, gpu: str, form: str, free: tupl
 
 def _expert_s(gpu: str, form: str, constants: Constants, shape: Any, part: pd.DataFrame) -> FloatArray:
     hidden, inter, topk, count, ways = (int(number) for number in shape)
-    arch = replace(
-        load_model("qwen3-30b-a3b"),
-        hidden_size=hidden,
-        moe_intermediate_size=inter,
-        num_experts_per_tok=topk,
-        num_experts=count,
-    )
+    mixture = Experts(num_experts=count, num_experts_per_tok=topk, moe_intermediate_size=inter)
+    arch = replace(load_model("qwen3-30b-a3b"), hidden_size=hidden, layers=(Layer(experts=mixture),))
     rank = replace(lone_rank(gpu, arch, quantization=form), constants=constants)
     matrices = [(2 * inter // ways, hidden), (hidden, inter // ways)]
     tensors = [Tensor("experts", rows, cols, count=count, quantizable=True) for rows, cols in matrices]
-    return summed(experts(rank, floats(part, "num_tokens"), tensors))
+    return summed(experts(rank, floats(part, "num_tokens"), mixture, tensors))

@@ -10,7 +10,7 @@ import pandas as pd
 
 from calibrate.kernel_tables.rows import MOST_TOKENS, Free, Rows, floats, lone_rank, powers, summed
 from calibrate.kernel_tables.tables import read_table
-from kvcache.models.parameters import Tensor
+from kvcache.shape.parameters import Tensor
 from simulator.latency.gpu_constants import Constants
 from simulator.latency.step_time import FloatArray
 from simulator.latency.terms import gemm

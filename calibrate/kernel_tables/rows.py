@@ -9,9 +9,9 @@ import pandas as pd
 
 from calibrate.kernel_tables.tables import GPUS
 from kvcache.formats.quantization import find_quantization
-from kvcache.models.architecture import Architecture
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.parallelism import Parallelism
+from kvcache.shape.architecture import Architecture
 from simulator.latency.gpu_constants import Constants, constants_for
 from simulator.latency.model import Deployment
 from simulator.latency.step_time import FloatArray

@@ -9,10 +9,11 @@ import numpy as np
 
 from calibrate.record.loads import Limits
 from calibrate.record.step_terms import TERMS, FloatArray
-from kvcache.models.architecture import Architecture, from_config
 from kvcache.models.catalog import named_config
-from kvcache.models.parameters import active_parameters, stage_tensors
+from kvcache.models.config.reader import from_config
 from kvcache.parallelism import Parallelism
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.parameters import active_parameters, stage_tensors
 from simulator.latency.forms.physical import window_class
 
 TINY = "tiny"

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from kvcache.formats.kv_cache_dtype import kv_cache_dtype_of
 from kvcache.gpus.gpu import GPU
 from kvcache.layout.kv_layout import kv_layout
-from kvcache.models.architecture import Architecture
 from kvcache.models.catalog import find_gpu, load_model
-from kvcache.models.dtype import with_dtype
+from kvcache.shape.architecture import Architecture, with_dtype
 from registry.names import nearest_hint
 from simulator.engines.vllm.engine import EngineOptions
 

@@ -238,7 +238,7 @@ def _logged_blocks(values: dict[str, Any]) -> int:
     from kvcache.formats.kv_cache_dtype import kv_cache_dtype_of  # noqa: PLC0415
     from kvcache.layout.kv_layout import kv_layout  # noqa: PLC0415
     from kvcache.models.catalog import find_gpu, load_model  # noqa: PLC0415
-    from kvcache.models.dtype import with_dtype  # noqa: PLC0415
+    from kvcache.shape.architecture import with_dtype  # noqa: PLC0415
 
     log, size = values["startup_log"], values["tensor_parallel_size"] or 1
     if size != log.tensor_parallel_size:

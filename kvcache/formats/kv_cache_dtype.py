@@ -7,13 +7,13 @@ layers of model_executor (`Attention.__init__`; `MLAAttention.__init__` looks fo
 from dataclasses import dataclass
 
 from kvcache.formats.quantization import QuantizationScheme, resolve_quantization
-from kvcache.models.architecture import Architecture
 from kvcache.releases import (
     COMPRESSED_TENSORS_KV_CACHE,
     EXPLICIT_KV_CACHE_WINS,
     MODELOPT_KV_CACHE,
     MODELOPT_NVFP4_KV_CACHE,
 )
+from kvcache.shape.architecture import Architecture
 
 Assumption = tuple[str, str, str]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from kvcache.errors import SplitError
 from kvcache.gpus.gpu import GPU
-from kvcache.models.tensors import Tensor
 from kvcache.releases import DESC_ACT, precedes
+from kvcache.shape.tensors import Tensor
 from registry.registry import Registry
 
 WEIGHT_FORMATS = Registry(

@@ -7,7 +7,8 @@ Source: vLLM 0.32.0, platforms/cuda.py (`_get_backend_priorities`), v1/attention
 from dataclasses import dataclass
 
 from kvcache.gpus.gpu import GPU
-from kvcache.models.architecture import Architecture
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.layer import LatentAttention
 
 DEFAULT_BLOCK_SIZE = 16  # vLLM CacheConfig.DEFAULT_BLOCK_SIZE
 _AMD = ("cdna3", "cdna4")
@@ -54,8 +55,8 @@ def attention_backend(arch: Architecture, gpu: GPU | None = None, kv_cache_dtype
     Raises `ValueError` where vLLM has no kernels for that KV-cache format.
     """
     generation = "hopper" if gpu is None else _generation(gpu)
-    if arch.is_mla:
-        return _latent_backend(arch, generation, kv_cache_dtype)
+    if arch.attention and arch.attention.latent:
+        return _latent_backend(arch.name, arch.attention.latent, generation, kv_cache_dtype)
     if kv_cache_dtype.startswith("nvfp4"):
         _check_nvfp4(arch, generation)
         return _flashinfer(arch, generation)
@@ -69,9 +70,13 @@ def _plain_backend(arch: Architecture, generation: str, kv_cache_dtype: str) -> 
     has_flash = kv_cache_dtype != "fp8_e5m2" and (not is_fp8 or generation in ("hopper", "blackwell"))
     if arch.head_dim in _FLASHINFER_HEAD_DIMS and (generation == "blackwell" or not has_flash):
         return _flashinfer(arch, generation)
-    if is_fp8 and generation == "hopper" and arch.full_attention_head_dim == 512:
+    if is_fp8 and generation == "hopper" and _widest_head(arch) == 512:
         return _FLASH_ATTN_FP8_512
     return _FLASH_ATTN if has_flash else _TRITON
+
+
+def _widest_head(arch: Architecture) -> int:
+    return max((layer.attention.head_dim for layer in arch.layers if layer.attention), default=0)
 
 
 def _generation(gpu: GPU) -> str:
@@ -100,14 +105,14 @@ def _flashinfer(arch: Architecture, generation: str) -> AttentionBackend:
     return AttentionBackend(name="FLASHINFER", block_sizes=(16, 32, 64, *large))
 
 
-def _latent_backend(arch: Architecture, generation: str, kv_cache_dtype: str) -> AttentionBackend:
+def _latent_backend(model: str, latent: LatentAttention, generation: str, kv_cache_dtype: str) -> AttentionBackend:
     if kv_cache_dtype.endswith("_ds_mla"):
         raise ValueError(
-            f"kv_cache_dtype {kv_cache_dtype!r} is for sparse attention (DeepSeek-V3.2), which {arch.name!r} lacks; "
+            f"kv_cache_dtype {kv_cache_dtype!r} is for sparse attention (DeepSeek-V3.2), which {model!r} lacks; "
             "use 'fp8'"
         )
     if generation == "hopper":
         return _FLASHMLA if kv_cache_dtype in _PER_TENSOR_FP8 else _FLASH_ATTN_MLA
     if generation == "blackwell":
-        return _FLASHINFER_MLA if arch.qk_nope_head_dim in _FLASHINFER_MLA_NOPE_DIMS else _CUTLASS_MLA
+        return _FLASHINFER_MLA if latent.qk_nope_head_dim in _FLASHINFER_MLA_NOPE_DIMS else _CUTLASS_MLA
     return _TRITON_MLA

@@ -4,8 +4,9 @@ Source: vLLM 0.32.0, config/cache.py (`CacheDType`), v1/kv_cache_interface.py, `
 v1/attention/backends/triton_attn.py, flashinfer.py.
 """
 
-from kvcache.models.architecture import Architecture
 from kvcache.parallelism import Parallelism
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.layer import Attention
 
 _SIXTEEN_BITS = ("bfloat16", "float16")
 _FP8 = ("fp8", "fp8_e4m3", "fp8_e5m2")
@@ -29,24 +30,22 @@ _SCALE_BYTES = 4  # fp32, one for the keys and one for the values of a head
 
 
 def kv_bytes_per_token_per_layer(
-    arch: Architecture, tp: int = 1, kv_cache_dtype: str = "auto", *, attends_to_all: bool = False
+    arch: Architecture, tp: int = 1, kv_cache_dtype: str = "auto", attention: Attention | None = None
 ) -> int:
     """Bytes that one token leaves in one layer on one rank.
 
-    The latent of MLA is whole on every rank; KV heads are split, then replicated. `attends_to_all`: in a layer without
-    a window, where those have other heads (Gemma 4). Raises `ValueError` on a dtype that is not known, or not for the
-    model's kind of attention.
+    The latent of MLA is whole on every rank; KV heads are split, then replicated. `attention`: the layer's; None: the
+    one that stands for the model's. Raises `ValueError` on a dtype that is unknown, or not for that kind of attention.
     """
     _check_dtype(arch, kv_cache_dtype)
-    if arch.is_mla:
-        if kv_cache_dtype in PACKED_LATENTS:
-            return PACKED_LATENTS[kv_cache_dtype]
-        return ((arch.kv_lora_rank or 0) + (arch.qk_rope_head_dim or 0)) * _element_bytes(arch, kv_cache_dtype)
-    heads, head_dim = arch.num_key_value_heads, arch.head_dim
-    if attends_to_all:
-        heads = arch.full_attention_num_key_value_heads or heads
-        head_dim = arch.full_attention_head_dim or head_dim
-    return Parallelism(tensor_parallel_size=tp).kv_heads_per_rank(heads) * _head_bytes(arch, head_dim, kv_cache_dtype)
+    attention = attention or arch.attention
+    if attention is None:
+        return 0
+    if attention.latent is not None:
+        packed = PACKED_LATENTS.get(kv_cache_dtype)
+        return packed or attention.latent.cached_width * _element_bytes(arch, kv_cache_dtype)
+    heads = Parallelism(tensor_parallel_size=tp).kv_heads_per_rank(attention.num_kv_heads)
+    return heads * _head_bytes(arch, attention.head_dim, kv_cache_dtype)
 
 
 def _head_bytes(arch: Architecture, head_dim: int, kv_cache_dtype: str) -> int:

@@ -13,14 +13,13 @@ from kvcache.layout.kv_content import (
 from kvcache.layout.layer_caches import (
     CacheSettings,
     LayerCache,
-    attention_layers,
     kv_block_size,
     layer_caches,
     mamba_cache_mode,
     unify_page_size,
 )
-from kvcache.models.architecture import Architecture
 from kvcache.parallelism import Parallelism
+from kvcache.shape.architecture import Architecture
 
 __all__ = [
     "FP8_DS_MLA_BYTES_PER_TOKEN",
@@ -153,9 +152,9 @@ def kv_bytes_per_token(
 ) -> int:
     """What one token costs on one rank while every attention layer still attends to it, in these layers or in all."""
     return sum(
-        kv_bytes_per_token_per_layer(arch, tp, kv_cache_dtype, attends_to_all=arch.layer_windows[layer] is None)
-        for layer in attention_layers(arch)
-        if layers is None or layer in layers
+        kv_bytes_per_token_per_layer(arch, tp, kv_cache_dtype, layer.attention)
+        for index, layer in enumerate(arch.layers)
+        if layer.caches_kv and (layers is None or index in layers)
     )
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from kvcache.layout.attention_backend import DEFAULT_BLOCK_SIZE, AttentionBackend
 from kvcache.layout.kv_content import kv_bytes_per_token_per_layer
 from kvcache.layout.state_content import state_bytes, states_per_request
-from kvcache.models.architecture import Architecture
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.layer import Attention
 
 # FlashInfer's latent kernels want 128 tokens per block of a hybrid model (vLLM platforms/interface.py).
 _HYBRID_MLA_ALIGNMENT = 128
@@ -40,20 +41,9 @@ def mamba_cache_mode(arch: Architecture, *, enable_prefix_caching: bool) -> str 
     kept at block ends: `align`. Source: vLLM 0.32.0, model_executor/models/config.py (`MambaModelConfig`),
     config/model.py (`is_prefix_caching_supported`).
     """
-    if not any(arch.state_layers):
+    if arch.state_space is None:
         return None
-    return "align" if enable_prefix_caching and attention_layers(arch) else "none"
-
-
-def attention_layers(arch: Architecture) -> tuple[int, ...]:
-    """Layers with keys and values of their own."""
-    shared = arch.kv_shared_with or (None,) * arch.num_hidden_layers
-    attends = arch.attention_layers or (True,) * arch.num_hidden_layers
-    return tuple(
-        layer
-        for layer, (owner, has_attention) in enumerate(zip(shared, attends, strict=True))
-        if has_attention and owner is None
-    )
+    return "align" if enable_prefix_caching and arch.attention else "none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +76,7 @@ def kv_block_size(settings: CacheSettings, block_size: int | None) -> int:
 
     vLLM 0.32.0, platforms/interface.py (`update_block_size_for_backend`, `_align_hybrid_block_size`).
     """
-    if not attention_layers(settings.arch):
+    if settings.arch.attention is None:
         return DEFAULT_BLOCK_SIZE if block_size is None else block_size
     size = settings.backend.preferred_block_size if block_size is None else block_size
     if not settings.state_bytes:
@@ -102,16 +92,15 @@ def layer_caches(settings: CacheSettings, block_size: int) -> tuple[LayerCache, 
 
     `block_size` is that of `kv_block_size`.
     """
-    arch, attends = settings.arch, set(attention_layers(settings.arch))
     state = _state_cache(settings, block_size)
     found = []
-    for layer in range(arch.num_hidden_layers):
-        if layer in attends:
-            found.append(_attention_cache(settings, layer, block_size))
-        if state is not None and arch.state_layers[layer]:
-            found.append(replace(state, layer=layer))
+    for index, layer in enumerate(settings.arch.layers):
+        if layer.attention is not None and layer.caches_kv:
+            found.append(_attention_cache(settings, index, layer.attention, block_size))
+        if layer.state is not None and state is not None:
+            found.append(replace(state, layer=index))
     if not found:
-        raise ValueError(f"model {arch.name!r}: no layer keeps anything of a request; correct its config.json")
+        raise ValueError(f"model {settings.arch.name!r}: no layer keeps anything of a request; correct its config.json")
     return tuple(found)
 
 
@@ -131,18 +120,16 @@ def _enlarged(cache: LayerCache, page_size_bytes: int) -> LayerCache:
     return replace(cache, page_size_bytes=page_size_bytes)
 
 
-def _attention_cache(settings: CacheSettings, layer: int, block_size: int) -> LayerCache:
-    arch, window = settings.arch, settings.arch.layer_windows[layer]
-    chunked = window is not None and arch.chunked_attention
-    if window is not None and not chunked and not arch.is_mla:
+def _attention_cache(settings: CacheSettings, layer: int, attention: Attention, block_size: int) -> LayerCache:
+    if attention.window is not None and not attention.chunked and attention.latent is None:
         block_size = settings.backend.windowed_block_size(block_size)
     per_token = kv_bytes_per_token_per_layer(
-        arch, settings.tensor_parallel_size, settings.kv_cache_dtype, attends_to_all=window is None
+        settings.arch, settings.tensor_parallel_size, settings.kv_cache_dtype, attention
     )
     return LayerCache(
         layer=layer,
-        window=window,
-        chunked=chunked,
+        window=attention.window,
+        chunked=attention.chunked,
         block_size=block_size,
         page_size_bytes=block_size * per_token,
     )
@@ -153,8 +140,7 @@ def _state_cache(settings: CacheSettings, block_size: int) -> LayerCache | None:
     space, mode = settings.arch.state_space, settings.cache_mode
     if mode is None or space is None:
         return None
-    has_attention = bool(attention_layers(settings.arch))
-    padded = block_size * settings.aligned_bytes_per_token if has_attention else 0
+    padded = block_size * settings.aligned_bytes_per_token if settings.arch.attention else 0
     return LayerCache(
         layer=-1,
         is_state=True,

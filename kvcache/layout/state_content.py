@@ -6,7 +6,7 @@ Source: vLLM 0.32.0, model_executor/layers/mamba/mamba_utils.py (`MambaStateShap
 
 from math import prod
 
-from kvcache.models.state_space import KINDS, StateSpace
+from kvcache.shape.layer import KINDS, StateSpace
 
 _DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 # Blocks beside a request's current state under cache mode `align`: the one that it was copied from, then, where the

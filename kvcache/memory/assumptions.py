@@ -6,8 +6,8 @@ from kvcache.layout.kv_layout import has_unequal_blocks
 from kvcache.memory.interval import CONDITIONS, LEVEL, shipped_residuals
 from kvcache.memory.plan import Plan, Stage
 from kvcache.memory.terms import FIT_SOURCE, GIB, V2_RUNNER_SOURCE, uses_v2_runner
-from kvcache.models.parameters import stage_tensors
 from kvcache.releases import NEWEST_RELEASE, UNEQUAL_BLOCKS_AS_READ, newer_than_known
+from kvcache.shape.parameters import stage_tensors
 
 Assumption = tuple[str, str, str]
 

@@ -10,8 +10,6 @@ from kvcache.layout.kv_layout import KVLayout, kv_bytes_per_token, kv_layout
 from kvcache.memory.assumptions import assumptions, interval_assumptions
 from kvcache.memory.engine_defaults import EngineDefaults, engine_defaults
 from kvcache.memory.plan import Plan, Stage, stage_of
-from kvcache.models.architecture import Architecture
-from kvcache.models.dtype import with_dtype
 from kvcache.parallelism import Parallelism
 from kvcache.releases import (
     DEFAULT_RELEASE,
@@ -19,6 +17,7 @@ from kvcache.releases import (
     NULL_BLOCK_BESIDE_ONE_REQUEST,
     check_known_memory,
 )
+from kvcache.shape.architecture import Architecture, with_dtype
 
 __all__ = ["EngineDefaults", "MemoryBudget", "engine_defaults", "memory_budget"]
 

@@ -9,8 +9,8 @@ from kvcache.formats.kv_cache_dtype import PER_TENSOR_FP8, kv_cache_dtype_of
 from kvcache.formats.quantization import find_quantization
 from kvcache.gpus.gpu import GPU
 from kvcache.memory.budget import MemoryBudget, memory_budget
-from kvcache.models.architecture import Architecture
 from kvcache.releases import DEFAULT_RELEASE
+from kvcache.shape.architecture import Architecture
 
 TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)
 KV_CACHE_DTYPES = ("auto", "fp8")

@@ -10,9 +10,9 @@ from typing import Any
 
 from kvcache.formats.quantization import QuantizationScheme
 from kvcache.gpus.gpu import GPU
-from kvcache.models.architecture import Architecture
 from kvcache.parallelism import Parallelism
 from kvcache.releases import NEWER_THAN_LOGS, OLDER_THAN_LOGS
+from kvcache.shape.architecture import Architecture
 
 RESIDUALS = Path(__file__).parent / "memory_residuals.toml"
 LEVEL = 0.9
@@ -123,6 +123,6 @@ def unmeasured_conditions(
             _BATCHES[0] <= max_num_batched_tokens <= _BATCHES[1] and _SEQUENCES[0] <= max_num_seqs <= _SEQUENCES[1]
         ),
         "latent": architecture.is_mla,
-        "state_layers": any(architecture.state_layers),
+        "state_layers": architecture.state_space is not None,
     }
     return tuple(condition for condition, held in holds.items() if held)

@@ -8,10 +8,10 @@ from kvcache.gpus.gpu import GPU
 from kvcache.layout.kv_layout import KVLayout
 from kvcache.memory.interval import Terms, shipped_residuals, unmeasured_conditions
 from kvcache.memory.terms import activation_peak_bytes, buffers_bytes, cuda_graph_bytes, non_torch_bytes
-from kvcache.models.architecture import Architecture
-from kvcache.models.parameters import stage_tensors
 from kvcache.parallelism import Parallelism
 from kvcache.releases import BATCH_IN_FLIGHT_PER_STAGE
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.parameters import stage_tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +78,8 @@ class Stage:
 def stage_of(plan: Plan, stage: int) -> Stage:
     """What one rank of a pipeline stage holds."""
     arch, parallelism = plan.arch, plan.parallelism
-    num_layers = len(parallelism.stage_layers(arch.num_hidden_layers, stage))
-    attention_layers = sum(map(arch.has_attention, parallelism.stage_layers(arch.num_hidden_layers, stage)))
+    layers = [arch.layers[index] for index in parallelism.stage_layers(arch.num_hidden_layers, stage)]
+    attention_layers = sum(layer.attention is not None for layer in layers)
     tensors = stage_tensors(arch, parallelism, stage)
     return Stage(
         weights=weight_bytes(plan.scheme, tensors, arch.dtype) + buffers_bytes(arch, parallelism, attention_layers),
@@ -97,7 +97,7 @@ def stage_of(plan: Plan, stage: int) -> Stage:
             arch,
             plan.gpu,
             parallelism,
-            num_layers=num_layers,
+            num_layers=len(layers),
             max_num_seqs=plan.max_num_seqs,
             enforce_eager=plan.enforce_eager,
             vllm_version=plan.vllm_version,

@@ -7,7 +7,7 @@ from kvcache.formats.quantization import find_quantization
 from kvcache.gpus.gpu import GPU
 from kvcache.memory.budget import MemoryBudget, memory_budget
 from kvcache.memory.terms import GIB
-from kvcache.models.architecture import Architecture
+from kvcache.shape.architecture import Architecture
 
 Remedy = dict[str, str]  # options with the values that together make a model fit
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kvcache.gpus.gpu import GPU
-from kvcache.models.architecture import Architecture
 from kvcache.parallelism import Parallelism
 from kvcache.releases import (
     CUDA_GRAPHS_IN_BUDGET,
@@ -14,6 +13,7 @@ from kvcache.releases import (
     V2_RUNNER_FOR_DENSE_MODELS,
     V2_RUNNER_ROUTES_DUMMY_TOKENS,
 )
+from kvcache.shape.architecture import Architecture
 
 GIB = 2**30
 FIT_SOURCE = (
@@ -77,13 +77,14 @@ def buffers_bytes(arch: Architecture, parallelism: Parallelism, num_layers: int)
     a second time for the absorbed form (vLLM MLA `process_weights_after_loading`). Checked against the logs: within
     0.01 GiB on dense 16-bit models.
     """
-    width = 2 * (arch.qk_rope_head_dim or 0) if arch.is_mla else arch.rotary_width or arch.head_dim
+    latent = arch.attention.latent if arch.attention else None
+    width = 2 * latent.qk_rope_head_dim if latent else arch.rotary_width or arch.head_dim
     tables = arch.num_rotary_tables + arch.longer_rotary_tables
     rotary = tables * arch.max_position_embeddings * width * 2
-    if not arch.is_mla:
+    if latent is None:
         return rotary
     heads = arch.num_attention_heads // parallelism.tensor_parallel_size
-    per_head = (arch.kv_lora_rank or 0) * ((arch.qk_nope_head_dim or 0) + (arch.v_head_dim or 0))
+    per_head = latent.kv_lora_rank * (latent.qk_nope_head_dim + latent.v_head_dim)
     return rotary + num_layers * heads * per_head * 2
 
 
@@ -134,7 +135,8 @@ def bytes_per_logit(
 def widest_layer_bytes_per_token(arch: Architecture, parallelism: Parallelism, *, eight_bit: bool) -> float:
     """The MLP's input to its activation with the output, or queries, keys, values with attention's output."""
     tp = parallelism.tensor_parallel_size
-    width = arch.intermediate_size if arch.num_dense_layers else arch.shared_expert_intermediate_size
+    shared = arch.experts.shared_expert_intermediate_size if arch.experts else 0
+    width = arch.intermediate_size or shared
     mlp = width / tp * (2 * (3 if arch.gated_mlp else 2) + eight_bit)
     queries = arch.num_attention_heads * arch.head_dim / tp
     keys = 0 if arch.is_mla else arch.num_key_value_heads * arch.head_dim / tp
@@ -144,13 +146,13 @@ def widest_layer_bytes_per_token(arch: Architecture, parallelism: Parallelism, *
 def expert_workspace_bytes(arch: Architecture, parallelism: Parallelism, tokens: int, vllm_version: str) -> float:
     """What routing tokens to experts keeps between layers."""
     # vLLM fused_moe: one buffer for the first product or the output, one for the activation, kept between layers.
-    if not arch.is_moe:
+    if arch.experts is None:
         return 0.0
     if uses_v2_runner(arch, vllm_version) and not V2_RUNNER_ROUTES_DUMMY_TOKENS.holds_in(vllm_version):
         return 0.0
     ways = 1 if parallelism.enable_expert_parallel else parallelism.expert_ways
-    width = arch.moe_intermediate_size / ways
-    rows = tokens * arch.num_experts_per_tok
+    width = arch.experts.moe_intermediate_size / ways
+    rows = tokens * arch.experts.num_experts_per_tok
     return rows * (max(2 * width, arch.hidden_size) + width) * 2
 
 
@@ -193,7 +195,10 @@ def cuda_graph_bytes(
         return 0
     sizes = num_cuda_graph_sizes(gpu, max_num_seqs)
     largest = largest_cuda_graph_size(gpu, max_num_seqs)
-    width = arch.num_attention_heads * (arch.kv_lora_rank or arch.head_dim) / parallelism.tensor_parallel_size
+    latent = arch.attention.latent if arch.attention else None
+    width = (
+        arch.num_attention_heads * (latent.kv_lora_rank if latent else arch.head_dim) / parallelism.tensor_parallel_size
+    )
     splits = largest * width * CUDA_GRAPH_SPLITS * 4 if gpu.family == "hopper" else 0.0
     each = CUDA_GRAPH_BYTES_PER_SIZE_AND_LAYER * num_layers + CUDA_GRAPH_BYTES_PER_SIZE_OF_EXPERTS * arch.is_moe
     return round(max(splits, CUDA_GRAPH_FIRST_BYTES) + (sizes - 1) * each)

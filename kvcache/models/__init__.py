@@ -1,1 +1,1 @@
-"""What a model is: its layers, its tensors, its parameter counts, and which models are known by name."""
+"""Which models are known by name, and how a config.json is read."""

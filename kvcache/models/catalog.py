@@ -8,8 +8,9 @@ from typing import Any
 
 from kvcache.formats.quantization import find_quantization, quantization_names
 from kvcache.gpus.gpu import find_gpu, gpu_names
-from kvcache.models.architecture import Architecture, from_config
 from kvcache.models.config.checks import printable_name
+from kvcache.models.config.reader import from_config
+from kvcache.shape.architecture import Architecture
 from registry.registry import Registry
 
 __all__ = [

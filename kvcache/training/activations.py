@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kvcache.models.architecture import Architecture
 from kvcache.parallelism import Parallelism, pad_vocabulary, split
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.layer import Attention, Experts, Layer
 from kvcache.training.states import Precision
 
 RECOMPUTE = ("none", "selective", "full")
@@ -75,8 +76,8 @@ def stage_activations(
     Backward holds one recomputed layer at a time, beside its input, which is kept anyway.
     """
     layers = [
-        layer_activations(arch, parallelism, settings, is_moe=arch.is_moe_layer(layer))
-        for layer in parallelism.stage_layers(arch.num_hidden_layers, stage)
+        layer_activations(arch, parallelism, settings, arch.layers[index])
+        for index in parallelism.stage_layers(arch.num_hidden_layers, stage)
     ]
     kept, recomputed = sum(layer.total for layer in layers), 0.0
     if settings.recompute == "selective":
@@ -116,13 +117,14 @@ def micro_batches_in_flight(
 
 @lru_cache(maxsize=4096)
 def layer_activations(
-    arch: Architecture, parallelism: Parallelism, settings: ActivationSettings, *, is_moe: bool
+    arch: Architecture, parallelism: Parallelism, settings: ActivationSettings, layer: Layer
 ) -> LayerActivations:
     """One layer's terms, per token.
 
     What tensor parallelism leaves whole on every rank (layer norms, dropout, the inputs of the split linear layers)
     is split by sequence parallelism (equations 2, 4).
     """
+    assert layer.attention is not None, "activations are asked of a layer without attention"
     element, whole = settings.precision.activation_bytes, _whole_share(parallelism, settings)
     residual = element * arch.hidden_size * whole
     excess = 0.0 if arch.norm_bias else settings.norm_excess * arch.hidden_size * whole
@@ -130,38 +132,35 @@ def layer_activations(
     parallel_blocks = arch.norms_per_layer == 1  # attention and MLP read one norm's output
     rest = (arch.norms_per_layer - 1) * residual + arch.norms_per_layer * excess + mask * 2
     rest += settings.precision.linear_input_bytes * arch.hidden_size * whole  # the input of q, k, v
-    rest += sum(_attention(arch, parallelism, settings))
-    if is_moe:
-        rest += sum(_experts(arch, parallelism, settings, whole))
+    rest += sum(_attention(arch, layer.attention, parallelism, settings))
+    if layer.experts is not None:
+        rest += sum(_experts(arch, layer.experts, parallelism, settings, whole))
     else:
         if not parallel_blocks:
             rest += settings.precision.linear_input_bytes * arch.hidden_size * whole
-        rest += _mlp(arch, split(arch.intermediate_size, parallelism, "MLP width"), settings)
-    return LayerActivations(
-        layer_input=residual, attention_core=_attention_core(arch, parallelism, settings), rest=rest
-    )
+        rest += _mlp(arch, split(layer.intermediate_size, parallelism, "MLP width"), settings)
+    heads = split(layer.attention.num_heads, parallelism, "attention heads")
+    return LayerActivations(layer_input=residual, attention_core=_attention_core(heads, settings), rest=rest)
 
 
 def _whole_share(parallelism: Parallelism, settings: ActivationSettings) -> float:
     return 1 / parallelism.tensor_parallel_size if settings.sequence_parallel else 1.0
 
 
-def _heads(arch: Architecture, parallelism: Parallelism) -> int:
-    return split(arch.num_attention_heads, parallelism, "attention heads")
-
-
-def _attention(arch: Architecture, parallelism: Parallelism, settings: ActivationSettings) -> Iterator[float]:
+def _attention(
+    arch: Architecture, attention: Attention, parallelism: Parallelism, settings: ActivationSettings
+) -> Iterator[float]:
     """q, k, v, the output projection's input; of latent attention the latents around their norms too."""
     element, linear = settings.precision.activation_bytes, settings.precision.linear_input_bytes
-    heads = _heads(arch, parallelism)
-    query = heads * arch.head_dim
-    if arch.is_mla:
-        latents = (arch.q_lora_rank or 0) + (arch.kv_lora_rank or 0)
+    heads = split(attention.num_heads, parallelism, "attention heads")
+    query, latent = heads * attention.head_dim, attention.latent
+    if latent is not None:
+        latents = (latent.q_lora_rank or 0) + latent.kv_lora_rank
         yield (element + linear + settings.norm_excess) * latents  # whole on every rank, as their projections are
-        output = heads * (arch.v_head_dim or 0)
+        output = heads * latent.v_head_dim
         yield element * (2 * query + output)
     else:
-        key = parallelism.kv_heads_per_rank(arch.num_key_value_heads) * arch.head_dim
+        key = parallelism.kv_heads_per_rank(attention.num_kv_heads) * attention.head_dim
         output = query
         repeated = not settings.fused_kernels and not settings.flash_attention  # keys, values once per query head
         yield element * (query + 2 * (query if repeated else key))
@@ -174,12 +173,12 @@ def _attention(arch: Architecture, parallelism: Parallelism, settings: Activatio
         yield linear * output
 
 
-def _attention_core(arch: Architecture, parallelism: Parallelism, settings: ActivationSettings) -> float:
+def _attention_core(heads: int, settings: ActivationSettings) -> float:
     """The softmax's output, with dropout its mask and output: 5as bytes of equation 1, 2as without dropout.
 
     Flash attention keeps one fp32 log-sum per head instead (Dao et al. 2022, arXiv:2205.14135, section 3.1).
     """
-    heads, element = _heads(arch, parallelism), settings.precision.activation_bytes
+    element = settings.precision.activation_bytes
     if settings.flash_attention:
         return 4.0 * heads
     scores = 2 * element + 1 if settings.dropout else element
@@ -199,7 +198,7 @@ def _mlp(arch: Architecture, width: int, settings: ActivationSettings) -> float:
 
 
 def _experts(
-    arch: Architecture, parallelism: Parallelism, settings: ActivationSettings, whole: float
+    arch: Architecture, experts: Experts, parallelism: Parallelism, settings: ActivationSettings, whole: float
 ) -> Iterator[float]:
     """Tokens routed evenly: each is computed by `num_experts_per_tok` experts, wherever they are.
 
@@ -209,11 +208,11 @@ def _experts(
     precision, hidden = settings.precision, arch.hidden_size
     element, linear = precision.activation_bytes, precision.linear_input_bytes
     yield element * hidden * whole
-    yield 4.0 * arch.num_experts * whole
-    width = split(arch.moe_intermediate_size, parallelism, "expert width")
-    yield arch.num_experts_per_tok * ((linear + element) * hidden + _mlp(arch, width, settings))
-    if arch.shared_expert_intermediate_size:
-        shared = split(arch.shared_expert_intermediate_size, parallelism, "shared expert width")
+    yield 4.0 * experts.num_experts * whole
+    width = split(experts.moe_intermediate_size, parallelism, "expert width")
+    yield experts.num_experts_per_tok * ((linear + element) * hidden + _mlp(arch, width, settings))
+    if experts.shared_expert_intermediate_size:
+        shared = split(experts.shared_expert_intermediate_size, parallelism, "shared expert width")
         yield _mlp(arch, shared, settings)
 
 

@@ -8,9 +8,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from kvcache.gpus.gpu import GPU
-from kvcache.models.architecture import Architecture
-from kvcache.models.parameters import Tensor, layer_tensors, stage_tensors, total_parameters
 from kvcache.parallelism import Parallelism
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.layer import Layer
+from kvcache.shape.parameters import Tensor, layer_tensors, stage_tensors, total_parameters
 from kvcache.training.activations import (
     ActivationSettings,
     StageActivations,
@@ -227,7 +228,7 @@ def _parallelism(plan: TrainingPlan) -> Parallelism:
 
 @lru_cache(maxsize=4096)
 def _held(arch: Architecture, parallelism: Parallelism, stage: int, *, lora_rank: int, targets: str) -> _Held:
-    layers = parallelism.stage_layers(arch.num_hidden_layers, stage)
+    layers = [arch.layers[index] for index in parallelism.stage_layers(arch.num_hidden_layers, stage)]
     base = _merged(stage_tensors(arch, parallelism, stage))
     units = [_merged(layer_tensors(arch, parallelism, layer)) for layer in layers]
     units += [(tensor,) for tensor in base if tensor.component in ("embedding", "lm_head", "vision")]
@@ -269,11 +270,18 @@ def _num_trainable(arch: Architecture, plan: TrainingPlan) -> int:
 
 def _refuse_unequal_layers(arch: Architecture) -> None:
     """Activations are known for layers of attention with an MLP."""
-    if arch.state_space is not None or arch.extra_tensors or arch.kv_shared_with or arch.full_attention_head_dim:
+    if arch.extra_tensors or not all(_is_modelled(arch, layer) for layer in arch.layers):
         raise ValueError(
             f"model {arch.name!r}: training memory is modelled for layers of attention with an MLP, not for states, "
             "shared caches or heads that differ between layers; take another model"
         )
+
+
+def _is_modelled(arch: Architecture, layer: Layer) -> bool:
+    attention = layer.attention
+    if layer.state or attention is None or attention.kv_owner is not None:
+        return False
+    return (attention.num_kv_heads, attention.head_dim) == (arch.num_key_value_heads, arch.head_dim)
 
 
 def _check_split(arch: Architecture, plan: TrainingPlan) -> None:
@@ -281,8 +289,8 @@ def _check_split(arch: Architecture, plan: TrainingPlan) -> None:
     experts, chunks = plan.expert_parallel_size, plan.pipeline_parallel_size * plan.virtual_pipeline_stages
     if experts > 1 and not arch.is_moe:
         raise ValueError(f"expert_parallel_size is {experts}, but {arch.name} has no experts; leave it at 1")
-    if experts > 1 and arch.num_experts % experts:
-        raise ValueError(f"expert_parallel_size {experts} does not divide the {arch.num_experts} experts")
+    if experts > 1 and arch.experts and arch.experts.num_experts % experts:
+        raise ValueError(f"expert_parallel_size {experts} does not divide the {arch.experts.num_experts} experts")
     if plan.virtual_pipeline_stages > 1 and arch.num_hidden_layers % chunks:
         raise ValueError(
             f"the model's {arch.num_hidden_layers} layers do not divide into {chunks} virtual pipeline stages"

@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from kvcache.gpus.gpu import GPU
-from kvcache.models.architecture import Architecture
+from kvcache.shape.architecture import Architecture
 from kvcache.training.activations import RECOMPUTE
 from kvcache.training.budget import TrainingBudget, allowance_bytes, rank_parts, training_budget
 from kvcache.training.plan import ZERO_STAGES, TrainingPlan
@@ -110,7 +110,9 @@ def _splits(arch: Architecture, plan: TrainingPlan, max_gpus: int, fixed: frozen
         # A prime number of layers has no equal stages.
         "pipeline_parallel_size": equal if len(equal) > 2 else [size for size in doubled if size <= layers],
         "tensor_parallel_size": (1, 2, 4, GPUS_PER_NODE),
-        "expert_parallel_size": [size for size in doubled if arch.num_experts % size == 0] if arch.is_moe else [1],
+        "expert_parallel_size": [size for size in doubled if arch.experts.num_experts % size == 0]
+        if arch.experts
+        else [1],
     }
     choices |= {name: [getattr(plan, name)] for name in choices if name in fixed}
     for values in product(*choices.values()):

@@ -4,9 +4,10 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from kvcache.models.architecture import Architecture
-from kvcache.models.parameters import Tensor
 from kvcache.parallelism import Parallelism, split
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.layer import Attention, Layer
+from kvcache.shape.parameters import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,9 +214,9 @@ LORA_TARGETS = {
 
 
 def lora_tensors(
-    arch: Architecture, parallelism: Parallelism, layer: int, *, rank: int, targets: str
+    arch: Architecture, parallelism: Parallelism, layer: Layer, *, rank: int, targets: str
 ) -> Iterator[Tensor]:
-    """The adapters of one 0-based layer on one rank: `rank` × in with out × `rank` per linear layer.
+    """The adapters of one layer on one rank: `rank` × in with out × `rank` per linear layer.
 
     Source: LoRA (Hu et al. 2021, arXiv:2106.09685), section 4.1. Under tensor parallelism the side of an adapter that
     meets the split width is split with it, the other is whole on every rank.
@@ -227,19 +228,22 @@ def lora_tensors(
 
 
 def _linear_layers(
-    arch: Architecture, parallelism: Parallelism, layer: int
+    arch: Architecture, parallelism: Parallelism, layer: Layer
 ) -> Iterator[tuple[str, str, int, int, int]]:
     """(component, name, inputs, outputs, count) of each on one rank."""
-    hidden = arch.hidden_size
-    for name, width_in, width_out in _attention_layers(arch, parallelism):
-        yield "attention", name, width_in, width_out, 1
+    hidden, experts = arch.hidden_size, layer.experts
+    if layer.attention is not None:
+        for name, width_in, width_out in _projections(layer.attention, hidden, parallelism):
+            yield "attention", name, width_in, width_out, 1
     widths: list[tuple[str, int, int]] = []
-    if not arch.is_moe_layer(layer):
-        widths.append(("mlp", split(arch.intermediate_size, parallelism, "MLP width"), 1))
-    else:
-        widths.append(("experts", split(arch.moe_intermediate_size, parallelism, "expert width"), arch.num_experts))
-        if arch.shared_expert_intermediate_size:
-            shared = split(arch.shared_expert_intermediate_size, parallelism, "shared expert width")
+    if layer.intermediate_size:
+        widths.append(("mlp", split(layer.intermediate_size, parallelism, "MLP width"), 1))
+    if experts is not None:
+        widths.append(
+            ("experts", split(experts.moe_intermediate_size, parallelism, "expert width"), experts.num_experts)
+        )
+        if experts.shared_expert_intermediate_size:
+            shared = split(experts.shared_expert_intermediate_size, parallelism, "shared expert width")
             widths.append(("shared_experts", shared, 1))
     for component, width, count in widths:
         yield component, "up", hidden, width, count
@@ -248,18 +252,18 @@ def _linear_layers(
             yield component, "gate", hidden, width, count
 
 
-def _attention_layers(arch: Architecture, parallelism: Parallelism) -> Iterator[tuple[str, int, int]]:
-    hidden, heads = arch.hidden_size, split(arch.num_attention_heads, parallelism, "attention heads")
-    q_width = heads * arch.head_dim
-    if not arch.is_mla:
-        kv_width = parallelism.kv_heads_per_rank(arch.num_key_value_heads) * arch.head_dim
+def _projections(attention: Attention, hidden: int, parallelism: Parallelism) -> Iterator[tuple[str, int, int]]:
+    """(name, inputs, outputs) on one rank."""
+    heads, latent = split(attention.num_heads, parallelism, "attention heads"), attention.latent
+    q_width = heads * attention.head_dim
+    if latent is None:
+        kv_width = parallelism.kv_heads_per_rank(attention.num_kv_heads) * attention.head_dim
         yield from (("q", hidden, q_width), ("k", hidden, kv_width), ("v", hidden, kv_width), ("o", q_width, hidden))
         return
-    latent, rope = arch.kv_lora_rank or 0, arch.qk_rope_head_dim or 0
-    nope, value = arch.qk_nope_head_dim or 0, arch.v_head_dim or 0
-    if arch.q_lora_rank:
-        yield from (("q_a", hidden, arch.q_lora_rank), ("q_b", arch.q_lora_rank, q_width))
+    if latent.q_lora_rank:
+        yield from (("q_a", hidden, latent.q_lora_rank), ("q_b", latent.q_lora_rank, q_width))
     else:
         yield "q", hidden, q_width
-    yield from (("kv_a", hidden, latent + rope), ("kv_b", latent, heads * (nope + value)))
-    yield "o", heads * value, hidden
+    yield "kv_a", hidden, latent.cached_width
+    yield "kv_b", latent.kv_lora_rank, heads * (latent.qk_nope_head_dim + latent.v_head_dim)
+    yield "o", heads * latent.v_head_dim, hidden

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache.gpus.gpu import GPU
-from kvcache.models.architecture import Architecture
 from kvcache.releases import DEFAULT_RELEASE
+from kvcache.shape.architecture import Architecture
 from simulator.latency.step_time import FloatArray, StepTimes
 
 # Why a step takes time. The first three wait for memory bandwidth.

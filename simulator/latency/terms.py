@@ -10,10 +10,11 @@ from kvcache.formats.quantization import QuantizationScheme
 from kvcache.gpus.gpu import GPU
 from kvcache.layout.kv_layout import kv_bytes_per_token_per_layer
 from kvcache.layout.state_content import recurrent_elements, state_bytes
-from kvcache.models.architecture import Architecture
-from kvcache.models.parameters import Tensor, layer_tensors
 from kvcache.parallelism import Parallelism, pad_vocabulary
 from kvcache.releases import FUSED_NORMS_OVER_ALL_HEADS
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.layer import Attention, Experts, Layer
+from kvcache.shape.parameters import Tensor, layer_tensors
 from simulator.latency.gpu_constants import Constants
 from simulator.latency.model import (
     ACTIVATIONS,
@@ -133,7 +134,7 @@ def _joined(
     }
 
 
-def layer(rank: Rank, tokens: FloatArray, index: int) -> dict[str, FloatArray]:
+def layer(rank: Rank, tokens: FloatArray, held: Layer) -> dict[str, FloatArray]:
     """One layer without what it reads of the cache: its matrix multiplies, experts, glue, all-reduces.
 
     Glue was measured on layers of two blocks, attention with an MLP; each block ends in an all-reduce.
@@ -141,15 +142,16 @@ def layer(rank: Rank, tokens: FloatArray, index: int) -> dict[str, FloatArray]:
     Experts that attention-parallel ranks share are in `shared_experts` instead.
     """
     constants, arch = rank.constants, rank.arch
-    shares_experts = arch.is_moe_layer(index) and rank.parallelism.data_parallel_size > 1
-    tensors = [tensor for tensor in layer_tensors(arch, rank.parallelism, index) if is_multiply(tensor)]
+    shares_experts = held.experts is not None and rank.parallelism.data_parallel_size > 1
+    tensors = [tensor for tensor in layer_tensors(arch, rank.parallelism, held) if is_multiply(tensor)]
     parts: list[Causes] = [
         times(tensor.count, gemm(rank, tokens, tensor)) for tensor in tensors if tensor.component != "experts"
     ]
-    if arch.is_moe_layer(index) and not shares_experts:
-        parts.append(experts(rank, tokens, [tensor for tensor in tensors if tensor.component == "experts"]))
-    blocks = arch.num_blocks(index)
-    glue_s = blocks / 2 * constants.glue_s + (constants.state_start_s if arch.has_state(index) else 0.0)
+    if held.experts is not None and not shares_experts:
+        routed = [tensor for tensor in tensors if tensor.component == "experts"]
+        parts.append(experts(rank, tokens, held.experts, routed))
+    blocks = held.num_blocks
+    glue_s = blocks / 2 * constants.glue_s + (constants.state_start_s if held.state else 0.0)
     moved = blocks / 2 * tokens * arch.hidden_size * constants.activation_bytes_per_element
     parts.append(
         {
@@ -158,19 +160,19 @@ def layer(rank: Rank, tokens: FloatArray, index: int) -> dict[str, FloatArray]:
             COMMUNICATION: (blocks - shares_experts) * all_reduce_s(rank, tokens, arch.hidden_size),
         }
     )
-    if kernels := norm_kernels(rank, index):  # those beside the sum over the ranks; glue has four
+    if kernels := norm_kernels(rank, held):  # those beside the sum over the ranks; glue has four
         glue = {FIXED_OVERHEAD: np.where(tokens > 0, (kernels - 1) / 4 * constants.glue_s, 0.0)}
         parts += [glue, {COMMUNICATION: all_reduce_s(rank, tokens, width=2)}]
     return add(*parts)
 
 
-def norm_kernels(rank: Rank, index: int) -> int:
+def norm_kernels(rank: Rank, held: Layer) -> int:
     """Kernels of a layer that norms queries, keys over all heads, for which ranks must ask each other; 0 for others.
 
     Squares, their sum over the ranks, scaling (sglang pull request 14416 counts them for the same model); later one.
     """
     arch = rank.arch
-    if not (arch.qk_norm_whole_projection and arch.has_attention(index)) or arch.model_type in NORMS_EACH_HEAD:
+    if not (arch.qk_norm_whole_projection and held.attention) or arch.model_type in NORMS_EACH_HEAD:
         return 0
     is_new = FUSED_NORMS_OVER_ALL_HEADS.holds_in(rank.deployment.vllm_version)
     is_fused = is_new and arch.model_type == "minimax_m2" and rank.parallelism.tensor_parallel_size > 1
@@ -182,22 +184,21 @@ def is_multiply(tensor: Tensor) -> bool:
     return tensor.cols > (_LONGEST_CONVOLUTION if tensor.component == "state_space" else 1)
 
 
-def launches(rank: Rank, index: int) -> float:
+def launches(rank: Rank, held: Layer) -> float:
     """What launching a layer's kernels takes, in those of one with attention and experts; half of it by its multiplies.
 
     Source: runs on B200 that launching bounds ask for 0.7 – 0.9 ms a layer, with latent attention for 1.0 – 1.4 ms.
     """
-    tensors = [tensor for tensor in layer_tensors(rank.arch, rank.parallelism, index) if is_multiply(tensor)]
+    tensors = [tensor for tensor in layer_tensors(rank.arch, rank.parallelism, held) if is_multiply(tensor)]
     kernels = sum(1 if tensor.component == "experts" else tensor.count for tensor in tensors)
-    kernels += norm_kernels(rank, index)
-    return rank.arch.num_blocks(index) / 4 + kernels / (2 * _MULTIPLIES)
+    kernels += norm_kernels(rank, held)
+    return held.num_blocks / 4 + kernels / (2 * _MULTIPLIES)
 
 
-def layer_kind(rank: Rank, index: int) -> tuple[object, ...]:
+def layer_kind(rank: Rank, held: Layer) -> tuple[object, ...]:
     """What layers must have in common to take the same time without the cache."""
-    arch = rank.arch
-    tensors = tuple(layer_tensors(arch, rank.parallelism, index))
-    return arch.is_moe_layer(index), arch.has_state(index), arch.num_blocks(index), norm_kernels(rank, index), tensors
+    tensors = tuple(layer_tensors(rank.arch, rank.parallelism, held))
+    return held.experts, held.state, held.num_blocks, norm_kernels(rank, held), tensors
 
 
 def states_s(rank: Rank, sequences: FloatArray) -> dict[str, FloatArray]:
@@ -205,7 +206,7 @@ def states_s(rank: Rank, sequences: FloatArray) -> dict[str, FloatArray]:
     space, tp = rank.arch.state_space, rank.parallelism.tensor_parallel_size
     if space is None:
         return {}
-    moved = 2 * sum(rank.arch.state_layers) * state_bytes(space, rank.arch.dtype, tp)
+    moved = 2 * rank.arch.num_state_layers * state_bytes(space, rank.arch.dtype, tp)
     return {KV_READ: sequences * moved / (rank.constants.state_bandwidth_share * rank.bandwidth)}
 
 
@@ -214,19 +215,20 @@ def scan_token_s(rank: Rank) -> float:
     space, tp = rank.arch.state_space, rank.parallelism.tensor_parallel_size
     if space is None:
         return 0.0
-    flops = _SCAN_FLOPS * sum(rank.arch.state_layers) * recurrent_elements(space, tp)
+    flops = _SCAN_FLOPS * rank.arch.num_state_layers * recurrent_elements(space, tp)
     return flops / (rank.constants.state_scan_compute_share * rank.bf16_flops)
 
 
-def shared_experts(rank: Rank, tokens: FloatArray, index: int) -> dict[str, FloatArray]:
+def shared_experts(rank: Rank, tokens: FloatArray, held: Layer, mixture: Experts) -> dict[str, FloatArray]:
     """One layer's experts over the tokens of all attention-parallel ranks.
 
     Every rank gathers all tokens, computes them in its part of the experts, then the sums are scattered back: what an
     all-reduce over the ranks moves (vLLM's default all2all_backend, allgather_reducescatter).
     """
-    tensors = [tensor for tensor in layer_tensors(rank.arch, rank.parallelism, index) if tensor.component == "experts"]
+    tensors = [tensor for tensor in layer_tensors(rank.arch, rank.parallelism, held) if tensor.component == "experts"]
     gathered = all_reduce_s(rank, tokens, rank.arch.hidden_size, ranks=rank.parallelism.expert_ways)
-    return add(experts(rank, tokens, [tensor for tensor in tensors if tensor.cols > 1]), {COMMUNICATION: gathered})
+    routed = experts(rank, tokens, mixture, [tensor for tensor in tensors if tensor.cols > 1])
+    return add(routed, {COMMUNICATION: gathered})
 
 
 def all_reduce_s(rank: Rank, tokens: FloatArray, width: int, *, ranks: int | None = None) -> FloatArray:
@@ -243,9 +245,9 @@ def all_reduce_s(rank: Rank, tokens: FloatArray, width: int, *, ranks: int | Non
     return np.where(tokens > 0, start_s + bulk_s, 0.0)
 
 
-def experts(rank: Rank, tokens: FloatArray, tensors: list[Tensor]) -> dict[str, FloatArray]:
+def experts(rank: Rank, tokens: FloatArray, mixture: Experts, tensors: list[Tensor]) -> dict[str, FloatArray]:
     """One layer's routed experts: the distinct ones are read, each token is computed in those it chose."""
-    constants, arch, scheme = rank.constants, rank.arch, rank.scheme
+    constants, scheme = rank.constants, rank.scheme
     packed = scheme.packs(tensors[0])
     weight_format = expert_format(scheme) if packed else "bf16"
     dtype = scheme.gemm_dtype_on(rank.gpu) if packed else "bf16"
@@ -253,9 +255,9 @@ def experts(rank: Rank, tokens: FloatArray, tensors: list[Tensor]) -> dict[str, 
         scheme.linear_weight_bytes(tensor.rows, tensor.cols) if packed else tensor.rows * tensor.cols * rank.plain_bytes
         for tensor in tensors
     )
-    share = tensors[0].count / arch.num_experts  # of the experts on this rank; 1 without expert parallelism
-    distinct = share * distinct_experts(arch, tokens, constants.distinct_expert_exponent)
-    chosen = share * tokens * arch.num_experts_per_tok
+    share = tensors[0].count / mixture.num_experts  # of the experts on this rank; 1 without expert parallelism
+    distinct = share * distinct_experts(mixture, tokens, constants.distinct_expert_exponent)
+    chosen = share * tokens * mixture.num_experts_per_tok
     flops = 2 * chosen * sum(tensor.rows * tensor.cols for tensor in tensors)
     peak = rank.gpu.flops_per_s.get(dtype, rank.bf16_flops)
     fullest = np.ones_like(tokens)
@@ -282,10 +284,10 @@ def expert_format(scheme: QuantizationScheme) -> str:
     return {"mxfp4": "mxfp4", "nvfp4": "fp4"}.get(scheme.name, "int4")
 
 
-def distinct_experts(arch: Architecture, tokens: FloatArray, exponent: float) -> FloatArray:
+def distinct_experts(mixture: Experts, tokens: FloatArray, exponent: float) -> FloatArray:
     """How many experts of a layer some token chose, if they chose at random; tokens^exponent are independent."""
-    unused = (1 - arch.num_experts_per_tok / arch.num_experts) ** (tokens**exponent)
-    return arch.num_experts * (1 - unused)
+    unused = (1 - mixture.num_experts_per_tok / mixture.num_experts) ** (tokens**exponent)
+    return mixture.num_experts * (1 - unused)
 
 
 def sampling(rank: Rank, sampled: FloatArray) -> dict[str, FloatArray]:
@@ -299,7 +301,7 @@ def sampling(rank: Rank, sampled: FloatArray) -> dict[str, FloatArray]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attention:
+class AttentionCost:
     """Seconds of a layer or of several: of a decode step, per token of context, per position that prefill sees.
 
     `prefill_token_s` is what a token of a step with prefill costs besides: reading queries, keys, writing the cache.
@@ -312,31 +314,23 @@ class Attention:
     is_compute_bound: bool  # in decode
 
 
-def attention(rank: Rank, index: int = 0) -> Attention:
+def attention(rank: Rank, shape: Attention) -> AttentionCost:
     """What one layer's attention over the cache costs, its own or another's; MLA's latent is whole on every rank."""
-    arch, constants, peak = rank.arch, rank.constants, rank.bf16_flops
-    heads = arch.num_attention_heads / rank.parallelism.tensor_parallel_size
-    kv_cache_dtype = rank.kv_cache_dtype
-    kv_bytes = kv_bytes_per_token_per_layer(
-        arch,
-        rank.parallelism.tensor_parallel_size,
-        kv_cache_dtype,
-        attends_to_all=arch.layer_windows[index] is None,
-    )
+    constants, peak, tp = rank.constants, rank.bf16_flops, rank.parallelism.tensor_parallel_size
+    heads, kv_cache_dtype = shape.num_heads / tp, rank.kv_cache_dtype
+    kv_bytes = kv_bytes_per_token_per_layer(rank.arch, tp, kv_cache_dtype, shape)
     bits = "8" if kv_cache_dtype.startswith(("fp8", "int8")) else "16"
-    if arch.is_mla:
+    query_width, latent = shape.head_dim, shape.latent
+    if latent is not None:
         # Decode attends in the latent space, prefill with the heads' own widths.
-        latent, rope = arch.kv_lora_rank or 0, arch.qk_rope_head_dim or 0
-        query_width = (arch.qk_nope_head_dim or 0) + rope
-        decode_flops = 2 * heads * (latent + rope + latent)
-        prefill_flops = 2 * heads * (query_width + (arch.v_head_dim or 0))
+        decode_flops = 2 * heads * (latent.cached_width + latent.kv_lora_rank)
+        prefill_flops = 2 * heads * (query_width + latent.v_head_dim)
     else:
-        query_width = arch.heads_of(index)[1]
         decode_flops = prefill_flops = 4 * heads * query_width
     read_s = kv_bytes / (constants.decode_attention_bandwidth_share[bits] * rank.bandwidth)
     compute_s = decode_flops / (constants.decode_attention_compute_share * peak)
     prefill_s = prefill_flops / (constants.prefill_attention_share_at(query_width) * peak)
-    return Attention(
+    return AttentionCost(
         start_s=constants.decode_attention_start_s,
         context_s=max(read_s, compute_s),
         prefill_s=prefill_s,
@@ -345,18 +339,14 @@ def attention(rank: Rank, index: int = 0) -> Attention:
     )
 
 
-def attention_over(rank: Rank, *, windowed: bool) -> Attention:
+def attention_over(rank: Rank, *, windowed: bool) -> AttentionCost:
     """The sum over layers whose attention has a window, or over those without; 0 where there are none."""
-    arch = rank.arch
-    layers = [
-        index
-        for index in range(arch.num_hidden_layers)
-        if arch.has_attention(index) and (arch.layer_windows[index] is not None) is windowed
-    ]
-    if not layers:
-        return Attention(start_s=0.0, context_s=0.0, prefill_s=0.0, prefill_token_s=0.0, is_compute_bound=False)
-    one, count = attention(rank, layers[0]), len(layers)  # those of a kind have the same heads
-    return Attention(
+    found = [held.attention for held in rank.arch.layers if held.attention is not None]
+    shapes = [shape for shape in found if (shape.window is not None) is windowed]
+    if not shapes:
+        return AttentionCost(start_s=0.0, context_s=0.0, prefill_s=0.0, prefill_token_s=0.0, is_compute_bound=False)
+    one, count = attention(rank, shapes[0]), len(shapes)  # those of a kind have the same heads
+    return AttentionCost(
         start_s=count * one.start_s,
         context_s=count * one.context_s,
         prefill_s=count * one.prefill_s,

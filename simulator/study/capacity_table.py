@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kvcache.gpus.gpu import GPU
-from kvcache.models.architecture import Architecture
+from kvcache.shape.architecture import Architecture
 from simulator.deployment import ReplicaPlan, feasible_tensor_parallel_sizes, plan_replica
 from simulator.engines.vllm.engine import EngineOptions
 from simulator.simulation import check_lengths

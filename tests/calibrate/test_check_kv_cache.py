@@ -23,7 +23,7 @@ from calibrate.conformance.check_kv_cache import (
 )
 from kvcache.layout.kv_content import KV_CACHE_DTYPES
 from kvcache.models.catalog import load_model
-from kvcache.models.state_space import KINDS
+from kvcache.shape.layer import KINDS
 from tests.kvcache.hybrid_models import CONFIGS, architecture
 
 GIB = 2**30
@@ -74,8 +74,11 @@ def test_random_cases_reach_every_kind_of_layer_and_setting() -> None:
     assert set(kinds) == set(KINDS)
     packed = {dtype for dtype in KV_CACHE_DTYPES if dtype.endswith("_ds_mla")}  # no model has kernels for them
     assert {case.kv_cache_dtype for case in cases} >= set(KV_CACHE_DTYPES) - packed - {"float16"}
-    assert sum(any(case.architecture.kv_shared_with) for case in cases) > 50
-    assert sum(case.architecture.chunked_attention for case in cases) > 50
+    assert (
+        sum(any(layer.attention and layer.attention.kv_owner for layer in case.architecture.layers) for case in cases)
+        > 50
+    )
+    assert sum(bool(case.architecture.attention and case.architecture.attention.chunked) for case in cases) > 50
     assert sum(case.pipeline_parallel_size > 1 for case in cases) > 300
     refused = Counter("refused" in our_layout(case) for case in cases)
     assert refused[True] < 0.1 * len(cases)

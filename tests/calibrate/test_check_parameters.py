@@ -16,9 +16,9 @@ from calibrate.conformance.check_parameters import (
     compare,
     random_configs,
 )
-from kvcache.models.architecture import from_config
 from kvcache.models.config.families import known_families
-from kvcache.models.parameters import COMPONENTS, parameter_counts
+from kvcache.models.config.reader import from_config
+from kvcache.shape.parameters import COMPONENTS, parameter_counts
 
 RANDOM_CONFIGS_PER_TYPE = 40
 # What the catalog has and transformers 5.19 cannot build: its text model is compared by itself, under the model_type

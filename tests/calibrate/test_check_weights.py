@@ -6,9 +6,9 @@ import pytest
 
 from calibrate.conformance.cases.weight_cases import WeightCase, weight_cases
 from calibrate.conformance.check_weights import WeightComparison, check_weights, compare
-from kvcache.models.architecture import from_config
-from kvcache.models.parameters import stage_tensors
+from kvcache.models.config.reader import from_config
 from kvcache.parallelism import Parallelism
+from kvcache.shape.parameters import stage_tensors
 
 LLAMA = next(iter(weight_cases()))
 FALCON = next(case for case in weight_cases() if case.name == "falcon_h1 TP 4")

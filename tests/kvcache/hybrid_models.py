@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from kvcache.models.architecture import Architecture
-from kvcache.models.state_space import StateSpace
+from kvcache.models.config.reader import from_config
+from kvcache.shape.architecture import Architecture
 
 Config = dict[str, Any]
 
@@ -101,95 +101,6 @@ CONFIGS: dict[str, Config] = {
 }  # fmt: skip
 
 
-def _layers(marks: str, mark: str) -> tuple[bool, ...]:
-    return tuple(each == mark for each in marks)
-
-
-def _states(state_space: StateSpace, marks: str) -> Config:
-    """Layers with a state are marked `M`, those with attention `*`."""
-    return {
-        "state_space": state_space,
-        "state_layers": _layers(marks, "M"),
-        "attention_layers": _layers(marks, "*"),
-    }
-
-
-def _windows(name: str, window: int) -> tuple[int | None, ...]:
-    return tuple(None if kind == "full_attention" else window for kind in CONFIGS[name]["layer_types"])
-
-
-def _shared(windows: tuple[int | None, ...], num_shared: int) -> tuple[int | None, ...]:
-    """The last layers read the last earlier cache of their kind."""
-    first = len(windows) - num_shared
-    owners = {windows[layer]: layer for layer in range(first)}
-    return tuple(owners[window] if layer >= first else None for layer, window in enumerate(windows))
-
-
-def _gemma(name: str, window: int, num_shared: int, **wide: int) -> Config:
-    windows = _windows(name, window)
-    return {"layer_windows": windows, "kv_shared_with": _shared(windows, num_shared) if num_shared else (), **wide}
-
-
-# What `Architecture` holds beside the plain shape.
-_FIELDS: dict[str, Config] = {
-    "Qwen/Qwen3-Next-80B-A3B-Instruct": _states(
-        StateSpace(
-            kind="gated_delta_net", conv_kernel=4, num_heads=32, head_dim=128, num_key_heads=16, key_head_dim=128
-        ),
-        "MMM*" * 12,
-    ),
-    "ibm-granite/granite-4.0-h-small": _states(
-        StateSpace(kind="mamba2", conv_kernel=4, num_heads=128, head_dim=64, num_groups=1, state_size=128),
-        "".join("*" if kind == "attention" else "M" for kind in _GRANITE_KINDS),
-    ),
-    "nvidia/NVIDIA-Nemotron-Nano-9B-v2": _states(
-        StateSpace(
-            kind="mamba2", conv_kernel=4, num_heads=128, head_dim=80, num_groups=8, state_size=128,
-            state_dtype="float32",
-        ),
-        _NEMOTRON_PATTERN,
-    ),
-    "tiiuae/Falcon-H1-7B-Instruct": {
-        "state_space": StateSpace(
-            kind="mamba2", conv_kernel=4, num_heads=24, head_dim=128, num_groups=1, state_size=256
-        ),
-        "state_layers": (True,) * 44,
-    },
-    "LiquidAI/LFM2-1.2B": _states(
-        StateSpace(kind="short_conv", conv_kernel=3, intermediate_size=2048), "MM*MM*MM*M*M*M*M"
-    ),
-    "ai21labs/AI21-Jamba-Mini-1.6": _states(
-        StateSpace(kind="mamba1", conv_kernel=4, intermediate_size=8192, state_size=16, dt_rank=256), "MMMM*MMM" * 4
-    ),
-    "moonshotai/Kimi-Linear-48B-A3B-Instruct": _states(
-        StateSpace(kind="kimi_delta", conv_kernel=4, num_heads=32, head_dim=128),
-        "".join("*" if layer in _KIMI_FULL else "M" for layer in range(1, 28)),
-    ),
-    "google/gemma-4-31b-it": _gemma(
-        "google/gemma-4-31b-it", 1024, 0, full_attention_head_dim=512, full_attention_num_key_value_heads=4
-    ),
-    "google/gemma-4-E2B-it": _gemma("google/gemma-4-E2B-it", 512, 20, full_attention_head_dim=512),
-    "google/gemma-3n-E2B-it": _gemma("google/gemma-3n-E2B-it", 512, 10),
-}  # fmt: skip
-
-
 def architecture(name: str) -> Architecture:
     """The shape of that model."""
-    config = CONFIGS[name]
-    latent = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-    shape = {
-        "name": name,
-        "model_type": config["model_type"],
-        "layer_windows": (None,) * config["num_hidden_layers"],
-        "head_dim": config.get("head_dim", config["hidden_size"] // config["num_attention_heads"]),
-        "intermediate_size": 8192,
-        **{key: config[key] for key in latent if key in config},
-        **{
-            key: config[key]
-            for key in (
-                "num_hidden_layers", "hidden_size", "vocab_size", "num_attention_heads", "num_key_value_heads",
-                "max_position_embeddings",
-            )
-        },
-    }  # fmt: skip
-    return Architecture(**{**shape, **_FIELDS[name]})
+    return from_config(CONFIGS[name], name=name)

@@ -1,13 +1,14 @@
 """What a `config.json` says about a model."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kvcache.models.architecture import from_config
 from kvcache.models.catalog import load_model
+from kvcache.models.config.reader import from_config
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -30,6 +31,10 @@ def packed(**weights: Any) -> dict[str, Any]:
 def read(**changes: Any) -> Any:
     config = {key: value for key, value in {**LLAMA, **changes}.items() if value != "absent"}
     return from_config(config, name="test")
+
+
+def windows_of(arch: Any) -> tuple[int | None, ...]:
+    return tuple(layer.attention.window for layer in arch.layers)
 
 
 def test_a_config_file_its_folder_and_the_catalog_name_give_the_same_shape(tmp_path: Path) -> None:
@@ -93,7 +98,7 @@ def test_text_config_of_a_multimodal_model_is_found() -> None:
 
 
 def test_gemma_3_attends_fully_in_every_sixth_layer() -> None:
-    windows = load_model("gemma-3-27b").layer_windows
+    windows = windows_of(load_model("gemma-3-27b"))
     assert len(windows) == 62
     assert windows[:7] == (1024, 1024, 1024, 1024, 1024, None, 1024)
     assert sum(window is None for window in windows) == 10
@@ -101,19 +106,19 @@ def test_gemma_3_attends_fully_in_every_sixth_layer() -> None:
 
 def test_gpt_oss_alternates_a_window_of_128() -> None:
     arch = load_model("gpt-oss-120b")
-    assert arch.layer_windows == (128, None) * 18
+    assert windows_of(arch) == (128, None) * 18
     assert arch.native_quantization == "mxfp4"
 
 
 def test_llama_4_scout_attends_fully_in_every_fourth_layer() -> None:
     arch = load_model("llama-4-scout")
-    assert arch.chunked_attention
-    assert arch.layer_windows == (8192, 8192, 8192, None) * 12
+    assert arch.attention.chunked
+    assert windows_of(arch) == (8192, 8192, 8192, None) * 12
 
 
 def test_a_switched_off_window_is_no_window() -> None:
-    assert set(read(sliding_window=4096, use_sliding_window=False).layer_windows) == {None}
-    assert set(read(sliding_window=4096).layer_windows) == {4096}
+    assert set(windows_of(read(sliding_window=4096, use_sliding_window=False))) == {None}
+    assert set(windows_of(read(sliding_window=4096))) == {4096}
 
 
 def test_falcon_shares_one_kv_head_or_names_its_own() -> None:
@@ -124,7 +129,7 @@ def test_falcon_shares_one_kv_head_or_names_its_own() -> None:
 def test_deepseek_v3_has_three_dense_layers_before_its_experts() -> None:
     arch = load_model("deepseek-r1")
     assert arch.is_mla
-    assert (arch.num_dense_layers, arch.num_moe_layers) == (3, 58)
+    assert [layer.experts is None for layer in arch.layers] == [True] * 3 + [False] * 58
     assert arch.native_quantization == "fp8-block"
 
 
@@ -180,8 +185,8 @@ def test_a_field_that_is_left_out_has_the_family_s_default(model_type: str, kv_h
 
 
 def test_a_field_that_is_null_is_not_the_family_s_default() -> None:
-    assert read(model_type="gemma2", sliding_window=None).layer_windows == (None,) * 32
-    assert read(model_type="gemma2").layer_windows == (4096, None) * 16
+    assert windows_of(read(model_type="gemma2", sliding_window=None)) == (None,) * 32
+    assert windows_of(read(model_type="gemma2")) == (4096, None) * 16
     assert read(model_type="mistral", num_key_value_heads=None).num_key_value_heads == 32
 
 
@@ -189,7 +194,7 @@ def test_latent_attention_is_seen_without_its_widths() -> None:
     latent = load_model("deepseek-v2-lite")
     arch = read(model_type="deepseek_v2", q_lora_rank=None, num_experts_per_tok=6, moe_intermediate_size=1408)
     assert arch.is_mla
-    assert (arch.kv_lora_rank, arch.q_lora_rank) == (latent.kv_lora_rank, None)
+    assert arch.attention.latent == replace(latent.attention.latent, q_lora_rank=None)
 
 
 def test_falcon_s_norms_and_kv_heads_follow_its_three_switches() -> None:

@@ -13,8 +13,9 @@ from kvcache.formats.quantization import resolve_quantization
 from kvcache.layout.kv_content import KV_CACHE_DTYPES
 from kvcache.memory.budget import memory_budget
 from kvcache.memory.comparison import compare
-from kvcache.models.architecture import Architecture, from_config
 from kvcache.models.catalog import find_gpu, load_model, model_names, named_config, quantized_names
+from kvcache.models.config.reader import from_config
+from kvcache.shape.architecture import Architecture
 from tests.kvcache.kv_cache_configs import CASES, FP8, SCHEME, modelopt, nested, packed
 
 H100 = find_gpu("h100-sxm")

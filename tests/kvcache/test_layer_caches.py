@@ -10,9 +10,10 @@ from kvcache.gpus.gpu import find_gpu
 from kvcache.layout.kv_layout import KVLayout, kv_bytes_per_token_per_layer, kv_layout
 from kvcache.layout.state_content import state_bytes
 from kvcache.memory.budget import memory_budget
-from kvcache.models.architecture import Architecture
 from kvcache.models.catalog import load_model
-from kvcache.models.state_space import StateSpace
+from kvcache.models.config.reader import from_config
+from kvcache.shape.architecture import Architecture, with_attention
+from kvcache.shape.layer import Layer, StateSpace
 from tests.kvcache.hybrid_models import CONFIGS, architecture
 
 QWEN, GRANITE = "Qwen/Qwen3-Next-80B-A3B-Instruct", "ibm-granite/granite-4.0-h-small"
@@ -56,11 +57,8 @@ def test_a_given_block_size_grows_until_a_state_fits() -> None:
 @pytest.mark.parametrize("name", list(CONFIGS))
 def test_every_layer_with_a_cache_of_its_own_is_in_one_group_of_its_kind(name: str) -> None:
     arch, layout = architecture(name), kv_layout(architecture(name))
-    attends = arch.attention_layers or (True,) * arch.num_hidden_layers
-    shared = arch.kv_shared_with or (None,) * arch.num_hidden_layers
-    own = [layer for layer in range(arch.num_hidden_layers) if attends[layer] and shared[layer] is None]
-    assert held_layers(layout, states=False) == own
-    assert held_layers(layout, states=True) == [layer for layer, flag in enumerate(arch.state_layers) if flag]
+    assert held_layers(layout, states=False) == [index for index, layer in enumerate(arch.layers) if layer.caches_kv]
+    assert held_layers(layout, states=True) == [index for index, layer in enumerate(arch.layers) if layer.state]
 
 
 def test_a_layer_with_attention_beside_a_state_is_in_two_groups() -> None:
@@ -71,7 +69,7 @@ def test_a_layer_with_attention_beside_a_state_is_in_two_groups() -> None:
 
 def test_layers_that_share_a_cache_cost_nothing() -> None:
     arch = architecture(GEMMA_3N)
-    alone = replace(arch, kv_shared_with=())
+    alone = with_attention(arch, kv_owner=None)
     assert kv_layout(arch).bytes_per_token * 30 == kv_layout(alone).bytes_per_token * 20
 
 
@@ -84,8 +82,8 @@ def test_fewer_bytes_per_token_mean_more_tokens_in_a_block() -> None:
 
 
 def test_pages_that_do_not_divide_the_largest_are_padded() -> None:
-    arch = replace(architecture(GEMMA_4), full_attention_head_dim=320, full_attention_num_key_value_heads=8)
-    layout = kv_layout(arch)
+    config = {**CONFIGS[GEMMA_4], "global_head_dim": 320, "num_global_key_value_heads": 8}
+    layout = kv_layout(from_config(config, name=GEMMA_4))
     assert layout.page_size_bytes == 16 * 16 * 2 * 256 * 2
     assert {group.block_size for group in layout.groups} == {None}
     full = next(group for group in layout.groups if group.window is None)
@@ -114,7 +112,7 @@ def test_drafted_tokens_need_a_state_each() -> None:
 
 def test_without_any_attention_states_are_not_cached() -> None:
     arch = architecture(GRANITE)
-    bare = replace(arch, attention_layers=(False,) * 40, state_layers=(True,) * 40)
+    bare = replace(arch, layers=(Layer(state=arch.state_space),) * 40)
     layout = kv_layout(bare)
     assert (layout.mamba_cache_mode, layout.block_size, layout.bytes_per_token) == ("none", 16, 0)
     assert layout.blocks_per_request(131072, 16384) == 1
@@ -167,7 +165,7 @@ def test_all_groups_have_pages_of_one_size(name: str, tp: int, kv_cache_dtype: s
             assert arch.state_space is not None
             assert layout.page_size_bytes >= state_bytes(arch.state_space, arch.dtype, tp)
             continue
-        per_token = kv_bytes_per_token_per_layer(arch, tp, kv_cache_dtype, attends_to_all=group.window is None)
+        per_token = kv_bytes_per_token_per_layer(arch, tp, kv_cache_dtype, arch.layers[group.layers[0]].attention)
         assert (group.block_size or layout.block_size) * per_token <= layout.page_size_bytes
 
 
@@ -178,8 +176,7 @@ def test_longer_requests_never_need_fewer_blocks(name: str, length: int) -> None
 
 
 def without_states(arch: Architecture) -> Architecture:
-    layers = arch.num_hidden_layers
-    return replace(arch, attention_layers=(True,) * layers, state_layers=(), state_space=None)
+    return replace(arch, layers=tuple(Layer(attention=arch.attention) for _ in arch.layers))
 
 
 def test_the_memory_budget_counts_states_apart() -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kvcache.models.architecture import from_config
 from kvcache.models.catalog import load_model
-from kvcache.models.parameters import parameter_counts, stage_tensors, total_parameters
+from kvcache.models.config.reader import from_config
 from kvcache.parallelism import Parallelism
+from kvcache.shape.parameters import parameter_counts, stage_tensors, total_parameters
 
 OPT = {
     "model_type": "opt", "hidden_size": 64, "ffn_dim": 256, "num_hidden_layers": 2, "num_attention_heads": 4,

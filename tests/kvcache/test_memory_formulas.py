@@ -1,6 +1,7 @@
 """The formulas of docs/explanation/memory.md are what the code does."""
 
 import re
+from collections import Counter
 from dataclasses import replace
 from math import ceil, hypot
 from pathlib import Path
@@ -15,8 +16,8 @@ from kvcache.memory import terms as memory_terms
 from kvcache.memory.budget import MemoryBudget, memory_budget
 from kvcache.memory.interval import Terms, shipped_residuals
 from kvcache.models.catalog import find_gpu, load_model
-from kvcache.models.state_space import KINDS, StateSpace
 from kvcache.parallelism import Parallelism, pad_vocabulary
+from kvcache.shape.layer import KINDS, StateSpace
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "memory.md"
 FORMULAS = dict(re.findall(r"<!-- formula: (\w+) -->\n```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL))
@@ -90,9 +91,9 @@ def test_blocks_are_the_formulas(model: str, tp: int, max_model_len: int | None)
 @pytest.mark.parametrize("tp", [1, 2, 4, 16])
 def test_bytes_per_token_are_the_formulas(model: str, tp: int) -> None:
     arch = load_model(model)
-    if arch.is_mla:
+    if latent := arch.attention.latent:
         says = evaluate(
-            "latent", kv_lora_rank=arch.kv_lora_rank, qk_rope_head_dim=arch.qk_rope_head_dim, element_bytes=2
+            "latent", kv_lora_rank=latent.kv_lora_rank, qk_rope_head_dim=latent.qk_rope_head_dim, element_bytes=2
         )
         assert evaluate("packed_latent")["bytes_per_token_per_layer"] == kv_bytes_per_token_per_layer(
             arch, tp, "fp8_ds_mla"
@@ -122,7 +123,7 @@ def test_packed_heads_are_the_formulas(dtype: str, name: str, element_bytes: flo
 @every_model
 def test_groups_are_the_formula_s(model: str) -> None:
     arch = load_model(model)
-    kinds = [arch.layer_windows.count(window) for window in set(arch.layer_windows)]
+    kinds = list(Counter(layer.attention.window for layer in arch.layers).values())
     says = evaluate("groups", largest=max(kinds), smallest=min(kinds), layers_of_each_kind=kinds)
     assert says["num_groups"] == len(budget(model).layout.groups)
 
@@ -169,10 +170,10 @@ def test_activations_and_graphs_are_the_formulas(model: str, version: str, tp: i
         **{name.lower(): value for name, value in vars(memory_terms).items() if name.startswith("CUDA_GRAPH")},
     }  # fmt: skip
     sizes |= {name: getattr(arch, name) for name in (
-        "hidden_size", "vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim", "num_experts_per_tok",
-        "moe_intermediate_size",
+        "hidden_size", "vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size",
     )}  # fmt: skip
-    sizes["intermediate_size"] = arch.intermediate_size if arch.num_dense_layers else 0
+    sizes |= vars(arch.experts) if arch.experts else {}
+    sizes["hidden_size"] = arch.hidden_size
     logit = evaluate("logits", tensor_parallel_size=tp)["bytes_per_logit"]
     says = evaluate(
         "activation",
@@ -203,11 +204,10 @@ def test_a_block_of_attention_grows_until_a_state_fits() -> None:
     space = StateSpace(
         kind="mamba2", conv_kernel=4, num_heads=128, head_dim=64, num_groups=8, state_size=128, state_dtype="float32"
     )
+    layers = load_model("llama-3.1-8b").layers[:16]
     arch = replace(
         load_model("llama-3.1-8b"),
-        attention_layers=(True, False) * 16,
-        state_layers=(False, True) * 16,
-        state_space=space,
+        layers=tuple(each for layer in layers for each in (layer, replace(layer, attention=None, state=space))),
     )
     says = evaluate(
         "state_block",

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kvcache.memory.budget import MemoryBudget, memory_budget
 from kvcache.memory.interval import CONDITIONS, RESIDUALS, Terms, read_residuals, shipped_residuals
-from kvcache.models.architecture import from_config
 from kvcache.models.catalog import find_gpu, load_model
+from kvcache.models.config.reader import from_config
 
 MEASURED = {"vllm_version": "0.19.0", "max_model_len": 8192}
 

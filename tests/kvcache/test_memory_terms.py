@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from kvcache.memory.budget import engine_defaults, memory_budget
 from kvcache.memory.terms import activation_peak_bytes, cuda_graph_bytes, non_torch_bytes
-from kvcache.models.architecture import from_config
 from kvcache.models.catalog import find_gpu, load_model
+from kvcache.models.config.reader import from_config
 from kvcache.parallelism import Parallelism
 
 GIB = 2**30

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvcache.models.catalog import load_model
-from kvcache.models.parameters import active_parameters, parameter_counts, stage_tensors, total_parameters
 from kvcache.parallelism import Parallelism
+from kvcache.shape.parameters import active_parameters, parameter_counts, stage_tensors, total_parameters
 
 # Totals as Hugging Face lists them for the safetensors of each checkpoint (without extra prediction layers).
 PUBLISHED = {

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kvcache.models.architecture import from_config
 from kvcache.models.catalog import load_model
+from kvcache.models.config.reader import from_config
 
 LATENT: dict[str, Any] = {
     "num_hidden_layers": 4, "hidden_size": 1024, "vocab_size": 32000, "num_attention_heads": 16,

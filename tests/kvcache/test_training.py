@@ -2,7 +2,6 @@
 
 import math
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvcache.models.catalog import load_model
-from kvcache.models.parameters import Tensor
 from kvcache.parallelism import Parallelism
+from kvcache.shape.architecture import with_attention
+from kvcache.shape.parameters import Tensor
 from kvcache.training.activations import (
     micro_batches_in_flight,
     stage_activations,
@@ -266,7 +266,7 @@ def test_the_paper_s_layer_keeps_in_pytorch_what_the_formula_says() -> None:
 
 @pytest.mark.parametrize(("flash_attention", "counted"), [(True, 22056), (False, 35848)])
 def test_transformers_llama_keeps_what_the_unfused_formula_says(flash_attention: bool, counted: int) -> None:
-    arch = replace(llama(1, 512, 8, 1408), num_key_value_heads=2)
+    arch = with_attention(llama(1, 512, 8, 1408), num_kv_heads=2)
     found = layer(arch, sequence_length=256, dropout=False, fused_kernels=False, flash_attention=flash_attention)
     assert found.total + 8 == counted  # two norms' statistics
 

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from kvcache.errors import SplitError
-from kvcache.models.architecture import Architecture, from_config
-from kvcache.models.parameters import COMPONENTS, active_parameters, parameter_counts, stage_tensors, total_parameters
+from kvcache.models.config.reader import from_config
 from kvcache.parallelism import Parallelism
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.parameters import COMPONENTS, active_parameters, parameter_counts, stage_tensors, total_parameters
 
 # Facts of each public config.json, without what equals the class's default.
 QWEN3_NEXT: dict[str, Any] = {
@@ -75,6 +76,10 @@ def read(config: dict[str, Any], **changes: Any) -> Architecture:
     return from_config({key: value for key, value in {**config, **changes}.items() if value != "absent"}, name="test")
 
 
+def attending(config: dict[str, Any]) -> list[int]:
+    return [index for index, layer in enumerate(read(config).layers) if layer.attention]
+
+
 @pytest.mark.parametrize(
     ("config", "published"),
     # Totals as Hugging Face lists them for the safetensors; Qwen3-Next's list has a prediction layer beside.
@@ -106,19 +111,21 @@ def test_gemma_3n_with_its_encoders_has_the_published_count_but_for_unused_keys(
 
 
 def test_each_family_s_way_of_listing_layers_is_read() -> None:
-    assert [layer for layer in range(48) if read(QWEN3_NEXT).has_attention(layer)] == list(range(3, 48, 4))
-    assert [layer for layer in range(27) if read(KIMI_LINEAR).has_attention(layer)] == [3, 7, 11, 15, 19, 23, 26]
-    assert [layer for layer in range(32) if read(JAMBA).has_attention(layer)] == [4, 12, 20, 28]
-    assert [layer for layer in range(16) if read(LFM2).has_attention(layer)] == [2, 5, 8, 10, 12, 14]
-    assert [layer for layer in range(40) if read(GRANITE).has_attention(layer)] == [5, 15, 25, 35]
-    assert [layer for layer in range(56) if read(NEMOTRON).has_attention(layer)] == [14, 21, 30, 39]
-    assert all(read(FALCON).has_attention(layer) and read(FALCON).has_state(layer) for layer in range(72))
-    assert not any(read(MAMBA2).has_attention(layer) or read(MAMBA2).has_mlp(layer) for layer in range(64))
+    assert attending(QWEN3_NEXT) == list(range(3, 48, 4))
+    assert attending(KIMI_LINEAR) == [3, 7, 11, 15, 19, 23, 26]
+    assert attending(JAMBA) == [4, 12, 20, 28]
+    assert attending(LFM2) == [2, 5, 8, 10, 12, 14]
+    assert attending(GRANITE) == [5, 15, 25, 35]
+    assert attending(NEMOTRON) == [14, 21, 30, 39]
+    assert len(read(FALCON).layers) == 72
+    assert all(layer.attention and layer.state for layer in read(FALCON).layers)
+    assert len(read(MAMBA2).layers) == 64
+    assert not any(layer.attention or layer.intermediate_size for layer in read(MAMBA2).layers)
 
 
 def test_a_list_of_layers_wins_over_a_rule() -> None:
     listed = ["full_attention", "linear_attention"] * 24
-    assert read(QWEN3_NEXT, layer_types=listed).state_layers == (False, True) * 24
+    assert [layer.state is not None for layer in read(QWEN3_NEXT, layer_types=listed).layers] == [False, True] * 24
 
 
 def test_nemotron_h_may_list_its_layers_by_name_without_their_number() -> None:
@@ -126,7 +133,7 @@ def test_nemotron_h_may_list_its_layers_by_name_without_their_number() -> None:
     listed = [names[letter] for letter in NEMOTRON["hybrid_override_pattern"]]
     by_name = read(NEMOTRON, hybrid_override_pattern="absent", layers_block_type=listed, num_hidden_layers="absent")
     assert by_name == read(NEMOTRON)
-    assert not any(by_name.has_mlp(layer) and by_name.has_state(layer) for layer in range(56))
+    assert not any(layer.intermediate_size and layer.state for layer in by_name.layers)
 
 
 @pytest.mark.parametrize(
@@ -151,19 +158,18 @@ def test_the_state_has_the_dtype_that_vllm_gives_it(config: dict[str, Any], chan
 
 
 def test_gemma_3n_s_last_layers_read_the_cache_of_the_last_of_their_kind() -> None:
-    arch = read(GEMMA3N)
-    assert arch.kv_shared_with[:20] == (None,) * 20
-    assert arch.kv_shared_with[20:25] == (18, 18, 18, 18, 19)
-    assert arch.layer_windows[18:20] == (512, None)
+    attention = [layer.attention for layer in read(GEMMA3N).layers]
+    assert [each.kv_owner for each in attention[:20]] == [None] * 20
+    assert [each.kv_owner for each in attention[20:25]] == [18, 18, 18, 18, 19]
+    assert [each.window for each in attention[18:20]] == [512, None]
 
 
 def test_gemma_4_s_full_attention_has_heads_of_its_own() -> None:
-    arch = read(GEMMA4)
-    assert (arch.full_attention_head_dim, arch.full_attention_num_key_value_heads) == (512, 2)
-    assert arch.heads_of(5) == (2, 512)
-    assert arch.heads_of(4) == (8, 256)
+    windowed, full = (read(GEMMA4).layers[index].attention for index in (4, 5))
+    assert (full.window, full.num_kv_heads, full.head_dim) == (None, 2, 512)
+    assert (windowed.window, windowed.num_kv_heads, windowed.head_dim) == (512, 8, 256)
     plain = read(GEMMA4, attention_k_eq_v=False, global_head_dim=256)
-    assert (plain.full_attention_head_dim, plain.full_attention_num_key_value_heads) == (None, None)
+    assert {(layer.attention.num_kv_heads, layer.attention.head_dim) for layer in plain.layers} == {(8, 256)}
 
 
 def test_keys_that_serve_as_values_are_counted_once_but_held_twice() -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kvcache.models.architecture import from_config
 from kvcache.models.catalog import load_model
+from kvcache.models.config.reader import from_config
 from kvcache.models.vision import vision_parameters
 
 TEXT: dict[str, Any] = {

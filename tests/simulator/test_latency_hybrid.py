@@ -8,9 +8,9 @@ import pytest
 
 from kvcache.layout.kv_layout import kv_bytes_per_token_per_layer
 from kvcache.layout.state_content import state_bytes
-from kvcache.models.architecture import Architecture
 from kvcache.models.catalog import find_gpu, load_model
-from kvcache.models.parameters import active_parameters, parameter_counts
+from kvcache.shape.architecture import Architecture, with_attention
+from kvcache.shape.parameters import active_parameters, parameter_counts
 from simulator.latency.forms.physical import latency_model
 from simulator.latency.gpu_constants import constants_for
 from simulator.latency.model import COMPUTE, KV_READ, AverageStep, Deployment, LatencyModel, breakdown
@@ -27,6 +27,10 @@ GPU = find_gpu("h100-sxm")
 def model_of(arch: Architecture, **options: Any) -> LatencyModel:
     sizes = {"max_num_batched_tokens": 4096, "max_num_seqs": 128} | options
     return latency_model(Deployment(architecture=arch, gpu=GPU, **sizes))
+
+
+def without_states(arch: Architecture) -> Architecture:
+    return replace(arch, layers=tuple(replace(layer, state=None) for layer in arch.layers))
 
 
 def decode_s(times: StepTimes, sequences: int, context: int) -> float:
@@ -50,7 +54,11 @@ def test_one_sequence_waits_for_the_weights_it_passes_through(name: str) -> None
 def test_only_layers_with_attention_read_a_context(name: str) -> None:
     arch = load_model(name)
     times = model_of(arch).step_times
-    read = arch.num_attention_layers * kv_bytes_per_token_per_layer(arch) / GPU.memory_bandwidth_bytes_per_s
+    read = (
+        sum(layer.caches_kv for layer in arch.layers)
+        * kv_bytes_per_token_per_layer(arch)
+        / GPU.memory_bandwidth_bytes_per_s
+    )
     assert read < times.context_s < 1.5 * read
     assert times.window_context_s == 0
 
@@ -59,8 +67,8 @@ def test_only_layers_with_attention_read_a_context(name: str) -> None:
 def test_a_sequence_more_reads_and_writes_its_states(name: str) -> None:
     arch = load_model(name)
     assert arch.state_space is not None
-    model, without = model_of(arch), model_of(replace(arch, state_layers=(), state_space=None))
-    moved = 2 * sum(arch.state_layers) * state_bytes(arch.state_space, arch.dtype)
+    model, without = model_of(arch), model_of(without_states(arch))
+    moved = 2 * arch.num_state_layers * state_bytes(arch.state_space, arch.dtype)
     more = np.diff(model.step_times.sampling - without.step_times.sampling)
     np.testing.assert_allclose(more, moved / (0.85 * GPU.memory_bandwidth_bytes_per_s), rtol=1e-6)
 
@@ -68,7 +76,7 @@ def test_a_sequence_more_reads_and_writes_its_states(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in HYBRIDS if name != "lfm2-1.2b"])  # a convolution alone
 def test_a_prompt_is_scanned_and_a_decode_step_is_not(name: str) -> None:
     arch = load_model(name)
-    with_states, without = model_of(arch), model_of(replace(arch, state_layers=(), state_space=None))
+    with_states, without = model_of(arch), model_of(without_states(arch))
     more, plain = (model.step_times.prefill - model.step_times.decode for model in (with_states, without))
     assert more[0] == plain[0] == 0
     assert (np.diff(more) > np.diff(plain)).all()
@@ -94,24 +102,25 @@ def test_a_step_s_causes_add_up_to_its_time_where_states_take_part() -> None:
 def test_heads_that_differ_between_windows_and_full_attention_are_read_as_they_are() -> None:
     arch = load_model("gemma-4-31b")
     times = model_of(arch).step_times
-    wide = sum(window is None for window in arch.layer_windows)
-    full, narrow = (kv_bytes_per_token_per_layer(arch, attends_to_all=flag) for flag in (True, False))
-    ratio = wide * full / ((arch.num_hidden_layers - wide) * narrow)
+    read = {True: 0, False: 0}
+    for layer in arch.layers:
+        read[layer.attention.window is None] += kv_bytes_per_token_per_layer(arch, attention=layer.attention)
+    ratio = read[True] / read[False]
     assert times.context_s / times.window_context_s == pytest.approx(ratio)
 
 
 def test_layers_that_share_a_cache_read_it_all_the_same() -> None:
     arch = load_model("gemma-3n-e4b")
-    alone = replace(arch, kv_shared_with=())
+    alone = with_attention(arch, kv_owner=None)
     assert model_of(arch).step_times.context_s == model_of(alone).step_times.context_s
     assert model_of(arch).step_times.decode[8] < model_of(alone).step_times.decode[8]  # fewer projections
 
 
 def test_a_layer_of_one_block_is_half_of_a_layer_of_two() -> None:
     arch = load_model("nemotron-nano-9b-v2")
-    assert {arch.num_blocks(layer) for layer in range(arch.num_hidden_layers)} == {1}
+    assert {layer.num_blocks for layer in arch.layers} == {1}
     assert model_of(arch).step_times.floor[-1] == pytest.approx(56 / 2 * 0.9 * 200e-6)  # two multiplies a block
-    assert {load_model("falcon-h1-7b").num_blocks(layer) for layer in range(44)} == {3}
+    assert {layer.num_blocks for layer in load_model("falcon-h1-7b").layers} == {3}
 
 
 def test_tensor_parallel_ranks_share_states_and_scan() -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from calibrate.kernel_tables.rows import lone_rank
 from kvcache.models.catalog import find_gpu, gpu_names, load_model
-from kvcache.models.tensors import Tensor
 from kvcache.parallelism import Parallelism
+from kvcache.shape.tensors import Tensor
 from simulator.latency.forms import latency_model
 from simulator.latency.forms.physical import padded_batch, physical_step_times, window_class
 from simulator.latency.gpu_constants import FOLDER, constants_for

@@ -79,7 +79,7 @@ def test_expert_activations_are_moved_once_per_token_and_expert_chosen() -> None
         model(expert_activation_bytes_per_element=dict.fromkeys(("bf16", "fp8"), size)).step_times for size in (0, 10)
     )
     arch, gpu = load_model("qwen3-30b-a3b"), find_gpu("h100-sxm")
-    moved = 10 * 4096 * arch.num_experts_per_tok * arch.hidden_size * arch.num_moe_layers
+    moved = 10 * 4096 * arch.experts.num_experts_per_tok * arch.hidden_size * arch.num_moe_layers
     assert more.decode[4096] - plain.decode[4096] == pytest.approx(moved / gpu.memory_bandwidth_bytes_per_s)
 
 

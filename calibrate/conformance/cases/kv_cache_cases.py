@@ -1,16 +1,16 @@
 """Random mixes of layers, with settings, for KV-cache layouts to be laid beside vLLM's."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any
 
 from kvcache.gpus.gpu import find_gpu
 from kvcache.layout.attention_backend import attention_backend
 from kvcache.layout.kv_layout import KVLayout, kv_layout
-from kvcache.models.architecture import Architecture
-from kvcache.models.state_space import KINDS, StateSpace
 from kvcache.parallelism import Parallelism
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.layer import KINDS, Attention, LatentAttention, Layer, StateSpace
 
 GPUS = ("h100-sxm", "a100-80gb", "b200-sxm", "rtx-pro-6000", "mi300x")
 _KV_DTYPES = (
@@ -84,30 +84,24 @@ class KVCacheCase:
 
 def _layers(arch: Architecture) -> list[dict[str, Any]]:
     """One description per layer, for vLLM's own layers to be made of."""
-    attends = arch.attention_layers or (True,) * arch.num_hidden_layers
-    states = arch.state_layers or (False,) * arch.num_hidden_layers
-    state = asdict(arch.state_space) if arch.state_space else None
     return [
-        {"attention": _attention(arch, layer) if attends[layer] else None, "state": state if states[layer] else None}
-        for layer in range(arch.num_hidden_layers)
+        {
+            "attention": _attention(layer.attention) if layer.attention else None,
+            "state": asdict(layer.state) if layer.state else None,
+        }
+        for layer in arch.layers
     ]
 
 
-def _attention(arch: Architecture, layer: int) -> dict[str, Any]:
-    window = arch.layer_windows[layer]
-    heads, head_dim = arch.num_key_value_heads, arch.head_dim
-    if window is None:
-        heads = arch.full_attention_num_key_value_heads or heads
-        head_dim = arch.full_attention_head_dim or head_dim
-    if arch.is_mla:
-        heads, head_dim = 1, (arch.kv_lora_rank or 0) + (arch.qk_rope_head_dim or 0)
+def _attention(attention: Attention) -> dict[str, Any]:
+    latent = attention.latent
     return {
-        "window": window,
-        "chunked": window is not None and arch.chunked_attention,
-        "latent": arch.is_mla,
-        "num_kv_heads": heads,
-        "head_size": head_dim,
-        "shared_with": arch.kv_shared_with[layer] if arch.kv_shared_with else None,
+        "window": attention.window,
+        "chunked": attention.chunked,
+        "latent": latent is not None,
+        "num_kv_heads": 1 if latent else attention.num_kv_heads,
+        "head_size": latent.cached_width if latent else attention.head_dim,
+        "shared_with": attention.kv_owner,
     }
 
 
@@ -148,35 +142,43 @@ def _has_kernels(architecture: Architecture, gpu: str, kv_cache_dtype: str) -> b
 
 def _architecture(rng: Random, name: str, num_layers: int) -> Architecture:
     mix = rng.choice(_MIXES)
-    kv_heads = rng.choice((1, 2, 4, 8, 16))
-    shape: dict[str, Any] = {
-        "name": name,
-        "model_type": mix,
-        "num_hidden_layers": num_layers,
-        "hidden_size": 1024,
-        "vocab_size": 1024,
-        "num_attention_heads": 16,
-        "num_key_value_heads": kv_heads,
-        "head_dim": rng.choice((64, 80, 96, 128, 192, 256)),
-        "intermediate_size": 1024,
-        "max_position_embeddings": 2**18,
-        "dtype": rng.choice(("bfloat16", "bfloat16", "float16")),
-        "layer_windows": _windows(rng, mix, num_layers),
-        "chunked_attention": mix == "chunks",
-    }
+    kv_heads, head_dim = rng.choice((1, 2, 4, 8, 16)), rng.choice((64, 80, 96, 128, 192, 256))
+    dtype = rng.choice(("bfloat16", "bfloat16", "float16"))
+    windows = _windows(rng, mix, num_layers)
+    usual = Attention(num_heads=16, num_kv_heads=kv_heads, head_dim=head_dim)
+    full = usual
     if mix == "latent":
-        shape |= {"num_key_value_heads": 16, "kv_lora_rank": rng.choice((256, 512)), "v_head_dim": 128}
-        shape |= {"qk_nope_head_dim": rng.choice((64, 96, 128)), "qk_rope_head_dim": rng.choice((32, 64))}
+        usual = full = _latent(rng, head_dim)
     if mix == "unequal":
-        shape |= {
-            "full_attention_head_dim": rng.choice((128, 256, 320, 512)),
-            "full_attention_num_key_value_heads": rng.choice((1, 2, 4, 8)),
-        }
+        full = replace(usual, head_dim=rng.choice((128, 256, 320, 512)), num_kv_heads=rng.choice((1, 2, 4, 8)))
+    layers = [Layer(attention=_attending(usual, full, window, mix), intermediate_size=1024) for window in windows]
     if mix in ("states", "both") or (mix in ("latent", "windows") and rng.random() < 0.4):
-        shape |= _states(rng, mix, num_layers)
+        layers = _with_states(rng, mix, layers)
     elif rng.random() < 0.2:
-        shape["kv_shared_with"] = _shared(rng, shape["layer_windows"])
-    return Architecture(**shape)
+        layers = _sharing(rng, layers)
+    return Architecture(
+        name=name,
+        model_type=mix,
+        layers=tuple(layers),
+        hidden_size=1024,
+        vocab_size=1024,
+        max_position_embeddings=2**18,
+        dtype=dtype,
+    )
+
+
+def _latent(rng: Random, head_dim: int) -> Attention:
+    widths = LatentAttention(
+        kv_lora_rank=rng.choice((256, 512)),
+        v_head_dim=128,
+        qk_nope_head_dim=rng.choice((64, 96, 128)),
+        qk_rope_head_dim=rng.choice((32, 64)),
+    )
+    return Attention(num_heads=16, num_kv_heads=16, head_dim=head_dim, latent=widths)
+
+
+def _attending(usual: Attention, full: Attention, window: int | None, mix: str) -> Attention:
+    return full if window is None else replace(usual, window=window, chunked=mix == "chunks")
 
 
 def _windows(rng: Random, mix: str, num_layers: int) -> tuple[int | None, ...]:
@@ -196,17 +198,21 @@ def _windows(rng: Random, mix: str, num_layers: int) -> tuple[int | None, ...]:
     return tuple(rng.choice(choices) for _ in range(num_layers))
 
 
-def _states(rng: Random, mix: str, num_layers: int) -> dict[str, Any]:
-    """Which layers keep a state, of what shape; the rest has attention, or neither."""
+def _with_states(rng: Random, mix: str, layers: list[Layer]) -> list[Layer]:
+    """Some or all layers keep a state, of one shape; the rest has attention, or neither."""
     if mix == "both":
-        attends, states = (True,) * num_layers, (True,) * num_layers
-    else:
-        share = rng.choice((0.5, 0.75, 0.9, 1.0))
-        kinds = [rng.choices(("state", "attention", "mlp"), (share, 1 - share, 0.2))[0] for _ in range(num_layers)]
-        kinds[rng.randrange(num_layers)] = "state"
-        attends = tuple(kind == "attention" for kind in kinds)
-        states = tuple(kind == "state" for kind in kinds)
-    return {"attention_layers": attends, "state_layers": states, "state_space": random_state_space(rng)}
+        state = random_state_space(rng)
+        return [replace(layer, state=state) for layer in layers]
+    share = rng.choice((0.5, 0.75, 0.9, 1.0))
+    kinds = [rng.choices(("state", "attention", "mlp"), (share, 1 - share, 0.2))[0] for _ in layers]
+    kinds[rng.randrange(len(layers))] = "state"
+    state = random_state_space(rng)
+    return [
+        replace(
+            layer, attention=layer.attention if kind == "attention" else None, state=state if kind == "state" else None
+        )
+        for layer, kind in zip(layers, kinds, strict=True)
+    ]
 
 
 def random_state_space(rng: Random) -> StateSpace:
@@ -226,8 +232,13 @@ def random_state_space(rng: Random) -> StateSpace:
     )
 
 
-def _shared(rng: Random, windows: tuple[int | None, ...]) -> tuple[int | None, ...]:
-    """The last layers read the cache of the last earlier layer with the same window, as Gemma 3n's."""
-    first = rng.randrange(len(windows) // 2, len(windows)) if len(windows) > 1 else len(windows)
-    owners = {windows[layer]: layer for layer in range(first)}
-    return tuple(owners.get(window) if layer >= first else None for layer, window in enumerate(windows))
+def _sharing(rng: Random, layers: list[Layer]) -> list[Layer]:
+    """The last layers read the cache of the last earlier layer of their kind, as Gemma 3n's."""
+    first = rng.randrange(len(layers) // 2, len(layers)) if len(layers) > 1 else len(layers)
+    owners = {layer.attention: index for index, layer in enumerate(layers[:first])}
+    return [
+        replace(layer, attention=replace(layer.attention, kv_owner=owners.get(layer.attention)))
+        if index >= first and layer.attention
+        else layer
+        for index, layer in enumerate(layers)
+    ]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from registry.registry import Registry
 
 if TYPE_CHECKING:
-    from kvcache.models.architecture import Architecture
+    from kvcache.shape.architecture import Architecture
     from simulator.deployment import ReplicaPlan
     from simulator.latency.model import AverageStep
     from workloads.requests import RequestTable

@@ -12,7 +12,7 @@ def command(as_json: bool) -> int:
     from headcount.cli.json_output import print_json  # noqa: PLC0415  imported once the command runs
     from headcount.cli.output import listing  # noqa: PLC0415
     from kvcache.models.catalog import load_model, model_names, model_source  # noqa: PLC0415
-    from kvcache.models.parameters import active_parameters, total_parameters  # noqa: PLC0415
+    from kvcache.shape.parameters import active_parameters, total_parameters  # noqa: PLC0415
 
     found: list[dict[str, Any]] = []
     for name in model_names():

@@ -1,23 +1,14 @@
 """What a checkpoint's config asks of the KV cache."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from kvcache.models.config.checkpoint_format import quantization_config
 from kvcache.models.config.checks import printable_name
+from kvcache.shape.architecture import DeclaredKVCache
 
 _MODELOPT = {"fp8": "fp8_e4m3", "nvfp4": "nvfp4"}  # vLLM 0.32 utils/torch_utils.py
 _STRATEGIES = ("tensor", "attn_head")
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeclaredKVCache:
-    """A KV-cache format that a checkpoint was made for."""
-
-    method: str  # "modelopt" or "compressed-tensors": vLLM heeds them at different places, from different releases on
-    dtype: str | None  # vLLM's name for it; None: a format that vLLM does not know, so that it warns and keeps 16 bits
-    text: str  # as the config has it
 
 
 def declared_kv_cache(config: Mapping[str, Any], *, is_latent: bool) -> DeclaredKVCache | None:

@@ -8,10 +8,11 @@ import numpy as np
 
 from kvcache.formats.quantization import resolve_quantization
 from kvcache.gpus.gpu import GPU
-from kvcache.models.architecture import Architecture
-from kvcache.models.tensors import Tensor
 from kvcache.parallelism import Parallelism
 from kvcache.releases import DEFAULT_RELEASE, SLOWER_EXPERTS
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.layer import Layer
+from kvcache.shape.tensors import Tensor
 from simulator.latency.covariance import covariance_of
 from simulator.latency.gpu_constants import GENERAL, Constants, constants_for
 from simulator.latency.model import COMPUTE, HOST, KV_READ, Deployment, LatencyModel, LogError
@@ -24,7 +25,7 @@ from simulator.latency.profile import (
 )
 from simulator.latency.step_time import FloatArray, StepTimes
 from simulator.latency.terms import (
-    Attention,
+    AttentionCost,
     Causes,
     Rank,
     add,
@@ -195,13 +196,13 @@ def _rank(deployment: Deployment, constants: Constants) -> Rank:
 
 
 def _by_tokens(rank: Rank) -> Causes:
-    deployment, arch = rank.deployment, rank.arch
+    deployment = rank.deployment
     tokens = np.arange(deployment.max_num_batched_tokens + 1, dtype=np.float64)
     if not deployment.enforce_eager:
         tokens = padded_batch(tokens, deployment)
-    kinds: dict[tuple[object, ...], list[int]] = {}
-    for index in range(arch.num_hidden_layers):
-        kinds.setdefault(layer_kind(rank, index), []).append(index)
+    kinds: dict[tuple[object, ...], list[Layer]] = {}
+    for held in rank.arch.layers:
+        kinds.setdefault(layer_kind(rank, held), []).append(held)
     alike = [times(len(layers), layer(rank, tokens, layers[0])) for layers in kinds.values()]
     return add(*alike, *_once_per_step(rank, tokens))
 
@@ -222,8 +223,8 @@ def _by_all_tokens(rank: Rank) -> Causes:
     if ranks == 1 or not arch.is_moe:
         return {}
     tokens = np.arange(ranks * rank.deployment.max_num_batched_tokens + 1, dtype=np.float64)
-    first = next(index for index in range(arch.num_hidden_layers) if arch.is_moe_layer(index))
-    return times(arch.num_moe_layers, shared_experts(rank, tokens, first))
+    held, mixture = next((held, held.experts) for held in arch.layers if held.experts is not None)
+    return times(arch.num_moe_layers, shared_experts(rank, tokens, held, mixture))
 
 
 def _by_sampled(rank: Rank) -> Causes:
@@ -236,13 +237,17 @@ def _by_sampled(rank: Rank) -> Causes:
 
 
 def _step_times(
-    rank: Rank, by_tokens: Causes, by_sampled: Causes, by_all_tokens: Causes, caches: tuple[Attention, Attention]
+    rank: Rank,
+    by_tokens: Causes,
+    by_sampled: Causes,
+    by_all_tokens: Causes,
+    caches: tuple[AttentionCost, AttentionCost],
 ) -> StepTimes:
     constants, settings = rank.constants, rank.deployment
     full, windowed = caches
     table = np.sum(list(by_tokens.values()), axis=0)
     token_s = full.prefill_token_s + windowed.prefill_token_s + scan_token_s(rank)
-    launched = sum(launches(rank, index) for index in range(rank.arch.num_hidden_layers))
+    launched = sum(launches(rank, held) for held in rank.arch.layers)
     launch_s = constants.eager_layer_s * launched
     longest = -1 if settings.enforce_eager else settings.max_cudagraph_capture_size or PIECEWISE_TOKENS
     host_s = constants.host_base_s
@@ -291,7 +296,7 @@ def _give_or_take(constants: Constants, name: str) -> str:
 
 def window_class(arch: Architecture) -> tuple[int, int]:
     """How many layers have a window, with its tokens: their mean where windows differ."""
-    windows = [window for window in arch.layer_windows if window is not None]
+    windows = arch.windows
     return len(windows), round(float(np.mean(windows))) if windows else FULL_ATTENTION_WINDOW
 
 
@@ -311,10 +316,9 @@ def _assumptions(rank: Rank) -> tuple[tuple[str, str, str], ...]:
         rows.append(("all-reduces over PCIe", "as measured on L40S", why))
     if not constants.is_measured:
         rows.append(("step times", f"not measured on {gpu.name}", f"shares of its peaks as in {where}"))
-    windows = {window for window in arch.layer_windows if window is not None}
-    if len(windows) > 1:
+    if len(set(arch.windows)) > 1:
         rows.append(("attention windows", f"one of {window_class(arch)[1]} tokens", "mean over the windowed layers"))
-    if arch.chunked_attention:
+    if arch.attention is not None and arch.attention.chunked:
         rows.append(("chunked attention", "priced as a sliding window of the chunk's length", "an upper bound"))
     dtype = rank.scheme.gemm_dtype_on(gpu)
     rows.append(("matrix multiplies", f"{rank.scheme.name} weights, computed in {dtype}", rank.scheme.source))

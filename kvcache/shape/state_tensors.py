@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping
 
 from kvcache.errors import SplitError
-from kvcache.models.state_space import StateSpace
-from kvcache.models.tensors import Tensor
 from kvcache.parallelism import Parallelism, split
+from kvcache.shape.layer import StateSpace
+from kvcache.shape.tensors import Tensor
 
 COMPONENT = "state_space"
 _FP32 = 4

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
-from kvcache.models.architecture import Architecture
-from kvcache.models.state_space_tensors import state_space_tensors
-from kvcache.models.tensors import ExtraTensor, Tensor
 from kvcache.parallelism import Parallelism, pad_vocabulary, split
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.layer import Attention, Experts, LatentAttention, Layer
+from kvcache.shape.state_tensors import state_space_tensors
+from kvcache.shape.tensors import ExtraTensor, Tensor
 
 __all__ = [
     "COMPONENTS",
@@ -32,20 +33,23 @@ COMPONENTS = (
 )
 
 
-def layer_tensors(arch: Architecture, parallelism: Parallelism, layer: int) -> Iterator[Tensor]:
-    """What one rank holds of one 0-based layer."""
-    if arch.has_attention(layer):
-        yield from _mla_attention(arch, parallelism) if arch.is_mla else _attention(arch, parallelism, layer)
-    if arch.has_state(layer) and arch.state_space is not None:
-        yield from state_space_tensors(arch.state_space, arch.hidden_size, parallelism)
-    is_moe = arch.is_moe_layer(layer)
-    if is_moe:
-        yield from _experts(arch, parallelism)
-    if arch.has_mlp(layer) and (arch.dense_beside_experts or not is_moe):
-        yield from _dense_mlp(arch, parallelism, layer)
+def layer_tensors(arch: Architecture, parallelism: Parallelism, layer: Layer) -> Iterator[Tensor]:
+    """What one rank holds of one of the model's layers."""
+    attention = layer.attention
+    if attention is not None and attention.latent is not None:
+        yield from _latent_attention(arch, attention, attention.latent, parallelism)
+    elif attention is not None:
+        yield from _attention(arch, attention, parallelism)
+    if layer.state is not None:
+        yield from state_space_tensors(layer.state, arch.hidden_size, parallelism)
+    if layer.experts is not None:
+        yield from _experts(arch, layer.experts, parallelism)
+    if layer.intermediate_size:
+        width = split(layer.intermediate_size, parallelism, "MLP width")
+        yield from _mlp(arch, "mlp", width, biased=arch.mlp_bias)
     norm_width = 2 if arch.norm_bias else 1
     yield Tensor("norms", arch.hidden_size, count=arch.norms_per_layer * norm_width)
-    yield from _extra(arch, parallelism, {"layer", "moe_layer"} if is_moe else {"layer"})
+    yield from _extra(arch, parallelism, {"layer", "moe_layer"} if layer.experts else {"layer"})
 
 
 def stage_tensors(arch: Architecture, parallelism: Parallelism, stage: int) -> Iterator[Tensor]:
@@ -60,8 +64,8 @@ def stage_tensors(arch: Architecture, parallelism: Parallelism, stage: int) -> I
         whole = arch.vision_parameters
         yield Tensor("vision", split(whole, parallelism, "vision", exact=False) if arch.vision_split else whole)
     yield from _extra(arch, parallelism, {"every"} | ({"first"} if first else set()) | ({"last"} if last else set()))
-    for layer in parallelism.stage_layers(arch.num_hidden_layers, stage):
-        yield from layer_tensors(arch, parallelism, layer)
+    for index in parallelism.stage_layers(arch.num_hidden_layers, stage):
+        yield from layer_tensors(arch, parallelism, arch.layers[index])
     if last:
         yield Tensor("norms", arch.hidden_size, count=2 if arch.norm_bias else 1)
         if not arch.tie_word_embeddings:
@@ -86,7 +90,8 @@ def total_parameters(arch: Architecture) -> int:
 def active_parameters(arch: Architecture) -> int:
     """Parameters that one token passes through: its routed experts only, without the vision encoder."""
     counts = parameter_counts(arch)
-    routed = counts["experts"] * arch.num_experts_per_tok // arch.num_experts if arch.is_moe else 0
+    experts = arch.experts
+    routed = counts["experts"] * experts.num_experts_per_tok // experts.num_experts if experts else 0
     return sum(counts.values()) - counts["experts"] + routed - counts["vision"]
 
 
@@ -112,13 +117,13 @@ def _extra_shape(extra: ExtraTensor, parallelism: Parallelism) -> tuple[int, int
     return rows, split(extra.cols, parallelism, what) if extra.split == "cols" else extra.cols
 
 
-def _attention(arch: Architecture, parallelism: Parallelism, layer: int) -> Iterator[Tensor]:
-    heads = split(arch.num_attention_heads, parallelism, "attention heads")
-    all_kv_heads, head_dim = arch.heads_of(layer)
-    kv_heads = 0 if arch.shares_kv(layer) else parallelism.kv_heads_per_rank(all_kv_heads)
-    q_width, kv_width = heads * head_dim, kv_heads * head_dim
+def _attention(arch: Architecture, attention: Attention, parallelism: Parallelism) -> Iterator[Tensor]:
+    heads = split(attention.num_heads, parallelism, "attention heads")
+    borrows = attention.kv_owner is not None  # and so projects no keys or values
+    q_width = heads * attention.head_dim
+    kv_width = 0 if borrows else parallelism.kv_heads_per_rank(attention.num_kv_heads) * attention.head_dim
     gate_width = q_width if arch.attention_output_gate else 0
-    repeated = kv_width if arch.keys_as_values and arch.layer_windows[layer] is None else 0
+    repeated = kv_width if attention.keys_as_values else 0
     rows = q_width + gate_width + 2 * kv_width
     yield Tensor("attention", rows, arch.hidden_size, quantizable=True, repeated_rows=repeated)
     yield Tensor("attention", arch.hidden_size, q_width, quantizable=True)
@@ -131,66 +136,63 @@ def _attention(arch: Architecture, parallelism: Parallelism, layer: int) -> Iter
     if arch.qk_norm and arch.qk_norm_whole_projection:
         yield Tensor("norms", q_width + kv_width)
     elif arch.qk_norm:
-        yield Tensor("norms", head_dim, count=1 if arch.shares_kv(layer) else 2)
+        yield Tensor("norms", attention.head_dim, count=1 if borrows else 2)
 
 
-def _mla_attention(arch: Architecture, parallelism: Parallelism) -> Iterator[Tensor]:
-    # The latent's down-projection is whole on every rank; only per-head matrices are split.
-    heads = split(arch.num_attention_heads, parallelism, "attention heads")
-    latent, rope = arch.kv_lora_rank or 0, arch.qk_rope_head_dim or 0
-    nope, value = arch.qk_nope_head_dim or 0, arch.v_head_dim or 0
-    if arch.q_lora_rank:
-        yield Tensor("attention", arch.q_lora_rank, arch.hidden_size, quantizable=True)
-        yield Tensor("norms", arch.q_lora_rank)
-        yield Tensor("attention", heads * arch.head_dim, arch.q_lora_rank, quantizable=True)
-    else:
-        yield Tensor("attention", heads * arch.head_dim, arch.hidden_size, quantizable=True)
-    yield Tensor("attention", latent + rope, arch.hidden_size, quantizable=True)
-    yield Tensor("norms", latent)
-    yield Tensor("attention", heads * (nope + value), latent, quantizable=True)
-    yield Tensor("attention", arch.hidden_size, heads * value, quantizable=True)
-
-
-def _dense_mlp(arch: Architecture, parallelism: Parallelism, layer: int) -> Iterator[Tensor]:
-    whole = arch.mlp_widths[layer] if arch.mlp_widths else arch.intermediate_size
-    width = split(whole, parallelism, "MLP width")
-    yield from _mlp_matrices("mlp", arch, width)
-    if arch.mlp_bias:
-        yield Tensor("mlp", width * (2 if arch.gated_mlp else 1) + arch.hidden_size)
-
-
-def _mlp_matrices(
-    component: str, arch: Architecture, width: int, count: int = 1, padding: Parallelism | None = None
+def _latent_attention(
+    arch: Architecture, attention: Attention, latent: LatentAttention, parallelism: Parallelism
 ) -> Iterator[Tensor]:
-    hidden = (arch.moe_hidden_size if component == "experts" else 0) or arch.hidden_size
-    if padding is not None:
-        width = -(-width // padding.pad_expert_width_to) * padding.pad_expert_width_to
-        hidden = -(-hidden // padding.pad_expert_hidden_to) * padding.pad_expert_hidden_to
+    # The latent's down-projection is whole on every rank; only per-head matrices are split.
+    heads = split(attention.num_heads, parallelism, "attention heads")
+    q_width, q_input = heads * attention.head_dim, arch.hidden_size
+    if latent.q_lora_rank:
+        yield Tensor("attention", latent.q_lora_rank, arch.hidden_size, quantizable=True)
+        yield Tensor("norms", latent.q_lora_rank)
+        q_input = latent.q_lora_rank
+    yield Tensor("attention", q_width, q_input, quantizable=True)
+    yield Tensor("attention", latent.cached_width, arch.hidden_size, quantizable=True)
+    yield Tensor("norms", latent.kv_lora_rank)
+    per_head = latent.qk_nope_head_dim + latent.v_head_dim
+    yield Tensor("attention", heads * per_head, latent.kv_lora_rank, quantizable=True)
+    yield Tensor("attention", arch.hidden_size, heads * latent.v_head_dim, quantizable=True)
+
+
+def _mlp(arch: Architecture, component: str, width: int, *, biased: bool) -> Iterator[Tensor]:
+    yield from _matrices(component, arch, width, arch.hidden_size)
+    if biased:
+        yield Tensor(component, width * (2 if arch.gated_mlp else 1) + arch.hidden_size)
+
+
+def _matrices(component: str, arch: Architecture, width: int, hidden: int, count: int = 1) -> Iterator[Tensor]:
     rows = width * (2 if arch.gated_mlp else 1)
     yield Tensor(component, rows, hidden, count=count, quantizable=True, stacked=True)
     yield Tensor(component, hidden, width, count=count, quantizable=True, stacked=True, cols_split=True)
 
 
-def _experts(arch: Architecture, parallelism: Parallelism) -> Iterator[Tensor]:
+def _experts(arch: Architecture, experts: Experts, parallelism: Parallelism) -> Iterator[Tensor]:
     if parallelism.enable_expert_parallel:
-        count, width = parallelism.experts_per_rank(arch.num_experts), arch.moe_intermediate_size
+        count, width = parallelism.experts_per_rank(experts.num_experts), experts.moe_intermediate_size
     else:
-        count = arch.num_experts
-        width = split(arch.moe_intermediate_size, parallelism, "expert width", ways=parallelism.expert_ways)
-    yield from _mlp_matrices("experts", arch, width, count, parallelism)
+        count = experts.num_experts
+        width = split(experts.moe_intermediate_size, parallelism, "expert width", ways=parallelism.expert_ways)
+    padded = _up_to(width, parallelism.pad_expert_width_to)
+    hidden = _up_to(experts.hidden_size or arch.hidden_size, parallelism.pad_expert_hidden_to)
+    yield from _matrices("experts", arch, padded, hidden, count)
     if arch.expert_bias:
         yield Tensor("experts", width * (2 if arch.gated_mlp else 1) + arch.hidden_size, count=count)
-    if arch.shared_expert_intermediate_size:
+    if experts.shared_expert_intermediate_size:
         whole = parallelism.sequence_parallel_moe and not arch.shared_experts_always_split
-        shared = split(
-            arch.shared_expert_intermediate_size, parallelism, "shared expert width", ways=1 if whole else None
-        )
-        yield from _mlp_matrices("shared_experts", arch, shared)
-        if arch.mlp_bias:
-            yield Tensor("shared_experts", shared * (2 if arch.gated_mlp else 1) + arch.hidden_size)
+        ways = 1 if whole else None
+        shared = split(experts.shared_expert_intermediate_size, parallelism, "shared expert width", ways=ways)
+        yield from _mlp(arch, "shared_experts", shared, biased=arch.mlp_bias)
     if arch.shared_expert_gate:
         yield Tensor("shared_experts", 1, arch.hidden_size)
-    yield Tensor("router", arch.num_experts, arch.hidden_size, element_bytes=4 if arch.router_fp32 else 0)
+    yield Tensor("router", experts.num_experts, arch.hidden_size, element_bytes=4 if arch.router_fp32 else 0)
     if arch.router_bias:
         # A bias that balances experts is fp32 in vLLM; gpt-oss's, which goes with biases of its experts, is not.
-        yield Tensor("router", arch.num_experts, element_bytes=0 if arch.expert_bias else 4)
+        yield Tensor("router", experts.num_experts, element_bytes=0 if arch.expert_bias else 4)
+
+
+def _up_to(width: int, unit: int) -> int:
+    """The width rounded up to a multiple of the unit."""
+    return -(-width // unit) * unit

@@ -1,0 +1,97 @@
+"""From a config to the model's layers."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kvcache.models.config.fields import Fields
+from kvcache.models.config.layer_kinds import FULL, PARALLEL, STATE, WINDOW, layer_kinds, window_of
+from kvcache.models.config.mlps import read_mlps
+from kvcache.models.config.states import read_state
+from kvcache.shape.layer import Attention, LatentAttention, Layer
+
+
+def read_layers(fields: Fields) -> tuple[Layer, ...]:
+    """Every layer. Raises `ValueError` on missing or contradictory fields."""
+    kinds = layer_kinds(fields)
+    owners = _kv_owners(fields, kinds)
+    attends = {kind: _attention(fields, kind) for kind in dict.fromkeys(kinds) if kind in (FULL, WINDOW, PARALLEL)}
+    state = read_state(fields) if {STATE, PARALLEL} & set(kinds) else None
+    mlps = read_mlps(fields, kinds, [owner is not None for owner in owners])
+    return tuple(
+        Layer(
+            attention=attends.get(kind) if owner is None else replace(attends[kind], kv_owner=owner),
+            state=state if kind in (STATE, PARALLEL) else None,
+            intermediate_size=width,
+            experts=experts,
+        )
+        for kind, owner, (width, experts) in zip(kinds, owners, mlps, strict=True)
+    )
+
+
+def _kv_owners(fields: Fields, kinds: Sequence[str]) -> list[int | None]:
+    """Whose cache each layer reads, None for its own: the last ones that of the last of their kind before them."""
+    count = fields.integer("num_kv_shared_layers", default=0) if fields.family.unequal_caches else 0
+    first = max(0, len(kinds) - count)
+    last_of_kind = {kind: layer for layer, kind in enumerate(kinds[:first])}
+    missing = sorted(set(kinds[first:]) - last_of_kind.keys())
+    if missing:
+        name = "full_attention" if missing[0] == FULL else "sliding_attention"
+        raise fields.error(
+            f"num_kv_shared_layers {count} of {len(kinds)} hidden layers leaves no earlier {name} layer to share"
+        )
+    return [None] * first + [last_of_kind[kind] for kind in kinds[first:]]
+
+
+def _attention(fields: Fields, kind: str) -> Attention:
+    heads = fields.integer("num_attention_heads", "n_head", "num_heads", "n_heads")
+    if heads <= 0:
+        raise fields.error(f"num_attention_heads is {heads}, must be positive")
+    latent, chunk = fields.optional("kv_lora_rank"), fields.optional("attention_chunk_size")
+    window, chunked = window_of(fields) if kind == WINDOW else None, kind == WINDOW and chunk is not None
+    if latent:
+        nope, rope = fields.integer("qk_nope_head_dim"), fields.integer("qk_rope_head_dim")
+        return Attention(
+            num_heads=heads,
+            num_kv_heads=heads,
+            head_dim=nope + rope,
+            window=window,
+            chunked=chunked,
+            latent=LatentAttention(
+                kv_lora_rank=latent,
+                q_lora_rank=fields.optional("q_lora_rank"),
+                qk_nope_head_dim=nope,
+                qk_rope_head_dim=rope,
+                v_head_dim=fields.integer("v_head_dim"),
+            ),
+        )
+    own = kind == FULL and fields.model_type == "gemma4_text"
+    # Its own number of KV heads counts only where keys serve as values (transformers Gemma4TextConfig).
+    same = own and fields.flag("attention_k_eq_v")
+    kv_heads = (fields.optional("num_global_key_value_heads") if same else None) or _kv_heads(fields, heads)
+    return Attention(
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_dim=fields.integer("global_head_dim") if own else _head_dim(fields, heads),
+        window=window,
+        chunked=chunked,
+        keys_as_values=same,
+    )
+
+
+def _head_dim(fields: Fields, heads: int) -> int:
+    head_dim, hidden = fields.optional("head_dim"), fields.hidden_size
+    if head_dim is None and hidden % heads:
+        raise ValueError(
+            f"model {fields.name!r}: hidden_size {hidden} is not a multiple of num_attention_heads {heads}; "
+            "give head_dim in its config.json"
+        )
+    return hidden // heads if head_dim is None else head_dim
+
+
+def _kv_heads(fields: Fields, heads: int) -> int:
+    # Falcon: `new_decoder_architecture` reads num_kv_heads; before it, `multi_query` shares one head.
+    if fields.raw("new_decoder_architecture"):
+        return fields.integer("num_kv_heads", default=heads)
+    if fields.raw("multi_query") is not None:
+        return 1 if fields.raw("multi_query") else heads
+    return fields.integer("num_key_value_heads", "num_kv_heads", "n_head_kv", default=heads)

@@ -1,0 +1,133 @@
+"""From a config to each layer's MLP and experts."""
+
+from collections.abc import Sequence
+
+from kvcache.models.config.fields import Fields
+from kvcache.models.config.layer_kinds import EXPERTS, MLP, periodic
+from kvcache.shape.layer import Experts
+
+_DENSE_WIDTHS = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim")
+Mlp = tuple[int, Experts | None]  # width of the MLP, 0 without one; the experts
+
+
+def read_mlps(fields: Fields, kinds: Sequence[str], borrows: Sequence[bool]) -> list[Mlp]:
+    """What each layer has beside attention or a state; `borrows`: which layers read another's cache.
+
+    Raises `ValueError` where a width is missing.
+    """
+    apart = fields.family.kinds == "pattern"  # Nemotron-H: an MLP or experts are layers of their own
+    has_mlp = [fields.family.has_mlp and (not apart or kind in (MLP, EXPERTS)) for kind in kinds]
+    sparse = _expert_layers(fields, kinds)
+    num_experts = fields.integer("num_experts", "n_routed_experts", "num_local_experts", default=0)
+    if num_experts <= 1 or not any(sparse):
+        widths = _widths(fields, _dense_width(fields) if any(has_mlp) else 0, borrows)
+        return _mlps(fields, widths, has_mlp, [None] * len(kinds))
+    dense = _one_width(fields) if apart else fields.optional(*_DENSE_WIDTHS)
+    experts = _experts(fields, num_experts, dense)
+    if fields.family.dense_width_key and fields.raw(fields.family.dense_width_key) is not None:
+        dense = fields.integer(fields.family.dense_width_key)
+    beside = fields.flag("enable_moe_block") and fields.model_type == "gemma4_text"
+    has_dense = [has and (beside or not routed) for has, routed in zip(has_mlp, sparse, strict=True)]
+    widths = _widths(fields, dense or 0, borrows)
+    return _mlps(fields, widths, has_dense, [experts if routed else None for routed in sparse])
+
+
+def _mlps(
+    fields: Fields, widths: Sequence[int], has_dense: Sequence[bool], experts: Sequence[Experts | None]
+) -> list[Mlp]:
+    dense = [width if has else 0 for width, has in zip(widths, has_dense, strict=True)]
+    if any(has and not width for width, has in zip(dense, has_dense, strict=True)):
+        raise fields.error("intermediate_size is missing for its dense layers")
+    return list(zip(dense, experts, strict=True))
+
+
+def _experts(fields: Fields, num_experts: int, dense: int | None) -> Experts:
+    width = fields.integer("moe_intermediate_size", default=dense)
+    shared = fields.optional("shared_expert_intermediate_size", "shared_intermediate_size")
+    if shared is None:
+        shared = fields.integer("moe_shared_expert_intermediate_size", default=width) * fields.integer(
+            "n_shared_experts", "num_shared_experts", default=0
+        )
+    return Experts(
+        num_experts=num_experts,
+        num_experts_per_tok=fields.integer(
+            "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts"
+        ),
+        moe_intermediate_size=width,
+        shared_expert_intermediate_size=shared,
+        hidden_size=latent_width(fields),
+    )
+
+
+def latent_width(fields: Fields) -> int:
+    """Width of the copy of the hidden state that experts read and write (Nemotron-H); 0: the hidden state's."""
+    return (fields.optional("moe_latent_size") or 0) if fields.model_type == "nemotron_h" else 0
+
+
+def _expert_layers(fields: Fields, kinds: Sequence[str]) -> list[bool]:
+    """Which layers route tokens to experts, were there any."""
+    layers = range(len(kinds))
+    if fields.family.kinds == "pattern":
+        return [kind == EXPERTS for kind in kinds]
+    if fields.family.kinds == "period":
+        return periodic(fields, "expert", len(kinds))
+    if fields.model_type == "gemma4_text":
+        return [fields.flag("enable_moe_block")] * len(kinds)
+    if fields.family.kinds == "kimi" and (listed := fields.listed("mlp_layer_types")):
+        return [kind == "sparse" for kind in listed]
+    first = fields.integer("first_k_dense_replace", "num_dense_layers", default=0)
+    step = fields.integer("decoder_sparse_step", "moe_layer_freq", "interleave_moe_layer_step", default=1) or 1
+    dense_only, sparse_only = set(fields.raw("mlp_only_layers") or ()), set(fields.raw("moe_layers") or ())
+    if sparse_only:
+        return [layer in sparse_only for layer in layers]
+    # DeepSeek counts its frequency from layer 0, Qwen and Llama 4 from layer 1; they differ only for steps above 1.
+    offset = 0 if fields.raw("moe_layer_freq") is not None else 1
+    return [layer >= first and (layer + offset) % step == 0 and layer not in dense_only for layer in layers]
+
+
+def _widths(fields: Fields, usual: int, borrows: Sequence[bool]) -> list[int]:
+    """Each layer's MLP width, where it has one: Gemma 3n lists them, Gemma 4 doubles those of borrowing layers."""
+    listed = fields.raw("intermediate_size")
+    if fields.model_type == "gemma3n_text" and isinstance(listed, list | tuple):
+        if len(listed) != len(borrows):
+            raise fields.error(f"intermediate_size lists {len(listed)} widths for {len(borrows)} hidden layers")
+        return [fields.whole(width, "intermediate_size") for width in listed]
+    doubled = fields.model_type == "gemma4_text" and fields.flag("use_double_wide_mlp")
+    return [usual * (2 if doubled and borrowed else 1) for borrowed in borrows]
+
+
+def _dense_width(fields: Fields) -> int:
+    """The MLP width of a model without experts."""
+    if fields.model_type == "granitemoehybrid":  # without experts, the shared MLP is the only one
+        return fields.integer("shared_intermediate_size")
+    listed = fields.raw("intermediate_size")
+    if fields.model_type == "gemma3n_text" and isinstance(listed, list | tuple):
+        return 0  # each layer has its own
+    dense = _one_width(fields)
+    if dense is not None:
+        return _adjusted(fields, dense) if fields.model_type == "lfm2" else dense
+    if fields.family.ffn_multiple is None:
+        raise ValueError(f"model {fields.name!r}: config.json lacks 'intermediate_size'; add it")
+    return fields.hidden_size * fields.family.ffn_multiple
+
+
+def _one_width(fields: Fields) -> int | None:
+    keys = ("block_ff_dim", *_DENSE_WIDTHS)
+    value = fields.raw(*keys)
+    if isinstance(value, list | tuple):  # Nemotron-H may write one width for all as a list
+        if len(set(value)) != 1:
+            raise fields.error(f"intermediate_size {list(value)}: MLPs of different widths are not modelled")
+        return fields.whole(value[0], "intermediate_size")
+    return fields.optional(*keys)
+
+
+def _adjusted(fields: Fields, width: int) -> int:
+    """LFM2's rounding of its MLP width (transformers and vLLM models/lfm2, block_auto_adjust_ff_dim)."""
+    if not fields.flag("block_auto_adjust_ff_dim", default=True):
+        return width
+    width = int(2 * width / 3)
+    factor = fields.raw("block_ffn_dim_multiplier")
+    if factor is not None:
+        width = int(factor * width)
+    unit = fields.integer("block_multiple_of")
+    return -(-width // unit) * unit

@@ -1,0 +1,1 @@
+"""What a model is made of: its layers, their tensors, its parameter counts."""

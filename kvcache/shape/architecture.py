@@ -1,0 +1,178 @@
+"""The shape of a decoder-only transformer, as far as bytes depend on it."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from kvcache.shape.layer import Attention, Experts, Layer, StateSpace
+from kvcache.shape.tensors import ExtraTensor
+
+# vLLM's names for --dtype (config/model.py, ModelDType); auto: the checkpoint's, 16 bits for one in fp32.
+DTYPES = {
+    "auto": None,
+    "half": "float16",
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "float": "float32",
+    "float32": "float32",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeclaredKVCache:
+    """A KV-cache format that a checkpoint was made for."""
+
+    method: str  # "modelopt" or "compressed-tensors": vLLM heeds them at different places, from different releases on
+    dtype: str | None  # vLLM's name for it; None: a format that vLLM does not know, so that it warns and keeps 16 bits
+    text: str  # as the config has it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """One model's shape: its layers, and what they have in common.
+
+    Widths count elements. `ValueError` where the numbers contradict each other.
+    """
+
+    name: str
+    model_type: str
+    layers: tuple[Layer, ...]
+    hidden_size: int
+    vocab_size: int
+    max_position_embeddings: int
+    gated_mlp: bool = True
+    attention_bias: bool = False  # on q, k, v
+    attention_output_bias: bool = False
+    mlp_bias: bool = False
+    tie_word_embeddings: bool = False
+    qk_norm: bool = False
+    qk_norm_whole_projection: bool = False  # OLMo-2, MiniMax-M2: one weight per element of the projection, not per head
+    attention_output_gate: bool = False  # as wide as q, in the same projection (Qwen3-Next)
+    attention_sinks: bool = False
+    norms_per_layer: int = 2
+    norm_bias: bool = False
+    expert_bias: bool = False
+    router_bias: bool = False
+    router_fp32: bool = False  # whatever the model's dtype
+    shared_expert_gate: bool = False
+    shared_experts_always_split: bool = False  # vLLM's model code has no sequence-parallel form of them
+    extra_tensors: tuple[ExtraTensor, ...] = ()
+    lm_head_bias: bool = False
+    vision_parameters: int = 0  # encoder with its projector; loaded by vLLM beside the text model
+    vision_split: bool = True  # False: whole on every tensor-parallel rank
+    num_rotary_tables: int = 1
+    rotary_width: int = 0  # columns of each; 0: as wide as a head
+    longer_rotary_tables: int = 0  # how many tables' worth of rows linear rope scaling adds
+    learned_positions: int = 0  # rows of a position embedding (OPT), whole on every rank
+    dtype: str = "bfloat16"
+    native_quantization: str | None = None
+    declared_kv_cache: DeclaredKVCache | None = None  # what the checkpoint was made for; see kv_cache_dtype
+    unquantized: tuple[str, ...] = ()  # components that the checkpoint's own format leaves in 16 bits
+    assumptions: tuple[tuple[str, str, str], ...] = ()  # (name, value, why) of what the config did not say
+
+    def __post_init__(self) -> None:
+        for problem in _problems(self):
+            raise ValueError(f"model {self.name!r}: {problem}; correct its config.json")
+
+    def __hash__(self) -> int:
+        """Cheap, since caches are keyed by models: those that differ elsewhere are told apart by comparing them."""
+        return hash((self.name, self.dtype, self.hidden_size, len(self.layers), self.layers[0]))
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """How many layers there are."""
+        return len(self.layers)
+
+    @cached_property
+    def attention(self) -> Attention | None:
+        """The attention that stands for the model's: of the first layer with a window, else of the first with any.
+
+        Only Gemma 4's layers without a window have other heads.
+        """
+        found = [layer.attention for layer in self.layers if layer.attention is not None]
+        return next((each for each in found if each.window is not None), found[0] if found else None)
+
+    @property
+    def num_attention_heads(self) -> int:
+        """Query heads; 0 without attention."""
+        return self.attention.num_heads if self.attention else 0
+
+    @property
+    def num_key_value_heads(self) -> int:
+        """KV heads of `attention`; 0 without any."""
+        return self.attention.num_kv_heads if self.attention else 0
+
+    @property
+    def head_dim(self) -> int:
+        """Width of a head of `attention`; 0 without any."""
+        return self.attention.head_dim if self.attention else 0
+
+    @cached_property
+    def intermediate_size(self) -> int:
+        """Width of the widest MLP; 0 where no layer has one."""
+        return max(layer.intermediate_size for layer in self.layers)
+
+    @cached_property
+    def experts(self) -> Experts | None:
+        """The mixture that every layer with experts has; None where none has any."""
+        return next((layer.experts for layer in self.layers if layer.experts is not None), None)
+
+    @cached_property
+    def state_space(self) -> StateSpace | None:
+        """The state that every layer with one keeps; None where none keeps any."""
+        return next((layer.state for layer in self.layers if layer.state is not None), None)
+
+    @property
+    def is_mla(self) -> bool:
+        """Whether attention caches one latent per token instead of keys with values."""
+        return self.attention is not None and self.attention.latent is not None
+
+    @property
+    def is_moe(self) -> bool:
+        """Whether any layer routes tokens to experts."""
+        return self.experts is not None
+
+    @property
+    def num_moe_layers(self) -> int:
+        """Layers that route tokens to experts."""
+        return sum(layer.experts is not None for layer in self.layers)
+
+    @property
+    def num_state_layers(self) -> int:
+        """Layers that keep a state per sequence."""
+        return sum(layer.state is not None for layer in self.layers)
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """The windows of the layers that have one, in tokens."""
+        found = (layer.attention.window for layer in self.layers if layer.attention)
+        return tuple(window for window in found if window is not None)
+
+
+def with_dtype(architecture: Architecture, dtype: str) -> Architecture:
+    """The model with its unpacked weights served in that dtype. Raises `ValueError` on one that is not known."""
+    if dtype not in DTYPES:
+        raise ValueError(f"no dtype {dtype[:40]!r}; allowed: {', '.join(DTYPES)}")
+    asked = DTYPES[dtype]
+    return architecture if asked in (None, architecture.dtype) else replace(architecture, dtype=asked)
+
+
+def with_attention(architecture: Architecture, **changes: Any) -> Architecture:
+    """The model with other fields of `Attention` in every layer that has attention."""
+    layers = (
+        replace(layer, attention=replace(layer.attention, **changes)) if layer.attention else layer
+        for layer in architecture.layers
+    )
+    return replace(architecture, layers=tuple(layers))
+
+
+def _problems(arch: Architecture) -> list[str]:
+    """What contradicts itself; empty where nothing does."""
+    sizes = ("num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings")
+    found = [f"{size} is {getattr(arch, size)}, must be positive" for size in sizes if getattr(arch, size) <= 0]
+    found += [problem for layer in dict.fromkeys(arch.layers) for problem in layer.problems]
+    for index, layer in enumerate(arch.layers):
+        owner = layer.attention.kv_owner if layer.attention else None
+        if owner is not None and not (0 <= owner < index and arch.layers[owner].caches_kv):
+            found.append(f"layer {index} shares the KV cache of layer {owner}, which has none of its own before it")
+    return found

@@ -1,0 +1,156 @@
+"""What one layer of a model is made of."""
+
+from dataclasses import dataclass
+
+KINDS = ("mamba1", "mamba2", "gated_delta_net", "kimi_delta", "short_conv")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatentAttention:
+    """Widths of multi-head latent attention (MLA), which caches one latent per token in place of keys and values."""
+
+    kv_lora_rank: int
+    q_lora_rank: int | None = None  # None: queries come from the hidden state in one projection
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+
+    @property
+    def cached_width(self) -> int:
+        """Elements that one token leaves in the cache: the latent with its rotary key."""
+        return self.kv_lora_rank + self.qk_rope_head_dim
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention:
+    """One layer's attention. Windows count tokens; `head_dim` is the width of a query, under MLA of both its parts."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    window: int | None = None  # None: full attention
+    chunked: bool = False  # the window is one of Llama 4's fixed chunks, not a sliding window
+    kv_owner: int | None = None  # the earlier 0-based layer whose cache this one reads (Gemma 3n)
+    keys_as_values: bool = False  # vLLM holds the projection twice (Gemma 4)
+    latent: LatentAttention | None = None
+
+    @property
+    def problems(self) -> list[str]:
+        """What contradicts itself, in the config's words; empty where nothing does."""
+        sizes = {
+            "num_attention_heads": self.num_heads,
+            "num_key_value_heads": self.num_kv_heads,
+            "head_dim": self.head_dim,
+        }
+        found = [f"{name} is {size}, must be positive" for name, size in sizes.items() if size <= 0]
+        if not found and self.num_heads % self.num_kv_heads:
+            found.append(
+                f"num_attention_heads {self.num_heads} is not a multiple of num_key_value_heads {self.num_kv_heads}"
+            )
+        if self.window is not None and self.window <= 0:
+            found.append("an attention window is not positive")
+        if self.latent is not None and self.latent.v_head_dim <= 0:
+            found.append(f"v_head_dim is {self.latent.v_head_dim}, must be positive")
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateSpace:
+    """The shape that a model's state-space or linear-attention layers share; 0 where a kind has no such width.
+
+    `mamba1`: `intermediate_size`, `state_size`, `dt_rank`. `mamba2`: `num_heads` of `head_dim`, `num_groups`,
+    `state_size`. `gated_delta_net` (Qwen3-Next): `num_heads` value heads of `head_dim`, `num_key_heads` of
+    `key_head_dim`. `kimi_delta`: `num_heads` of `head_dim`. `short_conv` (LFM2): `intermediate_size`.
+    """
+
+    kind: str  # one of KINDS
+    conv_kernel: int
+    num_heads: int = 0
+    head_dim: int = 0
+    num_key_heads: int = 0
+    key_head_dim: int = 0
+    num_groups: int = 0
+    state_size: int = 0
+    intermediate_size: int = 0
+    state_dtype: str = "auto"  # of the recurrent state, vLLM's mamba_ssm_cache_dtype; auto: the model's dtype
+    # What only the count of weights needs.
+    dt_rank: int = 0
+    conv_bias: bool = False
+    projection_bias: bool = False  # into the layer
+    output_bias: bool = False
+    norm: bool = False  # weights of the norm before the output (mamba2), of dt, B and C (mamba1)
+
+    @property
+    def problems(self) -> list[str]:
+        """What contradicts itself; empty where nothing does."""
+        if self.kind not in KINDS:
+            return [f"state-space kind {self.kind!r} is not modelled; known: {', '.join(KINDS)}"]
+        needed = {
+            "mamba1": ("intermediate_size", "state_size", "dt_rank"),
+            "mamba2": ("num_heads", "head_dim", "num_groups", "state_size"),
+            "gated_delta_net": ("num_heads", "head_dim", "num_key_heads", "key_head_dim"),
+            "kimi_delta": ("num_heads", "head_dim"),
+            "short_conv": ("intermediate_size",),
+        }[self.kind]
+        found = [
+            f"{key} of its state-space layers is {getattr(self, key)}, must be positive"
+            for key in ("conv_kernel", *needed)
+            if getattr(self, key) <= 0
+        ]
+        shared_by = {"mamba2": "num_groups", "gated_delta_net": "num_key_heads"}.get(self.kind)
+        if not found and shared_by and self.num_heads % getattr(self, shared_by):
+            found.append(
+                f"the {self.num_heads} heads of its state-space layers are not a multiple of "
+                f"{shared_by} {getattr(self, shared_by)}"
+            )
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experts:
+    """One layer's mixture of experts."""
+
+    num_experts: int
+    num_experts_per_tok: int
+    moe_intermediate_size: int  # of each routed expert
+    shared_expert_intermediate_size: int = 0  # of those that every token passes, together
+    hidden_size: int = 0  # what experts read and write, where it is narrower (Nemotron-H); 0: the model's
+
+    @property
+    def problems(self) -> list[str]:
+        """What contradicts itself, in the config's words; empty where nothing does."""
+        found = [] if self.moe_intermediate_size else ["moe_intermediate_size is missing for its experts"]
+        if not 0 < self.num_experts_per_tok <= self.num_experts:
+            found.append(f"num_experts_per_tok {self.num_experts_per_tok} must lie in 1–{self.num_experts}")
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """One layer's parts, in their order; each may be absent.
+
+    A state stands beside attention (Falcon-H1) or in its place, experts beside an MLP (Gemma 4) or in its place.
+    """
+
+    attention: Attention | None = None
+    state: StateSpace | None = None
+    intermediate_size: int = 0  # of the MLP; 0: none
+    experts: Experts | None = None
+
+    @property
+    def num_blocks(self) -> int:
+        """Parts that each add to the hidden state."""
+        parts = self.attention is not None, self.state is not None, self.intermediate_size > 0, self.experts is not None
+        return sum(parts)
+
+    @property
+    def caches_kv(self) -> bool:
+        """Whether the layer has a KV cache of its own."""
+        return self.attention is not None and self.attention.kv_owner is None
+
+    @property
+    def problems(self) -> list[str]:
+        """What contradicts itself, in the config's words; empty where nothing does."""
+        return [
+            each for part in (self.attention, self.state, self.experts) if part is not None for each in part.problems
+        ]
