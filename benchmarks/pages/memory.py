@@ -5,7 +5,7 @@ from dataclasses import fields, is_dataclass
 
 from benchmarks.markdown import table
 from kvcache.formats.quantization import find_quantization, quantization_names
-from kvcache.layout.kv_layout import KV_CACHE_DTYPES, kv_bytes_per_token_per_layer
+from kvcache.layout.kv_content import KV_CACHE_DTYPES, kv_bytes_per_token_per_layer
 from kvcache.memory import terms
 from kvcache.memory.budget import memory_budget
 from kvcache.memory.engine_defaults import engine_defaults

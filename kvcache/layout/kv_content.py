@@ -15,7 +15,6 @@ _NVFP4 = ("nvfp4", "nvfp4_4over6")
 # Packed latents of sparse attention: 512 FP8 values, 4 fp32 scales, 64 bf16 rotary values; the same in FP4
 # (model_executor/layers/attention/mla_attention.py).
 PACKED_LATENTS = {"fp8_ds_mla": 656, "nvfp4_ds_mla": 352}
-FP8_DS_MLA_BYTES_PER_TOKEN = PACKED_LATENTS["fp8_ds_mla"]
 KV_CACHE_DTYPES = ("auto", *_SIXTEEN_BITS, *_FP8, *_PER_TOKEN_HEAD, *_NVFP4, *PACKED_LATENTS)
 # vLLM's other choices, each with why it is refused here.
 NOT_MODELLED = {

@@ -5,11 +5,7 @@ from dataclasses import dataclass
 
 from kvcache.gpus.gpu import GPU
 from kvcache.layout.attention_backend import attention_backend
-from kvcache.layout.kv_content import (
-    FP8_DS_MLA_BYTES_PER_TOKEN,
-    KV_CACHE_DTYPES,
-    kv_bytes_per_token_per_layer,
-)
+from kvcache.layout.kv_content import kv_bytes_per_token_per_layer
 from kvcache.layout.layer_caches import (
     CacheSettings,
     LayerCache,
@@ -20,19 +16,6 @@ from kvcache.layout.layer_caches import (
 )
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
-
-__all__ = [
-    "FP8_DS_MLA_BYTES_PER_TOKEN",
-    "KV_CACHE_DTYPES",
-    "KVGroup",
-    "KVLayout",
-    "group_kinds",
-    "has_unequal_blocks",
-    "kv_bytes_per_token",
-    "kv_bytes_per_token_per_layer",
-    "kv_layout",
-    "layer_groups",
-]
 
 
 @dataclass(frozen=True)
@@ -207,19 +190,6 @@ def kv_layout(
             "request, which vLLM cannot serve; take fewer stages"
         )
     return layout
-
-
-def layer_groups(windows: Sequence[int | None], chunked: bool = False) -> tuple[KVGroup, ...]:
-    """The groups of layers that differ in their windows alone."""
-    return cache_groups(
-        [
-            LayerCache(
-                layer=layer, window=window, chunked=chunked and window is not None, block_size=1, page_size_bytes=1
-            )
-            for layer, window in enumerate(windows)
-        ],
-        block_size=1,
-    )
 
 
 def cache_groups(caches: Sequence[LayerCache], block_size: int) -> tuple[KVGroup, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 from kvcache.formats.kv_cache_dtype import resolve_kv_cache_dtype
 from kvcache.formats.quantization import QuantizationScheme
 from kvcache.gpus.gpu import GPU
-from kvcache.layout.kv_layout import kv_bytes_per_token_per_layer
+from kvcache.layout.kv_content import kv_bytes_per_token_per_layer
 from kvcache.layout.state_content import recurrent_elements, state_bytes
 from kvcache.parallelism import Parallelism, pad_vocabulary
 from kvcache.releases import FUSED_NORMS_OVER_ALL_HEADS

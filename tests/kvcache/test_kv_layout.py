@@ -4,8 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcache.layout.kv_layout import kv_bytes_per_token_per_layer, kv_layout, layer_groups
+from kvcache.layout.kv_content import kv_bytes_per_token_per_layer
+from kvcache.layout.kv_layout import KVGroup, cache_groups, kv_layout
+from kvcache.layout.layer_caches import LayerCache
 from kvcache.models.catalog import load_model
+
+
+def groups_of(windows: list[int | None]) -> tuple[KVGroup, ...]:
+    """Of layers that differ in their windows alone."""
+    layers = [LayerCache(layer=i, window=each, block_size=1, page_size_bytes=1) for i, each in enumerate(windows)]
+    return cache_groups(layers, block_size=1)
 
 
 @pytest.mark.parametrize(
@@ -59,18 +67,18 @@ def test_hybrid_layers_are_grouped_as_vllm_groups_them(name: str, sizes: list[in
 
 def test_nearly_equal_kinds_share_the_larger_size() -> None:
     # vLLM's own example: gpt-oss-20b with a draft model, 12 windowed and 13 full layers.
-    assert [group.num_layers for group in layer_groups([128] * 12 + [None] * 13)] == [12, 13]
+    assert [group.num_layers for group in groups_of([128] * 12 + [None] * 13)] == [12, 13]
 
 
 @given(st.lists(st.sampled_from([None, 128, 4096]), min_size=1, max_size=80))
 def test_groups_hold_each_layer_once(windows: list[int | None]) -> None:
-    groups = layer_groups(windows)
+    groups = groups_of(windows)
     assert sorted(layer for group in groups for layer in group.layers) == list(range(len(windows)))
     assert all(windows[layer] == group.window for group in groups for layer in group.layers)
 
 
 def test_a_windowed_group_keeps_the_window_with_what_is_in_flight() -> None:
-    full, windowed = layer_groups([None, 1024])
+    full, windowed = groups_of([None, 1024])
     assert full.blocks_per_request(131072, 8192, 16) == 8192
     assert windowed.blocks_per_request(131072, 8192, 16) == -(-(1023 + 8192) // 16) + 1
     assert windowed.blocks_per_request(512, 8192, 16) == 33  # never more than the request, but one for misalignment

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvcache.gpus.gpu import find_gpu
-from kvcache.layout.kv_layout import KVLayout, kv_bytes_per_token_per_layer, kv_layout
+from kvcache.layout.kv_content import kv_bytes_per_token_per_layer
+from kvcache.layout.kv_layout import KVLayout, kv_layout
 from kvcache.layout.state_content import state_bytes
 from kvcache.memory.budget import memory_budget
 from kvcache.models.catalog import load_model

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from kvcache.formats.quantization import find_quantization, quantization_names
-from kvcache.layout.kv_layout import kv_bytes_per_token_per_layer, kv_layout
+from kvcache.layout.kv_content import kv_bytes_per_token_per_layer
+from kvcache.layout.kv_layout import kv_layout
 from kvcache.layout.state_content import state_bytes
 from kvcache.memory import terms as memory_terms
 from kvcache.memory.budget import MemoryBudget, memory_budget

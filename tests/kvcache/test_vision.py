@@ -6,7 +6,7 @@ import pytest
 
 from kvcache.models.catalog import load_model
 from kvcache.models.config.reader import from_config
-from kvcache.models.vision import vision_parameters
+from kvcache.models.config.vision import vision_parameters
 
 TEXT: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvcache.layout.kv_layout import kv_bytes_per_token_per_layer
+from kvcache.layout.kv_content import kv_bytes_per_token_per_layer
 from kvcache.layout.state_content import state_bytes
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.shape.architecture import Architecture, with_attention

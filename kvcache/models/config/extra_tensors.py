@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 
 from kvcache.models.config.fields import Fields
-from kvcache.models.config.mlps import latent_width
 from kvcache.shape.tensors import ExtraTensor
 
 RESIDUAL = "residual"  # what Gemma adds around the residual stream
@@ -58,7 +57,7 @@ def _per_layer_inputs(fields: Fields, num_layers: int) -> Iterator[ExtraTensor]:
 
 def _latent_experts(fields: Fields, num_layers: int) -> Iterator[ExtraTensor]:
     """To and from the narrower copy of the hidden state that experts read and write, whole on every rank."""
-    latent, hidden = latent_width(fields), fields.hidden_size
+    latent, hidden = fields.optional("moe_latent_size"), fields.hidden_size
     if latent:
         for rows, cols in ((latent, hidden), (hidden, latent)):
             yield ExtraTensor(component="mlp", rows=rows, cols=cols, place="moe_layer", quantizable=True)

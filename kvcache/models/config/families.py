@@ -49,13 +49,13 @@ FALLBACK = Family()
 @cache
 def family_of(model_type: str) -> Family:
     """The traits of a `model_type`; `FALLBACK`, which is Llama-like, for one that is not known."""
-    found = _entries("families.toml").get(model_type)
+    found = entries("families.toml").get(model_type)
     return FALLBACK if found is None else Family(**found)
 
 
 def known_families() -> tuple[str, ...]:
     """Every `model_type` whose parameters are counted exactly."""
-    return tuple(sorted(_entries("families.toml")))
+    return tuple(sorted(entries("families.toml")))
 
 
 def families_with_states() -> tuple[str, ...]:
@@ -65,11 +65,13 @@ def families_with_states() -> tuple[str, ...]:
 
 def state_keys(name: str) -> Mapping[str, Any]:
     """Field of `StateSpace` → the config's key or keys, of one entry of states.toml."""
-    return _entries("states.toml")[name]
+    return entries("states.toml")[name]
 
 
 @cache
-def _entries(file: str) -> Mapping[str, Mapping[str, Any]]:
-    """The tables of a data file, those that are `like` another with all of that one's."""
-    tables = tomllib.loads((FOLDER / file).read_text(encoding="utf-8"))
-    return {name: {**tables.get(table.pop("like", ""), {}), **table} for name, table in tables.items()}
+def entries(file: str) -> Mapping[str, Mapping[str, Any]]:
+    """The tables of a data file, those that are `like` one above them with all of that one's."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, table in tomllib.loads((FOLDER / file).read_text(encoding="utf-8")).items():
+        found[name] = {**found.get(table.pop("like", ""), {}), **table}
+    return found

@@ -55,13 +55,8 @@ def _experts(fields: Fields, num_experts: int, dense: int | None) -> Experts:
         ),
         moe_intermediate_size=width,
         shared_expert_intermediate_size=shared,
-        hidden_size=latent_width(fields),
+        hidden_size=(fields.optional("moe_latent_size") or 0) if fields.model_type == "nemotron_h" else 0,
     )
-
-
-def latent_width(fields: Fields) -> int:
-    """Width of the copy of the hidden state that experts read and write (Nemotron-H); 0: the hidden state's."""
-    return (fields.optional("moe_latent_size") or 0) if fields.model_type == "nemotron_h" else 0
 
 
 def _expert_layers(fields: Fields, kinds: Sequence[str]) -> list[bool]:

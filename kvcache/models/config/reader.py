@@ -3,15 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvcache.models.config.checkpoint_format import native_quantization, unquantized_components
+from kvcache.models.config.checkpoint_format import declared_kv_cache, native_quantization, unquantized_components
 from kvcache.models.config.checks import check_config
-from kvcache.models.config.declared_kv_cache import declared_kv_cache
 from kvcache.models.config.extra_tensors import read_extra_tensors
 from kvcache.models.config.families import FALLBACK, family_of
 from kvcache.models.config.fields import Fields
 from kvcache.models.config.layers import read_layers
 from kvcache.models.config.refusals import refuse_unread
-from kvcache.models.vision import knows_encoder, vision_parameters
+from kvcache.models.config.vision import knows_encoder, vision_parameters
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Layer
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kvcache.models.config.families import entries
+
 Config = Mapping[str, Any]
 
 
@@ -18,8 +20,8 @@ def vision_parameters(config: Config) -> int:
     if not knows_encoder(config):
         sized = {"hidden_size", "num_hidden_layers", "intermediate_size"} <= vision.keys()
         return _siglip(_Encoder(config, vision)) if sized else 0
-    count, defaults = _ENCODERS[str(config.get("model_type"))]
-    return count(_Encoder(config, {**defaults, **vision}))
+    model_type = str(config.get("model_type"))
+    return _ENCODERS[model_type](_Encoder(config, {**entries("encoders.toml")[model_type], **vision}))
 
 
 def knows_encoder(config: Config) -> bool:
@@ -145,15 +147,6 @@ def _qwen3_vl(encoder: _Encoder) -> int:
     return embedding + encoder.layers + _merger(encoder) + 2 * width + deepstack
 
 
-def _qwen3_5(encoder: _Encoder) -> int:
-    width, merged = encoder.width, encoder.merged_patches(encoder.size("spatial_merge_size"))
-    pixels = encoder.size("in_channels") * encoder.size("temporal_patch_size") * encoder.patch**2
-    embedding = pixels * width + width + encoder.size("num_position_embeddings") * width
-    out = encoder.size("out_hidden_size")
-    merger = 2 * width + merged * merged + merged + merged * out + out
-    return embedding + encoder.layers + merger
-
-
 def _gemma4(encoder: _Encoder) -> int:
     width, inner = encoder.width, encoder.inner
     head_dim, clipped = encoder.size("head_dim"), 4 * bool(encoder.vision.get("use_clipped_linears"))
@@ -163,7 +156,9 @@ def _gemma4(encoder: _Encoder) -> int:
     embedding = 2 * encoder.size("position_embedding_size") * width + encoder.patch_pixels * width
     standard = 2 * width if encoder.vision.get("standardize") else 0
     audio = encoder.config.get("audio_config")
-    heard = _gemma4_audio({**_GEMMA4_AUDIO, **audio}, encoder.text_width) if isinstance(audio, Mapping) else 0
+    heard = 0
+    if isinstance(audio, Mapping):
+        heard = _gemma4_audio({**entries("encoders.toml")["gemma4_audio"], **audio}, encoder.text_width)
     return embedding + encoder.depth * layer + standard + width * encoder.text_width + heard
 
 
@@ -187,55 +182,18 @@ def _gemma3n(encoder: _Encoder) -> int:
     return 983_281_504
 
 
-# What a saved `vision_config` leaves out, since it equals the class: transformers 5.19 SiglipVisionConfig,
-# Llama4VisionConfig, PixtralVisionConfig, Kimi_K25VisionConfig, CLIPVisionConfig, Qwen2_5_VLVisionConfig,
-# Qwen3VLVisionConfig, Qwen3_5VisionConfig, Gemma4VisionConfig, Gemma4AudioConfig; vLLM 0.32 MoonViTConfig.
-# Shapes: their models there.
-_SIGLIP = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "patch_size": 16, "image_size": 224}
-_LLAMA4 = {
-    "hidden_size": 768, "intermediate_size": 5632, "num_hidden_layers": 34, "patch_size": 14, "image_size": 448,
-    "vision_output_dim": 7680, "projector_input_dim": 4096, "projector_output_dim": 4096,
-}  # fmt: skip
-_PIXTRAL = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "patch_size": 16}
-_MOONVIT = {
-    "vt_hidden_size": 1152, "vt_intermediate_size": 4304, "vt_num_hidden_layers": 27, "patch_size": 14,
-    "pos_emb_height": 64, "pos_emb_width": 64,
-}  # fmt: skip
-_CLIP = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "patch_size": 32, "image_size": 224}
-_QWEN2_5_VL = {
-    "hidden_size": 3584, "intermediate_size": 3420, "depth": 32, "patch_size": 14, "temporal_patch_size": 2,
-    "spatial_merge_size": 2, "out_hidden_size": 3584,
-}  # fmt: skip
-_QWEN3_VL = {
-    "hidden_size": 1152, "intermediate_size": 4304, "depth": 27, "patch_size": 16, "temporal_patch_size": 2,
-    "spatial_merge_size": 2, "out_hidden_size": 3584, "num_position_embeddings": 2304,
-    "deepstack_visual_indexes": (8, 16, 24),
-}  # fmt: skip
-_QWEN3_5 = {
-    "depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "patch_size": 16, "in_channels": 3,
-    "temporal_patch_size": 2, "spatial_merge_size": 2, "out_hidden_size": 3584, "num_position_embeddings": 2304,
-}  # fmt: skip
-_GEMMA4 = {
-    "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 16, "num_attention_heads": 12,
-    "num_key_value_heads": 12, "head_dim": 64, "patch_size": 16, "position_embedding_size": 10240,
-}  # fmt: skip
-_GEMMA4_AUDIO = {
-    "hidden_size": 1024, "num_hidden_layers": 12, "num_attention_heads": 8, "subsampling_conv_channels": (128, 32),
-    "conv_kernel_size": 5, "output_proj_dims": 1536, "use_clipped_linears": True,
-}  # fmt: skip
-_GEMMA3N = {"hidden_size": 2048, "intermediate_size": 0, "num_hidden_layers": 0}
-_ENCODERS: Mapping[str, tuple[Callable[[_Encoder], int], Config]] = {
-    "gemma3": (_siglip, _SIGLIP),
-    "llama4": (_llama4, _LLAMA4),
-    "mistral3": (_pixtral, _PIXTRAL),
-    "qwen3_5": (_qwen3_5, _QWEN3_5),
-    "qwen3_5_moe": (_qwen3_5, _QWEN3_5),
-    "gemma3n": (_gemma3n, _GEMMA3N),
-    "gemma4": (_gemma4, _GEMMA4),
-    "kimi_vl": (_moonvit, _MOONVIT),
-    "kimi_k25": (_moonvit, _MOONVIT),
-    "llava": (_clip, _CLIP),
-    "qwen2_5_vl": (_qwen2_5_vl, _QWEN2_5_VL),
-    "qwen3_vl": (_qwen3_vl, _QWEN3_VL),
-    "qwen3_vl_moe": (_qwen3_vl, _QWEN3_VL),
+_ENCODERS: Mapping[str, Callable[[_Encoder], int]] = {
+    "gemma3": _siglip,
+    "gemma3n": _gemma3n,
+    "gemma4": _gemma4,
+    "kimi_k25": _moonvit,
+    "kimi_vl": _moonvit,
+    "llama4": _llama4,
+    "llava": _clip,
+    "mistral3": _pixtral,
+    "qwen2_5_vl": _qwen2_5_vl,
+    "qwen3_5": _qwen3_vl,
+    "qwen3_5_moe": _qwen3_vl,
+    "qwen3_vl": _qwen3_vl,
+    "qwen3_vl_moe": _qwen3_vl,
 }
