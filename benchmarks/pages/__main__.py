@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.markdown import DOCS, filled
+from benchmarks.pages.api import note_tables, python_tables
 from benchmarks.pages.catalog import gpu_tables, model_tables
 from benchmarks.pages.fidelity import fidelity_tables
 from benchmarks.pages.memory import memory_tables
@@ -27,6 +28,8 @@ PAGES = {
     "reference/gpus.md": gpu_tables,
     "reference/memory.md": memory_tables,
     "reference/models.md": model_tables,
+    "reference/notes.md": note_tables,
+    "reference/python.md": python_tables,
     "reference/release-rules.md": release_tables,
     "reference/workloads.md": workload_tables,
 }

@@ -37,7 +37,7 @@ def with_outputs(page: str) -> str:
 
 
 def output(language: str, code: str) -> str:
-    """What an example prints, run in a fresh folder beside the repository's `examples`."""
+    """What an example prints, run in a fresh folder beside the repository's `examples`. Raises RuntimeError if it fails."""
     scripts = Path(sys.executable).parent
     environment = os.environ | {"PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "COLUMNS": str(COLUMNS)}
     environment.pop("HEADCOUNT_PATH", None)
@@ -53,4 +53,6 @@ def output(language: str, code: str) -> str:
             stderr=subprocess.STDOUT,
             check=False,
         )
+    if done.returncode:
+        raise RuntimeError(f"{code}ends with {done.returncode}:\n{done.stdout}")
     return "\n".join(line.rstrip() for line in done.stdout.strip("\n").splitlines()) + "\n"
