@@ -37,7 +37,10 @@ def with_outputs(page: str) -> str:
 
 
 def output(language: str, code: str) -> str:
-    """What an example prints, run in a fresh folder beside the repository's `examples`. Raises RuntimeError if it fails."""
+    """What an example prints, run in a fresh folder beside the repository's `examples`.
+
+    Raises RuntimeError if it fails.
+    """
     scripts = Path(sys.executable).parent
     environment = os.environ | {"PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "COLUMNS": str(COLUMNS)}
     environment.pop("HEADCOUNT_PATH", None)
