@@ -16,7 +16,7 @@ from accuracy_held_out import HeldOut
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.latency.forms.physical import spread_kind
 from simulator.latency.gpu_constants import FOLDER, constants_for
-from simulator.latency.model import Deployment, LogError, error_scale
+from simulator.latency.model import LogError, error_scale, served_model
 from simulator.latency.step_time import FloatArray
 
 LEVEL = 0.9
@@ -75,7 +75,7 @@ def kinds_of(settings: Iterable[silicon.Setting]) -> np.ndarray[Any, np.dtype[np
 def kind_of(setting: silicon.Setting) -> str:
     """By which of the shipped errors a setting goes."""
     arch, gpu = load_model(setting.model), find_gpu(setting.gpu)
-    deployment = Deployment(
+    served = served_model(
         architecture=arch,
         gpu=gpu,
         data_parallel_size=setting.dp,
@@ -83,7 +83,7 @@ def kind_of(setting: silicon.Setting) -> str:
         max_num_seqs=1024,
         vllm_version=setting.version,
     )
-    return spread_kind(deployment, constants_for(gpu))
+    return spread_kind(served, constants_for(gpu))
 
 
 def spreads(settings: Sequence[silicon.Setting], errors: FloatArray) -> list[Spread]:

@@ -29,7 +29,7 @@ from calibrate.measured_run import MeasuredRun
 from calibrate.recording import Recording
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.latency.gpu_constants import constants_for
-from simulator.latency.model import Deployment, average_step
+from simulator.latency.model import average_step, served_model
 
 ASSUMPTIONS = (
     (
@@ -82,7 +82,7 @@ def cycle_steps(data: Path) -> dict[str, Steps]:
                 "window_prefill_work": 0.0,
             }
         )
-        deployment = Deployment(
+        served = served_model(
             architecture=load_model(CYCLE_MODELS[rows["model"].iloc[0]]),
             gpu=find_gpu("h100-sxm"),
             tensor_parallel_size=int(rows["tp"].iloc[0]),
@@ -90,7 +90,7 @@ def cycle_steps(data: Path) -> dict[str, Steps]:
             max_num_seqs=128,
             vllm_version="0.15.1",
         )
-        found[str(name)] = steps_of(Recording(options={}, environment={}, steps=steps), deployment)
+        found[str(name)] = steps_of(Recording(options={}, environment={}, steps=steps), served)
     return found
 
 
@@ -238,7 +238,7 @@ def silicon_replay(setting: "silicon.Setting") -> Replay:
             load={"concurrency": setting.concurrency, "input_len": setting.isl, "output_len": setting.osl},
             aggregates={"ttft_s.mean": setting.ttft_s, "tpot_s.mean": setting.tpot_s},
         ),
-        plan=silicon.plan_of(setting, silicon.launch_of(setting)),
+        deployment=silicon.deployment_of(setting, silicon.launch_of(setting)),
         table=silicon.load_of(setting, silicon.launch_of(setting)),
     )
 

@@ -14,8 +14,8 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 
-from kvcache.memory.budget import memory_budget
 from kvcache.models.catalog import find_gpu, gpu_names, load_model, model_names
+from simulator.engines.vllm.memory import memory_budget
 
 TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)
 

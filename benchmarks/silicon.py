@@ -24,13 +24,11 @@ from headcount.answers.loads import AskedLoad
 from headcount.answers.simulate import serve
 from headcount.cli.commands.simulate import command as simulate_command
 from kvcache.errors import DoesNotFitError
-from kvcache.memory.remedies import require_fit
-from kvcache.models.catalog import find_gpu, load_model
-from simulator.deployment import ReplicaPlan, plan_replica
-from simulator.engines.vllm.engine import EngineConfig, default_async_scheduling, default_retention_interval
+from kvcache.models.catalog import find_gpu
+from simulator.deployment import Deployment, resolve
+from simulator.engines.vllm.arguments import EngineArgs, default_async_scheduling
 from simulator.latency.forms import latency_model
 from simulator.latency.gpu_constants import Use, constants_for
-from simulator.latency.model import Deployment
 from simulator.results import request_times
 from simulator.simulation import Simulation
 from workloads.requests import RequestTable
@@ -197,42 +195,24 @@ def read_settings(data: Path) -> tuple[list[Setting], dict[str, int]]:
     return [Setting(**{str(key): value for key, value in row.items()}) for row in medians.to_dict("records")], counts
 
 
-def plan_of(setting: Setting, launch: Launch, **latency: Any) -> ReplicaPlan:
+def deployment_of(setting: Setting, launch: Launch, **latency: Any) -> Deployment:
     """The replica of a run; `latency`: options of the latency form. Raises ValueError where the model does not fit."""
-    arch, gpu, max_model_len = load_model(setting.model), find_gpu(setting.gpu), setting.isl + setting.osl + 256
-    shared: dict[str, Any] = {
-        "tensor_parallel_size": setting.tp,
-        "data_parallel_size": setting.dp,
-        "enable_expert_parallel": setting.ep > 1 if launch.enable_expert_parallel is None else True,
-        "quantization": setting.quantization,
-        "kv_cache_dtype": launch.kv_cache_dtype,
-        "max_num_batched_tokens": launch.max_num_batched_tokens,
-        "max_num_seqs": launch.max_num_seqs,
-        "vllm_version": setting.version,
-    }
-    utilization = launch.gpu_memory_utilization
-    budget = require_fit(arch, gpu, gpu_memory_utilization=utilization, max_model_len=max_model_len, **shared)
-    engine = EngineConfig(
-        async_scheduling=launch.async_scheduling,
-        num_gpu_blocks=budget.num_gpu_blocks,
-        kv_groups=budget.layout.groups,
-        prefix_cache_retention_interval=default_retention_interval(setting.version),
-        max_model_len=max_model_len,
-        max_num_seqs=launch.max_num_seqs,
+    asked = EngineArgs(
+        tensor_parallel_size=setting.tp,
+        data_parallel_size=setting.dp,
+        enable_expert_parallel=setting.ep > 1 if launch.enable_expert_parallel is None else True,
+        quantization=setting.quantization,
+        kv_cache_dtype=launch.kv_cache_dtype,
+        max_model_len=setting.isl + setting.osl + 256,
         max_num_batched_tokens=launch.max_num_batched_tokens,
-    )
-    capture = launch.max_cudagraph_capture_size
-    shared["kv_cache_dtype"] = budget.kv_cache_dtype  # as vLLM runs what "auto" stands for
-    deployment = Deployment(
-        architecture=arch,
-        gpu=gpu,
-        max_cudagraph_capture_size=capture,
+        max_num_seqs=launch.max_num_seqs,
+        gpu_memory_utilization=launch.gpu_memory_utilization,
+        max_cudagraph_capture_size=launch.max_cudagraph_capture_size,
         async_scheduling=launch.async_scheduling,
-        **shared,
+        vllm_version=setting.version,
     )
-    return ReplicaPlan(
-        deployment=deployment, budget=budget, engine=engine, latency=latency_model(deployment, **latency)
-    )
+    found = resolve(setting.model, setting.gpu, asked)
+    return replace(found, latency=latency_model(found.served, **latency))
 
 
 def load_of(setting: Setting, launch: Launch) -> RequestTable:
@@ -250,8 +230,8 @@ def simulate(setting: Setting, *, plain: bool = False, use: Use = "shipped", **o
     """Mean TTFT with mean TPOT, in seconds. Raises ValueError where the model does not fit."""
     constants = constants_for(find_gpu(setting.gpu), use, vllm_version=setting.version)
     launch = Launch() if plain else launch_of(setting)
-    plan = plan_of(setting, launch, **({"constants": constants} | options))
-    simulation = Simulation(plan.fleet(1, "least-outstanding"), load_of(setting, launch))
+    deployment = deployment_of(setting, launch, **({"constants": constants} | options))
+    simulation = Simulation(deployment.fleet(1, "least-outstanding"), load_of(setting, launch))
     simulation.run()
     times = request_times(simulation.requests)
     return float(times.ttft_s.mean()), float(np.nanmean(times.tpot_s))
@@ -291,10 +271,9 @@ def _simulate_command(setting: Setting, more: Sequence[str], latency: Mapping[st
         raise ValueError(problem.format_message()) from None
     engine = {name: values[name] for name in ENGINE_ARGUMENTS if name in values}
     asked = subject(values["model"], values["gpu"], engine)
-    size = asked.tensor_parallel_size or 1
-    plan = plan_replica(asked.architecture, asked.gpu, asked.options, tensor_parallel_size=size)
+    plan = resolve(asked.architecture, asked.gpu, asked.args)
     if latency:
-        plan = replace(plan, latency=latency_model(plan.deployment, **latency))
+        plan = replace(plan, latency=latency_model(plan.served, **latency))
     load = AskedLoad(**{field.name: values[field.name] for field in fields(AskedLoad)})
     found = serve(plan.fleet(values["replicas"], values["router"]), load).result.to_json()
     return found["ttft_s"]["mean"], found["tpot_s"]["mean"]

@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 
 from headcount import (
-    EngineOptions,
     ReplicaLoad,
-    find_gpu,
     least_outstanding,
-    load_model,
     load_workload,
-    plan_replica,
     request_times,
+    resolve,
     run_simpy_fleet,
 )
 
@@ -25,10 +22,9 @@ def loyal_router(loads: Sequence[ReplicaLoad], last: int | None) -> int:
     return last
 
 
-options = EngineOptions(max_model_len=16_384)
-plan = plan_replica(load_model("llama-3.1-8b"), find_gpu("l40s"), options, tensor_parallel_size=1)
+deployment = resolve("llama-3.1-8b", "l40s", max_model_len=16_384)
 table = load_workload("chat").draw(num_users=40, turns_per_user=4, seed=1, max_model_len=16_384)
-requests = run_simpy_fleet(plan.fleet(num_replicas=2, router="least-outstanding"), table, loyal_router)
+requests = run_simpy_fleet(deployment.fleet(num_replicas=2, router="least-outstanding"), table, loyal_router)
 times = request_times(requests)
 print(f"{len(requests)} requests, mean TTFT {times.ttft_s.mean() * 1e3:.0f} ms")
 print(f"prefix hits: {requests['cached_tokens'].sum() / requests['prompt'].sum():.0%} of prompt tokens")

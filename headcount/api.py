@@ -22,10 +22,10 @@ from headcount.answers.read import ReadAnswer, read
 from headcount.answers.simulate import SimulateAnswer, simulate
 from headcount.answers.training_memory import TrainingMemoryAnswer, training_memory
 from kvcache.gpus.gpu import find_gpu, gpu_names
-from kvcache.memory.budget import memory_budget
 from kvcache.models.catalog import load_model, model_names
-from simulator.deployment import plan_replica
-from simulator.engines.vllm.engine import EngineOptions
+from simulator.deployment import Deployment, resolve
+from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.vllm.memory import memory_budget
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.simpy_fleet import ReplicaLoad, least_outstanding, run_simpy_fleet
 from simulator.results import Result, request_times, whole_run
@@ -39,7 +39,8 @@ __all__ = [
     "Answer",
     "CapacityAnswer",
     "CheckAnswer",
-    "EngineOptions",
+    "Deployment",
+    "EngineArgs",
     "FitAnswer",
     "Fleet",
     "MemoryAnswer",
@@ -69,11 +70,11 @@ __all__ = [
     "memory_comparison",
     "model_names",
     "open_load",
-    "plan_replica",
     "preset_names",
     "read",
     "read_startup_log",
     "request_times",
+    "resolve",
     "run_simpy_fleet",
     "simulate",
     "training_memory",

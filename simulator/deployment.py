@@ -1,17 +1,23 @@
-"""A model on GPUs under vLLM, ready to be simulated."""
+"""A model on GPUs under an engine's arguments: everything that follows from them, ready to be simulated."""
 
+import shlex
 from dataclasses import dataclass, replace
+from typing import Any
 
 from kvcache.errors import DoesNotFitError, SplitError
 from kvcache.gpus.gpu import GPU
-from kvcache.layout.kv_layout import has_unequal_blocks
 from kvcache.memory.budget import MemoryBudget
-from kvcache.memory.remedies import require_fit
-from kvcache.shape.architecture import Architecture, with_dtype
-from simulator.engines.vllm.engine import EngineConfig, EngineOptions, with_release_rules
+from kvcache.models.catalog import find_gpu, load_model
+from kvcache.releases import newer_than_known
+from kvcache.shape.architecture import Architecture
+from simulator.engines.argument import command_line
+from simulator.engines.vllm.arguments import EngineArgs, with_settings
+from simulator.engines.vllm.engine import EngineConfig, engine_config
+from simulator.engines.vllm.memory import require_fit
 from simulator.fleet.fleet import Fleet
 from simulator.latency.forms import latency_model
-from simulator.latency.model import Deployment, LatencyModel
+from simulator.latency.model import LatencyModel, ServedModel, served_model
+from simulator.latency.profile import read_profile
 
 MAX_TENSOR_PARALLEL_SIZE = 8  # GPUs of one node: TP across nodes is not modelled
 Assumption = tuple[str, str, str]  # name, value, source
@@ -23,30 +29,52 @@ NO_CACHING: Assumption = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplicaPlan:
-    """One replica: what it serves on what, its memory, its scheduler's settings, its step times."""
+class Deployment:
+    """One replica: what it serves on what under which arguments, its memory, its scheduler's settings, its step times.
 
-    deployment: Deployment
+    `given` are the arguments as they were asked for; `args` have vLLM's default for each that was not.
+    """
+
+    given: EngineArgs
+    served: ServedModel
     budget: MemoryBudget
     engine: EngineConfig
     latency: LatencyModel
 
     @property
+    def args(self) -> EngineArgs:
+        return self.served.args
+
+    @property
     def architecture(self) -> Architecture:
         """In the dtype that it is served in."""
-        return self.deployment.architecture
+        return self.served.architecture
 
     @property
     def gpu(self) -> GPU:
-        return self.deployment.gpu
+        return self.served.gpu
 
     @property
     def tensor_parallel_size(self) -> int:
-        return self.deployment.tensor_parallel_size
+        return self.args.tensor_parallel_size
+
+    @property
+    def pipeline_parallel_size(self) -> int:
+        return self.args.pipeline_parallel_size
 
     @property
     def data_parallel_size(self) -> int:
-        return self.deployment.data_parallel_size
+        return self.args.data_parallel_size
+
+    @property
+    def gpus(self) -> int:
+        """Of one replica."""
+        return gpus_of(self.args)
+
+    @property
+    def serve_line(self) -> str:
+        """The command that starts such a server."""
+        return shlex.join(["vllm", "serve", self.architecture.name, *command_line(self.given)])
 
     def fleet(self, num_replicas: int, router: str) -> Fleet:
         """A mixture's ranks keep step with each other; a dense model's share nothing, so each is a replica."""
@@ -61,11 +89,6 @@ class ReplicaPlan:
         )
 
     @property
-    def gpus(self) -> int:
-        """Of one replica."""
-        return self.tensor_parallel_size * self.data_parallel_size
-
-    @property
     def settings(self) -> dict[str, str | int | float]:
         """vLLM's arguments that decide the answer, given or assumed."""
         names = (
@@ -73,6 +96,11 @@ class ReplicaPlan:
             "max_num_batched_tokens", "max_num_seqs",
         )  # fmt: skip
         return {name: getattr(self.budget, name) for name in names} | {"async_scheduling": self.engine.async_scheduling}
+
+    @property
+    def newer_release(self) -> str | None:
+        """What is said where the release is newer than those whose rules are known."""
+        return newer_than_known(self.args.vllm_version)
 
     @property
     def not_simulated(self) -> tuple[Assumption, ...]:
@@ -84,64 +112,72 @@ class ReplicaPlan:
         return (*self.budget.assumptions, *self.not_simulated, *self.latency.assumptions)
 
 
-def plan_replica(
-    architecture: Architecture, gpu: GPU, options: EngineOptions, *, tensor_parallel_size: int
-) -> ReplicaPlan:
-    """Raises DoesNotFitError where vLLM would not start, with the smallest change that lets it."""
-    budget = require_fit(architecture, gpu, **options.memory_settings(tensor_parallel_size))
-    engine = EngineConfig(
-        num_gpu_blocks=max(budget.num_gpu_blocks, 2),
-        max_model_len=budget.max_model_len,
-        max_num_seqs=budget.max_num_seqs,
-        max_num_batched_tokens=budget.max_num_batched_tokens,
-        block_size=budget.block_size,
-        enable_prefix_caching=options.enable_prefix_caching and not has_unequal_blocks(budget.layout.groups),
-        async_scheduling=options.is_asynchronous,
-        scheduling_policy=options.scheduling_policy,
-        long_prefill_token_threshold=options.long_prefill_token_threshold,
-        enable_chunked_prefill=options.enable_chunked_prefill,
-        scheduler_reserve_full_isl=options.scheduler_reserve_full_isl,
-        watermark=options.watermark,
-        kv_groups=budget.layout.groups,
-        prefix_cache_retention_interval=options.retention_interval,
-        speculation=options.speculation,
+def resolve(model: str | Architecture, gpu: str | GPU, args: EngineArgs | None = None, **settings: Any) -> Deployment:
+    """What follows from a model, a GPU and an engine's arguments; `settings` are arguments by name.
+
+    Raises DoesNotFitError where vLLM would not start, with the smallest change that lets it.
+    """
+    given = with_settings(args, settings)
+    architecture = load_model(model) if isinstance(model, str) else model
+    gpu = find_gpu(gpu) if isinstance(gpu, str) else gpu
+    budget = require_fit(architecture, gpu, given)
+    served = served_model(architecture, gpu, given, kv_cache_dtype=budget.kv_cache_dtype)
+    latency = latency_model(served, form=given.latency_model, **_latency_settings(given))
+    return Deployment(
+        given=given,
+        served=served,
+        budget=budget,
+        engine=engine_config(served.args, budget),
+        latency=replace(latency, step_times=replace(latency.step_times, cold_start_s=given.cold_start_s)),
     )
-    engine = with_release_rules(engine, options.vllm_version)
-    deployment = Deployment(
-        architecture=with_dtype(architecture, options.dtype),
-        gpu=gpu,
-        tensor_parallel_size=tensor_parallel_size,
-        data_parallel_size=options.data_parallel_size,
-        enable_expert_parallel=options.enable_expert_parallel,
-        quantization=options.quantization,
-        kv_cache_dtype=budget.kv_cache_dtype,
-        max_num_batched_tokens=budget.max_num_batched_tokens,
-        max_num_seqs=budget.max_num_seqs,
-        block_size=budget.block_size,
-        enforce_eager=options.enforce_eager,
-        async_scheduling=options.is_asynchronous,
-        vllm_version=options.vllm_version,
-    )
-    latency = latency_model(deployment, form=options.latency_model, **options.latency_settings())
-    latency = replace(latency, step_times=replace(latency.step_times, cold_start_s=options.cold_start_s))
-    return ReplicaPlan(deployment=deployment, budget=budget, engine=engine, latency=latency)
 
 
-def feasible_tensor_parallel_sizes(
-    architecture: Architecture, gpu: GPU, options: EngineOptions, *, num_gpus: int
-) -> dict[int, ReplicaPlan | str]:
-    """Every TP that divides the GPU count, with its plan, or with why it cannot run."""
-    ranks = options.data_parallel_size
+def _latency_settings(args: EngineArgs) -> dict[str, Any]:
+    """What the latency model takes beside the deployment. Raises ValueError where it takes nothing."""
+    if args.latency_profile is not None:
+        if args.latency_model != "physical" or args.step_s is not None:
+            raise ValueError("--latency-profile belongs to --latency-model physical; leave out one or the other")
+        return {"profile": read_profile(args.latency_profile)}
+    if args.step_s is None:
+        return {}
+    if args.latency_model != "constant":
+        raise ValueError("--step-s belongs to --latency-model constant; give both or neither")
+    return {"step_s": args.step_s}
+
+
+def gpus_of(args: EngineArgs) -> int:
+    """GPUs of one replica."""
+    return (args.tensor_parallel_size or 1) * args.pipeline_parallel_size * args.data_parallel_size
+
+
+def layouts(architecture: Architecture, gpu: GPU, args: EngineArgs, *, num_gpus: int) -> dict[int, Deployment | str]:
+    """By tensor-parallel size: the asked one, or every one that divides the GPU count; with why it cannot run."""
+    ranks = args.pipeline_parallel_size * args.data_parallel_size
+    if args.tensor_parallel_size is not None:
+        size = args.tensor_parallel_size
+        if num_gpus % gpus_of(args):
+            sizes = ("tensor", size), ("pipeline", args.pipeline_parallel_size), ("data", args.data_parallel_size)
+            named = " × ".join(f"{what} parallel size {n}" for what, n in sizes if n > 1 or what == "tensor")
+            return {size: f"{named} does not divide {num_gpus} GPUs; leave it out to try each that does"}
+        return {size: _resolved_or_why(architecture, gpu, args, ValueError)}
     if num_gpus % ranks:
-        return {1: f"{num_gpus} GPUs are no multiple of --data-parallel-size {ranks}"}
+        flags = ("pipeline", args.pipeline_parallel_size), ("data", args.data_parallel_size)
+        named = " × ".join(f"--{what}-parallel-size {n}" for what, n in flags if n > 1)
+        return {1: f"{num_gpus} GPUs are no multiple of {named}"}
     most = min(num_gpus // ranks, MAX_TENSOR_PARALLEL_SIZE)
-    sizes = [size for size in range(1, most + 1) if num_gpus // ranks % size == 0]
-    found: dict[int, ReplicaPlan | str] = {}
-    for size in sizes:
-        if architecture.num_attention_heads % size:
-            continue  # vLLM refuses it, and nobody asks for it
-        try:
-            found[size] = plan_replica(architecture, gpu, options, tensor_parallel_size=size)
-        except (DoesNotFitError, SplitError) as error:
-            found[size] = str(error)
-    return found
+    sizes_tried = [size for size in range(1, most + 1) if num_gpus // ranks % size == 0]
+    tried = {size: replace(args, tensor_parallel_size=size) for size in sizes_tried}
+    return {
+        size: _resolved_or_why(architecture, gpu, changed, DoesNotFitError, SplitError)
+        for size, changed in tried.items()
+        if architecture.num_attention_heads % size == 0  # vLLM refuses others, and nobody asks for them
+    }
+
+
+def _resolved_or_why(
+    architecture: Architecture, gpu: GPU, args: EngineArgs, *refusals: type[ValueError]
+) -> Deployment | str:
+    try:
+        return resolve(architecture, gpu, args)
+    except refusals as error:
+        return str(error)

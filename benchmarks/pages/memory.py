@@ -7,10 +7,10 @@ from benchmarks.markdown import table
 from kvcache.formats.quantization import find_quantization, quantization_names
 from kvcache.layout.kv_content import KV_CACHE_DTYPES, kv_bytes_per_token_per_layer
 from kvcache.memory import terms
-from kvcache.memory.budget import memory_budget
-from kvcache.memory.engine_defaults import engine_defaults
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.releases import DEFAULT_RELEASE
+from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.vllm.memory import memory_budget
 
 GIB, MIB = 2**30, 2**20
 KV_EXAMPLES = (("Llama-3.1-8B", "llama-3.1-8b", 1), ("Llama-3.1-8B at TP 16", "llama-3.1-8b", 16),
@@ -97,7 +97,7 @@ def _defaults() -> str:
     rows = []
     for name in GPUS:
         gpu = find_gpu(name)
-        found = engine_defaults(gpu, DEFAULT_RELEASE)
+        found = EngineArgs().filled(load_model("llama-3.1-8b"), gpu)
         limits = f"{found.max_num_batched_tokens:,}", f"{found.max_num_seqs:,}", f"{found.gpu_memory_utilization:.2f}"
         rows.append((f"{name}, {gpu.memory_bytes / GIB:.1f} GiB", *limits))
     return table(("GPU", "`max_num_batched_tokens`", "`max_num_seqs`", "`gpu_memory_utilization`"), rows)

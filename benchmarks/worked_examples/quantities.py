@@ -6,7 +6,6 @@ from typing import Any
 
 from kvcache.formats.quantization import find_quantization, weight_bytes
 from kvcache.layout.kv_layout import kv_layout
-from kvcache.memory.budget import memory_budget
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture, with_attention
@@ -16,6 +15,7 @@ from kvcache.training.activations import ActivationSettings, LayerActivations, l
 from kvcache.training.budget import TrainingBudget, training_budget
 from kvcache.training.plan import TrainingPlan
 from kvcache.training.states import OPTIMIZERS, PRECISIONS, ModelStates, model_states
+from simulator.engines.vllm.memory import memory_budget
 
 GB, GIB = 1e9, 2**30
 _MATRIX = 128 * 10_000

@@ -10,12 +10,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from calibrate.measured_run import MeasuredRun
-from kvcache.models.catalog import find_gpu, load_model
-from simulator.deployment import ReplicaPlan, plan_replica
-from simulator.engines.vllm.engine import EngineOptions
+from simulator.deployment import Deployment, resolve
+from simulator.engines.vllm.arguments import EngineArgs
 from simulator.latency.forms.physical import latency_model
 from simulator.latency.gpu_constants import Constants
-from simulator.latency.model import Deployment, LatencyModel
+from simulator.latency.model import LatencyModel
 from simulator.results import Result, whole_run
 from simulator.simulation import Simulation
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, OPEN_END, RequestTable, independent_requests
@@ -31,27 +30,23 @@ class Replay:
     """A run with the deployment and the requests that a simulation of it takes."""
 
     run: MeasuredRun
-    plan: ReplicaPlan
+    deployment: Deployment
     table: RequestTable
 
-    @property
-    def deployment(self) -> Deployment:
-        return self.plan.deployment
-
     def simulate(self, model: LatencyModel | None = None) -> Result:
-        """The whole run, start burst too; `model` None stands for the plan's own."""
-        return whole_run(self._served(self.plan.latency if model is None else model))
+        """The whole run, start burst too; `model` None stands for the deployment's own."""
+        return whole_run(self._served(self.deployment.latency if model is None else model))
 
     def simulate_with(self, constants: Constants) -> Result:
-        return self.simulate(latency_model(self.deployment, constants=constants))
+        return self.simulate(latency_model(self.deployment.served, constants=constants))
 
     def totals_with(self, constants: Constants) -> NDArray[np.void]:
         """Sums over the batches of the whole run."""
-        return self._served(latency_model(self.deployment, constants=constants)).totals
+        return self._served(latency_model(self.deployment.served, constants=constants)).totals
 
     def _served(self, model: LatencyModel) -> Simulation:
-        times = replace(model.step_times, cold_start_s=self.plan.latency.step_times.cold_start_s)
-        fleet = replace(self.plan.fleet(1, "least-outstanding"), step_times=times)
+        times = replace(model.step_times, cold_start_s=self.deployment.latency.step_times.cold_start_s)
+        fleet = replace(self.deployment.fleet(1, "least-outstanding"), step_times=times)
         simulation = Simulation(fleet, self.table)
         simulation.run()
         return simulation
@@ -63,8 +58,8 @@ def replay(run: MeasuredRun, values: Mapping[str, Any] | None = None) -> Replay:
     Raises ValueError where the run lacks a model, a GPU or a load.
     """
     options = given(run.options, values or {})
-    plan = plan_of(str(run.source), options)
-    return Replay(run=run, plan=plan, table=request_table(run, length_spread=options.get("length_spread")))
+    deployment = deployment_of(str(run.source), options)
+    return Replay(run=run, deployment=deployment, table=request_table(run, length_spread=options.get("length_spread")))
 
 
 def given(said: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,15 +67,17 @@ def given(said: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for known in (said, values) for name, value in known.items() if value is not None}
 
 
-def plan_of(source: str, options: Mapping[str, Any]) -> ReplicaPlan:
+def deployment_of(source: str, options: Mapping[str, Any]) -> Deployment:
     """The replica of these options, among which a load's may stand. Raises ValueError without a model or a GPU."""
     for name in ("model", "gpu"):
         if not options.get(name):
             raise ValueError(f"{source} does not name its {name}; give --{name}")
-    known = {item.name for item in fields(EngineOptions)}
-    engine = EngineOptions(**{name: value for name, value in options.items() if name in known})
-    size = int(options.get("tensor_parallel_size") or 1)
-    return plan_replica(load_model(options["model"]), find_gpu(options["gpu"]), engine, tensor_parallel_size=size)
+    known = {item.name for item in fields(EngineArgs)}
+    return resolve(
+        options["model"],
+        options["gpu"],
+        **{name: value for name, value in options.items() if name in known and value is not None},
+    )
 
 
 def request_table(run: MeasuredRun, *, length_spread: float | None = None) -> RequestTable:

@@ -14,7 +14,8 @@ from calibrate.conformance.cases.scheduler_cases import STEP_S, TICK_S, Schedule
 from calibrate.conformance.our_steps import core_steps, readable_steps
 from calibrate.conformance.step_records import Difference, Record, first_difference, num_prefix_hits, probe_records
 from kvcache.layout.kv_layout import KVGroup
-from simulator.engines.vllm.engine import EngineConfig, default_retention_interval, with_release_rules
+from simulator.engines.vllm.arguments import default_retention_interval
+from simulator.engines.vllm.engine import EngineConfig, with_release_rules
 from workloads.requests import NO_PREDECESSOR, OPEN_END, RequestTable
 
 PROBE = Path(__file__).parent / "probes" / "engine_probe.py"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.check.replay import Replay, given, measured_figures, plan_of, replay
+from calibrate.check.replay import Replay, deployment_of, given, measured_figures, replay
 from calibrate.check.runs import measured_overload
 from calibrate.fit.inputs import Inputs
 from calibrate.fit.runs import (
@@ -27,7 +27,7 @@ from calibrate.fit.terms import USUAL_TPOT, USUAL_TTFT, Posterior
 from calibrate.recording import Recording
 from kvcache.formats.kv_cache_dtype import one_spelling
 from simulator.latency.gpu_constants import constants_for
-from simulator.latency.model import Deployment, LogError, average_step, step_with_prefill
+from simulator.latency.model import LogError, ServedModel, average_step, step_with_prefill
 from simulator.latency.profile import LatencyProfile, Range, digest_of
 from simulator.latency.step_time import FloatArray
 
@@ -96,14 +96,14 @@ def fit_recordings(
     watch: Watch = lambda _: None,
 ) -> Fitted:
     """A profile from engine steps."""
-    data = [steps_of(recording, _deployment(recording, values)) for recording in recordings]
+    data = [steps_of(recording, _served(recording, values)) for recording in recordings]
     watch("fitting the steps")
     found = fit_steps(data)
     watch("fitting without each stretch of steps")
     judged = held_out(data, found)
     watch("fitting a few steps")
     curve = {count: {"median_percent": error} for count, error in learning_curve(data).items()}
-    base = constants_for(data[0].deployment.gpu)
+    base = constants_for(data[0].served.gpu)
     before = {
         f"{kind}_mean_percent": float(np.abs(errors).mean())
         for kind in ("decode", "prefill")
@@ -114,7 +114,7 @@ def fit_recordings(
     profile = _profile(
         name,
         found.posterior,
-        [steps.deployment for steps in data],
+        [steps.served for steps in data],
         _step_log_errors(data, judged),
         held_out=judged.figures(),
         ranges=_step_ranges(data),
@@ -145,11 +145,11 @@ def fit_measured(inputs: Inputs, values: Mapping[str, Any], *, name: str, watch:
     suggestions = tuple(next_runs(data, found))
     prior = np.array([term.prior_mean for term in found.posterior.terms])
     requests = sum(item.table.num_requests for item in kept)
-    versions = sorted({item.deployment.vllm_version for item in kept})
+    versions = sorted({item.deployment.args.vllm_version for item in kept})
     profile = _profile(
         name,
         found.posterior,
-        [item.deployment for item in kept],
+        [item.deployment.served for item in kept],
         log_errors(errors),
         held_out=_percent(errors),
         ranges=_run_ranges(kept, found),
@@ -170,12 +170,12 @@ def fit_measured(inputs: Inputs, values: Mapping[str, Any], *, name: str, watch:
 def _profile(
     name: str,
     posterior: Posterior,
-    deployments: Sequence[Deployment],
+    served: Sequence[ServedModel],
     tpot_and_ttft: tuple[LogError, LogError],
     **judged: Any,
 ) -> LatencyProfile:
     """What was fitted, with its errors of TPOT and TTFT; `judged`: what steps and runs say each in their own way."""
-    gpu = deployments[0].gpu
+    gpu = served[0].gpu
     base = constants_for(gpu)
     tpot, ttft = tpot_and_ttft
     return LatencyProfile(
@@ -187,17 +187,17 @@ def _profile(
         covariance=posterior.covariance,
         tpot_log_error=tpot,
         ttft_log_error=ttft,
-        settings=_settings(deployments),
+        settings=_settings(served),
         **judged,
     )
 
 
-def _deployment(recording: Recording, values: Mapping[str, Any]) -> Deployment:
+def _served(recording: Recording, values: Mapping[str, Any]) -> ServedModel:
     """What was recorded, by the recording's own options and the user's."""
     options = given(recording.options, values)
     if blocks := recording.environment.get("num_gpu_blocks"):
         options.setdefault("num_gpu_blocks_override", int(blocks))
-    return plan_of("the recording", options).deployment
+    return deployment_of("the recording", options).served
 
 
 def _version(recording: Recording, values: Mapping[str, Any]) -> str:
@@ -238,20 +238,20 @@ def _run_ranges(replays: Sequence[Replay], found: RunFit) -> dict[str, Range]:
     return {name: Range(low=min(values), high=max(values)) for name, values in sums.items()}
 
 
-def _settings(deployments: Sequence[Deployment]) -> dict[str, Any]:
+def _settings(served: Sequence[ServedModel]) -> dict[str, Any]:
     """What the data covers: one value, or a list of them."""
     rows: list[dict[str, Any]] = [
         {
             "model": item.architecture.name,
-            "tensor_parallel_size": item.tensor_parallel_size,
-            "data_parallel_size": item.data_parallel_size,
-            "enable_expert_parallel": item.enable_expert_parallel,
-            "quantization": item.quantization or "",
-            "kv_cache_dtype": one_spelling(item.kv_cache_dtype),
-            "enforce_eager": item.enforce_eager,
-            "async_scheduling": item.async_scheduling,
+            "tensor_parallel_size": item.args.tensor_parallel_size,
+            "data_parallel_size": item.args.data_parallel_size,
+            "enable_expert_parallel": item.args.enable_expert_parallel,
+            "quantization": item.args.quantization or "",
+            "kv_cache_dtype": one_spelling(item.args.kv_cache_dtype),
+            "enforce_eager": item.args.enforce_eager,
+            "async_scheduling": item.args.async_scheduling,
         }
-        for item in deployments
+        for item in served
     ]
     found: dict[str, list[Any]] = {name: sorted({row[name] for row in rows}) for name in rows[0]}
     return {name: known[0] if len(known) == 1 else known for name, known in found.items()}

@@ -151,7 +151,7 @@ def _differences(
     constants = [_constants(data.base, terms, where) for where in (values, moved)]
     found = np.zeros_like(here)
     for place, item in enumerate(data.replays):
-        before, after = (latency_model(item.deployment, constants=chosen).step_times for chosen in constants)
+        before, after = (latency_model(item.deployment.served, constants=chosen).step_times for chosen in constants)
         if not _equal(before, after):
             found[place] = predict(item, constants[1]) - data.measured[place] - here[place]
     return found
@@ -310,7 +310,7 @@ def _candidates(data: RunData) -> list[tuple[dict[str, int], Replay]]:
     """Concurrencies in powers of 4 up to the most sequences, at the least and the greatest mean lengths measured."""
     first = data.replays[0]
     lengths = sorted({_mean_lengths(item) for item in data.replays})
-    most = first.plan.engine.max_num_seqs
+    most = first.deployment.engine.max_num_seqs
     sizes = [size for size in (1, 4, 16, 64, 256, 1024) if size <= most]
     found = []
     for input_len, output_len in dict.fromkeys((lengths[0], lengths[-1])):

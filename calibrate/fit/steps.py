@@ -21,7 +21,7 @@ from calibrate.fit.terms import (
 from calibrate.recording import Recording
 from simulator.latency.forms.physical import latency_model
 from simulator.latency.gpu_constants import Constants, constants_for
-from simulator.latency.model import Deployment
+from simulator.latency.model import ServedModel
 from simulator.latency.profile import Term, with_terms
 from simulator.latency.step_time import FloatArray
 
@@ -41,7 +41,7 @@ _SUMS = (*_WHOLE, "decode_context", "window_context", "prefill_work", "window_pr
 class Steps:
     """Steps of one deployment as columns, in order."""
 
-    deployment: Deployment
+    served: ServedModel
     sums: dict[str, NDArray[Any]]
     measured_s: FloatArray
 
@@ -50,19 +50,19 @@ class Steps:
 
     def where(self, chosen: NDArray[np.bool_]) -> "Steps":
         sums = {name: column[chosen] for name, column in self.sums.items()}
-        return Steps(deployment=self.deployment, sums=sums, measured_s=self.measured_s[chosen])
+        return Steps(served=self.served, sums=sums, measured_s=self.measured_s[chosen])
 
     def predicted_s(self, constants: Constants) -> FloatArray:
-        return latency_model(self.deployment, constants=constants).step_times.steps_s(self.sums)
+        return latency_model(self.served, constants=constants).step_times.steps_s(self.sums)
 
 
-def steps_of(recording: Recording, deployment: Deployment) -> Steps:
+def steps_of(recording: Recording, served: ServedModel) -> Steps:
     """The recording's steps whose time is known.
 
     Raises ValueError where a column is missing, a value is none, or a step is beyond the engine's limits.
     """
     table = recording.steps
-    if deployment.data_parallel_size > 1:
+    if served.args.data_parallel_size > 1:
         raise ValueError("a step of one attention-parallel rank waits for the others, which are not in it; fit runs")
     if missing := [name for name in ("cycle_s", *_SUMS) if name not in table.columns]:
         raise ValueError(f"the recording has no {', '.join(missing)}; record the steps again")
@@ -77,7 +77,7 @@ def steps_of(recording: Recording, deployment: Deployment) -> Steps:
                 "with 'headcount calibrate record'"
             )
         sums[name] = column.astype(np.int64) if name in _WHOLE else column
-    limits = {"tokens": deployment.max_num_batched_tokens, "sampled": deployment.max_num_seqs}
+    limits = {"tokens": served.args.max_num_batched_tokens, "sampled": served.args.max_num_seqs}
     for name, limit in limits.items():
         if len(kept) and sums[name].max() > limit:
             option = "--max-num-batched-tokens" if name == "tokens" else "--max-num-seqs"
@@ -85,7 +85,7 @@ def steps_of(recording: Recording, deployment: Deployment) -> Steps:
                 f"a recorded step holds {sums[name].max():,} {name}, more than the engine's {limit:,}; give the "
                 f"server's own {option}"
             )
-    return Steps(deployment=deployment, sums=sums, measured_s=kept["cycle_s"].to_numpy(np.float64))
+    return Steps(served=served, sums=sums, measured_s=kept["cycle_s"].to_numpy(np.float64))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -136,7 +136,7 @@ class _Problem:
     def __init__(self, data: Sequence[Steps], terms: tuple[Term, ...]) -> None:
         self.data = [steps for steps in data if len(steps)]
         self.terms = terms
-        self.base = constants_for(self.data[0].deployment.gpu)
+        self.base = constants_for(self.data[0].served.gpu)
         self.means, self.sds = np.array([term.prior_mean for term in terms]), prior_sds(terms)
         self.idle: set[int] = set()  # terms that change no step
         self.lowers, self.uppers = term_bounds(terms, self.base)
@@ -283,7 +283,7 @@ def held_out(data: Sequence[Steps], fit: StepFit, *, folds: int = FOLDS) -> Held
         if sum(map(len, kept)) < MIN_STEPS or not sum(map(len, judged)):
             continue
         fitted = fit_steps(kept, terms=fit.posterior.terms, start=fit.posterior.mean)
-        constants = fitted.constants(constants_for(data[0].deployment.gpu))
+        constants = fitted.constants(constants_for(data[0].served.gpu))
         for kind, errors in found.items():
             errors.append(errors_percent(judged, constants, kind=kind))
         biases.append(_log_bias(judged, constants))
@@ -307,7 +307,7 @@ def learning_curve(data: Sequence[Steps], *, seed: int = 0, draws: int = 3) -> d
             masks = np.split(order, np.cumsum([len(steps) for steps in data])[:-1])
             drawn = [steps.where(mask) for steps, mask in zip(data, masks, strict=True)]
             rest = [steps.where(~mask) for steps, mask in zip(data, masks, strict=True)]
-            constants = fit_steps(drawn).constants(constants_for(data[0].deployment.gpu))
+            constants = fit_steps(drawn).constants(constants_for(data[0].served.gpu))
             medians.append(float(np.median(np.abs(errors_percent(rest, constants)))))
         curve[count] = float(np.median(medians))
     return curve

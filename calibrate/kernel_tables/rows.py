@@ -13,7 +13,7 @@ from kvcache.models.catalog import find_gpu, load_model
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
 from simulator.latency.gpu_constants import Constants, constants_for
-from simulator.latency.model import Deployment
+from simulator.latency.model import served_model
 from simulator.latency.step_time import FloatArray
 from simulator.latency.terms import Rank
 
@@ -63,16 +63,14 @@ def lone_rank(
 ) -> Rank:
     """One GPU alone with this shape; sizes that no term looks at are 1."""
     arch = arch or load_model("llama-3.1-8b")
-    deployment = Deployment(
+    served = served_model(
         architecture=arch,
         gpu=find_gpu(GPUS[gpu]),
-        max_num_batched_tokens=1,
-        max_num_seqs=1,
         kv_cache_dtype="fp8" if kv_dtype == "fp8" else arch.dtype,
     )
     scheme = find_quantization("none" if quantization == "bf16" else quantization)
-    own = constants_for(deployment.gpu)
-    return Rank(deployment=deployment, scheme=scheme, parallelism=Parallelism(), constants=own)
+    own = constants_for(served.gpu)
+    return Rank(served=served, scheme=scheme, parallelism=Parallelism(), constants=own)
 
 
 def floats(table: pd.DataFrame, column: str) -> FloatArray:

@@ -28,7 +28,7 @@ import pandas as pd
 from calibrate.readers.parsing.files import Head, read_text
 from calibrate.readers.parsing.startup_log import read_startup_log
 from calibrate.recording import STEP_COLUMNS, Recording
-from simulator.engines.vllm.engine import default_async_scheduling
+from simulator.engines.vllm.arguments import default_async_scheduling
 
 LOOKS_LIKE = "a log with 'Iteration(N): … context requests'"
 LINE = re.compile(

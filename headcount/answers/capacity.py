@@ -15,7 +15,7 @@ from headcount.answers.notes import Facts, find_notes
 from headcount.answers.words import joined, layout_text, pool_owner, pool_text
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, milliseconds, seconds
-from simulator.deployment import ReplicaPlan
+from simulator.deployment import Deployment
 from simulator.fleet.fleet import check_router
 from simulator.latency.model import AverageStep, average_step
 from simulator.study.capacity import Point
@@ -24,8 +24,8 @@ from simulator.study.capacity_table import (
     CapacityRow,
     best_row,
     capacity_rows,
+    deployments,
     latency_summary,
-    replica_plans,
 )
 from simulator.study.slo import find_slo
 from workloads.load import load_preset, load_workload
@@ -47,7 +47,7 @@ class Served:
 
     row: CapacityRow
     point: Point
-    plan: ReplicaPlan
+    plan: Deployment
 
     @property
     def deployment(self) -> str:
@@ -101,7 +101,7 @@ class CapacityAnswer(Answer):
         return self.served[-1] if self.served else None
 
     @property
-    def plans(self) -> tuple[ReplicaPlan, ...]:
+    def plans(self) -> tuple[Deployment, ...]:
         """One per layout of a replica, by TP."""
         by_tp = {row.plan.tensor_parallel_size: row.plan for row in self.capacity if row.plan is not None}
         return tuple(by_tp[tp] for tp in sorted(by_tp))
@@ -115,7 +115,7 @@ class CapacityAnswer(Answer):
             "workload": self.workload,
             "think_time_s": asked.think_time_s,
             "slo": vars(asked.slo),
-            "vllm_version": asked.options.vllm_version,
+            "vllm_version": asked.args.vllm_version,
             "replications": asked.replications,
             "architecture_assumptions": assumptions_json(asked.architecture.assumptions),
             "not_simulated": assumptions_json(list(left_out)),
@@ -202,14 +202,13 @@ def capacity(
         workload=found,
         think_time_s=mean_s,
         slo=find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment),
-        options=asked.options,
-        tensor_parallel_size=asked.tensor_parallel_size,
+        args=asked.args,
         router=router,
         replications=replications,
         seed=seed,
     )
     if strict:
-        searched = [plan for count in wanted.gpus for plan in replica_plans(wanted, count)]
+        searched = [plan for count in wanted.gpus for plan in deployments(wanted, count)]
         find_notes(_facts(asked, plans=searched), strict=True)
     rows = _watched(wanted, progress)
     return CapacityAnswer(
@@ -257,7 +256,7 @@ def _verdict(rows: Sequence[CapacityRow]) -> Verdict:
 
 
 def _facts(asked: Subject, **found: Any) -> Facts:
-    return Facts(vllm_version=asked.options.vllm_version, architecture=asked.architecture, **found)
+    return Facts(vllm_version=asked.args.vllm_version, architecture=asked.architecture, **found)
 
 
 def _facts_of(asked: Subject, wanted: CapacityQuestion, rows: Sequence[CapacityRow]) -> Facts:
@@ -320,7 +319,7 @@ def error_lines(row: CapacityRow) -> list[str]:
     return lines
 
 
-def interval_label(plan: ReplicaPlan) -> str:
+def interval_label(plan: Deployment) -> str:
     """What the interval under longer and shorter steps stands for."""
     if plan.latency.calibrated:
         return "with 90 % probability your server falls between"

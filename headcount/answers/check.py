@@ -47,7 +47,7 @@ class CheckAnswer(Answer):
         ]
 
     def head(self) -> list[Block]:
-        plan = self.first.plan
+        plan = self.first.deployment
         return [Line(f" on {plan.gpu.name}: {counted(len(self.checked), 'measured run')}", bold=plan.architecture.name)]
 
     def body(self) -> list[Block]:
@@ -95,7 +95,7 @@ def check(
         progress(Progress(number, len(inputs.runs), run.source.name))
         replays.append(replay(run, values))
         checked.append(check_run(replays[-1]))
-    facts = Facts(architecture=replays[0].plan.architecture, plans=[item.plan for item in replays])
+    facts = Facts(architecture=replays[0].deployment.architecture, plans=[item.deployment for item in replays])
     return CheckAnswer(
         notes=find_notes(facts, strict=strict),
         checked=tuple(checked),

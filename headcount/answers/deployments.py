@@ -10,12 +10,12 @@ from kvcache.layout.kv_layout import kv_layout
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.shape.architecture import Architecture, with_dtype
 from registry.names import nearest_hint
-from simulator.engines.vllm.engine import EngineOptions
+from simulator.engines.vllm.arguments import EngineArgs
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog
 
-ENGINE_ARGUMENTS = frozenset({"tensor_parallel_size", *(field.name for field in fields(EngineOptions))})
+ENGINE_ARGUMENTS = frozenset(field.name for field in fields(EngineArgs))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,13 +24,7 @@ class Subject:
 
     architecture: Architecture
     gpu: GPU
-    options: EngineOptions
-    tensor_parallel_size: int | None
-
-    @property
-    def memory_settings(self) -> dict[str, Any]:
-        """What `memory_budget` takes."""
-        return self.options.memory_settings(self.tensor_parallel_size or 1)
+    args: EngineArgs
 
 
 def subject(model: str, gpu: str, engine: Mapping[str, Any], startup_log: "StartupLog | None" = None) -> Subject:
@@ -48,8 +42,7 @@ def subject(model: str, gpu: str, engine: Mapping[str, Any], startup_log: "Start
         given = logged | given
         if "num_gpu_blocks_override" not in given:
             given["num_gpu_blocks_override"] = _logged_blocks(startup_log, architecture, found, given)
-    size = given.pop("tensor_parallel_size", None)
-    return Subject(architecture=architecture, gpu=found, options=EngineOptions(**given), tensor_parallel_size=size)
+    return Subject(architecture=architecture, gpu=found, args=EngineArgs(**given))
 
 
 def given_arguments(given: Mapping[str, Any], startup_log: "StartupLog | None" = None) -> dict[str, Any]:
@@ -65,7 +58,7 @@ def given_arguments(given: Mapping[str, Any], startup_log: "StartupLog | None" =
     if startup_log is not None:
         engine = {name: value for name, value in found.items() if name in ENGINE_ARGUMENTS}
         asked = subject(found["model"], found["gpu"], engine, startup_log)
-        found["num_gpu_blocks_override"] = asked.options.num_gpu_blocks_override
+        found["num_gpu_blocks_override"] = asked.args.num_gpu_blocks_override
     return found
 
 

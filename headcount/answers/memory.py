@@ -11,9 +11,9 @@ from headcount.answers.notes import Facts, find_notes
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import GIB
 from kvcache.errors import DoesNotFitError
-from kvcache.memory.budget import MemoryBudget, memory_budget
+from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.conversations import conversations_at_once, tokens_per_user
-from kvcache.memory.remedies import Remedy, remedies, require_fit
+from simulator.engines.vllm.memory import Remedy, memory_budget, remedies, require_fit
 from workloads.context import mean_context_tokens
 from workloads.errors import WorkloadError
 from workloads.load import load_preset
@@ -176,7 +176,6 @@ def memory(
     mean_context: int | None = None,
     startup_log: "StartupLog | None" = None,
     strict: bool = False,
-    pipeline_parallel_size: int = 1,
     **engine: Any,
 ) -> MemoryAnswer:
     """Whether a model fits on a GPU under vLLM, where the memory goes, what the KV blocks hold.
@@ -185,13 +184,11 @@ def memory(
     ValueError for a bad argument, RefusedError where `strict` refuses a note.
     """
     asked = subject(model, gpu, engine, startup_log)
-    settings = asked.memory_settings | {"pipeline_parallel_size": pipeline_parallel_size}
-    return memory_answer(asked, settings, users, mean_context, startup_log, strict=strict)
+    return memory_answer(asked, users, mean_context, startup_log, strict=strict)
 
 
 def memory_answer(
     asked: Subject,
-    settings: dict[str, Any],
     users: Sequence[int],
     mean_context: int | None,
     log: "StartupLog | None" = None,
@@ -199,8 +196,8 @@ def memory_answer(
     strict: bool,
 ) -> MemoryAnswer:
     """The budget of one deployment with its notes."""
-    budget = memory_budget(asked.architecture, asked.gpu, **settings)
-    why_unfit = None if budget.fits else _why_unfit(asked, settings)
+    budget = memory_budget(asked.architecture, asked.gpu, asked.args)
+    why_unfit = None if budget.fits else _why_unfit(asked)
     facts = Facts(
         vllm_version=budget.vllm_version,
         architecture=asked.architecture,
@@ -213,25 +210,25 @@ def memory_answer(
         budget=budget,
         users=tuple(users),
         given_context_tokens=mean_context,
-        remedies=() if budget.fits else remedies(asked.architecture, asked.gpu, budget, settings),
+        remedies=() if budget.fits else remedies(asked.architecture, asked.gpu, budget, asked.args),
         architecture_assumptions=asked.architecture.assumptions,
         log=log,
-        log_terms=() if log is None else _log_terms(asked, settings, log, budget),
+        log_terms=() if log is None else _log_terms(asked, log, budget),
     )
 
 
-def _why_unfit(asked: Subject, settings: dict[str, Any]) -> str:
+def _why_unfit(asked: Subject) -> str:
     """What vLLM's refusal means."""
     try:
-        require_fit(asked.architecture, asked.gpu, **settings)
+        require_fit(asked.architecture, asked.gpu, asked.args)
     except DoesNotFitError as error:
         return str(error)
     raise AssertionError("a budget that does not fit is refused")
 
 
-def _log_terms(asked: Subject, settings: dict[str, Any], log: "StartupLog", budget: MemoryBudget) -> list[LoggedTerm]:
+def _log_terms(asked: Subject, log: "StartupLog", budget: MemoryBudget) -> list[LoggedTerm]:
     """What the server logged beside what would have been predicted."""
-    modelled = memory_budget(asked.architecture, asked.gpu, **{**settings, "num_gpu_blocks_override": None})
+    modelled = memory_budget(asked.architecture, asked.gpu, asked.args, num_gpu_blocks_override=None)
     sizes, parts = dict(waterfall(modelled)), (log.weights_gib, log.activation_peak_gib, log.non_torch_gib)
     logged = dict(zip(LOGGED_TERMS, (*parts, log.available_kv_gib), strict=True))
     found = [LoggedTerm(name=name, logged=value, modelled=sizes[name] / GIB) for name, value in logged.items()]

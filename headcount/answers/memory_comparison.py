@@ -11,8 +11,8 @@ from headcount.answers.notes import Facts, find_notes
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import GIB
 from kvcache.memory.budget import MemoryBudget
-from kvcache.memory.comparison import KV_CACHE_DTYPES, TENSOR_PARALLEL_SIZES, Candidate, compare, fewest_gpus
 from kvcache.memory.conversations import conversations_at_once
+from simulator.engines.vllm.comparison import KV_CACHE_DTYPES, TENSOR_PARALLEL_SIZES, Candidate, compare, fewest_gpus
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog
@@ -131,7 +131,6 @@ def memory_comparison(
     mean_context: int | None = None,
     startup_log: "StartupLog | None" = None,
     strict: bool = False,
-    pipeline_parallel_size: int = 1,
     **engine: Any,
 ) -> MemoryComparison:
     """Memory over tensor-parallel sizes, weight formats and KV-cache formats, as far as none is given.
@@ -139,22 +138,21 @@ def memory_comparison(
     Arguments as for `memory`. Raises ValueError where vLLM refuses every way.
     """
     asked = subject(model, gpu, engine, startup_log)
-    settings = asked.memory_settings | {"pipeline_parallel_size": pipeline_parallel_size}
-    if settings["num_gpu_blocks_override"] is not None:
+    args = asked.args
+    if args.num_gpu_blocks_override is not None:
         raise ValueError(
             "--compare works out each row's KV blocks; leave out --num-gpu-blocks-override and --startup-log"
         )
-    size, quantization = asked.tensor_parallel_size, settings["quantization"]
-    varied = ("tensor_parallel_size", "quantization", "kv_cache_dtype")
+    size, quantization = args.tensor_parallel_size, args.quantization
     candidates = compare(
         asked.architecture,
         asked.gpu,
+        args,
         tensor_parallel_sizes=TENSOR_PARALLEL_SIZES if size is None else (size,),
         quantizations=None if quantization is None else (quantization,),
-        kv_cache_dtypes=KV_CACHE_DTYPES if settings["kv_cache_dtype"] == "auto" else (settings["kv_cache_dtype"],),
-        **{name: value for name, value in settings.items() if name not in varied},
+        kv_cache_dtypes=KV_CACHE_DTYPES if args.kv_cache_dtype == "auto" else (args.kv_cache_dtype,),
     )
-    single = memory_answer(asked, settings, users, mean_context, strict=strict)
+    single = memory_answer(asked, users, mean_context, strict=strict)
     budget, fits = single.budget, any(row.fits for row in candidates)
     nowhere = f"{budget.model} fits on {budget.gpu} in none of these ways; take a larger GPU"
     facts = Facts(

@@ -16,7 +16,7 @@ from headcount.answers.out_files import check_out_file, whole_file
 from headcount.answers.words import layout_text, settings_text
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import milliseconds, seconds
-from simulator.deployment import ReplicaPlan, plan_replica
+from simulator.deployment import Deployment, resolve
 from simulator.fleet.fleet import Fleet
 from simulator.latency.model import AverageStep, average_step
 from simulator.results import Result, request_times, whole_run
@@ -77,7 +77,7 @@ class Served:
 class SimulateAnswer(Answer):
     """One load on one fleet: latency percentiles, rates, KV use."""
 
-    plan: ReplicaPlan
+    plan: Deployment
     replicas: int
     served: Served
 
@@ -160,11 +160,10 @@ def simulate(
     """
     asked = subject(model, gpu, engine, startup_log)
     outputs = Outputs(requests=requests_out, steps=steps_out)
-    outputs.check(replicas * asked.options.data_parallel_size)
-    known = Facts(vllm_version=asked.options.vllm_version, architecture=asked.architecture)
+    outputs.check(replicas * asked.args.data_parallel_size)
+    known = Facts(vllm_version=asked.args.vllm_version, architecture=asked.architecture)
     find_notes(known, strict=strict)
-    size = asked.tensor_parallel_size or 1
-    plan = plan_replica(asked.architecture, asked.gpu, asked.options, tensor_parallel_size=size)
+    plan = resolve(asked.architecture, asked.gpu, asked.args)
     known = replace(known, plans=[plan], max_model_len=plan.engine.max_model_len)
     find_notes(known, strict=strict)
     load = AskedLoad(

@@ -7,7 +7,7 @@ from headcount.text.units import counted
 
 if TYPE_CHECKING:
     from kvcache.memory.budget import MemoryBudget
-    from simulator.deployment import ReplicaPlan
+    from simulator.deployment import Deployment
     from simulator.latency.model import LatencyModel
 
 
@@ -28,7 +28,7 @@ def pool_text(budget: "MemoryBudget") -> str:
     return f"{blocks}, as given" if low == high else f"{blocks}; 90 % interval: {low:,} to {high:,} blocks"
 
 
-def settings_text(plan: "ReplicaPlan") -> str:
+def settings_text(plan: "Deployment") -> str:
     """The server's main settings, given or assumed."""
     found = plan.settings
     cache = plan.architecture.dtype if found["kv_cache_dtype"] == "auto" else found["kv_cache_dtype"]

@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 import click
 
 from headcount.cli.config_file import read_config
-from headcount.cli.option_types import COUNT, Duration, FilePath, Number, SpeculativeConfig, TokenCount, WholeNumber
+from headcount.cli.option_types import Duration, FilePath, Number, Reads, TokenCount, WholeNumber
 from headcount.cli.vllm_args import read_vllm_args
-from kvcache.releases import DEFAULT_RELEASE
+from simulator.engines.argument import COLD_START, MEMORY, SCHEDULER, STEP_TIME, Argument, arguments_of, flag_of
+from simulator.engines.vllm.arguments import EngineArgs
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -49,42 +50,36 @@ def _load_startup_log(ctx: click.Context, _: click.Parameter, path: Path | None)
     return log
 
 
+def argument_options(*decides: str, always_none: bool = False, without: tuple[str, ...] = ()) -> Callable[[F], F]:
+    """The options of an engine's arguments that decide so; with `always_none` nothing given is None."""
+    return all_of(
+        *(
+            _option(name, described, always_none)
+            for name, described in arguments_of(EngineArgs).items()
+            if described.decides in decides and name not in without
+        )
+    )
+
+
+def _option(name: str, described: Argument, always_none: bool) -> Any:
+    default, text = (None, "") if always_none else (described.default, described.default_text)
+    flag = flag_of(name, described)
+    flags = [f"--{flag}/--no-{flag}" if described.is_switch else f"--{flag}"]
+    flags += [f"-{described.short}"] if described.short else []
+    return click.option(
+        *flags,
+        name,
+        type=None if described.is_switch else Reads(described.kind),
+        default=default,
+        show_default=default is not None and not text,
+        help=described.help + (f"  [default: {text}]" if text else ""),
+    )
+
+
 deployment_options = all_of(
     click.option("--model", required=True, help="Model name as on Hugging Face, an alias, or a path to a config.json."),
     click.option("--gpu", required=True, help="GPU name, such as h100-sxm; see 'headcount gpus'."),
-    click.option("--tensor-parallel-size", "-tp", type=WholeNumber(1), help="GPUs that share each layer."),
-    click.option(
-        "--data-parallel-size",
-        "-dp",
-        type=WholeNumber(1),
-        default=1,
-        show_default=True,
-        help="Attention replicas of one server; a mixture's experts are shared by all of them.",
-    ),
-    click.option(
-        "--enable-expert-parallel/--no-enable-expert-parallel",
-        default=False,
-        show_default=True,
-        help="Whole experts on each GPU instead of a part of every expert.",
-    ),
-    click.option("--dtype", default="auto", show_default=True, help="Of weights that are not packed: auto, float16, …"),
-    click.option("--quantization", "-q", help="Weight format, such as fp8 or awq.  [default: the checkpoint's]"),
-    click.option(
-        "--kv-cache-dtype",
-        default="auto",
-        show_default=True,
-        help="KV-cache format, such as fp8; auto: the checkpoint's own.",
-    ),
-    click.option("--max-model-len", type=TokenCount(), help="Longest context.  [default: the model's]"),
-    click.option("--max-num-seqs", type=COUNT, help="Most sequences in a step.  [default: vLLM's]"),
-    click.option("--max-num-batched-tokens", type=TokenCount(), help="Token budget of a step.  [default: vLLM's]"),
-    click.option(
-        "--gpu-memory-utilization",
-        type=Number("a share above 0, at most 1, such as 0.9"),
-        help="Share of GPU memory given to vLLM.  [default: vLLM's]",
-    ),
-    click.option("--block-size", type=TokenCount(), help="Tokens in a KV block.  [default: vLLM's, mostly 16]"),
-    click.option("--num-gpu-blocks-override", type=COUNT, help="KV blocks, instead of the memory model's."),
+    argument_options(MEMORY),
     click.option(
         "--startup-log",
         type=FilePath(),
@@ -92,8 +87,6 @@ deployment_options = all_of(
         is_eager=True,
         help="What your vLLM server logged at its start: its settings, and its KV blocks, measured.",
     ),
-    click.option("--enforce-eager/--no-enforce-eager", default=False, help="No CUDA graphs."),
-    click.option("--vllm-version", default=DEFAULT_RELEASE, show_default=True, help="The release whose rules apply."),
     click.option(
         "--vllm-args",
         metavar="TEXT",
@@ -106,84 +99,14 @@ deployment_options = all_of(
         "--strict", is_flag=True, help="Refuse what would be assumed: unknown architectures, unmeasured GPUs."
     ),
 )
-
-# First requests of H100 servers waited so long (docs/accuracy.md).
-cold_start_option = click.option(
-    "--cold-start",
-    "cold_start_s",
-    type=Duration(),
-    help="What a server's first step takes longer, where no request warmed it up: 0.1–1.2 s on H100.  [default: 0s]",
+router_option = click.option(
+    "--router",
+    default="least-outstanding",
+    show_default=True,
+    help="round-robin, least-outstanding or session-affinity.",
 )
-
-scheduler_options = all_of(
-    click.option("--scheduling-policy", default="fcfs", show_default=True, help="fcfs, or priority."),
-    click.option(
-        "--long-prefill-token-threshold",
-        type=WholeNumber(0),
-        default=0,
-        show_default=True,
-        help="Most tokens of one prompt in a step beside others; 0 for no limit.",
-    ),
-    click.option(
-        "--enable-chunked-prefill/--no-enable-chunked-prefill",
-        default=True,
-        show_default=True,
-        help="A prompt may be computed over several steps.",
-    ),
-    click.option(
-        "--scheduler-reserve-full-isl/--no-scheduler-reserve-full-isl",
-        default=True,
-        show_default=True,
-        help="A request is admitted only if its whole prompt fits the KV cache.",
-    ),
-    click.option(
-        "--watermark",
-        type=Number("a share from 0 to below 1, such as 0.01"),
-        default=0.0,
-        show_default=True,
-        help="Share of the KV blocks kept free when a request is admitted beside others.",
-    ),
-    click.option(
-        "--prefix-cache-retention-interval",
-        type=WholeNumber(0),
-        help="Tokens between the ends of sliding windows kept in the prefix cache.  [default: the release's]",
-    ),
-    click.option(
-        "--speculative-config",
-        "speculation",
-        type=SpeculativeConfig(),
-        help='As vLLM\'s, with an acceptance_rate: \'{"method": "ngram", "num_speculative_tokens": 3, '
-        '"acceptance_rate": 0.6}\'. Needs --latency-model constant.',
-    ),
-    click.option(
-        "--enable-prefix-caching/--no-enable-prefix-caching",
-        default=True,
-        show_default=True,
-        help="Requests with equal beginnings share KV blocks.",
-    ),
-    click.option(
-        "--async-scheduling/--no-async-scheduling",
-        default=None,
-        help="The next step is decided while one runs.  [default: the release's, mostly on since 0.14]",
-    ),
-    click.option(
-        "--router",
-        default="least-outstanding",
-        show_default=True,
-        help="round-robin, least-outstanding or session-affinity.",
-    ),
-    click.option("--latency-model", default="physical", show_default=True, help="physical, or constant."),
-    click.option(
-        "--step-s",
-        type=Number("seconds, such as 0.01"),
-        help="Seconds per step, with --latency-model constant.  [default: 0.01]",
-    ),
-    click.option(
-        "--latency-profile",
-        type=FilePath(),
-        help="Step times fitted to your server, a file of 'headcount calibrate fit'.",
-    ),
-)
+scheduler_options = all_of(argument_options(SCHEDULER), router_option, argument_options(STEP_TIME))
+cold_start_option = argument_options(COLD_START)
 
 slo_options = all_of(
     click.option(
@@ -218,49 +141,6 @@ output_options = all_of(
         help="Options from a YAML or TOML file, under the same names; the command line wins.",
     ),
 )
-
-
-def engine_options(values: dict[str, Any]) -> Any:
-    """The options that `EngineOptions` has, out of a command's; absent ones keep its defaults."""
-    from dataclasses import fields  # noqa: PLC0415  with the next, imported once a command runs
-
-    from simulator.engines.vllm.engine import EngineOptions  # noqa: PLC0415
-
-    names = {field.name for field in fields(EngineOptions)}
-    given = {name: value for name, value in values.items() if name in names and value is not None}
-    if values.get("startup_log") is not None and "num_gpu_blocks_override" not in given:
-        given["num_gpu_blocks_override"] = _logged_blocks(values)
-    return EngineOptions(**given)
-
-
-def _logged_blocks(values: dict[str, Any]) -> int:
-    """The KV blocks of a server's start-up log. Raises ValueError where another tensor-parallel size is asked for."""
-    from kvcache.formats.kv_cache_dtype import kv_cache_dtype_of  # noqa: PLC0415
-    from kvcache.layout.kv_layout import kv_layout  # noqa: PLC0415
-    from kvcache.models.catalog import find_gpu, load_model  # noqa: PLC0415
-    from kvcache.shape.architecture import with_dtype  # noqa: PLC0415
-
-    log, size = values["startup_log"], values["tensor_parallel_size"] or 1
-    if size != log.tensor_parallel_size:
-        raise ValueError(
-            f"--startup-log: {log.path} is of a server with --tensor-parallel-size {log.tensor_parallel_size}, "
-            f"not {size}; its KV blocks say nothing of another"
-        )
-    architecture = with_dtype(load_model(values["model"]), values["dtype"])
-    layout = kv_layout(
-        architecture,
-        tensor_parallel_size=size,
-        kv_cache_dtype=kv_cache_dtype_of(
-            architecture,
-            values["kv_cache_dtype"],
-            quantization=values["quantization"],
-            vllm_version=values["vllm_version"],
-        ),
-        block_size=values["block_size"],
-        gpu=find_gpu(values["gpu"]),
-    )
-    blocks: int = log.num_gpu_blocks(layout)
-    return blocks
 
 
 def slo_from(values: dict[str, Any]) -> Any:

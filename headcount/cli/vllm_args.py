@@ -8,17 +8,9 @@ import click
 
 from headcount.cli.option_names import Spelling, converted, spellings
 from registry.names import nearest_hint, shortened
+from simulator.engines.argument import arguments_of
+from simulator.engines.vllm.arguments import EngineArgs
 
-ENGINE_ARGUMENTS = frozenset(
-    {
-        "model", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
-        "dtype", "quantization", "kv_cache_dtype", "max_model_len",
-        "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "block_size", "num_gpu_blocks_override",
-        "enforce_eager", "enable_prefix_caching", "async_scheduling", "scheduling_policy",
-        "long_prefill_token_threshold", "enable_chunked_prefill", "scheduler_reserve_full_isl", "watermark",
-        "prefix_cache_retention_interval", "speculation",
-    }
-)  # fmt: skip
 # What a pasted line has and capacity does not depend on; --trust-remote-code and --tokenizer decide no length here.
 WITHOUT_EFFECT = frozenset(
     {
@@ -39,7 +31,9 @@ def read_vllm_args(text: str, ctx: click.Context) -> dict[str, Any]:
     Flags are written as vLLM takes them: with - or _, with a blank or = before the value. Raises ValueError naming
     every flag that is not modelled, or the first value that its option would refuse.
     """
-    names = {name: found for name, found in spellings(ctx.command.params).items() if found.key in ENGINE_ARGUMENTS}
+    arguments = arguments_of(EngineArgs)
+    known = {"model", *(name for name, described in arguments.items() if described.is_engine_s)}
+    names = {name: found for name, found in spellings(ctx.command.params).items() if found.key in known}
     words = _words(text)
     found: dict[str, Any] = {}
     unknown: list[str] = []

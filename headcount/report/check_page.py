@@ -37,7 +37,7 @@ def write(path: Path, answer: CheckAnswer) -> None:
 
 def check_page(answer: CheckAnswer) -> str:
     """The whole HTML document."""
-    checked, plan = answer.checked, answer.first.plan
+    checked, plan = answer.checked, answer.first.deployment
     charts = [figure("Each run's latencies, simulated against measured", _means_chart(checked), _reading(checked))]
     for number, item in enumerate(checked[:6]):
         charts += [
@@ -56,7 +56,7 @@ def check_page(answer: CheckAnswer) -> str:
         model=plan.architecture.name,
         gpu=plan.gpu.name,
         workload=f"{len(checked)} measured runs",
-        vllm_version=answer.first.deployment.vllm_version,
+        vllm_version=plan.args.vllm_version,
         written=f"{datetime.now(UTC):%Y-%m-%d}",
         sections=[section for section in sections if section["body"]],
     )

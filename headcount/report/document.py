@@ -49,7 +49,7 @@ def render_report(answer: CapacityAnswer, written_at: datetime) -> str:
         model=asked.architecture.name,
         gpu=asked.gpu.name,
         workload=asked.workload.name,
-        vllm_version=asked.options.vllm_version,
+        vllm_version=asked.args.vllm_version,
         written=f"{written_at:%Y-%m-%d}",
         sections=[{"title": section.title, "name": section.name, "body": body} for section, body in parts if body],
     )

@@ -1,7 +1,7 @@
 """Sentences and names that several sections share."""
 
 from headcount.text.units import percent
-from simulator.deployment import ReplicaPlan
+from simulator.deployment import Deployment
 from simulator.study.slo import SLO
 
 
@@ -16,13 +16,13 @@ def slo_text(slo: SLO) -> str:
     return f"{percent(slo.attainment)} of requests have " + " and ".join(limits)
 
 
-def weights_text(plan: ReplicaPlan) -> str:
+def weights_text(plan: Deployment) -> str:
     """The weights' format; `none` alone would not say which."""
     name = plan.budget.quantization
     return f"{plan.architecture.dtype} (not quantized)" if name == "none" else name
 
 
-def kv_cache_text(plan: ReplicaPlan) -> str:
+def kv_cache_text(plan: Deployment) -> str:
     """The KV cache's format; `auto` alone would not say which."""
     name = plan.budget.kv_cache_dtype
     return f"{plan.architecture.dtype} (auto)" if name == "auto" else name

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from kvcache.layout.kv_layout import has_unequal_blocks
 from kvcache.memory.interval import CONDITIONS, LEVEL, shipped_residuals
-from kvcache.memory.plan import Plan, Stage
+from kvcache.memory.placement import Placement, Stage
 from kvcache.memory.terms import FIT_SOURCE, GIB, V2_RUNNER_SOURCE, uses_v2_runner
 from kvcache.releases import NEWEST_RELEASE, UNEQUAL_BLOCKS_AS_READ, newer_than_known
 from kvcache.shape.parameters import stage_tensors
@@ -14,55 +14,57 @@ Assumption = tuple[str, str, str]
 STATE_SOURCE = "vLLM 0.32 models/config.py (MambaModelConfig): align with prefix caching, else none"
 
 
-def assumptions(plan: Plan, stage: Stage) -> tuple[Assumption, ...]:
+def assumptions(placed: Placement, stage: Stage) -> tuple[Assumption, ...]:
     """What a budget's terms rest on, which of it is a guess."""
     gib = {key: f"{value / GIB:.2f} GiB" for key, value in vars(stage).items()}
     rows = [
-        ("total memory", f"{plan.gpu.memory_bytes / GIB:.2f} GiB", plan.gpu.source["memory_bytes"]),
-        ("weights", gib["weights"], f"counted tensor by tensor; format {plan.scheme.name}: {plan.scheme.source}"),
-        ("activation peak", gib["activation"], _profile_source(plan)),
+        ("total memory", f"{placed.gpu.memory_bytes / GIB:.2f} GiB", placed.gpu.source["memory_bytes"]),
+        ("weights", gib["weights"], f"counted tensor by tensor; format {placed.scheme.name}: {placed.scheme.source}"),
+        ("activation peak", gib["activation"], _profile_source(placed)),
         ("non-torch", gib["non_torch"], FIT_SOURCE),
         ("CUDA graphs", gib["cuda_graph"], FIT_SOURCE if stage.cuda_graph else "not set aside by this version or mode"),
     ]
-    ranks = max(plan.parallelism.tensor_parallel_size, plan.parallelism.pipeline_parallel_size)
+    ranks = max(placed.parallelism.tensor_parallel_size, placed.parallelism.pipeline_parallel_size)
     if ranks > 4:
         rows.append(("non-torch beyond 4 ranks", gib["non_torch"], "a guess: the logs end at TP 4"))
-    if "gpu" in plan.unmeasured:
+    if "gpu" in placed.unmeasured:
         rows.append(("overheads off H100", "as on H100 80GB", "no start-up log of this GPU was in the fit"))
-    rows += _format_assumptions(plan)
-    if plan.layout.mamba_cache_mode is not None:
-        rows.append(("state cache", _state_cache(plan), STATE_SOURCE))
-    if (newer := newer_than_known(plan.vllm_version)) is not None:
+    rows += _format_assumptions(placed)
+    if placed.layout.mamba_cache_mode is not None:
+        rows.append(("state cache", _state_cache(placed), STATE_SOURCE))
+    if (newer := newer_than_known(placed.settings.vllm_version)) is not None:
         rows.append(("vLLM release", NEWEST_RELEASE, newer))
-    if has_unequal_blocks(plan.layout.groups) and not UNEQUAL_BLOCKS_AS_READ.holds_in(plan.vllm_version):
+    if has_unequal_blocks(placed.layout.groups) and not UNEQUAL_BLOCKS_AS_READ.holds_in(placed.settings.vllm_version):
         why = "earlier releases may cut up such caches otherwise"
         rows.append(("KV-cache layout", f"as in vLLM {UNEQUAL_BLOCKS_AS_READ.first}", why))
-    limit = plan.arch.max_position_embeddings
-    if plan.max_model_len > limit:
-        rows.append(("max_model_len", f"{plan.max_model_len} > {limit}", "vLLM starts this only with --hf-overrides"))
-    return (*rows, *plan.arch.assumptions)
+    limit = placed.arch.max_position_embeddings
+    if placed.settings.max_model_len > limit:
+        rows.append(
+            ("max_model_len", f"{placed.settings.max_model_len} > {limit}", "vLLM starts this only with --hf-overrides")
+        )
+    return (*rows, *placed.arch.assumptions)
 
 
-def _format_assumptions(plan: Plan) -> Iterator[Assumption]:
-    scheme = plan.scheme
+def _format_assumptions(placed: Placement) -> Iterator[Assumption]:
+    scheme = placed.scheme
     if scheme.asked_as is not None:
         why = "the checkpoint's own format of that kind" if scheme.is_native else "the usual format of that name"
         yield ("weight format", f"{scheme.asked_as}: {scheme.name}", why)
-    stages = range(plan.parallelism.pipeline_parallel_size)
-    tensors = (tensor for stage in stages for tensor in stage_tensors(plan.arch, plan.parallelism, stage))
+    stages = range(placed.parallelism.pipeline_parallel_size)
+    tensors = (tensor for stage in stages for tensor in stage_tensors(placed.arch, placed.parallelism, stage))
     cut = next((tensor for tensor in tensors if scheme.cuts_groups(tensor)), None)
     if cut is not None:
         why = f"one rank's {cut.component} matrix has {cut.cols:,} inputs; vLLM refuses files that are not widened"
         yield (f"{scheme.name} groups", f"matrices widened to whole groups of {scheme.group_size}", why)
 
 
-def _profile_source(plan: Plan) -> str:
-    return V2_RUNNER_SOURCE if uses_v2_runner(plan.arch, plan.vllm_version) else FIT_SOURCE
+def _profile_source(placed: Placement) -> str:
+    return V2_RUNNER_SOURCE if uses_v2_runner(placed.arch, placed.settings.vllm_version) else FIT_SOURCE
 
 
-def _state_cache(plan: Plan) -> str:
-    states = max(group.states_per_request for group in plan.layout.groups)
-    return f"mode {plan.layout.mamba_cache_mode}: at most {states} per request and layer"
+def _state_cache(placed: Placement) -> str:
+    states = max(group.states_per_request for group in placed.layout.groups)
+    return f"mode {placed.layout.mamba_cache_mode}: at most {states} per request and layer"
 
 
 def interval_assumptions(

@@ -8,20 +8,11 @@ from kvcache.formats.quantization import QuantizationScheme, refuse_absent, reso
 from kvcache.gpus.gpu import GPU
 from kvcache.layout.kv_layout import KVLayout, kv_bytes_per_token, kv_layout
 from kvcache.memory.assumptions import assumptions, interval_assumptions
-from kvcache.memory.engine_defaults import EngineDefaults, engine_defaults
-from kvcache.memory.plan import Plan, Stage, stage_of
+from kvcache.memory.placement import Placement, Stage, stage_of
+from kvcache.memory.settings import MemorySettings, max_in_flight_tokens
 from kvcache.parallelism import Parallelism
-from kvcache.releases import (
-    DEFAULT_RELEASE,
-    KV_CACHE_SIZE_BY_CONCURRENCY,
-    NULL_BLOCK_BESIDE_ONE_REQUEST,
-    check_known_memory,
-)
+from kvcache.releases import KV_CACHE_SIZE_BY_CONCURRENCY, NULL_BLOCK_BESIDE_ONE_REQUEST, check_known_memory
 from kvcache.shape.architecture import Architecture, with_dtype
-
-__all__ = ["EngineDefaults", "MemoryBudget", "engine_defaults", "memory_budget"]
-
-LARGEST = 10**12  # of any setting: beyond it a slip of the finger, and figures no longer exact in a double
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,87 +109,49 @@ class MemoryBudget:
         return max(0, self.available_kv_bytes - self.required_kv_bytes)
 
 
-def memory_budget(
-    architecture: Architecture,
-    gpu: GPU,
-    *,
-    tensor_parallel_size: int = 1,
-    pipeline_parallel_size: int = 1,
-    data_parallel_size: int = 1,
-    enable_expert_parallel: bool = False,
-    dtype: str = "auto",
-    quantization: str | None = None,
-    kv_cache_dtype: str = "auto",
-    gpu_memory_utilization: float | None = None,
-    max_model_len: int | None = None,
-    max_num_batched_tokens: int | None = None,
-    max_num_seqs: int | None = None,
-    block_size: int | None = None,
-    enable_prefix_caching: bool = True,
-    enforce_eager: bool = False,
-    vllm_version: str = DEFAULT_RELEASE,
-    num_gpu_blocks_override: int | None = None,
-) -> MemoryBudget:
-    """What vLLM of that version would log at start.
+def budget_of(architecture: Architecture, gpu: GPU, settings: MemorySettings) -> MemoryBudget:
+    """What vLLM of that release would log at start.
 
-    None stands for vLLM's own default: the checkpoint's quantization, the model's length limit, the attention kernels'
-    block size, `engine_defaults`.
     Returns a budget even where nothing fits (see `fits`); raises `ValueError` where vLLM refuses the settings.
     """
-    length = _positive("max_model_len", max_model_len, architecture.max_position_embeddings)
-    check_known_memory(vllm_version)
-    defaults = engine_defaults(gpu, vllm_version, length)
-    architecture, scheme = _in_format(architecture, dtype, quantization, vllm_version)
-    resolved = resolve_kv_cache_dtype(kv_cache_dtype, architecture, scheme, vllm_version)
+    check_known_memory(settings.vllm_version)
+    architecture, scheme = _in_format(architecture, settings)
+    kv_cache = resolve_kv_cache_dtype(settings.kv_cache_dtype, architecture, scheme, settings.vllm_version)
     width, hidden = scheme.expert_padding_on(gpu)
     parallelism = Parallelism(
-        tensor_parallel_size=tensor_parallel_size,
-        pipeline_parallel_size=pipeline_parallel_size,
-        data_parallel_size=data_parallel_size,
-        enable_expert_parallel=enable_expert_parallel,
+        tensor_parallel_size=settings.tensor_parallel_size,
+        pipeline_parallel_size=settings.pipeline_parallel_size,
+        data_parallel_size=settings.data_parallel_size,
+        enable_expert_parallel=settings.enable_expert_parallel,
         pad_expert_width_to=width,
         pad_expert_hidden_to=hidden,
     )
     layout = kv_layout(
         architecture,
-        tensor_parallel_size=tensor_parallel_size,
-        pipeline_parallel_size=pipeline_parallel_size,
-        kv_cache_dtype=resolved.name,
-        block_size=block_size,
-        enable_prefix_caching=enable_prefix_caching,
+        tensor_parallel_size=settings.tensor_parallel_size,
+        pipeline_parallel_size=settings.pipeline_parallel_size,
+        kv_cache_dtype=kv_cache.name,
+        block_size=settings.block_size,
+        enable_prefix_caching=settings.enable_prefix_caching,
         gpu=gpu,
     )
-    plan = Plan(
-        arch=architecture,
-        gpu=gpu,
-        parallelism=parallelism,
-        scheme=scheme,
-        layout=layout,
-        utilization=_utilization(gpu_memory_utilization, defaults),
-        max_num_batched_tokens=_positive(
-            "max_num_batched_tokens", max_num_batched_tokens, defaults.max_num_batched_tokens
-        ),
-        max_num_seqs=_max_num_seqs(max_num_seqs, max_num_batched_tokens, defaults),
-        max_model_len=length,
-        enforce_eager=enforce_eager,
-        vllm_version=vllm_version,
+    placed = Placement(
+        arch=architecture, gpu=gpu, parallelism=parallelism, scheme=scheme, layout=layout, settings=settings
     )
-    return _budget(plan, resolved, num_gpu_blocks_override)
+    return _budget(placed, kv_cache)
 
 
-def _in_format(
-    architecture: Architecture, dtype: str, quantization: str | None, vllm_version: str
-) -> tuple[Architecture, QuantizationScheme]:
+def _in_format(architecture: Architecture, settings: MemorySettings) -> tuple[Architecture, QuantizationScheme]:
     """The model as it is held in the asked format, with that format."""
-    architecture = with_dtype(architecture, dtype)
+    architecture = with_dtype(architecture, settings.dtype)
     scheme = resolve_quantization(
-        quantization,
+        settings.quantization,
         architecture.native_quantization,
         is_moe=architecture.is_moe,
         dtype=architecture.dtype,
         spared=architecture.unquantized,
     )
-    refuse_absent(scheme, vllm_version)
+    refuse_absent(scheme, settings.vllm_version)
     if scheme.weight_bits < 16 and architecture.model_type == "mistral":
         # Mistral's own files keep the encoder whole; quantized ones are in Hugging Face's form, whose encoder vLLM
         # splits (Mistral-Small-3.1-24B w8a8: 12.11 GiB a GPU at TP 2).
@@ -206,37 +159,41 @@ def _in_format(
     return architecture, scheme
 
 
-def _budget(plan: Plan, kv_cache: KVCacheDtype, override: int | None) -> MemoryBudget:
-    requested = math.ceil(plan.utilization * plan.gpu.memory_bytes)
-    stages = [stage_of(plan, stage) for stage in range(plan.parallelism.pipeline_parallel_size)]
+def _budget(placed: Placement, kv_cache: KVCacheDtype) -> MemoryBudget:
+    settings, layout, gpu, arch = placed.settings, placed.layout, placed.gpu, placed.arch
+    override, max_model_len, in_flight = (
+        settings.num_gpu_blocks_override, settings.max_model_len, max_in_flight_tokens(settings)
+    )  # fmt: skip
+    requested = math.ceil(settings.gpu_memory_utilization * gpu.memory_bytes)
+    stages = [stage_of(placed, stage) for stage in range(settings.pipeline_parallel_size)]
     available = [stage.available(requested) for stage in stages]
-    layout, per_request = plan.layout, plan.layout.blocks_per_request(plan.max_model_len, plan.max_in_flight_tokens)
-    num_blocks = layout.num_blocks(available) if override is None else _positive("num_gpu_blocks_override", override, 0)
+    num_blocks = layout.num_blocks(available) if override is None else override
     # The stage with the fewest blocks, or, where no stage has any, the deepest in debt.
     limiting = min(range(len(stages)), key=lambda stage: available[stage] / max(1, layout.block_bytes(stage)))
-    concurrency = layout.max_concurrency(num_blocks, plan.max_model_len, plan.max_in_flight_tokens)
+    concurrency = layout.max_concurrency(num_blocks, max_model_len, in_flight)
     block_bytes = layout.block_bytes(limiting)
-    of_stage = plan.parallelism.stage_layers(plan.arch.num_hidden_layers, limiting)
-    stage, unmeasured = stages[limiting], plan.unmeasured
+    of_stage = placed.parallelism.stage_layers(arch.num_hidden_layers, limiting)
+    stage, unmeasured = stages[limiting], placed.unmeasured
     low, high = (num_blocks, num_blocks) if override is not None else _interval(layout, stages, available, unmeasured)
-    needed = per_request + NULL_BLOCK_BESIDE_ONE_REQUEST.holds_in(plan.vllm_version)
+    needed = layout.blocks_per_request(max_model_len, in_flight)  # blocks of one request, with the null block
+    needed += NULL_BLOCK_BESIDE_ONE_REQUEST.holds_in(settings.vllm_version)
     return MemoryBudget(
-        model=plan.arch.name,
-        gpu=plan.gpu.name,
-        tensor_parallel_size=plan.parallelism.tensor_parallel_size,
-        data_parallel_size=plan.parallelism.data_parallel_size,
-        enable_expert_parallel=plan.parallelism.enable_expert_parallel,
-        pipeline_parallel_size=plan.parallelism.pipeline_parallel_size,
-        dtype=plan.arch.dtype,
-        quantization=plan.scheme.name,
-        gemm_dtype=plan.scheme.gemm_dtype_on(plan.gpu),
+        model=arch.name,
+        gpu=gpu.name,
+        tensor_parallel_size=settings.tensor_parallel_size,
+        data_parallel_size=settings.data_parallel_size,
+        enable_expert_parallel=settings.enable_expert_parallel,
+        pipeline_parallel_size=settings.pipeline_parallel_size,
+        dtype=arch.dtype,
+        quantization=placed.scheme.name,
+        gemm_dtype=placed.scheme.gemm_dtype_on(gpu),
         kv_cache_dtype=kv_cache.name,
-        gpu_memory_utilization=plan.utilization,
-        max_model_len=plan.max_model_len,
-        max_num_batched_tokens=plan.max_num_batched_tokens,
-        max_num_seqs=plan.max_num_seqs,
-        vllm_version=plan.vllm_version,
-        total_bytes=plan.gpu.memory_bytes,
+        gpu_memory_utilization=settings.gpu_memory_utilization,
+        max_model_len=max_model_len,
+        max_num_batched_tokens=settings.max_num_batched_tokens,
+        max_num_seqs=settings.max_num_seqs,
+        vllm_version=settings.vllm_version,
+        total_bytes=gpu.memory_bytes,
         requested_bytes=requested,
         weights_bytes=stage.weights,
         activation_peak_bytes=stage.activation,
@@ -249,16 +206,14 @@ def _budget(plan: Plan, kv_cache: KVCacheDtype, override: int | None) -> MemoryB
         num_gpu_blocks_high=high,
         unmeasured=unmeasured,
         block_size=layout.block_size,
-        kv_cache_tokens=_kv_cache_tokens(plan, num_blocks, concurrency),
+        kv_cache_tokens=_kv_cache_tokens(placed, num_blocks, concurrency),
         max_concurrency=concurrency,
-        kv_bytes_per_token=kv_bytes_per_token(plan.arch, 1, kv_cache.name),
-        kv_bytes_per_token_per_gpu=kv_bytes_per_token(
-            plan.arch, plan.parallelism.tensor_parallel_size, kv_cache.name, of_stage
-        ),
+        kv_bytes_per_token=kv_bytes_per_token(arch, 1, kv_cache.name),
+        kv_bytes_per_token_per_gpu=kv_bytes_per_token(arch, settings.tensor_parallel_size, kv_cache.name, of_stage),
         state_bytes_per_request=layout.state_bytes_per_request,
         layout=layout,
         assumptions=(
-            *assumptions(plan, stage),
+            *assumptions(placed, stage),
             *kv_cache.assumptions,
             *interval_assumptions(low, high, unmeasured, override, needed),
         ),
@@ -275,32 +230,9 @@ def _interval(
     return low, high
 
 
-def _kv_cache_tokens(plan: Plan, num_blocks: int, concurrency: float) -> int:
+def _kv_cache_tokens(placed: Placement, num_blocks: int, concurrency: float) -> int:
     """vLLM's "GPU KV cache size"."""
-    if KV_CACHE_SIZE_BY_CONCURRENCY.holds_in(plan.vllm_version):
-        return int(concurrency * plan.max_model_len)
-    smallest = min(group.block_size or plan.layout.block_size for group in plan.layout.groups)
-    return num_blocks // len(plan.layout.groups) * smallest
-
-
-def _utilization(given: float | None, defaults: EngineDefaults) -> float:
-    value = defaults.gpu_memory_utilization if given is None else given
-    if not 0 < value <= 1:
-        raise ValueError(f"gpu_memory_utilization is {value}, must lie in (0, 1]")
-    return value
-
-
-def _max_num_seqs(given: int | None, max_num_batched_tokens: int | None, defaults: EngineDefaults) -> int:
-    """vLLM lowers its default to the token budget, refuses a larger one (engine/arg_utils.py, config/scheduler.py)."""
-    budget = defaults.max_num_batched_tokens if max_num_batched_tokens is None else max_num_batched_tokens
-    value = _positive("max_num_seqs", given, min(defaults.max_num_seqs, budget))
-    if value > budget:
-        raise ValueError(f"max_num_seqs is {value:,}, above max_num_batched_tokens {budget:,}; lower it or raise that")
-    return value
-
-
-def _positive(name: str, given: int | None, default: int) -> int:
-    value = default if given is None else given
-    if not 1 <= value <= LARGEST:
-        raise ValueError(f"{name} is {value:,}, must be at least 1, at most {LARGEST:,}")
-    return value
+    if KV_CACHE_SIZE_BY_CONCURRENCY.holds_in(placed.settings.vllm_version):
+        return int(concurrency * placed.settings.max_model_len)
+    smallest = min(group.block_size or placed.layout.block_size for group in placed.layout.groups)
+    return num_blocks // len(placed.layout.groups) * smallest

@@ -10,6 +10,7 @@ from typing import Any
 
 from kvcache.formats.quantization import QuantizationScheme
 from kvcache.gpus.gpu import GPU
+from kvcache.memory.settings import MemorySettings
 from kvcache.parallelism import Parallelism
 from kvcache.releases import NEWER_THAN_LOGS, OLDER_THAN_LOGS
 from kvcache.shape.architecture import Architecture
@@ -103,24 +104,22 @@ def unmeasured_conditions(
     gpu: GPU,
     parallelism: Parallelism,
     scheme: QuantizationScheme,
-    *,
-    vllm_version: str,
-    max_num_batched_tokens: int,
-    max_num_seqs: int,
+    settings: MemorySettings,
 ) -> tuple[str, ...]:
     """Which keys of `CONDITIONS` hold: each widens the interval."""
     packed = scheme.weight_bits < 16
     ranks = parallelism.tensor_parallel_size
     holds = {
         "gpu": gpu.name != "h100-sxm",
-        "older_release": OLDER_THAN_LOGS.holds_in(vllm_version),
-        "newer_release": NEWER_THAN_LOGS.holds_in(vllm_version),
+        "older_release": OLDER_THAN_LOGS.holds_in(settings.vllm_version),
+        "newer_release": NEWER_THAN_LOGS.holds_in(settings.vllm_version),
         "ranks": ranks > 4 or parallelism.pipeline_parallel_size > 1,
         "replicas": parallelism.data_parallel_size > 1 or parallelism.enable_expert_parallel,
         "packed_experts": architecture.is_moe and packed,
         "format": not architecture.is_moe and scheme.name not in _FORMATS,
         "batch": not (
-            _BATCHES[0] <= max_num_batched_tokens <= _BATCHES[1] and _SEQUENCES[0] <= max_num_seqs <= _SEQUENCES[1]
+            _BATCHES[0] <= settings.max_num_batched_tokens <= _BATCHES[1]
+            and _SEQUENCES[0] <= settings.max_num_seqs <= _SEQUENCES[1]
         ),
         "latent": architecture.is_mla,
         "state_layers": architecture.state_space is not None,

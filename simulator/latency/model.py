@@ -4,13 +4,14 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcache.gpus.gpu import GPU
-from kvcache.releases import DEFAULT_RELEASE
-from kvcache.shape.architecture import Architecture
+from kvcache.shape.architecture import Architecture, with_dtype
+from simulator.engines.vllm.arguments import EngineArgs, with_settings
 from simulator.latency.step_time import FloatArray, StepTimes
 
 # Why a step takes time. The first three wait for memory bandwidth.
@@ -27,23 +28,18 @@ CAUSES = (WEIGHTS_READ, KV_READ, ACTIVATIONS, COMPUTE, COMMUNICATION, FIXED_OVER
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deployment:
-    """What a latency form may look at: one replica's model, GPUs, engine settings."""
+class ServedModel:
+    """What a latency form may look at: a model in the dtype it is served in, its GPU, arguments, all with a value."""
 
     architecture: Architecture
     gpu: GPU
-    max_num_batched_tokens: int
-    max_num_seqs: int
-    tensor_parallel_size: int = 1
-    data_parallel_size: int = 1
-    enable_expert_parallel: bool = False
-    quantization: str | None = None  # None: the checkpoint's own
-    kv_cache_dtype: str = "auto"
-    block_size: int = 16
-    enforce_eager: bool = False
-    max_cudagraph_capture_size: int | None = None  # None: vLLM's default
-    async_scheduling: bool = True
-    vllm_version: str = DEFAULT_RELEASE
+    args: EngineArgs
+
+
+def served_model(architecture: Architecture, gpu: GPU, args: EngineArgs | None = None, **settings: Any) -> ServedModel:
+    """A model under an engine's arguments, with vLLM's default for each that is not given; memory is not asked."""
+    filled = with_settings(args, settings).filled(architecture, gpu)
+    return ServedModel(architecture=with_dtype(architecture, filled.dtype), gpu=gpu, args=filled)
 
 
 @dataclass(frozen=True, kw_only=True)

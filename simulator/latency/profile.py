@@ -14,7 +14,7 @@ import numpy as np
 
 from kvcache.formats.kv_cache_dtype import one_spelling
 from simulator.latency.gpu_constants import NOT_CONSTANTS, Constants
-from simulator.latency.model import Deployment, LogError
+from simulator.latency.model import LogError, ServedModel
 from simulator.latency.step_time import FloatArray
 
 SCHEMA_VERSION = 1
@@ -153,26 +153,26 @@ def digest_of(constants: Constants) -> str:
     return hashlib.sha256(json.dumps(numbers, sort_keys=True, default=dict).encode()).hexdigest()[:16]
 
 
-def range_warnings(profile: LatencyProfile, deployment: Deployment, base: Constants) -> tuple[str, ...]:
+def range_warnings(profile: LatencyProfile, served: ServedModel, base: Constants) -> tuple[str, ...]:
     """What of a deployment lies outside what the profile was learned from, one sentence each.
 
     Raises ValueError for another GPU: shares of one say nothing of another.
     """
-    if deployment.gpu.name != profile.gpu:
+    if served.gpu.name != profile.gpu:
         raise ValueError(
-            f"latency profile '{profile.name}' is of {profile.gpu}, not {deployment.gpu.name}; leave it out, or fit "
+            f"latency profile '{profile.name}' is of {profile.gpu}, not {served.gpu.name}; leave it out, or fit "
             "one with headcount calibrate fit"
         )
     found = []
     actual: dict[str, Any] = {
-        "model": deployment.architecture.name,
-        "tensor_parallel_size": deployment.tensor_parallel_size,
-        "data_parallel_size": deployment.data_parallel_size,
-        "enable_expert_parallel": deployment.enable_expert_parallel,
-        "quantization": deployment.quantization or "",
-        "kv_cache_dtype": one_spelling(deployment.kv_cache_dtype),
-        "enforce_eager": deployment.enforce_eager,
-        "async_scheduling": deployment.async_scheduling,
+        "model": served.architecture.name,
+        "tensor_parallel_size": served.args.tensor_parallel_size,
+        "data_parallel_size": served.args.data_parallel_size,
+        "enable_expert_parallel": served.args.enable_expert_parallel,
+        "quantization": served.args.quantization or "",
+        "kv_cache_dtype": one_spelling(served.args.kv_cache_dtype),
+        "enforce_eager": served.args.enforce_eager,
+        "async_scheduling": served.args.async_scheduling,
     }
     for name, value in actual.items():
         known = profile.settings.get(name)

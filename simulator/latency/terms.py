@@ -15,6 +15,7 @@ from kvcache.releases import FUSED_NORMS_OVER_ALL_HEADS
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Attention, Experts, Layer
 from kvcache.shape.parameters import Tensor, layer_tensors
+from simulator.engines.vllm.arguments import EngineArgs
 from simulator.latency.gpu_constants import Constants
 from simulator.latency.model import (
     ACTIVATIONS,
@@ -23,7 +24,7 @@ from simulator.latency.model import (
     FIXED_OVERHEAD,
     KV_READ,
     WEIGHTS_READ,
-    Deployment,
+    ServedModel,
 )
 from simulator.latency.step_time import FloatArray
 
@@ -43,18 +44,22 @@ Causes = Mapping[str, FloatArray]
 class Rank:
     """One tensor-parallel rank of a deployment, with what its GPU reaches."""
 
-    deployment: Deployment
+    served: ServedModel
     scheme: QuantizationScheme
     parallelism: Parallelism
     constants: Constants
 
     @property
+    def args(self) -> EngineArgs:
+        return self.served.args
+
+    @property
     def arch(self) -> Architecture:
-        return self.deployment.architecture
+        return self.served.architecture
 
     @property
     def gpu(self) -> GPU:
-        return self.deployment.gpu
+        return self.served.gpu
 
     @property
     def bandwidth(self) -> float:
@@ -69,7 +74,7 @@ class Rank:
     @property
     def kv_cache_dtype(self) -> str:
         """The deployment's, as vLLM runs it."""
-        asked, version = self.deployment.kv_cache_dtype, self.deployment.vllm_version
+        asked, version = self.served.args.kv_cache_dtype, self.served.args.vllm_version
         return resolve_kv_cache_dtype(asked, self.arch, self.scheme, version).name
 
     @property
@@ -174,7 +179,7 @@ def norm_kernels(rank: Rank, held: Layer) -> int:
     arch = rank.arch
     if not (arch.qk_norm_whole_projection and held.attention) or arch.model_type in NORMS_EACH_HEAD:
         return 0
-    is_new = FUSED_NORMS_OVER_ALL_HEADS.holds_in(rank.deployment.vllm_version)
+    is_new = FUSED_NORMS_OVER_ALL_HEADS.holds_in(rank.args.vllm_version)
     is_fused = is_new and arch.model_type == "minimax_m2" and rank.parallelism.tensor_parallel_size > 1
     return 1 if is_fused else 3
 

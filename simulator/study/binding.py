@@ -3,7 +3,7 @@
 import numpy as np
 
 from simulator.core import layout
-from simulator.deployment import ReplicaPlan
+from simulator.deployment import Deployment
 from simulator.latency import model as causes_of
 from simulator.latency.model import average_step, breakdown, step_with_prefill
 from simulator.study.capacity import Point
@@ -33,7 +33,7 @@ _GROWS_WITH_TOKENS = {
 }
 
 
-def what_binds(plan: ReplicaPlan, point: Point) -> str:
+def what_binds(plan: Deployment, point: Point) -> str:
     """The limit that requests miss first, with the resource behind it."""
     ttft, tpot = point.mean("ttft_misses"), point.mean("tpot_misses")
     limit = "TTFT" if ttft >= tpot else "TPOT"
@@ -56,7 +56,7 @@ def _largest(causes: dict[str, float], limit: str) -> str:
     return f"prefill {cause}" if limit == "TTFT" else cause
 
 
-def step_causes(plan: ReplicaPlan, point: Point, *, only_prefill: bool = False) -> dict[str, float]:
+def step_causes(plan: Deployment, point: Point, *, only_prefill: bool = False) -> dict[str, float]:
     """Shares of the mean step's time by cause, or of the mean step that holds prefill."""
     totals = np.concatenate([replication.totals for replication in point.replications])
     if not totals["steps"].sum():

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from simulator.deployment import ReplicaPlan
+from simulator.deployment import Deployment
 from simulator.fleet.fleet import Fleet
 from simulator.latency.model import average_step
 from simulator.study.capacity import Evaluator, Point, estimate_capacity
@@ -44,14 +44,14 @@ def _together(users: int, ends: Iterable[int]) -> float:
     return users * math.exp(math.copysign(distance, others[0] - users))
 
 
-def users_within_errors(plan: ReplicaPlan, evaluator: Evaluator, point: Point | None, users: int) -> dict[str, Any]:
+def users_within_errors(plan: Deployment, evaluator: Evaluator, point: Point | None, users: int) -> dict[str, Any]:
     """Users where step times, then the KV pool, are as far off as nine in ten servers show."""
     if point is None:
         return {}
     return _within_step_times(plan, evaluator, point, users) | _within_pool(plan, evaluator, point, users)
 
 
-def _within_step_times(plan: ReplicaPlan, evaluator: Evaluator, point: Point, users: int) -> dict[str, Any]:
+def _within_step_times(plan: Deployment, evaluator: Evaluator, point: Point, users: int) -> dict[str, Any]:
     if plan.latency.is_given:
         return {}
     error, times = plan.latency.tpot_log_error.half_width_at(mean_sequences(point)), evaluator.fleet.step_times
@@ -62,7 +62,7 @@ def _within_step_times(plan: ReplicaPlan, evaluator: Evaluator, point: Point, us
     return {SLOWER: min(slower, users), FASTER: max(faster, users), "step_time_error": error}
 
 
-def _within_pool(plan: ReplicaPlan, evaluator: Evaluator, point: Point, users: int) -> dict[str, Any]:
+def _within_pool(plan: Deployment, evaluator: Evaluator, point: Point, users: int) -> dict[str, Any]:
     budget, engine = plan.budget, evaluator.fleet.engine
     low, high = budget.num_gpu_blocks_low, budget.num_gpu_blocks_high
     if high - low < 2 * POOL_MATTERS * budget.num_gpu_blocks:

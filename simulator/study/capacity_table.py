@@ -1,15 +1,15 @@
 """Users per GPU count: the main answer."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from kvcache.gpus.gpu import GPU
 from kvcache.shape.architecture import Architecture
-from simulator.deployment import ReplicaPlan, feasible_tensor_parallel_sizes, plan_replica
-from simulator.engines.vllm.engine import EngineOptions
+from simulator.deployment import Deployment, gpus_of, layouts
+from simulator.engines.vllm.arguments import EngineArgs
 from simulator.simulation import check_lengths
 from simulator.study.binding import first_missed, step_causes, what_binds
 from simulator.study.capacity import (
@@ -43,8 +43,7 @@ class CapacityQuestion:
     workload: Population | Trace
     think_time_s: float
     slo: SLO = field(default_factory=SLO)
-    options: EngineOptions = field(default_factory=EngineOptions)
-    tensor_parallel_size: int | None = None  # None: the best of those that fit
+    args: EngineArgs = field(default_factory=EngineArgs)  # without a tensor-parallel size: the best of those that fit
     router: str = "least-outstanding"
     replications: int = MIN_REPLICATIONS
     seed: int = 0
@@ -57,7 +56,7 @@ class CapacityQuestion:
         if self.replications < 2:
             raise ValueError(f"{self.replications} replications give no interval; ask for at least 2 (default 10)")
 
-    def load(self, plan: ReplicaPlan) -> Load:
+    def load(self, plan: Deployment) -> Load:
         if isinstance(self.workload, Trace):
             check_lengths(plan.engine, self.workload.table)
             return TraceLoad(trace=self.workload, think_time_s=self.think_time_s, seed=self.seed)
@@ -85,7 +84,7 @@ class CapacityRow:
     users_if_pool_larger: int | None = None
     reason: str | None = None
     binding: str | None = None
-    plan: ReplicaPlan | None = None  # None: the model does not fit
+    plan: Deployment | None = None  # None: the model does not fit
     point: Point | None = None  # simulated at `users`
     curve: tuple[Point, ...] = ()  # every point simulated precisely, by size
     curve_users: tuple[float, ...] = ()
@@ -137,7 +136,7 @@ class CapacityRow:
         return self.usd_per_hour / (rate * 3600) * 1e6 if rate else None
 
 
-def _pool_json(plan: ReplicaPlan | None) -> dict[str, int | None]:
+def _pool_json(plan: Deployment | None) -> dict[str, int | None]:
     names = ("num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high")
     return {name: getattr(plan.budget, name) if plan else None for name in names}
 
@@ -164,7 +163,7 @@ def capacity_rows(question: CapacityQuestion, watcher: Watcher | None = None) ->
 
 def _row(question: CapacityQuestion, gpus: int, per_gpu: dict[int, float], watcher: Watcher | None) -> CapacityRow:
     plans = _plans(question, gpus)
-    runnable = {tp: plan for tp, plan in plans.items() if isinstance(plan, ReplicaPlan)}
+    runnable = {tp: plan for tp, plan in plans.items() if isinstance(plan, Deployment)}
     if not runnable:
         return _empty_row(
             question, gpus, max(plans, default=1), str(next(reversed(plans.values()), "no TP divides it"))
@@ -186,7 +185,7 @@ def _best_deployment(evaluators: dict[int, Evaluator], gpus: int, per_gpu: dict[
     for tp in sorted(evaluators, key=lambda tp: (-per_gpu.get(tp, 0.0), tp)):
         evaluator = evaluators[tp]
         known = per_gpu.get(tp) or max(per_gpu.values(), default=0.0)
-        guess = known * gpus if known else evaluator.load.first_guess() * (gpus // tp)
+        guess = known * gpus if known else evaluator.load.first_guess() * evaluator.fleet.num_engines
         ratio = SCREENING_RATIO if tp > best_tp else 1 / SCREENING_RATIO
         found = screen_capacity(evaluator, max(guess, best * ratio), at_least=best * ratio)
         if found > best * ratio:
@@ -196,33 +195,23 @@ def _best_deployment(evaluators: dict[int, Evaluator], gpus: int, per_gpu: dict[
     return best_tp, best
 
 
-def _plans(question: CapacityQuestion, gpus: int) -> dict[int, ReplicaPlan | str]:
-    tp = question.tensor_parallel_size
-    if tp is None:
-        return feasible_tensor_parallel_sizes(question.architecture, question.gpu, question.options, num_gpus=gpus)
-    ranks = question.options.data_parallel_size
-    if gpus % (tp * ranks):
-        size = f"tensor parallel size {tp}" + (f" × data parallel size {ranks}" if ranks > 1 else "")
-        return {tp: f"{size} does not divide {gpus} GPUs; leave it out to try each that does"}
-    try:
-        return {tp: plan_replica(question.architecture, question.gpu, question.options, tensor_parallel_size=tp)}
-    except ValueError as error:
-        return {tp: str(error)}
+def _plans(question: CapacityQuestion, gpus: int) -> dict[int, Deployment | str]:
+    return layouts(question.architecture, question.gpu, question.args, num_gpus=gpus)
 
 
-def replica_plans(question: CapacityQuestion, gpus: int) -> list[ReplicaPlan]:
+def deployments(question: CapacityQuestion, gpus: int) -> list[Deployment]:
     """The layouts of a replica that are searched for so many GPUs."""
-    return [plan for plan in _plans(question, gpus).values() if isinstance(plan, ReplicaPlan)]
+    return [found for found in _plans(question, gpus).values() if isinstance(found, Deployment)]
 
 
-def _evaluator(question: CapacityQuestion, plan: ReplicaPlan, replicas: int, watcher: Watcher | None) -> Evaluator:
+def _evaluator(question: CapacityQuestion, plan: Deployment, replicas: int, watcher: Watcher | None) -> Evaluator:
     return Evaluator(
         fleet=plan.fleet(replicas, question.router), load=question.load(plan), slo=question.slo, watcher=watcher
     )
 
 
 def _refined_row(
-    question: CapacityQuestion, gpus: int, plan: ReplicaPlan, evaluator: Evaluator, guess: float
+    question: CapacityQuestion, gpus: int, plan: Deployment, evaluator: Evaluator, guess: float
 ) -> CapacityRow:
     found = find_capacity(evaluator, guess, question.replications)
     curve = tuple(point for point in evaluator.points() if len(point.replications) >= question.replications)
@@ -259,13 +248,13 @@ def _why_none(question: CapacityQuestion, evaluator: Evaluator) -> str:
 
 
 def _empty_row(
-    question: CapacityQuestion, gpus: int, tp: int, reason: str, plan: ReplicaPlan | None = None
+    question: CapacityQuestion, gpus: int, tp: int, reason: str, plan: Deployment | None = None
 ) -> CapacityRow:
     usd_per_hour = gpus * question.gpu.usd_per_hour
-    dp = question.options.data_parallel_size
+    args = replace(question.args, tensor_parallel_size=tp)
     return CapacityRow(
-        gpus=gpus, tp=tp, dp=dp, replicas=gpus // (tp * dp), users=0, users_low=0, users_high=0, reason=reason,
-        plan=plan, usd_per_hour=usd_per_hour,
+        gpus=gpus, tp=tp, dp=args.data_parallel_size, replicas=gpus // gpus_of(args), users=0, users_low=0,
+        users_high=0, reason=reason, plan=plan, usd_per_hour=usd_per_hour,
     )  # fmt: skip
 
 

@@ -12,12 +12,12 @@ from calibrate.recording import Recording
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.latency.forms.physical import latency_model
 from simulator.latency.gpu_constants import constants_for
-from simulator.latency.model import Deployment
+from simulator.latency.model import served_model
 from simulator.latency.profile import with_terms
 
 H100 = find_gpu("h100-sxm")
 OPTIONS = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "max_num_batched_tokens": 2048, "max_num_seqs": 128}
-DEPLOYMENT = Deployment(
+DEPLOYMENT = served_model(
     architecture=load_model("llama-3.1-8b"), gpu=H100, max_num_batched_tokens=2048, max_num_seqs=128
 )
 

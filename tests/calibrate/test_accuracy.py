@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.latency.forms import latency_model
 from simulator.latency.gpu_constants import constants_for
-from simulator.latency.model import Deployment
+from simulator.latency.model import served_model
 from tests.benchmark_module import benchmark_module
 
 ROOT = Path(__file__).parents[2]
@@ -79,7 +79,7 @@ def test_shipped_spreads_are_those_fitted_to_held_out_errors() -> None:
 def test_a_model_whose_runs_were_fitted_errs_less_than_another() -> None:
     shared = {"gpu": find_gpu("h100-sxm"), "max_num_batched_tokens": 8192, "max_num_seqs": 256}
     known, other = (
-        latency_model(Deployment(architecture=load_model(model), tensor_parallel_size=4, **shared)).tpot_log_error
+        latency_model(served_model(architecture=load_model(model), tensor_parallel_size=4, **shared)).tpot_log_error
         for model in ("llama-3.1-70b", "llama-3.2-3b-instruct")
     )
     assert known.half_width < other.half_width
@@ -88,7 +88,7 @@ def test_a_model_whose_runs_were_fitted_errs_less_than_another() -> None:
 def test_mixtures_err_more_in_old_releases() -> None:
     shared = {"gpu": find_gpu("h200-sxm"), "max_num_batched_tokens": 8192, "max_num_seqs": 256}
     new, old = (
-        latency_model(Deployment(architecture=load_model("qwen3-30b-a3b"), vllm_version=version, **shared))
+        latency_model(served_model(architecture=load_model("qwen3-30b-a3b"), vllm_version=version, **shared))
         for version in ("0.32.0", "0.12.0")
     )
     for name in ("tpot_log_error", "ttft_log_error"):

@@ -27,8 +27,9 @@ from calibrate.conformance.our_steps import core_steps, readable_steps
 from kvcache.layout.kv_layout import KVGroup
 from kvcache.releases import SCHEDULER_RULES
 from simulator.engines.vllm import scheduler
-from simulator.engines.vllm.engine import EngineConfig, Speculation
+from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.scheduler import Scheduler
+from simulator.engines.vllm.speculation import Speculation
 
 CASES_PER_RUN = 200
 

@@ -61,7 +61,7 @@ def test_one_step_in_twenty_that_stalled_changes_little() -> None:
     clean = steps(truth, seed=7)
     stalled = clean.measured_s.copy()
     stalled[::20] *= np.random.default_rng(0).uniform(2, 20, len(stalled[::20]))
-    found = fit_steps([Steps(deployment=DEPLOYMENT, sums=clean.sums, measured_s=stalled)])
+    found = fit_steps([Steps(served=DEPLOYMENT, sums=clean.sums, measured_s=stalled)])
     fresh = steps(truth, noise=0.0, seed=8)
     assert np.median(np.abs(errors_percent([fresh], found.constants(BASE)))) < 1.0
 
@@ -72,7 +72,7 @@ def test_errors_that_last_widen_the_posterior() -> None:
     rng = np.random.default_rng(3)
     drift = np.repeat(np.exp(0.02 * rng.standard_normal(20)), 50)
     exact = steps({}, seed=3, count=1000, noise=0.0)
-    drifting = Steps(deployment=DEPLOYMENT, sums=exact.sums, measured_s=exact.measured_s * drift)
+    drifting = Steps(served=DEPLOYMENT, sums=exact.sums, measured_s=exact.measured_s * drift)
     terms = prior_terms(("gemm_bandwidth_share",))
     sds = [fit_steps([data], terms=terms).posterior.covariance[0, 0] ** 0.5 for data in (even, drifting)]
     assert sds[1] > 1.5 * sds[0]
@@ -88,7 +88,7 @@ def test_what_steps_do_not_tell_stays_at_its_prior() -> None:
 
 def test_no_share_passes_its_peak_and_no_time_falls_below_zero() -> None:
     fast = steps({}, noise=0.0)
-    hasty = Steps(deployment=DEPLOYMENT, sums=fast.sums, measured_s=fast.measured_s / 3)
+    hasty = Steps(served=DEPLOYMENT, sums=fast.sums, measured_s=fast.measured_s / 3)
     constants = fit_steps([hasty]).constants(BASE)
     assert constants.gemm_bandwidth_share <= 1 + 1e-9
     assert max(constants.gemm_compute_share.values()) <= 1 + 1e-9

@@ -95,15 +95,15 @@ def test_a_run_that_cannot_be_replayed_is_told(run: MeasuredRun, told: str) -> N
 
 
 def test_options_given_win_over_the_run_s_own() -> None:
-    assert replay(closed_run(1), {"max_num_seqs": 7}).plan.engine.max_num_seqs == 7
-    assert replay(closed_run(1), {"max_num_seqs": None}).plan.engine.max_num_seqs == 128
+    assert replay(closed_run(1), {"max_num_seqs": 7}).deployment.engine.max_num_seqs == 7
+    assert replay(closed_run(1), {"max_num_seqs": None}).deployment.engine.max_num_seqs == 128
 
 
 def test_a_fit_starts_from_the_dtype_that_the_run_is_simulated_in() -> None:
     ready = replay(closed_run(4), {"dtype": "float32"})
     shipped = latency_model(ready.deployment).step_times.decode
-    assert shipped.tolist() == ready.plan.latency.step_times.decode.tolist()
-    assert shipped[1] > 1.5 * replay(closed_run(4)).plan.latency.step_times.decode[1]
+    assert shipped.tolist() == ready.deployment.latency.step_times.decode.tolist()
+    assert shipped[1] > 1.5 * replay(closed_run(4)).deployment.latency.step_times.decode[1]
 
 
 def test_figures_come_from_the_requests_where_they_are_known() -> None:

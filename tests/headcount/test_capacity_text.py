@@ -7,8 +7,8 @@ import pytest
 from headcount.answers.capacity import CapacityAnswer
 from headcount.answers.notes import Facts, find_notes
 from kvcache.models.catalog import find_gpu, load_model
-from simulator.deployment import plan_replica
-from simulator.engines.vllm.engine import EngineOptions
+from simulator.deployment import resolve
+from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow
 from workloads.load import load_preset
 
@@ -22,9 +22,9 @@ def told(*, gpu: str = "h100-sxm", **found: Any) -> str:
         gpus=(2,),
         workload=load_preset("chat"),
         think_time_s=84.0,
-        options=EngineOptions(data_parallel_size=2, max_model_len=2048, **given),
+        args=EngineArgs(data_parallel_size=2, max_model_len=2048, **given),
     )
-    plan = plan_replica(question.architecture, question.gpu, question.options, tensor_parallel_size=1)
+    plan = resolve(question.architecture, question.gpu, question.args)
     row = CapacityRow(gpus=2, tp=1, dp=2, replicas=1, plan=plan, **{"users": 90, "users_high": 120} | found)
     answer = CapacityAnswer(notes=find_notes(Facts(plans=[plan])), question=question, capacity=(row,), workload="chat")
     return " ".join(str(answer).split())

@@ -22,7 +22,7 @@ from headcount.answers.out_files import check_report
 from headcount.cli.output import command_line
 from headcount.report import document
 from kvcache.models.catalog import find_gpu, load_model
-from simulator.engines.vllm.engine import EngineOptions
+from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study import loads
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow, capacity_rows
 from workloads.distributions import Exponential, Fixed
@@ -45,8 +45,9 @@ def question(**changes: object) -> CapacityQuestion:
         gpus=(1, 2, 4),
         workload=load_preset("chat"),
         think_time_s=load_preset("chat").think_time_s.mean(),
-        options=EngineOptions(max_num_seqs=2, max_model_len=16384, latency_model="constant", step_s=0.03),
-        tensor_parallel_size=2,
+        args=EngineArgs(
+            tensor_parallel_size=2, max_num_seqs=2, max_model_len=16384, latency_model="constant", step_s=0.03
+        ),
         replications=3,
     )
     return replace(small, **changes)  # type: ignore[arg-type]

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from kvcache.gpus.gpu import GPUS, read_gpu
-from kvcache.memory.budget import memory_budget
 from kvcache.models.catalog import (
     ALIASES,
     find_gpu,
@@ -24,6 +23,7 @@ from kvcache.models.catalog import (
     slug_of,
 )
 from registry.names import UnknownNameError
+from simulator.engines.vllm.memory import memory_budget
 
 
 @pytest.mark.parametrize("path", model_files(), ids=lambda path: path.stem)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from kvcache.formats.kv_cache_dtype import KVCacheDtype, resolve_kv_cache_dtype
 from kvcache.formats.quantization import resolve_quantization
 from kvcache.layout.kv_content import KV_CACHE_DTYPES
-from kvcache.memory.budget import memory_budget
-from kvcache.memory.comparison import compare
 from kvcache.models.catalog import find_gpu, load_model, model_names, named_config, quantized_names
 from kvcache.models.config.reader import from_config
 from kvcache.shape.architecture import Architecture
+from simulator.engines.vllm.comparison import compare
+from simulator.engines.vllm.memory import memory_budget
 from tests.kvcache.kv_cache_configs import CASES, FP8, SCHEME, modelopt, nested, packed
 
 H100 = find_gpu("h100-sxm")

@@ -10,11 +10,11 @@ from kvcache.gpus.gpu import find_gpu
 from kvcache.layout.kv_content import kv_bytes_per_token_per_layer
 from kvcache.layout.kv_layout import KVLayout, kv_layout
 from kvcache.layout.state_content import state_bytes
-from kvcache.memory.budget import memory_budget
 from kvcache.models.catalog import load_model
 from kvcache.models.config.reader import from_config
 from kvcache.shape.architecture import Architecture, with_attention
 from kvcache.shape.layer import Layer, StateSpace
+from simulator.engines.vllm.memory import memory_budget
 from tests.kvcache.hybrid_models import CONFIGS, architecture
 
 QWEN, GRANITE = "Qwen/Qwen3-Next-80B-A3B-Instruct", "ibm-granite/granite-4.0-h-small"

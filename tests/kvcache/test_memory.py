@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvcache.errors import DoesNotFitError
-from kvcache.memory.budget import MemoryBudget, engine_defaults, memory_budget
-from kvcache.memory.remedies import require_fit
+from kvcache.memory.budget import MemoryBudget
 from kvcache.models.catalog import find_gpu, load_model
+from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.vllm.memory import memory_budget, require_fit
 
 MEASURED = Path(__file__).parents[3] / "shared" / "data" / "measured" / "kv_capacity.csv"
 needs_measurements = pytest.mark.skipif(not MEASURED.is_file(), reason="the folder of public measurements is absent")
@@ -185,7 +186,7 @@ def test_settings_that_vllm_refuses_are_refused(settings_: dict[str, Any], words
     ],
 )
 def test_engine_defaults_follow_the_gpu(gpu: str, version: str, tokens: int, seqs: int) -> None:
-    defaults = engine_defaults(find_gpu(gpu), version)
+    defaults = EngineArgs(vllm_version=version).filled(load_model("llama-3.1-8b"), find_gpu(gpu))
     assert (defaults.max_num_batched_tokens, defaults.max_num_seqs) == (tokens, seqs)
     assert defaults.gpu_memory_utilization == 0.92
 

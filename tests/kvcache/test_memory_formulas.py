@@ -14,11 +14,12 @@ from kvcache.layout.kv_content import kv_bytes_per_token_per_layer
 from kvcache.layout.kv_layout import kv_layout
 from kvcache.layout.state_content import state_bytes
 from kvcache.memory import terms as memory_terms
-from kvcache.memory.budget import MemoryBudget, memory_budget
+from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.interval import Terms, shipped_residuals
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.parallelism import Parallelism, pad_vocabulary
 from kvcache.shape.layer import KINDS, StateSpace
+from simulator.engines.vllm.memory import memory_budget
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "memory.md"
 FORMULAS = dict(re.findall(r"<!-- formula: (\w+) -->\n```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL))

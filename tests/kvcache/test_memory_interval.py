@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcache.memory.budget import MemoryBudget, memory_budget
+from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.interval import CONDITIONS, RESIDUALS, Terms, read_residuals, shipped_residuals
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.models.config.reader import from_config
+from simulator.engines.vllm.memory import memory_budget
 
 MEASURED = {"vllm_version": "0.19.0", "max_model_len": 8192}
 

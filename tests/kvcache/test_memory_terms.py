@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcache.memory.budget import engine_defaults, memory_budget
 from kvcache.memory.terms import activation_peak_bytes, cuda_graph_bytes, non_torch_bytes
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.models.config.reader import from_config
 from kvcache.parallelism import Parallelism
+from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.vllm.memory import memory_budget
 
 GIB = 2**30
 VERSIONS = ["0.6.0", "0.15.0", "0.19.0", "0.26.0", "0.32.0"]
@@ -99,10 +100,13 @@ def test_a_quantized_mistral_splits_its_encoder() -> None:
 
 
 def test_engine_v0_batched_whole_prompts() -> None:
-    defaults = engine_defaults(find_gpu("h100-sxm"), "0.6.5", 8192)
-    assert (defaults.max_num_batched_tokens, defaults.max_num_seqs) == (8192, 256)
-    assert engine_defaults(find_gpu("h100-sxm"), "0.6.5", 1024).max_num_batched_tokens == 2048
-    assert engine_defaults(find_gpu("h100-sxm"), "0.6.5", 131072).max_num_batched_tokens == 2048
+    tokens = {}
+    for length in (1024, 8192, 131072):
+        args = EngineArgs(vllm_version="0.6.5", max_model_len=length)
+        filled = args.filled(load_model("llama-3.1-8b"), find_gpu("h100-sxm"))
+        tokens[length] = filled.max_num_batched_tokens
+        assert filled.max_num_seqs == 256
+    assert tokens == {1024: 2048, 8192: 8192, 131072: 2048}
 
 
 def test_linear_rope_scaling_makes_longer_rotary_tables() -> None:

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from kvcache.errors import SplitError
 from kvcache.formats.quantization import quantization_names, resolve_quantization, weight_bytes
-from kvcache.memory.budget import memory_budget
 from kvcache.models.catalog import find_gpu, find_quantization, load_model
 from kvcache.models.config.reader import from_config
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import with_dtype
 from kvcache.shape.parameters import stage_tensors, total_parameters
+from simulator.engines.vllm.memory import memory_budget
 
 
 def whole(model: str, scheme: str) -> int:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcache.memory.budget import memory_budget
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.releases import (
     DEFAULT_RELEASE,
@@ -27,6 +26,7 @@ from kvcache.releases import (
     rules,
 )
 from simulator.engines.vllm.engine import EngineConfig
+from simulator.engines.vllm.memory import memory_budget
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("kvcache", "workloads", "simulator", "calibrate", "headcount")

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from kvcache.layout.kv_layout import KVGroup
 from kvcache.releases import SCHEDULER_RULES
-from simulator.engines.vllm.engine import EngineConfig, Speculation
+from simulator.engines.vllm.engine import EngineConfig
+from simulator.engines.vllm.speculation import Speculation
 from simulator.fleet.fleet import Fleet
 from simulator.latency.step_time import StepTimes
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, OPEN_END, RequestTable

@@ -10,7 +10,7 @@ import pytest
 from kvcache.gpus.gpu import GPU
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.core.layout import BLOCKED_BY_MAX_NUM_SEQS
-from simulator.engines.vllm.engine import EngineOptions
+from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study.binding import first_missed, what_binds
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow, capacity_rows
 from simulator.study.slo import SLO
@@ -79,8 +79,7 @@ def question(**given: Any) -> CapacityQuestion:
         workload=single_turn_users(input_len=case["input_len"], output_len=case["output_len"], think_time_s=2.0),
         think_time_s=2.0,
         slo=SLO(**case["slo"]),
-        options=EngineOptions(**engine),
-        tensor_parallel_size=case["tp"],
+        args=EngineArgs(tensor_parallel_size=case["tp"], **engine),
         replications=2,
     )
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvcache.models.catalog import find_gpu, load_model
-from simulator.engines.vllm.engine import EngineOptions
+from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study.capacity_interval import interval_of_users
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow, capacity_rows
 from simulator.study.slo import SLO
@@ -28,6 +28,9 @@ FURTHER_KEYS = {
 LATENCY_KEYS = {"mean", "p50", "p90", "p95", "p99", "p95_low", "p95_high"}
 
 
+ARGS = EngineArgs(tensor_parallel_size=1, max_num_seqs=2, max_model_len=2048)
+
+
 def question(**changes: Any) -> CapacityQuestion:
     """Few sequences at a time, so that few users are many."""
     settled: dict[str, Any] = {
@@ -37,8 +40,7 @@ def question(**changes: Any) -> CapacityQuestion:
         "workload": single_turn_users(input_len=200, output_len=40, think_time_s=20.0),
         "think_time_s": 20.0,
         "slo": SLO(ttft_s=0.5, tpot_s=0.05),
-        "options": EngineOptions(max_num_seqs=2, max_model_len=2048),
-        "tensor_parallel_size": 1,
+        "args": ARGS,
         "replications": 2,
     }
     return CapacityQuestion(**(settled | changes))
@@ -94,7 +96,7 @@ def test_the_same_seed_gives_the_same_answer_and_another_gives_another() -> None
 
 
 def test_a_tp_that_does_not_divide_the_gpus_serves_nobody_and_says_why() -> None:
-    one, two = capacity_rows(question(tensor_parallel_size=2))
+    one, two = capacity_rows(question(args=replace(ARGS, tensor_parallel_size=2)))
     assert (one.users, one.runs) == (0, False)
     assert "tensor parallel size 2 does not divide 1 GPU" in (one.reason or "")
     assert two.users > 0
@@ -102,7 +104,9 @@ def test_a_tp_that_does_not_divide_the_gpus_serves_nobody_and_says_why() -> None
 
 
 def test_a_model_that_does_not_fit_says_by_how_much_and_what_would() -> None:
-    (row,) = capacity_rows(question(architecture=load_model("llama-3.1-70b"), gpus=(1,), tensor_parallel_size=None))
+    (row,) = capacity_rows(
+        question(architecture=load_model("llama-3.1-70b"), gpus=(1,), args=replace(ARGS, tensor_parallel_size=None))
+    )
     assert (row.users, row.runs) == (0, False)
     assert "GiB short per GPU" in (row.reason or "")
     assert "fits with" in (row.reason or "")
@@ -165,21 +169,23 @@ def test_an_interval_reaches_at_least_as_far_as_each_of_its_sources(sampled: lis
 
 
 def test_times_that_were_given_leave_sampling_alone() -> None:
-    given_times = EngineOptions(max_num_seqs=2, max_model_len=2048, latency_model="constant", step_s=0.01)
-    (row,) = capacity_rows(question(gpus=(1,), options=given_times))
+    given_times = EngineArgs(
+        tensor_parallel_size=1, max_num_seqs=2, max_model_len=2048, latency_model="constant", step_s=0.01
+    )
+    (row,) = capacity_rows(question(gpus=(1,), args=given_times))
     assert (row.users_low, row.users_high) == (row.users_low_sampling, row.users_high_sampling)
     assert row.step_time_error is row.users_if_slower is None
 
 
 def test_a_pool_that_is_hardly_known_widens_the_interval_of_users() -> None:
     """The pool of an L4 is told to a quarter: no server's log is behind it."""
-    options = EngineOptions(max_model_len=1024, gpu_memory_utilization=0.82)
+    args = EngineArgs(tensor_parallel_size=1, max_model_len=1024, gpu_memory_utilization=0.82)
     load = single_turn_users(input_len=900, output_len=60, think_time_s=30.0)
     slo = SLO(ttft_s=5.0, tpot_s=1.0)
     asked = {
         "gpu": find_gpu("l4"),
         "gpus": (1,),
-        "options": options,
+        "args": args,
         "workload": load,
         "think_time_s": 30.0,
         "slo": slo,
@@ -191,5 +197,7 @@ def test_a_pool_that_is_hardly_known_widens_the_interval_of_users() -> None:
 
 
 def test_a_pool_that_is_given_leaves_its_error_out() -> None:
-    (row,) = capacity_rows(question(gpus=(1,), options=EngineOptions(max_num_seqs=2, num_gpu_blocks_override=2000)))
+    (row,) = capacity_rows(
+        question(gpus=(1,), args=EngineArgs(tensor_parallel_size=1, max_num_seqs=2, num_gpu_blocks_override=2000))
+    )
     assert row.users_if_pool_smaller is row.users_if_pool_larger is None

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from simulator.engines.vllm.engine import EngineConfig, Speculation
+from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.scheduler import Plan
+from simulator.engines.vllm.speculation import Speculation
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.simpy_fleet import least_outstanding, round_robin, run_simpy_fleet, session_affinity
 from simulator.simulation import Simulation

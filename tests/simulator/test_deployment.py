@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from kvcache.models.catalog import find_gpu, load_model
-from simulator.deployment import ReplicaPlan, feasible_tensor_parallel_sizes, plan_replica
-from simulator.engines.vllm.engine import EngineOptions, Speculation
+from simulator.deployment import Deployment, layouts, resolve
+from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.vllm.speculation import Speculation
 from simulator.simulation import Simulation
 from workloads.requests import RequestTable
 from workloads.synthetic import closed_load
@@ -13,13 +14,13 @@ from workloads.synthetic import closed_load
 STEP_S = 0.01
 
 
-def planned(model: str, **options: object) -> ReplicaPlan:
+def planned(model: str, **options: object) -> Deployment:
     settings = {"latency_model": "constant", "step_s": STEP_S, "max_model_len": 32768, **options}
-    engine = EngineOptions(**settings)  # type: ignore[arg-type]
-    return plan_replica(load_model(model), find_gpu("h100-sxm"), engine, tensor_parallel_size=1)
+    engine = EngineArgs(**settings)  # type: ignore[arg-type]
+    return resolve(load_model(model), find_gpu("h100-sxm"), engine)
 
 
-def most_used_blocks(plan: ReplicaPlan, table: RequestTable) -> int:
+def most_used_blocks(plan: Deployment, table: RequestTable) -> int:
     simulation = Simulation(plan.fleet(1, "round-robin"), table)
     simulation.run()
     return int(simulation.totals["max_used_blocks"].max())
@@ -57,7 +58,7 @@ def test_scheduling_is_asynchronous_where_the_release_s_default_is() -> None:
     assert planned("llama-3.1-8b", vllm_version="0.14.0").engine.async_scheduling
     old = {given: planned("llama-3.1-8b", vllm_version="0.13.0", async_scheduling=given) for given in (None, True)}
     assert [plan.engine.async_scheduling for plan in old.values()] == [False, True]
-    assert [plan.deployment.async_scheduling for plan in old.values()] == [False, True]
+    assert [plan.args.async_scheduling for plan in old.values()] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_accepted_drafts_shorten_an_answer() -> None:
 def test_speculation_without_a_time_for_it_is_refused() -> None:
     speculation = Speculation(method="ngram", num_speculative_tokens=3, acceptance_rate=0.5)
     with pytest.raises(ValueError, match="how long drafting takes"):
-        EngineOptions(speculation=speculation)
+        EngineArgs(speculation=speculation)
     with pytest.raises(ValueError, match="eagle"):
         planned(
             "openai/gpt-oss-20b", speculation=Speculation(method="eagle", num_speculative_tokens=1, acceptance_rate=1)
@@ -108,10 +109,10 @@ def test_speculation_without_a_time_for_it_is_refused() -> None:
 
 def test_a_split_that_the_format_refuses_is_a_row_with_its_reason() -> None:
     """Qwen3-235B in FP8: an eighth of an expert is no whole number of blocks."""
-    model, options = load_model("qwen3-235b-a22b-fp8"), EngineOptions(max_model_len=8192)
-    found = feasible_tensor_parallel_sizes(model, find_gpu("h200-sxm"), options, num_gpus=8)
+    model, options = load_model("qwen3-235b-a22b-fp8"), EngineArgs(max_model_len=8192)
+    found = layouts(model, find_gpu("h200-sxm"), options, num_gpus=8)
     assert "whole groups of 128" in str(found[8])
-    assert isinstance(found[4], ReplicaPlan)
+    assert isinstance(found[4], Deployment)
 
 
 def test_the_dtype_reaches_memory_and_step_times() -> None:

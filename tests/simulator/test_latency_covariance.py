@@ -11,9 +11,15 @@ from kvcache.models.catalog import find_gpu, gpu_names, load_model
 from simulator.latency.covariance import FOLDER, MOST_OF_PEAK, covariance_of, general_sd, multiplied
 from simulator.latency.forms import latency_model
 from simulator.latency.gpu_constants import constants_for
-from simulator.latency.model import ERROR_SEQUENCES, FEWEST_SEQUENCES, MOST_SEQUENCES, Deployment, LogError
+from simulator.latency.model import (
+    ERROR_SEQUENCES,
+    FEWEST_SEQUENCES,
+    MOST_SEQUENCES,
+    LogError,
+    served_model,
+)
 
-DENSE = Deployment(
+DENSE = served_model(
     architecture=load_model("llama-3.1-8b"), gpu=find_gpu("h100-sxm"), max_num_batched_tokens=2048, max_num_seqs=256
 )
 

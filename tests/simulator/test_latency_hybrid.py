@@ -13,7 +13,7 @@ from kvcache.shape.architecture import Architecture, with_attention
 from kvcache.shape.parameters import active_parameters, parameter_counts
 from simulator.latency.forms.physical import latency_model
 from simulator.latency.gpu_constants import constants_for
-from simulator.latency.model import COMPUTE, KV_READ, AverageStep, Deployment, LatencyModel, breakdown
+from simulator.latency.model import COMPUTE, KV_READ, AverageStep, LatencyModel, breakdown, served_model
 from simulator.latency.profile import STEP_SCALE, with_terms
 from simulator.latency.step_time import BatchSums, StepTimes
 
@@ -26,7 +26,7 @@ GPU = find_gpu("h100-sxm")
 
 def model_of(arch: Architecture, **options: Any) -> LatencyModel:
     sizes = {"max_num_batched_tokens": 4096, "max_num_seqs": 128} | options
-    return latency_model(Deployment(architecture=arch, gpu=GPU, **sizes))
+    return latency_model(served_model(architecture=arch, gpu=GPU, **sizes))
 
 
 def without_states(arch: Architecture) -> Architecture:
@@ -133,7 +133,7 @@ def test_tensor_parallel_ranks_share_states_and_scan() -> None:
 
 def test_the_scale_of_a_profile_scales_states_too() -> None:
     base = constants_for(GPU)
-    deployment = Deployment(
+    deployment = served_model(
         architecture=load_model("qwen3-next-80b"), gpu=GPU, max_num_batched_tokens=512, max_num_seqs=64
     )
     one, two = (

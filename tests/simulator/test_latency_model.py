@@ -18,9 +18,10 @@ from simulator.latency.model import (
     KV_READ,
     WEIGHTS_READ,
     AverageStep,
-    Deployment,
+    ServedModel,
     average_step,
     breakdown,
+    served_model,
 )
 from simulator.latency.step_time import BatchSums
 from simulator.simulation import Simulation
@@ -28,8 +29,8 @@ from workloads.requests import independent_requests
 from workloads.synthetic import closed_load
 
 
-def deployment(model: str = "llama-3.1-8b", gpu: str = "h100-sxm", tp: int = 1) -> Deployment:
-    return Deployment(
+def deployment(model: str = "llama-3.1-8b", gpu: str = "h100-sxm", tp: int = 1) -> ServedModel:
+    return served_model(
         architecture=load_model(model),
         gpu=find_gpu(gpu),
         tensor_parallel_size=tp,

@@ -15,7 +15,7 @@ from kvcache.shape.tensors import Tensor
 from simulator.latency.forms import latency_model
 from simulator.latency.forms.physical import padded_batch, physical_step_times, window_class
 from simulator.latency.gpu_constants import FOLDER, constants_for
-from simulator.latency.model import Deployment
+from simulator.latency.model import served_model
 from simulator.latency.step_time import BatchSums, StepTimes
 from simulator.latency.terms import all_reduce_s, gemm
 
@@ -134,7 +134,7 @@ def test_a_windowed_layer_costs_no_more_than_a_full_one() -> None:
 
 
 def test_decode_batches_are_padded_to_cuda_graph_sizes() -> None:
-    deployment = Deployment(
+    deployment = served_model(
         architecture=load_model("llama-3.1-8b"), gpu=find_gpu("h100-sxm"), max_num_batched_tokens=600, max_num_seqs=512
     )
     padded = padded_batch(np.arange(601.0), deployment)
@@ -222,7 +222,7 @@ def test_eager_decode_steps_are_launched_alike_on_every_gpu() -> None:
     eager = {gpu: step_times(gpu=gpu, enforce_eager=True) for gpu in ("h100-sxm", "b200-sxm")}
     assert eager["h100-sxm"].host_base_s == eager["b200-sxm"].host_base_s > step_times().host_base_s
     faster = replace(constants_for(find_gpu("h100-sxm")), eager_decode_layer_s=100e-6)  # as a profile may have it
-    deployment = Deployment(
+    deployment = served_model(
         architecture=load_model("llama-3.1-8b"), gpu=find_gpu("h100-sxm"), max_num_batched_tokens=64, max_num_seqs=8,
         enforce_eager=True,
     )  # fmt: skip
@@ -232,7 +232,7 @@ def test_eager_decode_steps_are_launched_alike_on_every_gpu() -> None:
 
 def test_all_reduces_over_pcie_say_that_they_are_those_of_l40s() -> None:
     for gpu, is_said in (("rtx-pro-6000", True), ("l40s", False), ("h100-sxm", False)):
-        deployment = Deployment(
+        deployment = served_model(
             architecture=load_model("llama-3.1-8b"), gpu=find_gpu(gpu), tensor_parallel_size=2,
             max_num_batched_tokens=64, max_num_seqs=8,
         )  # fmt: skip

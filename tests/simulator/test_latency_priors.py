@@ -9,7 +9,7 @@ import pytest
 from kvcache.models.catalog import find_gpu, gpu_names, load_model
 from simulator.latency.forms import latency_model
 from simulator.latency.gpu_constants import PRIORS, constants_for
-from simulator.latency.model import AverageStep, Deployment, LatencyModel, breakdown
+from simulator.latency.model import AverageStep, LatencyModel, breakdown, served_model
 from simulator.latency.step_time import BatchSums
 from tests.benchmark_module import benchmark_module
 
@@ -18,7 +18,7 @@ DATA = Path(__file__).parents[3] / "shared" / "data"
 
 def model(name: str = "qwen3-30b-a3b", gpu: str = "h100-sxm", **changes: object) -> LatencyModel:
     """The model from priors, some of them changed."""
-    deployment = Deployment(
+    deployment = served_model(
         architecture=load_model(name), gpu=find_gpu(gpu), max_num_batched_tokens=4096, max_num_seqs=256
     )
     constants = replace(constants_for(find_gpu(gpu), "prior"), **changes)  # type: ignore[arg-type]

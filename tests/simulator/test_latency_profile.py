@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.latency.forms.physical import latency_model
 from simulator.latency.gpu_constants import constants_for
-from simulator.latency.model import AverageStep, Deployment, LogError, steps_outside
+from simulator.latency.model import AverageStep, LogError, ServedModel, served_model, steps_outside
 from simulator.latency.profile import (
     STEP_SCALE,
     LatencyProfile,
@@ -28,10 +28,10 @@ from simulator.latency.step_time import BatchSums, StepTimes
 
 H100 = find_gpu("h100-sxm")
 BASE = constants_for(H100)
-DENSE = Deployment(
+DENSE = served_model(
     architecture=load_model("llama-3.1-8b"), gpu=H100, max_num_batched_tokens=2048, max_num_seqs=64,
 )  # fmt: skip
-EXPERTS = replace(DENSE, architecture=load_model("mixtral-8x7b"), tensor_parallel_size=4)
+EXPERTS = served_model(load_model("mixtral-8x7b"), H100, replace(DENSE.args, tensor_parallel_size=4))
 
 
 def profile_of(*terms: Term, covariance: np.ndarray | None = None, **changes: object) -> LatencyProfile:
@@ -54,8 +54,10 @@ def term(name: str, mean: float = 0.1) -> Term:
 PROFILE = profile_of(term("gemm_bandwidth_share", -0.2), term("ingress_offset_s", 0.005))
 
 
-@pytest.mark.parametrize("deployment", [DENSE, EXPERTS, replace(DENSE, async_scheduling=False)])
-def test_the_scale_multiplies_every_time_of_a_step_and_none_before_it(deployment: Deployment) -> None:
+@pytest.mark.parametrize(
+    "deployment", [DENSE, EXPERTS, served_model(DENSE.architecture, H100, DENSE.args, async_scheduling=False)]
+)
+def test_the_scale_multiplies_every_time_of_a_step_and_none_before_it(deployment: ServedModel) -> None:
     one = latency_model(deployment).step_times
     two = latency_model(deployment, constants=with_terms(BASE, {STEP_SCALE: np.log(2)})).step_times
     for item in fields(StepTimes):
@@ -139,7 +141,9 @@ def test_a_profiled_model_is_calibrated_with_the_profile_s_errors() -> None:
 
 
 def test_what_lies_outside_a_profile_is_said() -> None:
-    eager = latency_model(replace(DENSE, tensor_parallel_size=4, enforce_eager=True), profile=PROFILE)
+    eager = latency_model(
+        served_model(DENSE.architecture, H100, DENSE.args, tensor_parallel_size=4, enforce_eager=True), profile=PROFILE
+    )
     assert [text.split()[0] for text in eager.warnings] == ["tensor_parallel_size", "enforce_eager"]
     assert sum(row[0] == "outside the latency profile" for row in eager.assumptions) == 2
     other = latency_model(DENSE, profile=replace(PROFILE, base_digest="0"))

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from kvcache.layout.kv_layout import KVGroup
-from simulator.engines.vllm.engine import EngineConfig, Speculation, with_release_rules
+from simulator.engines.vllm.engine import EngineConfig, with_release_rules
+from simulator.engines.vllm.speculation import Speculation
 from simulator.fleet.fleet import Fleet
 from simulator.latency.step_time import constant_step_times
 from simulator.simulation import Simulation, StalledError

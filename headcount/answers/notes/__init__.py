@@ -15,7 +15,7 @@ from registry.registry import Registry
 
 if TYPE_CHECKING:
     from kvcache.shape.architecture import Architecture
-    from simulator.deployment import ReplicaPlan
+    from simulator.deployment import Deployment
     from simulator.latency.model import AverageStep
     from workloads.requests import RequestTable
 
@@ -55,8 +55,8 @@ class Facts:
     vllm_version: str | None = None
     architecture: "Architecture | None" = None
     terms: Sequence[tuple[str, str, str]] = ()  # of a memory budget: name, value, source
-    plans: Sequence["ReplicaPlan"] = ()  # that are answered for, each once
-    steps: Sequence[tuple["ReplicaPlan", "AverageStep"]] = ()  # that the simulated plans took on average
+    plans: Sequence["Deployment"] = ()  # that are answered for, each once
+    steps: Sequence[tuple["Deployment", "AverageStep"]] = ()  # that the simulated plans took on average
     requests: "RequestTable | None" = None  # as they were asked for
     max_model_len: int | None = None
     why_unfit: str | None = None  # why the model does not run

@@ -6,28 +6,10 @@ from typing import Any
 
 import click
 
-from headcount.cli.option_types import COUNT, FilePath, Number, TokenCount, WholeNumber
-from headcount.cli.options import all_of
-
-# Options that are vLLM's engine arguments of the same name.
-ENGINE_OPTIONS = (
-    click.option("--tensor-parallel-size", "-tp", type=WholeNumber(1), help="GPUs that share each layer."),
-    click.option("--pipeline-parallel-size", "-pp", type=WholeNumber(1), help="Pipeline stages."),
-    click.option("--enable-expert-parallel/--no-enable-expert-parallel", default=None, help="Experts over the GPUs."),
-    click.option("--dtype", help="Of weights and activations."),
-    click.option("--quantization", "-q", help="Weight format, such as fp8."),
-    click.option("--kv-cache-dtype", help="KV-cache format, such as fp8."),
-    click.option("--max-model-len", type=TokenCount(), help="Longest context."),
-    click.option("--max-num-seqs", type=COUNT, help="Most sequences in a step."),
-    click.option("--max-num-batched-tokens", type=TokenCount(), help="Token budget of a step."),
-    click.option("--gpu-memory-utilization", type=Number("a share above 0, at most 1"), help="Of GPU memory."),
-    click.option("--block-size", type=TokenCount(), help="Tokens in a KV block."),
-    click.option("--num-gpu-blocks-override", type=COUNT, help="KV blocks."),
-    click.option("--enforce-eager/--no-enforce-eager", default=None, help="No CUDA graphs."),
-    click.option("--enable-prefix-caching/--no-enable-prefix-caching", default=None, help="Prompts are never alike."),
-    click.option("--async-scheduling/--no-async-scheduling", default=None, help="Decide a step while one runs."),
-    click.option("--load-format", help="auto to load the weights of a model's folder.  [default: dummy]"),
-)  # fmt: skip
+from headcount.cli.option_types import FilePath, Number
+from headcount.cli.options import argument_options
+from simulator.engines.argument import MEMORY, arguments_of
+from simulator.engines.vllm.arguments import EngineArgs
 
 
 @click.command("record")
@@ -48,7 +30,8 @@ ENGINE_OPTIONS = (
 )
 @click.option("--plan-only", is_flag=True, help="Print a plan without starting an engine.")
 @click.option("--temperature", type=Number("a number from 0"), default=0.0, show_default=True, help="Of sampling.")
-@all_of(*ENGINE_OPTIONS)
+@argument_options(MEMORY, always_none=True, without=("vllm_version", "data_parallel_size"))
+@click.option("--load-format", help="auto to load the weights of a model's folder.  [default: dummy]")
 @click.option("--url", help="A live server instead, such as http://host:8000: its /metrics over time.")
 @click.option("--seconds", type=Number("seconds"), default=300.0, show_default=True, help="With --url: how long.")
 @click.option("--interval", type=Number("seconds"), default=5.0, show_default=True, help="With --url: how often.")
@@ -86,12 +69,8 @@ def _asked(values: dict[str, Any]) -> Any:
 
 
 def _engine_names() -> set[str]:
-    return {
-        "tensor_parallel_size", "pipeline_parallel_size", "enable_expert_parallel", "dtype", "quantization",
-        "kv_cache_dtype", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization",
-        "block_size", "num_gpu_blocks_override", "enforce_eager", "enable_prefix_caching", "async_scheduling",
-        "load_format",
-    }  # fmt: skip
+    known = arguments_of(EngineArgs).items()
+    return {"load_format", *(name for name, described in known if described.is_engine_s)}
 
 
 def _out(values: dict[str, Any]) -> Path:

@@ -5,7 +5,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from headcount.cli.option_types import FilePath, IntegerList, TokenCount, WholeNumber
+from headcount.cli.option_types import FilePath, IntegerList, TokenCount
 from headcount.cli.options import deployment_options, output_options
 
 MAX_USERS = 1_000_000
@@ -13,15 +13,6 @@ MAX_USERS = 1_000_000
 
 @click.command("memory")
 @deployment_options
-@click.option(
-    "--pipeline-parallel-size", "-pp", type=WholeNumber(1), default=1, show_default=True, help="Pipeline stages."
-)
-@click.option(
-    "--enable-prefix-caching/--no-enable-prefix-caching",
-    default=True,
-    show_default=True,
-    help="Of account where layers keep states: with it a request holds more of them.",
-)
 @click.option(
     "--mean-context",
     type=TokenCount(),

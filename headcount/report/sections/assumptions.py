@@ -26,17 +26,16 @@ def render(answer: CapacityAnswer) -> str:
 
 def _settings(answer: CapacityAnswer) -> list[tuple[str, str]]:
     question, plans = answer.question, answer.plans
-    asked = question.tensor_parallel_size
+    asked = question.args.tensor_parallel_size
     rows = [
         ("model", question.architecture.name),
         ("GPU", question.gpu.name),
-        ("vLLM rules", f"release {question.options.vllm_version}"),
+        ("vLLM rules", f"release {question.args.vllm_version}"),
         ("SLO", slo_text(question.slo)),
         ("router", question.router),
         ("tensor parallel size", "every size that fits; most users wins" if asked is None else str(asked)),
-        ("latency model", question.options.latency_model),
-        ("prefix caching", "on" if question.options.enable_prefix_caching else "off"),
-        ("asynchronous scheduling", "on" if question.options.is_asynchronous else "off"),
+        ("latency model", question.args.latency_model),
+        ("prefix caching", "on" if question.args.enable_prefix_caching else "off"),
         ("replications of each load", str(question.replications)),
     ]
     if not plans:
@@ -44,6 +43,7 @@ def _settings(answer: CapacityAnswer) -> list[tuple[str, str]]:
     budget = plans[-1].budget
     return [
         *rows,
+        ("asynchronous scheduling", "on" if plans[-1].engine.async_scheduling else "off"),
         ("weights", weights_text(plans[-1])),
         ("KV cache", f"{kv_cache_text(plans[-1])}, blocks of {budget.block_size} tokens"),
         ("max_model_len", f"{budget.max_model_len:,}"),

@@ -8,7 +8,7 @@ from headcount.report.waterfall import waterfall_chart
 from headcount.report.words import kv_cache_text, weights_text
 from headcount.text.units import GIB
 from kvcache.memory.budget import MemoryBudget
-from simulator.deployment import ReplicaPlan
+from simulator.deployment import Deployment
 
 TITLE = "Memory of each GPU"
 ORDER = 50
@@ -22,7 +22,7 @@ def render(answer: CapacityAnswer) -> str:
     return join(figures(_figure(shown)), _table([plan.budget for plan in plans]))
 
 
-def _figure(plan: ReplicaPlan) -> str:
+def _figure(plan: Deployment) -> str:
     budget = plan.budget
     title = (
         f"{budget.available_kv_bytes / GIB:.1f} of {budget.total_bytes / GIB:.1f} GiB hold the KV cache: "

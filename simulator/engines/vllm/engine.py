@@ -1,58 +1,17 @@
-"""The engine settings of one replica, under vLLM's names."""
+"""The settings that one engine's scheduler goes by, under vLLM's names."""
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from kvcache.layout.kv_layout import KVGroup, has_unequal_blocks
-from kvcache.releases import (
-    ASYNC_SCHEDULING,
-    ASYNC_SCHEDULING_WITH_DRAFT_MODEL,
-    DEFAULT_RELEASE,
-    NO_RETENTION_INTERVAL,
-    SCHEDULER_RULES,
-    check_simulated,
-)
-from simulator.latency.profile import read_profile
+from kvcache.memory.budget import MemoryBudget
+from kvcache.memory.settings import batches_in_flight
+from kvcache.releases import BATCH_IN_FLIGHT_PER_STAGE, SCHEDULER_RULES, check_simulated
+from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.vllm.speculation import Speculation
 
 MAX_STEP = 2**20  # tokens or sequences of one step: step times are tables of that length
 SCHEDULING_POLICIES = ("fcfs", "priority")
-SPECULATIVE_METHODS = ("eagle", "draft_model", "ngram")
-MAX_SPECULATIVE_TOKENS = 64
-
-
-@dataclass(frozen=True, kw_only=True)
-class Speculation:
-    """Speculative decoding: `num_speculative_tokens` drafts per step, each accepted while those before it were.
-
-    "eagle" stands for EAGLE, EAGLE-3 and MTP with one module. Raises ValueError for a value out of range.
-    """
-
-    method: str
-    num_speculative_tokens: int
-    acceptance_rate: float  # of a draft token, given that those before it were accepted
-
-    def __post_init__(self) -> None:
-        if self.method not in SPECULATIVE_METHODS:
-            known = ", ".join(SPECULATIVE_METHODS)
-            raise ValueError(f"no speculative method '{self.method}' can be simulated; there are {known}")
-        if not 1 <= self.num_speculative_tokens <= MAX_SPECULATIVE_TOKENS:
-            raise ValueError(
-                f"num_speculative_tokens is {self.num_speculative_tokens}; "
-                f"it must lie between 1 and {MAX_SPECULATIVE_TOKENS}"
-            )
-        if not 0 <= self.acceptance_rate <= 1:
-            raise ValueError(f"acceptance_rate is {self.acceptance_rate}; it is a share, from 0 to 1")
-
-    @property
-    def num_lookahead_tokens(self) -> int:
-        """Slots past a step's own tokens that the drafter writes to (vLLM `num_lookahead_tokens`)."""
-        return 0 if self.method == "ngram" else self.num_speculative_tokens
-
-    @property
-    def draft_slots(self) -> int:
-        """What each sequence takes of the token budget beside its tokens (`max_num_new_slots_for_drafting`)."""
-        return 1 if self.method == "draft_model" else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +42,7 @@ class EngineConfig:
     drafts_share_token_budget: bool = True
     prefix_hit_joins_drafting: bool = True
     passed_over_keep_place: bool = True
+    counts_batches_in_flight: bool = True
 
     def __post_init__(self) -> None:
         for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size"):
@@ -180,13 +140,13 @@ class EngineConfig:
 
     @property
     def plans_in_flight(self) -> int:
-        """How many steps may be decided and not yet complete: vLLM's `max_concurrent_batches`."""
-        return self.pipeline_parallel_size + self.async_scheduling
+        """How many steps may be decided and not yet complete."""
+        return batches_in_flight(self.pipeline_parallel_size, self.async_scheduling)
 
     @property
     def max_in_flight_tokens(self) -> int:
-        """The most tokens that may be scheduled and not yet complete."""
-        return self.plans_in_flight * self.max_num_batched_tokens
+        """The most tokens scheduled and not yet complete for which a window's blocks are counted, as in memory."""
+        return (self.plans_in_flight if self.counts_batches_in_flight else 1) * self.max_num_batched_tokens
 
     @property
     def decode_stagger(self) -> int:
@@ -226,100 +186,18 @@ def with_release_rules(engine: EngineConfig, vllm_version: str) -> EngineConfig:
     """
     check_simulated(vllm_version)
     rules: dict[str, Any] = {name: rule.holds_in(vllm_version) for name, rule in SCHEDULER_RULES.items()}
+    rules["counts_batches_in_flight"] = BATCH_IN_FLIGHT_PER_STAGE.holds_in(vllm_version)
     return replace(engine, **rules)
 
 
-def default_retention_interval(vllm_version: str) -> int | None:
-    """`prefix_cache_retention_interval` where the user gives none."""
-    return 0 if NO_RETENTION_INTERVAL.holds_in(vllm_version) else None
-
-
-def default_async_scheduling(vllm_version: str, speculation: Speculation | None = None) -> bool:
-    """`async_scheduling` where the user gives none."""
-    if speculation is not None and speculation.method != "eagle":
-        return speculation.method == "draft_model" and ASYNC_SCHEDULING_WITH_DRAFT_MODEL.holds_in(vllm_version)
-    return ASYNC_SCHEDULING.holds_in(vllm_version)
-
-
-@dataclass(frozen=True, kw_only=True)
-class EngineOptions:
-    """vLLM's engine arguments; None stands for vLLM's default on that GPU."""
-
-    data_parallel_size: int = 1  # attention replicas that share a mixture's experts
-    enable_expert_parallel: bool = False
-    dtype: str = "auto"
-    quantization: str | None = None
-    kv_cache_dtype: str = "auto"
-    max_model_len: int | None = None
-    max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
-    gpu_memory_utilization: float | None = None
-    block_size: int | None = None
-    enforce_eager: bool = False
-    enable_prefix_caching: bool = True
-    async_scheduling: bool | None = None  # the release's
-    scheduling_policy: str = "fcfs"
-    long_prefill_token_threshold: int = 0
-    enable_chunked_prefill: bool = True
-    scheduler_reserve_full_isl: bool = True
-    watermark: float = 0.0
-    prefix_cache_retention_interval: int | None = None  # the release's
-    speculation: Speculation | None = None
-    num_gpu_blocks_override: int | None = None
-    vllm_version: str = DEFAULT_RELEASE
-    latency_model: str = "physical"
-    step_s: float | None = None  # of the constant latency model
-    latency_profile: Path | None = None  # of the physical latency model
-    cold_start_s: float = 0.0  # what each replica's first step takes longer
-
-    def __post_init__(self) -> None:
-        if self.data_parallel_size < 1:
-            raise ValueError(f"data_parallel_size is {self.data_parallel_size}; it must be at least 1")
-        if self.block_size not in (None, 1, 8) and (self.block_size < 1 or self.block_size % 16):
-            raise ValueError(f"block_size is {self.block_size}; vLLM takes a multiple of 16, such as 16, 32 or 64")
-        if self.async_scheduling and self.speculation is not None and self.speculation.method == "ngram":
-            raise ValueError(
-                "async_scheduling: vLLM refuses it with drafts by n-grams; leave --async-scheduling out, "
-                "or draft with eagle or a draft model"
-            )
-        if self.speculation is not None and self.latency_model != "constant":
-            raise ValueError(
-                "speculative decoding: its decisions are simulated, how long drafting takes is not known here; "
-                "leave --speculative-config out, or give --latency-model constant with a --step-s that you measured"
-            )
-
-    @property
-    def retention_interval(self) -> int | None:
-        """Tokens between a sliding window's cached tails, or None for all of them; see `EngineConfig`."""
-        if self.prefix_cache_retention_interval is None:
-            return default_retention_interval(self.vllm_version)
-        return self.prefix_cache_retention_interval
-
-    @property
-    def is_asynchronous(self) -> bool:
-        """Whether the next step is decided while one runs."""
-        if self.async_scheduling is None:
-            return default_async_scheduling(self.vllm_version, self.speculation)
-        return self.async_scheduling
-
-    def memory_settings(self, tensor_parallel_size: int) -> dict[str, object]:
-        """Those that decide memory, as `kvcache.memory.budget.memory_budget` takes them."""
-        names = (
-            "data_parallel_size", "enable_expert_parallel", "dtype", "quantization", "kv_cache_dtype",
-            "gpu_memory_utilization",
-            "max_model_len", "max_num_batched_tokens", "max_num_seqs", "block_size", "enforce_eager", "vllm_version",
-            "num_gpu_blocks_override", "enable_prefix_caching",
-        )  # fmt: skip
-        return {name: getattr(self, name) for name in names} | {"tensor_parallel_size": tensor_parallel_size}
-
-    def latency_settings(self) -> dict[str, Any]:
-        """What the latency model takes beside the deployment. Raises ValueError where it takes nothing."""
-        if self.latency_profile is not None:
-            if self.latency_model != "physical" or self.step_s is not None:
-                raise ValueError("--latency-profile belongs to --latency-model physical; leave out one or the other")
-            return {"profile": read_profile(self.latency_profile)}
-        if self.step_s is None:
-            return {}
-        if self.latency_model != "constant":
-            raise ValueError("--step-s belongs to --latency-model constant; give both or neither")
-        return {"step_s": self.step_s}
+def engine_config(args: EngineArgs, budget: MemoryBudget) -> EngineConfig:
+    """The settings of the scheduler under arguments that all have a value, over the pool of this budget."""
+    has_caching = args.enable_prefix_caching and not has_unequal_blocks(budget.layout.groups)
+    own = {item.name: getattr(args, item.name) for item in fields(EngineConfig) if hasattr(args, item.name)}
+    pool = {
+        "num_gpu_blocks": max(budget.num_gpu_blocks, 2),
+        "block_size": budget.block_size,
+        "kv_groups": budget.layout.groups,
+        "enable_prefix_caching": has_caching,
+    }
+    return with_release_rules(EngineConfig(**{**own, **pool}), args.vllm_version)

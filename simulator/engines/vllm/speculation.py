@@ -1,5 +1,13 @@
-"""Which draft tokens are accepted: a function of the request and the position, so that every twin agrees."""
+"""Speculative decoding: what is drafted, and which drafts are accepted, so that every twin agrees."""
 
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from registry.names import shortened
+
+SPECULATIVE_METHODS = ("eagle", "draft_model", "ngram")
 METHOD_NAMES = {"eagle": "eagle", "eagle3": "eagle", "mtp": "eagle", "draft_model": "draft_model", "ngram": "ngram"}
 """vLLM's `speculative_config` methods, with the one here that decides alike; MTP is taken to have one module."""
 
@@ -8,7 +16,85 @@ ACCEPTED_KEYS = frozenset(
 )
 """Of `speculative_config`; what drafts are made of decides nothing but times and how many are accepted."""
 
+MAX_SPECULATIVE_TOKENS = 64
 _MASK = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speculation:
+    """Speculative decoding: `num_speculative_tokens` drafts per step, each accepted while those before it were.
+
+    "eagle" stands for EAGLE, EAGLE-3 and MTP with one module. Raises ValueError for a value out of range.
+    """
+
+    method: str
+    num_speculative_tokens: int
+    acceptance_rate: float  # of a draft token, given that those before it were accepted
+
+    def __post_init__(self) -> None:
+        if self.method not in SPECULATIVE_METHODS:
+            known = ", ".join(SPECULATIVE_METHODS)
+            raise ValueError(f"no speculative method '{self.method}' can be simulated; there are {known}")
+        if not 1 <= self.num_speculative_tokens <= MAX_SPECULATIVE_TOKENS:
+            raise ValueError(
+                f"num_speculative_tokens is {self.num_speculative_tokens}; "
+                f"it must lie between 1 and {MAX_SPECULATIVE_TOKENS}"
+            )
+        if not 0 <= self.acceptance_rate <= 1:
+            raise ValueError(f"acceptance_rate is {self.acceptance_rate}; it is a share, from 0 to 1")
+
+    def __str__(self) -> str:
+        return json.dumps({"method": self.method, "num_speculative_tokens": self.num_speculative_tokens})
+
+    @property
+    def num_lookahead_tokens(self) -> int:
+        """Slots past a step's own tokens that the drafter writes to (vLLM `num_lookahead_tokens`)."""
+        return 0 if self.method == "ngram" else self.num_speculative_tokens
+
+    @property
+    def draft_slots(self) -> int:
+        """What each sequence takes of the token budget beside its tokens (`max_num_new_slots_for_drafting`)."""
+        return 1 if self.method == "draft_model" else 0
+
+
+@dataclass(frozen=True)
+class SpeculativeConfig:
+    """vLLM's JSON object, with the share of drafts that are accepted."""
+
+    name: str = "JSON"
+
+    def read(self, given: Any) -> Speculation:
+        if isinstance(given, Speculation):
+            return given
+        settings = _json_object(given)
+        unknown = [str(name) for name in settings if name not in ACCEPTED_KEYS]
+        if unknown:
+            raise ValueError(f"{', '.join(unknown)}: not modelled here; there are {', '.join(sorted(ACCEPTED_KEYS))}")
+        method, count, rate = (settings[name] for name in ("method", "num_speculative_tokens", "acceptance_rate"))
+        if not isinstance(method, str) or method not in METHOD_NAMES:
+            raise ValueError(f"method '{shortened(str(method))}' is not modelled; there are {', '.join(METHOD_NAMES)}")
+        if type(count) is not int or isinstance(rate, bool) or not isinstance(rate, int | float):
+            raise ValueError(
+                f"num_speculative_tokens is a whole number, acceptance_rate a share; given '{shortened(str(given))}'"
+            )
+        return Speculation(method=METHOD_NAMES[method], num_speculative_tokens=count, acceptance_rate=float(rate))
+
+
+def _json_object(given: Any) -> Mapping[str, Any]:
+    """Raises ValueError where it is none, or lacks what decides."""
+    try:
+        settings = given if isinstance(given, dict) else json.loads(str(given))
+    except ValueError:
+        settings = None
+    needed = ("method", "num_speculative_tokens")
+    if not isinstance(settings, dict) or any(name not in settings for name in needed):
+        raise ValueError(f"'{shortened(str(given))}' is not a JSON object with {', '.join(needed)}, acceptance_rate")
+    if "acceptance_rate" not in settings:
+        raise ValueError(
+            "acceptance_rate is missing: the share of drafted tokens that your server accepts, which its log and "
+            '/metrics tell; add it to the JSON, such as "acceptance_rate": 0.7'
+        )
+    return settings
 
 
 def accepted_drafts(request: int, num_output_tokens: int, num_drafts: int, acceptance_rate: float) -> int:

@@ -3,19 +3,20 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from kvcache.formats.quantization import resolve_quantization
 from kvcache.gpus.gpu import GPU
 from kvcache.parallelism import Parallelism
-from kvcache.releases import DEFAULT_RELEASE, SLOWER_EXPERTS
+from kvcache.releases import SLOWER_EXPERTS
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Layer
 from kvcache.shape.tensors import Tensor
 from simulator.latency.covariance import covariance_of
 from simulator.latency.gpu_constants import GENERAL, Constants, constants_for
-from simulator.latency.model import COMPUTE, HOST, KV_READ, Deployment, LatencyModel, LogError
+from simulator.latency.model import COMPUTE, HOST, KV_READ, LatencyModel, LogError, ServedModel, served_model
 from simulator.latency.profile import (
     STEP_SCALE,
     LatencyProfile,
@@ -48,61 +49,29 @@ KERNELS_ONLY_TTFT = LogError(deployment=0.28, residual=0.12)
 FULL_ATTENTION_WINDOW = 1  # of StepTimes where no layer has a window
 
 
-def physical_step_times(
-    architecture: Architecture,
-    gpu: GPU,
-    *,
-    tensor_parallel_size: int = 1,
-    data_parallel_size: int = 1,
-    enable_expert_parallel: bool = False,
-    quantization: str | None = None,
-    kv_cache_dtype: str = "auto",
-    max_num_batched_tokens: int,
-    max_num_seqs: int,
-    block_size: int = 16,
-    enforce_eager: bool = False,
-    max_cudagraph_capture_size: int | None = None,
-    async_scheduling: bool = True,
-    vllm_version: str = DEFAULT_RELEASE,
-) -> StepTimes:
+def physical_step_times(architecture: Architecture, gpu: GPU, **settings: Any) -> StepTimes:
     """The step times alone; see `latency_model` for what they rest on."""
-    deployment = Deployment(
-        architecture=architecture,
-        gpu=gpu,
-        tensor_parallel_size=tensor_parallel_size,
-        data_parallel_size=data_parallel_size,
-        enable_expert_parallel=enable_expert_parallel,
-        quantization=quantization,
-        kv_cache_dtype=kv_cache_dtype,
-        max_num_batched_tokens=max_num_batched_tokens,
-        max_num_seqs=max_num_seqs,
-        block_size=block_size,
-        enforce_eager=enforce_eager,
-        max_cudagraph_capture_size=max_cudagraph_capture_size,
-        async_scheduling=async_scheduling,
-        vllm_version=vllm_version,
-    )
-    return latency_model(deployment).step_times
+    return latency_model(served_model(architecture, gpu, **settings)).step_times
 
 
 def latency_model(
-    deployment: Deployment, *, constants: Constants | None = None, profile: LatencyProfile | None = None
+    served: ServedModel, *, constants: Constants | None = None, profile: LatencyProfile | None = None
 ) -> LatencyModel:
     """The model of one deployment; `constants` None stands for those of its GPU, which a `profile` changes.
 
     Raises ValueError where vLLM would refuse the split over ranks, or for another GPU's profile.
     """
     if constants is None and profile is None:
-        return _shipped(deployment)
-    known = constants if constants is not None else constants_for(deployment.gpu)
+        return _shipped(served)
+    known = constants if constants is not None else constants_for(served.gpu)
     if profile is not None:
-        return _calibrated(deployment, known, profile)
-    rank = _rank(deployment, known)
+        return _calibrated(served, known, profile)
+    rank = _rank(served, known)
     by_tokens = _by_tokens(rank)
     by_sampled = _by_sampled(rank)
     by_all_tokens = _by_all_tokens(rank)
     caches = attention_over(rank, windowed=False), attention_over(rank, windowed=True)
-    tpot_log_error, ttft_log_error = _log_errors(deployment, known)
+    tpot_log_error, ttft_log_error = _log_errors(served, known)
     return LatencyModel(
         name="physical",
         step_times=_step_times(rank, by_tokens, by_sampled, by_all_tokens, caches),
@@ -113,44 +82,44 @@ def latency_model(
         causes_by_tokens=by_tokens,
         causes_by_sampled=by_sampled,
         causes_by_all_tokens=by_all_tokens,
-        data_parallel_size=deployment.data_parallel_size,
+        data_parallel_size=served.args.data_parallel_size,
         context_cause=COMPUTE if any(cache.is_compute_bound for cache in caches) else KV_READ,
     )
 
 
-def _log_errors(deployment: Deployment, known: Constants) -> tuple[LogError, LogError]:
+def _log_errors(served: ServedModel, known: Constants) -> tuple[LogError, LogError]:
     """Of TPOT, TTFT, as stated with the constants; no less than KERNELS_ONLY where no fit to runs is behind them."""
-    tpot, ttft = known.log_errors(spread_kind(deployment, known))
-    if known.covariance != GENERAL and deployment.architecture.state_space is None:
+    tpot, ttft = known.log_errors(spread_kind(served, known))
+    if known.covariance != GENERAL and served.architecture.state_space is None:
         return tpot, ttft
     wider = ((tpot, KERNELS_ONLY_TPOT), (ttft, KERNELS_ONLY_TTFT))
     widest_tpot, widest_ttft = (max(both, key=lambda error: error.half_width) for both in wider)
     return widest_tpot, widest_ttft
 
 
-def _shipped(deployment: Deployment) -> LatencyModel:
+def _shipped(served: ServedModel) -> LatencyModel:
     """The model under its GPU's constants, which can be drawn from what is known of their errors."""
-    known = constants_for(deployment.gpu)
-    found = latency_model(deployment, constants=known)
+    known = constants_for(served.gpu)
+    found = latency_model(served, constants=known)
     common = found.tpot_log_error.deployment  # is drawn, of TTFT's too; the rest of that stays an error
     beyond = math.sqrt(max(found.ttft_log_error.deployment**2 - common**2, 0.0))
     tpot, ttft = replace(found.tpot_log_error, deployment=0.0), replace(found.ttft_log_error, deployment=beyond)
 
     def sampler(rng: np.random.Generator) -> LatencyModel:
         scale = {STEP_SCALE: rng.normal(0.0, common)}
-        drawn = latency_model(deployment, constants=with_terms(covariance_of(known).draw(known, rng), scale))
+        drawn = latency_model(served, constants=with_terms(covariance_of(known).draw(known, rng), scale))
         return replace(drawn, tpot_log_error=tpot, ttft_log_error=ttft)
 
     return replace(found, sampler=sampler)
 
 
-def _calibrated(deployment: Deployment, base: Constants, profile: LatencyProfile) -> LatencyModel:
+def _calibrated(served: ServedModel, base: Constants, profile: LatencyProfile) -> LatencyModel:
     """The model under a profile's constants, with what lies outside the profile."""
-    found = range_warnings(profile, deployment, base)
+    found = range_warnings(profile, served, base)
     rows = profile_assumptions(profile) + tuple(("outside the latency profile", text, profile.name) for text in found)
 
     def at(values: FloatArray | None = None) -> LatencyModel:
-        fitted = latency_model(deployment, constants=profile.constants(base, values))
+        fitted = latency_model(served, constants=profile.constants(base, values))
         return replace(
             fitted,
             assumptions=(*fitted.assumptions, *rows),
@@ -165,13 +134,13 @@ def _calibrated(deployment: Deployment, base: Constants, profile: LatencyProfile
     return replace(at(), sampler=lambda rng: at(profile.draw(rng)))
 
 
-def padded_batch(tokens: FloatArray, deployment: Deployment) -> FloatArray:
+def padded_batch(tokens: FloatArray, served: ServedModel) -> FloatArray:
     """The CUDA-graph size that a batch of so many tokens runs in, itself beyond the largest.
 
     vLLM captures 1, 2, 4, then steps of 8 to 256, then of 16 to min(2 · max_num_seqs, 512; 1024 on Blackwell).
     """
-    most = deployment.max_cudagraph_capture_size or (1024 if deployment.gpu.family == "blackwell" else 512)
-    largest = min(2 * deployment.max_num_seqs, most)
+    most = served.args.max_cudagraph_capture_size or (1024 if served.gpu.family == "blackwell" else 512)
+    largest = min(2 * served.args.max_num_seqs, most)
     steps = np.concatenate([[1, 2, 4], np.arange(8, 256, 8), np.arange(256, largest + 1, 16)])
     sizes = np.unique(steps[steps <= largest])
     place = np.searchsorted(sizes, tokens)
@@ -179,27 +148,26 @@ def padded_batch(tokens: FloatArray, deployment: Deployment) -> FloatArray:
     return np.where(tokens > 0, padded, 0.0)
 
 
-def _rank(deployment: Deployment, constants: Constants) -> Rank:
-    arch = deployment.architecture
+def _rank(served: ServedModel, constants: Constants) -> Rank:
+    arch = served.architecture
     scheme = resolve_quantization(
-        deployment.quantization, arch.native_quantization, dtype=arch.dtype, spared=arch.unquantized
+        served.args.quantization, arch.native_quantization, dtype=arch.dtype, spared=arch.unquantized
     )
-    width, hidden = scheme.expert_padding_on(deployment.gpu)
+    width, hidden = scheme.expert_padding_on(served.gpu)
     parallelism = Parallelism(
-        tensor_parallel_size=deployment.tensor_parallel_size,
-        data_parallel_size=deployment.data_parallel_size,
-        enable_expert_parallel=deployment.enable_expert_parallel,
+        tensor_parallel_size=served.args.tensor_parallel_size,
+        data_parallel_size=served.args.data_parallel_size,
+        enable_expert_parallel=served.args.enable_expert_parallel,
         pad_expert_width_to=width,
         pad_expert_hidden_to=hidden,
     )
-    return Rank(deployment=deployment, scheme=scheme, parallelism=parallelism, constants=constants)
+    return Rank(served=served, scheme=scheme, parallelism=parallelism, constants=constants)
 
 
 def _by_tokens(rank: Rank) -> Causes:
-    deployment = rank.deployment
-    tokens = np.arange(deployment.max_num_batched_tokens + 1, dtype=np.float64)
-    if not deployment.enforce_eager:
-        tokens = padded_batch(tokens, deployment)
+    tokens = np.arange(rank.args.max_num_batched_tokens + 1, dtype=np.float64)
+    if not rank.args.enforce_eager:
+        tokens = padded_batch(tokens, rank.served)
     kinds: dict[tuple[object, ...], list[Layer]] = {}
     for held in rank.arch.layers:
         kinds.setdefault(layer_kind(rank, held), []).append(held)
@@ -219,19 +187,19 @@ def _once_per_step(rank: Rank, tokens: FloatArray) -> Iterator[Causes]:
 
 def _by_all_tokens(rank: Rank) -> Causes:
     """What depends on the tokens of all attention-parallel ranks: nothing where there is one."""
-    ranks, arch = rank.deployment.data_parallel_size, rank.arch
+    ranks, arch = rank.args.data_parallel_size, rank.arch
     if ranks == 1 or not arch.is_moe:
         return {}
-    tokens = np.arange(ranks * rank.deployment.max_num_batched_tokens + 1, dtype=np.float64)
+    tokens = np.arange(ranks * rank.args.max_num_batched_tokens + 1, dtype=np.float64)
     held, mixture = next((held, held.experts) for held in arch.layers if held.experts is not None)
     return times(arch.num_moe_layers, shared_experts(rank, tokens, held, mixture))
 
 
 def _by_sampled(rank: Rank) -> Causes:
-    sampled = np.arange(rank.deployment.max_num_seqs + 1, dtype=np.float64)
+    sampled = np.arange(rank.args.max_num_seqs + 1, dtype=np.float64)
     causes = sampling(rank, np.maximum(sampled, 1.0))  # vLLM computes logits of a prompt's unfinished chunk as well
     causes = add(causes, states_s(rank, sampled))
-    if not rank.deployment.async_scheduling:
+    if not rank.args.async_scheduling:
         causes[HOST] = rank.constants.host_sequence_s * sampled
     return causes
 
@@ -243,7 +211,7 @@ def _step_times(
     by_all_tokens: Causes,
     caches: tuple[AttentionCost, AttentionCost],
 ) -> StepTimes:
-    constants, settings = rank.constants, rank.deployment
+    constants, settings = rank.constants, rank.args
     full, windowed = caches
     table = np.sum(list(by_tokens.values()), axis=0)
     token_s = full.prefill_token_s + windowed.prefill_token_s + scan_token_s(rank)
@@ -275,12 +243,12 @@ def _step_times(
     )
 
 
-def spread_kind(deployment: Deployment, constants: Constants) -> str:
+def spread_kind(served: ServedModel, constants: Constants) -> str:
     """By which of the constants' errors a deployment goes: by what is known before it is measured."""
-    arch = deployment.architecture
-    if arch.is_moe and SLOWER_EXPERTS.holds_in(deployment.vllm_version):
+    arch = served.architecture
+    if arch.is_moe and SLOWER_EXPERTS.holds_in(served.args.vllm_version):
         return "old-experts"
-    spread_over_ranks = "dp-experts" if deployment.data_parallel_size > 1 else "experts"
+    spread_over_ranks = "dp-experts" if served.args.data_parallel_size > 1 else "experts"
     kind = spread_over_ranks if arch.is_moe else "dense"
     is_measured = (arch.hidden_size, arch.num_hidden_layers) in constants.measured_models
     return f"measured-{kind}" if is_measured else kind
@@ -311,7 +279,7 @@ def _assumptions(rank: Rank) -> tuple[tuple[str, str, str], ...]:
     if arch.state_space is not None:
         why = "kernel times of gated delta net and KDA; no whole run of a model with states was at hand"
         rows.append(("state layers", f"{arch.state_space.kind}: not measured in a server", why))
-    if rank.deployment.tensor_parallel_size > 1 and gpu.interconnect == "pcie" and gpu.name != "l40s":
+    if rank.args.tensor_parallel_size > 1 and gpu.interconnect == "pcie" and gpu.name != "l40s":
         why = "kernel times of all-reduces over 2, 4, 8 L40S, which grow far more than a ring's"
         rows.append(("all-reduces over PCIe", "as measured on L40S", why))
     if not constants.is_measured:

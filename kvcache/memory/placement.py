@@ -1,4 +1,4 @@
-"""The settings of one memory budget, resolved, with what a rank of each pipeline stage holds under them."""
+"""A model in its format, laid over the ranks of a replica, and what a rank of each pipeline stage holds of it."""
 
 import math
 from dataclasses import dataclass
@@ -7,49 +7,28 @@ from kvcache.formats.quantization import QuantizationScheme, weight_bytes
 from kvcache.gpus.gpu import GPU
 from kvcache.layout.kv_layout import KVLayout
 from kvcache.memory.interval import Terms, shipped_residuals, unmeasured_conditions
+from kvcache.memory.settings import MemorySettings
 from kvcache.memory.terms import activation_peak_bytes, buffers_bytes, cuda_graph_bytes, non_torch_bytes
 from kvcache.parallelism import Parallelism
-from kvcache.releases import BATCH_IN_FLIGHT_PER_STAGE
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.parameters import stage_tensors
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """The settings of one budget, resolved."""
+class Placement:
+    """What a budget's terms are worked out from."""
 
     arch: Architecture
     gpu: GPU
     parallelism: Parallelism
     scheme: QuantizationScheme
     layout: KVLayout
-    utilization: float
-    max_num_batched_tokens: int
-    max_num_seqs: int
-    max_model_len: int
-    enforce_eager: bool
-    vllm_version: str
-
-    @property
-    def max_in_flight_tokens(self) -> int:
-        """Tokens scheduled, not yet settled: a batch per pipeline stage with one more under asynchronous scheduling."""
-        batches = self.parallelism.pipeline_parallel_size + 1
-        if not BATCH_IN_FLIGHT_PER_STAGE.holds_in(self.vllm_version):
-            batches = 1
-        return self.max_num_batched_tokens * batches
+    settings: MemorySettings
 
     @property
     def unmeasured(self) -> tuple[str, ...]:
-        """Which conditions of the plan no start-up log had."""
-        return unmeasured_conditions(
-            self.arch,
-            self.gpu,
-            self.parallelism,
-            self.scheme,
-            vllm_version=self.vllm_version,
-            max_num_batched_tokens=self.max_num_batched_tokens,
-            max_num_seqs=self.max_num_seqs,
-        )
+        """Which of its conditions no start-up log had."""
+        return unmeasured_conditions(self.arch, self.gpu, self.parallelism, self.scheme, self.settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,31 +54,31 @@ class Stage:
         return math.ceil(shipped_residuals().half_width_bytes(terms, unmeasured))
 
 
-def stage_of(plan: Plan, stage: int) -> Stage:
+def stage_of(placed: Placement, stage: int) -> Stage:
     """What one rank of a pipeline stage holds."""
-    arch, parallelism = plan.arch, plan.parallelism
+    arch, parallelism, settings = placed.arch, placed.parallelism, placed.settings
     layers = [arch.layers[index] for index in parallelism.stage_layers(arch.num_hidden_layers, stage)]
     attention_layers = sum(layer.attention is not None for layer in layers)
     tensors = stage_tensors(arch, parallelism, stage)
     return Stage(
-        weights=weight_bytes(plan.scheme, tensors, arch.dtype) + buffers_bytes(arch, parallelism, attention_layers),
+        weights=weight_bytes(placed.scheme, tensors, arch.dtype) + buffers_bytes(arch, parallelism, attention_layers),
         activation=activation_peak_bytes(
             arch,
             parallelism,
-            max_num_batched_tokens=plan.max_num_batched_tokens,
-            max_num_seqs=plan.max_num_seqs,
+            max_num_batched_tokens=settings.max_num_batched_tokens,
+            max_num_seqs=settings.max_num_seqs,
             samples=stage == parallelism.pipeline_parallel_size - 1,
-            vllm_version=plan.vllm_version,
-            eight_bit=plan.scheme.gemm_dtype_on(plan.gpu) in ("int8", "fp8"),
+            vllm_version=settings.vllm_version,
+            eight_bit=placed.scheme.gemm_dtype_on(placed.gpu) in ("int8", "fp8"),
         ),
-        non_torch=non_torch_bytes(parallelism, plan.vllm_version, plan.gpu),
+        non_torch=non_torch_bytes(parallelism, settings.vllm_version, placed.gpu),
         cuda_graph=cuda_graph_bytes(
             arch,
-            plan.gpu,
+            placed.gpu,
             parallelism,
             num_layers=len(layers),
-            max_num_seqs=plan.max_num_seqs,
-            enforce_eager=plan.enforce_eager,
-            vllm_version=plan.vllm_version,
+            max_num_seqs=settings.max_num_seqs,
+            enforce_eager=settings.enforce_eager,
+            vllm_version=settings.vllm_version,
         ),
     )

@@ -8,9 +8,10 @@ from typing import Any
 from kvcache.formats.kv_cache_dtype import PER_TENSOR_FP8, kv_cache_dtype_of
 from kvcache.formats.quantization import find_quantization
 from kvcache.gpus.gpu import GPU
-from kvcache.memory.budget import MemoryBudget, memory_budget
-from kvcache.releases import DEFAULT_RELEASE
+from kvcache.memory.budget import MemoryBudget
 from kvcache.shape.architecture import Architecture
+from simulator.engines.vllm.arguments import EngineArgs, with_settings
+from simulator.engines.vllm.memory import memory_budget
 
 TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)
 KV_CACHE_DTYPES = ("auto", "fp8")
@@ -43,20 +44,21 @@ def weight_formats(architecture: Architecture) -> tuple[str | None, ...]:
 def compare(
     architecture: Architecture,
     gpu: GPU,
+    args: EngineArgs | None = None,
     *,
     tensor_parallel_sizes: Sequence[int] = TENSOR_PARALLEL_SIZES,
     quantizations: Sequence[str | None] | None = None,
     kv_cache_dtypes: Sequence[str] = KV_CACHE_DTYPES,
     **settings: Any,
 ) -> tuple[Candidate, ...]:
-    """Every combination, `settings` as `memory_budget` takes them; by format, then KV format, then size.
+    """Every combination, with other arguments as given; by format, then KV format, then size.
 
     Raises `ValueError`, with the first reason, where vLLM refuses them all.
     """
     formats = weight_formats(architecture) if quantizations is None else quantizations
     found = []
-    version = str(settings.get("vllm_version", DEFAULT_RELEASE))
-    pairs = [(name, kv) for name in formats for kv in _unlike(architecture, name, kv_cache_dtypes, version)]
+    args = with_settings(args, settings)
+    pairs = [(name, kv) for name in formats for kv in _unlike(architecture, name, kv_cache_dtypes, args.vllm_version)]
     for (quantization, kv_cache_dtype), size in product(pairs, tensor_parallel_sizes):
         varied: dict[str, Any] = {
             "tensor_parallel_size": size,
@@ -64,7 +66,7 @@ def compare(
             "kv_cache_dtype": kv_cache_dtype,
         }
         try:
-            found.append(Candidate(**varied, budget=memory_budget(architecture, gpu, **{**settings, **varied})))
+            found.append(Candidate(**varied, budget=memory_budget(architecture, gpu, args, **varied)))
         except ValueError as error:
             found.append(Candidate(**varied, refusal=str(error)))
     if all(candidate.budget is None for candidate in found):

@@ -1,25 +1,38 @@
-"""What to change so that a model fits."""
+"""What vLLM takes of a GPU's memory under its arguments, and what to change so that a model fits."""
 
+from dataclasses import replace
 from typing import Any
 
 from kvcache.errors import DoesNotFitError
 from kvcache.formats.quantization import find_quantization
 from kvcache.gpus.gpu import GPU
-from kvcache.memory.budget import MemoryBudget, memory_budget
+from kvcache.memory.budget import MemoryBudget, budget_of
 from kvcache.memory.terms import GIB
 from kvcache.shape.architecture import Architecture
+from simulator.engines.vllm.arguments import EngineArgs, with_settings
 
 Remedy = dict[str, str]  # options with the values that together make a model fit
 
 LARGER_SIZES = (2, 4, 8, 16, 32, 64)
 
 
-def require_fit(architecture: Architecture, gpu: GPU, **settings: Any) -> MemoryBudget:
-    """The budget of `memory_budget`, or `DoesNotFitError` with what is missing and the smallest change that helps."""
-    budget = memory_budget(architecture, gpu, **settings)
+def memory_budget(
+    architecture: Architecture, gpu: GPU, args: EngineArgs | None = None, **settings: Any
+) -> MemoryBudget:
+    """What vLLM would log at start under these arguments; `settings` are arguments by name.
+
+    Returns a budget even where nothing fits (see `fits`); raises `ValueError` where vLLM refuses the arguments.
+    """
+    return budget_of(architecture, gpu, with_settings(args, settings).filled(architecture, gpu))
+
+
+def require_fit(architecture: Architecture, gpu: GPU, args: EngineArgs | None = None, **settings: Any) -> MemoryBudget:
+    """The same, or `DoesNotFitError` with what is missing and the smallest change that helps."""
+    args = with_settings(args, settings)
+    budget = memory_budget(architecture, gpu, args)
     if budget.fits:
         return budget
-    if settings.get("num_gpu_blocks_override") is not None:
+    if args.num_gpu_blocks_override is not None:
         needed = _blocks_of_a_request(budget)
         raise DoesNotFitError(
             f"{budget.num_gpu_blocks:,} KV blocks of {budget.block_size} tokens do not hold one request of "
@@ -29,7 +42,7 @@ def require_fit(architecture: Architecture, gpu: GPU, **settings: Any) -> Memory
     raise DoesNotFitError(
         f"{budget.model} does not fit on {budget.num_gpus} × {gpu.name} ({budget.split}, "
         f"{budget.quantization}, max_model_len {budget.max_model_len:,}): {budget.missing_bytes / GIB:,.1f} GiB short "
-        f"per GPU; {_advice(remedies(architecture, gpu, budget, settings))}"
+        f"per GPU; {_advice(remedies(architecture, gpu, budget, args))}"
     )
 
 
@@ -43,53 +56,53 @@ def _advice(found: list[Remedy]) -> str:
     return f"fits with {' or '.join(words)}" if words else "no TP up to 64 nor 8 or 4 bits help; take a larger GPU"
 
 
-def remedies(arch: Architecture, gpu: GPU, budget: MemoryBudget, settings: dict[str, Any]) -> list[Remedy]:
+def remedies(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: EngineArgs) -> list[Remedy]:
     """Single changes with which a budget that does not fit would, else the smallest TP that fits a shorter context."""
-    if settings.get("num_gpu_blocks_override") is not None:
+    if args.num_gpu_blocks_override is not None:
         return [{"--num-gpu-blocks-override": str(_blocks_of_a_request(budget))}]
     found: list[Remedy] = []
     tp = next(
-        (size for size in LARGER_SIZES if size > budget.tp and _fits(arch, gpu, settings, tensor_parallel_size=size)),
+        (size for size in LARGER_SIZES if size > budget.tp and _fits(arch, gpu, args, tensor_parallel_size=size)),
         None,
     )
     if tp is not None:
         found.append({"--tensor-parallel-size": str(tp)})
     for name in ("fp8", "awq"):
         fewer_bits = find_quantization(name).weight_bits < find_quantization(budget.quantization).weight_bits
-        if fewer_bits and _fits(arch, gpu, settings, quantization=name):
+        if fewer_bits and _fits(arch, gpu, args, quantization=name):
             found.append({"--quantization": name})
             break
-    if budget.kv_cache_dtype == "auto" and _fits(arch, gpu, settings, kv_cache_dtype="fp8"):
+    if budget.kv_cache_dtype == "auto" and _fits(arch, gpu, args, kv_cache_dtype="fp8"):
         found.append({"--kv-cache-dtype": "fp8"})
     for name in ("gpu_memory_utilization", "max_num_batched_tokens", "max_num_seqs"):
-        if settings.get(name) is not None and _fits(arch, gpu, settings, **{name: None}):
-            default = getattr(memory_budget(arch, gpu, **{**settings, name: None}), name)
+        if getattr(args, name) is not None and _fits(arch, gpu, args, **{name: None}):
+            default = getattr(memory_budget(arch, gpu, args, **{name: None}), name)
             found.append({f"--{name.replace('_', '-')}": str(default)})  # vLLM's own
-    length = _longest_fit(arch, gpu, budget, settings)
+    length = _longest_fit(arch, gpu, budget, args)
     if length:
         found.append({"--max-model-len": str(length)})
-    return found or _shorter_on_more(arch, gpu, budget, settings)
+    return found or _shorter_on_more(arch, gpu, budget, args)
 
 
-def _shorter_on_more(arch: Architecture, gpu: GPU, budget: MemoryBudget, settings: dict[str, Any]) -> list[Remedy]:
+def _shorter_on_more(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: EngineArgs) -> list[Remedy]:
     for size in LARGER_SIZES:
-        length = _longest_fit(arch, gpu, budget, {**settings, "tensor_parallel_size": size})
+        length = _longest_fit(arch, gpu, budget, replace(args, tensor_parallel_size=size))
         if size > budget.tp and length:
             return [{"--tensor-parallel-size": str(size), "--max-model-len": str(length)}]
     return []
 
 
-def _fits(arch: Architecture, gpu: GPU, settings: dict[str, Any], **change: Any) -> bool:
+def _fits(arch: Architecture, gpu: GPU, args: EngineArgs, **change: Any) -> bool:
     try:
-        return memory_budget(arch, gpu, **{**settings, **change}).fits
+        return memory_budget(arch, gpu, args, **change).fits
     except ValueError:  # a split that vLLM refuses is no remedy
         return False
 
 
-def _longest_fit(arch: Architecture, gpu: GPU, budget: MemoryBudget, settings: dict[str, Any]) -> int:
+def _longest_fit(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: EngineArgs) -> int:
     """The longest `max_model_len` that starts, down to a kilotoken; 0 where none of 1,024 tokens does."""
     low, high = 0, budget.max_model_len // 1024
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if _fits(arch, gpu, settings, max_model_len=middle * 1024) else (low, middle - 1)
+        low, high = (middle, high) if _fits(arch, gpu, args, max_model_len=middle * 1024) else (low, middle - 1)
     return low * 1024

@@ -1,0 +1,58 @@
+"""Which settings of an engine decide its memory."""
+
+from typing import Protocol
+
+from kvcache.releases import BATCH_IN_FLIGHT_PER_STAGE
+
+
+class MemorySettings(Protocol):
+    """An engine's arguments with a value for each, as far as its memory depends on them."""
+
+    @property
+    def tensor_parallel_size(self) -> int: ...
+    @property
+    def pipeline_parallel_size(self) -> int: ...
+    @property
+    def data_parallel_size(self) -> int: ...
+    @property
+    def enable_expert_parallel(self) -> bool: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def quantization(self) -> str | None: ...  # None: the checkpoint's own
+    @property
+    def kv_cache_dtype(self) -> str: ...
+    @property
+    def max_model_len(self) -> int: ...
+    @property
+    def max_num_batched_tokens(self) -> int: ...
+    @property
+    def max_num_seqs(self) -> int: ...
+    @property
+    def gpu_memory_utilization(self) -> float: ...
+    @property
+    def block_size(self) -> int | None: ...  # None: the attention kernel's
+    @property
+    def num_gpu_blocks_override(self) -> int | None: ...
+    @property
+    def enforce_eager(self) -> bool: ...
+    @property
+    def enable_prefix_caching(self) -> bool: ...
+    @property
+    def async_scheduling(self) -> bool: ...
+    @property
+    def vllm_version(self) -> str: ...
+
+
+def batches_in_flight(pipeline_parallel_size: int, async_scheduling: bool) -> int:
+    """How many steps may be decided and not yet complete (vLLM `max_concurrent_batches`): one in each pipeline stage,
+    and the next one where it is decided while they run."""
+    return pipeline_parallel_size + async_scheduling
+
+
+def max_in_flight_tokens(settings: MemorySettings) -> int:
+    """The most tokens scheduled and not yet complete for which a window's blocks are counted."""
+    if not BATCH_IN_FLIGHT_PER_STAGE.holds_in(settings.vllm_version):
+        return settings.max_num_batched_tokens
+    batches = batches_in_flight(settings.pipeline_parallel_size, settings.async_scheduling)
+    return batches * settings.max_num_batched_tokens

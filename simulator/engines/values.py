@@ -1,0 +1,160 @@
+"""How the text of a setting is read: counts, shares, times, paths, names."""
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from registry.names import shortened
+
+_DURATION = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*(ms|s|min|h)\s*$", re.ASCII | re.IGNORECASE)
+_SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_COUNT = re.compile(r"^\s*([0-9]{0,18}\.?[0-9]{1,18})\s*([kKmMgG]?)\s*$", re.ASCII)
+_MULTIPLES = {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30}  # as vLLM reads them
+_WHOLE = re.compile(r"^\s*[0-9]{1,18}\s*$", re.ASCII)
+_LIST = re.compile(r"^[^,\s]+(\s*,\s*[^,\s]+)+$")
+MAX_GPUS = 100_000
+MAX_SECONDS = 3.6e6  # of a limit or a think time: longer than any, short enough for an exact clock
+ONE_VALUE = "a run takes one value; run once for each"
+
+
+class Kind(Protocol):
+    """What a setting's value is; `name` stands for it in the help."""
+
+    @property
+    def name(self) -> str: ...
+
+    def read(self, given: Any) -> Any:
+        """The value, of text or of a value that was read before. Raises ValueError."""
+
+
+def _refuse_list(given: object) -> None:
+    if _LIST.match(str(given)):
+        raise ValueError(f"'{shortened(str(given))}' is a list; {ONE_VALUE}")
+
+
+@dataclass(frozen=True)
+class Text:
+    """Any text, such as a name."""
+
+    name: str = "TEXT"
+
+    def read(self, given: Any) -> str:
+        return str(given)
+
+
+@dataclass(frozen=True)
+class Switch:
+    """On or off."""
+
+    name: str = "on/off"
+
+    def read(self, given: Any) -> bool:
+        return bool(given)
+
+
+@dataclass(frozen=True)
+class Duration:
+    """A time with its unit, in seconds."""
+
+    name: str = "TIME"
+
+    def read(self, given: Any) -> float:
+        if isinstance(given, float):  # read already
+            return given
+        match = _DURATION.match(str(given))
+        if match is None:
+            raise ValueError(
+                f"'{shortened(str(given))}' is not a time; give a number with its unit, such as 500ms, 1.5s or 2min"
+            )
+        seconds = float(match[1]) * _SECONDS[match[2].lower()]
+        if seconds > MAX_SECONDS:
+            raise ValueError(f"'{shortened(str(given))}' is too long; give at most {MAX_SECONDS / 3600:,.0f}h")
+        return seconds
+
+
+@dataclass(frozen=True)
+class TokenCount:
+    """A whole number, with k = 1000 or K = 1024 as in vLLM; `name` says of what."""
+
+    name: str = "TOKENS"
+
+    def read(self, given: Any) -> int:
+        _refuse_list(given)
+        match = _COUNT.match(str(given))
+        count = float(match[1]) * _MULTIPLES[match[2]] if match else 0.0
+        if match is None or count < 1 or count != int(count):
+            raise ValueError(
+                f"'{shortened(str(given))}' is not a whole number above 0; give one such as 8192, 8K or 32k"
+            )
+        return int(count)
+
+
+COUNT = TokenCount("N")  # of sequences, blocks, requests
+
+
+@dataclass(frozen=True)
+class WholeNumber:
+    """A whole number of at least `minimum`, at most `most` where that is given."""
+
+    minimum: int
+    most: int | None = None
+    name: str = "N"
+
+    def read(self, given: Any) -> int:
+        _refuse_list(given)
+        limit = "" if self.most is None else f", at most {self.most:,}"
+        if not _WHOLE.match(str(given)) or not self.minimum <= int(str(given)) <= (self.most or int(str(given))):
+            raise ValueError(f"'{shortened(str(given))}' is not a whole number of at least {self.minimum}{limit}")
+        return int(str(given))
+
+
+@dataclass(frozen=True)
+class FilePath:
+    """A file or folder; an empty name, as an unset shell variable leaves it, is refused."""
+
+    name: str = "PATH"
+
+    def read(self, given: Any) -> Path:
+        if not str(given) or "\0" in str(given):
+            raise ValueError(f"'{shortened(str(given))}' names no file; give a path, or leave the option out")
+        return Path(str(given))
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number; `allowed` says which ones in a message, the range is checked where it is used."""
+
+    allowed: str
+    name: str = "NUMBER"
+
+    def read(self, given: Any) -> float:
+        try:
+            number = float(str(given))
+        except ValueError:
+            number = math.nan
+        if math.isnan(number):
+            _refuse_list(given)
+            raise ValueError(f"'{shortened(str(given))}' is not a number; give {self.allowed}")
+        return number
+
+
+@dataclass(frozen=True)
+class IntegerList:
+    """Whole numbers above 0, separated by commas; kept in order, each once."""
+
+    what: str = "GPU counts"
+    most: int = MAX_GPUS
+    name: str = "N,N,…"
+
+    def read(self, given: Any) -> tuple[int, ...]:
+        if isinstance(given, tuple):
+            return given
+        parts = [part.strip() for part in str(given).split(",")]
+        if not all(_WHOLE.match(part) and 0 < int(part) <= self.most for part in parts):
+            raise ValueError(
+                f"'{shortened(str(given))}' is not a list of {self.what}; give whole numbers from 1 to {self.most:,}, "
+                "such as 1,2,4,8"
+            )
+        return tuple(dict.fromkeys(int(part) for part in parts))

@@ -1,0 +1,271 @@
+"""vLLM's engine arguments under its own names, with its defaults by release and GPU."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvcache.releases import (
+    ASYNC_SCHEDULING,
+    ASYNC_SCHEDULING_WITH_DRAFT_MODEL,
+    DEFAULT_RELEASE,
+    ENGINE_V1,
+    LARGER_BATCHES_FROM_160_GIB,
+    LARGER_MEMORY_SHARE,
+    NO_RETENTION_INTERVAL,
+    V0_CHUNKS_LONG_PROMPTS,
+)
+from simulator.engines.argument import COLD_START, MEMORY, SCHEDULER, STEP_TIME, argument, arguments_of
+from simulator.engines.values import (
+    COUNT,
+    Duration,
+    FilePath,
+    Number,
+    Switch,
+    Text,
+    TokenCount,
+    WholeNumber,
+)
+from simulator.engines.vllm.speculation import Speculation, SpeculativeConfig
+
+if TYPE_CHECKING:
+    from kvcache.gpus.gpu import GPU
+    from kvcache.shape.architecture import Architecture
+
+GIB = 2**30
+LARGEST = 10**12  # of any count: beyond it a slip of the finger, and figures no longer exact in a double
+
+
+# -- defaults that depend on the release, the GPU, the model or other arguments
+
+
+def _model_s_length(_: "EngineArgs", model: "Architecture", __: "GPU") -> int:
+    return model.max_position_embeddings
+
+
+def _default_batched_tokens(args: "EngineArgs", _: "Architecture", gpu: "GPU") -> int:
+    """By GPU memory (vLLM engine/arg_utils.py, `get_batch_defaults`, usage context OPENAI_API_SERVER).
+
+    Engine V0 batched whole prompts: at least `max_model_len` tokens on every GPU.
+    """
+    if not ENGINE_V1.holds_in(args.vllm_version):
+        is_whole = args.max_model_len <= 32768 or not V0_CHUNKS_LONG_PROMPTS.holds_in(args.vllm_version)
+        return max(2048, args.max_model_len if is_whole else 0)
+    if gpu.memory_bytes >= 160 * GIB and LARGER_BATCHES_FROM_160_GIB.holds_in(args.vllm_version):
+        return 16384
+    return 8192 if _is_large(gpu) else 2048
+
+
+def _default_sequences(args: "EngineArgs", _: "Architecture", gpu: "GPU") -> int:
+    """From the same place; vLLM lowers its default to the token budget."""
+    is_large = ENGINE_V1.holds_in(args.vllm_version) and _is_large(gpu)
+    return min(1024 if is_large else 256, args.max_num_batched_tokens)
+
+
+def _is_large(gpu: "GPU") -> bool:
+    return gpu.memory_bytes >= 70 * GIB and "a100" not in gpu.name
+
+
+def _default_memory_share(args: "EngineArgs", _: "Architecture", __: "GPU") -> float:
+    return 0.92 if LARGER_MEMORY_SHARE.holds_in(args.vllm_version) else 0.9
+
+
+def _default_async_scheduling(args: "EngineArgs", _: "Architecture", __: "GPU") -> bool:
+    return default_async_scheduling(args.vllm_version, args.speculation)
+
+
+def default_async_scheduling(vllm_version: str, speculation: Speculation | None = None) -> bool:
+    """`async_scheduling` where the user gives none."""
+    if speculation is not None and speculation.method != "eagle":
+        return speculation.method == "draft_model" and ASYNC_SCHEDULING_WITH_DRAFT_MODEL.holds_in(vllm_version)
+    return ASYNC_SCHEDULING.holds_in(vllm_version)
+
+
+def default_retention_interval(vllm_version: str) -> int | None:
+    """`prefix_cache_retention_interval` where the user gives none."""
+    return 0 if NO_RETENTION_INTERVAL.holds_in(vllm_version) else None
+
+
+def _default_retention_interval(args: "EngineArgs", _: "Architecture", __: "GPU") -> int | None:
+    return default_retention_interval(args.vllm_version)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineArgs:
+    """What `vllm serve` takes that decides an answer, then what only its simulation takes.
+
+    None stands for vLLM's default, where that depends on the release, the GPU, the model or other arguments: `filled`
+    puts it in, and what is typed here as always there is there from then on. An argument that is added here is an
+    option of the command line, a key of --config, a flag of --vllm-args and a row of the reference table.
+    """
+
+    tensor_parallel_size: int = argument(
+        WholeNumber(1),
+        "GPUs that share each layer.",
+        decides=MEMORY,
+        default_of=lambda *_: 1,
+        default_text="1; capacity tries all",
+        short="tp",
+    )
+    pipeline_parallel_size: int = argument(
+        WholeNumber(1), "Pipeline stages, each with a part of the layers.", decides=MEMORY, default=1, short="pp"
+    )
+    data_parallel_size: int = argument(
+        WholeNumber(1),
+        "Attention replicas of one server; they share a mixture's experts.",
+        decides=MEMORY,
+        default=1,
+        short="dp",
+    )
+    enable_expert_parallel: bool = argument(
+        Switch(), "Whole experts on each GPU instead of a part of every expert.", decides=MEMORY, default=False
+    )
+    dtype: str = argument(Text(), "Of weights that are not packed: auto, float16, …", decides=MEMORY, default="auto")
+    quantization: str | None = argument(
+        Text(), "Weight format, such as fp8 or awq.", decides=MEMORY, default_text="the checkpoint's", short="q"
+    )
+    kv_cache_dtype: str = argument(
+        Text(), "KV-cache format, such as fp8; auto: the checkpoint's own.", decides=MEMORY, default="auto"
+    )
+    max_model_len: int = argument(
+        TokenCount(), "Longest context.", decides=MEMORY, default_of=_model_s_length, default_text="the model's"
+    )
+    max_num_batched_tokens: int = argument(
+        TokenCount(),
+        "Most tokens in a step.",
+        decides=MEMORY,
+        default_of=_default_batched_tokens,
+        default_text="by GPU memory: 2,048, 8,192 or 16,384",
+    )
+    max_num_seqs: int = argument(
+        COUNT,
+        "Most sequences in a step.",
+        decides=MEMORY,
+        default_of=_default_sequences,
+        default_text="by GPU memory: 256 or 1,024",
+    )
+    gpu_memory_utilization: float = argument(
+        Number("a share above 0, at most 1, such as 0.9"),
+        "Share of GPU memory that vLLM takes.",
+        decides=MEMORY,
+        default_of=_default_memory_share,
+        default_text="0.92, or 0.9 before 0.21",
+    )
+    block_size: int | None = argument(
+        TokenCount(), "Tokens in a KV block.", decides=MEMORY, default_text="the attention kernel's, mostly 16"
+    )
+    num_gpu_blocks_override: int | None = argument(COUNT, "KV blocks, instead of the memory model's.", decides=MEMORY)
+    enforce_eager: bool = argument(Switch(), "No CUDA graphs.", decides=MEMORY, default=False)
+    enable_prefix_caching: bool = argument(
+        Switch(), "Requests with equal beginnings share KV blocks.", decides=MEMORY, default=True
+    )
+    async_scheduling: bool = argument(
+        Switch(),
+        "The next step is decided while one runs.",
+        decides=MEMORY,
+        default_of=_default_async_scheduling,
+        default_text="on since 0.14, but for most drafts",
+    )
+    vllm_version: str = argument(
+        Text(), "The release whose rules apply.", decides=MEMORY, default=DEFAULT_RELEASE, is_engine_s=False
+    )
+    scheduling_policy: str = argument(Text(), "Who goes first: fcfs, or priority.", decides=SCHEDULER, default="fcfs")
+    long_prefill_token_threshold: int = argument(
+        WholeNumber(0), "Most prompt tokens of one request in a step; 0: no limit.", decides=SCHEDULER, default=0
+    )
+    enable_chunked_prefill: bool = argument(
+        Switch(), "A prompt may be computed over several steps.", decides=SCHEDULER, default=True
+    )
+    scheduler_reserve_full_isl: bool = argument(
+        Switch(), "A request is admitted only if its whole prompt fits the KV cache.", decides=SCHEDULER, default=True
+    )
+    watermark: float = argument(
+        Number("a share from 0 to below 1, such as 0.01"),
+        "Share of the KV blocks kept free when a request is admitted beside others.",
+        decides=SCHEDULER,
+        default=0.0,
+    )
+    prefix_cache_retention_interval: int | None = argument(
+        WholeNumber(0),
+        "Tokens between the ends of sliding windows kept in the prefix cache.",
+        decides=SCHEDULER,
+        default_of=_default_retention_interval,
+        default_text="0 since 0.29; all are kept before",
+    )
+    speculation: Speculation | None = argument(
+        SpeculativeConfig(),
+        'As vLLM\'s, with an acceptance_rate: \'{"method": "ngram", "num_speculative_tokens": 3, '
+        '"acceptance_rate": 0.6}\'. Needs --latency-model constant.',
+        decides=SCHEDULER,
+        flag="speculative-config",
+    )
+    latency_model: str = argument(
+        Text(), "physical, or constant.", decides=STEP_TIME, default="physical", is_engine_s=False
+    )
+    step_s: float | None = argument(
+        Number("seconds, such as 0.01"),
+        "Seconds per step, with --latency-model constant.",
+        decides=STEP_TIME,
+        default_text="0.01",
+        is_engine_s=False,
+    )
+    latency_profile: Path | None = argument(
+        FilePath(),
+        "Step times fitted to your server, a file of 'headcount calibrate fit'.",
+        decides=STEP_TIME,
+        is_engine_s=False,
+    )
+    cold_start_s: float = argument(
+        Duration(),  # first requests of H100 servers waited so long (docs/accuracy.md)
+        "Extra time of a cold server's first step: 0.1 to 1.2 s on H100.",
+        decides=COLD_START,
+        default=0.0,
+        default_text="0s",
+        flag="cold-start",
+        is_engine_s=False,
+    )
+    max_cudagraph_capture_size: int | None = None  # no option: the memory of graphs does not follow it yet
+
+    def __post_init__(self) -> None:
+        for name, described in arguments_of(type(self)).items():
+            value = getattr(self, name)
+            is_count = isinstance(described.kind, TokenCount | WholeNumber) and value is not None
+            least = described.kind.minimum if isinstance(described.kind, WholeNumber) else 1
+            if is_count and not least <= value <= LARGEST:
+                raise ValueError(f"{name} is {value:,}, must be at least {least}, at most {LARGEST:,}")
+        share = self.gpu_memory_utilization
+        if share is not None and not 0 < share <= 1:
+            raise ValueError(f"gpu_memory_utilization is {share}, must lie in (0, 1]")
+        if self.block_size not in (None, 1, 8) and self.block_size % 16:
+            raise ValueError(f"block_size is {self.block_size}; vLLM takes a multiple of 16, such as 16, 32 or 64")
+        if self.async_scheduling and self.speculation is not None and self.speculation.method == "ngram":
+            raise ValueError(
+                "async_scheduling: vLLM refuses it with drafts by n-grams; leave --async-scheduling out, "
+                "or draft with eagle or a draft model"
+            )
+        if self.speculation is not None and self.latency_model != "constant":
+            raise ValueError(
+                "speculative decoding: its decisions are simulated, how long drafting takes is not known here; "
+                "leave --speculative-config out, or give --latency-model constant with a --step-s that you measured"
+            )
+
+    def filled(self, model: "Architecture", gpu: "GPU") -> "EngineArgs":
+        """The same arguments with vLLM's default for every one that is None.
+
+        Raises ValueError for more sequences than tokens in a step, which vLLM refuses.
+        """
+        args = self
+        for name, described in arguments_of(type(self)).items():
+            if described.default_of is not None and getattr(args, name) is None:
+                args = replace(args, **{name: described.default_of(args, model, gpu)})
+        if args.max_num_seqs > args.max_num_batched_tokens:
+            raise ValueError(
+                f"max_num_seqs is {args.max_num_seqs:,}, above max_num_batched_tokens "
+                f"{args.max_num_batched_tokens:,}; lower it or raise that"
+            )
+        return args
+
+
+def with_settings(args: EngineArgs | None, settings: Mapping[str, Any]) -> EngineArgs:
+    """Arguments, some of them given by name; None of both stands for vLLM's own."""
+    return replace(args or EngineArgs(), **settings)
