@@ -98,5 +98,5 @@ def _outside(section: str, path: Path) -> Any:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise ValueError(f"{path}: cannot be loaded, {type(error).__name__}: {error}; mend or remove it") from error
+        raise ValueError(f"{path}: cannot be loaded, {type(error).__name__}: {error}; correct or remove it") from error
     return module

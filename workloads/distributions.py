@@ -342,7 +342,7 @@ def parse_distribution(spec: Mapping[str, Any] | float) -> Distribution:
     if isinstance(spec, int | float):
         return Fixed(value=spec)
     if not isinstance(spec, Mapping):
-        raise WorkloadError(f"{spec!r} is no distribution; give a number or a table such as {{ kind = 'fixed', … }}")
+        raise WorkloadError(f"{spec!r} is not a distribution; give a number or a table such as {{ kind = 'fixed', … }}")
     given = {key: value for key, value in spec.items() if key != "source"}
     kind = given.pop("kind", None)
     bounds = {name: given.pop(name) for name in ("minimum", "maximum") if name in given}

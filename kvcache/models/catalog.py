@@ -119,7 +119,7 @@ def _read(path: Path) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise ValueError(f"{path.name}: not valid JSON ({error}); give a Hugging Face config.json") from None
     except (ValueError, RecursionError):  # a number of thousands of digits, a nesting of thousands of levels
-        raise ValueError(f"{path.name}: holds a number or a nesting that no config.json has") from None
+        raise ValueError(f"{path.name}: holds a number too large or nesting too deep") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path.name}: must hold an object; give a Hugging Face config.json")
     return content

@@ -155,7 +155,7 @@ def test_specs_give_the_distributions_they_name() -> None:
         ({"kind": "lognormal", "median": math.nan, "sigma": 1}, "lognormal: median = nan is out of range"),
         ({"kind": "fixed", "value": "9"}, "fixed: every parameter must be a number"),
         ({"kind": "fixed", "value": 9, "minimum": 5, "maximum": 4}, "bounded: minimum = 5 is out of range"),
-        ("lognormal", "'lognormal' is no distribution"),
+        ("lognormal", "'lognormal' is not a distribution"),
         ({"kind": "empirical", "values": [2, 1], "probabilities": [0.5, 0.5]}, "empirical: values"),
         ({"kind": "geometric", "mean": 0.5}, "geometric: mean_value = 0.5 is out of range"),
     ],

@@ -67,7 +67,7 @@ def _parse(path: Path, number: int, line: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise TraceError(f"{path}, line {number}: not JSON: {error.msg} at column {error.colno}") from None
     except (ValueError, RecursionError):  # a number of thousands of digits, thousands of brackets
-        raise TraceError(f"{path}, line {number}: holds a number or a nesting that no trace has") from None
+        raise TraceError(f"{path}, line {number}: holds a number too large or nesting too deep") from None
     if not isinstance(parsed, dict):
         raise TraceError(f"{path}, line {number}: is {type(parsed).__name__}, not a JSON object {{…}}")
     return parsed
