@@ -1,12 +1,10 @@
-"""The table of docs/reference/engine-options.md, from the command line."""
+"""The table of docs/reference/engine-options.md, from vLLM's engine arguments."""
 
 from collections.abc import Callable
 
-import click
-
 from benchmarks.markdown import table
-from headcount.cli.main import cli
-from headcount.cli.vllm_args import ENGINE_ARGUMENTS
+from simulator.engines.argument import reference_rows
+from simulator.engines.vllm.arguments import EngineArgs
 
 
 def option_tables() -> dict[str, Callable[[], str]]:
@@ -15,19 +13,8 @@ def option_tables() -> dict[str, Callable[[], str]]:
 
 
 def _options() -> str:
-    found: dict[str, tuple[str, str, str]] = {}
-    for name in ("memory", "capacity"):
-        context = click.Context(cli)
-        command = cli.get_command(context, name)
-        assert command is not None
-        for option in command.params:
-            if isinstance(option, click.Option) and option.name in ENGINE_ARGUMENTS:
-                found.setdefault(option.opts[-1], _row(option))
-    return table(("option", "what", "default"), found.values())
-
-
-def _row(option: click.Option) -> tuple[str, str, str]:
-    text, _, stated = (option.help or "").partition("  [")
-    default = option.default if isinstance(option.default, int | float | str) else ""
-    names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
-    return names, text, stated.removeprefix("default: ").rstrip("]") or str(default)
+    rows = [
+        (" / ".join(f"`{flag}`" for flag in flags.split("/")), value, default, text)
+        for flags, value, default, text in reference_rows(EngineArgs)
+    ]
+    return table(("option", "value", "default", "what"), rows)

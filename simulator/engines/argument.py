@@ -61,5 +61,7 @@ def reference_rows(engine_args: type) -> Iterable[tuple[str, str, str, str]]:
     for name, described in arguments_of(engine_args).items():
         flag = flag_of(name, described)
         shown = f"--{flag}/--no-{flag}" if described.is_switch else f"--{flag}"
-        known = {True: "on", False: "off", None: ""}.get(described.default, str(described.default))
+        known = "" if described.default is None else str(described.default)
+        if described.is_switch and described.default is not None:
+            known = "on" if described.default else "off"
         yield shown, "" if described.is_switch else described.kind.name, described.default_text or known, described.help

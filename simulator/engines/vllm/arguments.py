@@ -120,7 +120,9 @@ class EngineArgs:
     enable_expert_parallel: bool = argument(
         Switch(), "Whole experts on each GPU instead of a part of every expert.", decides=MEMORY, default=False
     )
-    dtype: str = argument(Text(), "Of weights that are not packed: auto, float16, …", decides=MEMORY, default="auto")
+    dtype: str = argument(
+        Text(), "Number format of weights that are not packed: auto, float16, …", decides=MEMORY, default="auto"
+    )
     quantization: str | None = argument(
         Text(), "Weight format, such as fp8 or awq.", decides=MEMORY, default_text="the checkpoint's", short="q"
     )
@@ -155,52 +157,56 @@ class EngineArgs:
         TokenCount(), "Tokens in a KV block.", decides=MEMORY, default_text="the attention kernel's, mostly 16"
     )
     num_gpu_blocks_override: int | None = argument(COUNT, "KV blocks, instead of the memory model's.", decides=MEMORY)
-    enforce_eager: bool = argument(Switch(), "No CUDA graphs.", decides=MEMORY, default=False)
+    enforce_eager: bool = argument(Switch(), "Run without CUDA graphs.", decides=MEMORY, default=False)
     enable_prefix_caching: bool = argument(
         Switch(), "Requests with equal beginnings share KV blocks.", decides=MEMORY, default=True
     )
     async_scheduling: bool = argument(
         Switch(),
-        "The next step is decided while one runs.",
+        "Decide the next step while one runs.",
         decides=MEMORY,
         default_of=_default_async_scheduling,
-        default_text="on since 0.14, but for most drafts",
+        default_text="on since 0.14, except with most drafts",
     )
     vllm_version: str = argument(
-        Text(), "The release whose rules apply.", decides=MEMORY, default=DEFAULT_RELEASE, is_engine_s=False
+        Text(), "vLLM release whose rules apply.", decides=MEMORY, default=DEFAULT_RELEASE, is_engine_s=False
     )
     scheduling_policy: str = argument(Text(), "Who goes first: fcfs, or priority.", decides=SCHEDULER, default="fcfs")
     long_prefill_token_threshold: int = argument(
-        WholeNumber(0), "Most prompt tokens of one request in a step; 0: no limit.", decides=SCHEDULER, default=0
+        WholeNumber(0), "Most prompt tokens of one request in a step; 0 means no limit.", decides=SCHEDULER, default=0
     )
     enable_chunked_prefill: bool = argument(
-        Switch(), "A prompt may be computed over several steps.", decides=SCHEDULER, default=True
+        Switch(), "Compute a long prompt over several steps.", decides=SCHEDULER, default=True
     )
     scheduler_reserve_full_isl: bool = argument(
-        Switch(), "A request is admitted only if its whole prompt fits the KV cache.", decides=SCHEDULER, default=True
+        Switch(), "Admit a request only if its whole prompt fits the KV cache.", decides=SCHEDULER, default=True
     )
     watermark: float = argument(
         Number("a share from 0 to below 1, such as 0.01"),
-        "Share of the KV blocks kept free when a request is admitted beside others.",
+        "Share of the KV blocks kept free when a request is admitted while others run.",
         decides=SCHEDULER,
         default=0.0,
     )
     prefix_cache_retention_interval: int | None = argument(
         WholeNumber(0),
-        "Tokens between the ends of sliding windows kept in the prefix cache.",
+        "Prefix cache of sliding windows: tokens between the window ends that are kept.",
         decides=SCHEDULER,
         default_of=_default_retention_interval,
-        default_text="0 since 0.29; all are kept before",
+        default_text="0 since 0.29; before, all are kept",
     )
     speculation: Speculation | None = argument(
         SpeculativeConfig(),
-        'As vLLM\'s, with an acceptance_rate: \'{"method": "ngram", "num_speculative_tokens": 3, '
+        'As in vLLM, plus an acceptance_rate: \'{"method": "ngram", "num_speculative_tokens": 3, '
         '"acceptance_rate": 0.6}\'. Needs --latency-model constant.',
         decides=SCHEDULER,
         flag="speculative-config",
     )
     latency_model: str = argument(
-        Text(), "physical, or constant.", decides=STEP_TIME, default="physical", is_engine_s=False
+        Text(),
+        "Step times: physical, constant, or a form of your own by name.",
+        decides=STEP_TIME,
+        default="physical",
+        is_engine_s=False,
     )
     step_s: float | None = argument(
         Number("seconds, such as 0.01"),
@@ -211,7 +217,7 @@ class EngineArgs:
     )
     latency_profile: Path | None = argument(
         FilePath(),
-        "Step times fitted to your server, a file of 'headcount calibrate fit'.",
+        "Step times fitted to your server: a file that 'headcount calibrate fit' wrote.",
         decides=STEP_TIME,
         is_engine_s=False,
     )
