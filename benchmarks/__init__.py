@@ -1,1 +1,13 @@
-"""Speed and accuracy of Headcount, and how the constants that it ships are made."""
+"""Speed and accuracy of Headcount, and how the constants that it ships are made.
+
+Run them from the repository's root: `python -m benchmarks.NAME --help`.
+
+* core_speed, memory_speed: how fast it is. No data needed.
+* accuracy: latencies and memory beside public measurements; writes the tables of docs/accuracy.md.
+* cpu_vllm: how well a recording of a real vLLM predicts other traffic. Needs a vLLM, no GPU.
+* worked_examples: claims of memory guides, recomputed; writes the tables of docs/measurements/worked-examples.md.
+* pages: tables of docs that come from the code.
+* constants: kernel_tables, step_times and memory fit what the product ships.
+
+`--data DIR` names the folder of public measurements, which is not part of the repository.
+"""

@@ -1,4 +1,4 @@
-"""How well one load predicts another on a real vLLM: `python benchmarks/cpu_vllm.py [--python P] [--json]`.
+"""How well one load predicts another on a real vLLM: `python -m benchmarks.cpu_vllm [--python P] [--json]`.
 
 On the CPU, by the thread's own processor time, which still varies with what else runs on the machine: within seconds by
 some percent, within minutes by some tens of percent. So pieces of the traffic that is predicted run between the

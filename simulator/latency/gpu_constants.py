@@ -13,7 +13,7 @@ from kvcache.releases import precedes
 from simulator.latency.model import LogError
 
 FOLDER = Path(__file__).parent / "constants"
-PRIORS = Path(__file__).parent / "priors"  # written by benchmarks/kernel_tables.py, general.toml by hand
+PRIORS = Path(__file__).parent / "priors"  # written by benchmarks/constants/kernel_tables, general.toml by hand
 FALLBACK, GENERAL = "generic", "general"
 Use = Literal["shipped", "prior"]
 NOT_CONSTANTS = (

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import cpu_vllm as cpu
 from calibrate.record.design import expected_table
 from calibrate.record.recording_files import read_recording
-from tests.benchmark_module import benchmark_module
 
 FOLDER = Path(__file__).parent / "recordings" / "cpu-small"
-cpu: Any = benchmark_module("cpu_vllm")
 PIECES = [cpu.traffic(1000 + number) for number in range(cpu.NUM_PIECES)]
 BATCH = (
     "tokens", "sequences", "sampled", "decode_context", "window_context", "prefill_tokens", "prefill_work",

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmark_module import benchmark_module
+from benchmarks.accuracy.outsider import command_line, simulate_as_outsider
+from benchmarks.measured.settings import read_settings
 from tests.headcount.conftest import Ran
 
 DATA = Path(__file__).parents[2] / "../shared/data"
@@ -16,11 +17,10 @@ DATA = Path(__file__).parents[2] / "../shared/data"
     not (DATA / "measured" / "silicon_vllm_runs.csv").is_file(), reason="the folder of public measurements is absent"
 )
 def test_five_settings_as_typed_are_what_the_command_prints(headcount: Callable[..., Ran]) -> None:
-    silicon = benchmark_module("silicon")
-    settings = sorted(silicon.read_settings(DATA)[0], key=repr)
+    settings = sorted(read_settings(DATA)[0], key=repr)
     small = [setting for setting in settings if setting.concurrency <= 32 and setting.tp >= 4]
     for setting in small[:: len(small) // 5][:5]:
-        ran = headcount(*silicon.command_line(setting), "--json")
+        ran = headcount(*command_line(setting), "--json")
         assert ran.code == 0
         printed = json.loads(ran.out)
-        assert silicon.simulate_as_outsider(setting) == (printed["ttft_s"]["mean"], printed["tpot_s"]["mean"])
+        assert simulate_as_outsider(setting) == (printed["ttft_s"]["mean"], printed["tpot_s"]["mean"])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrate.kernel_tables.rows import lone_rank
+from benchmarks.constants.kernel_tables.rows import lone_rank
 from kvcache.models.catalog import find_gpu, gpu_names, load_model
 from kvcache.parallelism import Parallelism
 from kvcache.shape.tensors import Tensor

@@ -1,17 +1,20 @@
 """Constants from kernel tables alone: complete, with sources, and what they change."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.accuracy.closed_loops import compare
+from benchmarks.measured.closed_loops import simulate
+from benchmarks.measured.settings import read_settings
 from kvcache.models.catalog import find_gpu, gpu_names, load_model
 from simulator.latency.forms import latency_model
 from simulator.latency.gpu_constants import PRIORS, constants_for
 from simulator.latency.model import AverageStep, LatencyModel, breakdown, served_model
 from simulator.latency.step_time import BatchSums
-from tests.benchmark_module import benchmark_module
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -97,9 +100,8 @@ def test_causes_add_up_to_a_step_with_prefill() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not (DATA / "measured" / "silicon_vllm_runs.csv").is_file(), reason="no measurements at hand")
 def test_without_any_fit_to_runs_output_times_are_within_the_bar() -> None:
-    silicon = benchmark_module("silicon")
-    settings, _ = silicon.read_settings(DATA)
-    rows, failed = silicon.compare(sorted(settings, key=repr)[::8], use="prior")
+    settings, _ = read_settings(DATA)
+    rows, failed = compare(sorted(settings, key=repr)[::8], partial(simulate, use="prior"))
     assert failed == 0
     assert rows["tpot_error_percent"].abs().median() <= 11
     assert rows["ttft_error_percent"].abs().median() <= 22

@@ -1,0 +1,1 @@
+"""How far simulated latencies and memory are from public measurements."""

@@ -1,0 +1,100 @@
+"""How far the simulator is off, on every public measurement at hand.
+
+    python -m benchmarks.accuracy --data ../shared/data [--part NAME …] [--json | --servers] [--page docs/accuracy.md]
+
+reads `measured/` there, prints the figures. `--page` puts them into docs/results/accuracy.json, with the parts that
+were not asked for as they stand there, then into the page's tables. The whole takes about an hour on two cores, nearly
+all of it `held-out`, `calibrated` and `fitted-loads`, which fit; the others take a minute or two. `--servers` prints
+every start-up log beside its prediction. What a measurement does not record is assumed, as the modules of
+benchmarks/measured say.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.accuracy import page
+from benchmarks.accuracy.closed_loops import closed_loops, shipped_intervals
+from benchmarks.accuracy.cycles import cycles
+from benchmarks.accuracy.fitted_loads import fitted_loads
+from benchmarks.accuracy.five_runs import five_runs
+from benchmarks.accuracy.held_out import held_out
+from benchmarks.accuracy.intervals import write_spreads
+from benchmarks.accuracy.memory import kv_memory, rows_text
+from benchmarks.accuracy.open_runs import h100_aggregates, h100_requests, rtx
+from benchmarks.accuracy.outsider import outsider
+from benchmarks.markdown import DOCS
+
+RESULTS = DOCS / "results" / "accuracy.json"
+Part = dict[str, Any]
+
+
+def parts(workers: int) -> dict[str, Callable[[Path], Part]]:
+    """What is measured, by name."""
+    return {
+        "closed-loops": closed_loops,
+        "outsider": outsider,
+        "held-out": partial(held_out, workers=workers),
+        "intervals": shipped_intervals,
+        "calibrated": five_runs,
+        "fitted-loads": fitted_loads,
+        "h100": h100_requests,
+        "h100-aggregates": h100_aggregates,
+        "rtx": rtx,
+        "cycles": cycles,
+        "memory": kv_memory,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder that holds measured/")
+    parser.add_argument("--part", action="append", choices=list(parts(1)), help="only these; may be repeated")
+    parser.add_argument("--workers", type=int, default=2, help="processes that simulate for held-out figures")
+    parser.add_argument("--servers", action="store_true", help="only the memory of each logged server")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument("--write-spreads", action="store_true", help="put the part held-out's into the constants")
+    parser.add_argument("--page", type=Path, help=f"write {RESULTS.name} and the tables of this page")
+    arguments = parser.parse_args()
+    if arguments.servers:
+        print(rows_text(arguments.data))
+        return 0
+    results = measured(arguments.data, arguments.part, arguments.workers)
+    if arguments.write_spreads and "held-out" in results:
+        write_spreads(results["held-out"]["spreads"])
+    if arguments.page is not None:
+        results = rounded(json.loads(RESULTS.read_text(encoding="utf-8")) | results)
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        arguments.page.write_text(page.filled(arguments.page.read_text(encoding="utf-8"), results), encoding="utf-8")
+    print(json.dumps(results, indent=1) if arguments.json else page.text(results))
+    if "fitted-loads" in results and not arguments.json:  # no table of the page
+        print(json.dumps({name: results["fitted-loads"].get(name) for name in ("all", "fuller")}, indent=1))
+    return 0
+
+
+def measured(data: Path, names: list[str] | None, workers: int) -> Part:
+    """The figures of the parts named, of all where none is."""
+    every, results = parts(workers), Part(schema_version=1)
+    for name in names or every:
+        begin_s = time.monotonic()
+        results[name] = every[name](data)
+        print(f"{name}: {time.monotonic() - begin_s:.0f} s", file=sys.stderr, flush=True)
+    return results
+
+
+def rounded(value: Any) -> Any:
+    """Figures to four digits: the rest is noise, and would change with every run."""
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [rounded(item) for item in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

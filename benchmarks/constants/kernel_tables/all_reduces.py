@@ -1,0 +1,49 @@
+"""Kernel times of all-reduces."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.constants.kernel_tables.rows import Rows, floats, lone_rank, powers
+from benchmarks.constants.kernel_tables.tables import read_table
+from simulator.latency.gpu_constants import Constants
+from simulator.latency.step_time import FloatArray
+from simulator.latency.terms import all_reduce_s
+
+# Messages are counted in 16-bit elements: only so A100, H100 reach NCCL's known bandwidths.
+MESSAGES = (2**10, 2**26)  # one token of the smallest model to 8192 tokens of the largest
+GRAPH_ELEMENTS = 2**21  # 512 tokens of 4096 elements
+
+
+def all_reduce_rows(data: Path, gpu: str) -> Iterator[Rows]:
+    """All-reduces: in CUDA graphs up to what a graph holds, launched beyond."""
+    table = read_table(data, gpu, "comm", "custom_allreduce")
+    if table is None:
+        return
+    in_graph = table["message_size"] <= GRAPH_ELEMENTS
+    table = table[(table["backend"].str.endswith("graph") == in_graph) & table["message_size"].between(*MESSAGES)]
+    rank = lone_rank(gpu)
+    counts = sorted(table["num_gpus"].unique())
+    table = table.sort_values(["num_gpus", "message_size"])
+
+    def term_s(constants: Constants) -> FloatArray:
+        ours = replace(rank, constants=constants)
+        return np.concatenate(
+            [
+                all_reduce_s(ours, floats(table[table["num_gpus"] == count], "message_size"), 1, ranks=int(count))
+                for count in counts
+            ]
+        )
+
+    link = rank.gpu.interconnect
+    shapes = pd.DataFrame({"ranks": table["num_gpus"], "elements": powers(table["message_size"], 8)})
+    free = (
+        ("all_reduce_start_s", link),
+        ("all_reduce_link_share", link),
+        ("all_reduce_rank_exponent", link),
+        ("all_reduce_start_growth", ""),
+    )
+    yield Rows("all-reduce", floats(table, "measured_s"), shapes, term_s, free)

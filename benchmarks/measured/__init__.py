@@ -1,0 +1,1 @@
+"""What others measured on real servers, as runs that Headcount can simulate."""

@@ -1,0 +1,88 @@
+"""Closed-loop runs simulated: all clients start at time 0 and send 10 prompts each.
+
+Scheduling is asynchronous and max_model_len is input + output + 256, unless `launch_of` says otherwise.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measured.launches import Launch, launch_of
+from benchmarks.measured.settings import Setting
+from calibrate.check.replay import Replay
+from calibrate.measured_run import MeasuredRun
+from kvcache.models.catalog import find_gpu
+from simulator.deployment import Deployment, resolve
+from simulator.engines.vllm.arguments import EngineArgs
+from simulator.latency.forms import latency_model
+from simulator.latency.gpu_constants import Use, constants_for
+from simulator.results import request_times
+from simulator.simulation import Simulation
+from workloads.requests import RequestTable
+from workloads.synthetic import closed_load
+
+PROMPTS_PER_CLIENT = 10
+
+
+def deployment_of(setting: Setting, launch: Launch, **latency: Any) -> Deployment:
+    """The replica of a run; `latency`: options of the latency form. Raises ValueError where the model does not fit."""
+    asked = EngineArgs(
+        tensor_parallel_size=setting.tp,
+        data_parallel_size=setting.dp,
+        enable_expert_parallel=setting.ep > 1 if launch.enable_expert_parallel is None else True,
+        quantization=setting.quantization,
+        kv_cache_dtype=launch.kv_cache_dtype,
+        max_model_len=setting.isl + setting.osl + 256,
+        max_num_batched_tokens=launch.max_num_batched_tokens,
+        max_num_seqs=launch.max_num_seqs,
+        gpu_memory_utilization=launch.gpu_memory_utilization,
+        max_cudagraph_capture_size=launch.max_cudagraph_capture_size,
+        async_scheduling=launch.async_scheduling,
+        vllm_version=setting.version,
+    )
+    found = resolve(setting.model, setting.gpu, asked)
+    return replace(found, latency=latency_model(found.served, **latency))
+
+
+def load_of(setting: Setting, launch: Launch) -> RequestTable:
+    """What the clients send."""
+    return closed_load(
+        concurrency=setting.concurrency,
+        num_requests=PROMPTS_PER_CLIENT * setting.concurrency,
+        input_len=setting.isl,
+        output_len=setting.osl,
+        length_spread=launch.length_spread,
+    )
+
+
+def simulate(
+    setting: Setting, launch: Launch | None = None, *, use: Use = "shipped", **options: Any
+) -> tuple[float, float]:
+    """Mean TTFT with mean TPOT, in seconds; `launch` stands in for the launch script's settings.
+
+    `options`: of the latency form. Raises ValueError where the model does not fit.
+    """
+    constants = constants_for(find_gpu(setting.gpu), use, vllm_version=setting.version)
+    launch = launch or launch_of(setting)
+    deployment = deployment_of(setting, launch, **({"constants": constants} | options))
+    simulation = Simulation(deployment.fleet(1, "least-outstanding"), load_of(setting, launch))
+    simulation.run()
+    times = request_times(simulation.requests)
+    return float(times.ttft_s.mean()), float(np.nanmean(times.tpot_s))
+
+
+def replay_of(setting: Setting) -> Replay:
+    """The run for fits and checks, with the settings of its launch script. Raises ValueError where it does not fit."""
+    launch = launch_of(setting)
+    return Replay(
+        run=MeasuredRun(
+            source=Path(f"{setting.model}-{setting.concurrency}"),
+            tool="InferenceMAX",
+            load={"concurrency": setting.concurrency, "input_len": setting.isl, "output_len": setting.osl},
+            aggregates={"ttft_s.mean": setting.ttft_s, "tpot_s.mean": setting.tpot_s},
+        ),
+        deployment=deployment_of(setting, launch),
+        table=load_of(setting, launch),
+    )

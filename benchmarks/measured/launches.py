@@ -1,0 +1,68 @@
+"""The server settings of closed-loop runs that their table does not record, from the public launch scripts."""
+
+from dataclasses import dataclass
+
+from benchmarks.measured.settings import Setting
+from simulator.engines.vllm.arguments import default_async_scheduling
+
+BLACKWELL = ("b200-sxm", "b300-sxm", "gb200")
+LENGTH_SPREAD = 0.8  # lengths of requests are uniform in 0.8 – 1.0 × nominal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """The server settings of a run that the table does not record."""
+
+    max_num_batched_tokens: int = 8192
+    max_num_seqs: int = 1024
+    kv_cache_dtype: str = "auto"
+    gpu_memory_utilization: float = 0.9
+    max_cudagraph_capture_size: int | None = None
+    enable_expert_parallel: bool | None = None  # None: what the row says
+    async_scheduling: bool = True
+    length_spread: float = LENGTH_SPREAD
+
+
+def launch_of(setting: Setting) -> Launch:
+    """How the public launch scripts start vLLM for this run.
+
+    InferenceMAX, later InferenceX, benchmarks/*.sh, 2025-10 – 2026-05; which commit made a row is unknown.
+    """
+    model = setting.model.partition("/")[2]
+    if model == "Llama-3.1-70B":  # 70b_fp8_h100_docker.sh, 70b_fp8_b200_docker.sh
+        return Launch(kv_cache_dtype="fp8", max_num_seqs=512)
+    if model == "gpt-oss-120b":  # gptoss_fp4_b200.sh, gptoss_fp4_h200.sh
+        kv_cache_dtype = "fp8" if setting.gpu in BLACKWELL else "auto"
+        return Launch(kv_cache_dtype=kv_cache_dtype, max_num_seqs=512, max_cudagraph_capture_size=2048)
+    if model == "MiniMax-M2.5":
+        return _launch_of_minimax(setting)
+    if model == "Kimi-K2.5":
+        return _launch_of_kimi(setting)
+    if is_of_dynamo(setting):
+        # Scheduled as the release does unless told. All lengths are alike (aiperf, deviation 0); simulated
+        # clients would stay in step for ever, on servers they drift apart: a spread of 5 %, chosen on these rows.
+        return Launch(async_scheduling=default_async_scheduling(setting.version), length_spread=0.95)
+    return Launch()
+
+
+def is_of_dynamo(setting: Setting) -> bool:
+    """Runs of NVIDIA's own evaluation (image ai-dynamo/vllm-runtime 0.8.0), not InferenceMAX's: other clients."""
+    return setting.model in ("Qwen/Qwen3-32B", "Qwen/Qwen3-235B-A22B-FP8")
+
+
+def _launch_of_minimax(setting: Setting) -> Launch:
+    if setting.gpu == "h100-sxm":  # minimaxm2.5_fp8_h100.sh
+        return Launch(max_num_seqs=256)
+    if setting.gpu in BLACKWELL and setting.version == "0.19.0":  # minimaxm2.5_fp8_b300.sh, minimaxm2.5_fp4_b300.sh
+        return Launch(kv_cache_dtype="fp8", max_num_batched_tokens=2 * setting.isl, max_cudagraph_capture_size=2048)
+    if setting.gpu in BLACKWELL:  # minimaxm2.5_fp8_b200.sh of 2026-02, which asks for `EP_SIZE -ge 1`
+        return Launch(gpu_memory_utilization=0.95, enable_expert_parallel=True)
+    return Launch()
+
+
+def _launch_of_kimi(setting: Setting) -> Launch:
+    if setting.precision == "int4":  # kimik2.5_int4_h200.sh
+        return Launch(gpu_memory_utilization=0.95)
+    if setting.precision == "fp4":  # kimik2.5_fp4_b200.sh; its checkpoint declares an fp8 cache
+        return Launch(kv_cache_dtype="fp8", max_num_seqs=setting.concurrency)
+    return Launch()

@@ -1,0 +1,86 @@
+"""Request logs of real servers: inference-sim on H100, LLMServingSim on RTX GPUs.
+
+What they do not record is assumed. H100: outputs are as long as asked for, since the recorded ones are counted in the
+answer's text and fall short; prompts of one length are one prompt, found in the prefix cache from the second time on;
+stages of one run are runs of their own, since their rates differ. RTX: requests start when vLLM queued them.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from calibrate.check.replay import Replay, replay
+from calibrate.measured_run import MeasuredRun
+
+H100 = {"max_num_seqs": 128, "max_num_batched_tokens": 2048, "max_model_len": 4096, "vllm_version": "0.15.1"}
+
+
+def h100_runs(data: Path) -> Iterator[MeasuredRun]:
+    """Each stage of each H100 run; the overloaded `reasoning` runs are left out."""
+    experiments = pd.read_csv(data / "measured" / "h100_experiments.csv")
+    requests = pd.read_parquet(data / "measured" / "h100_requests.parquet")
+    for experiment in experiments[experiments["profile"] != "reasoning"].itertuples():
+        rows = requests[(requests["experiment"] == experiment.experiment) & ~requests["has_error"]]
+        rows = rows.sort_values("arrival_time_us")
+        arrival_s = rows["arrival_time_us"].to_numpy() / 1e6
+        arrival_s = arrival_s - arrival_s[0]
+        begin_s = 0.0
+        for number, stage in enumerate(json.loads(experiment.stages)):
+            inside = (arrival_s >= begin_s) & (arrival_s < begin_s + stage["duration"])
+            begin_s += stage["duration"]
+            own = rows[inside]
+            first = ~own["input_tokens"].duplicated().to_numpy() & (number == 0)
+            table = pd.DataFrame(
+                {
+                    "arrival_s": arrival_s[inside] - arrival_s[inside][0],
+                    "prompt_tokens": own["input_tokens"].to_numpy(),
+                    "output_tokens": json.loads(experiment.data)["output_len"],
+                    "ttft_s": own["ttft_s"].to_numpy(),
+                    "e2e_s": own["e2e_s"].to_numpy(),
+                    "cached_tokens": np.where(first, 0, (own["input_tokens"].to_numpy() - 1) // 16 * 16),
+                    "session": own["input_tokens"].to_numpy(),
+                }
+            )
+            yield MeasuredRun(
+                source=Path(f"{experiment.experiment[16:]} at {stage['rate']}/s"),
+                tool="inference-perf",
+                load={"rate": stage["rate"]},
+                requests=table,
+                options={
+                    **H100,
+                    "model": experiment.model,
+                    "gpu": "h100-sxm",
+                    "tensor_parallel_size": int(experiment.tp),
+                    "num_gpu_blocks_override": int(experiment.kv_blocks_total_gpu),
+                },
+            )
+
+
+def rtx_replays(data: Path) -> Iterator[Replay]:
+    """The ShareGPT runs, each in the order in which vLLM queued its requests."""
+    experiments = pd.read_csv(data / "measured" / "rtx_experiments.csv")
+    requests = pd.read_parquet(data / "measured" / "rtx_requests.parquet")
+    for experiment in experiments.itertuples():
+        rows = requests[requests["config"] == experiment.config].sort_values("queued_ts")
+        table = pd.DataFrame(
+            {
+                "arrival_s": (rows["queued_ts"] - rows["queued_ts"].iloc[0]).to_numpy(),
+                "prompt_tokens": rows["input_toks"].to_numpy(),
+                "output_tokens": rows["output_toks"].to_numpy(),
+                "ttft_s": (rows["first_token_ts"] - rows["queued_ts"]).to_numpy(),
+                "e2e_s": (rows["last_token_ts"] - rows["queued_ts"]).to_numpy(),
+                "cached_tokens": np.nan,
+                "session": np.nan,
+            }
+        )
+        gpu = {"RTX4090": "rtx-4090", "RTXPRO6000": "rtx-pro-6000"}[experiment.gpu]
+        options = {
+            "model": experiment.model, "gpu": gpu, "max_num_seqs": int(experiment.max_num_seqs),
+            "max_num_batched_tokens": int(experiment.max_num_batched_tokens), "vllm_version": "0.19.0",
+            "max_model_len": int((rows["input_toks"] + rows["output_toks"]).max()) + 1,
+        }  # fmt: skip
+        run = MeasuredRun(source=Path(experiment.config), tool="vLLM", options=options, requests=table)
+        yield replay(run)

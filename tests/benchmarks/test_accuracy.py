@@ -1,0 +1,127 @@
+"""The page on accuracy is what was measured, and what it claims holds where the measurements are at hand."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.accuracy import intervals, page
+from benchmarks.accuracy.closed_loops import compare, errors_of
+from benchmarks.measured.settings import read_settings
+from kvcache.models.catalog import find_gpu, load_model
+from simulator.latency.forms import latency_model
+from simulator.latency.gpu_constants import constants_for
+from simulator.latency.model import served_model
+from tests.benchmarks.data import DATA, needs_data
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+RESULTS: dict[str, Any] = json.loads((ROOT / "docs" / "results" / "accuracy.json").read_text(encoding="utf-8"))
+SAMPLE = 60  # settings
+SLACK = 1.35  # a median of so many varies by about a sixth: two of that
+
+
+def test_the_tables_of_the_page_are_those_of_the_stored_results() -> None:
+    assert page.filled(PAGE, RESULTS) == PAGE, "run 'python -m benchmarks.accuracy --page docs/accuracy.md' again"
+
+
+def test_a_page_without_a_table_or_with_a_strange_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="rtx"):
+        page.filled(PAGE.replace("generated: rtx", "generated: rtxx"), RESULTS)
+    without = {name: part for name, part in RESULTS.items() if name != "rtx"}
+    with pytest.raises(ValueError, match="'rtx'"):
+        page.filled(PAGE, without)
+
+
+def test_every_bar_is_told_with_whether_it_holds() -> None:
+    for what, value, bar in page.verdicts(RESULTS):
+        verdict = "holds" if value <= bar else "**missed**"
+        assert f"| {what} | {value:.1f} | {bar:g} | {verdict} |" in PAGE
+
+
+def test_nearly_every_row_is_answered_and_every_bar_holds() -> None:
+    loops = RESULTS["closed-loops"]
+    assert loops["failed"] == 0
+    assert loops["answered_rows"] >= 0.95 * loops["rows"]
+    assert [what for what, value, bar in page.verdicts(RESULTS) if value > bar] == []
+    assert loops["cpu_s"] <= 60
+
+
+def test_intervals_hold_what_they_say() -> None:
+    """As shipped, and where neither constants nor spread know the run, or the model.
+
+    Not for mixtures before 0.15: one model has most of their runs, and others do not foretell it.
+    """
+    held = RESULTS["held-out"]
+    for found in (held["intervals"], held["intervals_of_other_runs"], RESULTS["intervals"]):
+        for kind in ("dense", "experts"):
+            assert 85 <= found[kind]["tpot_covered"] <= 95.5
+            assert 85 <= found[kind]["ttft_covered"] <= 97
+    assert 85 <= RESULTS["intervals"]["all"]["tpot_covered"] <= 95
+    assert 85 <= RESULTS["intervals"]["all"]["ttft_covered"] <= 95
+
+
+def test_shipped_spreads_are_those_fitted_to_held_out_errors() -> None:
+    constants = constants_for(find_gpu("h200-sxm"))
+    for kind, spread in RESULTS["held-out"]["spreads"].items():
+        tpot, ttft = constants.log_errors(kind)
+        assert vars(tpot) == spread["tpot"]
+        assert vars(ttft) == spread["ttft"]
+
+
+def test_a_model_whose_runs_were_fitted_errs_less_than_another() -> None:
+    shared = {"gpu": find_gpu("h100-sxm"), "max_num_batched_tokens": 8192, "max_num_seqs": 256}
+    known, other = (
+        latency_model(served_model(architecture=load_model(model), tensor_parallel_size=4, **shared)).tpot_log_error
+        for model in ("llama-3.1-70b", "llama-3.2-3b-instruct")
+    )
+    assert known.half_width < other.half_width
+
+
+def test_mixtures_err_more_in_old_releases() -> None:
+    shared = {"gpu": find_gpu("h200-sxm"), "max_num_batched_tokens": 8192, "max_num_seqs": 256}
+    new, old = (
+        latency_model(served_model(architecture=load_model("qwen3-30b-a3b"), vllm_version=version, **shared))
+        for version in ("0.32.0", "0.12.0")
+    )
+    for name in ("tpot_log_error", "ttft_log_error"):
+        assert getattr(old, name).half_width > 2 * getattr(new, name).half_width
+
+
+@given(st.integers(0, 2**32), st.floats(1.5, 30.0), st.floats(0.0, 0.3))
+def test_a_spread_holds_nine_in_ten_of_the_errors_it_was_fitted_to(seed: int, tails: float, common: float) -> None:
+    rng = np.random.default_rng(seed)
+    names = np.repeat(np.arange(12), 10)
+    errors = 0.05 * rng.standard_t(tails, 120) + common * rng.standard_normal(12)[names]
+    sequences = rng.choice([4.0, 16.0, 64.0, 1024.0], 120)
+    spread = intervals.fit_spread(errors, names.tolist(), sequences)
+    inside = np.mean(np.abs(errors) <= [spread.log_half_width_at(number) for number in sequences])
+    assert 0.9 <= inside <= 0.93
+
+
+@needs_data
+def test_a_sample_of_settings_is_within_the_bars_and_within_the_intervals() -> None:
+    every = sorted((setting for setting in read_settings(DATA)[0] if setting.concurrency <= 128), key=repr)
+    sample = every[:: len(every) // SAMPLE]
+    rows, failed = compare(sample)
+    assert failed == 0
+    assert rows["tpot_error_percent"].abs().median() <= 8 * SLACK
+    assert rows["ttft_error_percent"].abs().median() <= 15 * SLACK
+    errors = -np.log1p(rows[["ttft_error_percent", "tpot_error_percent"]].to_numpy() / 100)
+    found = intervals.coverage(sample, errors, intervals.shipped_widths(sample))["all"]
+    assert found["tpot_covered"] >= 80
+    assert found["ttft_covered"] >= 80
+
+
+@needs_data
+@pytest.mark.slow
+def test_all_settings_are_as_the_page_says() -> None:
+    rows, failed = compare(read_settings(DATA)[0])
+    assert failed == 0
+    told = RESULTS["closed-loops"]["shipped"]
+    for name, value in errors_of(rows).items():
+        assert value == pytest.approx(told[name], abs=0.3)
