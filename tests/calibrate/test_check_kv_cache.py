@@ -84,6 +84,14 @@ def test_random_cases_reach_every_kind_of_layer_and_setting() -> None:
     assert refused[True] < 0.1 * len(cases)
 
 
+def test_tokens_in_flight_without_asynchronous_scheduling_are_told_apart() -> None:
+    """The probe computes them by vLLM's own rule, so a rule of ours that forgot the option would be seen."""
+    cases = [case for case in random_cases(0, 200) if "refused" not in our_layout(case)]
+    assert 0.3 < sum(case.async_scheduling for case in cases) / len(cases) < 0.9
+    other = [replace(case, async_scheduling=not case.async_scheduling) for case in cases]
+    assert sum(our_layout(one) != our_layout(two) for one, two in zip(cases, other, strict=True)) >= 20
+
+
 def test_layouts_that_agree_are_no_difference() -> None:
     case = small_case()
     found = compared(case, probed(case))

@@ -8,6 +8,7 @@ from typing import Any
 from kvcache.gpus.gpu import find_gpu
 from kvcache.layout.attention_backend import attention_backend
 from kvcache.layout.kv_layout import KVLayout, kv_layout
+from kvcache.memory.settings import batches_in_flight
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import KINDS, Attention, LatentAttention, Layer, StateSpace
@@ -38,6 +39,7 @@ class KVCacheCase:
     num_gpu_blocks_override: int | None = None
     max_model_len: int
     max_num_batched_tokens: int = 8192
+    async_scheduling: bool = True
     available_bytes: tuple[int, ...]
     config: Mapping[str, Any] | None = None  # vLLM builds the model of this, or takes the architecture's layers
 
@@ -50,8 +52,8 @@ class KVCacheCase:
 
     @property
     def max_in_flight_tokens(self) -> int:
-        """A batch per pipeline stage with one more: asynchronous scheduling, V2 model runner."""
-        return self.max_num_batched_tokens * (self.pipeline_parallel_size + 1)
+        """By the rule that the product's memory budget goes by."""
+        return self.max_num_batched_tokens * batches_in_flight(self.pipeline_parallel_size, self.async_scheduling)
 
     def layout(self) -> KVLayout:
         """Ours. Raises ValueError where we refuse the case."""
@@ -128,6 +130,7 @@ def random_case(seed: int, number: int) -> KVCacheCase:
         num_gpu_blocks_override=rng.choice((None,) * 9 + (5000,)),
         max_model_len=int(2 ** rng.uniform(9, 17.5)),
         max_num_batched_tokens=rng.choice(_BATCHED_TOKENS),
+        async_scheduling=rng.random() < 0.6,
         available_bytes=tuple(int(2 ** rng.uniform(29, 37)) for _ in range(pp)),
     )
 

@@ -291,8 +291,16 @@ def attention_layer(layer, case, dtype):
     return make(Attention, **fields)
 
 
+class Configured(SimpleNamespace):
+    """As much of a VllmConfig as the cache asks for; how many tokens are in flight is vLLM's own word."""
+
+    use_v2_model_runner = True  # as on a GPU
+    max_concurrent_batches = VllmConfig.max_concurrent_batches
+    max_in_flight_tokens = VllmConfig.max_in_flight_tokens
+
+
 def configured(case):
-    """As much of a VllmConfig as the cache asks for, with its real CacheConfig."""
+    """A case's configuration, with its real CacheConfig."""
     first = next((layer for layer in case["layers"] if layer["attention"]), None)
     states = [layer for layer in case["layers"] if layer["state"]]
     tp, pp = case["tensor_parallel_size"], case["pipeline_parallel_size"]
@@ -312,14 +320,17 @@ def configured(case):
         enable_prefix_caching=case["enable_prefix_caching"] and (bool(first) or not states),
         num_gpu_blocks_override=case["num_gpu_blocks_override"],
     )
-    config = SimpleNamespace(
+    config = Configured(
         model_config=model,
         cache_config=cache,
         parallel_config=SimpleNamespace(
             tensor_parallel_size=tp, pipeline_parallel_size=pp, decode_context_parallel_size=1
         ),
         scheduler_config=SimpleNamespace(
-            disable_hybrid_kv_cache_manager=False, enable_chunked_prefill=True, async_scheduling=True
+            disable_hybrid_kv_cache_manager=False,
+            enable_chunked_prefill=True,
+            async_scheduling=case["async_scheduling"],
+            max_num_batched_tokens=case["max_num_batched_tokens"],
         ),
         attention_config=SimpleNamespace(hisparse_config=None),
         compilation_config=SimpleNamespace(static_forward_context={}),
@@ -327,7 +338,6 @@ def configured(case):
         kv_transfer_config=None,
         num_prefill_lookahead_tokens=0,
         num_speculative_tokens=case["num_speculative_tokens"],
-        max_in_flight_tokens=case["max_num_batched_tokens"] * (pp + 1),
     )
     if states:
         MambaModelConfig.verify_and_update_config(config)
@@ -428,6 +438,7 @@ def engine_config(case):
     VllmConfig.use_v2_model_runner = True  # as on a GPU: it decides how many batches are in flight
     config.parallel_config.tensor_parallel_size = case["tensor_parallel_size"]
     config.parallel_config.pipeline_parallel_size = case["pipeline_parallel_size"]
+    config.scheduler_config.async_scheduling = case["async_scheduling"]
     return config
 
 
