@@ -18,7 +18,7 @@ import numpy as np
 
 from kvcache.layout.kv_layout import KVGroup
 from simulator.engines.vllm.engine import EngineConfig
-from simulator.fleet.fleet import Fleet
+from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import StepTimes
 from simulator.simulation import Simulation
 from workloads.distributions import Exponential, Fixed
@@ -90,7 +90,7 @@ def fleet_of(case: Case) -> Fleet:
         async_scheduling=case.asynchronous,
         kv_groups=case.groups,
     )
-    return Fleet(engine=engine, step_times=times, num_replicas=case.replicas, router="least-outstanding")
+    return Fleet(pools=(Pool(engine=engine, step_times=times, num_servers=case.replicas),), router="least-outstanding")
 
 
 def table_of(case: Case) -> RequestTable:

@@ -26,8 +26,8 @@ from kvcache.models.catalog import load_model, model_names
 from simulator.deployment import Deployment, resolve
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.memory import memory_budget
-from simulator.fleet.fleet import Fleet
-from simulator.fleet.simpy_fleet import ReplicaLoad, least_outstanding, run_simpy_fleet
+from simulator.fleet.fleet import Fleet, Pool
+from simulator.fleet.router import View
 from simulator.results import Result, request_times, whole_run
 from simulator.simulation import Simulation
 from simulator.study.slo import SLO
@@ -46,23 +46,23 @@ __all__ = [
     "MemoryAnswer",
     "MemoryComparison",
     "Note",
+    "Pool",
     "Progress",
     "ReadAnswer",
     "RefusedError",
-    "ReplicaLoad",
     "Result",
     "Severity",
     "SimulateAnswer",
     "Simulation",
     "TrainingMemoryAnswer",
     "Verdict",
+    "View",
     "capacity",
     "check",
     "closed_load",
     "find_gpu",
     "fit",
     "gpu_names",
-    "least_outstanding",
     "load_model",
     "load_workload",
     "memory",
@@ -75,7 +75,6 @@ __all__ = [
     "read_startup_log",
     "request_times",
     "resolve",
-    "run_simpy_fleet",
     "simulate",
     "training_memory",
     "whole_run",

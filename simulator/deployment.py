@@ -14,7 +14,8 @@ from simulator.engines.argument import command_line
 from simulator.engines.vllm.arguments import EngineArgs, with_settings
 from simulator.engines.vllm.engine import EngineConfig, engine_config
 from simulator.engines.vllm.memory import require_fit
-from simulator.fleet.fleet import Fleet
+from simulator.fleet.fleet import Fleet, Pool
+from simulator.fleet.router import RouterFactory
 from simulator.latency.forms import latency_model
 from simulator.latency.model import LatencyModel, ServedModel, served_model
 from simulator.latency.profile import read_profile
@@ -76,17 +77,17 @@ class Deployment:
         """The command that starts such a server."""
         return shlex.join(["vllm", "serve", self.architecture.name, *command_line(self.given)])
 
-    def fleet(self, num_replicas: int, router: str) -> Fleet:
+    def fleet(self, num_replicas: int, router: str | RouterFactory) -> Fleet:
         """A mixture's ranks keep step with each other; a dense model's share nothing, so each is a replica."""
         ranks = self.data_parallel_size
         together = ranks if self.architecture.is_moe else 1
-        return Fleet(
+        pool = Pool(
             engine=self.engine,
             step_times=self.latency.step_times,
-            num_replicas=num_replicas * ranks // together,
+            num_servers=num_replicas * ranks // together,
             data_parallel_size=together,
-            router=router,
         )
+        return Fleet(pools=(pool,), router=router)
 
     @property
     def settings(self) -> dict[str, str | int | float]:

@@ -46,8 +46,9 @@ class Result:
 
     start_s: float
     end_s: float
-    num_requests: int
-    num_finished: int
+    num_requests: int  # that arrived
+    num_finished: int  # of those
+    requests_per_s: float  # that finished, whenever they arrived
     num_preemptions: int
     times: RequestTimes
     itl_s: dict[str, float | None]
@@ -59,10 +60,6 @@ class Result:
     kv_usage_mean: float
     kv_usage_max: float
     prefix_hit_rate: float
-
-    @property
-    def requests_per_s(self) -> float:
-        return self.num_finished / (self.end_s - self.start_s) if self.end_s > self.start_s else 0.0
 
     def to_json(self) -> dict[str, Any]:
         """The keys of `headcount simulate --json`."""
@@ -118,13 +115,14 @@ def result_since(simulation: Simulation, start: Snapshot, *, users: float | None
     span_s = max(end_s - start.time_s, math.ulp(1.0))
     arrived = requests[(requests["status"] != layout.NOT_ARRIVED) & (requests["arrival_s"] >= start.time_s)]
     finished = requests[requests["finish_s"] >= start.time_s]
-    blocks = (simulation.fleet.engine.num_gpu_blocks - 1) * simulation.fleet.num_engines
+    blocks = simulation.fleet.num_usable_blocks
     since = {name: float((simulation.totals[name] - start.totals[name]).sum()) for name in _SUMMED}
     return Result(
         start_s=start.time_s,
         end_s=end_s,
         num_requests=len(arrived),
-        num_finished=len(finished),
+        num_finished=int((arrived["status"] == layout.FINISHED).sum()),
+        requests_per_s=len(finished) / span_s,
         num_preemptions=int(since["preemptions"]),
         times=request_times(arrived),
         itl_s=_itl_summary(simulation, start),

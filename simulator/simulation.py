@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.core import layout
+from simulator.core import draws, layout
 from simulator.core.arrays import build_arrays
 from simulator.core.fleet import run
+from simulator.core.jit import router_address
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet
+from simulator.fleet.router import View, find_router
 from simulator.step_log import StepRecord, read_log
 from workloads.requests import RequestTable
 
@@ -22,27 +24,58 @@ class StalledError(ValueError):
 
 
 class Simulation:
-    """A fleet serving a request table; `run` may be called again to go further in time."""
+    """A fleet serving a request table; `run` may be called again to go further in time.
 
-    def __init__(self, fleet: Fleet, table: RequestTable, *, log_steps: bool = False) -> None:
-        check_lengths(fleet.engine, table)
+    `seed` begins the router's random stream.
+    """
+
+    def __init__(self, fleet: Fleet, table: RequestTable, *, log_steps: bool = False, seed: int = 0) -> None:
+        for pool in fleet.pools:
+            check_lengths(pool.engine, table)
         self.fleet = fleet
         self.table = table
         self.steps: list[StepRecord] = []
         self._arrays = build_arrays(fleet, table, log_steps=log_steps)
+        self._cursor: Any = self._arrays.cursor[0]
+        self._view = View(self._arrays)
+        router, seed = find_router(fleet.router), seed % 2**32
+        self._router = router.make(seed) if router.choose is None else None
+        if router.choose is not None:
+            self._arrays.router_memory[draws.SEED] = seed
+            self._cursor["router"] = router_address(router.choose)
 
     def run(self, until_s: float = math.inf) -> None:
         """Advance to `until_s` seconds of simulated time, or until nothing is left to do.
 
         Raises StalledError where a request can never be scheduled because its blocks exceed the pool.
         """
+        self._advance(float(until_s))
+
+    def run_to_control(self, time_s: float) -> bool:
+        """Advance to `time_s`, when its steps have ended but nothing has arrived; False if the load ends before."""
+        self._cursor["control_s"] = time_s
+        is_reached = self._advance(math.inf) == layout.CONTROL
+        self._cursor["control_s"] = math.inf
+        return is_reached
+
+    def _advance(self, until_s: float) -> int:
         while True:
-            reason = run(self._arrays, float(until_s), INSTANTS_PER_CALL)
+            reason: int = run(self._arrays, until_s, INSTANTS_PER_CALL)
+            if reason == layout.NEED_ROUTE:
+                self._cursor["chosen"] = self._route()
+                continue
             self._flush_log()
             if reason == layout.STALLED:
                 raise StalledError(self._stall_message())
             if reason not in (layout.NEED_LOG_SPACE, layout.PAUSED):
-                return
+                return reason
+
+    def _route(self) -> int:
+        assert self._router is not None, "the core came back for a router that it has compiled"
+        chosen = self._router.choose(self._view)
+        if not 0 <= chosen < self.fleet.num_engines:
+            raise ValueError(f"the router chose engine {chosen}; there are 0 to {self.fleet.num_engines - 1}")
+        return chosen
 
     @property
     def now_s(self) -> float:
@@ -55,7 +88,7 @@ class Simulation:
 
     @property
     def totals(self) -> NDArray[np.void]:
-        """Sums and time integrals per replica; see `simulator.core.layout.TOTALS`."""
+        """Sums and time integrals per engine; see `simulator.core.layout.TOTALS`."""
         return self._arrays.totals
 
     @property
@@ -86,10 +119,6 @@ class Simulation:
         """Sessions that have had their last turn."""
         return int(self._cursor["num_exhausted"])
 
-    @property
-    def _cursor(self) -> Any:
-        return self._arrays.cursor[0]
-
     def _flush_log(self) -> None:
         size = int(self._cursor["log_size"])
         if size:
@@ -98,7 +127,8 @@ class Simulation:
 
     def _stall_message(self) -> str:
         request = int(self._cursor["stalled_request"])
-        engine = self.fleet.engine
+        pool = int(self._arrays.replicas["pool"][self.requests[request]["replica"]])
+        engine = self.fleet.pools[pool].engine
         tokens = int(self.requests[request]["prompt"] + self.requests[request]["output"])
         needed = sum(math.ceil(tokens / block_size) for block_size in engine.group_block_sizes)
         return (

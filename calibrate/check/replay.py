@@ -46,7 +46,7 @@ class Replay:
 
     def _served(self, model: LatencyModel) -> Simulation:
         times = replace(model.step_times, cold_start_s=self.deployment.latency.step_times.cold_start_s)
-        fleet = replace(self.deployment.fleet(1, "least-outstanding"), step_times=times)
+        fleet = self.deployment.fleet(1, "least-outstanding").with_pools(lambda pool: replace(pool, step_times=times))
         simulation = Simulation(fleet, self.table)
         simulation.run()
         return simulation

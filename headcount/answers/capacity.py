@@ -16,7 +16,7 @@ from headcount.answers.words import joined, layout_text, pool_owner, pool_text
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, milliseconds, seconds
 from simulator.deployment import Deployment
-from simulator.fleet.fleet import check_router
+from simulator.fleet.router import RouterFactory, check_router
 from simulator.latency.model import AverageStep, average_step
 from simulator.study.capacity import Point
 from simulator.study.capacity_table import (
@@ -178,7 +178,7 @@ def capacity(
     ttft_s: float | None = None,
     tpot_s: float | None = None,
     attainment: float | None = None,
-    router: str = "least-outstanding",
+    router: str | RouterFactory = "least-outstanding",
     replications: int = 10,
     seed: int = 0,
     strict: bool = False,

@@ -18,6 +18,7 @@ from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import milliseconds, seconds
 from simulator.deployment import Deployment, resolve
 from simulator.fleet.fleet import Fleet
+from simulator.fleet.router import RouterFactory
 from simulator.latency.model import AverageStep, average_step
 from simulator.results import Result, request_times, whole_run
 from simulator.simulation import Simulation
@@ -143,7 +144,7 @@ def simulate(
     think_time_s: float | None = None,
     trace_block_size: int = 512,
     replicas: int = 1,
-    router: str = "least-outstanding",
+    router: str | RouterFactory = "least-outstanding",
     seed: int = 0,
     strict: bool = False,
     startup_log: "StartupLog | None" = None,
@@ -183,7 +184,7 @@ def serve(fleet: Fleet, load: AskedLoad, outputs: Outputs = Outputs()) -> Served
     if load.users is not None:
         return _serve_users(fleet, load, load.users, outputs)
     table, description = load.table()
-    simulation = Simulation(fleet, table, log_steps=outputs.steps is not None)
+    simulation = Simulation(fleet, table, log_steps=outputs.steps is not None, seed=load.seed)
     simulation.run()
     result = whole_run(simulation)
     _check_clock(result.end_s)
@@ -198,7 +199,7 @@ def serve(fleet: Fleet, load: AskedLoad, outputs: Outputs = Outputs()) -> Served
 
 
 def _serve_users(fleet: Fleet, load: AskedLoad, users: int, outputs: Outputs) -> Served:
-    max_model_len = fleet.engine.max_model_len
+    max_model_len = fleet.max_model_len
     drawn = UserLoad(population=load.population(max_model_len), max_model_len=max_model_len, seed=load.seed)
     simulation, result = simulate_users(fleet, drawn, users, log_steps=outputs.steps is not None)
     _check_clock(result.end_s)

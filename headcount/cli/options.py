@@ -103,7 +103,7 @@ router_option = click.option(
     "--router",
     default="least-outstanding",
     show_default=True,
-    help="round-robin, least-outstanding or session-affinity.",
+    help="round-robin, least-outstanding, session-affinity, random, power-of-two, or module:Name of your own.",
 )
 scheduler_options = all_of(argument_options(SCHEDULER), router_option, argument_options(STEP_TIME))
 cold_start_option = argument_options(COLD_START)

@@ -1,6 +1,8 @@
 """The compiled core's state before a run."""
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,77 +12,106 @@ from simulator.core import layout
 from simulator.core.layout import NONE, Arrays
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.speculation import acceptance_limit
-from simulator.fleet.fleet import ROUTERS, Fleet
+from simulator.fleet.fleet import Fleet, Pool
+from simulator.latency.step_time import StepTimes
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, RequestTable
 
 MAX_SAMPLES = 2048
 FIRST_SAMPLE_S = 0.05
 LOG_WORDS = 1 << 20
+ROUTER_WORDS = 8  # of a compiled router's memory
 
 
 def build_arrays(fleet: Fleet, table: RequestTable, *, log_steps: bool) -> Arrays:
-    """Allocate a run's state; what a run does not touch costs no memory."""
-    engine, replicas, count = fleet.engine, fleet.num_engines, table.num_requests
-    rows = min(engine.max_num_seqs, count, engine.num_gpu_blocks) + 1
-    blocks = replicas * engine.num_gpu_blocks
-    row_blocks = math.ceil(_most_slots(engine, table) / engine.block_size)
-    kinds = group_kinds(engine.kv_groups)
+    """Allocate a run's state, as large as the largest pool needs; what a run does not touch costs no memory."""
+    pools, engines = [_sizes(pool, table) for pool in fleet.pools], fleet.num_engines
+    seqs, plans = max(pool.max_num_seqs for pool in pools), max(pool.engine.plans_in_flight for pool in pools)
+    rows, groups = seqs + 1, max(len(pool.engine.kv_groups) for pool in pools)
+    blocks = sum(pool.num_engines * pool.engine.num_gpu_blocks for pool in fleet.pools)
     if blocks >= 2**31 or table.num_spans >= 2**31:
-        raise ValueError(f"{blocks:,} KV blocks over {replicas:,} replicas are more than one run can hold (2**31)")
-    buckets = 1 << max(int(engine.num_gpu_blocks).bit_length(), 4)
+        raise ValueError(f"{blocks:,} KV blocks over {engines:,} replicas are more than one run can hold (2**31)")
+    words = sum(pool.num_engines * _words_per_instant(of) for pool, of in zip(fleet.pools, pools, strict=True))
     arrays = Arrays(
-        parameters=_parameters(fleet, rows - 1, buckets - 1, row_blocks, log_steps),
-        cursor=_cursor(),
+        pools=_pools(fleet, pools),
+        cursor=_cursor(log_steps, words),
         requests=_requests(table),
         next_turn=_next_turns(table),
         think_s=np.ascontiguousarray(table.think_s),
         open_order=_open_order(table),
         shared_queue=np.flatnonzero(table.follows == NEXT_FREE).astype(np.int32),
         spans=_spans(table),
-        replicas=np.zeros(replicas, layout.REPLICA),
-        totals=np.zeros(replicas, layout.TOTALS),
-        next_event_s=np.full(2 * max(1 << (replicas - 1).bit_length(), 1), math.inf),
-        outstanding=np.zeros(replicas, np.int32),
-        touched=np.zeros(replicas, np.int32),
-        running=np.zeros((replicas, rows - 1), np.int32),
-        free_rows=np.arange(replicas * rows, dtype=np.int32)[::-1].reshape(replicas, rows)[::-1].copy(),
-        tables=np.zeros((replicas * rows, len(engine.kv_groups) * row_blocks), np.int32),
-        table_starts=np.zeros((replicas * rows, len(engine.kv_groups)), np.int32),
-        skip_at=np.zeros(replicas * rows, np.int32),
-        groups=_groups(engine),
-        kinds=_kinds(kinds),
-        group_order=np.concatenate(kinds).astype(np.int32),
+        replicas=np.zeros(engines, layout.REPLICA),
+        totals=np.zeros(engines, layout.TOTALS),
+        next_event_s=np.full(2 * max(1 << (engines - 1).bit_length(), 1), math.inf),
+        outstanding=np.zeros(engines, np.int32),
+        touched=np.zeros(engines, np.int32),
+        router_memory=np.zeros(ROUTER_WORDS, np.int64),
+        running=np.zeros((engines, seqs), np.int32),
+        free_rows=np.arange(engines * rows, dtype=np.int32)[::-1].reshape(engines, rows)[::-1].copy(),
+        tables=np.zeros(
+            (engines * rows, max(len(pool.engine.kv_groups) * pool.row_blocks for pool in pools)), np.int32
+        ),
+        table_starts=np.zeros((engines * rows, groups), np.int32),
+        skip_at=np.zeros(engines * rows, np.int32),
+        groups=np.concatenate([_groups(pool.engine) for pool in pools]),
+        kinds=_kinds(pools),
+        group_order=np.concatenate([group for pool in pools for group in pool.kinds]).astype(np.int32),
         blocks=np.zeros(blocks, layout.BLOCK),
-        buckets=np.full((replicas, buckets), NONE, np.int32),
-        plans=np.zeros((replicas, engine.plans_in_flight), layout.PLAN),
-        entries=np.zeros((replicas, engine.plans_in_flight, rows - 1), layout.PLAN_ENTRY),
+        buckets=np.full((engines, max(pool.num_buckets for pool in pools)), NONE, np.int32),
+        plans=np.zeros((engines, plans), layout.PLAN),
+        entries=np.zeros((engines, plans, seqs), layout.PLAN_ENTRY),
         heap=np.zeros(_heap_size(table), layout.HEAP_ENTRY),
         samples=np.zeros(MAX_SAMPLES, layout.SAMPLE),
         itl_histogram=np.zeros(layout.ITL_BINS),
-        step_time=np.ascontiguousarray(
-            np.stack([fleet.step_times.decode, fleet.step_times.prefill, fleet.step_times.floor])
-        ),
-        sampling_time=fleet.step_times.sampling,
-        shared_time=fleet.step_times.shared,
-        log=np.zeros(_log_words(fleet, rows) if log_steps else 1, np.int32),
+        step_time=_padded([np.stack([pool.times.decode, pool.times.prefill, pool.times.floor]) for pool in pools]),
+        sampling_time=_padded([pool.times.sampling for pool in pools]),
+        shared_time=_padded([pool.times.shared for pool in pools]),
+        log=np.zeros(max(LOG_WORDS, 4 * words) if log_steps else 1, np.int32),
     )
-    _check_tables(arrays, engine, fleet.data_parallel_size)
-    _initialise_replicas(arrays, rows)
-    _initialise_blocks(arrays, engine.num_gpu_blocks)
+    _initialise_engines(arrays, fleet, pools)
     return arrays
 
 
-def _check_tables(arrays: Arrays, engine: EngineConfig, ranks: int) -> None:
-    assert arrays.step_time.shape[1] > engine.max_num_batched_tokens, "the step times do not reach the token budget"
-    assert arrays.shared_time.shape[0] > ranks * engine.max_num_batched_tokens or ranks == 1, (
-        "the shared times are short"
+@dataclass(frozen=True, kw_only=True)
+class _Sizes:
+    """What a pool's arrays need for a table."""
+
+    engine: EngineConfig
+    times: StepTimes
+    kinds: tuple[tuple[int, ...], ...]
+    max_num_seqs: int
+    row_blocks: int  # of the block table, per group
+    num_buckets: int
+
+
+def _sizes(pool: Pool, table: RequestTable) -> _Sizes:
+    engine, times = pool.engine, pool.step_times
+    seqs = min(engine.max_num_seqs, table.num_requests, engine.num_gpu_blocks)
+    tokens = pool.data_parallel_size * engine.max_num_batched_tokens
+    assert len(times.decode) > engine.max_num_batched_tokens, "the step times do not reach the token budget"
+    assert len(times.shared) > tokens or pool.data_parallel_size == 1, "the shared times are short"
+    assert len(times.sampling) > seqs, "the sampling times do not reach max_num_seqs"
+    return _Sizes(
+        engine=engine,
+        times=times,
+        kinds=group_kinds(engine.kv_groups),
+        max_num_seqs=seqs,
+        row_blocks=math.ceil(_most_slots(engine, table) / engine.block_size),
+        num_buckets=1 << max(int(engine.num_gpu_blocks).bit_length(), 4),
     )
-    assert arrays.sampling_time.shape[0] >= arrays.running.shape[1] + 1, "the sampling times do not reach max_num_seqs"
 
 
-def _log_words(fleet: Fleet, rows: int) -> int:
-    instant = fleet.num_engines * (fleet.engine.plans_in_flight + 2) * (6 * rows + 16)
-    return max(LOG_WORDS, 4 * instant)
+def _words_per_instant(pool: _Sizes) -> int:
+    """The most words that one engine logs at one instant."""
+    return (pool.engine.plans_in_flight + 2) * (6 * pool.max_num_seqs + 16)
+
+
+def _padded(tables: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """The pools' tables under each other, each as long as the longest."""
+    values = np.zeros((len(tables), *np.max([table.shape for table in tables], axis=0)))
+    for place, table in enumerate(tables):
+        values[place][tuple(map(slice, table.shape))] = table
+    return values
 
 
 def _heap_size(table: RequestTable) -> int:
@@ -108,22 +139,31 @@ def _groups(engine: EngineConfig) -> NDArray[np.void]:
     return values
 
 
-def _kinds(kinds: tuple[tuple[int, ...], ...]) -> NDArray[np.void]:
-    values = np.zeros(len(kinds), layout.KIND)
-    values["count"] = [len(kind) for kind in kinds]
+def _kinds(pools: list[_Sizes]) -> NDArray[np.void]:
+    values = np.zeros(sum(len(pool.kinds) for pool in pools), layout.KIND)
+    values["count"] = [len(kind) for pool in pools for kind in pool.kinds]
     values["first"] = np.cumsum(values["count"]) - values["count"]
     return values
 
 
-def _parameters(
-    fleet: Fleet, max_num_seqs: int, bucket_mask: int, row_blocks: int, log_steps: bool
-) -> NDArray[np.void]:
-    engine, times = fleet.engine, fleet.step_times
-    values = np.zeros(1, layout.PARAMETERS)
-    values["num_replicas"] = fleet.num_engines
-    values["ranks"] = fleet.data_parallel_size
-    values["num_blocks"] = engine.num_gpu_blocks
-    values["max_num_seqs"] = max_num_seqs
+def _pools(fleet: Fleet, sizes: list[_Sizes]) -> NDArray[np.void]:
+    values = np.zeros(len(sizes), layout.POOL)
+    values["ranks"] = [pool.data_parallel_size for pool in fleet.pools]
+    for place, pool in enumerate(sizes):
+        _fill_engine(values[place], pool)
+        _fill_times(values[place], pool.times)
+    for first, count in (("first_group", "num_groups"), ("first_kind", "num_kinds")):
+        values[first] = np.cumsum(values[count]) - values[count]
+    return values
+
+
+def _fill_engine(values: Any, sizes: _Sizes) -> None:
+    """An engine's settings under the names of the core."""
+    engine = sizes.engine
+    values["max_num_seqs"] = sizes.max_num_seqs
+    values["row_blocks"] = sizes.row_blocks
+    values["bucket_mask"] = sizes.num_buckets - 1
+    values["num_kinds"] = len(sizes.kinds)
     for name in (
         "block_size", "max_model_len", "max_num_batched_tokens", "token_budget", "plans_in_flight", "decode_stagger",
         "draft_slots", "drops_last_hit", "prefix_hit_joins_drafting", "long_prefill_token_threshold",
@@ -132,9 +172,7 @@ def _parameters(
         values[name] = getattr(engine, name)
     values["pipeline_stages"] = engine.pipeline_parallel_size
     values["num_groups"] = len(engine.kv_groups)
-    values["num_kinds"] = len(group_kinds(engine.kv_groups))
     values["num_windows"] = sum(group.window is not None for group in engine.kv_groups)
-    values["row_blocks"] = row_blocks
     interval = engine.prefix_cache_retention_interval
     values["retention_interval"] = NONE if interval is None else interval
     values["speculative_tokens"] = engine.num_speculative_tokens
@@ -147,22 +185,23 @@ def _parameters(
     values["by_priority"] = engine.scheduling_policy == "priority"
     values["chunked_prefill"] = engine.enable_chunked_prefill
     values["reserve_full_isl"] = engine.scheduler_reserve_full_isl
-    values["router"] = ROUTERS[fleet.router]
-    values["bucket_mask"] = bucket_mask
-    values["log_steps"] = log_steps
+
+
+def _fill_times(values: Any, times: StepTimes) -> None:
     for name in (
         "window", "ingress_request_s", "ingress_token_s", "ingress_s", "decode_base_s", "context_s", "window_context_s",
         "prefill_s", "window_prefill_s",
         "host_base_s", "gap_s", "host_sequence_s", "cold_start_s",
     ):  # fmt: skip
         values[name] = getattr(times, name)
-    return values
 
 
-def _cursor() -> NDArray[np.void]:
+def _cursor(log_steps: bool, log_reserve: int) -> NDArray[np.void]:
     values = np.zeros(1, layout.CURSOR)
+    values["log_steps"], values["log_reserve"] = log_steps, log_reserve
+    values["control_s"] = math.inf
     values["sample_every_s"] = values["next_sample_s"] = FIRST_SAMPLE_S
-    values["stalled_request"] = NONE
+    values["stalled_request"] = values["unrouted"] = NONE
     return values
 
 
@@ -198,19 +237,30 @@ def _spans(table: RequestTable) -> NDArray[np.void]:
     return values
 
 
-def _initialise_replicas(arrays: Arrays, rows: int) -> None:
-    state = arrays.replicas
+def _initialise_engines(arrays: Arrays, fleet: Fleet, sizes: list[_Sizes]) -> None:
+    """Empty engines, pool by pool, server by server; each holds a circular free queue closed by its null block."""
+    state, blocks = arrays.replicas, arrays.blocks
     state["waiting_head"] = state["waiting_tail"] = state["blocked_request"] = NONE
     state["last_completion_s"] = math.nan
-    state["num_free_rows"] = rows
-    state["num_free_blocks"] = arrays.parameters["num_blocks"] - 1
-
-
-def _initialise_blocks(arrays: Arrays, num_blocks: int) -> None:
-    """One circular free queue per replica, in the order of the block ids, closed by the null block."""
-    blocks = arrays.blocks
-    ids = np.arange(len(blocks), dtype=np.int32)
-    first = ids - ids % num_blocks
-    blocks["next"] = first + (ids - first + 1) % num_blocks
-    blocks["previous"] = first + (ids - first - 1) % num_blocks
     blocks["key_content"] = blocks["next_in_bucket"] = NONE
+    engine, block = 0, 0
+    for place, (pool, size) in enumerate(zip(fleet.pools, sizes, strict=True)):
+        count, num_blocks = pool.num_engines, pool.engine.num_gpu_blocks
+        engines = slice(engine, engine + count)
+        numbers = np.arange(count)
+        state["pool"][engines] = place
+        state["leader"][engines] = engine + numbers - numbers % pool.data_parallel_size
+        state["first_block"][engines] = block + numbers * num_blocks
+        state["num_usable_blocks"][engines] = state["num_free_blocks"][engines] = num_blocks - 1
+        state["num_free_rows"][engines] = size.max_num_seqs + 1
+        _link_blocks(blocks[block : block + count * num_blocks], block, num_blocks)
+        engine, block = engine + count, block + count * num_blocks
+
+
+def _link_blocks(blocks: NDArray[np.void], start: int, num_blocks: int) -> None:
+    """One circular free queue per engine, in the order of the block ids."""
+    ids = np.arange(len(blocks), dtype=np.int32)
+    place = ids % num_blocks
+    first = ids - place + np.int32(start)
+    blocks["next"] = first + (place + 1) % num_blocks
+    blocks["previous"] = first + (place - 1) % num_blocks

@@ -4,21 +4,25 @@ import math
 from typing import Any
 
 from simulator.core import replica as replicas
-from simulator.core.jit import entry_point, kernel
+from simulator.core.jit import call_router, entry_point, kernel
 from simulator.core.layout import (
+    BETWEEN_INSTANTS,
+    CONTROL,
     DONE,
+    LEAVES_FRONT_END,
     NEED_LOG_SPACE,
+    NEED_ROUTE,
+    NEXT_TURN,
     NONE,
     PAUSED,
     REACHED_TIME,
-    ROUND_ROBIN,
     SENT,
-    SESSION_AFFINITY,
     STALLED,
+    STEPS_ENDED,
 )
 from simulator.core.vllm import queue
 
-# -- follow-up turns and requests in the front end, a binary heap by (time, request)
+# -- events, a binary heap by (time, request); a request has one at a time
 
 
 @kernel
@@ -30,37 +34,38 @@ def comes_before(a: Any, left: int, right: int) -> bool:
 
 @kernel
 def swap(a: Any, left: int, right: int) -> None:
-    time_s, request = a.heap[left].time_s, a.heap[left].request
-    a.heap[left].time_s, a.heap[left].request = a.heap[right].time_s, a.heap[right].request
-    a.heap[right].time_s, a.heap[right].request = time_s, request
+    one, other = a.heap[left], a.heap[right]
+    time_s, request, kind = one.time_s, one.request, one.kind
+    one.time_s, one.request, one.kind = other.time_s, other.request, other.kind
+    other.time_s, other.request, other.kind = time_s, request, kind
 
 
 @kernel
-def push(a: Any, time_s: float, request: int) -> None:
+def push(a: Any, time_s: float, kind: int, request: int) -> None:
     place = a.cursor[0].heap_size
     a.cursor[0].heap_size += 1
     a.heap[place].time_s = time_s
     a.heap[place].request = request
+    a.heap[place].kind = kind
     while place > 0 and comes_before(a, place, (place - 1) >> 1):
         swap(a, place, (place - 1) >> 1)
         place = (place - 1) >> 1
 
 
 @kernel
-def pop(a: Any) -> int:
-    request = a.heap[0].request
+def pop(a: Any) -> None:
     a.cursor[0].heap_size -= 1
     size = a.cursor[0].heap_size
-    a.heap[0].time_s, a.heap[0].request = a.heap[size].time_s, a.heap[size].request
+    swap(a, 0, size)
     place = 0
     while True:
         child = 2 * place + 1
         if child >= size:
-            return request
+            return
         if child + 1 < size and comes_before(a, child + 1, child):
             child += 1
         if not comes_before(a, child, place):
-            return request
+            return
         swap(a, child, place)
         place = child
 
@@ -69,40 +74,33 @@ def pop(a: Any) -> int:
 
 
 @kernel
-def choose_replica(a: Any, request: int) -> int:
-    """Which replica gets the request; ties go to the lowest number."""
-    p = a.parameters[0]
-    if p.router == SESSION_AFFINITY and a.requests[request].replica != NONE:
-        return a.requests[request].replica
-    if p.router != ROUND_ROBIN:
-        best = 0
-        for replica in range(1, p.num_replicas):
-            if a.outstanding[replica] < a.outstanding[best]:
-                best = replica
-        return best
-    chosen = a.cursor[0].next_replica
-    a.cursor[0].next_replica = (chosen + 1) % p.num_replicas
-    return chosen
+def arrive(a: Any, request: int, now_s: float) -> bool:
+    """A request comes to the router; False where Python must decide."""
+    cursor = a.cursor[0]
+    if cursor.router == 0:
+        cursor.unrouted = request
+        return False
+    send(a, request, call_router(cursor.router, a.outstanding, a.requests[request].replica, a.router_memory), now_s)
+    return True
 
 
 @kernel
-def send(a: Any, request: int, now_s: float) -> None:
-    """A request comes to a replica's front end, which takes one after the other."""
-    p = a.parameters[0]
-    replica = choose_replica(a, request)
+def send(a: Any, request: int, replica: int, now_s: float) -> None:
+    """A request comes to an engine's front end, which takes one after the other."""
+    p = a.pools[a.replicas[replica].pool]
     a.requests[request].replica = replica
     a.requests[request].status = SENT
     a.outstanding[replica] += 1
     a.cursor[0].num_arrived += 1
-    state = a.replicas[leader_of(a, replica)]
-    state.door_free_s = (
-        max(state.door_free_s, now_s) + p.ingress_request_s + p.ingress_token_s * a.requests[request].prompt
+    state = a.replicas[a.replicas[replica].leader]
+    state.frontend_free_s = (
+        max(state.frontend_free_s, now_s) + p.ingress_request_s + p.ingress_token_s * a.requests[request].prompt
     )
-    enters_s = state.door_free_s + p.ingress_s
+    enters_s = state.frontend_free_s + p.ingress_s
     if enters_s <= now_s:
         enter(a, request, now_s)
     else:
-        push(a, enters_s, request)
+        push(a, enters_s, LEAVES_FRONT_END, request)
 
 
 @kernel
@@ -111,17 +109,10 @@ def enter(a: Any, request: int, now_s: float) -> None:
     replica = a.requests[request].replica
     replicas.account(a, replica, now_s)
     queue.enqueue_arrival(a, replica, request)
-    leader = leader_of(a, replica)
-    if a.replicas[replica].num_plans == 0 and (
-        a.parameters[0].ranks == 1 or replicas.num_rounds(a, leader, now_s) == 0
-    ):
+    leader = a.replicas[replica].leader
+    ranks = a.pools[a.replicas[replica].pool].ranks
+    if a.replicas[replica].num_plans == 0 and (ranks == 1 or replicas.num_rounds(a, leader, now_s) == 0):
         touch(a, leader)
-
-
-@kernel
-def leader_of(a: Any, replica: int) -> int:
-    """The first of the ranks whose steps begin and end with this one's."""
-    return replica - replica % a.parameters[0].ranks
 
 
 @kernel
@@ -143,30 +134,35 @@ def next_open_s(a: Any) -> float:
 
 
 @kernel
-def next_follow_up_s(a: Any) -> float:
+def next_heap_s(a: Any) -> float:
     return a.heap[0].time_s if a.cursor[0].heap_size > 0 else math.inf
 
 
 @kernel
-def take_arrivals(a: Any, now_s: float) -> None:
-    """Send or enter every request whose time has come, in order of time, then of id."""
+def take_arrivals(a: Any, now_s: float) -> bool:
+    """Route or enter every request whose time has come, in order of time, then of id; False where Python must route."""
+    cursor = a.cursor[0]
+    if cursor.unrouted != NONE:
+        send(a, cursor.unrouted, cursor.chosen, now_s)
+        cursor.unrouted = NONE
     while True:
-        open_s, follow_s = next_open_s(a), next_follow_up_s(a)
-        if min(open_s, follow_s) > now_s:
-            return
-        is_open = open_s < follow_s
-        if open_s == follow_s:
-            is_open = a.open_order[a.cursor[0].next_open] < a.heap[0].request
+        open_s, event_s = next_open_s(a), next_heap_s(a)
+        if min(open_s, event_s) > now_s:
+            return True
+        is_open = open_s < event_s
+        if open_s == event_s:
+            is_open = a.open_order[cursor.next_open] < a.heap[0].request
+        kind, request = NEXT_TURN, a.heap[0].request
         if is_open:
-            request = a.open_order[a.cursor[0].next_open]
-            a.cursor[0].next_open += 1
-            send(a, request, now_s)
-            continue
-        request = pop(a)
-        if a.requests[request].status == SENT:
-            enter(a, request, now_s)
+            request = a.open_order[cursor.next_open]
+            cursor.next_open += 1
         else:
-            send(a, request, now_s)
+            kind = a.heap[0].kind
+            pop(a)
+        if kind == LEAVES_FRONT_END:
+            enter(a, request, now_s)
+        elif not arrive(a, request, now_s):
+            return False
 
 
 @kernel
@@ -183,7 +179,7 @@ def follow_up(a: Any, request: int, now_s: float) -> None:
         cursor.num_exhausted += 1
         return
     a.requests[following].arrival_s = now_s + a.think_s[following]
-    push(a, a.requests[following].arrival_s, following)
+    push(a, a.requests[following].arrival_s, NEXT_TURN, following)
 
 
 # -- time
@@ -207,7 +203,6 @@ def take_samples(a: Any, until_s: float) -> None:
 
 @kernel
 def take_sample(a: Any, now_s: float) -> None:
-    p = a.parameters[0]
     cursor = a.cursor[0]
     sample = a.samples[cursor.num_samples]
     cursor.num_samples += 1
@@ -215,14 +210,14 @@ def take_sample(a: Any, now_s: float) -> None:
     sample.running_s, sample.waiting_s, sample.used_blocks_s = 0.0, 0.0, 0.0
     sample.running, sample.waiting, sample.used_blocks = 0, 0, 0
     sample.not_finished = cursor.num_arrived - cursor.num_finished
-    for replica in range(p.num_replicas):
+    for replica in range(a.replicas.shape[0]):
         replicas.account(a, replica, now_s)
         sample.running_s += a.totals[replica].running_s
         sample.waiting_s += a.totals[replica].waiting_s
         sample.used_blocks_s += a.totals[replica].used_blocks_s
         sample.running += a.replicas[replica].num_running
         sample.waiting += a.replicas[replica].num_waiting
-        sample.used_blocks += p.num_blocks - 1 - a.replicas[replica].num_free_blocks
+        sample.used_blocks += a.replicas[replica].num_usable_blocks - a.replicas[replica].num_free_blocks
 
 
 @kernel
@@ -237,52 +232,54 @@ def complete_steps(a: Any, now_s: float) -> None:
             for index in range(a.plans[replica, slot].count):
                 if a.entries[replica, slot, index].tokens < 0:
                     follow_up(a, a.entries[replica, slot, index].request, now_s)
-        if a.parameters[0].ranks > 1:
-            touch(a, leader_of(a, replica))
+        if a.pools[a.replicas[replica].pool].ranks > 1:
+            touch(a, a.replicas[replica].leader)
             continue
         a.touched[a.cursor[0].num_touched] = replica
         a.cursor[0].num_touched += 1
 
 
 @kernel
-def log_is_full(a: Any) -> bool:
-    """Whether the steps of one more instant might not fit."""
-    p = a.parameters[0]
-    worst = p.num_replicas * (p.plans_in_flight + 2) * (6 * p.max_num_seqs + 16)
-    return p.log_steps == 1 and a.cursor[0].log_size + worst > a.log.shape[0]
+def stop(a: Any, end_s: float) -> None:
+    """Carry all sums to `end_s`."""
+    take_samples(a, end_s)
+    for replica in range(a.replicas.shape[0]):
+        replicas.account(a, replica, end_s)
+    a.cursor[0].now_s = end_s
 
 
 @entry_point
 def run(a: Any, until_s: float, max_instants: int) -> int:
     """Advance the fleet to `until_s`, to its end, or to where Python must act; says which.
 
-    After `max_instants` it pauses, so that Python sees a Ctrl-C.
+    After `max_instants` it pauses, so that Python sees a Ctrl-C. The next call goes on where this one came back.
 
-    At one instant: steps end, then arrivals enter, then schedulers decide, so that a request arriving at time t
-    is seen by the first `schedule()` at or after t.
+    At one instant: steps end, then Python's control events, then arrivals enter by id, then schedulers decide, so that
+    a request arriving at time t is seen by the first `schedule()` at or after t.
     """
     cursor = a.cursor[0]
     for _ in range(max_instants):
-        now_s = min(a.next_event_s[1], next_open_s(a), next_follow_up_s(a))
-        if now_s > until_s or now_s == math.inf:
-            end_s = until_s if until_s < math.inf else cursor.now_s
-            take_samples(a, end_s)
-            for replica in range(a.parameters[0].num_replicas):
-                replicas.account(a, replica, end_s)
-            cursor.now_s = end_s
-            return DONE if now_s == math.inf else REACHED_TIME
-        if log_is_full(a):
-            return NEED_LOG_SPACE
-        take_samples(a, now_s)
-        cursor.now_s = now_s
-        cursor.num_touched = 0
-        complete_steps(a, now_s)
-        take_arrivals(a, now_s)
+        if cursor.phase == BETWEEN_INSTANTS:
+            next_s = min(a.next_event_s[1], next_open_s(a), next_heap_s(a))
+            now_s = min(next_s, cursor.control_s)
+            if next_s == math.inf or now_s > until_s:
+                stop(a, until_s if until_s < math.inf else cursor.now_s)
+                return DONE if next_s == math.inf else REACHED_TIME
+            if cursor.log_steps == 1 and cursor.log_size + cursor.log_reserve > a.log.shape[0]:
+                return NEED_LOG_SPACE
+            take_samples(a, now_s)
+            cursor.now_s = now_s
+            cursor.num_touched = 0
+            complete_steps(a, now_s)
+            cursor.phase = STEPS_ENDED
+            if now_s == cursor.control_s:
+                cursor.control_s = math.inf
+                return CONTROL
+        if not take_arrivals(a, cursor.now_s):
+            return NEED_ROUTE
         for index in range(cursor.num_touched):
-            if a.parameters[0].ranks > 1:
-                replicas.fill_together(a, a.touched[index], now_s)
-            else:
-                replicas.fill_pipeline(a, a.touched[index], now_s)
+            replicas.fill_pipeline(a, a.touched[index], cursor.now_s)
+        cursor.phase = BETWEEN_INSTANTS
         if cursor.stalled_request != NONE:
             return STALLED
     return PAUSED

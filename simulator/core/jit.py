@@ -8,16 +8,19 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from llvmlite import ir
 from numba.core import types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.compiler_machinery import register_pass
 from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import NativeLowering
+from numba.extending import intrinsic
 from platformdirs import user_cache_path
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -52,7 +55,7 @@ _CACHE_DIRECTORY = _cache_directory()
 
 def is_compiled() -> bool:
     """Whether an earlier run left the compiled core on this machine; otherwise the next simulation compiles it."""
-    return bool(numba.config.DISABLE_JIT) or any(Path(_CACHE_DIRECTORY).rglob("*.nbc"))
+    return bool(numba.config.DISABLE_JIT) or any(Path(_CACHE_DIRECTORY).rglob("fleet.run-*.nbc"))
 
 
 class _Unlinked(JITCodeLibrary):
@@ -117,3 +120,43 @@ def entry_point(function: F) -> F:
     finally:
         numba.config.CACHE_DIR = previous
     return compiled
+
+
+ROUTER_SIGNATURE = types.int64(types.int32[::1], types.int64, types.int64[::1])
+"""What a compiled router is given: requests outstanding per engine, where the session was served last or NONE, its own
+memory. It returns an engine."""
+
+_routers: list[Callable[..., int]] = []  # by address, where nothing is compiled
+
+
+@cache
+def router_address(choose: Callable[..., int]) -> int:
+    """Compile a router, or find it in numba's cache; the core calls it at this address."""
+    if numba.config.DISABLE_JIT:
+        _routers.append(choose)
+        return len(_routers)
+    previous = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = _CACHE_DIRECTORY
+    try:
+        address: int = numba.cfunc(ROUTER_SIGNATURE, cache=True, _nrt=False, error_model="numpy")(choose).address
+    finally:
+        numba.config.CACHE_DIR = previous
+    return address
+
+
+def _call_router(
+    _context: Any, address: Any, outstanding: Any, last: Any, memory: Any
+) -> tuple[Any, Callable[..., Any]]:
+    def call(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kinds = [context.get_value_type(kind) for kind in signature.args[1:]]
+        pointer = builder.inttoptr(values[0], ir.FunctionType(ir.IntType(64), kinds).as_pointer())
+        return builder.call(pointer, values[1:])
+
+    return types.int64(types.int64, *ROUTER_SIGNATURE.args), call
+
+
+def _call_python_router(address: int, *view: Any) -> int:
+    return _routers[address - 1](*view)
+
+
+call_router: Any = _call_python_router if numba.config.DISABLE_JIT else intrinsic(_call_router)

@@ -58,7 +58,8 @@ def remove_from_sums(plan: Any, computed: int, tokens: int, sampled: int, drafts
 @kernel
 def step_time_s(a: Any, replica: int, slot: int, shared_s: float) -> float:
     """Price a plan in O(1), entering its sums into the replica's totals; `shared_s` is spent on all ranks' tokens."""
-    p = a.parameters[0]
+    pool = a.replicas[replica].pool
+    p = a.pools[pool]
     plan = a.plans[replica, slot]
     totals = a.totals[replica]
     totals.steps += 1
@@ -75,13 +76,15 @@ def step_time_s(a: Any, replica: int, slot: int, shared_s: float) -> float:
     if plan.prefill_tokens > 0:
         mode = 1
         totals.prefill_steps += 1
-    gpu_s = a.step_time[mode, plan.tokens] + a.sampling_time[plan.sampled] + plan.decode_context * p.context_s
+    gpu_s = (
+        a.step_time[pool, mode, plan.tokens] + a.sampling_time[pool, plan.sampled] + plan.decode_context * p.context_s
+    )
     gpu_s += shared_s + plan.window_context * p.window_context_s
     gpu_s += plan.prefill_work * p.prefill_s + plan.window_prefill_work * p.window_prefill_s
     if plan.decodes > 0:
         gpu_s += p.decode_base_s
     if mode == 1:
-        gpu_s = max(gpu_s, a.step_time[2, plan.tokens])
+        gpu_s = max(gpu_s, a.step_time[pool, 2, plan.tokens])
     host_s = p.host_base_s + p.host_sequence_s * plan.count
     totals.gpu_s += gpu_s
     totals.host_bound_s += max(host_s - gpu_s, 0.0)

@@ -1,8 +1,8 @@
 """The arrays that the compiled core works on.
 
 Everything is a flat array of records: that is what compiles to plain loads and stores. Request, block and row
-ids are global over the fleet: block `r * num_blocks` is the null block of replica r and the sentinel of its
-free queue. Inside the core -1 means "none".
+ids are global over the fleet: an engine's blocks follow each other; the first is its null block and the sentinel
+of its free queue. Inside the core -1 means "none".
 """
 
 from typing import Any, NamedTuple
@@ -20,9 +20,13 @@ NOT_BLOCKED, BLOCKED_BY_KV_BLOCKS, BLOCKED_BY_MAX_NUM_SEQS, BLOCKED_BY_TOKEN_BUD
 NUM_BLOCK_REASONS = 4
 
 # What `run` came back for.
-DONE, REACHED_TIME, NEED_LOG_SPACE, STALLED, PAUSED = 0, 1, 2, 3, 4
+DONE, REACHED_TIME, NEED_LOG_SPACE, STALLED, PAUSED, NEED_ROUTE, CONTROL = 0, 1, 2, 3, 4, 5, 6
 
-ROUND_ROBIN, LEAST_OUTSTANDING, SESSION_AFFINITY = 0, 1, 2
+# What an event in the heap is. Both are arrivals in the order of an instant: they enter by request id.
+NEXT_TURN, LEAVES_FRONT_END = 0, 1
+
+# How far an instant is: over, or with its steps ended and its arrivals to enter.
+BETWEEN_INSTANTS, STEPS_ENDED = 0, 1
 
 # ITL histogram: bin k holds gaps in [ITL_MIN_S * ITL_GROWTH**k, ... * ITL_GROWTH); quantiles are good to 0.5 %.
 ITL_MIN_S, ITL_GROWTH, ITL_BINS = 1e-6, 1.01, 2400
@@ -112,13 +116,17 @@ REPLICA = _record(
         ("freed_at_block", "i8"),
         ("num_freed", "i8"),
         ("step", "i8"),
-        ("door_free_s", "f8"),  # when the front end can take the next request; kept by the first of several ranks
+        ("frontend_free_s", "f8"),  # when the front end can take the next request; kept by the first of several ranks
         ("stage_free_s", "f8"),  # when the first pipeline stage can take the next step
         ("last_end_s", "f8"),  # of the steps given to the GPU
         ("previous_end_s", "f8"),  # of the step before that; kept by the first of several ranks
         ("round_slot", "i4"),  # the plan of a step that ranks take together, NONE: this rank has nothing to do
         ("last_completion_s", "f8"),
         ("accounted_s", "f8"),  # the integrals below reach to here
+        ("pool", "i4"),
+        ("leader", "i4"),  # the first of the ranks whose steps begin and end with this one's
+        ("first_block", "i4"),  # its null block
+        ("num_usable_blocks", "i4"),
     ]
 )
 
@@ -188,11 +196,10 @@ SAMPLE = _record(
     ]
 )
 
-PARAMETERS = _record(
+# What the engines of a pool have in common.
+POOL = _record(
     [
-        ("num_replicas", "i4"),  # engines: attention-parallel ranks of one replica follow each other
-        ("ranks", "i4"),  # of a replica, whose steps begin and end together
-        ("num_blocks", "i4"),  # per replica, the null block included
+        ("ranks", "i4"),  # engines of a server, whose steps begin and end together; they follow each other
         ("block_size", "i4"),  # tokens in a block of the group with the smallest
         ("max_model_len", "i4"),
         ("max_num_seqs", "i4"),
@@ -201,7 +208,9 @@ PARAMETERS = _record(
         ("plans_in_flight", "i4"),
         ("pipeline_stages", "i4"),
         ("decode_stagger", "i4"),  # steps between two decodes of a request, 0: none
+        ("first_group", "i4"),
         ("num_groups", "i4"),
+        ("first_kind", "i4"),
         ("num_kinds", "i4"),
         ("num_windows", "i4"),  # groups with a window
         ("row_blocks", "i4"),  # of the block table, per group
@@ -216,10 +225,7 @@ PARAMETERS = _record(
         ("acceptance_limit", "i8"),
         ("prefix_caching", "i4"),
         ("asynchronous", "i4"),
-        ("router", "i4"),
         ("bucket_mask", "i4"),
-        ("rows_per_replica", "i4"),
-        ("log_steps", "i4"),
         ("by_priority", "i4"),
         ("long_prefill_token_threshold", "i4"),
         ("threshold_spares_lone_request", "i4"),
@@ -257,22 +263,28 @@ CURSOR = _record(
         ("num_arrived", "i8"),
         ("num_finished", "i8"),
         ("num_exhausted", "i8"),  # sessions that ended: no further turn
-        ("next_replica", "i8"),
         ("log_size", "i8"),
         ("stalled_request", "i8"),
         ("num_touched", "i8"),
         ("itl_count", "f8"),
         ("itl_sum_s", "f8"),
+        ("phase", "i8"),  # of the present instant
+        ("control_s", "f8"),  # when Python acts next, after the steps that end then
+        ("router", "i8"),  # address of the compiled router, 0: Python decides
+        ("unrouted", "i8"),  # the request that waits for Python's decision, NONE
+        ("chosen", "i8"),  # that decision
+        ("log_steps", "i8"),
+        ("log_reserve", "i8"),  # words that the steps of one instant may take
     ]
 )
 
-HEAP_ENTRY = _record([("time_s", "f8"), ("request", "i8")])
+HEAP_ENTRY = _record([("time_s", "f8"), ("request", "i4"), ("kind", "i4")])
 
 
 class Arrays(NamedTuple):
-    """All state of one run; shapes use R replicas (each rank counts as one), n requests, S sequences per replica."""
+    """All state of one run; shapes use R engines, n requests, S sequences per engine, the most of any pool."""
 
-    parameters: NDArray[np.void]  # [1]
+    pools: NDArray[np.void]  # [pools]
     cursor: NDArray[np.void]  # [1]
     requests: NDArray[np.void]  # [n]
     next_turn: NDArray[np.int32]  # [n], NONE: the session ends
@@ -285,24 +297,23 @@ class Arrays(NamedTuple):
     next_event_s: NDArray[np.float64]  # [2P] tournament over P >= R leaves: when each oldest step ends, else infinity
     outstanding: NDArray[np.int32]  # [R], routed there and not finished: what a router sees
     touched: NDArray[np.int32]  # [R], replicas that schedule at the present instant
+    router_memory: NDArray[np.int64]  # what the compiled router keeps between decisions
     running: NDArray[np.int32]  # [R, S], in admission order
     free_rows: NDArray[np.int32]  # [R, S + 1]
     tables: NDArray[np.int32]  # [R * (S + 1), groups * blocks of the longest request], group by group
-    table_starts: NDArray[
-        np.int32
-    ]  # [R * (S + 1), groups], where a table's blocks begin: the window has passed the rest
+    table_starts: NDArray[np.int32]  # [R * (S + 1), groups], where blocks begin: the window has passed the rest
     skip_at: NDArray[np.int32]  # [R * (S + 1)], processed tokens from which a window has passed a further block
-    groups: NDArray[np.void]  # [groups]
-    kinds: NDArray[np.void]  # [kinds], full attention first
-    group_order: NDArray[np.int32]  # [groups], by kind
-    blocks: NDArray[np.void]  # [R * num_blocks]
+    groups: NDArray[np.void]  # pool by pool
+    kinds: NDArray[np.void]  # pool by pool, full attention first
+    group_order: NDArray[np.int32]  # pool by pool: its groups, counted from its first, by kind
+    blocks: NDArray[np.void]  # engine by engine
     buckets: NDArray[np.int32]  # [R, bucket_mask + 1]
     plans: NDArray[np.void]  # [R, plans in flight]
     entries: NDArray[np.void]  # [R, plans in flight, S]
-    heap: NDArray[np.void]  # follow-up turns that are sent, requests that enter their scheduler, by time
+    heap: NDArray[np.void]  # events, by time
     samples: NDArray[np.void]
     itl_histogram: NDArray[np.float64]  # [ITL_BINS]
-    step_time: NDArray[np.float64]  # [2, max_num_batched_tokens + 1]: without, with prefill; floor in row 2
-    sampling_time: NDArray[np.float64]  # [S + 1]
-    shared_time: NDArray[np.float64]  # [ranks * max_num_batched_tokens + 1], by the tokens of all ranks
+    step_time: NDArray[np.float64]  # [pools, 3, max_num_batched_tokens + 1]: without, with prefill, floor
+    sampling_time: NDArray[np.float64]  # [pools, S + 1]
+    shared_time: NDArray[np.float64]  # [pools, ranks * max_num_batched_tokens + 1], by the tokens of all ranks
     log: NDArray[np.int32]  # steps, for --steps-out

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from simulator.core.draws import draft_hash
 from simulator.core.jit import kernel
 from simulator.core.latency import step_time_s
 from simulator.core.layout import FINISHED, ITL_BINS, ITL_GROWTH, ITL_MIN_S, NONE, RUNNING
@@ -17,7 +18,7 @@ def account(a: Any, replica: int, now_s: float) -> None:
     state = a.replicas[replica]
     totals = a.totals[replica]
     elapsed_s = now_s - state.accounted_s
-    used_blocks = a.parameters[0].num_blocks - 1 - state.num_free_blocks
+    used_blocks = state.num_usable_blocks - state.num_free_blocks
     totals.running_s += elapsed_s * state.num_running
     totals.waiting_s += elapsed_s * state.num_waiting
     totals.used_blocks_s += elapsed_s * used_blocks
@@ -56,20 +57,9 @@ def note_time(a: Any, request: int, now_s: float, previous_s: float) -> int:
 
 
 @kernel
-def draft_hash(request: int, position: int) -> int:
-    """The twin of `simulator.engines.vllm.speculation.draft_hash`."""
-    mixed = (int(request) * 0x1E3779B1 + int(position) * 0x25EBCA6B + 0x3C6EF372) & 0xFFFFFFFF
-    mixed ^= mixed >> 16
-    mixed = (mixed * 0x7FEB352D) & 0xFFFFFFFF
-    mixed ^= mixed >> 15
-    mixed = (mixed * 0x2C1B3C6D) & 0xFFFFFFFF
-    return mixed ^ (mixed >> 16)
-
-
-@kernel
-def verify(a: Any, request: int, drafts: int, padded: int, stale: bool) -> int:
+def verify(a: Any, replica: int, request: int, drafts: int, padded: int, stale: bool) -> int:
     """How many drafts were right; the others are taken back, unless the request has started over."""
-    p = a.parameters[0]
+    p = a.pools[a.replicas[replica].pool]
     req = a.requests[request]
     accepted = 0
     while padded == 0 and accepted < drafts and draft_hash(request, req.output + accepted) < p.acceptance_limit:
@@ -84,7 +74,7 @@ def verify(a: Any, request: int, drafts: int, padded: int, stale: bool) -> int:
 @kernel
 def deliver_tokens(a: Any, replica: int, request: int, tokens: int, stale: bool) -> bool:
     """Append sampled tokens up to the one that ends the request; whether there is one."""
-    p = a.parameters[0]
+    p = a.pools[a.replicas[replica].pool]
     req = a.requests[request]
     ends_at = min(req.max_tokens, p.max_model_len - req.prompt)
     tokens = min(tokens, ends_at - req.output)
@@ -109,7 +99,7 @@ def finish(a: Any, replica: int, request: int, now_s: float) -> None:
     req.finish_s = now_s
     a.outstanding[replica] -= 1
     a.cursor[0].num_finished += 1
-    if a.parameters[0].log_steps == 1:
+    if a.cursor[0].log_steps == 1:
         plan.log_word(a, request)
         plan.log_word(a, -4)
 
@@ -120,7 +110,8 @@ def complete(a: Any, replica: int, now_s: float) -> int:
     state = a.replicas[replica]
     slot = state.oldest_plan
     previous_s = state.last_completion_s
-    asynchronous = a.parameters[0].asynchronous
+    p = a.pools[a.replicas[replica].pool]
+    asynchronous = p.asynchronous
     num_finished, num_steady = 0, 0
     for index in range(a.plans[replica, slot].count):
         entry = a.entries[replica, slot, index]
@@ -141,13 +132,13 @@ def complete(a: Any, replica: int, now_s: float) -> int:
         num_steady += note_time(a, request, now_s, previous_s)
         tokens = 1
         if entry.drafts > 0:
-            tokens += verify(a, request, entry.drafts, entry.padded, stale)
+            tokens += verify(a, replica, request, entry.drafts, entry.padded, stale)
         if deliver_tokens(a, replica, request, tokens, stale):
             finish(a, replica, request, now_s)
             entry.tokens = -1
             num_finished += 1
         elif asynchronous == 0:
-            req.drafts = a.parameters[0].speculative_tokens
+            req.drafts = p.speculative_tokens
     if num_steady > 0:
         record_gaps(a, now_s - previous_s, num_steady)
     if num_finished > 0:
@@ -165,7 +156,7 @@ def leave_pipeline(a: Any, replica: int) -> None:
     state = a.replicas[replica]
     state.num_plans -= 1
     state.oldest_plan += 1
-    if state.oldest_plan == a.parameters[0].plans_in_flight:
+    if state.oldest_plan == a.pools[a.replicas[replica].pool].plans_in_flight:
         state.oldest_plan = 0
 
 
@@ -211,7 +202,7 @@ def decide_step(a: Any, replica: int, now_s: float) -> int:
     An empty step waits in the queue behind the one before it, and is over with it. With none in flight it is dropped,
     and vLLM decides again, which helps where the empty step freed blocks by preempting.
     """
-    p = a.parameters[0]
+    p = a.pools[a.replicas[replica].pool]
     state = a.replicas[replica]
     while state.num_plans < p.plans_in_flight and state.num_running + state.num_waiting > 0:
         slot = state.oldest_plan + state.num_plans
@@ -227,19 +218,40 @@ def decide_step(a: Any, replica: int, now_s: float) -> int:
 
 
 @kernel
-def fill_pipeline(a: Any, replica: int, now_s: float) -> None:
-    """Decide as many steps as vLLM would have in flight."""
-    state = a.replicas[replica]
-    while True:
-        slot = decide_step(a, replica, now_s)
-        if slot == NONE:
+def fill_pipeline(a: Any, leader: int, now_s: float) -> None:
+    """Decide as many steps as vLLM would have in flight, of a server's ranks one each at a time."""
+    p = a.pools[a.replicas[leader].pool]
+    while p.ranks == 1 or num_rounds(a, leader, now_s) < p.plans_in_flight:
+        tokens, num_decided = 0, 0
+        for rank in range(leader, leader + p.ranks):
+            if p.ranks > 1:
+                account(a, rank, now_s)
+            slot = decide_step(a, rank, now_s)
+            a.replicas[rank].round_slot = NONE
+            if slot != NONE:
+                num_decided += 1
+                if a.plans[rank, slot].count > 0:
+                    a.replicas[rank].round_slot = slot
+                    tokens += a.plans[rank, slot].tokens
+        if tokens == 0 and (p.ranks > 1 or num_decided == 0):
             break
-        if a.plans[replica, slot].count > 0:
-            enter_pipeline(a, replica, slot, now_s)
-    if state.num_plans > 0:
-        set_next_event(a, replica, a.plans[replica, state.oldest_plan].end_s)
-    elif state.num_waiting > 0:
-        a.cursor[0].stalled_request = state.waiting_head  # nothing runs, nothing fits: it never will
+        if p.ranks > 1:
+            step_together(a, leader, tokens, now_s)
+        elif tokens > 0:
+            enter_pipeline(a, leader, a.replicas[leader].round_slot, now_s)
+    await_oldest(a, leader, now_s)
+
+
+@kernel
+def await_oldest(a: Any, leader: int, now_s: float) -> None:
+    """Enter when the oldest step of each rank ends; where none is in flight, what waits will wait for ever."""
+    is_idle = num_rounds(a, leader, now_s) == 0
+    for rank in range(leader, leader + a.pools[a.replicas[leader].pool].ranks):
+        state = a.replicas[rank]
+        if state.num_plans > 0:
+            set_next_event(a, rank, a.plans[rank, state.oldest_plan].end_s)
+        elif is_idle and state.num_waiting > 0:
+            a.cursor[0].stalled_request = state.waiting_head
 
 
 @kernel
@@ -247,7 +259,7 @@ def enter_pipeline(a: Any, replica: int, slot: int, now_s: float) -> None:
     """A stage takes the next step while the following stages still work on this one."""
     state = a.replicas[replica]
     step_s = step_time_s(a, replica, slot, 0.0) + cold_s(a, replica)
-    stage_s = step_s / a.parameters[0].pipeline_stages
+    stage_s = step_s / a.pools[a.replicas[replica].pool].pipeline_stages
     start_s = max(state.stage_free_s, now_s)
     state.stage_free_s = start_s + stage_s
     state.last_end_s = max(start_s + step_s, state.last_end_s + stage_s)
@@ -257,65 +269,31 @@ def enter_pipeline(a: Any, replica: int, slot: int, now_s: float) -> None:
 @kernel
 def cold_s(a: Any, replica: int) -> float:
     """What its next step takes longer: the first does, of several ranks that of the leader."""
-    return a.parameters[0].cold_start_s if a.replicas[replica].last_end_s == 0.0 else 0.0
+    return a.pools[a.replicas[replica].pool].cold_start_s if a.replicas[replica].last_end_s == 0.0 else 0.0
 
 
-# -- ranks of one replica that share their experts: every step is taken by all of them, the idle ones without work
+# -- ranks of one server that share their experts: every step is taken by all of them, the idle ones without work
 
 
 @kernel
 def num_rounds(a: Any, leader: int, now_s: float) -> int:
-    """Steps of a replica's ranks that are decided and not over."""
+    """Steps of a server's ranks that are decided and not over."""
     state = a.replicas[leader]
     return int(state.last_end_s > now_s) + int(state.previous_end_s > now_s)
 
 
 @kernel
-def fill_together(a: Any, leader: int, now_s: float) -> None:
-    """Decide steps of all ranks from `leader` on, as far ahead as vLLM does."""
-    p = a.parameters[0]
-    while num_rounds(a, leader, now_s) < p.plans_in_flight:
-        if not decide_round(a, leader, now_s):
-            break
-    is_idle = num_rounds(a, leader, now_s) == 0
-    for rank in range(leader, leader + p.ranks):
-        if a.replicas[rank].num_plans > 0:
-            set_next_event(a, rank, a.plans[rank, a.replicas[rank].oldest_plan].end_s)
-        elif is_idle and a.replicas[rank].num_waiting > 0:
-            a.cursor[0].stalled_request = a.replicas[rank].waiting_head
-
-
-@kernel
-def decide_round(a: Any, leader: int, now_s: float) -> bool:
-    """One step: every rank decides for itself, and the slowest says how long it takes. False where none has work."""
-    p = a.parameters[0]
-    tokens = 0
-    for rank in range(leader, leader + p.ranks):
-        decide_alone(a, rank, now_s)
-        if a.replicas[rank].round_slot != NONE:
-            tokens += a.plans[rank, a.replicas[rank].round_slot].tokens
-    if tokens == 0:
-        return False
-    step_s = 0.0
-    for rank in range(leader, leader + p.ranks):
-        if a.replicas[rank].round_slot != NONE:
-            step_s = max(step_s, step_time_s(a, rank, a.replicas[rank].round_slot, a.shared_time[tokens]))
+def step_together(a: Any, leader: int, tokens: int, now_s: float) -> None:
+    """All ranks take a step, with so many tokens between them: the slowest says how long it takes."""
     state = a.replicas[leader]
+    end = leader + a.pools[state.pool].ranks
+    step_s, shared_s = 0.0, a.shared_time[state.pool, tokens]
+    for rank in range(leader, end):
+        if a.replicas[rank].round_slot != NONE:
+            step_s = max(step_s, step_time_s(a, rank, a.replicas[rank].round_slot, shared_s))
     end_s = max(state.last_end_s, now_s) + (step_s + cold_s(a, leader))
     state.previous_end_s = state.last_end_s
     state.last_end_s = end_s
-    for rank in range(leader, leader + p.ranks):
+    for rank in range(leader, end):
         if a.replicas[rank].round_slot != NONE:
             a.plans[rank, a.replicas[rank].round_slot].end_s = end_s
-    return True
-
-
-@kernel
-def decide_alone(a: Any, rank: int, now_s: float) -> None:
-    """A rank's plan for the step that all ranks take next, if it has any."""
-    state = a.replicas[rank]
-    state.round_slot = NONE
-    account(a, rank, now_s)
-    slot = decide_step(a, rank, now_s)
-    if slot != NONE and a.plans[rank, slot].count > 0:
-        state.round_slot = slot

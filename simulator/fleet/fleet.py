@@ -1,50 +1,73 @@
-"""Equal replicas behind a router."""
+"""Pools of servers that are alike, behind one router."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-from simulator.core import layout
 from simulator.engines.vllm.engine import EngineConfig
+from simulator.fleet.router import RouterFactory, check_router
 from simulator.latency.step_time import StepTimes
 
-ROUTERS: dict[str, int] = {
-    "round-robin": layout.ROUND_ROBIN,
-    "least-outstanding": layout.LEAST_OUTSTANDING,
-    "session-affinity": layout.SESSION_AFFINITY,  # a session stays where its first turn went, by least outstanding
-}
+ROLES = ("serve",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fleet:
-    """Equal replicas behind one router.
+class Pool:
+    """Servers of one deployment.
 
-    A replica of a mixture of experts under attention data parallelism is `data_parallel_size` engines, each with its
-    own scheduler or blocks, which share the experts: their steps begin and end together. The router sees engines.
+    A server of a mixture of experts under attention data parallelism is `data_parallel_size` engines, each with its
+    own scheduler and blocks, which share the experts: their steps begin and end together. The router sees engines.
     """
 
     engine: EngineConfig
     step_times: StepTimes
-    num_replicas: int = 1
+    num_servers: int = 1
     data_parallel_size: int = 1
-    router: str = "least-outstanding"
+    role: str = "serve"
 
     def __post_init__(self) -> None:
-        if self.num_replicas < 1:
-            raise ValueError(f"num_replicas is {self.num_replicas}; a fleet has at least 1")
+        if self.num_servers < 1:
+            raise ValueError(f"num_servers is {self.num_servers}; a pool has at least 1")
         if self.data_parallel_size < 1:
             raise ValueError(f"data_parallel_size is {self.data_parallel_size}; it must be at least 1")
         if self.data_parallel_size > 1 and self.engine.pipeline_parallel_size > 1:
             raise ValueError(
                 "attention data parallelism with pipeline parallelism is not simulated; choose one of them"
             )
+        if self.role not in ROLES:
+            raise ValueError(f"no role '{self.role}' of a pool; there is {', '.join(ROLES)}")
+
+    @property
+    def num_engines(self) -> int:
+        """Schedulers with KV blocks of their own, over all servers."""
+        return self.num_servers * self.data_parallel_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """Pools behind one router, given by name or as what makes one from a seed. Engines are numbered pool by pool."""
+
+    pools: tuple[Pool, ...]
+    router: str | RouterFactory = "least-outstanding"
+
+    def __post_init__(self) -> None:
+        if not self.pools:
+            raise ValueError("a fleet has at least one pool")
         check_router(self.router)
 
     @property
     def num_engines(self) -> int:
-        """Schedulers with a pool of their own, over all replicas."""
-        return self.num_replicas * self.data_parallel_size
+        return sum(pool.num_engines for pool in self.pools)
 
+    @property
+    def num_usable_blocks(self) -> int:
+        """KV blocks over all engines, without the null block of each."""
+        return sum(pool.num_engines * (pool.engine.num_gpu_blocks - 1) for pool in self.pools)
 
-def check_router(name: str) -> None:
-    """Raise ValueError unless a router of that name is built in."""
-    if name not in ROUTERS:
-        raise ValueError(f"no router '{name}'; there are {', '.join(sorted(ROUTERS))}")
+    @property
+    def max_model_len(self) -> int:
+        """The longest sequence that every engine takes."""
+        return min(pool.engine.max_model_len for pool in self.pools)
+
+    def with_pools(self, change: Callable[[Pool], Pool]) -> "Fleet":
+        """The same fleet with every pool changed."""
+        return replace(self, pools=tuple(change(pool) for pool in self.pools))

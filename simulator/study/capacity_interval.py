@@ -54,22 +54,26 @@ def users_within_errors(plan: Deployment, evaluator: Evaluator, point: Point | N
 def _within_step_times(plan: Deployment, evaluator: Evaluator, point: Point, users: int) -> dict[str, Any]:
     if plan.latency.is_given:
         return {}
-    error, times = plan.latency.tpot_log_error.half_width_at(mean_sequences(point)), evaluator.fleet.step_times
-    slower, faster = (
-        _users_on(replace(evaluator.fleet, step_times=times.times(factor)), evaluator, point.size / factor)
-        for factor in (1 + error, 1 / (1 + error))
-    )
+    error = plan.latency.tpot_log_error.half_width_at(mean_sequences(point))
+
+    def users_at(factor: float) -> int:
+        fleet = evaluator.fleet.with_pools(lambda pool: replace(pool, step_times=pool.step_times.times(factor)))
+        return _users_on(fleet, evaluator, point.size / factor)
+
+    slower, faster = users_at(1 + error), users_at(1 / (1 + error))
     return {SLOWER: min(slower, users), FASTER: max(faster, users), "step_time_error": error}
 
 
 def _within_pool(plan: Deployment, evaluator: Evaluator, point: Point, users: int) -> dict[str, Any]:
-    budget, engine = plan.budget, evaluator.fleet.engine
+    budget = plan.budget
     low, high = budget.num_gpu_blocks_low, budget.num_gpu_blocks_high
     if high - low < 2 * POOL_MATTERS * budget.num_gpu_blocks:
         return {}
 
     def users_if(blocks: int) -> int:
-        fleet = replace(evaluator.fleet, engine=replace(engine, num_gpu_blocks=blocks))
+        fleet = evaluator.fleet.with_pools(
+            lambda pool: replace(pool, engine=replace(pool.engine, num_gpu_blocks=blocks))
+        )
         return _users_on(fleet, evaluator, point.size)
 
     starts = budget.kv_cache_tokens_low >= budget.max_model_len  # else vLLM refuses to

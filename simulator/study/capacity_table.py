@@ -10,6 +10,7 @@ from kvcache.gpus.gpu import GPU
 from kvcache.shape.architecture import Architecture
 from simulator.deployment import Deployment, gpus_of, layouts
 from simulator.engines.vllm.arguments import EngineArgs
+from simulator.fleet.router import RouterFactory
 from simulator.simulation import check_lengths
 from simulator.study.binding import first_missed, step_causes, what_binds
 from simulator.study.capacity import (
@@ -44,7 +45,7 @@ class CapacityQuestion:
     think_time_s: float
     slo: SLO = field(default_factory=SLO)
     args: EngineArgs = field(default_factory=EngineArgs)  # without a tensor-parallel size: the best of those that fit
-    router: str = "least-outstanding"
+    router: str | RouterFactory = "least-outstanding"
     replications: int = MIN_REPLICATIONS
     seed: int = 0
 

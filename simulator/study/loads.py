@@ -23,6 +23,9 @@ class Load(Protocol):
     def unit(self) -> str:
         """What `size` counts: `users` or `requests/s`."""
 
+    @property
+    def seed(self) -> int: ...
+
     def ran_dry(self, simulation: Simulation) -> bool:
         """Whether the table ended before the horizon, so that the load was less than asked for."""
 

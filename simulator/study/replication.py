@@ -10,7 +10,7 @@ from simulator.core import layout
 from simulator.fleet.fleet import Fleet
 from simulator.results import RequestTimes, Result, Snapshot, request_times, result_since, snapshot
 from simulator.simulation import Simulation
-from simulator.study.loads import Load
+from simulator.study.loads import Load, replication_seed
 from simulator.study.slo import SLO
 from simulator.study.statistics import mser5_truncation, slope
 
@@ -73,7 +73,9 @@ def _to_horizon(
     """Run to the horizon with a snapshot at `pause_s`; where the load ends before it, draw a longer one anew."""
     horizon_s = load.horizon_s(size)
     for patience in range(MAX_PATIENCE):
-        simulation = Simulation(fleet, load.table(size, replication, patience=patience), log_steps=log_steps)
+        table = load.table(size, replication, patience=patience)
+        seed = replication_seed(load.seed, replication)
+        simulation = Simulation(fleet, table, log_steps=log_steps, seed=seed)
         simulation.run(pause_s)
         before = snapshot(simulation)
         simulation.run(horizon_s)
@@ -94,7 +96,7 @@ def _judge(simulation: Simulation, before: NDArray[np.void], horizon_s: float, s
     finished = requests[(requests["status"] == layout.FINISHED) & (requests["finish_s"] >= warmup_s)]
     window_s = horizon_s - warmup_s
     after = samples[samples["time_s"] > warmup_s]
-    blocks = (simulation.fleet.engine.num_gpu_blocks - 1) * simulation.fleet.num_engines
+    blocks = simulation.fleet.num_usable_blocks
     means = {name: float(after[name].mean()) if len(after) else 0.0 for name in ("running", "waiting", "used_blocks")}
     totals = _steady_totals(before, simulation.totals)
     queried, blocked_s = float(totals["queried_tokens"][0]), totals["blocked_s"][0]

@@ -258,3 +258,21 @@ def test_a_folder_is_no_config(headcount: Run, tmp_path: Path) -> None:
     ran = headcount("memory", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--config", tmp_path)
     assert (ran.code, ran.out) == (2, "")
     assert "is a folder" in ran.err
+
+
+def test_a_router_in_python_answers_as_its_compiled_form(headcount: Run) -> None:
+    """By `module:Name`, in `simulate` and in `capacity`: the core comes back at every arrival."""
+    python = ("--router", "simulator.fleet.routers.round_robin:Router")
+    for command in ((*SERVE, "--replicas", 3), (*SMALL[:6], 2, *SMALL[7:], "-tp", 1)):
+        found = answer(headcount, *command, *python)
+        expected = answer(headcount, *command, "--router", "round-robin")
+        for name in ("ttft_s", "num_finished", "capacity"):
+            assert found.get(name) == expected.get(name)
+
+
+def test_no_more_requests_finish_than_are_counted(headcount: Run) -> None:
+    """After a warm-up, what arrived in it and finished later counts for the rate alone."""
+    load = ("--users", 40, "--think-time", "1s", "--input-len", 200, "--output-len", 200)
+    found = answer(headcount, "simulate", *ON, *load)
+    assert found["num_finished"] <= found["num_requests"]
+    assert found["num_finished"] > 0.9 * found["num_requests"]

@@ -9,7 +9,8 @@ from kvcache.layout.kv_layout import KVGroup
 from kvcache.releases import SCHEDULER_RULES
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.speculation import Speculation
-from simulator.fleet.fleet import Fleet
+from simulator.fleet.fleet import Fleet, Pool
+from simulator.fleet.router import router_names
 from simulator.latency.step_time import StepTimes
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, OPEN_END, RequestTable
 
@@ -56,6 +57,26 @@ def cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3) -> 
     table = random_table(
         rng, draw(st.integers(1, max_requests)), kind=draw(st.sampled_from(["open", "turns", "shared"]))
     )
+    num_pools = draw(st.sampled_from([1, 1, 2, 3])) if max_replicas > 1 else 1
+    made = tuple(draw(pools(rng, table, max_replicas=max_replicas)) for _ in range(num_pools))
+    return Case(Fleet(pools=made, router=draw(st.sampled_from(router_names()))), table)
+
+
+@st.composite
+def pools(draw: st.DrawFn, rng: np.random.Generator, table: RequestTable, *, max_replicas: int) -> Pool:
+    engine = draw(engines(table))
+    has_ranks = engine.pipeline_parallel_size == 1 and max_replicas > 1
+    return Pool(
+        engine=engine,
+        step_times=random_step_times(rng, engine.max_num_batched_tokens, engine.max_num_seqs),
+        num_servers=draw(st.integers(1, max_replicas)),
+        data_parallel_size=draw(st.sampled_from([1, 1, 1, 2, 3])) if has_ranks else 1,
+    )
+
+
+@st.composite
+def engines(draw: st.DrawFn, table: RequestTable) -> EngineConfig:
+    """Settings under which the table's requests all fit, often barely."""
     block_size = draw(st.sampled_from([4, 8, 16]))
     longest = int((table.prompt_tokens + table.output_tokens).max())
     needed = -(-(longest + 1) // block_size)
@@ -71,7 +92,7 @@ def cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3) -> 
     drafts = st.none() if is_unequal else st.none() | speculations(groups, most=min(4, budget - max_num_seqs - 2))
     speculation = None if stages > 1 else draw(drafts)
     lookahead = 40 if speculation else 0
-    engine = EngineConfig(
+    return EngineConfig(
         num_gpu_blocks=1
         + (needed + -(-lookahead // block_size)) * len(groups)
         + draw(st.sampled_from([0, 1, 3, 8, 40])),
@@ -91,16 +112,6 @@ def cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3) -> 
         # By priority and without it, two requests may preempt each other for ever: in vLLM too.
         scheduler_reserve_full_isl=policy == "priority" or draw(st.sampled_from([True, True, False])),
         watermark=draw(st.sampled_from([0.0, 0.0, 0.05])),
-    )
-    return Case(
-        Fleet(
-            engine=engine,
-            step_times=random_step_times(rng, budget, max_num_seqs),
-            num_replicas=draw(st.integers(1, max_replicas)),
-            data_parallel_size=draw(st.sampled_from([1, 1, 1, 2, 3])) if stages == 1 and max_replicas > 1 else 1,
-            router=draw(st.sampled_from(["round-robin", "least-outstanding", "session-affinity"])),
-        ),
-        table,
     )
 
 

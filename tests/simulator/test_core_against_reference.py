@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.scheduler import Plan
 from simulator.engines.vllm.speculation import Speculation
-from simulator.fleet.fleet import Fleet
-from simulator.fleet.simpy_fleet import least_outstanding, round_robin, run_simpy_fleet, session_affinity
+from simulator.fleet.fleet import Fleet, Pool
 from simulator.simulation import Simulation
 from tests.simulator.random_cases import Case, cases, random_step_times, random_table
+from tests.simulator.simpy_fleet import run_simpy_fleet
 
 COMPARED = (
     "arrival_s",
@@ -28,16 +28,12 @@ COMPARED = (
     "replica",
 )
 
-ROUTERS = {
-    "round-robin": round_robin,
-    "least-outstanding": least_outstanding,
-    "session-affinity": session_affinity,
-}
+SEED = 3  # of the router
 
 
 def assert_same(case: Case) -> None:
-    expected = run_simpy_fleet(case.fleet, case.table, ROUTERS[case.fleet.router]())
-    simulation = Simulation(case.fleet, case.table)
+    expected = run_simpy_fleet(case.fleet, case.table, seed=SEED)
+    simulation = Simulation(case.fleet, case.table, seed=SEED)
     simulation.run()
     for name in COMPARED:
         np.testing.assert_array_equal(simulation.requests[name], expected[name], err_msg=name)
@@ -64,7 +60,7 @@ def test_every_step_has_the_same_decisions(case: Case) -> None:
     simulation = Simulation(case.fleet, case.table, log_steps=True)
     simulation.run()
     expected: list[Plan] = []
-    run_simpy_fleet(case.fleet, case.table, round_robin(), on_plan=expected.append)
+    run_simpy_fleet(case.fleet, case.table, on_plan=expected.append)
     assert len(simulation.steps) == len(expected)
     for ours, plan in zip(simulation.steps, expected, strict=True):
         assert ours.step == plan.step
@@ -100,7 +96,9 @@ def digest() -> str:
             block_size=8,
             speculation=drafts,
         )
-        simulation = Simulation(Fleet(engine=engine, step_times=random_step_times(rng, 64, 5), num_replicas=2), table)
+        simulation = Simulation(
+            Fleet(pools=(Pool(engine=engine, step_times=random_step_times(rng, 64, 5), num_servers=2),)), table
+        )
         simulation.run()
         for name in COMPARED:
             total.update(simulation.requests[name].tobytes())

@@ -8,7 +8,7 @@ import pytest
 from kvcache.models.catalog import find_gpu, load_model
 from registry.names import UnknownNameError
 from simulator.engines.vllm.engine import EngineConfig
-from simulator.fleet.fleet import Fleet
+from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.forms import FORMS, latency_model
 from simulator.latency.gpu_constants import constants_for
 from simulator.latency.model import (
@@ -109,7 +109,7 @@ def test_the_breakdown_of_a_run_is_its_mean_step_time() -> None:
     model = latency_model(deployment())
     engine = EngineConfig(num_gpu_blocks=20000, max_model_len=4096, max_num_seqs=256, max_num_batched_tokens=4096)
     load = closed_load(concurrency=32, num_requests=320, input_len=1000, output_len=200, length_spread=0.8)
-    simulation = Simulation(Fleet(engine=engine, step_times=model.step_times), load)
+    simulation = Simulation(Fleet(pools=(Pool(engine=engine, step_times=model.step_times),)), load)
     simulation.run()
     totals = simulation.totals
     mean_s = (float(totals["gpu_s"].sum()) + float(totals["host_bound_s"].sum())) / float(totals["steps"].sum())
@@ -121,7 +121,7 @@ def test_a_run_without_steps_has_no_average() -> None:
     engine = EngineConfig(num_gpu_blocks=100, max_model_len=64, max_num_seqs=4, max_num_batched_tokens=64)
     model = latency_model(deployment())
     load = closed_load(concurrency=1, num_requests=1, input_len=8, output_len=8)
-    simulation = Simulation(Fleet(engine=engine, step_times=model.step_times), load)
+    simulation = Simulation(Fleet(pools=(Pool(engine=engine, step_times=model.step_times),)), load)
     with pytest.raises(ValueError, match="no step has run"):
         average_step(simulation.totals)
 
@@ -141,7 +141,7 @@ def test_a_cold_start_delays_the_first_step_of_each_replica_alone() -> None:
     load = closed_load(concurrency=2, num_requests=40, input_len=100, output_len=20)
     ends = []
     for cold_start_s in (0.0, 0.7):
-        fleet = Fleet(engine=engine, step_times=replace(warm, cold_start_s=cold_start_s), num_replicas=2)
+        fleet = Fleet(pools=(Pool(engine=engine, step_times=replace(warm, cold_start_s=cold_start_s), num_servers=2),))
         simulation = Simulation(fleet, load)
         simulation.run()
         ends.append(simulation.requests["finish_s"])
@@ -152,7 +152,7 @@ def test_a_cold_start_delays_the_first_step_of_each_replica_alone() -> None:
 def test_ranks_that_step_together_start_cold_once(arrivals_s: tuple[float, float]) -> None:
     engine = EngineConfig(num_gpu_blocks=20000, max_model_len=4096, max_num_seqs=256, max_num_batched_tokens=4096)
     times = replace(latency_model(deployment()).step_times, cold_start_s=5.0, shared=np.zeros(2 * 4096 + 1))
-    fleet = Fleet(engine=engine, step_times=times, data_parallel_size=2)
+    fleet = Fleet(pools=(Pool(engine=engine, step_times=times, data_parallel_size=2),))
     load = independent_requests(arrival_s=arrivals_s, prompt_tokens=[100, 100], output_tokens=[200, 200])
     simulation = Simulation(fleet, load)
     simulation.run()

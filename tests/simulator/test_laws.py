@@ -1,14 +1,17 @@
 """Laws that hold for every fleet under every load."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from numpy.typing import NDArray
 
 from simulator.core import layout
+from simulator.core.layout import Arrays
 from simulator.engines.vllm.engine import EngineConfig
-from simulator.fleet.fleet import Fleet
+from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import StepTimes, constant_step_times
 from simulator.results import whole_run
 from simulator.simulation import Simulation
@@ -28,7 +31,8 @@ def served(case: Case, *, log_steps: bool = False) -> Simulation:
 @given(cases())
 def test_every_request_finishes_once_with_all_its_tokens(case: Case) -> None:
     requests = served(case).requests
-    room = case.fleet.engine.max_model_len - case.table.prompt_tokens
+    lengths = [pool.engine.max_model_len for pool in case.fleet.pools for _ in range(pool.num_engines)]
+    room = np.array(lengths)[requests["replica"]] - case.table.prompt_tokens
     assert (requests["status"] == layout.FINISHED).all()
     np.testing.assert_array_equal(requests["output"], np.minimum(case.table.output_tokens, room))
 
@@ -42,39 +46,51 @@ def test_blocks_are_free_or_held_at_every_moment_and_all_free_at_the_end(case: C
         check_blocks(simulation)
     simulation.run()
     check_blocks(simulation)
-    assert (simulation._arrays.replicas["num_free_blocks"] == case.fleet.engine.num_gpu_blocks - 1).all()
+    engines = simulation._arrays.replicas
+    assert (engines["num_free_blocks"] == engines["num_usable_blocks"]).all()
+    assert engines["num_usable_blocks"].sum() == case.fleet.num_usable_blocks
 
 
 def check_blocks(simulation: Simulation) -> None:
-    """Each replica's free queue holds exactly its unheld blocks; every reference is one request's."""
-    arrays, per_replica = simulation._arrays, simulation.fleet.engine.num_gpu_blocks
-    for replica in range(simulation.fleet.num_engines):
-        sentinel = replica * per_replica
+    """Each engine's free queue holds exactly its unheld blocks; every reference is one request's."""
+    arrays = simulation._arrays
+    for engine in arrays.replicas:
+        sentinel = int(engine["first_block"])
         queue, block = [], int(arrays.blocks["next"][sentinel])
         while block != sentinel:
             queue.append(block)
             block = int(arrays.blocks["next"][block])
-        assert len(set(queue)) == len(queue) == arrays.replicas["num_free_blocks"][replica]
-        own = np.arange(sentinel + 1, sentinel + per_replica)
+        assert len(set(queue)) == len(queue) == engine["num_free_blocks"]
+        own = np.arange(sentinel + 1, sentinel + 1 + engine["num_usable_blocks"])
         unheld = own[arrays.blocks["ref_count"][own] == 0]
         assert set(queue) == set(unheld.tolist())
-    tables = arrays.tables.reshape(len(arrays.tables), len(arrays.groups), -1)
-    held = [
-        tables[request["row"], place, arrays.table_starts[request["row"], place] : -(-request["num_blocks"] // ratio)]
-        for request in arrays.requests
-        if request["row"] >= 0
-        for place, ratio in enumerate(arrays.groups["ratio"].tolist())
-    ]
+    held = [held_blocks(arrays, request) for request in arrays.requests if request["row"] >= 0]
     references = np.bincount(np.concatenate([*held, np.zeros(0, np.int32)]), minlength=len(arrays.blocks))
     np.testing.assert_array_equal(references, arrays.blocks["ref_count"])
+
+
+def held_blocks(arrays: Arrays, request: Any) -> NDArray[np.int32]:
+    """A request's block table, all groups behind each other."""
+    pool, row = arrays.pools[arrays.replicas["pool"][request["replica"]]], request["row"]
+    groups = arrays.groups["ratio"][pool["first_group"] : pool["first_group"] + pool["num_groups"]]
+    return np.concatenate(
+        [
+            arrays.tables[row, place * pool["row_blocks"] :][
+                arrays.table_starts[row, place] : -(-request["num_blocks"] // ratio)
+            ]
+            for place, ratio in enumerate(groups.tolist())
+        ]
+    )
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(cases())
 def test_nothing_happens_before_its_cause(case: Case) -> None:
     requests, table = served(case).requests, case.table
-    times = case.fleet.step_times
-    ingress_s = times.ingress_request_s + times.ingress_token_s * table.prompt_tokens + times.ingress_s
+    times = [pool.step_times for pool in case.fleet.pools for _ in range(pool.num_engines)]
+    of = [times[replica] for replica in requests["replica"]]
+    tokens = zip(of, table.prompt_tokens.tolist(), strict=True)
+    ingress_s = np.array([t.ingress_request_s + t.ingress_token_s * prompt + t.ingress_s for t, prompt in tokens])
     assert (requests["scheduled_s"] >= requests["arrival_s"] + ingress_s).all()
     assert (requests["first_token_s"] > requests["scheduled_s"]).all()
     assert (requests["finish_s"] >= requests["first_token_s"]).all()
@@ -102,7 +118,7 @@ def test_stopping_on_the_way_changes_nothing(case: Case) -> None:
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(cases())
 def test_all_times_doubled_gives_all_results_doubled(case: Case) -> None:
-    slow_fleet = replace(case.fleet, step_times=times_doubled(case.fleet.step_times))
+    slow_fleet = case.fleet.with_pools(lambda pool: replace(pool, step_times=times_doubled(pool.step_times)))
     slow_table = replace(case.table, arrival_s=2 * case.table.arrival_s, think_s=2 * case.table.think_s)
     once, twice = served(case).requests, served(Case(slow_fleet, slow_table)).requests
     for name in ("arrival_s", "scheduled_s", "first_token_s", "finish_s"):
@@ -120,7 +136,7 @@ def times_doubled(times: StepTimes) -> StepTimes:
 @given(cases(max_replicas=1))
 def test_no_step_exceeds_the_token_budget_or_max_num_seqs(case: Case) -> None:
     steps = served(case, log_steps=True).steps
-    engine = case.fleet.engine
+    engine = case.fleet.pools[0].engine
     assert all(sum(step.scheduled.values()) <= engine.max_num_batched_tokens for step in steps)
     assert all(step.running <= engine.max_num_seqs for step in steps)
     assert [step.step for step in steps] == list(range(1, len(steps) + 1))
@@ -139,20 +155,24 @@ def test_scheduled_tokens_are_what_the_requests_had_to_compute(case: Case) -> No
     requests = simulation.requests
     expected = requests["prompt"] + requests["output"] - 1 - requests["cached_tokens"]
     untouched = requests["preemptions"] == 0
-    if case.fleet.engine.speculation is None:
+    if case.fleet.pools[0].engine.speculation is None:
         np.testing.assert_array_equal(computed[untouched], expected[untouched])
     assert (computed[untouched] >= expected[untouched]).all()
-    assert (computed[~untouched] >= expected[~untouched]).all() or case.fleet.engine.enable_prefix_caching
+    assert (computed[~untouched] >= expected[~untouched]).all() or case.fleet.pools[0].engine.enable_prefix_caching
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(cases())
 def test_littles_law_holds_exactly_on_whole_runs(case: Case) -> None:
     """The core's integrals of running and waiting equal the requests' stays in the engine."""
-    times = replace(case.fleet.step_times, ingress_request_s=0.0, ingress_token_s=0.0)  # nobody waits at the door
-    simulation = served(Case(replace(case.fleet, step_times=times), case.table))
+
+    def without_front_end(pool: Pool) -> Pool:
+        times = replace(pool.step_times, ingress_request_s=0.0, ingress_token_s=0.0, ingress_s=0.0)
+        return replace(pool, step_times=times)
+
+    simulation = served(Case(case.fleet.with_pools(without_front_end), case.table))
     requests = simulation.requests
-    stays_s = requests["finish_s"] - requests["arrival_s"] - case.fleet.step_times.ingress_s
+    stays_s = requests["finish_s"] - requests["arrival_s"]
     integral_s = (simulation.totals["running_s"] + simulation.totals["waiting_s"]).sum()
     assert integral_s == pytest.approx(stays_s.sum(), rel=1e-12)
     result = whole_run(simulation)
@@ -170,7 +190,7 @@ def test_littles_law_holds_on_windows_within_the_boundary_terms() -> None:
     )
     engine = EngineConfig(num_gpu_blocks=2000, max_model_len=512, max_num_seqs=32, max_num_batched_tokens=256)
     times = constant_step_times(0.01, max_num_batched_tokens=256, max_num_seqs=32)
-    simulation = Simulation(Fleet(engine=engine, step_times=times), table)
+    simulation = Simulation(Fleet(pools=(Pool(engine=engine, step_times=times),)), table)
     simulation.run(50.0)
     before = (simulation.totals["running_s"] + simulation.totals["waiting_s"]).sum()
     simulation.run(150.0)
@@ -188,4 +208,4 @@ def test_a_request_that_can_never_fit_is_named_instead_of_waited_for() -> None:
     engine = EngineConfig(num_gpu_blocks=11, max_model_len=1024, max_num_seqs=4, max_num_batched_tokens=64)
     times = constant_step_times(0.01, max_num_batched_tokens=64, max_num_seqs=4)
     with pytest.raises(ValueError, match="request 1 has 500 tokens and needs 32 KV blocks, but the pool has 10"):
-        Simulation(Fleet(engine=engine, step_times=times), table).run()
+        Simulation(Fleet(pools=(Pool(engine=engine, step_times=times),)), table).run()

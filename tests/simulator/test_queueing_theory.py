@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engines.vllm.engine import EngineConfig
-from simulator.fleet.fleet import Fleet
+from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import constant_step_times
 from simulator.simulation import Simulation
 from simulator.study.statistics import t_interval
@@ -39,7 +39,7 @@ def mean_waits_s(*, rate_per_s: float, servers: int, service_steps: Sampler) -> 
             prompt_tokens=np.ones(REQUESTS),
             output_tokens=service_steps(rng, REQUESTS),
         )
-        simulation = Simulation(Fleet(engine=engine, step_times=times), table)
+        simulation = Simulation(Fleet(pools=(Pool(engine=engine, step_times=times),)), table)
         simulation.run()
         waits_s = simulation.requests["scheduled_s"] - simulation.requests["arrival_s"]
         means.append(float(waits_s[DROPPED:].mean()))

@@ -10,7 +10,7 @@ import numpy as np
 from kvcache.layout.kv_layout import KVGroup
 from simulator.engines.vllm.engine import EngineConfig, with_release_rules
 from simulator.engines.vllm.speculation import Speculation
-from simulator.fleet.fleet import Fleet
+from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import constant_step_times
 from simulator.simulation import Simulation, StalledError
 from workloads.requests import NO_PREDECESSOR, OPEN_END, RequestTable
@@ -146,7 +146,7 @@ def simulate(case: SchedulerCase) -> Simulation:
     times = constant_step_times(
         STEP_S, max_num_batched_tokens=engine.max_num_batched_tokens, max_num_seqs=engine.max_num_seqs
     )
-    simulation = Simulation(Fleet(engine=engine, step_times=times), case.table, log_steps=True)
+    simulation = Simulation(Fleet(pools=(Pool(engine=engine, step_times=times),)), case.table, log_steps=True)
     with contextlib.suppress(StalledError):  # vLLM would wait for ever
         simulation.run(MAX_STEPS * STEP_S + float(np.nanmax(case.table.arrival_s)))
     return simulation

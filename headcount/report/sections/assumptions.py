@@ -5,6 +5,7 @@ from headcount.report.html import join, paragraph, table
 from headcount.report.words import kv_cache_text, sentence, slo_text, weights_text
 from headcount.text.units import GIB
 from kvcache.gpus.gpu import GPU
+from simulator.fleet.router import router_name
 
 TITLE = "Assumptions and sources"
 ORDER = 75
@@ -32,7 +33,7 @@ def _settings(answer: CapacityAnswer) -> list[tuple[str, str]]:
         ("GPU", question.gpu.name),
         ("vLLM rules", f"release {question.args.vllm_version}"),
         ("SLO", slo_text(question.slo)),
-        ("router", question.router),
+        ("router", router_name(question.router)),
         ("tensor parallel size", "every size that fits; most users wins" if asked is None else str(asked)),
         ("latency model", question.args.latency_model),
         ("prefix caching", "on" if question.args.enable_prefix_caching else "off"),

@@ -20,7 +20,7 @@ def is_still_blocked(a: Any, replica: int, request: int) -> bool:
 
     Its deficit shrinks by at most one for each block freed, unless the first block it missed has been cached.
     """
-    p = a.parameters[0]
+    p = a.pools[a.replicas[replica].pool]
     state = a.replicas[replica]
     if p.watermark_blocks > 0 or p.reserve_full_isl == 0 or p.num_windows > 0 or p.speculative_tokens > 0:
         return False  # what must fit then changes from step to step
@@ -38,7 +38,7 @@ def is_still_blocked(a: Any, replica: int, request: int) -> bool:
 
 @kernel
 def remember_blocked(a: Any, replica: int, request: int, deficit: int, hits: int, limit: int) -> None:
-    p = a.parameters[0]
+    p = a.pools[a.replicas[replica].pool]
     state = a.replicas[replica]
     miss = hits + 1 if hits > 0 and p.drops_last_hit == 1 else hits
     state.blocked_request = request
@@ -55,9 +55,8 @@ def remember_blocked(a: Any, replica: int, request: int, deficit: int, hits: int
 
 
 @kernel
-def padded_tokens(a: Any, hit_tokens: int, budget: int, any_runs: bool) -> int:
+def padded_tokens(p: Any, hit_tokens: int, budget: int, any_runs: bool) -> int:
     """The width of a drafting step, to which a request with one token left is padded; 1: it is not, 0: it must wait."""
-    p = a.parameters[0]
     if not (any_runs or (hit_tokens > 0 and p.prefix_hit_joins_drafting == 1)):
         return 1
     width = 1 + p.speculative_tokens
@@ -69,7 +68,7 @@ def padded_tokens(a: Any, hit_tokens: int, budget: int, any_runs: bool) -> int:
 @kernel
 def admit(a: Any, replica: int, slot: int, request: int, budget: int, any_runs: bool, any_prefills: int) -> int:
     """Take the request's blocks for its next chunk, entering it into the plan; 0 if it does not fit."""
-    p = a.parameters[0]
+    p = a.pools[a.replicas[replica].pool]
     state = a.replicas[replica]
     if is_still_blocked(a, replica, request):
         return 0
@@ -83,7 +82,7 @@ def admit(a: Any, replica: int, slot: int, request: int, budget: int, any_runs: 
     tokens = known - hit_tokens
     padded = 0
     if p.speculative_tokens > 0 and tokens == 1 and any_prefills == 0:
-        tokens = padded_tokens(a, hit_tokens, budget, any_runs)
+        tokens = padded_tokens(p, hit_tokens, budget, any_runs)
         if tokens == 0:
             return 0
         padded = 1 if tokens > 1 else 0
@@ -112,14 +111,14 @@ def admit(a: Any, replica: int, slot: int, request: int, budget: int, any_runs: 
     sampled = plan.schedule_request(a, replica, slot, request, tokens, p.speculative_tokens if padded == 1 else 0)
     if padded == 1:
         a.entries[replica, slot, place].padded = 1
-    plan.after_scheduling(a, request, sampled)
+    plan.after_scheduling(a, replica, request, sampled)
     return tokens
 
 
 @kernel
 def schedule_waiting(a: Any, replica: int, slot: int, budget: int, any_prefills: int, now_s: float) -> int:
     """Returns why the scan stopped."""
-    p = a.parameters[0]
+    p = a.pools[a.replicas[replica].pool]
     state = a.replicas[replica]
     any_runs = a.plans[replica, slot].count > 0
     request = state.waiting_head

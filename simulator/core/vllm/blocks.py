@@ -13,42 +13,44 @@ def num_blocks_of(tokens: int, block_size: int) -> int:
 
 
 @kernel
-def blocks_in(a: Any, group: int, num_blocks: int) -> int:
+def blocks_in(a: Any, p: Any, group: int, num_blocks: int) -> int:
     """The blocks of a group that hold as much as `num_blocks` of the smallest; a state is one block, however long."""
-    ratio = a.groups[group].ratio
+    ratio = a.groups[p.first_group + group].ratio
     return num_blocks if ratio == 1 else (num_blocks + ratio - 1) // ratio
 
 
 @kernel
-def skipped_blocks(a: Any, group: int, tokens: int) -> int:
+def skipped_blocks(a: Any, p: Any, group: int, tokens: int) -> int:
     """Blocks that no token after the first `tokens` attends to."""
-    window = a.groups[group].window
+    of = a.groups[p.first_group + group]
+    window = of.window
     if window == 0:
         return 0
-    block_size = a.parameters[0].block_size * a.groups[group].ratio
-    if a.groups[group].chunked == 1:
+    block_size = p.block_size * of.ratio
+    if of.chunked == 1:
         return tokens // window * window // block_size
     return max(tokens - window + 1, 0) // block_size
 
 
 @kernel
-def next_skip(a: Any, group: int, tokens: int) -> int:
+def next_skip(a: Any, p: Any, group: int, tokens: int) -> int:
     """The number of tokens at which `skipped_blocks` grows next, from `tokens` on."""
-    window = a.groups[group].window
-    if a.groups[group].chunked == 1:
+    of = a.groups[p.first_group + group]
+    window = of.window
+    if of.chunked == 1:
         return (tokens // window + 1) * window
-    return (skipped_blocks(a, group, tokens) + 1) * a.parameters[0].block_size * a.groups[group].ratio + window - 1
+    return (skipped_blocks(a, p, group, tokens) + 1) * p.block_size * of.ratio + window - 1
 
 
 @kernel
 def release(a: Any, replica: int, request: int) -> None:
     """Give back all blocks of a request."""
-    p = a.parameters[0]
+    p = a.pools[a.replicas[replica].pool]
     req = a.requests[request]
-    sentinel = replica * p.num_blocks
+    sentinel = a.replicas[replica].first_block
     for group in range(p.num_groups):
         first = group * p.row_blocks
-        start, end = first + a.table_starts[req.row, group], first + blocks_in(a, group, req.num_blocks)
+        start, end = first + a.table_starts[req.row, group], first + blocks_in(a, p, group, req.num_blocks)
         pool.free_range(a.blocks, a.replicas, a.tables, replica, req.row, start, end, sentinel)
     state = a.replicas[replica]
     a.free_rows[replica, state.num_free_rows] = req.row
@@ -61,45 +63,45 @@ def release(a: Any, replica: int, request: int) -> None:
 @kernel
 def free_skipped(a: Any, replica: int, request: int) -> None:
     """Give back what lies before each window, counted from the tokens whose steps are over."""
-    p = a.parameters[0]
+    p = a.pools[a.replicas[replica].pool]
     req = a.requests[request]
     processed = max(req.computed - req.in_flight, 0)
     if processed < a.skip_at[req.row]:
         return
     skip_at = p.max_model_len
     for group in range(p.num_groups):
-        if a.groups[group].window == 0:
+        if a.groups[p.first_group + group].window == 0:
             continue
-        skip_at = min(skip_at, next_skip(a, group, processed))
+        skip_at = min(skip_at, next_skip(a, p, group, processed))
         start = a.table_starts[req.row, group]
-        skipped = min(skipped_blocks(a, group, processed), blocks_in(a, group, req.num_blocks))
+        skipped = min(skipped_blocks(a, p, group, processed), blocks_in(a, p, group, req.num_blocks))
         if skipped > start:
             first = group * p.row_blocks
-            sentinel = replica * p.num_blocks
+            sentinel = a.replicas[replica].first_block
             pool.free_range(a.blocks, a.replicas, a.tables, replica, req.row, first + start, first + skipped, sentinel)
             a.table_starts[req.row, group] = skipped
     a.skip_at[req.row] = skip_at
 
 
 @kernel
-def num_missing(a: Any, request: int, num_blocks: int) -> int:
+def num_missing(a: Any, p: Any, request: int, num_blocks: int) -> int:
     """New blocks over all groups, until the request has up to `num_blocks` of the smallest per group."""
     count = 0
-    for group in range(a.parameters[0].num_groups):
-        count += blocks_in(a, group, num_blocks) - blocks_in(a, group, a.requests[request].num_blocks)
+    for group in range(p.num_groups):
+        count += blocks_in(a, p, group, num_blocks) - blocks_in(a, p, group, a.requests[request].num_blocks)
     return count
 
 
 @kernel
 def grow(a: Any, replica: int, request: int, num_blocks: int) -> None:
     """Give the request new blocks up to `num_blocks` of the smallest per group; they must be free."""
-    p = a.parameters[0]
+    p = a.pools[a.replicas[replica].pool]
     req = a.requests[request]
     for group in range(p.num_groups):
         first = group * p.row_blocks
-        for index in range(first + blocks_in(a, group, req.num_blocks), first + blocks_in(a, group, num_blocks)):
+        for index in range(first + blocks_in(a, p, group, req.num_blocks), first + blocks_in(a, p, group, num_blocks)):
             a.tables[req.row, index] = pool.take(
-                a.blocks, a.buckets, a.replicas, replica, replica * p.num_blocks, p.bucket_mask
+                a.blocks, a.buckets, a.replicas, replica, a.replicas[replica].first_block, p.bucket_mask
             )
     req.num_blocks = max(req.num_blocks, num_blocks)
 
@@ -107,7 +109,7 @@ def grow(a: Any, replica: int, request: int, num_blocks: int) -> None:
 @kernel
 def cache(a: Any, replica: int, request: int, num_tokens: int) -> None:
     """Hash the request's blocks that `num_tokens` tokens fill."""
-    p = a.parameters[0]
+    p = a.pools[a.replicas[replica].pool]
     req = a.requests[request]
     if p.prefix_caching == 0 or num_tokens < (req.cached_blocks + 1) * p.block_size:  # divisions are slow here
         return
@@ -122,7 +124,7 @@ def cache(a: Any, replica: int, request: int, num_tokens: int) -> None:
             pool.cache_block(a.blocks, a.buckets, replica, a.tables[req.row, index], content, index, p.bucket_mask)
             continue
         for group in range(p.num_groups):
-            if index >= a.table_starts[req.row, group] and is_retained(a, request, group, index):
+            if index >= a.table_starts[req.row, group] and is_retained(a, p, request, group, index):
                 block = a.tables[req.row, group * p.row_blocks + index]
                 place = index * p.num_groups + group
                 pool.cache_block(a.blocks, a.buckets, replica, block, content, place, p.bucket_mask)
@@ -130,10 +132,9 @@ def cache(a: Any, replica: int, request: int, num_tokens: int) -> None:
 
 
 @kernel
-def is_retained(a: Any, request: int, group: int, index: int) -> bool:
+def is_retained(a: Any, p: Any, request: int, group: int, index: int) -> bool:
     """Whether a window's block is worth finding again (vLLM `SlidingWindowManager.reachable_block_mask`)."""
-    p = a.parameters[0]
-    tail = a.groups[group].tail
+    tail = a.groups[p.first_group + group].tail
     if tail == 0 or p.retention_interval == NONE:  # full or chunked attention keeps everything
         return True
     if p.retention_interval > 0:
@@ -152,9 +153,9 @@ def is_retained(a: Any, request: int, group: int, index: int) -> bool:
 @kernel
 def cached_in_kind(a: Any, replica: int, row: int, kind: int, mix: int, content: int, index: int) -> bool:
     """Whether all groups of a kind have a block cached; enters them."""
-    p = a.parameters[0]
-    first = a.kinds[kind].first
-    for position in range(first, first + a.kinds[kind].count):
+    p = a.pools[a.replicas[replica].pool]
+    first = a.kinds[p.first_kind + kind].first
+    for position in range(first, first + a.kinds[p.first_kind + kind].count):
         group = a.group_order[position]
         place = index * p.num_groups + group
         block = pool.find_mixed(a.blocks, a.buckets, replica, mix, content, place, p.bucket_mask)
@@ -165,17 +166,17 @@ def cached_in_kind(a: Any, replica: int, row: int, kind: int, mix: int, content:
 
 
 @kernel
-def begin_at(a: Any, row: int, kind: int, start: int) -> None:
+def begin_at(a: Any, p: Any, row: int, kind: int, start: int) -> None:
     """Let the tables of a kind begin at block `start`."""
-    first = a.kinds[kind].first
-    for position in range(first, first + a.kinds[kind].count):
+    first = a.kinds[p.first_kind + kind].first
+    for position in range(first, first + a.kinds[p.first_kind + kind].count):
         a.table_starts[row, a.group_order[position]] = start
 
 
 @kernel
 def run_from(a: Any, replica: int, request: int, row: int, kind: int, start: int, limit: int) -> int:
     """How many blocks a hit has whose blocks in [start, limit) must be cached in a row."""
-    p = a.parameters[0]
+    p = a.pools[a.replicas[replica].pool]
     span = a.requests[request].span_start
     content = a.spans[span].content
     mix = pool.mixed(content)
@@ -199,8 +200,8 @@ def run_from(a: Any, replica: int, request: int, row: int, kind: int, start: int
 @kernel
 def last_window(a: Any, replica: int, request: int, row: int, kind: int, limit: int) -> int:
     """How many blocks a hit has that ends in the last run of `tail` cached blocks, or in a shorter one at the start."""
-    p = a.parameters[0]
-    tail = a.groups[a.group_order[a.kinds[kind].first]].tail
+    p = a.pools[a.replicas[replica].pool]
+    tail = a.groups[p.first_group + a.group_order[a.kinds[p.first_kind + kind].first]].tail
     start = a.requests[request].span_start
     span = start
     while limit > 0 and a.spans[span].end < limit * p.block_size:
@@ -218,22 +219,23 @@ def last_window(a: Any, replica: int, request: int, row: int, kind: int, limit: 
         if not cached_in_kind(a, replica, row, kind, mix, content, index):
             run = 0
         if run >= tail:
-            begin_at(a, row, kind, index)
+            begin_at(a, p, row, kind, index)
             return index + run
         index -= 1
-    begin_at(a, row, kind, 0)
+    begin_at(a, p, row, kind, 0)
     return run
 
 
 @kernel
 def hit_of_kind(a: Any, replica: int, request: int, row: int, kind: int, max_tokens: int) -> int:
     """The blocks of the longest hit of one kind of group within `max_tokens`."""
-    limit = max_tokens // a.parameters[0].block_size
-    group = a.group_order[a.kinds[kind].first]
-    if a.groups[group].window > 0 and a.groups[group].chunked == 0:
+    p = a.pools[a.replicas[replica].pool]
+    limit = max_tokens // p.block_size
+    group = a.group_order[a.kinds[p.first_kind + kind].first]
+    if a.groups[p.first_group + group].window > 0 and a.groups[p.first_group + group].chunked == 0:
         return last_window(a, replica, request, row, kind, limit)
-    start = skipped_blocks(a, group, max_tokens)
-    begin_at(a, row, kind, start)
+    start = skipped_blocks(a, p, group, max_tokens)
+    begin_at(a, p, row, kind, start)
     return run_from(a, replica, request, row, kind, start, limit)
 
 
@@ -243,11 +245,11 @@ def find_hit(a: Any, replica: int, request: int, row: int, max_tokens: int) -> i
 
     Where full attention meets one other kind, once is enough.
     """
-    p = a.parameters[0]
+    p = a.pools[a.replicas[replica].pool]
     if p.num_groups == 1:
         hits = hit_of_kind(a, replica, request, row, 0, max_tokens)
         return hits - 1 if hits > 0 and p.drops_last_hit == 1 else hits
-    leads_full = a.groups[a.group_order[0]].window == 0
+    leads_full = a.groups[p.first_group + a.group_order[a.kinds[p.first_kind].first]].window == 0
     full, length, longest = NONE, max_tokens, 0
     while True:
         current = length
@@ -269,9 +271,9 @@ def find_hit(a: Any, replica: int, request: int, row: int, max_tokens: int) -> i
 
 
 @kernel
-def num_held_free(a: Any, row: int, group: int, first: int, last: int) -> int:
+def num_held_free(a: Any, p: Any, row: int, group: int, first: int, last: int) -> int:
     """How many of a table's blocks in [first, last) lie in the free queue: holding them uses free blocks up."""
-    start = group * a.parameters[0].row_blocks
+    start = group * p.row_blocks
     count = 0
     for index in range(start + first, start + last):
         count += a.blocks[a.tables[row, index]].ref_count == 0
@@ -284,40 +286,40 @@ def deficit(a: Any, replica: int, row: int, hits: int, full_tokens: int, num_tok
 
     `full_tokens` must fit, counting for a window only what it ever holds at once, and so must `num_tokens`.
     """
-    p = a.parameters[0]
+    p = a.pools[a.replicas[replica].pool]
     full_blocks, chunk_blocks = num_blocks_of(full_tokens, p.block_size), num_blocks_of(num_tokens, p.block_size)
     full, chunk = 0, 0
     for group in range(p.num_groups):
-        held = max(skipped_blocks(a, group, hits * p.block_size), hits)
-        cap = a.groups[group].cap
-        full_group = blocks_in(a, group, full_blocks)
+        held = max(skipped_blocks(a, p, group, hits * p.block_size), hits)
+        cap = a.groups[p.first_group + group].cap
+        full_group = blocks_in(a, p, group, full_blocks)
         full += max((min(full_group, cap) if cap > 0 else full_group) - held, 0)
-        chunk += max(blocks_in(a, group, chunk_blocks) - held, 0)
+        chunk += max(blocks_in(a, p, group, chunk_blocks) - held, 0)
     missing = max(full, chunk) - a.replicas[replica].num_free_blocks
     if a.replicas[replica].num_running > 0:
         missing += p.watermark_blocks
     if missing + hits * p.num_groups <= 0:
         return missing  # it fits even if every hit uses up a free block
     for group in range(p.num_groups):
-        missing += num_held_free(a, row, group, first_held(a, row, group, hits), hits)
+        missing += num_held_free(a, p, row, group, first_held(a, p, row, group, hits), hits)
     return missing
 
 
 @kernel
-def first_held(a: Any, row: int, group: int, hits: int) -> int:
+def first_held(a: Any, p: Any, row: int, group: int, hits: int) -> int:
     """Where the blocks begin that a hit of `hits` blocks holds: those before the window stay where they are."""
-    skipped = min(skipped_blocks(a, group, hits * a.parameters[0].block_size), hits)
+    skipped = min(skipped_blocks(a, p, group, hits * p.block_size), hits)
     return max(skipped, a.table_starts[row, group])
 
 
 @kernel
 def hold_hits(a: Any, replica: int, request: int, row: int, hits: int) -> None:
     """Give the request the table `row` with its first `hits` blocks."""
-    p = a.parameters[0]
+    p = a.pools[a.replicas[replica].pool]
     for group in range(p.num_groups):
         start = 0
         if hits > 0:
-            start = first_held(a, row, group, hits)
+            start = first_held(a, p, row, group, hits)
         a.table_starts[row, group] = start
         first = group * p.row_blocks
         for index in range(first + start, first + hits):

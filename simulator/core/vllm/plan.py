@@ -15,7 +15,7 @@ def capped(a: Any, replica: int, tokens: int) -> int:
 @kernel
 def schedule_request(a: Any, replica: int, slot: int, request: int, tokens: int, drafts: int) -> int:
     """Enter a request into the plan, its counters advancing now, as in vLLM; returns 1 if the step samples it."""
-    p = a.parameters[0]
+    p = a.pools[a.replicas[replica].pool]
     req = a.requests[request]
     req.computed += tokens
     req.in_flight += tokens
@@ -40,7 +40,7 @@ def schedule_quiet_run(a: Any, replica: int, slot: int, first: int, budget: int)
 
     Returns how many there are before the next that does. The plan's sums wait in registers.
     """
-    p = a.parameters[0]
+    p = a.pools[a.replicas[replica].pool]
     plan = a.plans[replica, slot]
     count, context, window_context = plan.count, 0, 0
     end = min(first + budget, a.replicas[replica].num_running)
@@ -73,9 +73,9 @@ def schedule_quiet_run(a: Any, replica: int, slot: int, first: int, budget: int)
 
 
 @kernel
-def after_scheduling(a: Any, request: int, sampled: int) -> None:
+def after_scheduling(a: Any, replica: int, request: int, sampled: int) -> None:
     """What the next steps need to know of one that may draft."""
-    p = a.parameters[0]
+    p = a.pools[a.replicas[replica].pool]
     req = a.requests[request]
     req.prefilling = 1 - sampled
     req.drafts = 0
@@ -90,12 +90,13 @@ def stagger(a: Any, replica: int, slot: int) -> None:
     for place in range(a.plans[replica, slot].count):
         entry = a.entries[replica, slot, place]
         if entry.sampled == 1:
-            a.requests[entry.request].next_decode_step = step + a.parameters[0].decode_stagger
+            a.requests[entry.request].next_decode_step = step + a.pools[a.replicas[replica].pool].decode_stagger
 
 
 @kernel
 def unschedule(a: Any, replica: int, slot: int, request: int) -> int:
     """Take a request out of the plan again; returns the tokens it gives back."""
+    p = a.pools[a.replicas[replica].pool]
     plan = a.plans[replica, slot]
     for place in range(plan.count):
         if a.entries[replica, slot, place].request != request:
@@ -103,7 +104,7 @@ def unschedule(a: Any, replica: int, slot: int, request: int) -> int:
         req = a.requests[request]
         entry = a.entries[replica, slot, place]
         tokens = entry.tokens
-        remove_from_sums(plan, req.computed, tokens, entry.sampled, entry.drafts, a.parameters[0].window)
+        remove_from_sums(plan, req.computed, tokens, entry.sampled, entry.drafts, p.window)
         for later in range(place, plan.count):
             into, source = a.entries[replica, slot, later], a.entries[replica, slot, later + 1]
             into.request = source.request

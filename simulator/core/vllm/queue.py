@@ -57,11 +57,11 @@ def enqueue_after(a: Any, replica: int, request: int, before: int) -> None:
 def enqueue_preempted(a: Any, replica: int, request: int) -> None:
     """At the head; under older releases behind those that were passed over, which wait in a queue of their own."""
     a.requests[request].passed_over = 0
-    if a.parameters[0].by_priority == 1:
+    if a.pools[a.replicas[replica].pool].by_priority == 1:
         enqueue_by_rank(a, replica, request)
         return
     before = NONE
-    if a.parameters[0].passed_over_keep_place == 0:
+    if a.pools[a.replicas[replica].pool].passed_over_keep_place == 0:
         following = a.replicas[replica].waiting_head
         while following != NONE and a.requests[following].passed_over == 1:
             before = following
@@ -91,7 +91,7 @@ def enqueue_by_rank(a: Any, replica: int, request: int) -> None:
 
 @kernel
 def enqueue_arrival(a: Any, replica: int, request: int) -> None:
-    if a.parameters[0].by_priority == 1:
+    if a.pools[a.replicas[replica].pool].by_priority == 1:
         enqueue_by_rank(a, replica, request)
     else:
         enqueue_last(a, replica, request)

@@ -10,7 +10,7 @@ from simulator.core.vllm import admission, blocks, plan, queue
 
 @kernel
 def want(a: Any, replica: int, request: int, budget: int) -> int:
-    p = a.parameters[0]
+    p = a.pools[a.replicas[replica].pool]
     req = a.requests[request]
     if req.placeholders > 0 and req.computed + 2 - req.placeholders >= req.prompt + req.max_tokens:
         return 0  # the token that ends it is in flight already
@@ -21,9 +21,9 @@ def want(a: Any, replica: int, request: int, budget: int) -> int:
 
 
 @kernel
-def set_quiet_until(a: Any, request: int) -> None:
+def set_quiet_until(a: Any, replica: int, request: int) -> None:
     """How far a request that was just sampled can go on by one token per step, nothing else happening to it."""
-    p = a.parameters[0]
+    p = a.pools[a.replicas[replica].pool]
     if p.takes_quiet_steps == 0:
         return
     req = a.requests[request]
@@ -53,7 +53,7 @@ def preempt(a: Any, replica: int, request: int) -> None:
 def victim_place(a: Any, replica: int) -> int:
     """Where in `running` the request stands that is preempted next: the last, or the least under priority."""
     last = a.replicas[replica].num_running - 1
-    if a.parameters[0].by_priority == 0:
+    if a.pools[a.replicas[replica].pool].by_priority == 0:
         return last
     worst = 0
     for place in range(1, last + 1):
@@ -77,10 +77,10 @@ def make_room(a: Any, replica: int, slot: int, place: int, num_blocks: int) -> A
 
     Returns the budget that comes back, by how many places `running` moves up, and how many were preempted.
     """
-    p = a.parameters[0]
+    p = a.pools[a.replicas[replica].pool]
     state = a.replicas[replica]
     request = a.running[replica, place]
-    missing = blocks.num_missing(a, request, num_blocks)
+    missing = blocks.num_missing(a, p, request, num_blocks)
     refund, shift, num_preempted = 0, 0, 0
     while missing > state.num_free_blocks:
         worst = victim_place(a, replica)
@@ -94,7 +94,7 @@ def make_room(a: Any, replica: int, slot: int, place: int, num_blocks: int) -> A
                 shift += 1
         preempt(a, replica, victim)
         num_preempted += 1
-        if p.log_steps == 1:
+        if a.cursor[0].log_steps == 1:
             plan.log_word(a, victim)
         if victim == request:
             break
@@ -104,7 +104,7 @@ def make_room(a: Any, replica: int, slot: int, place: int, num_blocks: int) -> A
 @kernel
 def schedule_running(a: Any, replica: int, slot: int) -> Any:
     """Returns the budget left, how many were preempted, and whether a prefill was scheduled."""
-    p = a.parameters[0]
+    p = a.pools[a.replicas[replica].pool]
     state = a.replicas[replica]
     budget = p.token_budget
     num_preempted, any_prefills = 0, 0
@@ -139,9 +139,9 @@ def schedule_running(a: Any, replica: int, slot: int) -> Any:
         any_prefills = max(any_prefills, req.prefilling)
         drafts = max(min(num_tokens - req.prompt - req.output - req.placeholders, req.drafts), 0)
         sampled = plan.schedule_request(a, replica, slot, request, tokens, drafts)
-        plan.after_scheduling(a, request, sampled)
+        plan.after_scheduling(a, replica, request, sampled)
         if sampled == 1:
-            set_quiet_until(a, request)
+            set_quiet_until(a, replica, request)
         budget -= tokens + p.draft_slots
     return budget, num_preempted, any_prefills
 
@@ -149,11 +149,12 @@ def schedule_running(a: Any, replica: int, slot: int) -> Any:
 @kernel
 def schedule(a: Any, replica: int, slot: int, now_s: float) -> int:
     """Decide one step into plan `slot`; returns how many requests were preempted."""
+    p = a.pools[a.replicas[replica].pool]
     state = a.replicas[replica]
     state.step += 1
     clear_sums(a.plans[replica, slot])
-    state.threshold = a.parameters[0].long_prefill_token_threshold
-    if state.num_running + state.num_waiting <= 1 and a.parameters[0].threshold_spares_lone_request == 1:
+    state.threshold = p.long_prefill_token_threshold
+    if state.num_running + state.num_waiting <= 1 and p.threshold_spares_lone_request == 1:
         state.threshold = 0  # nobody to starve
     budget, num_preempted, any_prefills = schedule_running(a, replica, slot)
     state.block_reason = NOT_BLOCKED
@@ -161,8 +162,8 @@ def schedule(a: Any, replica: int, slot: int, now_s: float) -> int:
         state.block_reason = admission.schedule_waiting(a, replica, slot, budget, any_prefills, now_s)
     elif state.num_waiting > 0:
         state.block_reason = BLOCKED_BY_KV_BLOCKS
-    if a.parameters[0].decode_stagger > 0:
+    if p.decode_stagger > 0:
         plan.stagger(a, replica, slot)
-    if a.parameters[0].log_steps == 1:
+    if a.cursor[0].log_steps == 1:
         plan.log_step(a, replica, slot, num_preempted)
     return num_preempted

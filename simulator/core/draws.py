@@ -1,0 +1,25 @@
+"""Even spreads, computed alike by compiled and by readable code."""
+
+from typing import Any
+
+from simulator.core.jit import kernel
+
+SEED, COUNT = 0, 1  # words of a compiled router's memory: its stream's seed, how many were drawn
+
+
+@kernel
+def draft_hash(request: int, position: int) -> int:
+    """The twin of `simulator.engines.vllm.speculation.draft_hash`."""
+    mixed = (int(request) * 0x1E3779B1 + int(position) * 0x25EBCA6B + 0x3C6EF372) & 0xFFFFFFFF
+    mixed ^= mixed >> 16
+    mixed = (mixed * 0x7FEB352D) & 0xFFFFFFFF
+    mixed ^= mixed >> 15
+    mixed = (mixed * 0x2C1B3C6D) & 0xFFFFFFFF
+    return mixed ^ (mixed >> 16)
+
+
+@kernel
+def draw(memory: Any, limit: int) -> int:
+    """The next of a router's random numbers, in [0, limit); the twin of `simulator.fleet.router.Draws.below`."""
+    memory[COUNT] += 1
+    return draft_hash(memory[SEED], memory[COUNT]) * limit >> 32

@@ -1,0 +1,126 @@
+"""What a router sees, and how it is found by name.
+
+A built-in router is a file in `routers/`: `SEES`, what it reads of its view; `choose`, the form that the core compiles;
+`Router`, the readable twin. One outside, as `module:Name` or in a folder of HEADCOUNT_PATH, may have the twin alone:
+the core then comes back at every arrival.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from registry.names import UnknownNameError
+from registry.registry import Registry
+from simulator.core.layout import NONE, Arrays
+from simulator.engines.vllm.speculation import draft_hash
+
+ROUTERS = Registry(
+    what="router", section="routers", folder=Path(__file__).parent / "routers", package="simulator.fleet.routers"
+)
+
+
+class View:
+    """What a router may know of the engines and of the request to route; never how many tokens it will generate."""
+
+    def __init__(self, arrays: Arrays) -> None:
+        self._arrays = arrays
+        self._cursor = arrays.cursor[0]
+
+    @property
+    def num_engines(self) -> int:
+        return len(self._arrays.outstanding)
+
+    @property
+    def outstanding(self) -> list[int]:
+        """Requests sent to each engine and not finished, counted by the router itself."""
+        found: list[int] = self._arrays.outstanding.tolist()
+        return found
+
+    @property
+    def running(self) -> list[int]:
+        found: list[int] = self._arrays.replicas["num_running"].tolist()
+        return found
+
+    @property
+    def waiting(self) -> list[int]:
+        found: list[int] = self._arrays.replicas["num_waiting"].tolist()
+        return found
+
+    @property
+    def last(self) -> int | None:
+        """The engine where the request's session was served last; None for its first turn."""
+        last = int(self._request["replica"])
+        return None if last == NONE else last
+
+    @property
+    def prompt_tokens(self) -> int:
+        return int(self._request["prompt"])
+
+    @property
+    def time_s(self) -> float:
+        return float(self._cursor["now_s"])
+
+    @property
+    def _request(self) -> Any:
+        return self._arrays.requests[int(self._cursor["unrouted"])]
+
+
+class Router(Protocol):
+    """Gives each request an engine."""
+
+    def choose(self, view: View) -> int:
+        """The engine, counted from 0."""
+
+
+RouterFactory = Callable[[int], Router]
+"""Makes a router from the seed of its random stream: usually its class."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundRouter:
+    """A router by name, with its compiled form where it has one."""
+
+    make: RouterFactory
+    sees: tuple[str, ...] = ()
+    choose: Callable[..., int] | None = None
+
+
+def find_router(router: str | RouterFactory) -> FoundRouter:
+    """Raises UnknownNameError with the nearest names."""
+    if not isinstance(router, str):
+        return FoundRouter(make=router)
+    if ":" in router:
+        return FoundRouter(make=ROUTERS.load(router))
+    name = router.replace("-", "_")
+    if name not in ROUTERS.names():
+        raise ROUTERS.unknown(router, router_names())
+    module = ROUTERS.load(name)
+    return FoundRouter(make=module.Router, sees=module.SEES, choose=getattr(module, "choose", None))
+
+
+def check_router(router: str | RouterFactory) -> None:
+    """Raise ValueError unless a router of that name is found."""
+    if not callable(find_router(router).make):
+        raise UnknownNameError(f"router '{router}' makes no router; it must take a seed and have choose(view)")
+
+
+def router_name(router: str | RouterFactory) -> str:
+    return router if isinstance(router, str) else getattr(router, "__name__", str(router))
+
+
+def router_names() -> tuple[str, ...]:
+    return tuple(name.replace("_", "-") for name in ROUTERS.names())
+
+
+class Draws:
+    """A random stream; the compiled twin is `simulator.core.draws.draw`."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._count = 0
+
+    def below(self, limit: int) -> int:
+        """The next number, evenly spread over [0, limit)."""
+        self._count += 1
+        return draft_hash(self._seed, self._count) * limit >> 32
