@@ -8,6 +8,8 @@ from calibrate.readers import find_format, read_measured
 from kvcache.formats.quantization import find_quantization, quantization_names
 from kvcache.gpus.gpu import find_gpu, gpu_names
 from kvcache.models.catalog import load_model
+from kvcache.training.plan import TrainingPlan
+from kvcache.training.states import find_optimizer
 from registry.names import UnknownNameError
 from registry.registry import SEARCH_PATH
 from simulator.latency.forms import FORMS
@@ -100,6 +102,13 @@ def test_a_model_is_one_file(mine: Path) -> None:
     config += ', "intermediate_size": 128, "vocab_size": 1000, "max_position_embeddings": 2048}'
     write(mine, "models/me--tiny.json", f'{{"name": "me/tiny", "source": "a test", "aliases": [], "config": {config}}}')
     assert load_model("me/tiny").num_hidden_layers == 3
+
+
+def test_a_way_to_train_is_one_file(mine: Path) -> None:
+    write(mine, "optimizers/my-optimizer.toml", 'num_moments = 3\nsource = "measured here"')
+    write(mine, "precisions/my-precision.toml", 'weight_bytes = 3\ngradient_bytes = 3\nsource = "measured here"')
+    plan = TrainingPlan(precision="my-precision", optimizer="my-optimizer")
+    assert plan.bytes_of.weight_bytes == find_optimizer("my-optimizer").num_moments == 3
 
 
 def test_a_preset_is_one_file(mine: Path) -> None:

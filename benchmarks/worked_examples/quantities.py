@@ -14,7 +14,7 @@ from kvcache.shape.parameters import Tensor, total_parameters
 from kvcache.training.activations import ActivationSettings, LayerActivations, layer_activations
 from kvcache.training.budget import TrainingBudget, training_budget
 from kvcache.training.plan import TrainingPlan
-from kvcache.training.states import OPTIMIZERS, PRECISIONS, ModelStates, model_states
+from kvcache.training.states import ModelStates, find_optimizer, find_precision, model_states
 from simulator.engines.vllm.memory import memory_budget
 
 GB, GIB = 1e9, 2**30
@@ -115,7 +115,7 @@ def budget(model: str | Architecture = "llama-3.1-8b", **plan: Any) -> TrainingB
 def states(parameters: float, precision: str = "bf16-mixed", optimizer: str = "adamw", **zero: Any) -> ModelStates:
     """Of so many parameters in one matrix."""
     tensor = Tensor("mlp", round(parameters), quantizable=True)
-    return model_states([tensor], PRECISIONS[precision], OPTIMIZERS[optimizer], **zero)
+    return model_states([tensor], find_precision(precision), find_optimizer(optimizer), **zero)
 
 
 def per(what: str, *names: str) -> float:
@@ -143,7 +143,7 @@ def kept(**changes: Any) -> ActivationSettings:
     """The GPT of Korthikanti et al. in 16 bits, unless changed."""
     given_: dict[str, Any] = {
         "micro_batch_size": 1, "sequence_length": 2048, "recompute": "none", "sequence_parallel": False,
-        "flash_attention": False, "dropout": True, "fused_kernels": True, "precision": PRECISIONS["bf16-mixed"],
+        "flash_attention": False, "dropout": True, "fused_kernels": True, "precision": find_precision("bf16-mixed"),
     } | changes  # fmt: skip
     return ActivationSettings(**given_)
 

@@ -142,19 +142,31 @@ def _attention(arch: Architecture, attention: Attention, parallelism: Parallelis
 def _latent_attention(
     arch: Architecture, attention: Attention, latent: LatentAttention, parallelism: Parallelism
 ) -> Iterator[Tensor]:
-    # The latent's down-projection is whole on every rank; only per-head matrices are split.
-    heads = split(attention.num_heads, parallelism, "attention heads")
-    q_width, q_input = heads * attention.head_dim, arch.hidden_size
+    norms = {"q_a": latent.q_lora_rank or 0, "kv_a": latent.kv_lora_rank}
+    for name, inputs, outputs in projections(attention, arch.hidden_size, parallelism):
+        yield Tensor("attention", outputs, inputs, quantizable=True)
+        if name in norms:
+            yield Tensor("norms", norms[name])
+
+
+def projections(attention: Attention, hidden: int, parallelism: Parallelism) -> Iterator[tuple[str, int, int]]:
+    """(name, inputs, outputs) of each of a layer's projections on one rank, before any are fused.
+
+    Only per-head matrices are split: those down to latents are whole on every rank.
+    """
+    heads, latent = split(attention.num_heads, parallelism, "attention heads"), attention.latent
+    q_width = heads * attention.head_dim
+    if latent is None:
+        kv_width = parallelism.kv_heads_per_rank(attention.num_kv_heads) * attention.head_dim
+        yield from (("q", hidden, q_width), ("k", hidden, kv_width), ("v", hidden, kv_width), ("o", q_width, hidden))
+        return
     if latent.q_lora_rank:
-        yield Tensor("attention", latent.q_lora_rank, arch.hidden_size, quantizable=True)
-        yield Tensor("norms", latent.q_lora_rank)
-        q_input = latent.q_lora_rank
-    yield Tensor("attention", q_width, q_input, quantizable=True)
-    yield Tensor("attention", latent.cached_width, arch.hidden_size, quantizable=True)
-    yield Tensor("norms", latent.kv_lora_rank)
-    per_head = latent.qk_nope_head_dim + latent.v_head_dim
-    yield Tensor("attention", heads * per_head, latent.kv_lora_rank, quantizable=True)
-    yield Tensor("attention", arch.hidden_size, heads * latent.v_head_dim, quantizable=True)
+        yield from (("q_a", hidden, latent.q_lora_rank), ("q_b", latent.q_lora_rank, q_width))
+    else:
+        yield "q", hidden, q_width
+    yield "kv_a", hidden, latent.cached_width
+    yield "kv_b", latent.kv_lora_rank, heads * (latent.qk_nope_head_dim + latent.v_head_dim)
+    yield "o", heads * latent.v_head_dim, hidden
 
 
 def _mlp(arch: Architecture, component: str, width: int, *, biased: bool) -> Iterator[Tensor]:

@@ -20,10 +20,10 @@ from kvcache.training.activations import (
 )
 from kvcache.training.plan import TrainingPlan
 from kvcache.training.states import (
-    OPTIMIZERS,
     ModelStates,
     Optimizer,
     Precision,
+    find_optimizer,
     frozen_states,
     lora_tensors,
     model_states,
@@ -162,7 +162,7 @@ def _in_flight(plan: TrainingPlan, stage: int) -> float:
 def _states(held: _Held, plan: TrainingPlan) -> ModelStates:
     """Experts have fewer copies to shard over: data-parallel ranks hold different ones under expert parallelism."""
     found = ModelStates(0, 0, 0)
-    precision, optimizer, zero = plan.bytes_of, OPTIMIZERS[plan.optimizer], plan.zero_stage
+    precision, optimizer, zero = plan.bytes_of, find_optimizer(plan.optimizer), plan.zero_stage
     dp, copies = plan.data_parallel_size, plan.data_parallel_size // plan.expert_parallel_size
     for tensors, ways in ((held.trained, dp), (_own(held.trained_experts, plan), copies)):
         found += model_states(tensors, precision, optimizer, zero_stage=zero, data_parallel_size=ways)
@@ -194,7 +194,7 @@ def _gathered(held: _Held, plan: TrainingPlan) -> int:
         unpacked = max((2 * tensor.rows * tensor.cols for tensor in packed), default=0)
     if plan.zero_stage < 3 or plan.data_parallel_size == 1:
         return unpacked
-    precision, sgd, units = plan.bytes_of, OPTIMIZERS["sgd"], tuple(_own(unit, plan) for unit in held.units)
+    precision, sgd, units = plan.bytes_of, find_optimizer("sgd"), tuple(_own(unit, plan) for unit in held.units)
     if plan.data_parallel_size == plan.expert_parallel_size:  # every rank has its own experts, whole
         units = tuple(_by_kind(unit)[0] for unit in units)
     if plan.lora_rank:  # adapters are small beside the frozen unit
@@ -298,7 +298,7 @@ def _check_split(arch: Architecture, plan: TrainingPlan) -> None:
 
 
 def _assumptions(arch: Architecture, gpu: GPU, plan: TrainingPlan) -> tuple[tuple[str, str, str], ...]:
-    precision, optimizer = plan.bytes_of, OPTIMIZERS[plan.optimizer]
+    precision, optimizer = plan.bytes_of, find_optimizer(plan.optimizer)
     kept = "Korthikanti et al. 2022 (arXiv:2205.05198), per term; "
     kept += "fused norms, SwiGLU, loss" if plan.fused_kernels else "kernels as in plain transformers, measured on Llama"
     rows = [

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from kvcache.training.activations import RECOMPUTE
-from kvcache.training.states import LORA_TARGETS, OPTIMIZERS, PRECISIONS, Precision
+from kvcache.training.states import LORA_TARGETS, Precision, find_optimizer, find_precision
 
 ZERO_STAGES = (0, 1, 2, 3)
 _COUNTS = (
@@ -55,10 +55,9 @@ class TrainingPlan:
         for name in _COUNTS:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1")
-        for name, known in (
-            ("precision", PRECISIONS), ("optimizer", OPTIMIZERS), ("recompute", RECOMPUTE),
-            ("lora_targets", LORA_TARGETS), ("zero_stage", ZERO_STAGES),
-        ):  # fmt: skip
+        find_precision(self.precision)
+        find_optimizer(self.optimizer)
+        for name, known in (("recompute", RECOMPUTE), ("lora_targets", LORA_TARGETS), ("zero_stage", ZERO_STAGES)):
             if getattr(self, name) not in known:
                 raise ValueError(f"no {name} {str(getattr(self, name))[:60]!r}; take {', '.join(map(str, known))}")
         for problem in _problems(self):
@@ -77,7 +76,7 @@ class TrainingPlan:
     @property
     def bytes_of(self) -> Precision:
         """The precision's bytes, with the gradients' format as asked for."""
-        found = PRECISIONS[self.precision]
+        found = find_precision(self.precision)
         return replace(found, gradient_bytes=4) if self.fp32_gradients else found
 
     @property

@@ -1,13 +1,21 @@
 """What weights, gradients or optimizer states cost in training."""
 
 import math
+import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
-from kvcache.parallelism import Parallelism, split
+from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
-from kvcache.shape.layer import Attention, Layer
-from kvcache.shape.parameters import Tensor
+from kvcache.shape.layer import Layer
+from kvcache.shape.parameters import Tensor, layer_tensors, projections
+from registry.registry import Registry
+
+_FOLDER = Path(__file__).parent
+_PRECISIONS = Registry(what="precision", section="precisions", folder=_FOLDER / "precisions", suffix=".toml")
+_OPTIMIZERS = Registry(what="optimizer", section="optimizers", folder=_FOLDER / "optimizers", suffix=".toml")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,70 +38,6 @@ class Precision:
     source: str
 
 
-_ZERO = "ZeRO (Rajbhandari et al. 2020, arXiv:1910.02054), section 3.1: 2 + 2 + K bytes, K = 12 with Adam"
-PRECISIONS = {
-    precision.name: precision
-    for precision in (
-        Precision(name="bf16-mixed", weight_bytes=2, gradient_bytes=2, master_bytes=4, source=_ZERO),
-        Precision(name="fp16-mixed", weight_bytes=2, gradient_bytes=2, master_bytes=4, source=_ZERO),
-        Precision(
-            name="bf16-autocast",
-            weight_bytes=4,
-            copy_bytes=2,
-            gradient_bytes=4,
-            source="Hugging Face transformers, model memory anatomy: 6 + 4 bytes per parameter, 8 with AdamW",
-        ),
-        Precision(
-            name="bf16-pure",
-            weight_bytes=2,
-            gradient_bytes=2,
-            moment_bytes=(2, 2),
-            source="moments in the weights' own format, as torch.optim keeps them; transformers pull request 21312: 8 "
-            "bytes per parameter with Adam",
-        ),
-        Precision(
-            name="fp32",
-            weight_bytes=4,
-            gradient_bytes=4,
-            activation_bytes=4,
-            linear_input_bytes=4,
-            source="Megatron Core, distributed optimizer: fp32 parameters with fp32 gradients, 16 bytes with Adam",
-        ),
-        Precision(
-            name="fp8-mixed",
-            weight_bytes=2,
-            copy_bytes=2,
-            copies_linear_only=True,
-            gradient_bytes=2,
-            master_bytes=4,
-            linear_input_bytes=1,
-            source="Transformer Engine, performance considerations: 16-bit weights, beside them an FP8 copy of each "
-            "linear layer and its transpose; Micikevicius et al. 2022 (arXiv:2209.05433)",
-        ),
-        Precision(
-            name="fp8-deepseek",
-            weight_bytes=1,
-            gradient_bytes=4,
-            master_bytes=4,
-            moment_bytes=(2, 2),
-            linear_input_bytes=1,
-            source="DeepSeek-V3 (arXiv:2412.19437), section 3.3.3: FP8 weights or cached linear inputs, fp32 master "
-            "weights or gradients, bf16 moments",
-        ),
-        Precision(
-            name="fp8-lm",
-            weight_bytes=1,
-            gradient_bytes=1,
-            master_bytes=2,
-            moment_bytes=(1, 2),
-            linear_input_bytes=1,
-            source="FP8-LM (Peng et al. 2023, arXiv:2310.18313), section 2.2: 2 + 1 + 1 + 2 bytes of master weights, "
-            "gradients, moments",
-        ),
-    )
-}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
     """What one optimizer keeps per parameter beside the precision's master weights.
@@ -108,28 +52,27 @@ class Optimizer:
     source: str
 
 
-_ABSMAX_BYTES = 4 / 256  # one fp32 maximum per block of 256; bitsandbytes before 0.44 and the paper: 2,048
-OPTIMIZERS = {
-    optimizer.name: optimizer
-    for optimizer in (
-        Optimizer(name="adamw", num_moments=2, source="Loshchilov and Hutter 2019 (arXiv:1711.05101): two moments"),
-        Optimizer(
-            name="adamw-8bit",
-            num_moments=2,
-            moment_bytes=1 + _ABSMAX_BYTES,
-            source="Dettmers et al. 2022 (arXiv:2110.02861): both moments in blocks of 8-bit numbers",
-        ),
-        Optimizer(
-            name="adafactor",
-            num_moments=0,
-            factored=True,
-            source="Shazeer and Stern 2018 (arXiv:1804.04235), section 3: row with column sums, no first moment",
-        ),
-        Optimizer(name="lion", num_moments=1, source="Chen et al. 2023 (arXiv:2302.06675), algorithm 2: one momentum"),
-        Optimizer(name="sgd-momentum", num_moments=1, source="Sutskever et al. 2013: one momentum"),
-        Optimizer(name="sgd", num_moments=0, source="no state"),
-    )
-}
+def precision_names() -> tuple[str, ...]:
+    """Every known way to mix precisions."""
+    return _PRECISIONS.names()
+
+
+def optimizer_names() -> tuple[str, ...]:
+    """Every known optimizer."""
+    return _OPTIMIZERS.names()
+
+
+@cache
+def find_precision(name: str) -> Precision:
+    """The precision of that name. Raises `UnknownNameError` with the nearest names."""
+    read = tomllib.loads(_PRECISIONS.path(name).read_text(encoding="utf-8"))
+    return Precision(name=name, **read | {key: tuple(read[key]) for key in ("moment_bytes",) if key in read})
+
+
+@cache
+def find_optimizer(name: str) -> Optimizer:
+    """The optimizer of that name. Raises `UnknownNameError` with the nearest names."""
+    return Optimizer(name=name, **tomllib.loads(_OPTIMIZERS.path(name).read_text(encoding="utf-8")))
 
 
 @dataclass(frozen=True)
@@ -231,39 +174,13 @@ def _linear_layers(
     arch: Architecture, parallelism: Parallelism, layer: Layer
 ) -> Iterator[tuple[str, str, int, int, int]]:
     """(component, name, inputs, outputs, count) of each on one rank."""
-    hidden, experts = arch.hidden_size, layer.experts
     if layer.attention is not None:
-        for name, width_in, width_out in _projections(layer.attention, hidden, parallelism):
+        for name, width_in, width_out in projections(layer.attention, arch.hidden_size, parallelism):
             yield "attention", name, width_in, width_out, 1
-    widths: list[tuple[str, int, int]] = []
-    if layer.intermediate_size:
-        widths.append(("mlp", split(layer.intermediate_size, parallelism, "MLP width"), 1))
-    if experts is not None:
-        widths.append(
-            ("experts", split(experts.moe_intermediate_size, parallelism, "expert width"), experts.num_experts)
-        )
-        if experts.shared_expert_intermediate_size:
-            shared = split(experts.shared_expert_intermediate_size, parallelism, "shared expert width")
-            widths.append(("shared_experts", shared, 1))
-    for component, width, count in widths:
-        yield component, "up", hidden, width, count
-        yield component, "down", width, hidden, count
-        if arch.gated_mlp:
-            yield component, "gate", hidden, width, count
-
-
-def _projections(attention: Attention, hidden: int, parallelism: Parallelism) -> Iterator[tuple[str, int, int]]:
-    """(name, inputs, outputs) on one rank."""
-    heads, latent = split(attention.num_heads, parallelism, "attention heads"), attention.latent
-    q_width = heads * attention.head_dim
-    if latent is None:
-        kv_width = parallelism.kv_heads_per_rank(attention.num_kv_heads) * attention.head_dim
-        yield from (("q", hidden, q_width), ("k", hidden, kv_width), ("v", hidden, kv_width), ("o", q_width, hidden))
-        return
-    if latent.q_lora_rank:
-        yield from (("q_a", hidden, latent.q_lora_rank), ("q_b", latent.q_lora_rank, q_width))
-    else:
-        yield "q", hidden, q_width
-    yield "kv_a", hidden, latent.cached_width
-    yield "kv_b", latent.kv_lora_rank, heads * (latent.qk_nope_head_dim + latent.v_head_dim)
-    yield "o", heads * latent.v_head_dim, hidden
+    for tensor in layer_tensors(arch, parallelism, layer):
+        if tensor.stacked and tensor.cols_split:
+            yield tensor.component, "down", tensor.cols, tensor.rows, tensor.count
+        elif tensor.stacked:
+            names = ("gate", "up") if arch.gated_mlp else ("up",)
+            for name in names:
+                yield tensor.component, name, tensor.cols, tensor.rows // len(names), tensor.count

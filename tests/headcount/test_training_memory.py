@@ -105,8 +105,8 @@ def test_options_may_come_from_a_file(headcount: Run, tmp_path: Path) -> None:
     ("options", "part"),
     [
         (["--zero", "4"], "no zero_stage '4'; take 0, 1, 2, 3"),
-        (["--precision", "fp7"], "no precision 'fp7'; take bf16-mixed, "),
-        (["--optimizer", "adam"], "no optimizer 'adam'; take adamw, "),
+        (["--precision", "fp7"], "no precision 'fp7'; did you mean 'fp"),
+        (["--optimizer", "adam"], "no optimizer 'adam'; did you mean 'adamw'"),
         (["--recompute", "some"], "no recompute 'some'; take none, selective, full"),
         (["--lora-targets", "all"], "no lora_targets 'all'; take qv, attention, all-linear"),
         (["-tp", "3"], "tensor_parallel_size 3 "),

@@ -10,7 +10,7 @@ from headcount.answers.training_memory import DEFAULT, option_of, training_memor
 from headcount.cli.option_types import Number, TokenCount, WholeNumber
 from headcount.cli.options import output_options
 from headcount.cli.output import show
-from kvcache.training.states import LORA_TARGETS, OPTIMIZERS, PRECISIONS
+from kvcache.training.states import LORA_TARGETS, optimizer_names, precision_names
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,9 +33,9 @@ def _option(field: str, *names: str, says: str, kind: Any = None) -> Callable[[F
 @_option("expert_parallel_size", "-ep", says="Data-parallel ranks that share the experts out.")
 @_option("virtual_pipeline_stages", says="Chunks of layers per pipeline stage: the interleaved schedule.")
 @_option("zero_stage", kind=WholeNumber(0), says="What data-parallel ranks shard: ZeRO 0–3. 3 is FSDP.")
-@_option("precision", kind=str, says=f"{', '.join(PRECISIONS)}.")
+@_option("precision", kind=str, says=f"{', '.join(precision_names())}.")
 @_option("fp32_gradients", says="Gradients accumulated in fp32, as Megatron does.")
-@_option("optimizer", kind=str, says=f"{', '.join(OPTIMIZERS)}.")
+@_option("optimizer", kind=str, says=f"{', '.join(optimizer_names())}.")
 @_option("micro_batch_size", says="Sequences per forward pass of a rank.")
 @_option("sequence_length", kind=TokenCount(), says="Tokens per sequence.")
 @_option("gradient_accumulation", says="Micro-batches per optimizer step; they fill the pipeline.")
