@@ -64,7 +64,8 @@ class CheckAnswer(Answer):
             ]
             lines.append(Table(columns=(title, *keys), rows=rows))
         if overloaded:
-            lines.append(Line(f"{overloaded} overloaded, in no average: their latencies show how long requests queued"))
+            why = "their latencies show how long requests queued"
+            lines.append(Line(f"{overloaded} overloaded and excluded from the averages: {why}"))
         if self.knee is not None:
             between = f"measured {_between(self.knee.measured)}, simulated {_between(self.knee.simulated)}"
             lines.append(Line(f"knee, {self.knee.unit}: {between}"))

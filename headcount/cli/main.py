@@ -9,14 +9,14 @@ from typing import Any
 import click
 
 COMMANDS = {
-    "capacity": "Users per GPU count, with an interval: the main job.",
-    "simulate": "One load: latency percentiles, KV use, preemptions.",
+    "capacity": "How many users each GPU count serves, with an interval.",
+    "simulate": "Serve one load: latency percentiles, KV use, preemptions.",
     "memory": "Whether a model fits, where the memory goes, how many conversations fit at once.",
-    "training-memory": "Where a GPU's memory goes in training, which cluster holds it.",
+    "training-memory": "Memory per GPU in training, and the smallest cluster that holds the run.",
     "models": "The models known by name, with their sources.",
     "gpus": "The GPUs known by name, with their sources.",
     "calibrate": "Fit step times to a real server, and check answers against it.",
-    "vllm": "Interpreters with a real vLLM, to compare with.",
+    "vllm": "Install and list real vLLM releases to compare with.",
 }
 
 

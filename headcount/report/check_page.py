@@ -42,7 +42,9 @@ def check_page(answer: CheckAnswer) -> str:
     for number, item in enumerate(checked[:6]):
         charts += [
             figure(
-                f"{NAMES[name]} of {item.name}", _distribution(item, name, number), "Share of requests at most so slow."
+                f"{NAMES[name]} of {item.name}",
+                _distribution(item, name, number),
+                "Share of requests at or below each latency.",
             )
             for name in item.samples
         ]
@@ -71,8 +73,8 @@ def standalone(svg: str) -> str:
 
 def _reading(checked: Sequence[Checked]) -> str:
     overloaded = sum(item.is_overloaded for item in checked)
-    note = "On the line both are equal."
-    return note + (f" {overloaded} overloaded runs are hollow and in no average." if overloaded else "")
+    note = "On the line, simulated and measured are equal."
+    return note + (f" {overloaded} overloaded runs are hollow and excluded from averages." if overloaded else "")
 
 
 def _means_chart(checked: Sequence[Checked]) -> str:

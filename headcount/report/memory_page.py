@@ -90,14 +90,14 @@ def _caption(answer: MemoryAnswer) -> str:
     if budget.fits:
         return f"{budget.available_kv_bytes / GIB:,.1f} of {total} hold the KV cache"
     needed = budget.total_bytes + budget.missing_bytes
-    return f"Starting takes {needed / GIB:,.1f} GiB of a GPU that has {total}"
+    return f"vLLM needs {needed / GIB:,.1f} GiB to start; the GPU has {total}"
 
 
 def _note(answer: MemoryAnswer) -> str:
     budget = answer.budget
     return (
-        f"Each {budget.gpu} at TP {budget.tp}; each bar begins where the one above it ends. 'left to others' is what "
-        f"gpu_memory_utilization {budget.gpu_memory_utilization:g} keeps from vLLM."
+        f"Each {budget.gpu} at TP {budget.tp}; each bar begins where the one above it ends. 'left to others' is the "
+        f"memory that gpu_memory_utilization {budget.gpu_memory_utilization:g} keeps from vLLM."
     )
 
 

@@ -1,4 +1,4 @@
-"""`headcount calibrate`: beside the real vLLM."""
+"""`headcount calibrate`: fit to a real server, and compare with it."""
 
 from pathlib import Path
 
@@ -22,17 +22,19 @@ for each in (fit_command, check_command, record_command, *CHECKS):
 
 @command.command("read")
 @click.argument("files", nargs=-1, required=True, type=FilePath())
-@click.option("--format", "format_name", help="Of all files: a name, or module:Name.  [default: by their content]")
-@click.option("--before", type=FilePath(), help="The /metrics snapshot from before the run.")
+@click.option(
+    "--format", "format_name", help="Format of all files: a name, or module:Name.  [default: found from their content]"
+)
+@click.option("--before", type=FilePath(), help="The /metrics snapshot taken before the run.")
 @click.option("--out", type=FilePath(), help="All requests as a table: .csv or .parquet.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def read_command(
     files: tuple[Path, ...], format_name: str | None, before: Path | None, out: Path | None, as_json: bool
 ) -> int:
-    """Say what benchmark results, traces, logs and metrics of real servers hold.
+    """Show what benchmark results, traces, logs and metrics of real servers contain.
 
-    Tool, load, latencies from the requests beside the tool's own figures, what was left out and why; figures that
-    differ by more than 1 % are said.
+    Tool, load, latencies computed from the requests and as the tool reports them, what was left out and why. Figures
+    that differ by more than 1 % are listed.
     """
     from headcount.answers.read import check_table, read  # noqa: PLC0415  imported once the command runs
     from headcount.cli.output import show  # noqa: PLC0415

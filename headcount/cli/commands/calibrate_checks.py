@@ -1,4 +1,4 @@
-"""`headcount calibrate check-…`: ours beside what the real software does."""
+"""`headcount calibrate check-…`: compare with what the real software does."""
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +16,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="One JSON object on
 _release = click.option("--vllm-version", help="An installed release.  [default: the newest]")
 
 
-def _python(text: str = "Any interpreter that has vLLM, instead.") -> Callable[..., Any]:
+def _python(text: str = "Another interpreter that has vLLM.") -> Callable[..., Any]:
     return click.option("--python", type=FilePath(), help=text)
 
 
@@ -24,7 +24,7 @@ def _seed(of: str) -> Callable[..., Any]:
     def drawn(_: click.Context, __: click.Parameter, seed: int | None) -> int:
         return secrets.randbelow(2**31) if seed is None else seed
 
-    text = f"Of the {of}.  [default: a new one, printed]"
+    text = f"Seed of the {of}.  [default: a new one, printed]"
     return click.option("--seed", type=click.IntRange(0), callback=drawn, help=text)
 
 
@@ -130,7 +130,7 @@ def check_engine_command(
 @_python("Any interpreter with transformers and torch.")
 @_json
 def check_parameters_command(configs: int, seed: int, python: Path | None, as_json: bool) -> int:
-    """Count parameters beside the models that transformers builds, without memory, from the same configs.
+    """Compare parameter counts with the models that transformers builds, without memory, from the same configs.
 
     Every catalog model, and random small configs of every model type; needs about a minute. Exit code 1 on any
     difference.
@@ -157,7 +157,7 @@ def check_parameters_command(configs: int, seed: int, python: Path | None, as_js
 @_python("An interpreter with vLLM.")
 @_json
 def check_weights_command(python: Path | None, as_json: bool) -> int:
-    """Lay one rank's weights beside those that vLLM's own model code builds: elements, bytes, refused splits.
+    """Compare one rank's weights with those that vLLM's own model code builds: elements, bytes, refused splits.
 
     Small models of every kind of layer under tensor, data and expert parallelism; needs about a minute. Exit code 1
     on any difference.
@@ -186,7 +186,7 @@ def check_weights_command(python: Path | None, as_json: bool) -> int:
 @_python("An interpreter with vLLM 0.32.")
 @_json
 def check_kv_cache_command(cases: int, models: bool, seed: int, python: Path | None, as_json: bool) -> int:
-    """Lay out KV caches beside vLLM's own core, without a GPU: pages, groups, blocks, concurrency, tokens.
+    """Compare KV-cache layouts with vLLM's own core, without a GPU: pages, groups, blocks, concurrency, tokens.
 
     Random mixes of layers need seconds; the catalog's models, which vLLM builds without memory, minutes. Exit code 1
     on any difference.

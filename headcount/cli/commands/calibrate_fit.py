@@ -1,4 +1,4 @@
-"""`headcount calibrate fit`, `headcount calibrate check`: step times beside measurements."""
+"""`headcount calibrate fit`, `headcount calibrate check`: step times compared with measurements."""
 
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,12 @@ def _check_spread(_: click.Context, __: click.Parameter, spread: float | None) -
 
 _inputs = all_of(
     click.argument("paths", nargs=-1, required=True, type=FilePath()),
-    click.option("--format", "format_name", help="Of the files.  [default: found by their content]"),
+    click.option("--format", "format_name", help="Format of the files.  [default: found from their content]"),
     click.option(
         "--length-spread",
         type=Number("1 for exact lengths, 0.8 for 80 % to 100 % of them"),
         callback=_check_spread,
-        help="Of runs without their requests: lengths uniform in 0.8–1 × those.  [default: 1]",
+        help="For runs without per-request data. 0.8: lengths uniform in 0.8–1 × the nominal ones.  [default: 1]",
     ),
     cold_start_option,
 )
@@ -40,11 +40,11 @@ _inputs = all_of(
 @deployment_options
 @scheduler_options
 @click.option("--out", required=True, type=FilePath(), help="The latency profile to write, TOML.")
-@click.option("--name", help="Of the profile.  [default: the file's]")
+@click.option("--name", help="Name of the profile.  [default: the file's]")
 @output_options
 @click.pass_context
 def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -> int:
-    """Fit step times to what was measured of a deployment, into a profile for --latency-profile.
+    """Fit step times to measurements of a deployment; writes a profile for --latency-profile.
 
     PATHS are recordings of engine steps (headcount calibrate record), or results of benchmark clients, or folders of
     them. Options given here win over what the files say of the server. Overloaded runs are left out.
@@ -69,10 +69,10 @@ def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -
 @output_options
 @click.pass_context
 def check_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -> int:
-    """Simulate measured runs as they were sent, and say how far each latency is off.
+    """Simulate measured runs as they were sent, and compare each latency with the measured one.
 
-    Overloaded runs (requests that failed, a queue that grew, a rate that was not served) are told apart and are in no
-    average.
+    Overloaded runs (requests that failed, a queue that grew, a rate that was not served) are listed apart and excluded
+    from the averages.
     """
     from headcount.answers.check import SUFFIXES, check  # noqa: PLC0415  imported once the command runs
     from headcount.answers.out_files import check_report  # noqa: PLC0415

@@ -29,7 +29,7 @@ from headcount.cli.options import (
 @click.option("--report", type=FilePath(), help="Also write an HTML report to this file.")
 @output_options
 def command(**values: Any) -> int:
-    """How many concurrent users each GPU count serves within the SLO.
+    """Find how many concurrent users each GPU count serves within the SLO.
 
     Users are active sessions, thinking or waiting. For each GPU count every tensor-parallel size that holds the
     model is tried; the number of users is bracketed and bisected, each load simulated in 10 or more replications.

@@ -19,22 +19,22 @@ from headcount.cli.options import (
 @click.option("--replicas", type=WholeNumber(1), default=1, show_default=True, help="Engines behind the router.")
 @click.option("--workload", help="A trace file to replay, or a preset with --users.")
 @workload_options
-@click.option("--users", type=WholeNumber(1), help="Closed-loop users; with --think-time, or a preset's.")
+@click.option("--users", type=WholeNumber(1), help="Closed-loop users; needs --think-time or a preset.")
 @click.option("--concurrency", type=WholeNumber(1), help="Clients without think time, all starting at 0.")
 @click.option("--rate", type=Number("requests per second, or inf"), help="Open arrivals per second.")
 @click.option(
     "--burstiness",
     type=Number("1 for Poisson, less for bursts"),
-    help="Of open arrivals, as in vLLM.  [default: 1, Poisson]",
+    help="Burstiness of open arrivals, as in vLLM.  [default: 1, Poisson]",
 )
 @click.option("--input-len", type=TokenCount(), help="Prompt tokens.")
 @click.option("--output-len", type=TokenCount(), help="Output tokens.")
 @click.option(
     "--length-spread",
     type=Number("1 for exact lengths, 0.8 for 80 % to 100 % of them"),
-    help="0.8: lengths uniform in 0.8–1 × those.  [default: 1]",
+    help="0.8: lengths uniform in 0.8–1 × the given ones.  [default: 1]",
 )
-@click.option("--num-requests", type=COUNT, help="How many.  [default: 10 × concurrency, or the whole file]")
+@click.option("--num-requests", type=COUNT, help="Number of requests.  [default: 10 × concurrency, or the whole file]")
 @scheduler_options
 @cold_start_option
 @click.option("--requests-out", type=FilePath(), help="CSV with every request's times.")

@@ -29,14 +29,14 @@ def _option(field: str, *names: str, says: str, kind: Any = None) -> Callable[[F
 @click.option("--gpu", required=True, help="GPU name, such as h100-sxm; see 'headcount gpus'.")
 @_option("tensor_parallel_size", "-tp", says="GPUs that share each layer.")
 @_option("pipeline_parallel_size", "-pp", says="Pipeline stages.")
-@_option("data_parallel_size", "-dp", says="Copies that split the batch.")
-@_option("expert_parallel_size", "-ep", says="Data-parallel ranks that share the experts out.")
+@_option("data_parallel_size", "-dp", says="Copies of the model that split the batch.")
+@_option("expert_parallel_size", "-ep", says="Data-parallel ranks that divide the experts.")
 @_option("virtual_pipeline_stages", says="Chunks of layers per pipeline stage: the interleaved schedule.")
 @_option("zero_stage", kind=WholeNumber(0), says="What data-parallel ranks shard: ZeRO 0–3. 3 is FSDP.")
 @_option("precision", kind=str, says=f"{', '.join(precision_names())}.")
 @_option("fp32_gradients", says="Gradients accumulated in fp32, as Megatron does.")
 @_option("optimizer", kind=str, says=f"{', '.join(optimizer_names())}.")
-@_option("micro_batch_size", says="Sequences per forward pass of a rank.")
+@_option("micro_batch_size", says="Sequences in one forward pass of a rank.")
 @_option("sequence_length", kind=TokenCount(), says="Tokens per sequence.")
 @_option("gradient_accumulation", says="Micro-batches per optimizer step; they fill the pipeline.")
 @_option("recompute", kind=str, says="Activations computed again in backward: none, selective, full.")
@@ -47,15 +47,15 @@ def _option(field: str, *names: str, says: str, kind: Any = None) -> Callable[[F
 @_option("lora_rank", kind=WholeNumber(0), says="Rank of the trained adapters; 0 trains every weight.")
 @_option("lora_targets", kind=str, says=f"{', '.join(LORA_TARGETS)}.")
 @_option("qlora", says="The frozen weights are packed to NF4; needs --lora-rank.")
-@_option("allowance", kind=Number("a share from 0 to below 1, such as 0.1"), says="Share of GPU memory left over.")
+@_option("allowance", kind=Number("a share from 0 to below 1, such as 0.1"), says="Share of GPU memory left free.")
 @click.option(
     "--num-gpus",
     type=WholeNumber(1),
-    help="Search the smallest cluster of at most so many GPUs; of -tp, -pp, -dp, -ep, --zero those given stay.",
+    help="Search for the smallest cluster with at most this many GPUs; given -tp, -pp, -dp, -ep, --zero stay fixed.",
 )
 @output_options
 def command(**values: Any) -> int:
-    """Where a GPU's memory goes in training, whether it fits, and the smallest cluster that holds it."""
+    """Show memory per GPU in training, whether the run fits, and the smallest cluster that holds it."""
     asked = {name: value for name, value in values.items() if name in vars(DEFAULT)}
     left_open = [name for name in asked if not _was_given(name)]
     answer = training_memory(values["model"], values["gpu"], num_gpus=values["num_gpus"], searched=left_open, **asked)

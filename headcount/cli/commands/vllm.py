@@ -15,13 +15,13 @@ from kvcache.releases import DEFAULT_RELEASE
 
 @click.group("vllm", cls=NearestGroup)
 def command() -> None:
-    """Interpreters with a real vLLM, to compare with.
+    """Install and list real vLLM releases to compare with.
 
     Each release has an environment of its own in the user's cache folder and runs on the CPU.
     """
 
 
-@command.command("install", short_help="Install a release for the CPU, or find it.")
+@command.command("install", short_help="Install a release for the CPU.")
 @click.option("--version", default=DEFAULT_RELEASE, show_default=True, help="Release of vLLM.")
 @click.option("--python-base", type=FilePath(), help="Python to build it from.  [default: headcount's own]")
 @click.option("--index-url", metavar="URL", help="Package index with torch's CPU build.  [default: pip's own settings]")
@@ -44,10 +44,10 @@ def install_command(version: str, python_base: Path | None, index_url: str | Non
     return 0
 
 
-@command.command("list", short_help="The installed releases, whether each imports.")
+@command.command("list", short_help="List installed releases, and whether each can be imported.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def list_command(as_json: bool) -> int:
-    """The installed releases, with size, path and whether each one can be imported."""
+    """List installed releases with size, path, and whether each can be imported."""
     from calibrate.conformance.interpreters.interpreters import imported_version, installed  # noqa: PLC0415  imported once the command runs
     from headcount.cli.json_output import print_json  # noqa: PLC0415
     from headcount.cli.output import listing  # noqa: PLC0415

@@ -27,8 +27,8 @@ def _users_figure(rows: list[CapacityRow]) -> str:
     said = ", ".join(f"{counted(row.gpus, 'GPU')}: {row.users_low:,} to {row.users_high:,}" for row in rows)
     svg = chart(lambda drawn: _draw_users(drawn, rows), name="users-over-gpus", alt=f"Users over GPU count. {said}.")
     note = (
-        "Line: mean. Band: low to high, replications and step times together. Labels: the number to sign (low). "
-        "Between the marks nothing was simulated."
+        "Line: mean. Band: the 90 % interval, low to high. Labels: the number to sign (low). Only the marked GPU "
+        "counts were simulated."
     )
     return figure(_growth(rows), svg, note)
 
@@ -82,11 +82,11 @@ def _attainment_figure(answer: CapacityAnswer, largest: Served) -> str:
     )
     note = (
         f"{largest.deployment}. Each point is a load simulated {answer.question.replications} times or more, with "
-        "random numbers common to all loads; bars: 95 % interval of attainment. Dotted: the mean, with the low and the "
-        "high end that replications alone leave open."
+        "random numbers common to all loads; bars: 95 % interval of attainment. Dotted: the mean, and both ends of "
+        "the interval from simulation noise alone."
     )
     if any(point.queue_grows for _, point in curve):
-        note += " A cross: the waiting queue keeps growing, so that load is refused whatever its attainment."
+        note += " A cross marks a load whose waiting queue keeps growing; it does not count as served."
     return figure(f"{percent(target)} of requests meet the SLO up to {counted(row.users, 'user')}", svg, note)
 
 

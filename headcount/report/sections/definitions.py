@@ -18,8 +18,8 @@ WORDS = (
     ("TPOT", "Time per output token: (end-to-end time − TTFT) / (output tokens − 1), per request."),
     (
         "attainment",
-        "Share of requests that meet all limits jointly; requests unfinished at the end that already missed count as "
-        "misses.",
+        "Share of requests that meet all limits jointly. A request that is unfinished at the end and has already "
+        "missed a limit counts as a miss.",
     ),
     (
         "capacity (mean)",
@@ -28,20 +28,20 @@ WORDS = (
     ),
     (
         "low, high",
-        "A 90 % interval of the users served. It joins what the replications leave open, from the ends of attainment's "
-        "95 % t-interval, with how far step times may be off: the users served where every step is as much longer or "
-        "shorter as nine in ten servers show; and, where the interval of KV blocks is wider than ±2 %, with the users "
-        "served at its ends. Logarithms add as independent errors do. The number to sign is low.",
+        "A 90 % interval of the users served. It covers simulation noise (both ends of attainment's 95 % t-interval), "
+        "step-time error (users if every step is longer or shorter by the error that covers 90 % of servers) and, if "
+        "the interval of KV blocks is wider than ±2 %, the users at its ends. The errors are independent, so the "
+        "squares of their logarithms add. The number to sign is low.",
     ),
     (
         "replica",
-        "One vLLM server; TP4 is four GPUs that share each layer, DP2 two attention replicas, engines "
-        "with KV blocks of their own. A mixture's share the experts and take every step together.",
+        "One vLLM server. TP4: four GPUs share each layer. DP2: two attention replicas, each an engine with its own KV "
+        "blocks; in a mixture of experts they share the experts and take every step together.",
     ),
-    ("what binds", "The limit that requests miss first just above the capacity, with the resource behind it."),
+    ("what binds", "The limit that requests miss first just above the capacity, and the resource that causes it."),
     (
         "$/million output tokens",
-        "The GPUs' price for an hour over the output tokens of an hour, at the mean number of users.",
+        "Price of the GPUs for an hour divided by the output tokens of an hour, at the mean number of users.",
     ),
     ("warm-up", "The start of each replication, until requests in flight settle (MSER-5); left out of every figure."),
 )
