@@ -12,10 +12,10 @@ from benchmarks.accuracy.intervals import coverage, shipped_widths
 from benchmarks.measured.closed_loops import simulate
 from benchmarks.measured.launches import BLACKWELL, LENGTH_SPREAD, launch_of
 from benchmarks.measured.settings import Setting, read_settings
-from headcount.answers.deployments import ENGINE_ARGUMENTS, subject
-from headcount.answers.loads import AskedLoad
 from headcount.answers.simulate import serve
 from headcount.cli.commands.simulate import command as simulate_command
+from headcount.questions.deployments import ENGINE_ARGUMENTS, subject
+from headcount.questions.loads import AskedLoad
 from kvcache.errors import DoesNotFitError
 from simulator.deployment import resolve
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
 
 from headcount.answers.notes import Note, Severity
-from headcount.answers.out_files import check_report
 from headcount.text.blocks import Block, Line
 from headcount.text.drawing import as_html, as_text
+from headcount.text.out_files import check_report
 from headcount.text.units import finite
 from registry.registry import Registry
 
@@ -55,7 +55,7 @@ def unwatched(_: Progress) -> None:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Answer(ABC):
-    """Text, JSON, tables, notebooks and reports all show this; none of them decides anything."""
+    """What every question returns: figures, notes and a verdict; text, JSON, tables and reports only show it."""
 
     notes: tuple[Note, ...]
     verdict: Verdict = Verdict.DONE

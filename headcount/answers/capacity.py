@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
-from headcount.answers.deployments import Subject, subject
-from headcount.answers.memory import assumptions_json
 from headcount.answers.notes import Facts, find_notes
-from headcount.answers.words import joined, layout_text, pool_owner, pool_text
+from headcount.questions.deployments import Subject, subject
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import counted, milliseconds, seconds
+from headcount.text.units import assumptions_json, counted, milliseconds, seconds
+from headcount.text.words import joined, layout_text, pool_owner, pool_text
 from simulator.deployment import Deployment
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.latency.model import AverageStep, average_step
@@ -118,7 +117,7 @@ class CapacityAnswer(Answer):
             "vllm_version": asked.args.vllm_version,
             "replications": asked.replications,
             "architecture_assumptions": assumptions_json(asked.architecture.assumptions),
-            "not_simulated": assumptions_json(list(left_out)),
+            "not_simulated": assumptions_json(left_out),
             "seed": asked.seed,
             "capacity": self.rows(),
         }

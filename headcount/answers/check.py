@@ -9,8 +9,8 @@ from calibrate.check.replay import Replay, replay
 from calibrate.check.runs import Checked, Knee, Row, check_run, find_knee, summary_rows
 from calibrate.fit.inputs import read_inputs
 from headcount.answers.answer import Answer, Progress, Watch, question, unwatched
-from headcount.answers.deployments import given_arguments
 from headcount.answers.notes import Facts, find_notes
+from headcount.questions.deployments import given_arguments
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted
 

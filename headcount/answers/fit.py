@@ -11,8 +11,8 @@ from calibrate.fit.inputs import read_inputs
 from calibrate.fit.profile_fit import Fitted
 from calibrate.fit.profile_fit import fit as fit_inputs
 from headcount.answers.answer import Answer, Progress, Watch, question, unwatched
-from headcount.answers.deployments import given_arguments
 from headcount.answers.notes import Facts, find_notes
+from headcount.questions.deployments import given_arguments
 from headcount.text.blocks import Block, Line, Table
 from simulator.latency.profile import OFFSETS, write_profile
 

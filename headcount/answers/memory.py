@@ -6,10 +6,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from headcount.answers.answer import Answer, Verdict, question
-from headcount.answers.deployments import Subject, subject
 from headcount.answers.notes import Facts, find_notes
+from headcount.questions.deployments import Subject, subject
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import GIB
+from headcount.text.units import GIB, assumptions_json
 from kvcache.errors import DoesNotFitError
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.conversations import conversations_at_once, tokens_per_user
@@ -158,13 +158,8 @@ class MemoryAnswer(Answer):
         if self.log is None:
             return []
         title = f"compared with {self.log.path.name} of vLLM {self.log.vllm_version}; the KV blocks are the log's"
-        columns = ("GiB per GPU", "logged", "modelled", "error")
-        return [
-            Line(),
-            Line(title),
-            Table(columns=columns, rows=[_term_cells(term) for term in self.log_terms]),
-            Line(),
-        ]
+        rows = [_term_cells(term) for term in self.log_terms]
+        return [Line(), Line(title), Table(columns=("GiB per GPU", "logged", "modelled", "error"), rows=rows), Line()]
 
 
 @question
@@ -199,10 +194,7 @@ def memory_answer(
     budget = memory_budget(asked.architecture, asked.gpu, asked.args)
     why_unfit = None if budget.fits else _why_unfit(asked)
     facts = Facts(
-        vllm_version=budget.vllm_version,
-        architecture=asked.architecture,
-        terms=budget.assumptions,
-        why_unfit=why_unfit,
+        vllm_version=budget.vllm_version, architecture=asked.architecture, terms=budget.assumptions, why_unfit=why_unfit
     )
     return MemoryAnswer(
         notes=find_notes(facts, strict=strict),
@@ -252,11 +244,6 @@ def mean_context(given: int | None, max_model_len: int) -> MeanContext:
     except WorkloadError:
         return MeanContext(tokens=max_model_len, source=f"max_model_len, too short for the {PRESET} preset")
     return MeanContext(tokens=tokens, source=f"mean prompt and answer of the {PRESET} preset")
-
-
-def assumptions_json(rows: Sequence[tuple[str, str, str]]) -> list[dict[str, Any]]:
-    """Assumptions as JSON."""
-    return [{"name": name, "value": value, "source": source} for name, value, source in rows]
 
 
 def waterfall(budget: MemoryBudget) -> list[tuple[str, int]]:

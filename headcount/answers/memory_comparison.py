@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headcount.answers.answer import Answer, Verdict, question
-from headcount.answers.deployments import subject
 from headcount.answers.memory import MemoryAnswer, is_doubtful, memory_answer
 from headcount.answers.notes import Facts, find_notes
+from headcount.questions.deployments import subject
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import GIB
 from kvcache.memory.budget import MemoryBudget

@@ -16,8 +16,8 @@ from calibrate.readers import find_format, read_file
 from calibrate.readers.vllm_metrics import read_between
 from calibrate.recording import Recording
 from headcount.answers.answer import Answer, question
-from headcount.answers.out_files import check_out_file, whole_file
 from headcount.text.blocks import Block, Line, Table
+from headcount.text.out_files import check_out_file, whole_file
 from headcount.text.units import milliseconds, seconds
 
 _SHOWN = ("mean", "p50", "p90", "p99")

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headcount.answers.answer import Answer, Progress, Watch, question, unwatched
-from headcount.answers.deployments import subject
-from headcount.answers.loads import AskedLoad
-from headcount.answers.memory import assumptions_json
 from headcount.answers.notes import Facts, find_notes
-from headcount.answers.out_files import check_out_file, whole_file
-from headcount.answers.words import layout_text, settings_text
+from headcount.questions.deployments import subject
+from headcount.questions.loads import AskedLoad
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import milliseconds, seconds
+from headcount.text.out_files import check_out_file, whole_file
+from headcount.text.units import assumptions_json, milliseconds, seconds
+from headcount.text.words import layout_text, settings_text
 from simulator.deployment import Deployment, resolve
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.router import RouterFactory

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from headcount.answers.answer import Answer, Verdict, question
-from headcount.answers.memory import assumptions_json
 from headcount.answers.notes import Facts, find_notes
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import GIB, counted, gib
+from headcount.text.units import GIB, assumptions_json, counted, gib
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.training.budget import TrainingBudget, training_budget
 from kvcache.training.cluster import LARGEST_CLUSTER, SEARCHED, remedies, smallest_cluster

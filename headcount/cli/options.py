@@ -141,17 +141,3 @@ output_options = all_of(
         help="Options from a YAML or TOML file, under the same names; the command line wins.",
     ),
 )
-
-
-def slo_from(values: dict[str, Any]) -> Any:
-    """The named SLO with what was given beside it."""
-    from dataclasses import replace  # noqa: PLC0415
-
-    from registry.names import nearest_hint  # noqa: PLC0415
-    from simulator.study.slo import PRESETS  # noqa: PLC0415
-
-    name = values["slo_name"]
-    if name not in PRESETS:
-        raise ValueError(f"no SLO '{name}'; {nearest_hint(name, list(PRESETS))}")
-    given = {"ttft_s": values["ttft"], "tpot_s": values["tpot"], "attainment": values["attainment"]}
-    return replace(PRESETS[name][0], **{key: value for key, value in given.items() if value is not None})

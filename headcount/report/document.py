@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from headcount.answers.capacity import CapacityAnswer
-from headcount.answers.out_files import write_whole
 from headcount.report.html import render_template
+from headcount.text.out_files import write_whole
 from registry.registry import Registry
 
 SECTIONS = Registry(

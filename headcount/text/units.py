@@ -1,6 +1,7 @@
 """Figures with the units that people read, and as JSON has them."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 GIB = 2**30
@@ -38,3 +39,8 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def assumptions_json(rows: Iterable[tuple[str, str, str]]) -> list[dict[str, Any]]:
+    """Assumptions as JSON."""
+    return [{"name": name, "value": value, "source": source} for name, value, source in rows]

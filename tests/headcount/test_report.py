@@ -15,12 +15,12 @@ import pytest
 pytest.importorskip("matplotlib", reason="the report needs the extra 'report'")
 pytest.importorskip("jinja2", reason="the report needs the extra 'report'")
 
-from headcount.answers import out_files
 from headcount.answers.capacity import CapacityAnswer
 from headcount.answers.notes import Facts, find_notes
-from headcount.answers.out_files import check_report
 from headcount.cli.output import command_line
 from headcount.report import document
+from headcount.text import out_files
+from headcount.text.out_files import check_report
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study import loads

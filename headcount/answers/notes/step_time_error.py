@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from headcount.answers.notes import Facts, Severity
-from headcount.answers.words import step_time_error
+from headcount.text.words import step_time_error
 
 SEVERITY = Severity.INFO
 

@@ -37,8 +37,8 @@ def command(**values: Any) -> int:
     """
     from headcount.answers.memory import memory  # noqa: PLC0415  imported once the command runs
     from headcount.answers.memory_comparison import memory_comparison  # noqa: PLC0415
-    from headcount.answers.out_files import check_report  # noqa: PLC0415
     from headcount.cli.output import command_line, show  # noqa: PLC0415
+    from headcount.text.out_files import check_report  # noqa: PLC0415
 
     out, as_json, compare = (values.pop(name) for name in ("out", "as_json", "compare"))
     values.pop("seed")

@@ -1,10 +1,9 @@
 """How many users each GPU count serves, the number to sign first."""
 
 from headcount.answers.capacity import CapacityAnswer, Served, dollars, error_lines, no_capacity_reason
-from headcount.answers.words import layout_text
 from headcount.report.html import join, render_template, spaced, table
-from headcount.report.words import sentence, slo_text
 from headcount.text.units import counted, milliseconds, seconds
+from headcount.text.words import layout_text, sentence, slo_text
 from simulator.study.capacity_table import CapacityRow, latency_summary
 
 TITLE = "The answer"

@@ -2,8 +2,8 @@
 
 from headcount.answers.capacity import CapacityAnswer
 from headcount.report.html import join, paragraph, table
-from headcount.report.words import kv_cache_text, sentence, slo_text, weights_text
 from headcount.text.units import GIB
+from headcount.text.words import kv_cache_text, sentence, slo_text, weights_text
 from kvcache.gpus.gpu import GPU
 from simulator.fleet.router import router_name
 

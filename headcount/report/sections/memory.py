@@ -2,11 +2,10 @@
 
 from headcount.answers.capacity import CapacityAnswer
 from headcount.answers.memory import copies_of_kv, kv_bytes_held, waterfall
-from headcount.answers.words import pool_owner
 from headcount.report.html import figure, figures, join, table
 from headcount.report.waterfall import waterfall_chart
-from headcount.report.words import kv_cache_text, weights_text
 from headcount.text.units import GIB
+from headcount.text.words import kv_cache_text, pool_owner, weights_text
 from kvcache.memory.budget import MemoryBudget
 from simulator.deployment import Deployment
 

@@ -3,10 +3,10 @@
 from matplotlib.figure import Figure
 
 from headcount.answers.capacity import CapacityAnswer, Served
-from headcount.answers.words import layout_text
 from headcount.report.charts import FIRST, INK, chart
 from headcount.report.html import figure, figures, join, table
 from headcount.text.units import counted
+from headcount.text.words import layout_text
 
 TITLE = "Where a step's time goes"
 ORDER = 60

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headcount.text.units import counted
+from headcount.text.units import counted, percent
 
 if TYPE_CHECKING:
     from kvcache.memory.budget import MemoryBudget
     from simulator.deployment import Deployment
     from simulator.latency.model import LatencyModel
+    from simulator.study.slo import SLO
 
 
 def layout_text(replicas: int, tp: int, dp: int) -> str:
@@ -59,3 +60,26 @@ def step_time_error(latency: "LatencyModel", sequences: float | None = None) -> 
 def joined(parts: Sequence[str]) -> str:
     """Such as `a, b and c`."""
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"
+
+
+def slo_text(slo: "SLO") -> str:
+    """The SLO in words that need no glossary."""
+    limits = [f"a time to first token (TTFT) of at most {slo.ttft_s:g} s"] if slo.ttft_s is not None else []
+    limits += [f"a time per output token (TPOT) of at most {slo.tpot_s * 1e3:g} ms"] if slo.tpot_s is not None else []
+    return f"{percent(slo.attainment)} of requests have " + " and ".join(limits)
+
+
+def weights_text(plan: "Deployment") -> str:
+    """The weights' format; `none` alone would not say which."""
+    name = plan.budget.quantization
+    return f"{plan.architecture.dtype} (not quantized)" if name == "none" else name
+
+
+def kv_cache_text(plan: "Deployment") -> str:
+    """The KV cache's format; `auto` alone would not say which."""
+    name = plan.budget.kv_cache_dtype
+    return f"{plan.architecture.dtype} (auto)" if name == "auto" else name

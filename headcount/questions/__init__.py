@@ -1,0 +1,1 @@
+"""What a question is about: a deployment and a load."""
