@@ -3,7 +3,7 @@
 Run them from the repository's root: `python -m benchmarks.NAME --help`.
 
 * core_speed, memory_speed: how fast it is. No data needed.
-* accuracy: latencies and memory beside public measurements; writes the tables of docs/accuracy.md.
+* accuracy: latencies and memory beside public measurements; writes the tables of docs/measurements.
 * cpu_vllm: how well a recording of a real vLLM predicts other traffic. Needs a vLLM, no GPU.
 * worked_examples: claims of memory guides, recomputed; writes the tables of docs/measurements/worked-examples.md.
 * pages: tables of docs that come from the code.

@@ -15,7 +15,7 @@ from headcount.cli.main import COMMANDS, cli
 ROOT = Path(__file__).parent.parent
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")),
-    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name != "accuracy.md"),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 HEADCOUNT = str(Path(sys.executable).parent / "headcount")
 COMMAND = re.compile(rf"headcount ((?:{'|'.join(COMMANDS)})\b[^`\n]*)")

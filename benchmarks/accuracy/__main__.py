@@ -1,9 +1,9 @@
 """How far the simulator is off, on every public measurement at hand.
 
-    python -m benchmarks.accuracy --data ../shared/data [--part NAME …] [--json | --servers] [--page docs/accuracy.md]
+    python -m benchmarks.accuracy --data ../shared/data [--part NAME …] [--json | --servers] [--pages]
 
-reads `measured/` there, prints the figures. `--page` puts them into docs/results/accuracy.json, with the parts that
-were not asked for as they stand there, then into the page's tables. The whole takes about an hour on two cores, nearly
+reads `measured/` there and prints the figures. `--pages` puts them into docs/measurements/results, beside the parts
+that were not asked for, and into the tables of docs/measurements. The whole takes about an hour on two cores, nearly
 all of it `held-out`, `calibrated` and `fitted-loads`, which fit; the others take a minute or two. `--servers` prints
 every start-up log beside its prediction. What a measurement does not record is assumed, as the modules of
 benchmarks/measured say.
@@ -30,7 +30,7 @@ from benchmarks.accuracy.open_runs import h100_aggregates, h100_requests, rtx
 from benchmarks.accuracy.outsider import outsider
 from benchmarks.markdown import DOCS
 
-RESULTS = DOCS / "results" / "accuracy.json"
+RESULTS = DOCS / "measurements" / "results" / "accuracy.json"
 Part = dict[str, Any]
 
 
@@ -59,7 +59,7 @@ def main() -> int:
     parser.add_argument("--servers", action="store_true", help="only the memory of each logged server")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument("--write-spreads", action="store_true", help="put the part held-out's into the constants")
-    parser.add_argument("--page", type=Path, help=f"write {RESULTS.name} and the tables of this page")
+    parser.add_argument("--pages", action="store_true", help=f"write {RESULTS.name} and the tables of the pages")
     arguments = parser.parse_args()
     if arguments.servers:
         print(rows_text(arguments.data))
@@ -67,12 +67,13 @@ def main() -> int:
     results = measured(arguments.data, arguments.part, arguments.workers)
     if arguments.write_spreads and "held-out" in results:
         write_spreads(results["held-out"]["spreads"])
-    if arguments.page is not None:
+    if arguments.pages:
         results = rounded(json.loads(RESULTS.read_text(encoding="utf-8")) | results)
         RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-        arguments.page.write_text(page.filled(arguments.page.read_text(encoding="utf-8"), results), encoding="utf-8")
+        for path in page.PAGES:
+            path.write_text(page.filled(path.read_text(encoding="utf-8"), results), encoding="utf-8")
     print(json.dumps(results, indent=1) if arguments.json else page.text(results))
-    if "fitted-loads" in results and not arguments.json:  # no table of the page
+    if "fitted-loads" in results and not arguments.json:  # no table of the pages
         print(json.dumps({name: results["fitted-loads"].get(name) for name in ("all", "fuller")}, indent=1))
     return 0
 

@@ -1,13 +1,16 @@
-"""The tables of docs/accuracy.md, from the figures of benchmarks/accuracy."""
+"""The tables of docs/measurements, from the figures of benchmarks/accuracy."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from benchmarks import markdown
-from benchmarks.markdown import table
+from benchmarks.markdown import DOCS, table
 
 Results = Mapping[str, Any]
+PAGES = tuple(
+    DOCS / "measurements" / f"{name}.md" for name in ("step-times", "requests", "intervals", "memory", "other-tools")
+)
 TPOT_MISS, TTFT_MISS = 15.0, 30.0  # median error in % of a group that is listed as missed
 REASONS = {  # model, GPU, precision, release: what is seen, and why as far as it is known
     ("Qwen/Qwen3-235B-A22B-FP8", "h200-sxm", "fp8", "0.12.0"): (
@@ -49,7 +52,7 @@ BARS = (  # part, figure, the most it may be in %
 
 
 def filled(page: str, results: Results) -> str:
-    """The page with its tables written anew. Raises ValueError where page, tables and results do not go together."""
+    """A page with its tables written anew. Raises ValueError where page, tables and results do not go together."""
 
     def made(name: str) -> str:
         try:
@@ -57,7 +60,7 @@ def filled(page: str, results: Results) -> str:
         except KeyError as missing:
             raise ValueError(f"the results have no {missing}, which '{name}' needs; measure that part") from None
 
-    return markdown.filled(page, {name: partial(made, name) for name in TABLES})
+    return markdown.filled(page, {name: partial(made, name) for name in TABLES if f"generated: {name} -->" in page})
 
 
 def text(results: Results) -> str:

@@ -285,7 +285,7 @@ def _comment(family: str, problem: Linearized) -> str:
     rates = sum(case.is_open for case in problem.cases)
     return (
         f"How far the fit of constants/{family}.toml may be off, by benchmarks/constants/step_times.py: {runs}\n"
-        f"public runs of {models} models, of them {rates} with requests at a rate (docs/accuracy.md)."
+        f"public runs of {models} models, of them {rates} with requests at a rate (docs/measurements/step-times.md)."
     )
 
 

@@ -41,7 +41,7 @@ COMPARISON_COUNTS = (
 ENGINE_COUNTS = ("seed", "steps", "preemptions", "prefix_hits")
 
 
-def fidelity_tables(folder: Path = DOCS / "results") -> dict[str, Callable[[], str]]:
+def fidelity_tables(folder: Path = DOCS / "measurements" / "results") -> dict[str, Callable[[], str]]:
     """By the names of the page's markers.
 
     Raises ValueError where a result holds a difference: that is a defect to mend, not to publish.

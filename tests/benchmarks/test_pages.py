@@ -10,7 +10,9 @@ from benchmarks.markdown import DOCS, filled
 from benchmarks.pages.__main__ import outdated
 from benchmarks.pages.fidelity import MEANINGS, fidelity_tables
 
-RESULTS = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((DOCS / "results").glob("*.json"))]
+RESULTS = [
+    json.loads(path.read_text(encoding="utf-8")) for path in sorted((DOCS / "measurements" / "results").glob("*.json"))
+]
 COMPARISONS = [result for result in RESULTS if "pairs" in result]
 ENGINES = [result for result in RESULTS if "attention" in result]
 

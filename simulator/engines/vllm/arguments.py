@@ -222,7 +222,7 @@ class EngineArgs:
         is_engine_s=False,
     )
     cold_start_s: float = argument(
-        Duration(),  # first requests of H100 servers waited so long (docs/accuracy.md)
+        Duration(),  # first requests of H100 servers waited so long (docs/explanation/step-times.md)
         "Extra time of a cold server's first step: 0.1 to 1.2 s on H100.",
         decides=COLD_START,
         default=0.0,
