@@ -7,6 +7,7 @@ from pathlib import Path
 
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers import read_file
+from calibrate.readers.parsing.files import refuse_address
 from calibrate.record.recording_files import read_recording
 from calibrate.recording import Recording
 
@@ -42,6 +43,7 @@ def read_inputs(paths: Sequence[Path], format_name: str | None = None) -> Inputs
 def _places(path: Path) -> list[Path]:
     """Files, or folders that are one recording each."""
     if not path.exists():
+        refuse_address(path)
         raise ValueError(f"{path} cannot be read: no such file or directory")
     if not path.is_dir() or (path / RECORDING_FILE).is_file():
         return [path]

@@ -34,6 +34,13 @@ from simulator.latency.step_time import FloatArray
 STEP_FLOOR = 0.02  # of a log error: what steps do not say of requests, such as the API server's share
 EDGE_PERCENTILES = (0.5, 99.5)  # of the steps' sums: what lies further out is no range that was covered
 MIN_PREFILL_STEPS = 50  # that say something of TTFT
+# Half of the 90 % interval for a fitted deployment on loads that it was not fitted to: who misses the very data that
+# was fitted by more has the wrong options, or measurements that no model of such a server explains.
+OWN_LIMITS_PERCENT = {
+    **dict.fromkeys(("tpot_median_percent", "decode_median_percent"), 100 * USUAL_TPOT.half_width),
+    **dict.fromkeys(("ttft_median_percent", "prefill_median_percent"), 100 * USUAL_TTFT.half_width),
+}
+MAX_WORST = 3  # runs that are named
 _RANGED = ("tokens", "sequences", "decode_context", "prefill_tokens")
 Watch = Callable[[str], None]
 
@@ -44,6 +51,8 @@ class Fitted:
 
     profile: LatencyProfile
     before: Mapping[str, float]  # errors with the shipped constants, in percent
+    own: Mapping[str, float]  # medians of the errors on the data that was fitted, in percent
+    worst: tuple[str, ...] = ()  # runs that the profile misses most, with by how much
     curve: Mapping[int, Mapping[str, float]]  # errors on the rest by the number of steps or runs fitted
     curve_unit: str
     next_runs: tuple[NextRun, ...] = ()
@@ -65,6 +74,7 @@ class Fitted:
             "ttft_log_error": {"deployment": profile.ttft_log_error.deployment,
                                "residual": profile.ttft_log_error.residual},
             "before": dict(self.before),
+            "own_data": dict(self.own),
             "held_out": dict(profile.held_out),
             "learning_curve": [{self.curve_unit: count, **errors} for count, errors in self.curve.items()],
             "next_runs": [vars(item) for item in self.next_runs],
@@ -78,13 +88,33 @@ class Fitted:
 def fit(inputs: Inputs, values: Mapping[str, Any], *, name: str, watch: Watch = lambda _: None) -> Fitted:
     """Steps are fitted where there are recordings, else runs; `values` are options that win over the inputs' own.
 
-    Raises ValueError where there is neither, or both: steps and runs weigh differently.
+    Raises ValueError where there is neither, or both: steps and runs weigh differently; and where the profile cannot
+    reproduce what it was fitted to.
     """
     if inputs.recordings and inputs.runs:
         raise ValueError("some inputs hold engine steps, others requests; fit one kind, check the fit with the other")
     if inputs.recordings:
-        return fit_recordings(inputs.recordings, values, name=name, sha256=inputs.sha256, watch=watch)
-    return fit_measured(inputs, values, name=name, watch=watch)
+        fitted = fit_recordings(inputs.recordings, values, name=name, sha256=inputs.sha256, watch=watch)
+    else:
+        fitted = fit_measured(inputs, values, name=name, watch=watch)
+    _require_reproduced(fitted)
+    return fitted
+
+
+def _require_reproduced(fitted: Fitted) -> None:
+    """Raises ValueError where the median error on the fitted data is above OWN_LIMITS_PERCENT."""
+    missed = [
+        f"{name.removesuffix('_median_percent').upper()} by {error:.0f} % in the median (limit {limit:.0f} %)"
+        for name, error in fitted.own.items()
+        if error > (limit := OWN_LIMITS_PERCENT[name])
+    ]
+    if missed:
+        worst = f"; the worst are {', '.join(fitted.worst)}" if fitted.worst else ""
+        raise ValueError(
+            f"the fit misses its own data: {' and '.join(missed)}{worst}. Of fitted deployments 90 % come as near to "
+            "loads that they have not seen. Check that model, GPU and options are the server's, look at each run with "
+            "'headcount calibrate check', and leave odd ones out"
+        )
 
 
 def fit_recordings(
@@ -109,6 +139,12 @@ def fit_recordings(
         for kind in ("decode", "prefill")
         if len(errors := errors_percent(data, base, kind=kind))
     }
+    fitted = found.constants(base)
+    own = {
+        f"{kind}_median_percent": float(np.median(np.abs(errors)))
+        for kind in ("decode", "prefill")
+        if len(errors := errors_percent(data, fitted, kind=kind))
+    }
     excluded = [f"{count:,} {reason}" for recording in recordings for reason, count in recording.excluded.items()]
     versions = sorted({str(item.environment.get("vllm_version") or _version(item, values)) for item in recordings})
     profile = _profile(
@@ -122,7 +158,13 @@ def fit_recordings(
         source=f"fitted on {sum(map(len, data)):,} engine steps",
     )
     return Fitted(
-        profile=profile, before=before, curve=curve, curve_unit="steps", left_out=tuple(excluded), noise=found.noise
+        profile=profile,
+        before=before,
+        own=own,
+        curve=curve,
+        curve_unit="steps",
+        left_out=tuple(excluded),
+        noise=found.noise,
     )
 
 
@@ -144,6 +186,7 @@ def fit_measured(inputs: Inputs, values: Mapping[str, Any], *, name: str, watch:
     watch("looking for the run that would teach most")
     suggestions = tuple(next_runs(data, found))
     prior = np.array([term.prior_mean for term in found.posterior.terms])
+    own = errors_at(data, found.posterior.terms, np.array([term.mean for term in found.posterior.terms]))
     requests = sum(item.table.num_requests for item in kept)
     versions = sorted({item.deployment.args.vllm_version for item in kept})
     profile = _profile(
@@ -159,6 +202,8 @@ def fit_measured(inputs: Inputs, values: Mapping[str, Any], *, name: str, watch:
     return Fitted(
         profile=profile,
         before=_percent(errors_at(data, found.posterior.terms, prior)),
+        own={name: value for name, value in _percent(own).items() if "median" in name},
+        worst=_worst(kept, own),
         curve=run_learning_curve(data, found),
         curve_unit="runs",
         next_runs=suggestions,
@@ -255,6 +300,14 @@ def _settings(served: Sequence[ServedModel]) -> dict[str, Any]:
     ]
     found: dict[str, list[Any]] = {name: sorted({row[name] for row in rows}) for name in rows[0]}
     return {name: known[0] if len(known) == 1 else known for name, known in found.items()}
+
+
+def _worst(replays: Sequence[Replay], errors: FloatArray) -> tuple[str, ...]:
+    """The runs with the largest errors of any metric, from logarithms [runs, metrics]."""
+    sizes = np.nan_to_num(np.abs(errors)).max(axis=1)
+    return tuple(
+        f"{replays[run].run.source.name} ({np.expm1(sizes[run]):.0%} off)" for run in np.argsort(-sizes)[:MAX_WORST]
+    )
 
 
 def _percent(errors: FloatArray) -> dict[str, float]:

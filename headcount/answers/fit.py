@@ -72,7 +72,9 @@ class FitAnswer(Answer):
         before, held_out = self.fitted.before, self.fitted.profile.held_out
         known = [name for name in held_out if name.endswith("_percent")]
         rows = [(_words(name), _percent(before.get(name)), _percent(held_out[name])) for name in known]
-        lines: list[Block] = [Table(columns=("error on data left out, %", "shipped", "fitted"), rows=rows)]
+        own = [f"{_words(metric)} {value:.1f} %" for metric, value in self.fitted.own.items()]
+        lines: list[Block] = [Line(f"error on the data that was fitted: {', '.join(own)}")] if own else []
+        lines.append(Table(columns=("error on data left out, %", "shipped", "fitted"), rows=rows))
         if worse := [name for name, value in held_out.items() if value > before.get(name, value)]:
             lines.append(
                 Line(

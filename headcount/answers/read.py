@@ -22,6 +22,11 @@ from headcount.text.units import milliseconds, seconds
 
 _SHOWN = ("mean", "p50", "p90", "p99")
 _RATES = ("requests_per_s", "output_tokens_per_s")
+# What a server's metrics say of itself, at the time of the snapshot.
+_SERVER = {
+    "running_now": "running", "waiting_now": "waiting", "kv_usage_now": "KV use", "num_preemptions": "preemptions",
+    "prefix_hit_rate": "prefix hit rate", "num_gpu_blocks": "KV blocks",
+}  # fmt: skip
 _WALL_TIME = ": the tool's clock runs from before the first request to after the last"
 _TABLE_SUFFIXES = (".csv", ".parquet")
 
@@ -131,6 +136,7 @@ def _run_blocks(run: MeasuredRun) -> list[Block]:
         Line(f"  requests    {requests}{_left_out(run.excluded)}"),
         *([_latencies(here, run.aggregates)] if has_latencies else []),
         *_settings("rates", rates),
+        *_settings("server", {shown: run.aggregates.get(name) for name, shown in _SERVER.items()}),
         *(Line("  " + _difference_text(difference)) for difference in differences(run)),
         *(Line(f"  {note}", dim=True) for note in run.notes),
     ]

@@ -96,6 +96,19 @@ def test_measured_runs_become_a_profile(monkeypatch: pytest.MonkeyPatch) -> None
     assert found.left_out == ("c4.json: overloaded, 6 of 12 requests failed",)
     assert found.profile.held_out["tpot_median_percent"] < 3 < found.before["tpot_median_percent"]
     assert found.profile.ranges["sequences"].high > 8
+    assert found.own["tpot_median_percent"] < 2 and found.own["ttft_median_percent"] < 5
+
+
+def test_a_fit_that_misses_its_own_data_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loads of one server, half of them ten times slower than the rest: no constants give both."""
+    few = {name: fit_terms.PRIOR_SD[name] for name in ("gemm_bandwidth_share", "ingress_offset_s")}
+    monkeypatch.setattr("calibrate.fit.runs.PRIOR_SD", few)
+    runs = [measured_closed_run(size, {}) for size in (1, 4, 8, 16)]
+    for place in (1, 3):
+        slow = {name: 10 * value for name, value in runs[place].aggregates.items()}
+        runs[place] = replace(runs[place], aggregates=slow)
+    with pytest.raises(ValueError, match=r"misses its own data: .*TPOT by \d+ % .*limit 14 %.*worst are c"):
+        fit(Inputs(runs=tuple(runs), recordings=(), sha256=""), {}, name="x")
 
 
 def test_runs_that_cannot_be_fitted_are_told() -> None:

@@ -77,6 +77,26 @@ def test_two_snapshots_bracket_a_run(headcount: Callable[..., Any], tmp_path: Pa
     assert (ran.code, "not with 2 files" in ran.err) == (2, True)
 
 
+def test_a_snapshot_says_what_the_server_was_doing(headcount: Callable[..., Any], tmp_path: Path) -> None:
+    text = "".join(
+        f'vllm:{name}{{engine="0",model_name="m"}} {value}\n'
+        for name, value in [("num_requests_running", 7.0), ("num_requests_waiting", 3.0), ("kv_cache_usage_perc", 0.25)]
+    )
+    (tmp_path / "metrics.txt").write_text(text, encoding="utf-8")
+    ran = headcount("calibrate", "read", tmp_path / "metrics.txt")
+    assert "server      running 7, waiting 3, KV use 0.25" in ran.out
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["read", "fit --out profile.toml --model llama-3.1-8b --gpu l40s", "check --model llama-3.1-8b --gpu l40s"],
+)
+def test_a_server_s_address_is_no_file(headcount: Callable[..., Any], command: str) -> None:
+    ran = headcount("calibrate", *command.split(), "http://localhost:8000/metrics")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "'headcount calibrate record --url http://localhost:8000/metrics --out FOLDER'" in ran.err
+
+
 def test_a_log_of_iterations_is_said(headcount: Callable[..., Any], tmp_path: Path) -> None:
     path = tmp_path / "server.log"
     path.write_text(

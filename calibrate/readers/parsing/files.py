@@ -28,6 +28,7 @@ def read_text(path: Path) -> str:
     except (EOFError, gzip.BadGzipFile, zlib.error):
         raise ValueError(f"{path}: its gzip data is cut off or damaged; copy the file again") from None
     except OSError as error:
+        refuse_address(path)
         raise ValueError(f"{path} cannot be read: {(error.strerror or 'no reason given').lower()}") from None
     try:
         text = raw.decode("utf-8-sig")
@@ -38,6 +39,16 @@ def read_text(path: Path) -> str:
     if not text.strip():
         raise ValueError(f"{path}: the file is empty; was the run stopped before it wrote its result?")
     return text
+
+
+def refuse_address(path: Path) -> None:
+    """Raises ValueError where a server's address was given as a file."""
+    if address := re.match(r"(https?):/+(.*)", str(path)):
+        url = "://".join(address.groups())
+        raise ValueError(
+            f"{url} is a server's address, not a file; watch the server with "
+            f"'headcount calibrate record --url {url} --out FOLDER', or save its /metrics to a file and give that"
+        )
 
 
 def head_of(path: Path) -> Head:
