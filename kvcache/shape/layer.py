@@ -138,7 +138,7 @@ class Layer:
     experts: Experts | None = None
 
     @property
-    def num_blocks(self) -> int:
+    def num_parts(self) -> int:
         """Parts that each add to the hidden state."""
         parts = self.attention is not None, self.state is not None, self.intermediate_size > 0, self.experts is not None
         return sum(parts)

@@ -142,7 +142,7 @@ def _joined(
 def layer(rank: Rank, tokens: FloatArray, held: Layer) -> dict[str, FloatArray]:
     """One layer without what it reads of the cache: its matrix multiplies, experts, glue, all-reduces.
 
-    Glue was measured on layers of two blocks, attention with an MLP; each block ends in an all-reduce.
+    Glue was measured on layers of two parts, attention with an MLP; each part ends in an all-reduce.
 
     Experts that attention-parallel ranks share are in `shared_experts` instead.
     """
@@ -155,14 +155,14 @@ def layer(rank: Rank, tokens: FloatArray, held: Layer) -> dict[str, FloatArray]:
     if held.experts is not None and not shares_experts:
         routed = [tensor for tensor in tensors if tensor.component == "experts"]
         parts.append(experts(rank, tokens, held.experts, routed))
-    blocks = held.num_blocks
-    glue_s = blocks / 2 * constants.glue_s + (constants.state_start_s if held.state else 0.0)
-    moved = blocks / 2 * tokens * arch.hidden_size * constants.activation_bytes_per_element
+    num_parts = held.num_parts
+    glue_s = num_parts / 2 * constants.glue_s + (constants.state_start_s if held.state else 0.0)
+    moved = num_parts / 2 * tokens * arch.hidden_size * constants.activation_bytes_per_element
     parts.append(
         {
             FIXED_OVERHEAD: np.where(tokens > 0, glue_s, 0.0),
             ACTIVATIONS: moved / (constants.gemm_bandwidth_share * rank.bandwidth),
-            COMMUNICATION: (blocks - shares_experts) * all_reduce_s(rank, tokens, arch.hidden_size),
+            COMMUNICATION: (num_parts - shares_experts) * all_reduce_s(rank, tokens, arch.hidden_size),
         }
     )
     if kernels := norm_kernels(rank, held):  # those beside the sum over the ranks; glue has four
@@ -197,13 +197,13 @@ def launches(rank: Rank, held: Layer) -> float:
     tensors = [tensor for tensor in layer_tensors(rank.arch, rank.parallelism, held) if is_multiply(tensor)]
     kernels = sum(1 if tensor.component == "experts" else tensor.count for tensor in tensors)
     kernels += norm_kernels(rank, held)
-    return held.num_blocks / 4 + kernels / (2 * _MULTIPLIES)
+    return held.num_parts / 4 + kernels / (2 * _MULTIPLIES)
 
 
 def layer_kind(rank: Rank, held: Layer) -> tuple[object, ...]:
     """What layers must have in common to take the same time without the cache."""
     tensors = tuple(layer_tensors(rank.arch, rank.parallelism, held))
-    return held.experts, held.state, held.num_blocks, norm_kernels(rank, held), tensors
+    return held.experts, held.state, held.num_parts, norm_kernels(rank, held), tensors
 
 
 def states_s(rank: Rank, sequences: FloatArray) -> dict[str, FloatArray]:

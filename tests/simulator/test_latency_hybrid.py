@@ -118,9 +118,9 @@ def test_layers_that_share_a_cache_read_it_all_the_same() -> None:
 
 def test_a_layer_of_one_block_is_half_of_a_layer_of_two() -> None:
     arch = load_model("nemotron-nano-9b-v2")
-    assert {layer.num_blocks for layer in arch.layers} == {1}
+    assert {layer.num_parts for layer in arch.layers} == {1}
     assert model_of(arch).step_times.floor[-1] == pytest.approx(56 / 2 * 0.9 * 200e-6)  # two multiplies a block
-    assert {layer.num_blocks for layer in load_model("falcon-h1-7b").layers} == {3}
+    assert {layer.num_parts for layer in load_model("falcon-h1-7b").layers} == {3}
 
 
 def test_tensor_parallel_ranks_share_states_and_scan() -> None:

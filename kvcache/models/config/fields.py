@@ -17,8 +17,8 @@ class Fields:
 
     @property
     def model_type(self) -> str:
-        """The family's name, as the config has it."""
-        return str(self.raw("model_type"))
+        """The family's name; empty where the config has none."""
+        return str(self.config.get("model_type") or "")
 
     def raw(self, *keys: str) -> Any:
         """The first value that is present under one of the spellings, else None; an explicit null is no default."""

@@ -27,14 +27,13 @@ def from_config(config: Mapping[str, Any], *, name: str) -> Architecture:
     check_config(config, name)
     nested = config.get("text_config", config.get("llm_config"))
     text: Mapping[str, Any] = {**config, **nested} if isinstance(nested, Mapping) else config
-    model_type = str(text.get("model_type", ""))
-    fields = Fields(text, name, family_of(model_type))
+    fields = Fields(text, name, family_of(str(text.get("model_type"))))
     refuse_unread(fields)
     layers = read_layers(fields)
     is_latent = any(layer.attention and layer.attention.latent for layer in layers)
     return Architecture(
         name=name,
-        model_type=model_type or "unknown",
+        model_type=fields.model_type or "unknown",
         layers=layers,
         hidden_size=fields.hidden_size,
         vocab_size=fields.integer("vocab_size"),
@@ -192,7 +191,7 @@ def _layers_by_component(layers: Sequence[Layer]) -> dict[str, list[int]]:
 def _assumptions(fields: Fields, config: Mapping[str, Any]) -> list[Assumption]:
     found = []
     if fields.family is FALLBACK:
-        why = f"model_type {str(fields.config.get('model_type', ''))!r} is not known; read like a Llama"
+        why = f"model_type {fields.model_type!r} is not known; read like a Llama"
         found.append(("architecture", "llama-like: gated MLP, no biases, two norms per layer", why))
     if config.get("vision_config") and not knows_encoder(config):
         why = f"the encoder of {str(config.get('model_type'))!r} is not known; read like SigLIP, 0 without its widths"
