@@ -31,7 +31,7 @@ def _value(fields: Fields, name: str, spellings: list[Any]) -> Any:
     if spellings == [True]:
         return True
     if name in _FLAGS:
-        return fields.flag(*spellings)
+        return fields.flag(*spellings, default=any(fields.family.defaults.get(key) is True for key in spellings))
     if name == "state_dtype":
         return str(fields.raw(*spellings) or fields.family.defaults.get(spellings[0], "auto"))
     if name == "intermediate_size":
