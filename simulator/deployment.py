@@ -70,7 +70,7 @@ class Deployment:
     @property
     def gpus(self) -> int:
         """Of one replica."""
-        return gpus_of(self.args)
+        return self.args.num_gpus
 
     @property
     def serve_line(self) -> str:
@@ -146,17 +146,12 @@ def _latency_settings(args: EngineArgs) -> dict[str, Any]:
     return {"step_s": args.step_s}
 
 
-def gpus_of(args: EngineArgs) -> int:
-    """GPUs of one replica."""
-    return (args.tensor_parallel_size or 1) * args.pipeline_parallel_size * args.data_parallel_size
-
-
 def layouts(architecture: Architecture, gpu: GPU, args: EngineArgs, *, num_gpus: int) -> dict[int, Deployment | str]:
     """By tensor-parallel size: the asked one, or every one that divides the GPU count; with why it cannot run."""
     ranks = args.pipeline_parallel_size * args.data_parallel_size
     if args.tensor_parallel_size is not None:
         size = args.tensor_parallel_size
-        if num_gpus % gpus_of(args):
+        if num_gpus % args.num_gpus:
             sizes = ("tensor", size), ("pipeline", args.pipeline_parallel_size), ("data", args.data_parallel_size)
             named = " × ".join(f"{what} parallel size {n}" for what, n in sizes if n > 1 or what == "tensor")
             return {size: f"{named} does not divide {num_gpus} GPUs; leave it out to try each that does"}
@@ -164,7 +159,7 @@ def layouts(architecture: Architecture, gpu: GPU, args: EngineArgs, *, num_gpus:
     if num_gpus % ranks:
         flags = ("pipeline", args.pipeline_parallel_size), ("data", args.data_parallel_size)
         named = " × ".join(f"--{what}-parallel-size {n}" for what, n in flags if n > 1)
-        return {1: f"{num_gpus} GPUs are no multiple of {named}"}
+        return {1: f"{named} does not divide {num_gpus} GPUs"}
     most = min(num_gpus // ranks, MAX_TENSOR_PARALLEL_SIZE)
     sizes_tried = [size for size in range(1, most + 1) if num_gpus // ranks % size == 0]
     tried = {size: replace(args, tensor_parallel_size=size) for size in sizes_tried}

@@ -16,7 +16,6 @@ from kvcache.memory.terms import (
     expert_workspace_bytes,
     has_nvlink_buffers,
     non_torch_bytes,
-    num_communicating_ranks,
     widest_layer_bytes_per_token,
 )
 from kvcache.releases import ENGINE_V1, SAMPLER_WITHOUT_SORT
@@ -115,7 +114,7 @@ def _activation(server: LoggedServer, constants: Constants) -> int:
         server.parallelism,
         max_num_batched_tokens=b.max_num_batched_tokens,
         max_num_seqs=b.max_num_seqs,
-        samples=True,
+        samples=b.limiting_stage == b.pipeline_parallel_size - 1,
         vllm_version=server.vllm_version,
         eight_bit=server.eight_bit,
         constants=constants,
@@ -207,7 +206,7 @@ def _non_torch(servers: Sequence[LoggedServer], shipped: Mapping[int, float], *,
             for server in servers
             if server.non_torch_gib is not None
             and ENGINE_V1.holds_in(server.vllm_version)
-            and num_communicating_ranks(server.parallelism) == ranks
+            and server.parallelism.tensor_parallel_size == ranks
             and has_nvlink_buffers(ranks, server.vllm_version, server.gpu) == since_0_18
         ]
         table[ranks] = statistics.median(logged) if logged else default

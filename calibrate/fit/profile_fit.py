@@ -289,6 +289,7 @@ def _settings(served: Sequence[ServedModel]) -> dict[str, Any]:
         {
             "model": item.architecture.name,
             "tensor_parallel_size": item.args.tensor_parallel_size,
+            "pipeline_parallel_size": item.args.pipeline_parallel_size,
             "data_parallel_size": item.args.data_parallel_size,
             "enable_expert_parallel": item.args.enable_expert_parallel,
             "quantization": item.args.quantization or "",

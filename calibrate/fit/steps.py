@@ -64,6 +64,8 @@ def steps_of(recording: Recording, served: ServedModel) -> Steps:
     table = recording.steps
     if served.args.data_parallel_size > 1:
         raise ValueError("a step of one attention-parallel rank waits for the others, which are not in it; fit runs")
+    if served.args.pipeline_parallel_size > 1:
+        raise ValueError("a step of a pipeline overlaps the next, so that its time is not in the recording; fit runs")
     if missing := [name for name in ("cycle_s", *_SUMS) if name not in table.columns]:
         raise ValueError(f"the recording has no {', '.join(missing)}; record the steps again")
     cycle_s = pd.to_numeric(table["cycle_s"], errors="coerce").to_numpy(np.float64)

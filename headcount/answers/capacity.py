@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
-from headcount.answers.notes import Facts, find_notes
+from headcount.answers.notes import Facts, facts_about, find_notes
 from headcount.questions.deployments import Subject, subject
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import assumptions_json, counted, milliseconds, seconds
@@ -51,7 +51,9 @@ class Served:
     @property
     def deployment(self) -> str:
         """Such as `8 GPUs, 4 × TP2`."""
-        return f"{counted(self.row.gpus, 'GPU')}, {layout_text(self.row.replicas, self.row.tp, self.row.dp)}"
+        return (
+            f"{counted(self.row.gpus, 'GPU')}, {layout_text(self.row.replicas, self.row.tp, self.row.dp, self.row.pp)}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -208,7 +210,7 @@ def capacity(
     )
     if strict:
         searched = [plan for count in wanted.gpus for plan in deployments(wanted, count)]
-        find_notes(_facts(asked, plans=searched), strict=True)
+        find_notes(facts_about(asked, plans=searched), strict=True)
     rows = _watched(wanted, progress)
     return CapacityAnswer(
         notes=find_notes(_facts_of(asked, wanted, rows), strict=strict),
@@ -254,17 +256,13 @@ def _verdict(rows: Sequence[CapacityRow]) -> Verdict:
     return Verdict.TARGET_MISSED if any(row.runs for row in rows) else Verdict.BAD_INPUT
 
 
-def _facts(asked: Subject, **found: Any) -> Facts:
-    return Facts(vllm_version=asked.args.vllm_version, architecture=asked.architecture, **found)
-
-
 def _facts_of(asked: Subject, wanted: CapacityQuestion, rows: Sequence[CapacityRow]) -> Facts:
     best = best_row([row for row in rows if row.plan is not None] or list(rows))
     led = [best, *(row for row in rows if row is not best)]
     steps = [(row.plan, step) for row in led if row.plan is not None and (step := _mean_step(row)) is not None]
     running, verdict = [row for row in rows if row.runs], _verdict(rows)
     missed = f"no GPU count meets the SLO; {running[-1].reason}" if verdict is Verdict.TARGET_MISSED else None
-    return _facts(
+    return facts_about(
         asked,
         plans=[row.plan for row in led if row.plan is not None],
         steps=steps,
@@ -326,7 +324,7 @@ def interval_label(plan: Deployment) -> str:
 
 
 def _cells(row: CapacityRow) -> tuple[str, ...]:
-    layout = layout_text(row.replicas, row.tp, row.dp)
+    layout = layout_text(row.replicas, row.tp, row.dp, row.pp)
     cells = (str(row.gpus), layout, f"{row.users_low:,}", f"{row.users:,}", f"{row.users_high:,}")
     if row.point is None:
         return cells

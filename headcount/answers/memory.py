@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from headcount.answers.answer import Answer, Verdict, question
-from headcount.answers.notes import Facts, find_notes
+from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.deployments import Subject, subject
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import GIB, assumptions_json
@@ -193,11 +193,8 @@ def memory_answer(
     """The budget of one deployment with its notes."""
     budget = memory_budget(asked.architecture, asked.gpu, asked.args)
     why_unfit = None if budget.fits else _why_unfit(asked)
-    facts = Facts(
-        vllm_version=budget.vllm_version, architecture=asked.architecture, terms=budget.assumptions, why_unfit=why_unfit
-    )
     return MemoryAnswer(
-        notes=find_notes(facts, strict=strict),
+        notes=find_notes(facts_about(asked, terms=budget.assumptions, why_unfit=why_unfit), strict=strict),
         verdict=Verdict.DONE if budget.fits else Verdict.BAD_INPUT,
         budget=budget,
         users=tuple(users),

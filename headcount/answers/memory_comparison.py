@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from headcount.answers.answer import Answer, Verdict, question
 from headcount.answers.memory import MemoryAnswer, is_doubtful, memory_answer
-from headcount.answers.notes import Facts, find_notes
+from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.deployments import subject
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import GIB
@@ -155,9 +155,7 @@ def memory_comparison(
     single = memory_answer(asked, users, mean_context, strict=strict)
     budget, fits = single.budget, any(row.fits for row in candidates)
     nowhere = f"{budget.model} fits on {budget.gpu} in none of these ways; take a larger GPU"
-    facts = Facts(
-        vllm_version=budget.vllm_version, architecture=asked.architecture, why_unfit=None if fits else nowhere
-    )
+    facts = facts_about(asked, why_unfit=None if fits else nowhere)
     return MemoryComparison(
         notes=find_notes(facts, strict=strict),
         verdict=Verdict.DONE if fits else Verdict.BAD_INPUT,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headcount.answers.answer import Answer, Progress, Watch, question, unwatched
-from headcount.answers.notes import Facts, find_notes
+from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.deployments import subject
 from headcount.questions.loads import AskedLoad
 from headcount.text.blocks import Block, Line, Table
@@ -92,6 +92,7 @@ class SimulateAnswer(Answer):
             "gpu": plan.gpu.name,
             "replicas": self.replicas,
             "tp": plan.tensor_parallel_size,
+            "pp": plan.pipeline_parallel_size,
             "dp": plan.data_parallel_size,
             "num_gpu_blocks": plan.engine.num_gpu_blocks,
             "settings": plan.settings,
@@ -111,7 +112,9 @@ class SimulateAnswer(Answer):
 
     def head(self) -> list[Block]:
         plan = self.plan
-        split = layout_text(self.replicas, plan.tensor_parallel_size, plan.data_parallel_size)
+        split = layout_text(
+            self.replicas, plan.tensor_parallel_size, plan.data_parallel_size, plan.pipeline_parallel_size
+        )
         return [Line(bold=f"{plan.architecture.name} on {plan.gpu.name}, {split}: {self.served.description}")]
 
     def body(self) -> list[Block]:
@@ -161,7 +164,7 @@ def simulate(
     asked = subject(model, gpu, engine, startup_log)
     outputs = Outputs(requests=requests_out, steps=steps_out)
     outputs.check(replicas * asked.args.data_parallel_size)
-    known = Facts(vllm_version=asked.args.vllm_version, architecture=asked.architecture)
+    known = facts_about(asked)
     find_notes(known, strict=strict)
     plan = resolve(asked.architecture, asked.gpu, asked.args)
     known = replace(known, plans=[plan], max_model_len=plan.engine.max_model_len)

@@ -9,7 +9,7 @@ import click
 from headcount.cli.config_file import read_config
 from headcount.cli.option_types import Duration, FilePath, Number, Reads, TokenCount, WholeNumber
 from headcount.cli.vllm_args import read_vllm_args
-from simulator.engines.argument import COLD_START, MEMORY, SCHEDULER, STEP_TIME, Argument, arguments_of, flag_of
+from simulator.engines.argument import COLD_START, MEMORY, SCHEDULER, STEP_TIME, Argument, arguments_of, flags_of
 from simulator.engines.vllm.arguments import EngineArgs
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -63,15 +63,14 @@ def argument_options(*decides: str, always_none: bool = False, without: tuple[st
 
 def _option(name: str, described: Argument, always_none: bool) -> Any:
     default, text = (None, "") if always_none else (described.default, described.default_text)
-    flag = flag_of(name, described)
-    flags = [f"--{flag}/--no-{flag}" if described.is_switch else f"--{flag}"]
-    flags += [f"-{described.short}"] if described.short else []
+    flags = flags_of(name, described)
+    flags = ["/".join(flags)] if described.is_switch else flags
     return click.option(
         *flags,
         name,
         type=None if described.is_switch else Reads(described.kind),
         default=default,
-        show_default=default is not None and not text,
+        show_default=default not in (None, ()) and not text,
         help=described.help + (f"  [default: {text}]" if text else ""),
     )
 

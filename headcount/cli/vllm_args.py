@@ -10,6 +10,7 @@ from headcount.cli.option_names import Spelling, converted, spellings
 from registry.names import nearest_hint, shortened
 from simulator.engines.argument import arguments_of
 from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.vllm.environment import VARIABLE
 
 # What a pasted line has and capacity does not depend on; --trust-remote-code and --tokenizer decide no length here.
 WITHOUT_EFFECT = frozenset(
@@ -22,7 +23,6 @@ WITHOUT_EFFECT = frozenset(
 )  # fmt: skip
 # The module or the image of vLLM's server: what stands before it is python's or docker's.
 _STARTS_SERVER = re.compile(r"^(vllm\.entrypoints\.openai\.api_server|(\S+/)?vllm/vllm-openai(-\w+)?([:@]\S+)?)$")
-_ENVIRONMENT = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*=")
 
 
 def read_vllm_args(text: str, ctx: click.Context) -> dict[str, Any]:
@@ -34,8 +34,8 @@ def read_vllm_args(text: str, ctx: click.Context) -> dict[str, Any]:
     arguments = arguments_of(EngineArgs)
     known = {"model", *(name for name, described in arguments.items() if described.is_engine_s)}
     names = {name: found for name, found in spellings(ctx.command.params).items() if found.key in known}
-    words = _words(text)
-    found: dict[str, Any] = {}
+    variables, words = _variables_and_words(text)
+    found: dict[str, Any] = {"environment": variables} if variables else {}
     unknown: list[str] = []
     if words and not words[0].startswith("-"):
         found["model"] = words.pop(0)
@@ -58,19 +58,22 @@ def read_vllm_args(text: str, ctx: click.Context) -> dict[str, Any]:
     return found
 
 
-def _words(text: str) -> list[str]:
+def _variables_and_words(text: str) -> tuple[tuple[str, ...], list[str]]:
+    """The environment variables in front of the server's command, and the words behind it."""
     try:
         words = shlex.split(text.replace("\\\n", " "))
     except ValueError:
         raise ValueError(f"--vllm-args: a quote is left open in '{shortened(text)}'; close it") from None
-    while words and _ENVIRONMENT.match(words[0]):
-        words.pop(0)
+    starts = [place for place, word in enumerate(words) if _STARTS_SERVER.match(word)]
+    first = next((place for place, word in enumerate(words) if not VARIABLE.match(word)), len(words))
+    head = words[: starts[0] if starts else first]  # docker's own words hold variables behind -e
+    words = words[starts[0] + 1 :] if starts else words[first:]
+    if words[:2] == ["vllm", "serve"]:
+        words = words[2:]
     if not words:
         raise ValueError("--vllm-args is empty; paste a 'vllm serve MODEL --flag value …' line, or leave it out")
-    starts = [place for place, word in enumerate(words) if _STARTS_SERVER.match(word)]
-    if starts:
-        return words[starts[0] + 1 :]
-    return words[2:] if words[:2] == ["vllm", "serve"] else words
+    found = [word.removeprefix("--env=") for word in head]
+    return tuple(word for word in found if VARIABLE.match(word)), words
 
 
 def _is_flag(word: str) -> bool:

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from simulator.study.slo import SLO
 
 
-def layout_text(replicas: int, tp: int, dp: int) -> str:
+def layout_text(replicas: int, tp: int, dp: int, pp: int = 1) -> str:
     """Replicas × GPUs of each."""
-    return f"{replicas} × TP{tp}" + (f" DP{dp}" if dp > 1 else "")
+    return f"{replicas} × TP{tp}" + (f" PP{pp}" if pp > 1 else "") + (f" DP{dp}" if dp > 1 else "")
 
 
 def pool_owner(budget: "MemoryBudget") -> str:

@@ -24,8 +24,7 @@ def assumptions(placed: Placement, stage: Stage) -> tuple[Assumption, ...]:
         ("non-torch", gib["non_torch"], FIT_SOURCE),
         ("CUDA graphs", gib["cuda_graph"], FIT_SOURCE if stage.cuda_graph else "not set aside by this version or mode"),
     ]
-    ranks = max(placed.parallelism.tensor_parallel_size, placed.parallelism.pipeline_parallel_size)
-    if ranks > 4:
+    if placed.parallelism.tensor_parallel_size > 4:
         rows.append(("non-torch beyond 4 ranks", gib["non_torch"], "a guess: the logs end at TP 4"))
     if "gpu" in placed.unmeasured:
         rows.append(("overheads off H100", "as on H100 80GB", "no start-up log of this GPU was in the fit"))

@@ -48,6 +48,7 @@ class MemoryBudget:
     cuda_graph_bytes: int
     available_kv_bytes: int  # negative where not even the weights fit
     required_kv_bytes: int  # for one request of max_model_len, the null block included
+    limiting_stage: int  # of the pipeline, from 0
     num_gpu_blocks: int
     num_gpu_blocks_low: int  # 90 % interval of what vLLM would log; equal where the blocks are given
     num_gpu_blocks_high: int
@@ -201,6 +202,7 @@ def _budget(placed: Placement, kv_cache: KVCacheDtype) -> MemoryBudget:
         cuda_graph_bytes=stage.cuda_graph,
         available_kv_bytes=available[limiting] if override is None else override * block_bytes,
         required_kv_bytes=needed * block_bytes,
+        limiting_stage=limiting,
         num_gpu_blocks=num_blocks,
         num_gpu_blocks_low=low,
         num_gpu_blocks_high=high,

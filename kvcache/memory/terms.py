@@ -157,16 +157,14 @@ def expert_workspace_bytes(arch: Architecture, parallelism: Parallelism, tokens:
 
 
 def non_torch_bytes(parallelism: Parallelism, vllm_version: str, gpu: GPU, constants: Constants = FITTED) -> int:
-    """What CUDA libraries take on one rank outside PyTorch; pipeline neighbours talk through NCCL as well."""
-    ranks = num_communicating_ranks(parallelism)
+    """What CUDA libraries take on one rank outside PyTorch.
+
+    Buffers of all-reduces belong to the ranks of a layer: pipeline stages that hand tokens on have none.
+    """
+    ranks = parallelism.tensor_parallel_size
     since = has_nvlink_buffers(ranks, vllm_version, gpu)
     table = constants.non_torch_bytes if since else constants.non_torch_bytes_before_0_18
     return round(table[max(size for size in table if size <= ranks)])
-
-
-def num_communicating_ranks(parallelism: Parallelism) -> int:
-    """Ranks whose number decides what the communication libraries take."""
-    return max(parallelism.tensor_parallel_size, min(2, parallelism.pipeline_parallel_size))
 
 
 def has_nvlink_buffers(ranks: int, vllm_version: str, gpu: GPU) -> bool:

@@ -1,6 +1,6 @@
 """An engine argument: how it is read, what it does, what it is where the user gives nothing; each said once."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -56,12 +56,18 @@ def command_line(args: Any) -> list[str]:
     return words
 
 
-def reference_rows(engine_args: type) -> Iterable[tuple[str, str, str, str]]:
-    """Flag, value, default and help of every argument, for a table."""
+def flags_of(name: str, described: Argument) -> list[str]:
+    """What sets an argument on the command line, on and off for a switch; the short flag last."""
+    flag = flag_of(name, described)
+    names = [f"--{flag}", f"--no-{flag}"] if described.is_switch else [f"--{flag}"]
+    return [*names, f"-{described.short}"] if described.short else names
+
+
+def reference_rows(engine_args: type) -> Iterator[tuple[str, str, str, str]]:
+    """Flags with / between, value, default and help of every argument, for a table."""
     for name, described in arguments_of(engine_args).items():
-        flag = flag_of(name, described)
-        shown = f"--{flag}/--no-{flag}" if described.is_switch else f"--{flag}"
-        known = "" if described.default is None else str(described.default)
+        known = "" if described.default in (None, ()) else str(described.default)
         if described.is_switch and described.default is not None:
             known = "on" if described.default else "off"
-        yield shown, "" if described.is_switch else described.kind.name, described.default_text or known, described.help
+        value = "" if described.is_switch else described.kind.name
+        yield "/".join(flags_of(name, described)), value, described.default_text or known, described.help

@@ -167,6 +167,7 @@ def range_warnings(profile: LatencyProfile, served: ServedModel, base: Constants
     actual: dict[str, Any] = {
         "model": served.architecture.name,
         "tensor_parallel_size": served.args.tensor_parallel_size,
+        "pipeline_parallel_size": served.args.pipeline_parallel_size,
         "data_parallel_size": served.args.data_parallel_size,
         "enable_expert_parallel": served.args.enable_expert_parallel,
         "quantization": served.args.quantization or "",

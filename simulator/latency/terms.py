@@ -62,6 +62,18 @@ class Rank:
         return self.served.gpu
 
     @property
+    def stages(self) -> int:
+        """Of the pipeline."""
+        return self.parallelism.pipeline_parallel_size
+
+    @property
+    def layer_weight(self) -> float:
+        """What a layer counts: a pipeline goes at the pace of its longest stage, so each is taken to be as long."""
+        layers = self.arch.num_hidden_layers
+        longest = max(len(self.parallelism.stage_layers(layers, stage)) for stage in range(self.stages))
+        return self.stages * longest / layers
+
+    @property
     def bandwidth(self) -> float:
         """Peak bytes per second."""
         return self.gpu.memory_bandwidth_bytes_per_s
@@ -211,7 +223,7 @@ def states_s(rank: Rank, sequences: FloatArray) -> dict[str, FloatArray]:
     space, tp = rank.arch.state_space, rank.parallelism.tensor_parallel_size
     if space is None:
         return {}
-    moved = 2 * rank.arch.num_state_layers * state_bytes(space, rank.arch.dtype, tp)
+    moved = 2 * rank.layer_weight * rank.arch.num_state_layers * state_bytes(space, rank.arch.dtype, tp)
     return {KV_READ: sequences * moved / (rank.constants.state_bandwidth_share * rank.bandwidth)}
 
 
@@ -220,7 +232,7 @@ def scan_token_s(rank: Rank) -> float:
     space, tp = rank.arch.state_space, rank.parallelism.tensor_parallel_size
     if space is None:
         return 0.0
-    flops = _SCAN_FLOPS * rank.arch.num_state_layers * recurrent_elements(space, tp)
+    flops = _SCAN_FLOPS * rank.layer_weight * rank.arch.num_state_layers * recurrent_elements(space, tp)
     return flops / (rank.constants.state_scan_compute_share * rank.bf16_flops)
 
 
@@ -248,6 +260,20 @@ def all_reduce_s(rank: Rank, tokens: FloatArray, width: int, *, ranks: int | Non
     moved = growth * tokens * width * rank.plain_bytes
     bulk_s = moved / (constants.all_reduce_link_share[link] * rank.gpu.interconnect_bytes_per_s)
     return np.where(tokens > 0, start_s + bulk_s, 0.0)
+
+
+def handover_s(rank: Rank, tokens: FloatArray) -> FloatArray:
+    """What stages take to hand the hidden states and their residuals on to the next, all of them together.
+
+    A message of both over one link, started as an all-reduce is; nothing was measured. Under tensor parallelism vLLM
+    sends each rank's part and gathers the parts again (GroupCoordinator.send_tensor_dict), which is no more.
+    """
+    if rank.stages == 1:
+        return np.zeros_like(tokens)
+    constants, link = rank.constants, rank.gpu.interconnect
+    moved = 2 * tokens * rank.arch.hidden_size * rank.plain_bytes
+    bulk_s = moved / (constants.all_reduce_link_share[link] * rank.gpu.interconnect_bytes_per_s)
+    return np.where(tokens > 0, (rank.stages - 1) * (constants.all_reduce_start_s[link] + bulk_s), 0.0)
 
 
 def experts(rank: Rank, tokens: FloatArray, mixture: Experts, tensors: list[Tensor]) -> dict[str, FloatArray]:
@@ -350,7 +376,7 @@ def attention_over(rank: Rank, *, windowed: bool) -> AttentionCost:
     shapes = [shape for shape in found if (shape.window is not None) is windowed]
     if not shapes:
         return AttentionCost(start_s=0.0, context_s=0.0, prefill_s=0.0, prefill_token_s=0.0, is_compute_bound=False)
-    one, count = attention(rank, shapes[0]), len(shapes)  # those of a kind have the same heads
+    one, count = attention(rank, shapes[0]), rank.layer_weight * len(shapes)  # those of a kind have the same heads
     return AttentionCost(
         start_s=count * one.start_s,
         context_s=count * one.context_s,

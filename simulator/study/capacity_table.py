@@ -8,7 +8,7 @@ import numpy as np
 
 from kvcache.gpus.gpu import GPU
 from kvcache.shape.architecture import Architecture
-from simulator.deployment import Deployment, gpus_of, layouts
+from simulator.deployment import Deployment, layouts
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.fleet.router import RouterFactory
 from simulator.simulation import check_lengths
@@ -75,6 +75,7 @@ class CapacityRow:
     users_low: int  # 90 % interval: replications and step times; replications alone where times are given
     users_high: int
     dp: int = 1  # engines of a replica
+    pp: int = 1  # stages of a replica
     users_low_sampling: int = 0  # of replications alone, 95 %
     users_high_sampling: int = 0
     # At the far ends of the 90 % interval of step times; None where times are given, or nobody is served.
@@ -99,6 +100,7 @@ class CapacityRow:
             "gpus": self.gpus,
             "replicas": self.replicas,
             "tp": self.tp,
+            "pp": self.pp,
             "dp": self.dp,
             "users": self.users,
             "users_low": self.users_low,
@@ -223,6 +225,7 @@ def _refined_row(
         gpus=gpus,
         tp=plan.tensor_parallel_size,
         dp=plan.data_parallel_size,
+        pp=plan.pipeline_parallel_size,
         replicas=gpus // plan.gpus,
         users=users["mean"],
         **interval_of_users(users, users_within_errors(plan, evaluator, point, users["mean"])),
@@ -254,8 +257,8 @@ def _empty_row(
     usd_per_hour = gpus * question.gpu.usd_per_hour
     args = replace(question.args, tensor_parallel_size=tp)
     return CapacityRow(
-        gpus=gpus, tp=tp, dp=args.data_parallel_size, replicas=gpus // gpus_of(args), users=0, users_low=0,
-        users_high=0, reason=reason, plan=plan, usd_per_hour=usd_per_hour,
+        gpus=gpus, tp=tp, dp=args.data_parallel_size, pp=args.pipeline_parallel_size, replicas=gpus // args.num_gpus,
+        users=0, users_low=0, users_high=0, reason=reason, plan=plan, usd_per_hour=usd_per_hour,
     )  # fmt: skip
 
 

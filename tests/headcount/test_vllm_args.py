@@ -80,3 +80,52 @@ def test_what_is_not_modelled_is_named(headcount: Run, text: str, part: str) -> 
 def test_flags_that_decide_no_capacity_are_passed_over(headcount: Run) -> None:
     line = "vllm serve llama-3.1-8b --port 8000 --host=0.0.0.0 --trust-remote-code --max-model-len 8192"
     assert settings(headcount, "--vllm-args", line)["max_model_len"] == 8192
+
+
+@pytest.mark.parametrize("command", ["memory", "simulate"])
+def test_one_pipeline_stage_is_as_none(headcount: Run, command: str) -> None:
+    load = () if command == "memory" else ("--input-len", 64, "--output-len", 8, "--concurrency", 1)
+    line = "vllm serve llama-3.1-8b --max-model-len 8192"
+    plain, one = (
+        headcount(command, "--gpu", "h100-sxm", "--json", *load, "--vllm-args", line + more)
+        for more in ("", " --pipeline-parallel-size 1")
+    )
+    assert (plain.code, plain.err) == (0, "")
+    assert one.out == plain.out
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "VLLM_ATTENTION_BACKEND=FLASHINFER HF_TOKEN=x vllm serve llama-3.1-8b",
+        "docker run --gpus all -e VLLM_ATTENTION_BACKEND=FLASHINFER -e HF_TOKEN=x -p 8000:8000 "
+        "vllm/vllm-openai:latest --model llama-3.1-8b",
+        "docker run --env=VLLM_ATTENTION_BACKEND=FLASHINFER vllm/vllm-openai --model llama-3.1-8b",
+    ],
+)
+def test_a_variable_that_is_not_modelled_is_named(headcount: Run, line: str) -> None:
+    ran = headcount(*ON_GPU, "--vllm-args", line)
+    assert ran.code == 0
+    assert (
+        ran.err
+        == "headcount: warning: VLLM_ATTENTION_BACKEND=FLASHINFER is not modelled: the answer is that without it\n"
+    )
+    (note,) = [note for note in json.loads(ran.out)["notes"] if note["code"] == "environment-not-modelled"]
+    assert note["severity"] == "warning"
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ("VLLM_USE_V1=0 vllm serve llama-3.1-8b", "asks for engine V0, which is not simulated"),
+        ("CUDA_VISIBLE_DEVICES=1 vllm serve llama-3.1-8b -tp 2", "CUDA_VISIBLE_DEVICES=1 shows 1 of the 2 GPUs"),
+        ('vllm serve llama-3.1-8b --speculative-config \'{"method": "eagle3", "num_speculative_tokens": 3}\'',
+         "acceptance_rate is missing: the share of drafted tokens that your server accepts"),
+        ("vllm serve llama-3.1-8b --max-num-seqs 64,128", "'64,128' is a list; a run takes one value; run once"),
+    ],
+)  # fmt: skip
+def test_what_a_pasted_line_lacks_is_said(headcount: Run, line: str, part: str) -> None:
+    load = ("--input-len", 64, "--output-len", 8, "--concurrency", 1)
+    ran = headcount("simulate", "--gpu", "h100-sxm", *load, "--vllm-args", line)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert part in ran.err

@@ -309,3 +309,35 @@ def test_every_constants_file_is_reachable() -> None:
     files = {path.stem for path in FOLDER.glob("*.toml")}
     used = {constants_for(find_gpu(name)).name for name in gpu_names()}
     assert files - used <= {"generic"}
+
+
+def test_a_pipeline_s_step_is_its_way_through_all_stages() -> None:
+    """80 layers over 2 or 4 stages: every layer once, a message between stages, what the host does at each."""
+    arch, gpu = load_model("llama-3.1-70b"), find_gpu("h100-sxm")
+    settings: dict[str, Any] = {"tensor_parallel_size": 4, "max_num_batched_tokens": 2048, "max_num_seqs": 64}
+    one, two, four = (physical_step_times(arch, gpu, pipeline_parallel_size=stages, **settings) for stages in (1, 2, 4))
+    message_s, handed_s = two.decode[64] - one.decode[64], four.decode[64] - one.decode[64]
+    assert 0 < handed_s == pytest.approx(3 * message_s)
+    assert handed_s < 0.05 * one.decode[64]
+    assert two.context_s == pytest.approx(one.context_s)
+    assert two.sampling.tolist() == one.sampling.tolist()
+    assert (two.host_base_s, two.gap_s) == pytest.approx((2 * one.host_base_s, 2 * one.gap_s))
+
+
+def test_the_longest_stage_sets_the_pace() -> None:
+    """Over 3 stages, 32 layers go as 33 would: 11 in the longest stage."""
+    arch, gpu = load_model("llama-3.1-8b"), find_gpu("h100-sxm")
+    settings: dict[str, Any] = {"max_num_batched_tokens": 2048, "max_num_seqs": 64}
+    even, odd = (physical_step_times(arch, gpu, pipeline_parallel_size=stages, **settings) for stages in (2, 3))
+    assert odd.context_s / even.context_s == pytest.approx(33 / 32)
+    assert odd.prefill_s / even.prefill_s == pytest.approx(33 / 32)
+
+
+def test_no_pipeline_was_measured_and_the_error_says_so() -> None:
+    one, two = (
+        latency_model(served_model(load_model("llama-3.1-8b"), find_gpu("h100-sxm"), pipeline_parallel_size=stages))
+        for stages in (1, 2)
+    )
+    assert two.tpot_log_error.half_width > one.tpot_log_error.half_width
+    assert any(name == "pipeline stages" for name, _, _ in two.assumptions)
+    assert not any(name == "pipeline stages" for name, _, _ in one.assumptions)

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from registry.registry import Registry
 
 if TYPE_CHECKING:
+    from headcount.questions.deployments import Subject
     from kvcache.shape.architecture import Architecture
     from simulator.deployment import Deployment
     from simulator.latency.model import AverageStep
@@ -53,6 +54,7 @@ class Facts:
     """What a question rests on, as far as it is known; notes are found in it."""
 
     vllm_version: str | None = None
+    environment: Sequence[str] = ()  # variables of the server that are not modelled
     architecture: "Architecture | None" = None
     terms: Sequence[tuple[str, str, str]] = ()  # of a memory budget: name, value, source
     plans: Sequence["Deployment"] = ()  # that are answered for, each once
@@ -61,6 +63,16 @@ class Facts:
     max_model_len: int | None = None
     why_unfit: str | None = None  # why the model does not run
     why_missed: str | None = None  # why the SLO is not met
+
+
+def facts_about(asked: "Subject", **more: Any) -> Facts:
+    """What is known of a question before anything is worked out, and `more`."""
+    return Facts(
+        vllm_version=asked.args.vllm_version,
+        environment=asked.args.ignored_environment,
+        architecture=asked.architecture,
+        **more,
+    )
 
 
 class RefusedError(ValueError):

@@ -30,7 +30,7 @@ from simulator.engines.vllm.arguments import EngineArgs
 )
 @click.option("--plan-only", is_flag=True, help="Print a plan without starting an engine.")
 @click.option("--temperature", type=Number("a number from 0"), default=0.0, show_default=True, help="Of sampling.")
-@argument_options(MEMORY, always_none=True, without=("vllm_version", "data_parallel_size"))
+@argument_options(MEMORY, always_none=True, without=("vllm_version", "data_parallel_size", "environment"))
 @click.option("--load-format", help="auto to load the weights of a model's folder.  [default: dummy]")
 @click.option("--url", help="A live server instead, such as http://host:8000: its /metrics over time.")
 @click.option("--seconds", type=Number("seconds"), default=300.0, show_default=True, help="With --url: how long.")

@@ -55,7 +55,7 @@ def _users_table(answer: CapacityAnswer) -> str:
     rows = [
         (
             row.gpus,
-            layout_text(row.replicas, row.tp, row.dp),
+            layout_text(row.replicas, row.tp, row.dp, row.pp),
             f"{row.users_low:,}",
             f"{row.users:,}",
             f"{row.users_high:,}",

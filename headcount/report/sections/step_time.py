@@ -56,7 +56,7 @@ def _table(served: tuple[Served, ...]) -> str:
     rows = [
         (
             s.row.gpus,
-            layout_text(s.row.replicas, s.row.tp, s.row.dp),
+            layout_text(s.row.replicas, s.row.tp, s.row.dp, s.row.pp),
             *(f"{(s.row.step_causes or {}).get(name, 0.0):.1%}" for name in names),
         )
         for s in served

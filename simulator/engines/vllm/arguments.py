@@ -26,6 +26,7 @@ from simulator.engines.values import (
     TokenCount,
     WholeNumber,
 )
+from simulator.engines.vllm.environment import Variables, check_environment, not_modelled
 from simulator.engines.vllm.speculation import Speculation, SpeculativeConfig
 
 if TYPE_CHECKING:
@@ -230,6 +231,13 @@ class EngineArgs:
         flag="cold-start",
         is_engine_s=False,
     )
+    environment: tuple[str, ...] = argument(
+        Variables(),
+        "Environment variables of the server, such as 'VLLM_USE_V1=1'.",
+        decides=MEMORY,
+        default=(),
+        is_engine_s=False,
+    )
     max_cudagraph_capture_size: int | None = None  # no option: the memory of graphs does not follow it yet
 
     def __post_init__(self) -> None:
@@ -255,11 +263,22 @@ class EngineArgs:
                 "leave --speculative-config out, or give --latency-model constant with a --step-s that you measured"
             )
 
+    @property
+    def num_gpus(self) -> int:
+        """Of one replica."""
+        return (self.tensor_parallel_size or 1) * self.pipeline_parallel_size * self.data_parallel_size
+
+    @property
+    def ignored_environment(self) -> tuple[str, ...]:
+        """Variables that may change the answer, and are not looked at."""
+        return not_modelled(self.environment)
+
     def filled(self, model: "Architecture", gpu: "GPU") -> "EngineArgs":
         """The same arguments with vLLM's default for every one that is None.
 
         Raises ValueError for more sequences than tokens in a step, which vLLM refuses.
         """
+        check_environment(self.environment, self.num_gpus)
         args = self
         for name, described in arguments_of(type(self)).items():
             if described.default_of is not None and getattr(args, name) is None:

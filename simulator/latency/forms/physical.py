@@ -16,7 +16,16 @@ from kvcache.shape.layer import Layer
 from kvcache.shape.tensors import Tensor
 from simulator.latency.covariance import covariance_of
 from simulator.latency.gpu_constants import GENERAL, Constants, constants_for
-from simulator.latency.model import COMPUTE, HOST, KV_READ, LatencyModel, LogError, ServedModel, served_model
+from simulator.latency.model import (
+    COMMUNICATION,
+    COMPUTE,
+    HOST,
+    KV_READ,
+    LatencyModel,
+    LogError,
+    ServedModel,
+    served_model,
+)
 from simulator.latency.profile import (
     STEP_SCALE,
     LatencyProfile,
@@ -32,6 +41,7 @@ from simulator.latency.terms import (
     add,
     attention_over,
     gemm,
+    handover_s,
     launches,
     layer,
     layer_kind,
@@ -43,7 +53,7 @@ from simulator.latency.terms import (
 )
 
 PIECEWISE_TOKENS = 512  # of the longest step with prefill that piecewise CUDA graphs cover by default
-# Of GPUs that no fit to runs has seen, and of layers with states: as of A100 or L40S (constants/ampere.toml, ada.toml).
+# Of GPUs that no fit to runs has seen, layers with states, pipelines: as of A100 or L40S (constants/ampere, ada.toml).
 KERNELS_ONLY_TPOT = LogError(deployment=0.20, residual=0.06)
 KERNELS_ONLY_TTFT = LogError(deployment=0.28, residual=0.12)
 FULL_ATTENTION_WINDOW = 1  # of StepTimes where no layer has a window
@@ -58,6 +68,11 @@ def latency_model(
     served: ServedModel, *, constants: Constants | None = None, profile: LatencyProfile | None = None
 ) -> LatencyModel:
     """The model of one deployment; `constants` None stands for those of its GPU, which a `profile` changes.
+
+    The time of a step under pipeline parallelism is that of its way through all stages: every layer once, as many in
+    each stage as in the longest; the hand-over between stages; what the host does and waits for, once a stage. The
+    embedding and the language-model head count once. A stage takes the next step after its part of that time, an
+    equal one.
 
     Raises ValueError where vLLM would refuse the split over ranks, or for another GPU's profile.
     """
@@ -90,7 +105,8 @@ def latency_model(
 def _log_errors(served: ServedModel, known: Constants) -> tuple[LogError, LogError]:
     """Of TPOT, TTFT, as stated with the constants; no less than KERNELS_ONLY where no fit to runs is behind them."""
     tpot, ttft = known.log_errors(spread_kind(served, known))
-    if known.covariance != GENERAL and served.architecture.state_space is None:
+    is_like_runs = served.architecture.state_space is None and served.args.pipeline_parallel_size == 1
+    if known.covariance != GENERAL and is_like_runs:
         return tpot, ttft
     wider = ((tpot, KERNELS_ONLY_TPOT), (ttft, KERNELS_ONLY_TTFT))
     widest_tpot, widest_ttft = (max(both, key=lambda error: error.half_width) for both in wider)
@@ -156,6 +172,7 @@ def _rank(served: ServedModel, constants: Constants) -> Rank:
     width, hidden = scheme.expert_padding_on(served.gpu)
     parallelism = Parallelism(
         tensor_parallel_size=served.args.tensor_parallel_size,
+        pipeline_parallel_size=served.args.pipeline_parallel_size,
         data_parallel_size=served.args.data_parallel_size,
         enable_expert_parallel=served.args.enable_expert_parallel,
         pad_expert_width_to=width,
@@ -171,8 +188,9 @@ def _by_tokens(rank: Rank) -> Causes:
     kinds: dict[tuple[object, ...], list[Layer]] = {}
     for held in rank.arch.layers:
         kinds.setdefault(layer_kind(rank, held), []).append(held)
-    alike = [times(len(layers), layer(rank, tokens, layers[0])) for layers in kinds.values()]
-    return add(*alike, *_once_per_step(rank, tokens))
+    alike = [times(rank.layer_weight * len(layers), layer(rank, tokens, layers[0])) for layers in kinds.values()]
+    handed_on: Causes = {COMMUNICATION: handover_s(rank, tokens)} if rank.stages > 1 else {}
+    return add(*alike, *_once_per_step(rank, tokens), handed_on)
 
 
 def _once_per_step(rank: Rank, tokens: FloatArray) -> Iterator[Causes]:
@@ -215,10 +233,10 @@ def _step_times(
     full, windowed = caches
     table = np.sum(list(by_tokens.values()), axis=0)
     token_s = full.prefill_token_s + windowed.prefill_token_s + scan_token_s(rank)
-    launched = sum(launches(rank, held) for held in rank.arch.layers)
+    launched = rank.layer_weight * sum(launches(rank, held) for held in rank.arch.layers)
     launch_s = constants.eager_layer_s * launched
     longest = -1 if settings.enforce_eager else settings.max_cudagraph_capture_size or PIECEWISE_TOKENS
-    host_s = constants.host_base_s
+    host_s = rank.stages * constants.host_base_s
     if settings.enforce_eager:  # every step is launched kernel by kernel
         host_s = max(host_s, constants.eager_decode_layer_s * launched)
     in_step = settings.async_scheduling  # else the GPU waits while the host prepares the next step
@@ -235,8 +253,8 @@ def _step_times(
         prefill_s=full.prefill_s,
         window_prefill_s=windowed.prefill_s,
         host_base_s=host_s if in_step else 0.0,
-        host_sequence_s=constants.host_sequence_s if in_step else 0.0,
-        gap_s=constants.step_gap_s + (0.0 if in_step else constants.host_base_s),
+        host_sequence_s=rank.stages * constants.host_sequence_s if in_step else 0.0,
+        gap_s=rank.stages * (constants.step_gap_s + (0.0 if in_step else constants.host_base_s)),
         ingress_request_s=constants.ingress_request_s,
         ingress_token_s=constants.ingress_token_s,
         ingress_s=constants.ingress_s,
@@ -279,6 +297,9 @@ def _assumptions(rank: Rank) -> tuple[tuple[str, str, str], ...]:
     if arch.state_space is not None:
         why = "kernel times of gated delta net and KDA; no whole run of a model with states was at hand"
         rows.append(("state layers", f"{arch.state_space.kind}: not measured in a server", why))
+    if rank.stages > 1:
+        why = "every stage as long as the longest, handed on over the link; no run of a pipeline was at hand"
+        rows.append(("pipeline stages", f"{rank.stages}: not measured in a server", why))
     if rank.args.tensor_parallel_size > 1 and gpu.interconnect == "pcie" and gpu.name != "l40s":
         why = "kernel times of all-reduces over 2, 4, 8 L40S, which grow far more than a ring's"
         rows.append(("all-reduces over PCIe", "as measured on L40S", why))

@@ -1,0 +1,54 @@
+"""What the environment variables of a vLLM server change."""
+
+import re
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from kvcache.errors import SplitError
+from registry.names import shortened
+
+VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*=")
+# Where files lie, what is logged, how processes talk: nothing of it decides an answer.
+_WITHOUT_EFFECT = re.compile(
+    r"^(CUDA_VISIBLE_DEVICES|(HF|HUGGING_?FACE|TRANSFORMERS|TOKENIZERS|NCCL|GLOO|UCX|OMP|PYTHON|LD|PIP|AWS|RAY)_.*|PATH|"
+    r"HOME|LANG|LC_.*|DO_NOT_TRACK|PYTHONPATH|"
+    r"VLLM_(API_KEY|HOST_IP|PORT|RPC_.*|LOGGING_.*|CONFIGURE_LOGGING|CACHE_ROOT|CONFIG_ROOT|NO_USAGE_STATS|DO_NOT_TRACK|"
+    r"WORKER_MULTIPROC_METHOD|ALLOW_LONG_MAX_MODEL_LEN|USE_V1|USE_MODELSCOPE|ENGINE_ITERATION_TIMEOUT_S|"
+    r"HTTP_TIMEOUT_KEEP_ALIVE|TORCH_PROFILER_DIR|TRACE_FUNCTION|USAGE_.*))$"
+)
+
+
+@dataclass(frozen=True)
+class Variables:
+    """Assignments as a shell takes them, such as `VLLM_USE_V1=1 CUDA_VISIBLE_DEVICES=0,1`."""
+
+    name: str = "NAME=VALUE …"
+
+    def read(self, given: Any) -> tuple[str, ...]:
+        if isinstance(given, tuple):
+            return given
+        words = shlex.split(str(given))
+        for word in words:
+            if not VARIABLE.match(word):
+                raise ValueError(f"'{shortened(word)}' is no assignment; give NAME=VALUE, separated by blanks")
+        return tuple(words)
+
+
+def check_environment(variables: Iterable[str], num_gpus: int) -> None:
+    """Raise ValueError for an engine that is not simulated, SplitError for fewer GPUs than the arguments ask for."""
+    values = dict(variable.split("=", 1) for variable in variables)
+    if values.get("VLLM_USE_V1", "1") == "0":
+        raise ValueError("VLLM_USE_V1=0 asks for engine V0, which is not simulated; leave it out")
+    devices = [device for device in values.get("CUDA_VISIBLE_DEVICES", "").split(",") if device.strip()]
+    if devices and len(devices) < num_gpus:
+        raise SplitError(
+            f"CUDA_VISIBLE_DEVICES={values['CUDA_VISIBLE_DEVICES']} shows {len(devices)} of the {num_gpus} GPUs that "
+            "the parallel sizes ask for; show more, or lower --tensor-parallel-size"
+        )
+
+
+def not_modelled(variables: Iterable[str]) -> tuple[str, ...]:
+    """Those that may change the answer, and are not looked at."""
+    return tuple(word for word in variables if not _WITHOUT_EFFECT.match(word.split("=", 1)[0]))
