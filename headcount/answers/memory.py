@@ -14,9 +14,9 @@ from kvcache.errors import DoesNotFitError
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.conversations import conversations_at_once, tokens_per_user
 from simulator.engines.vllm.memory import Remedy, memory_budget, remedies, require_fit
-from workloads.context import mean_context_tokens
 from workloads.errors import WorkloadError
 from workloads.load import load_preset
+from workloads.population import mean_context_tokens
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from workloads.context import TURNS_DRAWN, mean_context_tokens
 from workloads.distributions import Fixed
 from workloads.errors import WorkloadError
 from workloads.load import load_preset
+from workloads.population import TURNS_DRAWN, mean_context_tokens
 
 CHAT = load_preset("chat")
 
