@@ -99,6 +99,10 @@ SPAN = _record([("content", "i8"), ("end", "i4")])
 
 REPLICA = _record(
     [
+        ("pool", "i4"),
+        ("leader", "i4"),  # the first of the ranks whose steps begin and end with this one's
+        ("first_block", "i4"),  # its null block
+        ("num_usable_blocks", "i4"),
         ("num_running", "i4"),
         ("num_waiting", "i4"),
         ("waiting_head", "i4"),
@@ -123,10 +127,6 @@ REPLICA = _record(
         ("round_slot", "i4"),  # the plan of a step that ranks take together, NONE: this rank has nothing to do
         ("last_completion_s", "f8"),
         ("accounted_s", "f8"),  # the integrals below reach to here
-        ("pool", "i4"),
-        ("leader", "i4"),  # the first of the ranks whose steps begin and end with this one's
-        ("first_block", "i4"),  # its null block
-        ("num_usable_blocks", "i4"),
     ]
 )
 

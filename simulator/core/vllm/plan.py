@@ -43,6 +43,7 @@ def schedule_quiet_run(a: Any, replica: int, slot: int, first: int, budget: int)
     p = a.pools[a.replicas[replica].pool]
     plan = a.plans[replica, slot]
     count, context, window_context = plan.count, 0, 0
+    asynchronous, window = p.asynchronous, p.window
     end = min(first + budget, a.replicas[replica].num_running)
     index = first
     while index < end:
@@ -53,14 +54,14 @@ def schedule_quiet_run(a: Any, replica: int, slot: int, first: int, budget: int)
             break
         req.computed = computed
         req.in_flight += 1
-        req.placeholders += p.asynchronous
+        req.placeholders += asynchronous
         entry = a.entries[replica, slot, count]
         entry.request = request
         entry.tokens = 1
         entry.sampled = 1
         count += 1
         context += computed
-        window_context += min(computed, p.window)
+        window_context += min(computed, window)
         index += 1
     num_quiet = index - first
     plan.count = count

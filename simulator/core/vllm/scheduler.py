@@ -111,10 +111,10 @@ def schedule_running(a: Any, replica: int, slot: int) -> Any:
     index = 0
     while index < state.num_running and budget > p.draft_slots:
         num_quiet = plan.schedule_quiet_run(a, replica, slot, index, budget - p.draft_slots)
-        if num_quiet > 0:
-            index += num_quiet
-            budget -= num_quiet
-            continue
+        index += num_quiet
+        budget -= num_quiet
+        if index == state.num_running or budget <= p.draft_slots:
+            break
         request = a.running[replica, index]
         req = a.requests[request]
         index += 1
