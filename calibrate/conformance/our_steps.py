@@ -6,6 +6,7 @@ from typing import Any
 from calibrate.conformance.cases.scheduler_cases import MAX_STEPS, STEP_S, SchedulerCase, simulate
 from calibrate.conformance.probes.engine_loop import Load, Pipeline, run_by_hand
 from calibrate.conformance.step_records import Record
+from simulator.engines.engine import Engine
 from simulator.engines.vllm.kv_cache_manager import BlockTables
 from simulator.engines.vllm.scheduler import Plan, Request, Scheduler
 
@@ -35,7 +36,7 @@ class _Readable:
     """The readable scheduler, as the loop drives it."""
 
     def __init__(self, case: SchedulerCase, requests: Sequence[dict[str, Any]]) -> None:
-        self.scheduler = Scheduler(case.engine)
+        self.scheduler: Engine[Request, Plan] = Scheduler(case.engine)
         self.requests = requests
         self.is_new: dict[int, bool] = {}  # of requests that hold no blocks; False once preempted
 

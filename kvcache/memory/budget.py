@@ -177,7 +177,7 @@ def _budget(placed: Placement, kv_cache: KVCacheDtype) -> MemoryBudget:
     stage, unmeasured = stages[limiting], placed.unmeasured
     low, high = (num_blocks, num_blocks) if override is not None else _interval(layout, stages, available, unmeasured)
     needed = layout.blocks_per_request(max_model_len, in_flight)  # blocks of one request, with the null block
-    needed += NULL_BLOCK_BESIDE_ONE_REQUEST.holds_in(settings.vllm_version)
+    needed += 1 if NULL_BLOCK_BESIDE_ONE_REQUEST.holds_in(settings.vllm_version) else 0
     return MemoryBudget(
         model=arch.name,
         gpu=gpu.name,

@@ -47,7 +47,7 @@ class MemorySettings(Protocol):
 def batches_in_flight(pipeline_parallel_size: int, async_scheduling: bool) -> int:
     """How many steps may be decided and not yet complete (vLLM `max_concurrent_batches`): one in each pipeline stage,
     and the next one where it is decided while they run."""
-    return pipeline_parallel_size + async_scheduling
+    return pipeline_parallel_size + (1 if async_scheduling else 0)
 
 
 def max_in_flight_tokens(settings: MemorySettings) -> int:

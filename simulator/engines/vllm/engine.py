@@ -105,7 +105,8 @@ class EngineConfig:
             raise ValueError("speculative decoding with state-space layers is not simulated; choose another model")
         if self.pipeline_parallel_size > 1:
             raise ValueError("speculative decoding with pipeline parallelism is not simulated; choose one of them")
-        if self.speculation.method == "eagle" and len(self.kv_groups) + (self.kv_groups[0].window is not None) > 1:
+        attends_to_all = len(self.kv_groups) == 1 and self.kv_groups[0].window is None
+        if self.speculation.method == "eagle" and not attends_to_all:
             raise ValueError(
                 "speculative method 'eagle' is simulated for models with full attention in all layers only; "
                 "use draft_model or ngram, or another model"

@@ -1,7 +1,13 @@
 """vLLM's V1 scheduler in plain Python, readable first.
 
-The scheduler is a pure state machine: no clock, no randomness. `schedule()` decides one step, advances
-`num_computed` at once as vLLM does, and the plan is handed back to `complete(plan)` when its step is over.
+There is no prefill phase and no decode phase. A request has tokens that are known (its prompt, what it has answered,
+drafts to verify) and tokens that are computed, and each step lets it catch up by as many as the step's token budget
+leaves for it. A long prompt catches up in chunks, an answer by one token a step, a drafting request by one and its
+drafts; one step holds them all. Running requests come first, in the order of admission, then waiting ones. Where the
+KV cache is full, the running request that came last gives up its blocks and starts over.
+
+`schedule()` decides one step and advances `num_computed` at once, as vLLM does; the plan is handed back to
+`complete(plan)` when its step is over.
 Under asynchronous scheduling up to two plans are in flight, so that a step is decided before the output of
 the one before it is known: each sampled token is a placeholder until its step completes.
 
@@ -272,7 +278,7 @@ class Scheduler:
             request.table,
             hit,
             num_tokens=self._with_lookahead(num_tokens),
-            full_tokens=self.config.scheduler_reserve_full_isl and min(request.num_tokens, self.config.max_model_len),
+            full_tokens=self._reserved_tokens(request),
             watermark=self.config.watermark_blocks if self.running else 0,
         )
         if not is_admitted:
@@ -287,6 +293,12 @@ class Scheduler:
         self.blocks.cache(request.table, min(num_tokens, request.num_tokens))
         return num_new_tokens
 
+    def _reserved_tokens(self, request: Request) -> int:
+        """What must fit for a request to be admitted, beside its next chunk; 0: nothing."""
+        if not self.config.scheduler_reserve_full_isl:
+            return 0
+        return min(request.num_tokens, self.config.max_model_len)
+
     def _pads(self, any_runs: bool, num_hit_tokens: int) -> bool:
         """Whether a request with one token left is widened to a drafting step, as the others of the step are."""
         if self.config.speculation is None:
@@ -294,7 +306,9 @@ class Scheduler:
         return any_runs or (num_hit_tokens > 0 and self.config.prefix_hit_joins_drafting)
 
     def _has_room_to_pad(self, num_tokens: int) -> bool:
-        return num_tokens + self.config.prefix_hit_joins_drafting <= self.config.max_model_len
+        if self.config.prefix_hit_joins_drafting:  # the token that it samples has to fit, too
+            return num_tokens < self.config.max_model_len
+        return num_tokens <= self.config.max_model_len
 
     # -- shared
 
