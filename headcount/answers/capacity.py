@@ -1,7 +1,7 @@
 """How many users do these GPUs serve?"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -232,20 +232,17 @@ def _with_think_time(workload: Population | Trace, think_time_s: float | None) -
 def _watched(asked: CapacityQuestion, progress: Watch) -> tuple[CapacityRow, ...]:
     """The rows, with progress told at each simulated load."""
     rows: list[CapacityRow] = []
-    now = Progress(done=0, total=len(asked.gpus))
-    progress(now)
-    for row in capacity_rows(
-        asked,
-        lambda seen: progress(
-            replace(
-                now,
-                done=len(rows),
-                note=f"{seen.size:,.4g} {seen.unit} → {seen.attainment:.1%} × {seen.num_replications}",
-            )
-        ),
-    ):
+
+    def watch(point: Point | None = None, unit: str = "") -> None:
+        note = ""
+        if point is not None:
+            note = f"{point.size:,.4g} {unit} → {point.attainment.mean:.1%} × {len(point.replications)}"
+        progress(Progress(done=len(rows), total=len(asked.gpus), note=note))
+
+    watch()
+    for row in capacity_rows(asked, watch):
         rows.append(row)
-        progress(replace(now, done=len(rows)))
+        watch()
     return tuple(rows)
 
 

@@ -111,13 +111,16 @@ class MemoryAnswer(Answer):
         return [{"part": name, "bytes": size, "gib": size / GIB} for name, size in waterfall(self.budget)]
 
     def head(self) -> list[Block]:
-        budget = self.budget
-        weights = "16-bit" if budget.quantization == "none" else budget.quantization
-        setting = f" on {budget.gpu}, {budget.split}, {weights} weights, {budget.kv_cache_dtype} KV cache"
-        return [Line(setting, bold=budget.model), Line(bold=self.headline)]
+        return [Line(f" on {self.budget.gpu}, {self.setting}", bold=self.budget.model), Line(bold=self.headline)]
 
     def body(self) -> list[Block]:
         return [_waterfall_table(self.budget), Line(), *map(Line, self.pool), *self._beside_log()]
+
+    @property
+    def setting(self) -> str:
+        """How it is split and stored."""
+        weights = "16-bit" if self.budget.quantization == "none" else self.budget.quantization
+        return f"{self.budget.split}, {weights} weights, {self.budget.kv_cache_dtype} KV cache"
 
     @property
     def headline(self) -> str:

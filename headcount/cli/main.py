@@ -8,6 +8,9 @@ from typing import Any
 
 import click
 
+from headcount.cli.command_group import NearestGroup
+from registry.names import one_line
+
 COMMANDS = {
     "capacity": "How many users each GPU count serves, with an interval.",
     "simulate": "Serve one load: latency percentiles, KV use, preemptions.",
@@ -20,7 +23,7 @@ COMMANDS = {
 }
 
 
-class LazyGroup(click.Group):
+class LazyGroup(NearestGroup):
     """Imports a command only when it is run, so that `--help` answers at once."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -44,15 +47,6 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from registry.names import nearest_hint  # noqa: PLC0415  only on a mistake
-
-            raise click.UsageError(f"no command '{args[0]}'; {nearest_hint(args[0], list(COMMANDS))}", ctx)
-        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -105,8 +99,6 @@ def _print_any_character() -> None:
 
 
 def _fail(message: str, error: click.ClickException | None = None, exit_code: int = 2) -> int:
-    from registry.names import one_line  # noqa: PLC0415  only on a mistake
-
     context = getattr(error, "ctx", None)
     hint = f" (see '{context.command_path} --help')" if context is not None else ""
     click.echo(f"headcount: {one_line(message)}{hint}", err=True)

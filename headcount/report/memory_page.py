@@ -76,12 +76,7 @@ def _title(answer: MemoryAnswer) -> str:
 
 
 def _setting(answer: MemoryAnswer) -> str:
-    budget = answer.budget
-    weights = "16-bit" if budget.quantization == "none" else budget.quantization
-    return (
-        f"{budget.split}, {weights} weights, {budget.kv_cache_dtype} KV cache, max_model_len "
-        f"{budget.max_model_len:,}, vLLM {budget.vllm_version}"
-    )
+    return f"{answer.setting}, max_model_len {answer.budget.max_model_len:,}, vLLM {answer.budget.vllm_version}"
 
 
 def _caption(answer: MemoryAnswer) -> str:

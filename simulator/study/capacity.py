@@ -65,17 +65,8 @@ class Point:
         return sum(r.blocked_shares[reason] for r in self.replications) / len(self.replications)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Progress:
-    """One simulated point, for whoever watches."""
-
-    size: float
-    unit: str
-    num_replications: int
-    attainment: float
-
-
-Watcher = Callable[[Progress], None]
+Watcher = Callable[[Point, str], None]
+"""Is told each point as it is simulated, with the unit of its size."""
 
 
 @dataclass(kw_only=True)
@@ -95,10 +86,7 @@ class Evaluator:
             known += self._replicate(size, range(len(known), num_replications))
             self._known[size] = known
             if self.watcher is not None:
-                attainment = Point(size=size, replications=known).attainment.mean
-                self.watcher(
-                    Progress(size=size, unit=self.load.unit, num_replications=len(known), attainment=attainment)
-                )
+                self.watcher(Point(size=size, replications=known), self.load.unit)
         return Point(size=size, replications=known)
 
     def points(self) -> list[Point]:

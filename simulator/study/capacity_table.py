@@ -64,6 +64,17 @@ class CapacityQuestion:
         return UserLoad(population=self.workload, max_model_len=plan.engine.max_model_len, seed=self.seed)
 
 
+_FIGURES = (
+    "gpus", "replicas", "tp", "pp", "dp", "users", "users_low", "users_high", "users_low_sampling", "users_high_sampling",
+    "users_if_slower", "users_if_faster", "step_time_error", "users_if_pool_smaller", "users_if_pool_larger",
+    "binding", "reason", "usd_per_hour", "usd_per_million_output_tokens",
+)  # fmt: skip
+_MEANS = (
+    "in_flight", "requests_per_s", "output_tokens_per_s", "kv_usage", "prefix_hit_rate", "preemptions_per_request",
+)  # fmt: skip
+_POOL = ("num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high")
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CapacityRow:
     """The answer for one GPU count; without a plan nothing runs there, and `reason` says why."""
@@ -95,38 +106,12 @@ class CapacityRow:
 
     def to_json(self) -> dict[str, Any]:
         """The keys of `headcount capacity --json`, units in each."""
-        point = self.point
-        return {
-            "gpus": self.gpus,
-            "replicas": self.replicas,
-            "tp": self.tp,
-            "pp": self.pp,
-            "dp": self.dp,
-            "users": self.users,
-            "users_low": self.users_low,
-            "users_high": self.users_high,
-            "users_low_sampling": self.users_low_sampling,
-            "users_high_sampling": self.users_high_sampling,
-            "users_if_slower": self.users_if_slower,
-            "users_if_faster": self.users_if_faster,
-            "step_time_error": self.step_time_error,
-            "users_if_pool_smaller": self.users_if_pool_smaller,
-            "users_if_pool_larger": self.users_if_pool_larger,
-            "in_flight": point.mean("in_flight") if point else 0.0,
-            "requests_per_s": point.mean("requests_per_s") if point else 0.0,
-            "output_tokens_per_s": point.mean("output_tokens_per_s") if point else 0.0,
-            "ttft_s": latency_summary(point, "ttft_s") if point else None,
-            "tpot_s": latency_summary(point, "tpot_s") if point else None,
-            "attainment": _interval(point.attainment) if point else None,
-            **_pool_json(self.plan),
-            "kv_usage": point.mean("kv_usage") if point else 0.0,
-            "prefix_hit_rate": point.mean("prefix_hit_rate") if point else 0.0,
-            "preemptions_per_request": point.mean("preemptions_per_request") if point else 0.0,
-            "binding": self.binding,
-            "reason": self.reason,
-            "usd_per_hour": self.usd_per_hour,
-            "usd_per_million_output_tokens": self.usd_per_million_output_tokens,
-        }
+        point, budget = self.point, self.plan.budget if self.plan else None
+        found = {name: getattr(self, name) for name in _FIGURES}
+        found |= {name: point.mean(name) if point else 0.0 for name in _MEANS}
+        found |= {name: latency_summary(point, name) if point else None for name in ("ttft_s", "tpot_s")}
+        found |= {name: getattr(budget, name, None) for name in _POOL}
+        return found | {"attainment": _interval(point.attainment) if point else None}
 
     @property
     def runs(self) -> bool:
@@ -137,11 +122,6 @@ class CapacityRow:
     def usd_per_million_output_tokens(self) -> float | None:
         rate = self.point.mean("output_tokens_per_s") if self.point else 0.0
         return self.usd_per_hour / (rate * 3600) * 1e6 if rate else None
-
-
-def _pool_json(plan: Deployment | None) -> dict[str, int | None]:
-    names = ("num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high")
-    return {name: getattr(plan.budget, name) if plan else None for name in names}
 
 
 def latency_summary(point: Point, name: str) -> dict[str, float | None]:

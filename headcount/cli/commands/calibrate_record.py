@@ -13,11 +13,11 @@ from simulator.engines.vllm.arguments import EngineArgs
 
 
 @click.command("record")
-@click.option("--out", type=FilePath(), help="Folder of the recording; the same command goes on in it.")
+@click.option("--out", type=FilePath(), help="Folder of the recording; repeat the command to continue in it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @click.option("--model", help="Model name as on Hugging Face, a config.json or its folder; tiny to try it out.")
 @click.option("--vllm-version", help="An installed release.  [default: the newest]")
-@click.option("--python", type=FilePath(), help="Any interpreter that has vLLM, instead.")
+@click.option("--python", type=FilePath(), help="Another interpreter that has vLLM.")
 @click.option(
     "--precision",
     type=Number("a share such as 0.03"),
@@ -29,21 +29,23 @@ from simulator.engines.vllm.arguments import EngineArgs
     "--max-seconds", type=Number("seconds, such as 600"), help="Time for the loads once the engine has started."
 )
 @click.option("--plan-only", is_flag=True, help="Print a plan without starting an engine.")
-@click.option("--temperature", type=Number("a number from 0"), default=0.0, show_default=True, help="Of sampling.")
+@click.option(
+    "--temperature", type=Number("a number from 0"), default=0.0, show_default=True, help="Sampling temperature."
+)
 @argument_options(MEMORY, always_none=True, without=("vllm_version", "data_parallel_size", "environment"))
 @click.option("--load-format", help="auto to load the weights of a model's folder.  [default: dummy]")
 @click.option("--url", help="A live server instead, such as http://host:8000: its /metrics over time.")
-@click.option("--seconds", type=Number("seconds"), default=300.0, show_default=True, help="With --url: how long.")
-@click.option("--interval", type=Number("seconds"), default=5.0, show_default=True, help="With --url: how often.")
+@click.option("--seconds", type=Number("seconds"), default=300.0, show_default=True, help="With --url: total time.")
+@click.option("--interval", type=Number("seconds"), default=5.0, show_default=True, help="With --url: period.")
 @click.option("--log", type=FilePath(), help="With --url: the server's log, for its iteration details.")
 def record_command(**values: Any) -> int:
     """Record the steps of a real vLLM engine, or the metrics of a live server.
 
     With --model, vLLM runs here, with random weights, through loads that separate prefill, decode, context, batch
-    size and mixed steps; every step's composition and time is kept. Stopped at any moment, the same command goes on.
-    Exit code 3 where the precision is not reached.
+    size and mixed steps; every step's composition and time is kept. If it is stopped, repeat the command to continue.
+    Exit code 3 if the precision is not reached.
 
-    With --url, a server that serves its own traffic is only asked for /metrics.
+    With --url, only the /metrics of a server with its own traffic are read.
     """
     if (values["url"] is None) == (values["model"] is None):
         raise ValueError("give either --model, to run an engine here, or --url, to watch a live server")
@@ -151,7 +153,7 @@ def _record_engine(values: dict[str, Any]) -> int:
         try:
             found = record(asked, python, out, max_seconds=values["max_seconds"], watch=watch)
         except KeyboardInterrupt:
-            click.echo(f"what is complete is kept in {out}; the same command goes on", err=True)
+            click.echo(f"what is complete is kept in {out}; repeat the command to continue", err=True)
             raise
     if values["as_json"]:
         print_json(_recorded_json(found, out))
@@ -181,7 +183,7 @@ def _print_recorded(found: Any, out: Path, precision: float) -> None:
     click.echo(
         f"{out}: {found.recorded_steps:,} steps of {found.done} loads"
         + (f", {found.failed} loads that the engine could not run" if found.failed else "")
-        + (f", {left} loads left: the same command goes on" if left else "")
+        + (f", {left} loads left: repeat the command to continue" if left else "")
     )
     if found.times is not None:
         click.echo(
@@ -191,7 +193,7 @@ def _print_recorded(found: Any, out: Path, precision: float) -> None:
     if found.plan is not None and found.plan.too_long:
         click.echo(f"not recorded: the compositions of {found.plan.too_long} loads too long for --max-seconds")
     if not found.is_complete:
-        click.echo(f"the {precision:.1%} asked for are not reached")
+        click.echo(f"the precision asked for, {precision:.1%}, is not reached")
 
 
 def _record_server(values: dict[str, Any]) -> int:

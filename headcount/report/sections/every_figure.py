@@ -13,14 +13,13 @@ ORDER = 90
 
 
 def render(answer: CapacityAnswer) -> str:
-    answers = [_flat(row.to_json()) for row in answer.capacity]
+    answers = [_flat(row) for row in answer.rows()]
     names = list(dict.fromkeys(name for answer in answers for name in answer))
     columns = ("", *(counted(row.gpus, "GPU") for row in answer.capacity))
     rows = [(name, *(_cell(answer.get(name)) for answer in answers)) for name in names]
-    whole = {"schema_version": 1, "capacity": [_finite(row.to_json()) for row in answer.capacity]}
     return join(
         table(columns, rows, caption="Under the names of headcount capacity --json", layout="numbers wrapped"),
-        render_template("json.html", text=json.dumps(whole, indent=1, ensure_ascii=False)),
+        render_template("json.html", text=json.dumps(answer.to_json(), indent=1, ensure_ascii=False)),
     )
 
 
@@ -39,10 +38,3 @@ def _cell(value: Any) -> str:
         if isinstance(value, float) and abs(value) < 1000
         else (f"{value:,.0f}" if isinstance(value, int | float) else str(value))
     )
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no word for what is not finite."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
