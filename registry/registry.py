@@ -70,11 +70,9 @@ class Registry:
         """The error that names what was given, the nearest known names, and how to add one."""
         hint = nearest_hint(name, self.names() if known is None else known)
         slug = name.strip("/").replace("/", "--").lower()
-        adding = (
-            f" To add one, write {self.section}/{slug}{self.suffix} in a folder that {SEARCH_PATH} names"
-            if _ADDABLE.match(slug)
-            else ""
-        )
+        end = "" if hint.endswith("?") else "."
+        place = f"{self.section}/{slug}{self.suffix} in a folder that {SEARCH_PATH} names"
+        adding = f"{end} To add one, write {place}" if _ADDABLE.match(slug) else ""
         return UnknownNameError(f"no {self.what} {shortened(name, LONGEST_NAME)!r}; {hint}{adding}")
 
 

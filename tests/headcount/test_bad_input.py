@@ -124,7 +124,7 @@ def test_a_wrong_name_is_told_with_the_nearest(headcount: Callable[..., Any], ar
         ),
         (["--kv-cache-dtype", "nope"], "no kv_cache_dtype 'nope'; allowed: auto,"),
         (["--kv-cache-dtype", "fp8_ds_mla"], "needs latent attention"),
-        (["--router", "nope"], "no router 'nope'; there are least-outstanding, round-robin"),
+        (["--router", "nope"], "no router 'nope'; known: least-outstanding, "),
         (["--replicas", "0"], "'0' is not a whole number of at least 1"),
         (["--replicas", "1000000"], "more than one run can hold"),
         (["--seed", "-1"], "'-1' is not a whole number of at least 0"),
