@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from registry.names import UnknownNameError
 from registry.registry import Registry
 from simulator.core.layout import NONE, Arrays
 from simulator.engines.vllm.speculation import draft_hash
@@ -92,17 +91,22 @@ def find_router(router: str | RouterFactory) -> FoundRouter:
         return FoundRouter(make=router)
     if ":" in router:
         return FoundRouter(make=ROUTERS.load(router))
-    name = router.replace("-", "_")
-    if name not in ROUTERS.names():
-        raise ROUTERS.unknown(router, router_names())
-    module = ROUTERS.load(name)
+    files = {name.replace("_", "-"): name for name in ROUTERS.names()}
+    if router not in files:
+        raise ROUTERS.unknown(router, tuple(files))
+    module = ROUTERS.load(files[router])
     return FoundRouter(make=module.Router, sees=module.SEES, choose=getattr(module, "choose", None))
 
 
 def check_router(router: str | RouterFactory) -> None:
-    """Raise ValueError unless a router of that name is found."""
-    if not callable(find_router(router).make):
-        raise UnknownNameError(f"router '{router}' makes no router; it must take a seed and have choose(view)")
+    """Raise ValueError unless the name, or what makes a router, does."""
+    name = router_name(router)
+    try:
+        made = find_router(router).make(0)
+    except TypeError as error:
+        raise ValueError(f"router {name!r}: {error}; it must be made from a seed, as Router(0)") from None
+    if not callable(getattr(made, "choose", None)):
+        raise ValueError(f"router {name!r} makes a {type(made).__name__}, which has no choose(view)")
 
 
 def router_name(router: str | RouterFactory) -> str:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from registry.names import UnknownNameError
 from simulator.core.draws import SEED
 from simulator.core.jit import call_router, entry_point, router_address
 from simulator.fleet.fleet import Fleet
@@ -160,9 +159,18 @@ def test_a_router_by_module_and_name_is_found() -> None:
     assert find_router("examples.own_router:LoyalRouter").make.__name__ == "LoyalRouter"
 
 
-@pytest.mark.parametrize("name", ["round-robn", "nowhere:Router", "examples.own_router:TOLERATED_DIFFERENCE"])
-def test_a_router_that_is_none_is_told_at_once(name: str) -> None:
-    with pytest.raises(UnknownNameError, match="router"):
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("round-robn", "did you mean 'round-robin'"),
+        ("nowhere:Router", "no router 'nowhere:Router'"),
+        ("examples.own_router:TOLERATED_DIFFERENCE", "must be made from a seed"),
+        ("os:getcwd", "must be made from a seed"),
+        ("builtins:int", "makes a int, which has no choose"),
+    ],
+)
+def test_a_router_that_is_none_is_told_at_once(name: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
         Fleet(pools=(pool_of(0.01, 400),), router=name)
 
 
