@@ -66,8 +66,8 @@ class CapacityQuestion:
 
 _FIGURES = (
     "gpus", "replicas", "tp", "pp", "dp", "users", "users_low", "users_high", "users_low_sampling",
-    "users_high_sampling", "users_if_slower", "users_if_faster", "step_time_error", "users_if_pool_smaller", "users_if_pool_larger",
-    "binding", "reason", "usd_per_hour", "usd_per_million_output_tokens",
+    "users_high_sampling", "users_if_slower", "users_if_faster", "step_time_error", "users_if_pool_smaller",
+    "users_if_pool_larger", "binding", "reason", "usd_per_hour", "usd_per_million_output_tokens",
 )  # fmt: skip
 _MEANS = (
     "in_flight", "requests_per_s", "output_tokens_per_s", "kv_usage", "prefix_hit_rate", "preemptions_per_request",
