@@ -1,21 +1,19 @@
 """Our KV-cache layouts laid beside vLLM's own, from the same layers with the same bytes."""
 
 import json
-import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from calibrate.conformance.cases.kv_cache_cases import KVCacheCase, random_case
-from calibrate.conformance.step_records import Record, probe_records
+from calibrate.conformance.probing import Record, answers
 from kvcache.layout.kv_layout import KVGroup, KVLayout
 from kvcache.models.catalog import model_files
 from kvcache.models.config.reader import from_config
 
-PROBE = Path(__file__).parent / "probes" / "kv_cache_probe.py"
+PROBE = "kv_cache_probe"
 COMPARED = (
     "block_size", "mamba_cache_mode", "page_size_bytes", "groups", "num_blocks", "max_concurrency", "kv_cache_tokens",
 )  # fmt: skip
@@ -93,12 +91,9 @@ def check_kv_cache(python: Path, cases: Sequence[KVCacheCase]) -> KVCacheCompari
     Raises ValueError where vLLM cannot be run there.
     """
     found = KVCacheComparison()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "cases.jsonl"
-        path.write_text("".join(json.dumps(case.to_json()) + "\n" for case in cases), encoding="utf-8")
-        for case, theirs in zip(cases, _probe(python, path), strict=True):
-            assert theirs["name"] == case.name, "the probe answers in order"
-            compare(found, case, theirs)
+    lines = [case.to_json() for case in cases]
+    for case, theirs in zip(cases, answers(python, PROBE, lines, failure="vLLM could not be run"), strict=True):
+        compare(found, case, theirs)
     return found
 
 
@@ -184,8 +179,3 @@ def _kinds_of(groups: Sequence[Record]) -> str:
         group["kind"] if group["kind"] != "attention" else "window" if group["window"] else "full" for group in groups
     ]
     return " + ".join(dict.fromkeys(sorted(windowed)))
-
-
-def _probe(python: Path, cases: Path) -> Iterable[Record]:
-    with closing(probe_records(python, PROBE, cases, failure="vLLM could not be run")) as records:
-        yield from records

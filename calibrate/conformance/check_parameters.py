@@ -1,20 +1,17 @@
 """Our parameter counts laid beside the models that transformers builds from the same configs."""
 
 import json
-import tempfile
-from collections.abc import Iterable, Mapping
-from contextlib import closing
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from calibrate.conformance.cases.parameter_cases import model_types, random_config
-from calibrate.conformance.step_records import Record, probe_records
+from calibrate.conformance.probing import Record, answers
 from kvcache.models.catalog import model_files
 from kvcache.models.config.reader import from_config
 from kvcache.shape.parameters import COMPONENTS, parameter_counts
 
-PROBE = Path(__file__).parent / "probes" / "parameters_probe.py"
 # What transformers builds and vLLM does not load; ours is what vLLM loads. Two differences are not among the counts
 # compared: vLLM pads the vocabulary to 64 rows (`kvcache.parallelism`; 61 more in Granite 3.1 2B), and vLLM 0.32 runs
 # Phi on transformers' layers without the bias of lm_head (51,200 in phi-2), which ours counts, as the checkpoint does.
@@ -70,13 +67,10 @@ def check_parameters(python: Path, configs: Mapping[str, dict[str, Any]]) -> Par
     Raises ValueError where transformers cannot be run there, or where we refuse a config.
     """
     found = ParameterComparison()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "configs.jsonl"
-        lines = (json.dumps({"name": name, "config": config}) + "\n" for name, config in configs.items())
-        path.write_text("".join(lines), encoding="utf-8")
-        for (name, config), theirs in zip(configs.items(), _probe(python, path), strict=True):
-            assert theirs["name"] == name, "the probe answers in order"
-            compare(found, name, config, theirs)
+    lines = [{"name": name, "config": config} for name, config in configs.items()]
+    theirs = answers(python, "parameters_probe", lines, failure="transformers could not be run")
+    for (name, config), answer in zip(configs.items(), theirs, strict=True):
+        compare(found, name, config, answer)
     return found
 
 
@@ -108,8 +102,3 @@ def _differing(ours: Mapping[str, int], theirs: Record) -> dict[str, tuple[int, 
     components = sorted({*COMPONENTS, *parameters, *buffers} - NOT_LOADED.keys())
     pairs = {each: (ours.get(each, 0), parameters.get(each, 0) + buffers.get(each, 0)) for each in components}
     return {each: pair for each, pair in pairs.items() if pair[0] != pair[1]}
-
-
-def _probe(python: Path, configs: Path) -> Iterable[Record]:
-    with closing(probe_records(python, PROBE, configs, failure="transformers could not be run")) as records:
-        yield from records

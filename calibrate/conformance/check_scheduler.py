@@ -1,7 +1,5 @@
 """Our schedulers' decisions laid beside vLLM's own, step by step."""
 
-import json
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
@@ -18,10 +16,9 @@ from calibrate.conformance.cases.scheduler_cases import (
     random_case,
 )
 from calibrate.conformance.our_steps import core_steps, readable_steps
-from calibrate.conformance.step_records import Difference, Record, first_difference, num_prefix_hits, probe_records
+from calibrate.conformance.probing import Record, probe_records
+from calibrate.conformance.step_records import Difference, first_difference, num_prefix_hits, read_record
 from simulator.engines.vllm.engine import with_release_rules
-
-PROBE = Path(__file__).parent / "probes" / "scheduler_probe.py"
 
 
 @dataclass(kw_only=True)
@@ -64,12 +61,9 @@ def check_scheduler(
     """
     cases = [random_case(seed, number) for number in range(num_cases)]
     found = Comparison(seed=seed)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "cases.jsonl"
-        path.write_text("".join(json.dumps(case.to_json()) + "\n" for case in cases), encoding="utf-8")
-        for case, (theirs, by_hand) in zip(cases, _probe(python, path, found), strict=True):
-            _compare(found, case, theirs, by_hand)
-            watch(found)
+    for case, (theirs, by_hand) in zip(cases, _probe(python, cases, found), strict=True):
+        _compare(found, case, theirs, by_hand)
+        watch(found)
     return found
 
 
@@ -128,10 +122,14 @@ def _count_features(found: Comparison, case: SchedulerCase, num_preemptions: int
         found.fewest_storm_preemptions = num_preemptions if fewest is None else min(fewest, num_preemptions)
 
 
-def _probe(python: Path, cases: Path, found: Comparison) -> Iterator[tuple[list[Record], Record | None]]:
+def _probe(
+    python: Path, cases: Sequence[SchedulerCase], found: Comparison
+) -> Iterator[tuple[list[Record], Record | None]]:
     """Every case's steps as vLLM took them, as they come, and the first one that a loop by hand takes otherwise."""
     steps: list[Record] = []
-    with closing(probe_records(python, PROBE, cases, failure="vLLM's scheduler could not be driven")) as records:
+    lines = (case.to_json() for case in cases)
+    failure = "vLLM's scheduler could not be driven"
+    with closing(probe_records(python, "scheduler_probe", lines, failure=failure)) as records:
         for record in records:
             if "vllm_version" in record:
                 found.vllm_version = record["vllm_version"]
@@ -139,4 +137,4 @@ def _probe(python: Path, cases: Path, found: Comparison) -> Iterator[tuple[list[
                 yield steps, record["by_hand"]
                 steps = []
             else:
-                steps.append(record)
+                steps.append(read_record(record))

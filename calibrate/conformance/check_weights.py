@@ -1,21 +1,17 @@
 """Our weights of one rank laid beside those that vLLM's own model code builds."""
 
-import json
-import tempfile
 from collections.abc import Iterable
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from calibrate.conformance.cases.weight_cases import WeightCase
-from calibrate.conformance.step_records import Record, probe_records
+from calibrate.conformance.probing import Record, answers
 from kvcache.errors import SplitError
 from kvcache.models.config.reader import from_config
 from kvcache.parallelism import Parallelism
 from kvcache.shape.parameters import stage_tensors
 from kvcache.shape.tensors import Tensor
 
-PROBE = Path(__file__).parent / "probes" / "weights_probe.py"
 BF16_BYTES = 2
 
 
@@ -42,13 +38,10 @@ def check_weights(python: Path, cases: Iterable[WeightCase]) -> WeightComparison
     Raises ValueError where vLLM cannot be run there.
     """
     found, listed = WeightComparison(), list(cases)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "cases.jsonl"
-        path.write_text("".join(json.dumps(case.to_json()) + "\n" for case in listed), encoding="utf-8")
-        with closing(probe_records(python, PROBE, path, failure="vLLM could not build models")) as records:
-            for case, theirs in zip(listed, records, strict=True):
-                assert theirs["name"] == case.name, "the probe answers in order"
-                compare(found, case, theirs)
+    lines = [case.to_json() for case in listed]
+    theirs = answers(python, "weights_probe", lines, failure="vLLM could not build models")
+    for case, answer in zip(listed, theirs, strict=True):
+        compare(found, case, answer)
     return found
 
 

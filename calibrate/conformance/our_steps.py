@@ -5,7 +5,7 @@ from typing import Any
 
 from calibrate.conformance.cases.scheduler_cases import MAX_STEPS, STEP_S, SchedulerCase, simulate
 from calibrate.conformance.probes.engine_loop import Load, Pipeline, run_by_hand
-from calibrate.conformance.step_records import Record
+from calibrate.conformance.probing import Record
 from simulator.engines.engine import Engine
 from simulator.engines.vllm.kv_cache_manager import BlockTables
 from simulator.engines.vllm.scheduler import Plan, Request, Scheduler

@@ -14,7 +14,7 @@ from calibrate.measured_run import MeasuredRun
 from calibrate.readers import aiperf_aggregate
 from calibrate.readers.parsing.files import Head, json_objects, listing, mapping, number
 from calibrate.readers.parsing.metric_values import metric_seconds, metric_value, unit_s
-from calibrate.readers.parsing.rows import RequestRows
+from calibrate.readers.parsing.rows import RequestRows, figures_beside
 
 LOOKS_LIKE = "JSON lines with metadata.request_start_ns"
 
@@ -32,18 +32,8 @@ def read(path: Path) -> list[MeasuredRun]:
     for record in records:
         _add(path, rows, record, first_ns)
     beside = path.with_name(path.name.removesuffix(".gz").removesuffix(".jsonl") + "_aiperf.json")
-    summary = aiperf_aggregate.read(beside)[0] if beside.is_file() else None
-    return [
-        MeasuredRun(
-            source=path,
-            tool="aiperf",
-            options=summary.options if summary else {},
-            load=(summary.load if summary else {}),
-            aggregates=summary.aggregates if summary else {},
-            notes=(f"figures from {beside.name}, which lies beside it",) if summary else (),
-            **rows.parts(),
-        )
-    ]
+    figures = figures_beside(beside, aiperf_aggregate.read)
+    return [MeasuredRun(source=path, tool="aiperf", **figures, **rows.parts())]
 
 
 def _start_ns(record: Mapping[str, Any]) -> int | None:

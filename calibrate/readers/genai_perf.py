@@ -16,7 +16,7 @@ from typing import Any
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers import genai_perf_aggregate
 from calibrate.readers.parsing.files import Head, at, json_objects, listing, mapping, number, numbers
-from calibrate.readers.parsing.rows import RequestRows
+from calibrate.readers.parsing.rows import RequestRows, figures_beside
 
 LOOKS_LIKE = "JSON with experiments[].requests"
 
@@ -30,33 +30,24 @@ def read(path: Path) -> list[MeasuredRun]:
     document = json_objects(path)[0]
     experiments = [mapping(experiment) for experiment in listing(document.get("experiments"))]
     beside = path.with_name(f"{path.stem}_genai_perf.json")
-    summary = genai_perf_aggregate.read(beside)[0] if len(experiments) == 1 and beside.is_file() else None
-    return [_run(path, experiment, summary) for experiment in experiments]
+    figures = figures_beside(beside if len(experiments) == 1 else None, genai_perf_aggregate.read)
+    return [_run(path, experiment, figures) for experiment in experiments]
 
 
-def _run(path: Path, experiment: Mapping[str, Any], summary: MeasuredRun | None) -> MeasuredRun:
+def _run(path: Path, experiment: Mapping[str, Any], figures: Mapping[str, Any]) -> MeasuredRun:
     requests = [mapping(request) for request in listing(experiment.get("requests"))]
     first_ns = min((ns for request in requests if (ns := _ns(request.get("timestamp"))) is not None), default=0)
     rows = RequestRows()
     for request in requests:
         _add(rows, request, first_ns)
-    parts = rows.parts()
-    notes = [f"figures from {summary.source.name}, which lies beside it"] if summary else []
+    parts, notes = rows.parts(), figures["notes"]
     if len(parts["requests"]) and parts["requests"]["output_tokens"].isna().all():
-        notes.append("token counts are not in the file: the server's answers carry no usage, so TPOT is unknown")
-    mode = at(experiment, "experiment", "mode")
-    level = number(at(experiment, "experiment", "value"))
-    return MeasuredRun(
-        source=path,
-        tool="genai-perf",
-        options=summary.options if summary else {},
-        load=dict(summary.load if summary else {})
-        | numbers(**{{"concurrency": "concurrency", "request_rate": "rate"}.get(str(mode), "level"): level})
-        | {"num_requests": float(len(requests))},
-        aggregates=summary.aggregates if summary else {},
-        notes=tuple(notes),
-        **parts,
+        notes += ("token counts are not in the file: the server's answers carry no usage, so TPOT is unknown",)
+    level = {"concurrency": "concurrency", "request_rate": "rate"}.get(
+        str(at(experiment, "experiment", "mode")), "level"
     )
+    load = figures["load"] | numbers(**{level: at(experiment, "experiment", "value"), "num_requests": len(requests)})
+    return MeasuredRun(source=path, tool="genai-perf", **{**figures, "load": load, "notes": notes}, **parts)
 
 
 def _ns(value: Any) -> int | None:

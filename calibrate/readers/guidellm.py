@@ -15,7 +15,18 @@ from typing import Any
 import yaml
 
 from calibrate.measured_run import MeasuredRun
-from calibrate.readers.parsing.files import Head, at, count, json_objects, listing, mapping, number, numbers, read_text
+from calibrate.readers.parsing.files import (
+    Head,
+    at,
+    count,
+    first_number,
+    json_objects,
+    listing,
+    mapping,
+    number,
+    numbers,
+    read_text,
+)
 from calibrate.readers.parsing.rows import RequestRows
 
 LOOKS_LIKE = "JSON or YAML with benchmarks[].requests"
@@ -97,12 +108,12 @@ def _add(rows: RequestRows, request: Mapping[str, Any]) -> None:
     start_s = _start_s(request)
     rows.add(
         arrival_s=start_s,
-        prompt_tokens=_first_number(
+        prompt_tokens=first_number(
             request.get("prompt_tokens"),
             at(request, "input_metrics", "total_tokens"),
             at(request, "input_metrics", "text_tokens"),
         ),
-        output_tokens=_first_number(
+        output_tokens=first_number(
             request.get("output_tokens"),
             at(request, "output_metrics", "total_tokens"),
             at(request, "output_metrics", "text_tokens"),
@@ -112,10 +123,6 @@ def _add(rows: RequestRows, request: Mapping[str, Any]) -> None:
         cached_tokens=number(at(request, "input_metrics", "cached_tokens")),
         session=at(request, "info", "conversation_id"),
     )
-
-
-def _first_number(*values: Any) -> float:
-    return next((found for value in values if not math.isnan(found := number(value))), math.nan)
 
 
 def _aggregates(benchmark: Mapping[str, Any]) -> dict[str, float]:

@@ -14,8 +14,8 @@ from typing import Any
 
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers import inference_perf_summary
-from calibrate.readers.parsing.files import Head, at, json_objects, listing, mapping, number
-from calibrate.readers.parsing.rows import RequestRows
+from calibrate.readers.parsing.files import Head, at, first_number, json_objects, listing, mapping, number
+from calibrate.readers.parsing.rows import RequestRows, figures_beside
 
 LOOKS_LIKE = "a JSON list with start_time, end_time, info"
 
@@ -38,13 +38,10 @@ def _run(path: Path, stage: int | None, requests: list[dict[str, Any]]) -> Measu
     for request in requests:
         _add(rows, request)
     beside = path.with_name(f"{'summary' if stage is None else f'stage_{stage}'}_lifecycle_metrics.json")
-    summary = inference_perf_summary.read(beside)[0] if beside.is_file() else None
     return MeasuredRun(
         source=path,
         tool="inference-perf",
-        load=dict(summary.load if summary else {}) | {"num_requests": float(len(requests))},
-        aggregates=summary.aggregates if summary else {},
-        notes=(f"figures from {beside.name}, which lies beside it",) if summary else (),
+        **figures_beside(beside, inference_perf_summary.read, num_requests=float(len(requests))),
         **rows.parts(),
     )
 
@@ -59,19 +56,17 @@ def _add(rows: RequestRows, request: Mapping[str, Any]) -> None:
     times_s = [number(time) for time in listing(response.get("output_token_times")) or listing(info.get("chunk_times"))]
     rows.add(
         arrival_s=start_s,
-        prompt_tokens=_first(
+        prompt_tokens=first_number(
             usage.get("prompt_tokens"),
             at(info, "request_metrics", "text", "input_tokens"),
             info.get("input_tokens"),
         ),
-        output_tokens=_first(usage.get("completion_tokens"), usage.get("output_tokens"), response.get("output_tokens")),
+        output_tokens=first_number(
+            usage.get("completion_tokens"), usage.get("output_tokens"), response.get("output_tokens")
+        ),
         cached_tokens=number(at(usage, "prompt_tokens_details", "cached_tokens")),
         ttft_s=times_s[0] - start_s if times_s else math.nan,
         e2e_s=number(request.get("end_time")) - start_s,
         session=at(info, "labels", "session_id"),
         itl_s=[later - before for before, later in pairwise(times_s)] if times_s else None,
     )
-
-
-def _first(*values: Any) -> float:
-    return next((found for value in values if not math.isnan(found := number(value))), math.nan)

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from calibrate.conformance import check_engine as checker
-from calibrate.conformance.check_engine import ATTENTIONS, NUM_REQUESTS, EngineComparison, check_engine, engine_case
+from calibrate.conformance.cases.engine_cases import ATTENTIONS, NUM_REQUESTS, EngineCase, engine_case
+from calibrate.conformance.cases.scheduler_cases import SchedulerCase
+from calibrate.conformance.check_engine import EngineComparison, check_engine
 from calibrate.conformance.our_steps import core_steps, readable_steps
 from calibrate.conformance.step_records import num_prefix_hits
 
@@ -59,7 +61,7 @@ def test_a_hybrid_case_has_a_layer_of_the_model_for_each_group() -> None:
 def replay(monkeypatch: pytest.MonkeyPatch, start: dict[str, Any], steps: list[dict[str, Any]]) -> None:
     """vLLM's side is told what to answer."""
 
-    def told(_python: Path, _probe: Path, _case: Path, **_: Any) -> Generator[dict[str, Any]]:
+    def told(*_: Any, **__: Any) -> Generator[dict[str, Any]]:
         yield start
         yield from steps
 
@@ -175,7 +177,7 @@ def test_a_real_engine_differs_from_a_core_with_one_block_less(
 ) -> None:
     """What the comparison is worth: the engine at inference is seen to differ from another pool's schedule."""
 
-    def smaller(case: checker.EngineCase, _version: str) -> checker.SchedulerCase:
+    def smaller(case: EngineCase, _version: str) -> SchedulerCase:
         engine = case.scheduler.engine
         return replace(case.scheduler, engine=replace(engine, num_gpu_blocks=engine.num_gpu_blocks - 1))
 

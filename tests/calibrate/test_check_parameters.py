@@ -121,10 +121,10 @@ def test_a_model_that_transformers_cannot_build_is_listed_with_the_reason() -> N
 def test_an_answer_that_is_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     configs = random_configs(0, 1)
 
-    def all_but_one(_python: Path, _configs: Path) -> Iterator[dict[str, Any]]:
+    def all_but_one(*_: Any, **__: Any) -> Iterator[dict[str, Any]]:
         yield from [probed(name, config) for name, config in configs.items()][:-1]
 
-    monkeypatch.setattr(checker, "_probe", all_but_one)
+    monkeypatch.setattr(checker, "answers", all_but_one)
     with pytest.raises(ValueError, match="zip"):
         check_parameters(Path("unused"), configs)
 

@@ -170,7 +170,7 @@ def test_a_planted_difference_is_found(planted: str, monkeypatch: pytest.MonkeyP
     """vLLM's side is our own with one thing changed."""
 
     def altered(
-        _python: Path, _cases: Path, found: Comparison
+        _python: Path, _cases: Any, found: Comparison
     ) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any] | None]]:
         found.vllm_version = "0.32.0"
         theirs = readable_steps(random_case(4, 0))

@@ -6,23 +6,21 @@ from pathlib import Path
 import pytest
 
 from calibrate.conformance.check_kv_cache import PROBE
-from calibrate.conformance.step_records import probe_records
+from calibrate.conformance.probing import answers as probed
 from tests.kvcache.kv_cache_configs import CASES
 
 ASKED = ("auto", "bfloat16", "fp8", "fp8_e4m3")
 
 
 @pytest.mark.slow
-def test_vllm_makes_the_same_of_every_checkpoint(vllm_python: Path, tmp_path: Path) -> None:
+def test_vllm_makes_the_same_of_every_checkpoint(vllm_python: Path) -> None:
     cases = [
         {"name": json.dumps(config), "quantization_config": config, "latent": is_latent, "kv_cache_dtype": asked}
         for config, _, _ in CASES
         for is_latent in (False, True)
         for asked in ASKED
     ]
-    path = tmp_path / "cases.jsonl"
-    path.write_text("".join(json.dumps(case) + "\n" for case in cases), encoding="utf-8")
-    answers = list(probe_records(vllm_python, PROBE, path, failure="vLLM could not be run"))
+    answers = list(probed(vllm_python, PROBE, cases, failure="vLLM could not be run"))
     auto = {json.dumps(config): (plain, latent) for config, plain, latent in CASES}
     refused = 0
     for case, answer in zip(cases, answers, strict=True):

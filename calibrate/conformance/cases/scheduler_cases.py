@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kvcache.layout.kv_layout import KVGroup
 from simulator.engines.vllm.engine import EngineConfig, with_release_rules
@@ -345,17 +346,34 @@ def _table(rng: np.random.Generator, *, num_requests: int, block_size: int) -> R
                     column[copy] = column[twin[copy]]
     spacing = int(rng.choice([0, 1, 8, 40]))
     arrival_s = rng.integers(0, 1 + spacing * num_requests, num_requests) * TICK_S
-    timed = follows == NO_PREDECESSOR
     ends = np.stack([rng.integers(1, 200, 4)[families], np.full(num_requests, OPEN_END)], axis=1)
+    return case_table(
+        rng, arrival_s, follows, prompt=prompt, output=output, content=np.stack([families, content], axis=1), ends=ends
+    )
+
+
+def case_table(
+    rng: np.random.Generator,
+    arrival_s: NDArray[np.floating],
+    follows: NDArray[np.int64],
+    *,
+    prompt: NDArray[np.int64],
+    output: NDArray[np.int64],
+    content: NDArray[np.int64],
+    ends: NDArray[np.int64],
+) -> RequestTable:
+    """Requests of two spans each, `content` and `ends` [requests, 2], with random think times and priorities."""
+    count = len(follows)
+    timed = follows == NO_PREDECESSOR
     return RequestTable(
         arrival_s=np.where(timed, arrival_s, np.nan),
         follows=follows,
-        think_s=np.where(timed, 0.0, rng.integers(0, 60, num_requests) * TICK_S),
+        think_s=np.where(timed, 0.0, rng.integers(0, 60, count) * TICK_S),
         prompt_tokens=prompt.astype(np.int32),
         output_tokens=output.astype(np.int32),
-        priority=rng.integers(0, 3, num_requests).astype(np.int32),
-        span_start=2 * np.arange(num_requests, dtype=np.int64),
-        span_count=np.full(num_requests, 2, np.int32),
-        span_content=np.stack([families, content], axis=1).ravel(),
+        priority=rng.integers(0, 3, count).astype(np.int32),
+        span_start=2 * np.arange(count, dtype=np.int64),
+        span_count=np.full(count, 2, np.int32),
+        span_content=content.ravel(),
         span_end=ends.astype(np.int32).ravel(),
     )

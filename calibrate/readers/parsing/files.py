@@ -140,6 +140,11 @@ def number(value: Any) -> float:
         return math.nan
 
 
+def first_number(*values: Any) -> float:
+    """The first of the values that is a number, else NaN."""
+    return next((found for value in values if not math.isnan(found := number(value))), math.nan)
+
+
 def count(value: Any) -> int:
     """A finite number of requests; 0 where it is none."""
     found = number(value)

@@ -2,13 +2,14 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from calibrate.measured_run import REQUEST_COLUMNS
+from calibrate.measured_run import REQUEST_COLUMNS, MeasuredRun
 
 NEEDED = {  # a source has a column for all requests or for none; a single gap leaves the request out
     "arrival_s": "no time of sending",
@@ -97,3 +98,16 @@ def _fault(row: dict[str, float], gaps: tuple[float, ...], needed: dict[str, str
         "end before first token": row["e2e_s"] < row["ttft_s"] - _ROUNDING_S,
     }
     return next((reason for reason, is_so in faults.items() if is_so), None)
+
+
+def figures_beside(path: Path | None, read: Callable[[Path], list[MeasuredRun]], **load: float) -> dict[str, Any]:
+    """What the tool's own summary of a run adds to its requests, where that file lies beside theirs."""
+    if path is None or not path.is_file():
+        return {"options": {}, "load": load, "aggregates": {}, "notes": ()}
+    summary = read(path)[0]
+    return {
+        "options": summary.options,
+        "load": dict(summary.load) | load,
+        "aggregates": summary.aggregates,
+        "notes": (f"figures from {path.name}, which lies beside it",),
+    }

@@ -108,7 +108,8 @@ def check_engine_command(
     A tiny model with dummy weights serves a random load in a small pool; nothing is downloaded. The same arrivals
     through the compiled core must give the same schedule. Exit code 1 on any difference.
     """
-    from calibrate.conformance.check_engine import ATTENTIONS, NUM_REQUESTS, check_engine  # noqa: PLC0415  once the command runs
+    from calibrate.conformance.cases.engine_cases import ATTENTIONS, NUM_REQUESTS  # noqa: PLC0415  once the command runs
+    from calibrate.conformance.check_engine import check_engine  # noqa: PLC0415
     from calibrate.conformance.interpreters.interpreters import interpreter_for  # noqa: PLC0415
 
     if attention not in ATTENTIONS:
