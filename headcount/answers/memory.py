@@ -243,7 +243,7 @@ def mean_context(given: int | None, max_model_len: int) -> MeanContext:
         tokens = round(mean_context_tokens(load_preset(PRESET), max_model_len))
     except WorkloadError:
         return MeanContext(tokens=max_model_len, source=f"max_model_len, too short for the {PRESET} preset")
-    return MeanContext(tokens=tokens, source=f"mean prompt and answer of the {PRESET} preset")
+    return MeanContext(tokens=tokens, source=f"mean prompt with answer of the {PRESET} preset")
 
 
 def waterfall(budget: MemoryBudget) -> list[tuple[str, int]]:
