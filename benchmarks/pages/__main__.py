@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.markdown import DOCS, filled
-from benchmarks.pages.api import note_tables, python_tables
+from benchmarks.pages.api import note_tables, python_tables, router_tables
 from benchmarks.pages.catalog import gpu_tables, model_tables
 from benchmarks.pages.fidelity import fidelity_tables
 from benchmarks.pages.memory import memory_tables
@@ -31,6 +31,7 @@ PAGES = {
     "reference/notes.md": note_tables,
     "reference/python.md": python_tables,
     "reference/release-rules.md": release_tables,
+    "reference/routers.md": router_tables,
     "reference/workloads.md": workload_tables,
 }
 

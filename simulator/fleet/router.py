@@ -28,6 +28,7 @@ class View:
 
     @property
     def num_engines(self) -> int:
+        """How many engines there are."""
         return len(self._arrays.outstanding)
 
     @property
@@ -38,11 +39,13 @@ class View:
 
     @property
     def running(self) -> list[int]:
+        """Requests that each engine runs."""
         found: list[int] = self._arrays.replicas["num_running"].tolist()
         return found
 
     @property
     def waiting(self) -> list[int]:
+        """Requests that wait at each engine."""
         found: list[int] = self._arrays.replicas["num_waiting"].tolist()
         return found
 
@@ -54,10 +57,12 @@ class View:
 
     @property
     def prompt_tokens(self) -> int:
+        """Tokens of the request's prompt."""
         return int(self._request["prompt"])
 
     @property
     def time_s(self) -> float:
+        """Simulated time, in seconds."""
         return float(self._cursor["now_s"])
 
     @property

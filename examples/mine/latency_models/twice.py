@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from simulator.latency.forms import physical
-from simulator.latency.model import Deployment, LatencyModel
+from simulator.latency.model import LatencyModel, ServedModel
 
 
-def latency_model(deployment: Deployment) -> LatencyModel:
-    found = physical.latency_model(deployment)
+def latency_model(served: ServedModel) -> LatencyModel:
+    found = physical.latency_model(served)
     return replace(found, name="twice", step_times=found.step_times.times(2.0))
