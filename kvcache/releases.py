@@ -57,13 +57,13 @@ class Rule:
 
 ENGINE_V1 = Rule(
     since="0.8.0",
-    meaning="engine V1 schedules unless the user says otherwise",
+    meaning="engine V1 is the default",
     source="release notes of 0.8.0",
 )
 V0_CHUNKS_LONG_PROMPTS = Rule(
     since="0.5.1",
     meaning="engine V0 computes prompts of more than 32,768 tokens in chunks",
-    source="as best known, from the servers that the memory model was compared with",
+    source="servers that the memory model was compared with",
 )
 LARGER_MEMORY_SHARE = Rule(
     since="0.21.0",
@@ -77,12 +77,12 @@ LARGER_BATCHES_FROM_160_GIB = Rule(
 )
 ASYNC_SCHEDULING = Rule(
     since="0.14.0",
-    meaning="async_scheduling is on by default, but for drafts that are not the model's own",
+    meaning="async_scheduling is on by default, except with drafts that are not the model's own",
     source="release notes of 0.14.0",
 )
 ASYNC_SCHEDULING_WITH_DRAFT_MODEL = Rule(
     since="0.32.0",
-    meaning="async_scheduling is on by default with a draft model, too",
+    meaning="async_scheduling is also on by default with a draft model",
     source="vllm/config/vllm.py of 0.32, not yet in 0.27; since when in between is not known",
 )
 NO_RETENTION_INTERVAL = Rule(
@@ -154,7 +154,7 @@ NVLINK_BUFFERS = Rule(
 )
 CUDA_GRAPHS_IN_BUDGET = Rule(
     since="0.21.0",
-    meaning="CUDA graphs are estimated and taken from the memory budget; earlier, they came on top of it",
+    meaning="CUDA graphs are estimated and subtracted from the memory budget; earlier, they were added to it",
     source="vllm/v1/worker/gpu_worker.py",
 )
 NULL_BLOCK_BESIDE_ONE_REQUEST = Rule(
@@ -164,7 +164,7 @@ NULL_BLOCK_BESIDE_ONE_REQUEST = Rule(
 )
 LOGS_TOKENS_OF_WHOLE_REQUESTS = Rule(
     since="0.20.0",
-    meaning="a start-up log's 'GPU KV cache size' is read as what full-length requests hold",
+    meaning="a start-up log's 'GPU KV cache size' is read as the tokens that full-length requests hold",
     source="start-up logs of 0.19 and 0.20 with a hybrid model",
 )
 KV_CACHE_SIZE_BY_CONCURRENCY = Rule(
@@ -180,31 +180,31 @@ BATCH_IN_FLIGHT_PER_STAGE = Rule(
 )
 UNEQUAL_BLOCKS_AS_READ = Rule(
     since="0.32.0",
-    meaning="caches of layers with states are cut up as read from the source",
+    meaning="caches of layers with states are laid out as in the source",
     source="vLLM 0.32; earlier releases were not read",
 )
 OLDER_THAN_LOGS = Rule(
-    until="0.11.0", meaning="no start-up log shows what memory is taken", source="public start-up logs of 0.11 to 0.20"
+    until="0.11.0", meaning="no start-up log shows the memory in use", source="public start-up logs of 0.11 to 0.20"
 )
 NEWER_THAN_LOGS = Rule(
-    since="0.20.1", meaning="no start-up log shows what memory is taken", source="public start-up logs of 0.11 to 0.20"
+    since="0.20.1", meaning="no start-up log shows the memory in use", source="public start-up logs of 0.11 to 0.20"
 )
 
 # -- formats
 
 MODELOPT_KV_CACHE = Rule(
     since="0.14.0",
-    meaning="the KV-cache format that a checkpoint of NVIDIA Model Optimizer declares is heeded",
+    meaning="the KV-cache format that a checkpoint of NVIDIA Model Optimizer declares is used",
     source="vllm/utils/torch_utils.py, resolve_kv_cache_dtype_string",
 )
 MODELOPT_NVFP4_KV_CACHE = Rule(
     since="0.20.0",
-    meaning="the same where it declares NVFP4",
+    meaning="the same if it declares NVFP4",
     source="vllm/utils/torch_utils.py, resolve_kv_cache_dtype_string",
 )
 COMPRESSED_TENSORS_KV_CACHE = Rule(
     since="0.15.0",
-    meaning="the KV-cache format that a compressed-tensors checkpoint declares is heeded",
+    meaning="the KV-cache format that a compressed-tensors checkpoint declares is used",
     source="vllm/model_executor/layers/attention",
 )
 EXPLICIT_KV_CACHE_WINS = Rule(
@@ -260,4 +260,4 @@ def newer_than_known(vllm_version: str) -> str | None:
     """What is said of a release whose own rules are not known yet."""
     if not precedes(NEWEST_RELEASE, vllm_version):
         return None
-    return f"{release_number(vllm_version)} is newer than any that was looked at: the rules of {NEWEST_RELEASE} apply"
+    return f"{release_number(vllm_version)} is newer than any known release: the rules of {NEWEST_RELEASE} apply"

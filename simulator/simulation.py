@@ -133,7 +133,7 @@ class Simulation:
         needed = sum(math.ceil(tokens / block_size) for block_size in engine.group_block_sizes)
         return (
             f"request {request} has {tokens} tokens and needs {needed} KV blocks, but the pool has "
-            f"{engine.num_gpu_blocks - 1}: vLLM would wait for ever; lower --max-model-len or give it more blocks"
+            f"{engine.num_gpu_blocks - 1}: vLLM would wait forever; lower --max-model-len or give it more blocks"
         )
 
 

@@ -57,7 +57,7 @@ def resolve_kv_cache_dtype(
     if kv_cache_dtype != "auto" or scheme.kv_cache_dtype is None or not is_heeded:
         return KVCacheDtype(name=kv_cache_dtype)
     why = (
-        f"as NVIDIA's {scheme.name} checkpoints declare; with one that declares nothing give --kv-cache-dtype "
+        f"as NVIDIA's {scheme.name} checkpoints declare; for a checkpoint that declares none give --kv-cache-dtype "
         f"{architecture.dtype}"
     )
     return KVCacheDtype(name=scheme.kv_cache_dtype, assumptions=(("KV cache", scheme.kv_cache_dtype, why),))
@@ -92,11 +92,11 @@ def _why_ignored(arch: Architecture, vllm_version: str) -> str | None:
     declared = arch.declared_kv_cache
     assert declared is not None, "asked of a checkpoint that declares no KV cache"
     if declared.dtype is None:
-        return "which is none that vLLM knows: it warns and keeps the model's own"
+        return "which vLLM does not know: it warns and keeps the model's own"
     if declared.method == "compressed-tensors" and arch.is_mla:
         return "which vLLM does not look for in latent attention; --kv-cache-dtype fp8 sets it"
     rule = MODELOPT_KV_CACHE if declared.method == "modelopt" else COMPRESSED_TENSORS_KV_CACHE
     rule = MODELOPT_NVFP4_KV_CACHE if declared.dtype == "nvfp4" else rule
     if not rule.holds_in(vllm_version):
-        return f"which vLLM heeds from {rule.first} on; --kv-cache-dtype {declared.dtype} sets it"
+        return f"which vLLM uses since {rule.first}; --kv-cache-dtype {declared.dtype} sets it"
     return None

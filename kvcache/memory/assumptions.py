@@ -25,16 +25,16 @@ def assumptions(placed: Placement, stage: Stage) -> tuple[Assumption, ...]:
         ("CUDA graphs", gib["cuda_graph"], FIT_SOURCE if stage.cuda_graph else "not set aside by this version or mode"),
     ]
     if placed.parallelism.tensor_parallel_size > 4:
-        rows.append(("non-torch beyond 4 ranks", gib["non_torch"], "a guess: the logs end at TP 4"))
+        rows.append(("non-torch beyond 4 ranks", gib["non_torch"], "a guess: start-up logs exist up to TP 4"))
     if "gpu" in placed.unmeasured:
-        rows.append(("overheads off H100", "as on H100 80GB", "no start-up log of this GPU was in the fit"))
+        rows.append(("overheads off H100", "as on H100 80GB", "the fit has no start-up log of this GPU"))
     rows += _format_assumptions(placed)
     if placed.layout.mamba_cache_mode is not None:
         rows.append(("state cache", _state_cache(placed), STATE_SOURCE))
     if (newer := newer_than_known(placed.settings.vllm_version)) is not None:
         rows.append(("vLLM release", NEWEST_RELEASE, newer))
     if has_unequal_blocks(placed.layout.groups) and not UNEQUAL_BLOCKS_AS_READ.holds_in(placed.settings.vllm_version):
-        why = "earlier releases may cut up such caches otherwise"
+        why = "earlier releases may lay out such caches differently"
         rows.append(("KV-cache layout", f"as in vLLM {UNEQUAL_BLOCKS_AS_READ.first}", why))
     limit = placed.arch.max_position_embeddings
     if placed.settings.max_model_len > limit:
@@ -73,7 +73,7 @@ def interval_assumptions(
     if override is not None:
         return ()
     beyond = "; ".join(CONDITIONS[condition] for condition in unmeasured)
-    source = f"widened beyond what was measured: {beyond}" if beyond else shipped_residuals().measured.source
+    source = f"wider than measured, because of: {beyond}" if beyond else shipped_residuals().measured.source
     rows = [(f"KV blocks, {LEVEL:.0%} interval", f"{low:,}–{high:,}", source)]
     if low < needed <= high:
         rows.append(("whether vLLM starts", "uncertain", f"one request of max_model_len takes {needed:,} blocks"))

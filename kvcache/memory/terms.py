@@ -21,7 +21,7 @@ FIT_SOURCE = (
     "(29 full logs, 8,192 batched tokens, 1,024 sequences)"
 )
 V2_RUNNER_SOURCE = (
-    "counted from the source of vLLM 0.32 (Model Runner V2, `_dummy_sampler_run`: logits alone); no log is behind it"
+    "counted from the source of vLLM 0.32 (Model Runner V2, `_dummy_sampler_run`: logits alone); not measured"
 )
 
 

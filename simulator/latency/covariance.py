@@ -84,5 +84,5 @@ def _read(name: str) -> Covariance:
 def _term(text: str) -> Term:
     name, _, key = text.partition(".")
     if name not in Constants.__dataclass_fields__:
-        raise ValueError(f"simulator/latency/covariances: {name} is no constant")
+        raise ValueError(f"simulator/latency/covariances: {name} is not a constant")
     return name, key or None

@@ -124,7 +124,7 @@ def prior_for(gpu: GPU, vllm_version: str | None = None) -> Constants:
                 entries = {name: _over(entries.get(name, {}), entry) for name, entry in {**entries, **older}.items()}
         for name, entry in entries.items():
             if name not in shipped.sources or not str(entry.get("source", "")).strip():
-                raise ValueError(f"simulator/latency/priors/{stem}.toml: {name} is no constant or has no source")
+                raise ValueError(f"simulator/latency/priors/{stem}.toml: {name} is not a constant, or has no source")
             values[name] = _over({"value": values.get(name)}, entry)["value"]
             sources[name] = (_text(values[name], _unit(name)), entry["source"])
     if missing := set(shipped.sources) - set(values):

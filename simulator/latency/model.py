@@ -125,7 +125,7 @@ class LatencyModel:
         """
         if self.sampler is None:
             raise ValueError(
-                f"latency model '{self.name}' was given its times, so there is nothing to draw from; take the physical "
+                f"latency model '{self.name}' has given times, so there is nothing to draw from; take the physical "
                 "one, or give --latency-profile"
             )
         return self.sampler(rng)
@@ -153,7 +153,7 @@ def average_step(totals: NDArray[np.void]) -> AverageStep:
     """
     steps = float(totals["steps"].sum())
     if steps == 0:
-        raise ValueError("no step has run; simulate some requests before asking what bounds a step")
+        raise ValueError("no step has run; simulate some requests first")
     names = (
         "tokens", "sequences", "sampled", "decode_context", "window_context", "prefill_tokens", "prefill_work",
         "window_prefill_work",

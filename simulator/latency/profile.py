@@ -179,7 +179,9 @@ def range_warnings(profile: LatencyProfile, served: ServedModel, base: Constants
         known = profile.settings.get(name)
         if known is not None and value not in (known if isinstance(known, list) else [known]):
             given = ", ".join(map(str, known)) if isinstance(known, list) else known
-            found.append(f"{name} {value or 'of the checkpoint'} is outside the latency profile, fitted at {given}")
+            found.append(
+                f"{name} {value or 'of the checkpoint'} is outside the latency profile, which was fitted at {given}"
+            )
     if digest_of(base) != profile.base_digest:
         found.append(
             f"the latency profile multiplies constants '{profile.base}' of another release of headcount; fit it again"
@@ -242,20 +244,20 @@ def read_profile(path: Path) -> LatencyProfile:
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {(error.strerror or 'no reason given').lower()}") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{path} is no latency profile: it is no text in UTF-8") from None
+        raise ValueError(f"{path} is not a latency profile: it is no text in UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path} is no latency profile, which is TOML: {error}") from None
+        raise ValueError(f"{path} is not a latency profile (TOML): {error}") from None
     version = content.get("schema_version")
     if version is None:
         raise ValueError(
-            f"{path} is no latency profile: it has no schema_version; 'headcount calibrate fit' writes one"
+            f"{path} is not a latency profile: it has no schema_version; 'headcount calibrate fit' writes one"
         )
     if version != SCHEMA_VERSION:
         raise ValueError(f"{path}: schema_version is {version}; this release reads {SCHEMA_VERSION}: fit it again")
     try:
         return _profile(content)
     except KeyError as error:
-        raise ValueError(f"{path} is no latency profile: {error.args[0]} is missing") from None
+        raise ValueError(f"{path} is not a latency profile: {error.args[0]} is missing") from None
     except (TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"{path}: {error}") from None
 

@@ -149,7 +149,10 @@ def _row(question: CapacityQuestion, gpus: int, per_gpu: dict[int, float], watch
     runnable = {tp: plan for tp, plan in plans.items() if isinstance(plan, Deployment)}
     if not runnable:
         return _empty_row(
-            question, gpus, max(plans, default=1), str(next(reversed(plans.values()), "no TP divides it"))
+            question,
+            gpus,
+            max(plans, default=1),
+            str(next(reversed(plans.values()), "no tensor-parallel size divides it")),
         )
     evaluators = {tp: _evaluator(question, plan, gpus // plan.gpus, watcher) for tp, plan in runnable.items()}
     best_tp, screened = _best_deployment(evaluators, gpus, per_gpu)
@@ -228,7 +231,7 @@ def _just_above(curve: tuple[Point, ...], found: Capacity) -> Point:
 def _why_none(question: CapacityQuestion, evaluator: Evaluator) -> str:
     point = evaluator.points()[0]
     load = "1 user" if (point.size, evaluator.load.unit) == (1, "users") else f"{point.size:g} {evaluator.load.unit}"
-    return f"not even {load} within the SLO: {first_missed(question.slo, point)}"
+    return f"not even {load} meets the SLO: {first_missed(question.slo, point)}"
 
 
 def _empty_row(

@@ -320,7 +320,7 @@ def test_a_model_that_does_not_fit_says_by_how_much_and_what_would(headcount: Ca
 
 def test_an_slo_that_nothing_meets_is_exit_1_with_the_table(headcount: Callable[..., Any]) -> None:
     ran = headcount(*CAPACITY, "--tpot", "0.001ms", "--json", "--max-num-seqs", "2", "--max-model-len", "2048")
-    assert_told(ran, "no GPU count meets the SLO; not even 1 user within the SLO: ", code=1)
+    assert_told(ran, "no GPU count meets the SLO; not even 1 user meets the SLO: ", code=1)
     assert json.loads(ran.out)["capacity"][0]["users"] == 0
 
 

@@ -29,7 +29,7 @@ def test_a_release_newer_than_any_is_said(headcount: Run) -> None:
     ran = headcount("simulate", *ON, *LOAD, "--json", "--vllm-version", "99.0")
     assert (ran.code, ran.err) == (
         0,
-        "headcount: warning: --vllm-version 99.0.0 is newer than any that was looked at: the rules of 0.32.0 apply\n",
+        "headcount: warning: --vllm-version 99.0.0 is newer than any known release: the rules of 0.32.0 apply\n",
     )
     newer, known = json.loads(ran.out), json.loads(headcount("simulate", *ON, *LOAD, "--json").out)
     assert newer["settings"].pop("vllm_version") != known["settings"].pop("vllm_version")
@@ -138,7 +138,7 @@ def test_it_is_told(headcount: Run, arguments: tuple[str, ...], part: str) -> No
 def test_what_is_no_latency_profile_is_told(headcount: Run, content: bytes, part: str, tmp_path: Path) -> None:
     path = tmp_path / "profile.toml"
     path.write_bytes(content)
-    assert_told(headcount("simulate", *ON, *LOAD, "--latency-profile", path), f"is no latency profile: {part}")
+    assert_told(headcount("simulate", *ON, *LOAD, "--latency-profile", path), f"is not a latency profile: {part}")
 
 
 def test_a_terminal_without_bars_shows_the_rest() -> None:
@@ -204,7 +204,7 @@ def test_a_speculative_method_that_is_no_name_is_told(headcount: Run, method: ob
     config = json.dumps({"method": method, "num_speculative_tokens": 2, "acceptance_rate": 0.5})
     ran = headcount("simulate", *ON, *LOAD, "--latency-model", "constant", "--speculative-config", config)
     assert (ran.code, ran.out) == (2, "")
-    assert "is not modelled; there are" in ran.err
+    assert "is not modelled; known:" in ran.err
 
 
 def test_times_in_a_config_are_read(headcount: Run, tmp_path: Path) -> None:

@@ -105,7 +105,8 @@ def test_releases_before_the_rule_keep_16_bits_and_say_so(quantization: dict[str
     assert followed == list(VERSIONS[VERSIONS.index(first) :])
     (row,) = resolved(arch, version="0.13.0").assumptions
     assert row[:2] == ("KV cache", "bfloat16")
-    assert "on; --kv-cache-dtype" in row[2]
+    assert "which vLLM uses since 0." in row[2]
+    assert "; --kv-cache-dtype" in row[2]
 
 
 def test_nvidia_s_nvfp4_of_a_16_bit_model_brings_an_fp8_cache() -> None:

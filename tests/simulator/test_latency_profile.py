@@ -100,7 +100,7 @@ def test_a_profile_is_read_as_it_was_written(
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda text: "{", "is no latency profile"),
+        (lambda text: "{", "is not a latency profile"),
         (lambda text: text.replace("schema_version = 1", "schema_version = 9"), "schema_version is 9"),
         (lambda text: text.replace("[posterior]", "[other]"), "posterior is missing"),
         (lambda text: text.replace('"gemm_bandwidth_share"', '"gemm_speed"'), "no constant 'gemm_speed'"),
@@ -180,5 +180,5 @@ def test_a_model_draws_constants_from_its_profile() -> None:
 
 
 def test_a_model_that_was_given_its_constants_draws_nothing() -> None:
-    with pytest.raises(ValueError, match="was given its times"):
+    with pytest.raises(ValueError, match="has given times"):
         latency_model(DENSE, constants=constants_for(DENSE.gpu)).draw(np.random.default_rng(0))

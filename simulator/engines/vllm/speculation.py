@@ -69,10 +69,10 @@ class SpeculativeConfig:
         settings = _json_object(given)
         unknown = [str(name) for name in settings if name not in ACCEPTED_KEYS]
         if unknown:
-            raise ValueError(f"{', '.join(unknown)}: not modelled here; there are {', '.join(sorted(ACCEPTED_KEYS))}")
+            raise ValueError(f"{', '.join(unknown)}: not modelled; known: {', '.join(sorted(ACCEPTED_KEYS))}")
         method, count, rate = (settings[name] for name in ("method", "num_speculative_tokens", "acceptance_rate"))
         if not isinstance(method, str) or method not in METHOD_NAMES:
-            raise ValueError(f"method '{shortened(str(method))}' is not modelled; there are {', '.join(METHOD_NAMES)}")
+            raise ValueError(f"method '{shortened(str(method))}' is not modelled; known: {', '.join(METHOD_NAMES)}")
         if type(count) is not int or isinstance(rate, bool) or not isinstance(rate, int | float):
             raise ValueError(
                 f"num_speculative_tokens is a whole number, acceptance_rate a share; given '{shortened(str(given))}'"

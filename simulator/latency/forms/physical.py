@@ -295,13 +295,13 @@ def _assumptions(rank: Rank) -> tuple[tuple[str, str, str], ...]:
         if (arch.is_moe or "expert" not in name) and (arch.state_space is not None or not name.startswith("state_"))
     ]
     if arch.state_space is not None:
-        why = "kernel times of gated delta net and KDA; no whole run of a model with states was at hand"
+        why = "kernel times of gated delta net and KDA; no measured run of a model with states exists"
         rows.append(("state layers", f"{arch.state_space.kind}: not measured in a server", why))
     if rank.stages > 1:
         why = "every stage as long as the longest, handed on over the link; no run of a pipeline was at hand"
         rows.append(("pipeline stages", f"{rank.stages}: not measured in a server", why))
     if rank.args.tensor_parallel_size > 1 and gpu.interconnect == "pcie" and gpu.name != "l40s":
-        why = "kernel times of all-reduces over 2, 4, 8 L40S, which grow far more than a ring's"
+        why = "kernel times of all-reduces over 2, 4, 8 L40S; they grow far more than those of a ring"
         rows.append(("all-reduces over PCIe", "as measured on L40S", why))
     if not constants.is_measured:
         rows.append(("step times", f"not measured on {gpu.name}", f"shares of its peaks as in {where}"))
