@@ -48,7 +48,7 @@ def _value(ctx: click.Context, spelling: Spelling, value: Any) -> Any:
     if isinstance(value, list) and value:
         value = ",".join(map(str, value))
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"'{shortened(str(value))}' is no value for it; give text (in quotes) or a number")
+        raise ValueError(f"'{shortened(str(value))}' is not a value for it; give text (in quotes) or a number")
     return converted(ctx, spelling, str(value))
 
 

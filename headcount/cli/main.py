@@ -14,7 +14,7 @@ from registry.names import one_line
 COMMANDS = {
     "capacity": "How many users each GPU count serves, with an interval.",
     "simulate": "Serve one load: latency percentiles, KV use, preemptions.",
-    "memory": "Whether a model fits, where the memory goes, how many conversations fit at once.",
+    "memory": "Whether a model fits, where the memory goes, and how many conversations fit at once.",
     "training-memory": "Memory per GPU in training, and the smallest cluster that holds the run.",
     "models": "The models known by name, with their sources.",
     "gpus": "The GPUs known by name, with their sources.",
@@ -87,7 +87,7 @@ def main() -> None:
     except ValueError as error:
         code = _fail(str(error), exit_code=getattr(error, "exit_code", 2))
     except MemoryError:
-        code = _fail("this machine's memory does not hold the run; ask for fewer requests, users or GPUs")
+        code = _fail("the run does not fit this machine's memory; ask for fewer requests, users or GPUs")
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -84,7 +84,7 @@ deployment_options = all_of(
         type=FilePath(),
         callback=_load_startup_log,
         is_eager=True,
-        help="What your vLLM server logged at its start: its settings, and its KV blocks, measured.",
+        help="The log of your vLLM server's start: gives its settings and its measured KV blocks.",
     ),
     click.option(
         "--vllm-args",
@@ -92,10 +92,12 @@ deployment_options = all_of(
         callback=_load_vllm_args,
         is_eager=True,
         expose_value=False,
-        help="A pasted 'vllm serve MODEL --flag value …' line, or its flags; options given beside it win.",
+        help="A pasted 'vllm serve MODEL --flag value …' line, or its flags. Other options win over it.",
     ),
     click.option(
-        "--strict", is_flag=True, help="Refuse what would be assumed: unknown architectures, unmeasured GPUs."
+        "--strict",
+        is_flag=True,
+        help="Refuse answers that rest on assumptions: unknown architectures, unmeasured GPUs.",
     ),
 )
 router_option = click.option(
@@ -121,9 +123,13 @@ slo_options = all_of(
 )
 
 workload_options = all_of(
-    click.option("--trace-block-size", type=TokenCount(), default=512, show_default=True, help="Tokens per hash id."),
     click.option(
-        "--think-time", type=Duration(), help="From an answer to the next request.  [default: the workload's]"
+        "--trace-block-size", type=TokenCount(), default=512, show_default=True, help="Tokens per hash id of a trace."
+    ),
+    click.option(
+        "--think-time",
+        type=Duration(),
+        help="Time from the end of an answer to the next request.  [default: the workload's]",
     ),
 )
 

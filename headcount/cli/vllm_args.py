@@ -54,7 +54,7 @@ def read_vllm_args(text: str, ctx: click.Context) -> dict[str, Any]:
     if unknown:
         hint = "; " + nearest_hint(unknown[0].lstrip("-"), names) if len(unknown) == 1 else ""
         given = ", ".join(shortened(flag) for flag in unknown)
-        raise ValueError(f"--vllm-args: {given}: not modelled here, leave it out{hint}")
+        raise ValueError(f"--vllm-args: {given}: not modelled; leave it out{hint}")
     return found
 
 

@@ -19,7 +19,7 @@ def check_out_file(option: str, path: Path, suffixes: tuple[str, ...] = (), exam
         if path.is_dir():
             raise ValueError(f"{given} is a folder; name a file" + f" in it, such as {path / example}" * bool(example))
         if path.resolve().is_relative_to("/dev") or (path.exists() and not path.is_file()):
-            raise ValueError(f"{given} is no ordinary file; name one" + f" such as {example}" * bool(example))
+            raise ValueError(f"{given} is not an ordinary file; name one" + f" such as {example}" * bool(example))
         if suffixes and path.suffix.lower() not in suffixes:
             raise ValueError(f"{given}: the file's name must end in {' or '.join(suffixes)}")
         folder = path.resolve().parent

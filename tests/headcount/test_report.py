@@ -258,7 +258,7 @@ def test_a_report_on_gpus_that_serve_nobody_says_so(
 ) -> None:
     found = answer_of(answered[0], answered[1][:1])
     seen = Page(document.render_report(found, document.datetime(2026, 1, 1)))
-    assert "None of these GPU counts serves anybody within the SLO" in seen.text
+    assert "None of these GPU counts meets the SLO with a single user" in seen.text
     assert "does not divide 1 GPUs" in seen.text
     assert "svg" not in seen.tags
 
@@ -279,7 +279,7 @@ def test_a_report_refuses_a_folder_as_file(tmp_path: Path) -> None:
 
 
 def test_a_report_refuses_what_is_no_ordinary_file() -> None:
-    with pytest.raises(ValueError, match="is no ordinary file"):
+    with pytest.raises(ValueError, match="is not an ordinary file"):
         check_report("report", "/dev/null")
 
 

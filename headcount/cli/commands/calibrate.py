@@ -26,7 +26,7 @@ for each in (fit_command, check_command, record_command, *CHECKS):
     "--format", "format_name", help="Format of all files: a name, or module:Name.  [default: found from their content]"
 )
 @click.option("--before", type=FilePath(), help="The /metrics snapshot taken before the run.")
-@click.option("--out", type=FilePath(), help="All requests as a table: .csv or .parquet.")
+@click.option("--out", type=FilePath(), help="Write all requests as a table: .csv or .parquet.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def read_command(
     files: tuple[Path, ...], format_name: str | None, before: Path | None, out: Path | None, as_json: bool

@@ -83,7 +83,7 @@ def check_scheduler_command(cases: int, seed: int, vllm_version: str | None, pyt
 
     interpreter = interpreter_for(vllm_version, python)
     note_compiling()
-    with _progress(f"cases beside vLLM, seed {seed}", cases) as watch:
+    with _progress(f"cases compared with vLLM, seed {seed}", cases) as watch:
         found = check_scheduler(interpreter, num_cases=cases, seed=seed, watch=watch)
     summary = (
         f"vLLM {found.vllm_version}, seed {found.seed}: {found.cases:,} cases, {found.steps:,} steps, "
@@ -126,7 +126,7 @@ def check_engine_command(
 
 
 @click.command("check-parameters")
-@click.option("--configs", type=click.IntRange(0), default=10, show_default=True, help="Random ones per model type.")
+@click.option("--configs", type=click.IntRange(0), default=10, show_default=True, help="Random configs per model type.")
 @_seed("random ones")
 @_python("Any interpreter with transformers and torch.")
 @_json
@@ -184,7 +184,7 @@ def check_weights_command(python: Path | None, as_json: bool) -> int:
 @click.option("--cases", type=click.IntRange(0), default=2000, show_default=True, help="Random mixes of layers.")
 @click.option("--models/--no-models", default=True, show_default=True, help="Every catalog model, built by vLLM.")
 @_seed("random ones")
-@_python("An interpreter with vLLM 0.32.")
+@_python("An interpreter that has vLLM 0.32.")
 @_json
 def check_kv_cache_command(cases: int, models: bool, seed: int, python: Path | None, as_json: bool) -> int:
     """Compare KV-cache layouts with vLLM's own core, without a GPU: pages, groups, blocks, concurrency, tokens.

@@ -39,7 +39,7 @@ _inputs = all_of(
 @_inputs
 @deployment_options
 @scheduler_options
-@click.option("--out", required=True, type=FilePath(), help="The latency profile to write, TOML.")
+@click.option("--out", required=True, type=FilePath(), help="The latency profile to write (TOML).")
 @click.option("--name", help="Name of the profile.  [default: the file's]")
 @output_options
 @click.pass_context
@@ -65,7 +65,7 @@ def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -
 @_inputs
 @deployment_options
 @scheduler_options
-@click.option("--out", type=FilePath(), help="Also draw it: a page (.html) or a chart (.svg).")
+@click.option("--out", type=FilePath(), help="Also draw the comparison: a page (.html) or a chart (.svg).")
 @output_options
 @click.pass_context
 def check_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -> int:

@@ -33,7 +33,7 @@ from simulator.engines.vllm.arguments import EngineArgs
     "--temperature", type=Number("a number from 0"), default=0.0, show_default=True, help="Sampling temperature."
 )
 @argument_options(MEMORY, always_none=True, without=("vllm_version", "data_parallel_size", "environment"))
-@click.option("--load-format", help="auto to load the weights of a model's folder.  [default: dummy]")
+@click.option("--load-format", help="auto loads the weights of a model's folder; dummy: random ones.  [default: dummy]")
 @click.option("--url", help="A live server instead, such as http://host:8000: its /metrics over time.")
 @click.option("--seconds", type=Number("seconds"), default=300.0, show_default=True, help="With --url: total time.")
 @click.option("--interval", type=Number("seconds"), default=5.0, show_default=True, help="With --url: period.")
@@ -119,7 +119,7 @@ def _print_plan(plan: Any, as_json: bool, limits: dict[str, Any]) -> None:
     for name, count in counts.items():
         click.echo(f"  {count} × {name:<28}{seconds[name]:8.1f} s")
     given = ", ".join(f"{name} {value:,}" for name, value in limits.items() if value is not None)
-    click.echo(f"before the engine has been asked or timed: {given}; its speed is a guess")
+    click.echo(f"the engine was neither asked nor timed, so its speed is a guess: {given}")
 
 
 def _plan_line(plan: Any) -> str:
@@ -187,8 +187,8 @@ def _print_recorded(found: Any, out: Path, precision: float) -> None:
     )
     if found.times is not None:
         click.echo(
-            f"linear terms miss a recorded step by {found.times.median_error:.1%} in the median; their standard error "
-            f"at the worst recorded composition is {found.times.relative_error:.1%}"
+            f"linear terms differ from a recorded step by {found.times.median_error:.1%} in the median; their standard "
+            f"error at the worst recorded composition is {found.times.relative_error:.1%}"
         )
     if found.plan is not None and found.plan.too_long:
         click.echo(f"not recorded: the compositions of {found.plan.too_long} loads too long for --max-seconds")

@@ -23,12 +23,14 @@ MAX_USERS = 1_000_000
     type=IntegerList("numbers of users", MAX_USERS),
     default="1,10,100,1000",
     show_default=True,
-    help="Say how many tokens each of so many users can hold at once.",
+    help="Numbers of users: show how many tokens each can hold at once.",
 )
 @click.option(
-    "--compare", is_flag=True, help="A table over tensor-parallel sizes, weight formats, KV-cache formats not given."
+    "--compare",
+    is_flag=True,
+    help="Compare tensor-parallel sizes, weight formats and KV-cache formats in a table; those given stay fixed.",
 )
-@click.option("--out", type=FilePath(), help="Also draw it, to a file that ends in .svg or .html.")
+@click.option("--out", type=FilePath(), help="Also draw the budget, to a file that ends in .svg or .html.")
 @output_options
 def command(**values: Any) -> int:
     """Whether a model fits on a GPU under vLLM, where the memory goes, how many conversations its KV blocks hold.

@@ -8,7 +8,7 @@ import click
 @click.command("models")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def command(as_json: bool) -> int:
-    """The models known by name; any other is read from its config.json."""
+    """The models known by name. Any other is read from its config.json."""
     from headcount.cli.json_output import print_json  # noqa: PLC0415  imported once the command runs
     from headcount.cli.output import listing  # noqa: PLC0415
     from kvcache.models.catalog import load_model, model_names, model_source  # noqa: PLC0415

@@ -20,7 +20,7 @@ from headcount.cli.options import (
 @click.option("--workload", help="A trace file to replay, or a preset with --users.")
 @workload_options
 @click.option("--users", type=WholeNumber(1), help="Closed-loop users; needs --think-time or a preset.")
-@click.option("--concurrency", type=WholeNumber(1), help="Clients without think time, all starting at 0.")
+@click.option("--concurrency", type=WholeNumber(1), help="Clients without think time; all start at 0 s.")
 @click.option("--rate", type=Number("requests per second, or inf"), help="Open arrivals per second.")
 @click.option(
     "--burstiness",

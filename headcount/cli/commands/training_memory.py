@@ -42,7 +42,7 @@ def _option(field: str, *names: str, says: str, kind: Any = None) -> Callable[[F
 @_option("recompute", kind=str, says="Activations computed again in backward: none, selective, full.")
 @_option("sequence_parallel", says="Tensor-parallel ranks split norms and dropout by tokens.")
 @_option("flash_attention", says="Attention scores are never stored.")
-@_option("fused_kernels", says="Fused norms, SwiGLU, softmax; without, as transformers runs Llama eagerly.")
+@_option("fused_kernels", says="Fused norms, SwiGLU and softmax; without them, as in eager transformers.")
 @_option("dropout", says="The model is trained with dropout.")
 @_option("lora_rank", kind=WholeNumber(0), says="Rank of the trained adapters; 0 trains every weight.")
 @_option("lora_targets", kind=str, says=f"{', '.join(LORA_TARGETS)}.")

@@ -23,7 +23,7 @@ def command() -> None:
 
 @command.command("install", short_help="Install a release for the CPU.")
 @click.option("--version", default=DEFAULT_RELEASE, show_default=True, help="Release of vLLM.")
-@click.option("--python-base", type=FilePath(), help="Python to build it from.  [default: headcount's own]")
+@click.option("--python-base", type=FilePath(), help="Python interpreter to build from.  [default: headcount's own]")
 @click.option("--index-url", metavar="URL", help="Package index with torch's CPU build.  [default: pip's own settings]")
 @click.option("--yes", is_flag=True, help="Do not ask before downloading.")
 def install_command(version: str, python_base: Path | None, index_url: str | None, yes: bool) -> int:
@@ -99,7 +99,7 @@ def _confirm(yes: bool) -> None:
     if yes:
         return
     if sys.stdin is None or not sys.stdin.isatty():
-        raise click.UsageError("nobody can be asked here; give --yes to install without asking")
+        raise click.UsageError("this is not a terminal; give --yes to install without asking")
     click.confirm("Go on?", default=True, abort=True, err=True)
 
 

@@ -32,7 +32,7 @@ def _box(answer: CapacityAnswer) -> str:
 
 def _headline(best: CapacityRow | None) -> str:
     if best is None:
-        return "None of these GPU counts serves anybody within the SLO"
+        return "None of these GPU counts meets the SLO with a single user"
     if not best.users_low:
         return f"No number to sign on {counted(best.gpus, 'GPU')} yet"
     return f"{counted(best.users_low, 'user')} on {counted(best.gpus, 'GPU')}, with 95 % confidence"

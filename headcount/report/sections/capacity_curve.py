@@ -38,7 +38,7 @@ def _growth(rows: list[CapacityRow]) -> str:
     served = [row for row in rows if row.users]
     first, last = served[0], served[-1]
     if first.gpus == last.gpus:
-        return f"Only {counted(last.gpus, 'GPU')} serve anybody: {last.users_low:,} to {last.users_high:,} users"
+        return f"Only {counted(last.gpus, 'GPU')} meet the SLO: {last.users_low:,} to {last.users_high:,} users"
     return (
         f"{last.gpus / first.gpus:.3g} × the GPUs serve {last.users / first.users:.3g} × the users "
         f"({counted(first.gpus, 'GPU')} → {counted(last.gpus, 'GPU')})"

@@ -25,7 +25,7 @@ def _figure(served: Served) -> str:
     said = ", ".join(f"{name} {share:.0%}" for name, share in causes)
     svg = chart(lambda drawn: _draw(drawn, causes), name="step-time", alt=f"Shares of step time: {said}.", height=230)
     note = (
-        f"Of the mean step of {served.deployment} at {counted(served.row.users, 'user')}. What takes the most time is "
+        f"The mean step of {served.deployment} at {counted(served.row.users, 'user')}. What takes the most time is "
         "where a faster part helps most."
     )
     return figure(f"{causes[0][1]:.0%} of step time goes to {causes[0][0]}", svg, note)
