@@ -16,8 +16,8 @@ MEANINGS = {
     "prefix caching: on": "`--enable-prefix-caching`: shared prefixes, duplicates within a step, growing sessions",
     "prefix caching: off": "`--no-enable-prefix-caching`",
     "policy: priority": "`--scheduling-policy priority`; the other cases are first come, first served",
-    "long_prefill_token_threshold: set": "`--long-prefill-token-threshold` 7 or 40",
-    "watermark: set": "`--watermark` 0.02 or 0.1",
+    "long_prefill_token_threshold: set": "`--long-prefill-token-threshold` 5 to 40",
+    "watermark: set": "`--watermark` 0.02 to 0.4",
     "scheduler_reserve_full_isl: off": "`--no-scheduler-reserve-full-isl`: admitted when the first chunk fits",
     "chunked prefill: off": "`--no-enable-chunked-prefill`",
     "latent attention: MLA": "the KV-cache spec of a latent, as in DeepSeek: blocks like full attention's",
@@ -35,8 +35,8 @@ MEANINGS = {
     "pipeline: parallel": "2 to 4 pipeline stages: vLLM's batch queue; asynchronous ones with staggered decodes",
 }
 COMPARISON_COUNTS = (
-    "seed", "cases", "steps", "preemptions", "prefix_hits", "storms", "fewest_storm_preemptions", "cut_short",
-    "stalled", "differing_cases",
+    "seed", "cases", "steps", "preemptions", "prefix_hits", "resumed_hits", "storms", "fewest_storm_preemptions",
+    "cut_short", "stalled", "differing_cases",
 )  # fmt: skip
 ENGINE_COUNTS = ("seed", "steps", "preemptions", "prefix_hits")
 
@@ -70,8 +70,8 @@ def _newest_first(results: Results, having: str) -> Results:
 
 def _comparisons(comparisons: Results) -> str:
     heads = (
-        "vLLM", "seed", "cases", "steps", "preemptions", "prefix hits", "storms", "fewest preemptions in a storm",
-        "cut short", "stalled", "cases that differ",
+        "vLLM", "seed", "cases", "steps", "preemptions", "prefix hits", "hits at resumption", "storms",
+        "fewest preemptions in a storm", "cut short", "stalled", "cases that differ",
     )  # fmt: skip
     rows = [(result["vllm_version"], *_counts(result, COMPARISON_COUNTS)) for result in comparisons]
     return table(heads, rows)
