@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from calibrate.conformance import check_kv_cache as checker
-from calibrate.conformance.cases.kv_cache_cases import KVCacheCase, random_case
-from calibrate.conformance.check_kv_cache import (
+from benchmarks.conformance import kv_cache as checker
+from benchmarks.conformance.cases.kv_cache_cases import KVCacheCase, random_case
+from benchmarks.conformance.kv_cache import (
     COMPARED,
     KVCacheComparison,
     catalog_cases,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from calibrate.conformance import check_parameters as checker
-from calibrate.conformance.cases.parameter_cases import TEXT_LIKE, model_types, random_config
-from calibrate.conformance.check_parameters import (
+from benchmarks.conformance import parameters as checker
+from benchmarks.conformance.cases.parameter_cases import TEXT_LIKE, model_types, random_config
+from benchmarks.conformance.parameters import (
     ParameterComparison,
     catalog_configs,
     check_parameters,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.conformance.check_kv_cache import PROBE
+from benchmarks.conformance.kv_cache import PROBE
 from calibrate.conformance.probing import answers as probed
 from tests.kvcache.kv_cache_configs import CASES
 

@@ -61,10 +61,6 @@ def _first(difference: Any) -> list[str]:
     return [head, f"  {difference.of}: {difference.ours}", f"  vLLM: {difference.vllm}"]
 
 
-def _not_compared(reasons: dict[str, str]) -> list[str]:
-    return [f"{name}: not compared: {reason}" for name, reason in reasons.items()]
-
-
 @click.command("check-scheduler")
 @click.option("--cases", type=click.IntRange(1), default=200, show_default=True, help="Random cases to compare.")
 @_seed("cases")
@@ -125,95 +121,4 @@ def check_engine_command(
     return _tell(as_json, found.to_json(), [summary, *_first(found.difference)], differs=bool(found.difference))
 
 
-@click.command("check-parameters")
-@click.option("--configs", type=click.IntRange(0), default=10, show_default=True, help="Random configs per model type.")
-@_seed("random ones")
-@_python("Any interpreter with transformers and torch.")
-@_json
-def check_parameters_command(configs: int, seed: int, python: Path | None, as_json: bool) -> int:
-    """Compare parameter counts with the models that transformers builds, without memory, from the same configs.
-
-    Every catalog model, and random small configs of every model type; needs about a minute. Exit code 1 on any
-    difference.
-    """
-    from calibrate.conformance.check_parameters import (  # noqa: PLC0415  imported once the command runs
-        catalog_configs,
-        check_parameters,
-        random_configs,
-    )
-    from calibrate.conformance.interpreters.interpreters import interpreter_for  # noqa: PLC0415
-
-    interpreter = interpreter_for(None, python)
-    found = check_parameters(interpreter, {**catalog_configs(), **random_configs(seed, configs)})
-    lines = [
-        f"transformers {found.transformers_version}, seed {seed}: {len(found.equal):,} configs of "
-        f"{len(found.model_types)} model types are equal in every component, {len(found.differences)} differ",
-        *_not_compared(found.unknown),
-        *(f"{each.name}, ours and transformers': {each.components}" for each in found.differences[:MAX_SHOWN]),
-    ]
-    return _tell(as_json, {"seed": seed, **found.to_json()}, lines, differs=bool(found.differences))
-
-
-@click.command("check-weights")
-@_python("An interpreter with vLLM.")
-@_json
-def check_weights_command(python: Path | None, as_json: bool) -> int:
-    """Compare one rank's weights with those that vLLM's own model code builds: elements, bytes, refused splits.
-
-    Small models of every kind of layer under tensor, data and expert parallelism; needs about a minute. Exit code 1
-    on any difference.
-    """
-    from dataclasses import asdict  # noqa: PLC0415  imported once the command runs
-
-    from calibrate.conformance.cases.weight_cases import weight_cases  # noqa: PLC0415
-    from calibrate.conformance.check_weights import check_weights  # noqa: PLC0415
-    from calibrate.conformance.interpreters.interpreters import interpreter_for  # noqa: PLC0415
-
-    found = check_weights(interpreter_for(None, python), weight_cases())
-    refused_by_one = (*found.refused_by_us.items(), *found.refused_by_vllm.items())
-    lines = [
-        f"vLLM {found.vllm_version}: {len(found.equal)} splits are equal to the last byte, "
-        f"{len(found.refused_by_both)} refused by both, {found.num_different} differ",
-        *(f"{name}, our elements, vLLM's, our bytes, vLLM's: {each}" for name, each in found.differences.items()),
-        *(f"{name}: refused by one alone: {reason}" for name, reason in refused_by_one),
-    ]
-    return _tell(as_json, asdict(found), lines, differs=bool(found.num_different))
-
-
-@click.command("check-kv-cache")
-@click.option("--cases", type=click.IntRange(0), default=2000, show_default=True, help="Random mixes of layers.")
-@click.option("--models/--no-models", default=True, show_default=True, help="Every catalog model, built by vLLM.")
-@_seed("random ones")
-@_python("An interpreter that has vLLM 0.32.")
-@_json
-def check_kv_cache_command(cases: int, models: bool, seed: int, python: Path | None, as_json: bool) -> int:
-    """Compare KV-cache layouts with vLLM's own core, without a GPU: pages, groups, blocks, concurrency, tokens.
-
-    Random mixes of layers need seconds; the catalog's models, which vLLM builds without memory, minutes. Exit code 1
-    on any difference.
-    """
-    from calibrate.conformance.check_kv_cache import (  # noqa: PLC0415  imported once the command runs
-        catalog_cases,
-        check_kv_cache,
-        random_cases,
-    )
-    from calibrate.conformance.interpreters.interpreters import interpreter_for  # noqa: PLC0415
-
-    interpreter = interpreter_for(None, python)
-    found = check_kv_cache(interpreter, [*random_cases(seed, cases), *(catalog_cases() if models else [])])
-    lines = [
-        f"vLLM {found.vllm_version}, seed {seed}: {found.equal:,} KV caches are equal, among them "
-        f"{found.too_large:,} too large and {found.refused:,} refused by both; {len(found.differences)} differ",
-        *_not_compared(found.not_built),
-        *(f"{each.name}, ours and vLLM's: {each.fields}" for each in found.differences[:MAX_SHOWN]),
-    ]
-    return _tell(as_json, {"seed": seed, **found.to_json()}, lines, differs=bool(found.differences))
-
-
-COMMANDS = (
-    check_scheduler_command,
-    check_engine_command,
-    check_parameters_command,
-    check_weights_command,
-    check_kv_cache_command,
-)
+COMMANDS = (check_scheduler_command, check_engine_command)

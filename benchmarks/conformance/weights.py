@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from calibrate.conformance.cases.weight_cases import WeightCase
+from benchmarks.conformance.cases.weight_cases import WeightCase
 from calibrate.conformance.probing import Record, answers
 from kvcache.errors import SplitError
 from kvcache.models.config.reader import from_config

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from calibrate.conformance.cases.parameter_cases import model_types, random_config
+from benchmarks.conformance.cases.parameter_cases import model_types, random_config
 from calibrate.conformance.probing import Record, answers
 from kvcache.models.catalog import model_files
 from kvcache.models.config.reader import from_config

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from calibrate.conformance.cases.kv_cache_cases import KVCacheCase, random_case
+from benchmarks.conformance.cases.kv_cache_cases import KVCacheCase, random_case
 from calibrate.conformance.probing import Record, answers
 from kvcache.layout.kv_layout import KVGroup, KVLayout
 from kvcache.models.catalog import model_files

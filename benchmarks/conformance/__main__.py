@@ -1,0 +1,93 @@
+"""Whether we count as the real software does.
+
+    python -m benchmarks.conformance parameters [--configs 10]   # beside transformers: every catalog model, random ones
+    python -m benchmarks.conformance weights                     # beside vLLM: one rank's tensors under TP, DP and EP
+    python -m benchmarks.conformance kv-cache [--cases 2000]     # beside vLLM: pages, groups, blocks, concurrency
+
+runs in an interpreter with vLLM (`headcount vllm install`, or `--python PATH`), without a GPU, in a few minutes. Exit
+code 1 on any difference.
+"""
+
+import argparse
+import json
+import secrets
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.conformance.cases.weight_cases import weight_cases
+from benchmarks.conformance.kv_cache import catalog_cases, check_kv_cache, random_cases
+from benchmarks.conformance.parameters import catalog_configs, check_parameters, random_configs
+from benchmarks.conformance.weights import check_weights
+from calibrate.conformance.interpreters.interpreters import interpreter_for
+
+MAX_SHOWN = 5  # differences; the JSON has all
+Found = tuple[dict[str, Any], list[str], bool]  # JSON, text, whether anything differs
+
+
+def parameters(python: Path, configs: int, seed: int) -> Found:
+    """Parameter counts beside transformers."""
+    found = check_parameters(python, {**catalog_configs(), **random_configs(seed, configs)})
+    lines = [
+        f"transformers {found.transformers_version}, seed {seed}: {len(found.equal):,} configs of "
+        f"{len(found.model_types)} model types are equal in every component, {len(found.differences)} differ",
+        *_not_compared(found.unknown),
+        *(f"{each.name}, ours and transformers': {each.components}" for each in found.differences[:MAX_SHOWN]),
+    ]
+    return {"seed": seed, **found.to_json()}, lines, bool(found.differences)
+
+
+def weights(python: Path) -> Found:
+    """One rank's weights beside vLLM's own model code."""
+    found = check_weights(python, weight_cases())
+    refused_by_one = (*found.refused_by_us.items(), *found.refused_by_vllm.items())
+    lines = [
+        f"vLLM {found.vllm_version}: {len(found.equal)} splits are equal to the last byte, "
+        f"{len(found.refused_by_both)} refused by both, {found.num_different} differ",
+        *(f"{name}, our elements, vLLM's, our bytes, vLLM's: {each}" for name, each in found.differences.items()),
+        *(f"{name}: refused by one alone: {reason}" for name, reason in refused_by_one),
+    ]
+    return asdict(found), lines, bool(found.num_different)
+
+
+def kv_cache(python: Path, cases: int, seed: int, *, models: bool) -> Found:
+    """KV-cache layouts beside vLLM's own core."""
+    found = check_kv_cache(python, [*random_cases(seed, cases), *(catalog_cases() if models else [])])
+    lines = [
+        f"vLLM {found.vllm_version}, seed {seed}: {found.equal:,} KV caches are equal, among them "
+        f"{found.too_large:,} too large and {found.refused:,} refused by both; {len(found.differences)} differ",
+        *_not_compared(found.not_built),
+        *(f"{each.name}, ours and vLLM's: {each.fields}" for each in found.differences[:MAX_SHOWN]),
+    ]
+    return {"seed": seed, **found.to_json()}, lines, bool(found.differences)
+
+
+def _not_compared(reasons: Mapping[str, str]) -> list[str]:
+    return [f"{name}: not compared: {reason}" for name, reason in reasons.items()]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("parameters", "weights", "kv-cache"))
+    parser.add_argument("--configs", type=int, default=10, help="random configs of each model type")
+    parser.add_argument("--cases", type=int, default=2000, help="random mixes of layers")
+    parser.add_argument("--no-models", action="store_true", help="leave the catalog's models out of kv-cache")
+    parser.add_argument("--seed", type=int, help="of the random ones; a new one by default, printed")
+    parser.add_argument("--python", type=Path, help="another interpreter that has vLLM")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    given = parser.parse_args()
+    python, seed = interpreter_for(None, given.python), secrets.randbelow(2**31) if given.seed is None else given.seed
+    if given.what == "parameters":
+        found, lines, differs = parameters(python, given.configs, seed)
+    elif given.what == "weights":
+        found, lines, differs = weights(python)
+    else:
+        found, lines, differs = kv_cache(python, given.cases, seed, models=not given.no_models)
+    print(json.dumps(found) if given.json else "\n".join(lines))
+    return int(differs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

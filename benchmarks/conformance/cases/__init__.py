@@ -1,0 +1,1 @@
+"""The models and layers that are compared."""
