@@ -90,7 +90,9 @@ def answer(name: str, *, relaxed: bool = False) -> CapacityRow:
     return next(iter(capacity_rows(question(**(built | (relaxing if relaxed else {}))))))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name.startswith("a decode") else name for name in CASES]
+)
 def test_what_was_built_to_bind_is_named(name: str) -> None:
     assert answer(name).binding == CASES[name][1]
 
