@@ -17,7 +17,7 @@ def release_key(vllm_version: str) -> tuple[int, int, int]:
     match = _NUMBER.match(vllm_version)
     if match is None:
         raise ValueError(
-            f"vllm_version {vllm_version[:40]!r} is no release number; give one such as '{DEFAULT_RELEASE}'"
+            f"vllm_version {vllm_version[:40]!r} is not a release number; give one such as '{DEFAULT_RELEASE}'"
         )
     return int(match[1]), int(match[2]), int(match[3] or 0)
 

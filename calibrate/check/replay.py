@@ -109,8 +109,8 @@ def request_table(run: MeasuredRun, *, length_spread: float | None = None) -> Re
         )
     if concurrency is not None:
         raise ValueError(
-            f"{run.source}: a rate beside a concurrency can only be replayed from requests with their arrivals; give "
-            "the file with every request"
+            f"{run.source}: a load with both a rate and a concurrency can only be replayed from requests with "
+            "arrivals; give the file with every request"
         )
     return open_load(rate_per_s=rate, num_requests=int(count), burstiness=load.get("burstiness", 1.0), **shared)
 
@@ -118,9 +118,7 @@ def request_table(run: MeasuredRun, *, length_spread: float | None = None) -> Re
 def _measured_requests(run: MeasuredRun, requests: pd.DataFrame) -> RequestTable:
     prompt, output = (requests[name].to_numpy(np.float64) for name in ("prompt_tokens", "output_tokens"))
     if not (np.isfinite(prompt).all() and np.isfinite(output).all()):
-        raise ValueError(
-            f"{run.source}: some requests do not tell their prompt or output tokens; it cannot be replayed"
-        )
+        raise ValueError(f"{run.source}: some requests have no prompt or output tokens; it cannot be replayed")
     lengths = {"prompt_tokens": np.maximum(prompt, 1), "output_tokens": np.maximum(output, 1)}
     arrival_s = requests["arrival_s"].to_numpy(np.float64)
     concurrency, rate = run.load.get("concurrency", math.nan), run.load.get("rate", math.inf)

@@ -56,7 +56,7 @@ def request_figures(run: MeasuredRun) -> dict[str, float]:
 
 def _rates(run: MeasuredRun, found: Mapping[str, float]) -> dict[str, float]:
     table = run.requests
-    assert table is not None, "rates are asked for where there are requests"
+    assert table is not None, "rates need requests"
     span_s = float((table["arrival_s"] + table["e2e_s"]).max())
     if not span_s > 0:
         return {}

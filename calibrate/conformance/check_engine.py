@@ -63,7 +63,7 @@ def check_engine(
 def _take_start(found: EngineComparison, case: EngineCase, start: Record, python: Path) -> None:
     """Note what the engine is; ValueError unless it is the case's."""
     if "settings" not in start:
-        raise ValueError(f"vLLM's engine could not be run by {python}: it said nothing")
+        raise ValueError(f"vLLM's engine could not be run by {python}: it printed nothing")
     found.vllm_version, found.settings = start["vllm_version"], start["settings"]
     found.kv_cache_groups = start["kv_cache_groups"]
     wanted = case.scheduler.engine.__dict__

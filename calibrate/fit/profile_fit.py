@@ -183,7 +183,7 @@ def fit_measured(inputs: Inputs, values: Mapping[str, Any], *, name: str, watch:
     found = fit_runs(data)
     watch("simulating each run with a fit to the others")
     errors = left_out_errors(data, found) if len(data) > 1 else np.full((1, len(METRICS)), math.nan)
-    watch("looking for the run that would teach most")
+    watch("looking for the run to measure next")
     suggestions = tuple(next_runs(data, found))
     prior = np.array([term.prior_mean for term in found.posterior.terms])
     own = errors_at(data, found.posterior.terms, np.array([term.mean for term in found.posterior.terms]))

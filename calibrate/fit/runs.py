@@ -65,7 +65,7 @@ def run_data(replays: Sequence[Replay]) -> RunData:
     measured = np.array([_logs(measured_figures(item.run)) for item in replays])
     for item, row in zip(replays, measured, strict=True):
         if not np.isfinite(row).any():
-            raise ValueError(f"{item.run.source} tells neither a TTFT nor a TPOT; leave it out")
+            raise ValueError(f"{item.run.source} has neither a TTFT nor a TPOT; leave it out")
     return RunData(replays=tuple(replays), measured=measured)
 
 

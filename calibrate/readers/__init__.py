@@ -46,7 +46,7 @@ def find_format(path: Path) -> str:
         if reader(name).recognizes(path, head):
             return name
     known = "; ".join(f"{name}: {reader(name).LOOKS_LIKE}" for name in READERS.names())
-    raise ValueError(f"{path}: {_described(head)}, which no format here does; there are {known}")
+    raise ValueError(f"{path}: {_described(head)}, which no known format does; known formats: {known}")
 
 
 def read_file(path: Path, format_name: str | None = None) -> list[MeasuredRun] | list[Recording]:
@@ -54,7 +54,7 @@ def read_file(path: Path, format_name: str | None = None) -> list[MeasuredRun] |
     found = reader(format_name or find_format(path)).read(path)
     runs = [run for run in found if isinstance(run, MeasuredRun)]
     if not found:
-        raise ValueError(f"{path}: no run is in it; give the file of a run that sent requests")
+        raise ValueError(f"{path}: it holds no run; give the file of a run that sent requests")
     for run in runs:
         _check_figures(path, run)
     if runs and not any(_tells_something(run) for run in runs):
@@ -88,11 +88,11 @@ def _check_figures(path: Path, run: MeasuredRun) -> None:
     """Raises ValueError for a figure or a length that no run has."""
     for name, value in run.aggregates.items():
         if value < 0:
-            raise ValueError(f"{path}: {name} is {value:g}, which no run has; it must be at least 0")
+            raise ValueError(f"{path}: {name} is {value:g}, which is impossible; it must be at least 0")
     for name in ("input_len", "output_len"):
         if not 0 <= run.load.get(name, 0) <= MOST_TOKENS:
             raise ValueError(
-                f"{path}: {name} is {run.load[name]:g} tokens per request, which no run has; it can be 0 to "
+                f"{path}: {name} is {run.load[name]:g} tokens per request, which is impossible; it can be 0 to "
                 f"{MOST_TOKENS:,}"
             )
 

@@ -35,7 +35,7 @@ def read(path: Path) -> list[MeasuredRun]:
             source=path,
             tool="dynamo request trace",
             options={} if model == "None" else {"model": model},
-            notes=("times are the server's, from the receipt of a request: a client sees the network on top",),
+            notes=("times are the server's, from the receipt of a request; a client also sees the network",),
             **of_model.parts(),
         )
         for model, of_model in rows.items()

@@ -69,7 +69,7 @@ def read_between(before: Path, after: Path) -> list[MeasuredRun]:
     earlier, later = _snapshot(before), _snapshot(after)
     fallen = any(later.values.get(key, math.inf) < value for key, value in earlier.values.items() if is_counter(key[0]))
     if fallen or earlier.process_start_s < later.process_start_s:
-        note = f"the server was started again after {before.name}: counted from then on, what came before is lost"
+        note = f"the server restarted after {before.name}: figures are counted since the restart"
         return _runs(after, later, notes=(note,))
     between = {
         key: value - earlier.values.get(key, 0.0) if is_counter(key[0]) else value
@@ -87,7 +87,7 @@ def _snapshot(path: Path) -> _Snapshot:
     for number, line, sample in metric_lines(read_text(path)):
         if sample is None or not _is_sound(sample):
             raise ValueError(
-                f"{path}, line {number}: '{line[:60]}' is no sample of Prometheus' text format; "
+                f"{path}, line {number}: '{line[:60]}' is not a sample in Prometheus' text format; "
                 "was the snapshot cut off?"
             )
         if sample.name == CACHE_CONFIG:
@@ -98,11 +98,11 @@ def _snapshot(path: Path) -> _Snapshot:
             key = sample.name, sample.labels
             if key in values:
                 raise ValueError(
-                    f"{path}, line {number}: {sample.name} is there again; put each snapshot in its own file"
+                    f"{path}, line {number}: {sample.name} appears twice; put each snapshot in its own file"
                 )
             values[key] = sample.value
     if not values:
-        raise ValueError(f"{path}: no vllm: series is in it; take it from the server's /metrics")
+        raise ValueError(f"{path}: it holds no vllm: series; take it from the server's /metrics")
     return _Snapshot(values, info, start_s)
 
 

@@ -38,6 +38,6 @@ def read(path: Path) -> list[MeasuredRun]:
                 "max_concurrency": log.max_concurrency,
                 **{name: gib * GIB for name, gib in memory.items() if gib is not None},
             },
-            notes=("settings and memory only: no request is in it",),
+            notes=("settings and memory only; no requests",),
         )
     ]

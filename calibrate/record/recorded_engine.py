@@ -44,7 +44,7 @@ class Engine:
         self._process, self._log, self._python = process, log, python
         found = self._read()
         if "started" not in found:
-            raise ValueError(f"vLLM could not be started by {python}: it said {str(found)[:200]}")
+            raise ValueError(f"vLLM could not be started by {python}: it printed {str(found)[:200]}")
         self.about: dict[str, Any] = found["started"]
 
     def identity(self) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class RecordingFolder:
             raise ValueError(f"{self.file} is not JSON; record into a new folder") from None
         if not isinstance(found, dict) or found.get("schema_version") != SCHEMA_VERSION or found.get("kind") != kind:
             given = found.get("kind") if isinstance(found, dict) else None
-            raise ValueError(f"{self.file} is no recording of {kind}" + (f" but of {given}" if given else ""))
+            raise ValueError(f"{self.file} is not a recording of {kind}" + (f" but of {given}" if given else ""))
         return found
 
     def write(self, content: Mapping[str, Any], kind: str = KIND_STEPS) -> None:
@@ -81,7 +81,7 @@ class RecordingFolder:
         except FileNotFoundError:
             raise ValueError(f"{path} is missing, though {FILE} says that its load is done") from None
         except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError):
-            raise ValueError(f"{path} is no table of steps") from None
+            raise ValueError(f"{path} is not a table of steps") from None
         if missing := [name for name in (*STEP_COLUMNS, *EXTRA_COLUMNS) if name not in steps]:
             raise ValueError(f"{path} has no column {', '.join(missing)}")
         return steps

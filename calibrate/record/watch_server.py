@@ -83,8 +83,8 @@ def read_server_recording(out: Path, *, log: Path | None = None) -> MeasuredRun:
     if not series.rows:
         raise ValueError(f"{out / SNAPSHOTS} holds no complete snapshot; record again")
     _write_table(out / SERIES, SERIES_COLUMNS, [[row[name] for name in SERIES_COLUMNS] for row in series.rows])
-    excluded = {"requests for metrics without an answer": lost, "restarts, what was running then is lost": 0}
-    excluded["restarts, what was running then is lost"] = series.restarts
+    excluded = {"requests for metrics without an answer": lost, "restarts; requests that ran then are lost": 0}
+    excluded["restarts; requests that ran then are lost"] = series.restarts
     options = dict(series.options)
     if log is not None:
         options |= _log_options(log)
@@ -111,7 +111,7 @@ def metrics_address(url: str) -> str:
     except ValueError:  # brackets of an IPv6 address, a port that is none
         given = None
     if given is None or parts.scheme not in ("http", "https") or not given:
-        raise ValueError(f"'{url[:80]}' is no address of a server; give one such as http://localhost:8000")
+        raise ValueError(f"'{url[:80]}' is not the address of a server; give one such as http://localhost:8000")
     path = parts.path.rstrip("/")
     if path.endswith("/v1"):  # what OpenAI clients are given
         path = path.removesuffix("/v1")

@@ -73,7 +73,7 @@ def interval_assumptions(
     if override is not None:
         return ()
     beyond = "; ".join(CONDITIONS[condition] for condition in unmeasured)
-    source = f"wider than measured, because of: {beyond}" if beyond else shipped_residuals().measured.source
+    source = f"wider than measured: {beyond}" if beyond else shipped_residuals().measured.source
     rows = [(f"KV blocks, {LEVEL:.0%} interval", f"{low:,}–{high:,}", source)]
     if low < needed <= high:
         rows.append(("whether vLLM starts", "uncertain", f"one request of max_model_len takes {needed:,} blocks"))

@@ -244,7 +244,7 @@ def read_profile(path: Path) -> LatencyProfile:
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {(error.strerror or 'no reason given').lower()}") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a latency profile: it is no text in UTF-8") from None
+        raise ValueError(f"{path} is not a latency profile: it is not text in UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is not a latency profile (TOML): {error}") from None
     version = content.get("schema_version")

@@ -146,7 +146,7 @@ def test_layer_groups_that_the_case_has_not_are_one_clear_error(monkeypatch: pyt
     ("script", "message"),
     [
         ("echo 'ModuleNotFoundError: No module named vllm' >&2\nexit 1", "ModuleNotFoundError: No module named vllm"),
-        ("exit 0", "it said nothing"),
+        ("exit 0", "it printed nothing"),
     ],
 )
 def test_an_interpreter_without_vllm_is_one_clear_error(script: str, message: str, tmp_path: Path) -> None:

@@ -236,7 +236,7 @@ def test_a_removed_release_is_gone(pip: FakePip, cache: Path) -> None:
 @pytest.mark.parametrize("version", ["..", "/", "", ".lock", "0.32.0/../0.32.0"])
 def test_only_what_is_listed_can_be_removed(version: str, pip: FakePip, cache: Path) -> None:
     interpreters.install("0.32.0")
-    with pytest.raises(ValueError, match=r"not installed; there is 0\.32\.0"):
+    with pytest.raises(ValueError, match=r"not installed; installed: 0\.32\.0"):
         interpreters.remove(version)
     assert interpreters.installed()
 
@@ -252,7 +252,7 @@ def test_an_unknown_release_takes_the_nearest_recipe(version: str, line: str) ->
 
 @pytest.mark.parametrize("version", ["0.32", "latest", "0.32.0; rm", "../0.32.0", "0.32.0+cpu", "", "٠.٣٢.٠"])
 def test_what_is_no_release_is_refused(version: str) -> None:
-    with pytest.raises(ValueError, match="is no release of vLLM"):
+    with pytest.raises(ValueError, match="is not a release of vLLM"):
         find_recipe(version)
 
 
@@ -277,7 +277,7 @@ def test_any_python_that_has_vllm_is_taken(tmp_path: Path, cache: Path) -> None:
 @pytest.mark.parametrize("make", [lambda path: None, Path.mkdir, Path.touch])
 def test_what_is_no_python_is_told(make: Callable[[Path], None], tmp_path: Path) -> None:
     make(tmp_path / "given")
-    with pytest.raises(ValueError, match=r"is no Python interpreter; give the bin/python"):
+    with pytest.raises(ValueError, match=r"is not a Python interpreter; give the bin/python"):
         interpreters.interpreter_for(None, tmp_path / "given")
 
 

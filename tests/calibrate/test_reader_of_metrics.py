@@ -131,7 +131,7 @@ def test_a_server_that_was_started_again_is_told(count: int, start_s: float, tmp
     after = put(tmp_path, snapshot([0.02] * count, start_s=start_s), "after")
     run = only(read_between(before, after))
     assert run.aggregates["ttft_s.count"] == count
-    assert "started again after before" in run.notes[0]
+    assert "restarted after before" in run.notes[0]
 
 
 def test_older_names_are_read(tmp_path: Path) -> None:
@@ -158,13 +158,13 @@ def test_a_histogram_without_its_sum_has_no_mean(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (snapshot([0.02]) + "vllm:num_requests_wait", r"line \d+: 'vllm:num_requests_wait' is no sample"),
-        (snapshot([0.02]) + snapshot([0.02]), "line 21: .* is there again; put each snapshot in its own file"),
-        (snapshot([0.02]) + "vllm:x NaN\n", "'vllm:x NaN' is no sample"),
-        (snapshot([0.02]) + "vllm:x{a=} one\n", "is no sample of Prometheus' text format"),
-        (snapshot([0.02]) + 'vllm:x{a="1",model_na 1\n', "line 20: .* is no sample of Prometheus' text format"),
-        (snapshot([0.02]) + 'vllm:x{a="1",b} 1\n', "line 20: .* is no sample of Prometheus' text format"),
-        (snapshot([0.02]) + 'vllm:x_bucket{a="1"} 1\n', "line 20: .* is no sample of Prometheus' text format"),
+        (snapshot([0.02]) + "vllm:num_requests_wait", r"line \d+: 'vllm:num_requests_wait' is not a sample"),
+        (snapshot([0.02]) + snapshot([0.02]), "line 21: .* appears twice; put each snapshot in its own file"),
+        (snapshot([0.02]) + "vllm:x NaN\n", "'vllm:x NaN' is not a sample"),
+        (snapshot([0.02]) + "vllm:x{a=} one\n", "is not a sample in Prometheus' text format"),
+        (snapshot([0.02]) + 'vllm:x{a="1",model_na 1\n', "line 20: .* is not a sample in Prometheus' text format"),
+        (snapshot([0.02]) + 'vllm:x{a="1",b} 1\n', "line 20: .* is not a sample in Prometheus' text format"),
+        (snapshot([0.02]) + 'vllm:x_bucket{a="1"} 1\n', "line 20: .* is not a sample in Prometheus' text format"),
     ],
 )
 def test_a_broken_snapshot_is_refused(text: str, told: str, tmp_path: Path) -> None:

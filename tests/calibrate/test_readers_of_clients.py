@@ -216,5 +216,5 @@ def test_traces_without_times_of_service_are_told_apart(tmp_path: Path) -> None:
         pytest.skip(f"no samples at {SHARED}")
     for path in sorted(SHARED.iterdir()):
         if not path.name.startswith("dynamo_"):
-            with pytest.raises(ValueError, match="which no format here does"):
+            with pytest.raises(ValueError, match="which no known format does"):
                 read_measured(path)

@@ -199,7 +199,7 @@ def _make_other(out: Path) -> None:
         (_make_file, "is a file"),
         (_make_strangers, "holds files but no recording"),
         (_make_broken, "is not JSON"),
-        (_make_other, "no recording of engine steps but of server metrics"),
+        (_make_other, "not a recording of engine steps but of server metrics"),
     ],
 )
 def test_a_folder_that_cannot_be_recorded_into_is_told(fake: Fake, make: Callable[[Path], None], told: str) -> None:

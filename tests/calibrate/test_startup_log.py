@@ -77,9 +77,9 @@ def test_a_hybrid_model_s_blocks_follow_from_the_bytes_in_later_releases(tmp_pat
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "vLLM's version, 'GPU KV cache size', 'Maximum concurrency for' is not in it"),
+        ("", "vLLM's version, 'GPU KV cache size', 'Maximum concurrency for' is missing"),
         (log_text(arguments="{'a': <object at 0x7>}"), "its line of non-default args cannot be read"),
-        (log_text(arguments=ARGUMENTS).replace("GPU KV cache size", ""), "'GPU KV cache size' is not in it"),
+        (log_text(arguments=ARGUMENTS).replace("GPU KV cache size", ""), "'GPU KV cache size' is missing"),
     ],
 )
 def test_what_is_no_start_up_log_is_told(text: str, told: str, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_a_restarted_server_is_counted_on(serve: Serve, tmp_path: Path) -> None:
     )
     run = watched(url, tmp_path / "server")
     assert run.load["num_requests"] == 2 + 3 + 20
-    assert run.excluded["restarts, what was running then is lost"] == 2
+    assert run.excluded["restarts; requests that ran then are lost"] == 2
 
 
 def test_a_server_that_is_silent_for_a_while_is_asked_again(serve: Serve, tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_server_s_metrics_are_at_its_address(given: str, asked: str) -> None:
 
 @pytest.mark.parametrize("url", ["host:8000", "ftp://host", "http://", ""])
 def test_what_is_no_address_is_told(url: str) -> None:
-    with pytest.raises(ValueError, match="is no address of a server"):
+    with pytest.raises(ValueError, match="is not the address of a server"):
         metrics_address(url)
 
 

@@ -114,8 +114,8 @@ def test_a_wrong_name_is_told_with_the_nearest(headcount: Callable[..., Any], ar
         (["--step-s", "0.01"], "--step-s belongs to --latency-model constant"),
         (["--latency-model", "constant", "--step-s", "0"], "step_s is 0.0; a constant step time must be a finite"),
         (["--latency-model", "constant", "--step-s", "nan"], "'nan' is not a number; give seconds, such as 0.01"),
-        (["--vllm-version", "abc"], "vllm_version 'abc' is no release number; give one such as '0.32.0'"),
-        (["--vllm-version", "0.²"], "is no release number"),
+        (["--vllm-version", "abc"], "vllm_version 'abc' is not a release number; give one such as '0.32.0'"),
+        (["--vllm-version", "0.²"], "is not a release number"),
         (["--quantization", "nope"], "no quantization 'nope'; did you mean 'none'?"),
         (["--quantization", "../gpus/l4"], "no quantization '../gpus/l4'; known: "),
         (

@@ -117,7 +117,7 @@ def test_a_log_of_iterations_is_said(headcount: Callable[..., Any], tmp_path: Pa
     [
         (["missing.json"], "missing.json cannot be read: no such file"),
         (["result.json", "--format", "vllm"], "did you mean 'vllm_bench'"),
-        (["result.json", "--format", "guidellm"], "no run is in it"),
+        (["result.json", "--format", "guidellm"], "it holds no run"),
         (["result.json", "--out", "requests.xlsx"], "must end in .csv or .parquet"),
         (["result.json", "--out", "nowhere/requests.csv"], "--out nowhere/requests.csv: there is no folder "),
         (["plain.json", "--out", "requests.csv"], "no file given holds requests"),
@@ -161,11 +161,11 @@ def test_an_array_without_a_number_leaves_no_request(
     [
         ({"input_lens": {"a": 1}}, "input_lens is an object where a list with one entry per request must be"),
         ({"itls": "none"}, "itls is a string where a list"),
-        ({"itls": [3, 3, 3]}, "2 gaps that are no list"),
+        ({"itls": [3, 3, 3]}, "2 gaps that are not a list"),
         ({"duration": "abc"}, "duration is a string where a number must be"),
         ({"mean_ttft_ms": True}, "mean_ttft_ms is true or false where a number must be"),
-        ({"duration": -5}, "duration is -5, which no run has"),
-        ({"total_input_tokens": 1e30}, "input_len is 5e+29 tokens per request, which no run has"),
+        ({"duration": -5}, "duration is -5, which is impossible"),
+        ({"total_input_tokens": 1e30}, "input_len is 5e+29 tokens per request, which is impossible"),
         ({"output_lens": [1e30] * 3}, "2 above 1,000,000,000 tokens"),
     ],
 )

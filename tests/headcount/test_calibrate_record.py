@@ -100,7 +100,7 @@ def test_a_plan_needs_no_engine(headcount: Callable[..., Any]) -> None:
         (["--model", "llama-3.1-8b", "--plan-only", "-pp", "33"], "pipeline_parallel_size 33 exceeds"),
         (["--model", "llama-3.1-8b", "--plan-only", "--max-model-len", "1"], "--max-model-len is 1"),
         (["--url", "http://h", "--out", OUT, "--plan-only"], "--plan-only goes with --model"),
-        (["--url", "host:8000", "--out", OUT], "'host:8000' is no address of a server"),
+        (["--url", "host:8000", "--out", OUT], "'host:8000' is not the address of a server"),
         (["--url", "http://127.0.0.1:1", "--out", OUT], "cannot be reached (Connection refused)"),
         (["--url", "http://h", "--out", OUT, "--interval", "0"], "--interval is 0 s"),
         (["--url", "http://h", "--out", OUT, "--interval", "9", "--seconds", "5"], "--interval is 9 s"),

@@ -40,7 +40,9 @@ def test_a_release_newer_than_any_is_said(headcount: Run) -> None:
 @pytest.mark.parametrize("version", ["abc", "-1", "1", "", "1e9", "0.5.0.0.0", "９.０"])
 def test_what_is_no_release_is_told(headcount: Run, version: str) -> None:
     for command in (("memory", *ON), ("simulate", *ON, *LOAD), ("capacity", *ON, "--gpus", "1")):
-        assert_told(headcount(*command, "--vllm-version", version), "is no release number; give one such as '0.32.0'")
+        assert_told(
+            headcount(*command, "--vllm-version", version), "is not a release number; give one such as '0.32.0'"
+        )
 
 
 def test_users_are_not_ignored_by_a_comparison(headcount: Run, tmp_path: Path) -> None:
@@ -117,8 +119,8 @@ def test_an_empty_line_is_refused(headcount: Run) -> None:
     [
         (("calibrate", "chek"), "no command 'chek'; did you mean 'check'?"),
         (("vllm", "instal"), "no command 'instal'; did you mean 'install'?"),
-        ((*WATCH, "--url", "http://[::1"), "'http://[::1' is no address of a server"),
-        ((*WATCH, "--url", "http://localhost:99999"), "is no address of a server"),
+        ((*WATCH, "--url", "http://[::1"), "'http://[::1' is not the address of a server"),
+        ((*WATCH, "--url", "http://localhost:99999"), "is not the address of a server"),
         ((*WATCH, "--url", "http://localhost", "--seconds", "inf"), "--seconds is inf; give a time that ends"),
         ((*RECORD, "--temperature", "inf"), "--temperature is inf; give 0 or more"),
         ((*RECORD, "--max-num-seqs", "2k", "--max-num-batched-tokens", "1k"), "--max-num-seqs is 2,000, above"),
@@ -133,7 +135,7 @@ def test_it_is_told(headcount: Run, arguments: tuple[str, ...], part: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("content", "part"), [(b"", "it has no schema_version"), (b"\xff\x00", "it is no text in UTF-8")]
+    ("content", "part"), [(b"", "it has no schema_version"), (b"\xff\x00", "it is not text in UTF-8")]
 )
 def test_what_is_no_latency_profile_is_told(headcount: Run, content: bytes, part: str, tmp_path: Path) -> None:
     path = tmp_path / "profile.toml"
@@ -238,7 +240,7 @@ def test_what_is_no_text_is_not_read_to_its_end() -> None:
         capture_output=True, text=True, check=False, timeout=30,
     )  # fmt: skip
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "/dev/zero: is no text in UTF-8" in done.stderr
+    assert "/dev/zero: is not text in UTF-8" in done.stderr
 
 
 @pytest.mark.filterwarnings("error::UserWarning")  # of charts that leave no room for what they show

@@ -103,7 +103,7 @@ def require_python(base: Path, recipe: Recipe, version: str) -> None:
         raise ValueError(f"{base} does not run: {error.strerror}; give a Python {first} to {last}") from None
     found = done.stdout.strip()
     if done.returncode != 0 or not found:
-        raise ValueError(f"{base} is no Python interpreter; give a Python {first} to {last}")
+        raise ValueError(f"{base} is not a Python interpreter; give a Python {first} to {last}")
     if not recipe.allows_python(found):
         raise ValueError(f"{base} is Python {found}; vLLM {version} takes {first} to {last}, give one by --python-base")
 
@@ -113,7 +113,7 @@ def require_disk(folder: Path, recipe: Recipe) -> None:
     free = shutil.disk_usage(folder).free
     if free < recipe.disk_bytes:
         missing = f"{recipe.disk_bytes / 1e9:.1f} GB free, there are {free / 1e9:.1f} GB"
-        raise ValueError(f"{folder} needs {missing}; make room, or name another folder in HEADCOUNT_CACHE_DIR")
+        raise ValueError(f"{folder} needs {missing}; free some space, or name another folder in HEADCOUNT_CACHE_DIR")
 
 
 def environment() -> dict[str, str]:

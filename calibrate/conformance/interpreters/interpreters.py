@@ -92,7 +92,7 @@ def imported_version(python: Path, code: str = IMPORT_VLLM) -> str:
     Raises `ValueError` with the import's own error.
     """
     if not python.is_file() or not os.access(python, os.X_OK):
-        raise ValueError(f"{python} is no Python interpreter; give the bin/python of an environment that has vLLM")
+        raise ValueError(f"{python} is not a Python interpreter; give the bin/python of an environment that has vLLM")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache:
         own = {"VLLM_CACHE_ROOT": cache, "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
         try:
@@ -122,7 +122,7 @@ def install(
     made = Interpreter(version, folder / version)
     with _locked(folder, say):
         if made.folder.exists():
-            say(f"vLLM {version} is there already; importing it")
+            say(f"vLLM {version} is already installed; importing it")
             _check(made, f"run {_again(version)}")
             return made
         base = python_base or Path(sys.executable)
@@ -145,7 +145,7 @@ def remove(version: str, *, say: Say = lambda _: None) -> int:
     folder = interpreters_folder()
     found = {each.version: each for each in installed()}
     if version not in found:
-        raise ValueError(f"vLLM {version[:60]!r} is not installed; there is {', '.join(found) or 'none'}")
+        raise ValueError(f"vLLM {version[:60]!r} is not installed; installed: {', '.join(found) or 'none'}")
     with _locked(folder, say):
         freed = found[version].size_bytes()
         doomed = Path(tempfile.mkdtemp(prefix=".removing-", dir=folder))

@@ -46,7 +46,7 @@ def recipe_lines() -> tuple[str, ...]:
 def find_recipe(version: str) -> Recipe:
     """The recipe of a release's line, or of the nearest one: `is_for` tells which.
 
-    Raises `ValueError` where `version` is no release number.
+    Raises `ValueError` where `version` is not a release number.
     """
     require_release(version)
     wanted = line_of(version)
@@ -54,9 +54,9 @@ def find_recipe(version: str) -> Recipe:
 
 
 def require_release(version: str) -> None:
-    """Raises `ValueError` where `version` is no release number."""
+    """Raises `ValueError` where `version` is not a release number."""
     if not RELEASE.match(version):
-        raise ValueError(f"{version[:60]!r} is no release of vLLM; give all of its number, such as 0.32.0")
+        raise ValueError(f"{version[:60]!r} is not a release of vLLM; give its full number, such as 0.32.0")
 
 
 def release_key(version: str) -> tuple[int, ...]:

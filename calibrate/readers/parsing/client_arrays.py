@@ -58,7 +58,7 @@ def _add(rows: RequestRows, entry: dict[str, Any]) -> None:
             rows.exclude(NEEDED[column], arrival_s=arrival_s)
             return
     if not isinstance(entry.get("itls"), list | None):
-        rows.exclude("gaps that are no list", arrival_s=arrival_s)
+        rows.exclude("gaps that are not a list", arrival_s=arrival_s)
         return
     itl_s, ttft_s = entry.get("itls"), number(entry["ttfts"])
     gaps = tuple(number(gap) for gap in itl_s) if isinstance(itl_s, list) else None
@@ -108,7 +108,7 @@ def _figure(path: Path, run: Mapping[str, Any], key: str) -> float:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
         raise ValueError(f"{path}: {key} is {kind(value)} where a number must be; save the run again, unchanged")
     if value is not None and value < 0:
-        raise ValueError(f"{path}: {key} is {value:g}, which no run has; it must be at least 0")
+        raise ValueError(f"{path}: {key} is {value:g}, which is impossible; it must be at least 0")
     return number(value)
 
 

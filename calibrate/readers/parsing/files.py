@@ -35,7 +35,7 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise ValueError(f"{path}: is no text in UTF-8; results are JSON, JSON lines, YAML, logs or metrics as text")
+        raise ValueError(f"{path}: is not text in UTF-8; results are JSON, JSON lines, YAML, logs or metrics as text")
     if not text.strip():
         raise ValueError(f"{path}: the file is empty; was the run stopped before it wrote its result?")
     return text
@@ -110,7 +110,7 @@ def _value(path: Path, text: str, place: int) -> tuple[Any, int]:
             ) from None
         raise ValueError(f"{path}, line {line}: is not JSON: {error.msg} at column {error.colno}") from None
     except (ValueError, RecursionError):  # a number of thousands of digits, thousands of brackets
-        raise ValueError(f"{path}: holds a number or a nesting that no result has") from None
+        raise ValueError(f"{path}: holds a number too large or nesting too deep") from None
 
 
 def kind(value: Any) -> str:

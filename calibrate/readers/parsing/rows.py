@@ -90,7 +90,7 @@ def _fault(row: dict[str, float], gaps: tuple[float, ...], needed: dict[str, str
             return reason
     faults = {
         "infinite time or count": any(math.isinf(value) for value in (*(row[name] for name in needed), *gaps)),
-        "a gap that is no number": any(math.isnan(gap) for gap in gaps),
+        "a gap that is not a number": any(math.isnan(gap) for gap in gaps),
         "no output tokens": row["output_tokens"] <= 0,
         "no prompt tokens": row["prompt_tokens"] <= 0,
         f"above {MOST_TOKENS:,} tokens": max(row["prompt_tokens"], row["output_tokens"]) > MOST_TOKENS,
@@ -109,5 +109,5 @@ def figures_beside(path: Path | None, read: Callable[[Path], list[MeasuredRun]],
         "options": summary.options,
         "load": dict(summary.load) | load,
         "aggregates": summary.aggregates,
-        "notes": (f"figures from {path.name}, which lies beside it",),
+        "notes": (f"figures from {path.name} in the same folder",),
     }

@@ -12,7 +12,9 @@ from kvcache.releases import LOGS_TOKENS_OF_WHOLE_REQUESTS
 
 GIB = 2**30
 _NUMBER = r"([0-9][0-9,]*\.?[0-9]*)"
-_VERSION = re.compile(r"(?:vLLM API server version|LLM engine \(v|▀\s+version)\s*([0-9]+\.[0-9]+(?:\.[0-9]+)?)")
+_VERSION = re.compile(
+    r"(?:vLLM API server version|LLM engine \(v|▀\s+version)\s*([0-9]{1,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9])"
+)
 _ARGUMENTS = re.compile(r"non-default args: (\{.*\})")
 _KV_TOKENS = re.compile(rf"(?:GPU|CPU) KV cache size: {_NUMBER} tokens")
 _CONCURRENCY = re.compile(rf"Maximum concurrency for {_NUMBER} tokens per request: {_NUMBER}x")
@@ -105,7 +107,7 @@ def read_startup_log(path: Path) -> StartupLog:
     ]
     if version is None or tokens is None or concurrency is None:
         raise ValueError(
-            f"{path}: {', '.join(missing)} is not in it; it must hold a server's start up to its first request"
+            f"{path}: {', '.join(missing)} is missing; the log must hold a server's start up to its first request"
         )
     memory = {
         name: choose([_number(found) for found in pattern.findall(text)]) if pattern.search(text) else None
