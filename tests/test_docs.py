@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
+import headcount as hc
 from benchmarks.pages.outputs import examples, output
 from headcount.cli.main import COMMANDS, cli
 
@@ -144,3 +145,16 @@ def test_the_readme_s_main_job_gives_the_users_it_shows(tmp_path: Path) -> None:
 def users_low_by_gpus(text: str) -> dict[int, int]:
     rows = re.findall(r"^(\d+) +\d+ × TP\d+ +([\d,]+)", text, re.MULTILINE)
     return {int(gpus): int(users.replace(",", "")) for gpus, users in rows}
+
+
+def test_every_json_key_is_on_its_page() -> None:
+    page = (ROOT / "docs" / "reference" / "json-keys.md").read_text(encoding="utf-8")
+    load = {"input_len": 64, "output_len": 4, "concurrency": 2, "latency_model": "constant"}
+    chat = {"gpus": [1], "latency_model": "constant", "step_s": 0.01, "max_num_seqs": 2, "replications": 2}
+    answers = (
+        hc.memory("llama-3.1-8b", "h100-sxm"),
+        hc.simulate("llama-3.1-8b", "h100-sxm", **load),
+        hc.capacity("llama-3.1-8b", "h100-sxm", **chat),
+    )
+    found = {key for answer in answers for key in answer.to_json()} | set(answers[2].to_json()["capacity"][0])
+    assert sorted(key for key in found if f"`{key}`" not in page) == []

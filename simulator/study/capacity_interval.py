@@ -45,7 +45,7 @@ def _together(users: int, ends: Iterable[int]) -> float:
 
 
 def users_within_errors(plan: Deployment, evaluator: Evaluator, point: Point | None, users: int) -> dict[str, Any]:
-    """Users where step times, then the KV pool, are as far off as nine in ten servers show."""
+    """Users where step times, then the KV pool, differ by the error that covers 90 % of servers."""
     if point is None:
         return {}
     return _within_step_times(plan, evaluator, point, users) | _within_pool(plan, evaluator, point, users)

@@ -158,7 +158,7 @@ def _row(question: CapacityQuestion, gpus: int, per_gpu: dict[int, float], watch
     best_tp, screened = _best_deployment(evaluators, gpus, per_gpu)
     plan, evaluator = runnable[best_tp], evaluators[best_tp]
     if screened == 0:
-        return _empty_row(question, gpus, best_tp, _why_none(question, evaluator), plan)
+        return _empty_row(question, gpus, best_tp, _no_capacity_reason(question, evaluator), plan)
     return _refined_row(question, gpus, plan, evaluator, screened)
 
 
@@ -212,7 +212,7 @@ def _refined_row(
         replicas=gpus // plan.gpus,
         users=users["mean"],
         **interval_of_users(users, users_within_errors(plan, evaluator, point, users["mean"])),
-        reason=None if found.mean else _why_none(question, evaluator),
+        reason=None if found.mean else _no_capacity_reason(question, evaluator),
         binding=what_binds(plan, _just_above(curve, found)),
         plan=plan,
         point=point,
@@ -228,7 +228,7 @@ def _just_above(curve: tuple[Point, ...], found: Capacity) -> Point:
     return next((point for point in curve if point.size > found.mean), curve[-1])
 
 
-def _why_none(question: CapacityQuestion, evaluator: Evaluator) -> str:
+def _no_capacity_reason(question: CapacityQuestion, evaluator: Evaluator) -> str:
     point = evaluator.points()[0]
     load = "1 user" if (point.size, evaluator.load.unit) == (1, "users") else f"{point.size:g} {evaluator.load.unit}"
     return f"not even {load} meets the SLO: {first_missed(question.slo, point)}"

@@ -56,7 +56,7 @@ def test_nearly_every_row_is_answered_and_every_bar_holds() -> None:
 def test_intervals_hold_what_they_say() -> None:
     """As shipped, and where neither constants nor spread know the run, or the model.
 
-    Not for mixtures before 0.15: one model has most of their runs, and others do not foretell it.
+    Not for mixtures before 0.15: one model has most of their runs, and others do not predict it.
     """
     held = RESULTS["held-out"]
     for found in (held["intervals"], held["intervals_of_other_runs"], RESULTS["intervals"]):

@@ -1,4 +1,4 @@
-"""A recording of real vLLM, 0.32 on a CPU: what its designed loads foretell of other traffic in the same engine.
+"""A recording of real vLLM, 0.32 on a CPU: what its designed loads predict about other traffic in the same engine.
 
 No GPU has been recorded; `benchmarks/cpu_vllm.py` made this one (4 layers of width 512, random weights).
 """
@@ -31,7 +31,7 @@ def test_every_batch_of_the_traffic_was_foreseen(piece: Any) -> None:
         np.testing.assert_allclose(ran[name].to_numpy(float), foreseen[name].to_numpy(float), err_msg=name)
 
 
-def test_the_traffic_takes_the_time_that_the_designed_loads_foretell() -> None:
+def test_the_traffic_takes_the_time_that_the_designed_loads_predict() -> None:
     found = cpu.judged(read_recording(FOLDER).steps, PIECES)
     assert abs(found["total_error"]) <= 0.05
     assert found["r2"] >= 0.85
