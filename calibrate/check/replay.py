@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from calibrate.check.run_figures import latency_figures
 from calibrate.measured_run import MeasuredRun
 from simulator.deployment import Deployment, resolve
 from simulator.engines.vllm.arguments import EngineArgs
@@ -21,8 +22,6 @@ from workloads.requests import NEXT_FREE, NO_PREDECESSOR, OPEN_END, RequestTable
 from workloads.synthetic import closed_load, open_load
 
 PROMPTS_PER_CLIENT = 10  # where a closed-loop source does not say how many requests it sent
-LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
-STATISTICS = ("mean", "p50", "p90", "p99")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -166,33 +165,14 @@ def _with_cached_prefixes(table: RequestTable, requests: pd.DataFrame) -> Reques
 def measured_figures(run: MeasuredRun) -> dict[str, float]:
     """The run's figures under the names of `headcount simulate --json`; from its requests where they are known."""
     found = {name: float(value) for name, value in run.aggregates.items() if math.isfinite(value)}
-    if run.requests is not None and len(run.requests):
-        found |= _figures_of(run.requests)
-    if run.itl_s is not None:
-        gaps = np.array([gap for gaps in run.itl_s for gap in gaps])
-        found |= _statistics("itl_s", gaps)
+    if run.requests is None or run.requests.empty:
+        return found
+    found |= latency_figures(run)
+    arrival_s, e2e_s, output = (run.requests[name].to_numpy(float) for name in ("arrival_s", "e2e_s", "output_tokens"))
+    ends_s = arrival_s + e2e_s
+    if np.isfinite(ends_s).any() and (span_s := float(np.nanmax(ends_s) - np.nanmin(arrival_s))) > 0:
+        found |= {"output_tokens_per_s": float(np.nansum(output)) / span_s, "requests_per_s": len(output) / span_s}
     return found
-
-
-def _figures_of(requests: pd.DataFrame) -> dict[str, float]:
-    ttft_s, e2e_s, output = (requests[name].to_numpy(np.float64) for name in ("ttft_s", "e2e_s", "output_tokens"))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        tpot_s = np.where(output > 1, (e2e_s - ttft_s) / (output - 1), np.nan)
-    found = {**_statistics("ttft_s", ttft_s), **_statistics("tpot_s", tpot_s), **_statistics("e2e_s", e2e_s)}
-    ends_s = requests["arrival_s"].to_numpy(np.float64) + e2e_s
-    if np.isfinite(ends_s).any():
-        span_s = float(np.nanmax(ends_s) - np.nanmin(requests["arrival_s"].to_numpy(np.float64)))
-        if span_s > 0:
-            found |= {"output_tokens_per_s": float(np.nansum(output)) / span_s, "requests_per_s": len(output) / span_s}
-    return found
-
-
-def _statistics(name: str, values: Any) -> dict[str, float]:
-    known = values[np.isfinite(values)]
-    if not len(known):
-        return {}
-    found = {f"{name}.{key}": float(np.percentile(known, int(key[1:]))) for key in STATISTICS[1:]}
-    return {f"{name}.mean": float(known.mean()), **found}
 
 
 def simulated_figures(result: Result) -> dict[str, float]:

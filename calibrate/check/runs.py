@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.check.replay import LATENCIES, STATISTICS, Replay, measured_figures, simulated_figures
+from calibrate.check.replay import Replay, measured_figures, simulated_figures
+from calibrate.check.run_figures import LATENCIES, latency_samples
 from calibrate.measured_run import MeasuredRun
 from simulator.latency.model import LatencyModel
 from simulator.latency.step_time import FloatArray
 from simulator.results import Result
 
+STATISTICS = ("mean", "p50", "p90", "p99")
 RATES = ("requests_per_s", "output_tokens_per_s", "num_preemptions", "kv_usage_mean", "kv_usage_max", "prefix_hit_rate")
 FAILED_SHARE = 0.01  # of all requests: above, the server was overloaded
 GROWTH = 3.0  # median TTFT of the last quarter over the first's: above, the queue grew
@@ -125,15 +127,8 @@ def _growth(arrival_s: FloatArray, ttft_s: FloatArray) -> list[str]:
 def _samples(run: MeasuredRun, result: Result) -> dict[str, tuple[FloatArray, FloatArray]]:
     if run.requests is None or not len(run.requests):
         return {}
-    own, times = run.requests, result.times
-    with np.errstate(invalid="ignore", divide="ignore"):
-        gaps = np.where(own["output_tokens"] > 1, own["output_tokens"] - 1, np.nan)
-        tpot_s: FloatArray = ((own["e2e_s"] - own["ttft_s"]) / gaps).to_numpy(float)
-    pairs = {
-        "ttft_s": (own["ttft_s"].to_numpy(float), times.ttft_s),
-        "tpot_s": (tpot_s, times.tpot_s),
-        "e2e_s": (own["e2e_s"].to_numpy(float), times.e2e_s),
-    }
+    own, times = latency_samples(run), result.times
+    pairs = {name: (own[name], getattr(times, name)) for name in ("ttft_s", "tpot_s", "e2e_s")}
     finite = {name: tuple(side[np.isfinite(side)] for side in sides) for name, sides in pairs.items()}
     return {name: (sides[0], sides[1]) for name, sides in finite.items() if len(sides[0]) and len(sides[1])}
 
@@ -154,15 +149,14 @@ def find_knee(checked: Sequence[Checked]) -> Knee | None:
     overloaded. With a concurrency, where throughput grows by less than KNEE_GAIN of what the concurrency does.
     """
     for unit in ("rate", "concurrency"):
-        loaded = sorted((item for item in checked if math.isfinite(item.load.get(unit, math.inf))), key=_by(unit))
+        loaded = sorted(
+            (item for item in checked if math.isfinite(item.load.get(unit, math.inf))),
+            key=lambda item: (item.load[unit], item.name),
+        )
         if len({item.load[unit] for item in loaded}) >= 3:
             bend = _bend if unit == "rate" else _flattening
             return Knee(unit=unit, measured=bend(loaded, "measured"), simulated=bend(loaded, "simulated"))
     return None
-
-
-def _by(unit: str) -> Any:
-    return lambda item: (item.load[unit], item.name)
 
 
 def _flattening(loaded: Sequence[Checked], side: str) -> tuple[float, float] | None:
@@ -177,15 +171,14 @@ def _flattening(loaded: Sequence[Checked], side: str) -> tuple[float, float] | N
 
 
 def _bend(loaded: Sequence[Checked], side: str) -> tuple[float, float] | None:
-    unit = "rate"
-    below, least = loaded[0].load[unit], None
+    below, least = loaded[0].load["rate"], None
     for item in loaded:
         row = item.row("ttft_s.p50") or item.row("ttft_s.mean")
         ttft_s = getattr(row, side) if row is not None else math.nan
         least = ttft_s if least is None else least
         if getattr(item, f"{side}_overload") or ttft_s > KNEE_TTFT_RATIO * least:
-            return below, item.load[unit]
-        below = item.load[unit]
+            return below, item.load["rate"]
+        below = item.load["rate"]
     return None
 
 

@@ -30,12 +30,9 @@ def read_inputs(paths: Sequence[Path], format_name: str | None = None) -> Inputs
     recordings: list[Recording] = []
     places = [place for path in paths for place in _places(path)]
     for place in places:
-        found = [_recording_in(place)] if place.is_dir() else _held_in(place, format_name)
-        for item in found:
-            if isinstance(item, Recording):
-                recordings.append(item)
-            else:
-                runs.append(item)
+        found = [read_recording(place)] if place.is_dir() else read_file(place, format_name)
+        recordings += [item for item in found if isinstance(item, Recording)]
+        runs += [item for item in found if isinstance(item, MeasuredRun)]
     files = frozenset(place.resolve() for place in places if place.is_file())
     return Inputs(runs=tuple(runs), recordings=tuple(recordings), sha256=_digest(places), files=files)
 
@@ -52,14 +49,6 @@ def _places(path: Path) -> list[Path]:
     if not found:
         raise ValueError(f"{path} holds no file and no recording; give the files of measured runs")
     return found
-
-
-def _recording_in(folder: Path) -> Recording:
-    return read_recording(folder)
-
-
-def _held_in(path: Path, format_name: str | None) -> Sequence[MeasuredRun | Recording]:
-    return read_file(path, format_name)
 
 
 def _digest(places: Iterable[Path]) -> str:
