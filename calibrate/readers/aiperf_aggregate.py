@@ -10,22 +10,23 @@ from typing import Any
 
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.files import Head, at, json_objects, listing, mapping, numbers
-from calibrate.readers.parsing.metric_values import aggregates, looks_aggregated, mean_lengths
+from calibrate.readers.parsing.metric_values import aggregates, is_aggregated, mean_lengths
 
 LOOKS_LIKE = "JSON with aiperf_version, time_to_first_token.avg"
 
 
 def recognizes(path: Path, head: Head) -> bool:
-    if not isinstance(head, dict) or not looks_aggregated(head):
-        return False
-    return "aiperf_version" in head or "schema_version" in head or path.name.endswith("_aiperf.json")
+    return is_aggregated(path, head, by_aiperf=True)
 
 
 def read(path: Path) -> list[MeasuredRun]:
     """One run, without requests."""
     metrics = json_objects(path)[0]
     config = mapping(metrics.get("input_config"))
-    asked = _load_settings(config)
+    # Load settings of the phase that counts; older releases have one `loadgen` instead of phases.
+    phases = [mapping(phase) for phase in listing(config.get("phases"))]
+    counting = [phase for phase in phases if not phase.get("exclude_from_results")]
+    asked = counting[-1] if counting else mapping(config.get("loadgen"))
     return [
         MeasuredRun(
             source=path,
@@ -41,13 +42,6 @@ def read(path: Path) -> list[MeasuredRun]:
             notes=("figures without requests: profile_export.jsonl has those",),
         )
     ]
-
-
-def _load_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the phase that counts; older releases have one `loadgen` instead of phases."""
-    phases = [mapping(phase) for phase in listing(config.get("phases"))]
-    counting = [phase for phase in phases if not phase.get("exclude_from_results")]
-    return counting[-1] if counting else mapping(config.get("loadgen"))
 
 
 def _model(config: Mapping[str, Any]) -> dict[str, Any]:

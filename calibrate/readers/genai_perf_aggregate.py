@@ -10,37 +10,31 @@ from typing import Any
 
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.files import Head, at, json_objects, mapping, numbers
-from calibrate.readers.parsing.metric_values import aggregates, looks_aggregated, mean_lengths
+from calibrate.readers.parsing.metric_values import aggregates, is_aggregated, mean_lengths
 
 LOOKS_LIKE = "JSON with input_config, time_to_first_token.avg"
 
 
 def recognizes(path: Path, head: Head) -> bool:
-    if not isinstance(head, dict) or not looks_aggregated(head):
-        return False
-    return not ("aiperf_version" in head or "schema_version" in head or path.name.endswith("_aiperf.json"))
+    return is_aggregated(path, head, by_aiperf=False)
 
 
 def read(path: Path) -> list[MeasuredRun]:
     """One run, without requests."""
     metrics = json_objects(path)[0]
     config = mapping(metrics.get("input_config"))
+    named = config.get("model") or config.get("model_names")
+    model = next(iter(named), None) if isinstance(named, list) else named
     return [
         MeasuredRun(
             source=path,
             tool="genai-perf",
-            options=_options(config),
+            options={"model": model} if isinstance(model, str) else {},
             load=_load(config) | mean_lengths(metrics),
             aggregates=aggregates(path, metrics),
             notes=("figures without requests: profile_export.json has those",),
         )
     ]
-
-
-def _options(config: Mapping[str, Any]) -> dict[str, Any]:
-    model = config.get("model") or config.get("model_names")
-    first = model[0] if isinstance(model, list) and model else model
-    return {"model": first} if isinstance(first, str) else {}
 
 
 def _load(config: Mapping[str, Any]) -> dict[str, float]:

@@ -93,18 +93,14 @@ def _run(path: Path, args: Mapping[str, Any], benchmark: Mapping[str, Any]) -> M
 
 def _start_s(request: Mapping[str, Any]) -> float:
     """When the request was sent, by either shape."""
-    nested = number(at(request, "info", "timings", "request_start"))
-    return number(request.get("start_time")) if math.isnan(nested) else nested
+    return first_number(at(request, "info", "timings", "request_start"), request.get("start_time"))
 
 
 def _add(rows: RequestRows, request: Mapping[str, Any]) -> None:
     timings = mapping(at(request, "info", "timings"))
-    if timings:
-        first_s, end_s = number(timings.get("first_token_iteration")), number(timings.get("request_end"))
-        if math.isnan(first_s):  # guidellm 0.4 had no word "token" there
-            first_s = number(timings.get("first_iteration"))
-    else:
-        first_s, end_s = number(request.get("first_token_time")), number(request.get("end_time"))
+    times_s = (timings.get("first_token_iteration"), timings.get("first_iteration"))  # the latter up to guidellm 0.4
+    first_s = first_number(*times_s) if timings else number(request.get("first_token_time"))
+    end_s = number(timings.get("request_end") if timings else request.get("end_time"))
     start_s = _start_s(request)
     rows.add(
         arrival_s=start_s,
@@ -140,7 +136,7 @@ def _aggregates(benchmark: Mapping[str, Any]) -> dict[str, float]:
         ("request_concurrency", "in_flight_mean"),
     ):
         found[name] = number(at(metrics, metric, "successful", "mean"))
-    return {name: value for name, value in found.items() if not math.isnan(value)}
+    return numbers(**found)
 
 
 def _statistics(metric: Any) -> Iterator[tuple[str, float]]:

@@ -4,7 +4,6 @@ Fields as in docs/reports.md and reportgen/base.py of inference-perf, in seconds
 per_request_lifecycle_metrics.json for those.
 """
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -58,4 +57,4 @@ def _aggregates(successes: Mapping[str, Any]) -> dict[str, float]:
     for metric, name in _LATENCIES.items():
         values = mapping(at(successes, "latency", metric))
         found |= {f"{name}.{here}": number(values.get(there)) for there, here in _STATISTICS.items()}
-    return {name: value for name, value in found.items() if not math.isnan(value)}
+    return numbers(**found)

@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 
 from calibrate.readers.parsing.files import Head, read_text
-from calibrate.readers.parsing.startup_log import read_startup_log
+from calibrate.readers.parsing.startup_log import logged_options
 from calibrate.recording import STEP_COLUMNS, Recording
 from simulator.engines.vllm.arguments import default_async_scheduling
 
@@ -62,9 +62,9 @@ def read(path: Path) -> list[Recording]:
         steps[engine, starts[engine]].append(step)
     if not steps:
         raise ValueError(f"{path}: no line 'Iteration(N): …' is in it; serve with --enable-logging-iteration-details")
-    options, version = _settings(path)
+    options = logged_options(path)
     return [
-        _recording(found, options, {"vllm_version": version, "engine": int(engine or 0)})
+        _recording(found, options, {"vllm_version": options.get("vllm_version"), "engine": int(engine or 0)})
         for (engine, _), found in steps.items()
     ]
 
@@ -98,15 +98,6 @@ def _time(line: str) -> datetime | None:
         return datetime(2024, *(int(part) for part in found.groups())) if found else None  # type: ignore[arg-type]
     except ValueError:
         return None
-
-
-def _settings(path: Path) -> tuple[dict[str, Any], str | None]:
-    """From the server's start, where the log holds it."""
-    try:
-        log = read_startup_log(path)
-    except ValueError:
-        return {}, None
-    return log.options, log.vllm_version
 
 
 def _recording(found: list[dict[str, Any]], options: dict[str, Any], environment: dict[str, Any]) -> Recording:

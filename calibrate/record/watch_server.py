@@ -1,6 +1,5 @@
 """Recording a live server: only its /metrics are asked for, and its log read."""
 
-import re
 import time
 import urllib.error
 import urllib.request
@@ -11,7 +10,8 @@ from urllib.parse import urlsplit
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.metrics_text import metric_samples
 from calibrate.readers.parsing.server_metrics import PREFIX, START_TIME
-from calibrate.readers.parsing.startup_log import read_startup_log
+from calibrate.readers.parsing.startup_log import logged_options
+from calibrate.readers.vllm_iterations import LINE
 from calibrate.record.recording_files import KIND_SERVER, RecordingFolder, write_whole
 from calibrate.record.server_series import SERIES_COLUMNS, ServerSeries
 
@@ -22,11 +22,6 @@ MAX_BYTES = 50_000_000  # of one answer; a vLLM server's is some 100 kB
 _AT = "# headcount: at "
 _END = "# headcount: end"
 _LOST = "# headcount: no answer at "
-# --enable-logging-iteration-details; vllm/v1/metrics/loggers.py of 0.32
-_ITERATION = re.compile(
-    r"Iteration\((\d+)\): (\d+) context requests, (\d+) context tokens, (\d+) generation requests, "
-    r"(\d+) generation tokens, iteration elapsed time: ([0-9.]+) ms"
-)
 ITERATION_COLUMNS = (
     "iteration", "context_requests", "context_tokens", "generation_requests", "generation_tokens", "elapsed_ms",
 )  # fmt: skip
@@ -83,11 +78,13 @@ def read_server_recording(out: Path, *, log: Path | None = None) -> MeasuredRun:
     if not series.rows:
         raise ValueError(f"{out / SNAPSHOTS} holds no complete snapshot; record again")
     _write_table(out / SERIES, SERIES_COLUMNS, [[row[name] for name in SERIES_COLUMNS] for row in series.rows])
-    excluded = {"requests for metrics without an answer": lost, "restarts; requests that ran then are lost": 0}
-    excluded["restarts; requests that ran then are lost"] = series.restarts
+    excluded = {
+        "requests for metrics without an answer": lost,
+        "restarts; requests that ran then are lost": series.restarts,
+    }
     options = dict(series.options)
     if log is not None:
-        options |= _log_options(log)
+        options |= logged_options(log)
         rows = list(iteration_rows(log))
         _write_table(out / ITERATIONS, ITERATION_COLUMNS, rows)
         excluded["log without iteration details (vLLM's --enable-logging-iteration-details)"] = int(not rows)
@@ -141,8 +138,8 @@ def iteration_rows(log: Path) -> Iterator[tuple[str, ...]]:
     """ITERATION_COLUMNS of each step that a server's log tells of."""
     with log.open(encoding="utf-8", errors="replace") as file:
         for line in file:
-            if match := _ITERATION.search(line):
-                yield match.groups()
+            if match := LINE.search(line):
+                yield match.groups()[: len(ITERATION_COLUMNS)]
 
 
 def _snapshots(address: str, first: str, seconds: float, interval_s: float) -> Iterator[tuple[float, str | None]]:
@@ -192,14 +189,6 @@ def _require_readable(log: Path) -> None:
         log.open("rb").close()
     except OSError as error:
         raise ValueError(f"--log: {log} cannot be read: {(error.strerror or 'no reason given').lower()}") from None
-
-
-def _log_options(log: Path) -> dict[str, object]:
-    """A server's settings, where its log begins with its start."""
-    try:
-        return read_startup_log(log).options
-    except ValueError:
-        return {}
 
 
 def _write_table(path: Path, columns: tuple[str, ...], rows: list[list[float]] | list[tuple[str, ...]]) -> None:

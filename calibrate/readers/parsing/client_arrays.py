@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from calibrate.readers.parsing.files import kind, number
+from calibrate.readers.parsing.files import kind, number, numbers
 from calibrate.readers.parsing.rows import NEEDED, RequestRows
 
 _COLUMNS = {
@@ -99,7 +99,7 @@ def client_aggregates(path: Path, run: Mapping[str, Any]) -> dict[str, float]:
             if matched := _LATENCY.fullmatch(key):
                 statistic = "p50" if matched[1] == "median" else matched[1]
                 found[f"{_NAMES[matched[2]]}.{statistic}"] = _figure(path, run, key) / 1e3
-    return {name: value for name, value in found.items() if not math.isnan(value)}
+    return numbers(**found)
 
 
 def _figure(path: Path, run: Mapping[str, Any], key: str) -> float:
@@ -117,8 +117,7 @@ def mean_lengths(run: Mapping[str, Any]) -> dict[str, float]:
     completed = number(run.get("completed"))
     if not completed > 0:
         return {}
-    means = {
-        "input_len": number(run.get("total_input_tokens")) / completed,
-        "output_len": number(run.get("total_output_tokens")) / completed,
-    }
-    return {name: mean for name, mean in means.items() if not math.isnan(mean)}
+    return numbers(
+        input_len=number(run.get("total_input_tokens")) / completed,
+        output_len=number(run.get("total_output_tokens")) / completed,
+    )

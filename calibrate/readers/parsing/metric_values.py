@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from calibrate.readers.parsing.files import mapping, number
+from calibrate.readers.parsing.files import Head, at, mapping, number, numbers
 
 _SECONDS_PER = {
     "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0,
@@ -48,9 +48,12 @@ def unit_s(path: Path, unit: Any, name: str) -> float:
     return _SECONDS_PER[str(unit).lower()]
 
 
-def looks_aggregated(head: Mapping[str, Any]) -> bool:
-    """Whether latencies stand as `{unit, avg, p50, …}`."""
-    return any("avg" in mapping(head.get(name)) for name in _LATENCIES)
+def is_aggregated(path: Path, head: Head, *, by_aiperf: bool) -> bool:
+    """Whether latencies stand as `{unit, avg, p50, …}`, written by aiperf, or by genai-perf, which does not say so."""
+    if not isinstance(head, dict) or not any("avg" in mapping(head.get(name)) for name in _LATENCIES):
+        return False
+    says_aiperf = "aiperf_version" in head or "schema_version" in head or path.name.endswith("_aiperf.json")
+    return says_aiperf == by_aiperf
 
 
 def aggregates(path: Path, metrics: Mapping[str, Any]) -> dict[str, float]:
@@ -65,11 +68,11 @@ def aggregates(path: Path, metrics: Mapping[str, Any]) -> dict[str, float]:
         values = mapping(metrics.get(metric))
         scale = unit_s(path, values.get("unit"), metric) if name == "duration_s" else 1.0
         found[name] = number(values.get("avg")) * scale
-    return {name: value for name, value in found.items() if not math.isnan(value)}
+    return numbers(**found)
 
 
 def mean_lengths(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Mean tokens per request."""
-    named = {"input_len": "input_sequence_length", "output_len": "output_sequence_length"}
-    means = {name: number(mapping(metrics.get(metric)).get("avg")) for name, metric in named.items()}
-    return {name: mean for name, mean in means.items() if not math.isnan(mean)}
+    return numbers(
+        input_len=at(metrics, "input_sequence_length", "avg"), output_len=at(metrics, "output_sequence_length", "avg")
+    )

@@ -74,13 +74,8 @@ class RequestRows:
 
     def _session_numbers(self, order: list[int]) -> list[int]:
         number_of: dict[Any, int] = {}
-        for row in order:
-            session = self._sessions[row]
-            number_of.setdefault(("of its own", row) if session is None else ("named", str(session)), len(number_of))
-        return [
-            number_of[("of its own", row) if self._sessions[row] is None else ("named", str(self._sessions[row]))]
-            for row in order
-        ]
+        names = [row if self._sessions[row] is None else str(self._sessions[row]) for row in order]
+        return [number_of.setdefault(name, len(number_of)) for name in names]
 
 
 def _fault(row: dict[str, float], gaps: tuple[float, ...], needed: dict[str, str]) -> str | None:

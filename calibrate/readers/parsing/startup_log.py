@@ -12,12 +12,14 @@ from kvcache.releases import LOGS_TOKENS_OF_WHOLE_REQUESTS
 
 GIB = 2**30
 _NUMBER = r"([0-9][0-9,]*\.?[0-9]*)"
-_VERSION = re.compile(
-    r"(?:vLLM API server version|LLM engine \(v|▀\s+version)\s*([0-9]{1,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9])"
-)
+_NEEDED = {
+    "vLLM's version": (
+        r"(?:vLLM API server version|LLM engine \(v|▀\s+version)\s*([0-9]{1,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9])"
+    ),
+    "'GPU KV cache size'": rf"(?:GPU|CPU) KV cache size: {_NUMBER} tokens",
+    "'Maximum concurrency for'": rf"Maximum concurrency for {_NUMBER} tokens per request: {_NUMBER}x",
+}
 _ARGUMENTS = re.compile(r"non-default args: (\{.*\})")
-_KV_TOKENS = re.compile(rf"(?:GPU|CPU) KV cache size: {_NUMBER} tokens")
-_CONCURRENCY = re.compile(rf"Maximum concurrency for {_NUMBER} tokens per request: {_NUMBER}x")
 _MEMORY: dict[str, tuple[re.Pattern[str], Callable[[list[float]], float]]] = {
     # Each rank logs its own; the fullest one decides.
     "weights_gib": (re.compile(rf"Model loading took {_NUMBER} ?GiB"), max),
@@ -95,20 +97,12 @@ def read_startup_log(path: Path) -> StartupLog:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {(error.strerror or 'no reason given').lower()}") from None
-    version, tokens, concurrency = _VERSION.search(text), _KV_TOKENS.search(text), _CONCURRENCY.search(text)
-    missing = [
-        what
-        for what, found in (
-            ("vLLM's version", version),
-            ("'GPU KV cache size'", tokens),
-            ("'Maximum concurrency for'", concurrency),
-        )
-        if found is None
-    ]
-    if version is None or tokens is None or concurrency is None:
+    said = {what: found for what, pattern in _NEEDED.items() if (found := re.search(pattern, text))}
+    if missing := [what for what in _NEEDED if what not in said]:
         raise ValueError(
             f"{path}: {', '.join(missing)} is missing; the log must hold a server's start up to its first request"
         )
+    version, tokens, concurrency = said.values()
     memory = {
         name: choose([_number(found) for found in pattern.findall(text)]) if pattern.search(text) else None
         for name, (pattern, choose) in _MEMORY.items()
@@ -122,6 +116,14 @@ def read_startup_log(path: Path) -> StartupLog:
         max_concurrency=_number(concurrency[2]),
         **memory,
     )
+
+
+def logged_options(path: Path) -> dict[str, Any]:
+    """The server's settings as options here, where the log holds its start; else none."""
+    try:
+        return read_startup_log(path).options
+    except ValueError:
+        return {}
 
 
 def _arguments(path: Path, text: str) -> dict[str, Any]:
