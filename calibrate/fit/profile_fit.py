@@ -26,7 +26,7 @@ from calibrate.fit.steps import HeldOut, Steps, errors_percent, fit_steps, held_
 from calibrate.fit.terms import USUAL_TPOT, USUAL_TTFT, Posterior
 from calibrate.recording import Recording
 from kvcache.formats.kv_cache_dtype import one_spelling
-from simulator.latency.gpu_constants import constants_for
+from simulator.latency.gpu_constants import Constants, constants_for
 from simulator.latency.model import LogError, ServedModel, average_step, step_with_prefill
 from simulator.latency.profile import LatencyProfile, Range, digest_of
 from simulator.latency.step_time import FloatArray
@@ -134,17 +134,6 @@ def fit_recordings(
     watch("fitting a few steps")
     curve = {count: {"median_percent": error} for count, error in learning_curve(data).items()}
     base = constants_for(data[0].served.gpu)
-    before = {
-        f"{kind}_mean_percent": float(np.abs(errors).mean())
-        for kind in ("decode", "prefill")
-        if len(errors := errors_percent(data, base, kind=kind))
-    }
-    fitted = found.constants(base)
-    own = {
-        f"{kind}_median_percent": float(np.median(np.abs(errors)))
-        for kind in ("decode", "prefill")
-        if len(errors := errors_percent(data, fitted, kind=kind))
-    }
     excluded = [f"{count:,} {reason}" for recording in recordings for reason, count in recording.excluded.items()]
     versions = sorted({str(item.environment.get("vllm_version") or _version(item, values)) for item in recordings})
     profile = _profile(
@@ -159,8 +148,8 @@ def fit_recordings(
     )
     return Fitted(
         profile=profile,
-        before=before,
-        own=own,
+        before=_by_kind(data, base, "mean"),
+        own=_by_kind(data, found.constants(base), "median"),
         curve=curve,
         curve_unit="steps",
         left_out=tuple(excluded),
@@ -247,6 +236,13 @@ def _served(recording: Recording, values: Mapping[str, Any]) -> ServedModel:
 
 def _version(recording: Recording, values: Mapping[str, Any]) -> str:
     return str(recording.options.get("vllm_version") or values.get("vllm_version") or "unknown")
+
+
+def _by_kind(data: Sequence[Steps], constants: Constants, statistic: str) -> dict[str, float]:
+    """The mean or the median of the steps' absolute errors in percent, where there are steps of the kind."""
+    found = {kind: np.abs(errors_percent(data, constants, kind=kind)) for kind in ("decode", "prefill")}
+    of = np.mean if statistic == "mean" else np.median
+    return {f"{kind}_{statistic}_percent": float(of(errors)) for kind, errors in found.items() if len(errors)}
 
 
 def _step_log_errors(data: Sequence[Steps], judged: HeldOut) -> tuple[LogError, LogError]:

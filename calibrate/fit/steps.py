@@ -96,7 +96,6 @@ class StepFit:
 
     posterior: Posterior
     noise: float
-    iterations: int
 
     def constants(self, base: Constants) -> Constants:
         return with_terms(base, {term.name: term.mean for term in self.posterior.terms})
@@ -117,9 +116,8 @@ def fit_steps(
     problem = _Problem(data, tuple(given))
     values = np.array([term.prior_mean for term in given]) if start is None else start.copy()
     residuals = problem.residuals(values)
-    noise, iterations = t_scale(residuals), 0
+    noise = t_scale(residuals)
     for _ in range(MAX_ITERATIONS):
-        iterations += 1
         jacobian = problem.jacobian(values, residuals)
         move = problem.newton(values, residuals, jacobian, noise)
         values, residuals = problem.moved(values, move, residuals, noise)
@@ -129,7 +127,7 @@ def fit_steps(
     jacobian = problem.jacobian(values, residuals)
     fitted = tuple(replace(term, mean=float(value)) for term, value in zip(given, values, strict=True))
     covariance = problem.covariance(residuals, jacobian, noise)
-    return StepFit(posterior=Posterior(terms=fitted, covariance=covariance), noise=noise, iterations=iterations)
+    return StepFit(posterior=Posterior(terms=fitted, covariance=covariance), noise=noise)
 
 
 class _Problem:

@@ -76,14 +76,12 @@ def _varied(load: Load) -> Load:
     The same load always gets the same lengths; its first prompt keeps its own, so that the longest is there.
     """
     rng = random.Random(load.name)
-    phases = [replace(phase, add=tuple(_shorter(tokens, rng) for tokens in phase.add)) for phase in load.phases]
+    phases = [
+        replace(phase, add=tuple(max(1, round(n * rng.uniform(0.8, 1.0))) for n in phase.add)) for phase in load.phases
+    ]
     first = load.phases[0]
     phases[0] = replace(first, add=first.add[:1] + phases[0].add[1:])
     return replace(load, phases=tuple(phases))
-
-
-def _shorter(tokens: int, rng: random.Random) -> int:
-    return max(1, round(tokens * rng.uniform(0.8, 1.0)))
 
 
 def plan_loads(
@@ -199,9 +197,8 @@ def _ladders(limits: Limits) -> Iterator[Load]:
     for context in _contexts(limits):
         most = _most_sequences(context, limits)
         for top in sorted({most, max(1, most // 4), max(1, most // 16)}):
-            sizes = _halved(top)
             phases = [Phase(add=(context,) * top, steps=HELD_STEPS)]
-            phases += [Phase(keep=size, steps=HELD_STEPS) for size in sizes[1:]]
+            phases += [Phase(keep=top >> halvings, steps=HELD_STEPS) for halvings in range(1, top.bit_length())]
             yield Load(name=f"decode-{context}x{top}", phases=tuple(phases))
 
 
@@ -256,13 +253,6 @@ def _most_sequences(context: int, limits: Limits) -> int:
     """How many requests of that context are held at once, each grown by its reserve, without a preemption."""
     reserve = min(RESERVE_TOKENS, max(limits.max_model_len // 4, 1))
     return max(1, min(limits.max_num_seqs, limits.kv_tokens // (context + reserve)))
-
-
-def _halved(count: int) -> list[int]:
-    sizes = [count]
-    while sizes[-1] > 1:
-        sizes.append(sizes[-1] // 2)
-    return sizes
 
 
 def _geometric(first: int, last: int, factor: int) -> list[int]:

@@ -12,7 +12,6 @@ from calibrate.record.step_terms import TERMS, FloatArray
 from kvcache.models.catalog import named_config
 from kvcache.models.config.reader import from_config
 from kvcache.parallelism import Parallelism
-from kvcache.shape.architecture import Architecture
 from kvcache.shape.parameters import active_parameters, stage_tensors
 from simulator.latency.forms.physical import window_class
 
@@ -68,7 +67,8 @@ def guessed_seconds(config: Mapping[str, Any], device: str, num_devices: int = 1
     flops, bytes_per_s = flops * num_devices, bytes_per_s * num_devices
     try:
         arch = from_config(config, name="recorded")
-        parameters, kv_bytes, pair_flop = active_parameters(arch), _kv_bytes(arch), _pair_flop(arch)
+        parameters, head_dims = active_parameters(arch), 4.0 * arch.num_hidden_layers * arch.head_dim
+        kv_bytes, pair_flop = head_dims * arch.num_key_value_heads, head_dims * arch.num_attention_heads
     except ValueError:
         parameters, kv_bytes, pair_flop = 10**10, 10**5, 10**6
     weights_s, token_s = 2 * parameters / bytes_per_s, 2 * parameters / flops
@@ -117,12 +117,3 @@ def assumed_limits(config: Mapping[str, Any], engine: Mapping[str, Any]) -> Limi
         kv_tokens=int(blocks) * int(engine.get("block_size") or 16) if blocks else 4 * max_model_len,
         window=attention_window(config, []),
     )
-
-
-def _kv_bytes(arch: Architecture) -> float:
-    return 4.0 * arch.num_hidden_layers * arch.num_key_value_heads * arch.head_dim
-
-
-def _pair_flop(arch: Architecture) -> float:
-    """Of one position attended to by another, in all layers."""
-    return 4.0 * arch.num_hidden_layers * arch.num_attention_heads * arch.head_dim

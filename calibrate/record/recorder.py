@@ -3,7 +3,7 @@
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,7 @@ from calibrate.record.record_model import (
     record_config,
 )
 from calibrate.record.recorded_engine import PROBE, Asked, Engine, LoadFailedError, running_engine
-from calibrate.record.recording_files import (
-    DONE,
-    FAILED,
-    PLANNED,
-    RecordingFolder,
-    entry_of,
-    step_table,
-)
+from calibrate.record.recording_files import DONE, FAILED, PLANNED, RecordingFolder, step_table
 from calibrate.record.step_terms import FloatArray, TermTimes, fit_terms
 from kvcache.gpus.gpu import find_gpu
 
@@ -78,7 +71,7 @@ def record(
     content = folder.read() or {}
     _require_same(content.get("asked"), asked.to_json(), out, "of other options")
     watched = Progress(note="starting the engine")
-    if _is_precise(content, asked.precision):
+    if content.get("reached", float("inf")) <= asked.precision:
         tell(watched, content["loads"])
         watched.times, watched.is_complete = fit_recorded(folder, content["loads"]), True
         return watched
@@ -216,7 +209,7 @@ class _Session:
         left_s = self._left_s() / self._wall_per_cycle()
         plan = plan_loads(
             self.limits,
-            self._blended(times),
+            np.where(times.seconds > 0, times.seconds, self._guess() * 0.1),  # no load must look free
             precision=self.asked.precision,
             done=self._loads(DONE),
             spread=float(np.clip(missed * times.median_error / PLANNED_MEDIAN_ERROR, *SPREADS)),
@@ -226,18 +219,13 @@ class _Session:
         self._add(plan.loads, plan.seconds)
         return plan
 
-    def _blended(self, times: TermTimes) -> FloatArray:
-        """The fitted times; where the fit finds none, a part of the guess, since a load must not look free."""
-        guess = self._guess()
-        return np.where(times.seconds > 0, times.seconds, guess * 0.1)
-
     def _add(self, loads: Sequence[Load], seconds: Sequence[float]) -> None:
         """The wall may take longer than the steps' own clock."""
         clock = self._wall_per_cycle()
         for load, expected_s in zip(loads, seconds, strict=True):
-            seeded = {**entry_of(load, expected_s * clock)}
-            seeded["load"]["seed"] = self.content["seed"] + len(self.content["loads"])
-            self.content["loads"].append(seeded)
+            seeded = replace(load, seed=self.content["seed"] + len(self.content["loads"]))
+            entry = {"load": seeded.to_json(), "status": PLANNED, "expected_s": expected_s * clock}
+            self.content["loads"].append(entry)
         self._save()
         self._tell("planned")
 
@@ -280,20 +268,16 @@ def tell(progress: Progress, entries: Sequence[Mapping[str, Any]]) -> None:
 
 def recorded_table(folder: RecordingFolder, entries: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """The steps of all loads that are done. Raises ValueError where there are none."""
-    done = [(number, load_from_json(each["load"])) for number, each in enumerate(entries) if each["status"] == DONE]
-    if not done:
+    tables = folder.read_done(entries)
+    if not tables:
         raise ValueError(f"the engine could run none of the loads; see {folder.file}")
-    return pd.concat([folder.read_steps(number, load) for number, load in done], ignore_index=True)
+    return pd.concat(tables, ignore_index=True)
 
 
 def fit_recorded(folder: RecordingFolder, entries: Sequence[Mapping[str, Any]]) -> TermTimes:
     """The terms of what is recorded; steps of one phase, with prefill or without, err alike."""
     table = recorded_table(folder, entries)
     return fit_terms(table, list(zip(table["load"], table["phase"], table["prefill_tokens"] > 0, strict=True)))
-
-
-def _is_precise(content: Mapping[str, Any], precision: float) -> bool:
-    return bool(content.get("reached", float("inf")) <= precision)
 
 
 def limits_of(about: Mapping[str, Any], config: Mapping[str, Any]) -> Limits:

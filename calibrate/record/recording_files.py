@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,11 @@ class RecordingFolder:
             raise ValueError(f"{path} has no column {', '.join(missing)}")
         return steps
 
+    def read_done(self, entries: Sequence[Mapping[str, Any]]) -> list[pd.DataFrame]:
+        """The steps of each load that is done, by what `recording.json` says of the loads."""
+        done = [(number, load_from_json(each["load"])) for number, each in enumerate(entries) if each["status"] == DONE]
+        return [self.read_steps(number, load) for number, load in done]
+
 
 def write_whole(path: Path, text: str) -> None:
     """A file that is there with all of its text, or not at all."""
@@ -103,11 +108,7 @@ def read_recording(path: Path) -> Recording:
     content = folder.read()
     if content is None:
         raise ValueError(f"{path} holds no recording; make one with 'headcount calibrate record --out {path}'")
-    tables = [
-        folder.read_steps(number, load_from_json(entry["load"]))
-        for number, entry in enumerate(content["loads"])
-        if entry["status"] == DONE
-    ]
+    tables = folder.read_done(content["loads"])
     if not tables:
         raise ValueError(f"{path} holds no complete load yet; run the same 'headcount calibrate record' again")
     excluded = {
@@ -167,8 +168,3 @@ def batch_sums(
         "prefill_work": float(work[chunks].sum()),
         "window_prefill_work": float(window_work[chunks].sum()),
     }
-
-
-def entry_of(load: Load, seconds: float) -> dict[str, Any]:
-    """How `recording.json` keeps a planned load."""
-    return {"load": asdict(load), "status": PLANNED, "expected_s": seconds}
