@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import tomllib
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -77,9 +78,26 @@ class Registry:
 
 
 def search_path() -> list[Path]:
-    """The user's own folders, the first wins and so comes last."""
+    """The user's own folders, the first wins and so comes last. Raises ValueError for one that is no folder."""
     given = os.environ.get(SEARCH_PATH, "")
-    return [Path(part).expanduser() for part in reversed(given.split(os.pathsep)) if part]
+    folders = [Path(part).expanduser() for part in reversed(given.split(os.pathsep)) if part]
+    wrong = next((folder for folder in folders if not folder.is_dir()), None)
+    if wrong is not None:
+        what = "is a file" if wrong.exists() else "does not exist"
+        raise ValueError(
+            f"{SEARCH_PATH}: {shortened(str(wrong), 200)} {what}; give folders, with '{os.pathsep}' between"
+        )
+    return folders
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """A TOML file's content. Raises ValueError that names the file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: not a text file in UTF-8; correct or remove it") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: not readable as TOML: {error}; correct or remove it") from None
 
 
 def _outside(section: str, path: Path) -> Any:

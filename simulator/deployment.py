@@ -149,17 +149,18 @@ def _latency_settings(args: EngineArgs) -> dict[str, Any]:
 def layouts(architecture: Architecture, gpu: GPU, args: EngineArgs, *, num_gpus: int) -> dict[int, Deployment | str]:
     """By tensor-parallel size: the asked one, or every one that divides the GPU count; with why it cannot run."""
     ranks = args.pipeline_parallel_size * args.data_parallel_size
+    gpus = "1 GPU" if num_gpus == 1 else f"{num_gpus} GPUs"
     if args.tensor_parallel_size is not None:
         size = args.tensor_parallel_size
         if num_gpus % args.num_gpus:
             sizes = ("tensor", size), ("pipeline", args.pipeline_parallel_size), ("data", args.data_parallel_size)
             named = " × ".join(f"{what} parallel size {n}" for what, n in sizes if n > 1 or what == "tensor")
-            return {size: f"{named} does not divide {num_gpus} GPUs; leave it out to try each that does"}
+            return {size: f"{named} does not divide {gpus}; leave it out to try each that does"}
         return {size: _resolved_or_why(architecture, gpu, args, ValueError)}
     if num_gpus % ranks:
         flags = ("pipeline", args.pipeline_parallel_size), ("data", args.data_parallel_size)
         named = " × ".join(f"--{what}-parallel-size {n}" for what, n in flags if n > 1)
-        return {1: f"{named} does not divide {num_gpus} GPUs"}
+        return {1: f"{named} does not divide {gpus}"}
     most = min(num_gpus // ranks, MAX_TENSOR_PARALLEL_SIZE)
     sizes_tried = [size for size in range(1, most + 1) if num_gpus // ranks % size == 0]
     tried = {size: replace(args, tensor_parallel_size=size) for size in sizes_tried}

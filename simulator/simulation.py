@@ -12,7 +12,7 @@ from simulator.core.fleet import run
 from simulator.core.jit import router_address
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet
-from simulator.fleet.router import View, find_router
+from simulator.fleet.router import View, find_router, router_name
 from simulator.step_log import StepRecord, read_log
 from workloads.requests import RequestTable
 
@@ -72,10 +72,18 @@ class Simulation:
 
     def _route(self) -> int:
         assert self._router is not None, "the core came back for a router that it has compiled"
-        chosen = self._router.choose(self._view)
-        if not 0 <= chosen < self.fleet.num_engines:
-            raise ValueError(f"the router chose engine {chosen}; there are 0 to {self.fleet.num_engines - 1}")
-        return chosen
+        name = router_name(self.fleet.router)
+        try:
+            chosen = self._router.choose(self._view)
+        except Exception as error:
+            reason = f"choose(view) fails with {type(error).__name__}: {error}"
+            raise ValueError(f"router {name!r}: {reason}; correct it") from error
+        if not isinstance(chosen, int | np.integer) or not 0 <= chosen < self.fleet.num_engines:
+            last = self.fleet.num_engines - 1
+            raise ValueError(
+                f"router {name!r} chose engine {chosen!r}; choose(view) must return a number from 0 to {last}"
+            )
+        return int(chosen)
 
     @property
     def now_s(self) -> float:

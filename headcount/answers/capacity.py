@@ -10,7 +10,7 @@ import numpy as np
 
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
 from headcount.answers.notes import Facts, facts_about, find_notes
-from headcount.questions.deployments import Subject, subject
+from headcount.questions.deployments import Subject, check_counts, subject
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import assumptions_json, counted, milliseconds, seconds
 from headcount.text.words import joined, layout_text, pool_owner, pool_text
@@ -193,6 +193,7 @@ def capacity(
     `workload` is a preset, a population or a trace file. Without a tensor-parallel size every one that fits is tried.
     Raises ValueError for a bad argument, RefusedError before anything is simulated where `strict` refuses a note.
     """
+    check_counts("gpus", gpus)
     check_router(router)
     asked = subject(model, gpu, engine, startup_log)
     found, mean_s = _with_think_time(load_workload(workload, trace_block_size=trace_block_size), think_time_s)

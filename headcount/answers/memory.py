@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headcount.answers.answer import Answer, Verdict, question
 from headcount.answers.notes import facts_about, find_notes
-from headcount.questions.deployments import Subject, subject
+from headcount.questions.deployments import Subject, check_counts, subject
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import GIB, assumptions_json
 from kvcache.errors import DoesNotFitError
@@ -181,6 +181,9 @@ def memory(
     `engine` are vLLM's engine arguments under their names; `mean_context` is a typical conversation in tokens. Raises
     ValueError for a bad argument, RefusedError where `strict` refuses a note.
     """
+    check_counts("users", users)
+    if mean_context is not None:
+        check_counts("mean_context", [mean_context])
     asked = subject(model, gpu, engine, startup_log)
     return memory_answer(asked, users, mean_context, startup_log, strict=strict)
 

@@ -105,6 +105,8 @@ def read(
     `before` is the /metrics snapshot from before the run that ends with the one file of `paths`. Raises ValueError for
     the first file that cannot be read.
     """
+    if isinstance(paths, str | Path):
+        raise ValueError(f"paths is {str(paths)!r}; give a list, such as [{str(paths)!r}]")
     if before is not None:
         if len(paths) != 1:
             raise ValueError(f"--before goes with the one snapshot that ends the run, not with {len(paths)} files")

@@ -23,6 +23,7 @@ WITHOUT_EFFECT = frozenset(
 )  # fmt: skip
 # The module or the image of vLLM's server: what stands before it is python's or docker's.
 _STARTS_SERVER = re.compile(r"^(vllm\.entrypoints\.openai\.api_server|(\S+/)?vllm/vllm-openai(-\w+)?([:@]\S+)?)$")
+_RELEASED_IMAGE = re.compile(r"vllm/vllm-openai(?:-\w+)?:v?(\d+\.\d+(?:\.\d+)?)(?![\w.-])")  # the tag is the release
 
 
 def read_vllm_args(text: str, ctx: click.Context) -> dict[str, Any]:
@@ -36,6 +37,9 @@ def read_vllm_args(text: str, ctx: click.Context) -> dict[str, Any]:
     names = {name: found for name, found in spellings(ctx.command.params).items() if found.key in known}
     variables, words = _variables_and_words(text)
     found: dict[str, Any] = {"environment": variables} if variables else {}
+    image = _RELEASED_IMAGE.search(text)
+    if image is not None:
+        found["vllm_version"] = image[1]
     unknown: list[str] = []
     if words and not words[0].startswith("-"):
         found["model"] = words.pop(0)

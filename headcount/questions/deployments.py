@@ -1,7 +1,8 @@
 """The model, GPU and engine arguments that a question is about: the one place where they are read."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from kvcache.formats.kv_cache_dtype import kv_cache_dtype_of
@@ -35,6 +36,9 @@ def subject(model: str, gpu: str, engine: Mapping[str, Any], startup_log: "Start
     unknown = next((name for name in engine if name not in ENGINE_ARGUMENTS), None)
     if unknown is not None:
         raise ValueError(f"no engine argument '{unknown}'; {nearest_hint(unknown, ENGINE_ARGUMENTS)}")
+    for what, name in ("model", model), ("GPU", gpu):
+        if not isinstance(name, str):
+            raise ValueError(f"the {what} is {name!r}; give its name as text")
     given = {name: value for name, value in engine.items() if value is not None}
     architecture, found = load_model(model), find_gpu(gpu)
     if startup_log is not None:
@@ -43,6 +47,16 @@ def subject(model: str, gpu: str, engine: Mapping[str, Any], startup_log: "Start
         if "num_gpu_blocks_override" not in given:
             given["num_gpu_blocks_override"] = _logged_blocks(startup_log, architecture, found, given)
     return Subject(architecture=architecture, gpu=found, args=EngineArgs(**given))
+
+
+def check_counts(name: str, given: Sequence[int]) -> None:
+    """Raise ValueError unless each is a whole number above 0."""
+    listed = isinstance(given, Iterable) and not isinstance(given, str | bytes)
+    if not listed:
+        raise ValueError(f"{name} is {given!r}; give a list of whole numbers above 0, such as [1, 2, 4]")
+    wrong = next((each for each in given if not isinstance(each, Integral) or isinstance(each, bool) or each < 1), None)
+    if wrong is not None:
+        raise ValueError(f"{name} has {wrong!r}; give whole numbers above 0")
 
 
 def given_arguments(given: Mapping[str, Any], startup_log: "StartupLog | None" = None) -> dict[str, Any]:

@@ -2,18 +2,16 @@
 
 import math
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from kvcache.errors import SplitError
 from kvcache.gpus.gpu import GPU
 from kvcache.releases import DESC_ACT, precedes
 from kvcache.shape.tensors import Tensor
-from registry.registry import Registry
+from registry.registry import Registry, read_table
 
 WEIGHT_FORMATS = Registry(
     what="quantization", section="weight_formats", folder=Path(__file__).parent / "weights", suffix=".toml"
@@ -182,7 +180,7 @@ def find_quantization(name: str) -> QuantizationScheme:
 
 def _read(name: str) -> QuantizationScheme:
     path = WEIGHT_FORMATS.path(name.lower())
-    fields: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    fields = read_table(path)
     try:
         return QuantizationScheme(name=path.stem, **fields)
     except TypeError as error:

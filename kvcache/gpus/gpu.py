@@ -1,13 +1,11 @@
 """What one GPU can hold, move or compute."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from registry.registry import Registry
+from registry.registry import Registry, read_table
 
 GPUS = Registry(what="GPU", section="gpus", folder=Path(__file__).parent, suffix=".toml")
 
@@ -75,7 +73,9 @@ def find_gpu(name: str) -> GPU:
 @cache
 def read_gpu(path: Path) -> GPU:
     """One catalog file. Raises `ValueError` where a field is missing, unknown or without a source."""
-    fields: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    fields = read_table(path)
+    if "name" in fields:
+        raise ValueError(f"gpus/{path.name}: a GPU's name is its file's; leave 'name' out")
     fields["aliases"] = tuple(fields.get("aliases", ()))
     try:
         return GPU(name=path.stem, **fields)

@@ -33,7 +33,7 @@ ALIASES = MODELS.folder / "aliases.json"  # alias or quantized name → slug; a 
 
 def model_names() -> tuple[str, ...]:
     """Every catalog model, by its name on Hugging Face."""
-    return tuple(sorted(json.loads(path.read_text(encoding="utf-8"))["name"] for path in model_files()))
+    return tuple(sorted(_read(path)["name"] for path in model_files()))
 
 
 def model_files() -> tuple[Path, ...]:

@@ -1,7 +1,6 @@
 """What weights, gradients or optimizer states cost in training."""
 
 import math
-import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -11,7 +10,7 @@ from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Layer
 from kvcache.shape.parameters import Tensor, layer_tensors, projections
-from registry.registry import Registry
+from registry.registry import Registry, read_table
 
 _FOLDER = Path(__file__).parent
 _PRECISIONS = Registry(what="precision", section="precisions", folder=_FOLDER / "precisions", suffix=".toml")
@@ -65,14 +64,14 @@ def optimizer_names() -> tuple[str, ...]:
 @cache
 def find_precision(name: str) -> Precision:
     """The precision of that name. Raises `UnknownNameError` with the nearest names."""
-    read = tomllib.loads(_PRECISIONS.path(name).read_text(encoding="utf-8"))
+    read = read_table(_PRECISIONS.path(name))
     return Precision(name=name, **read | {key: tuple(read[key]) for key in ("moment_bytes",) if key in read})
 
 
 @cache
 def find_optimizer(name: str) -> Optimizer:
     """The optimizer of that name. Raises `UnknownNameError` with the nearest names."""
-    return Optimizer(name=name, **tomllib.loads(_OPTIMIZERS.path(name).read_text(encoding="utf-8")))
+    return Optimizer(name=name, **read_table(_OPTIMIZERS.path(name)))
 
 
 @dataclass(frozen=True)

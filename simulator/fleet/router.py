@@ -100,6 +100,11 @@ def find_router(router: str | RouterFactory) -> FoundRouter:
     if router not in files:
         raise ROUTERS.unknown(router, tuple(files))
     module = ROUTERS.load(files[router])
+    missing = next((part for part in ("SEES", "Router") if not hasattr(module, part)), None)
+    if missing is not None:
+        raise ValueError(
+            f"router {router!r}: {module.__file__} has no {missing}; add it, as docs/how-to/write-a-router.md shows"
+        )
     return FoundRouter(make=module.Router, sees=module.SEES, choose=getattr(module, "choose", None))
 
 
@@ -110,6 +115,12 @@ def check_router(router: str | RouterFactory) -> None:
         made = find_router(router).make(0)
     except TypeError as error:
         raise ValueError(f"router {name!r}: {error}; it must be made from a seed, as Router(0)") from None
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"router {name!r}: making it fails with {type(error).__name__}: {error}; correct it"
+        ) from error
     if not callable(getattr(made, "choose", None)):
         raise ValueError(f"router {name!r} makes a {type(made).__name__}, which has no choose(view)")
 

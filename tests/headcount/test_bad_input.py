@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+import headcount as hc
+
 ON = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")
 MEMORY, SIMULATE = ("memory", *ON), ("simulate", *ON)
 CAPACITY = ("capacity", *ON, "--gpus", "1", "--replications", "2")
@@ -14,6 +16,7 @@ LENGTHS = ("--input-len", "100", "--output-len", "10")
 SERVE = (*SIMULATE, *LENGTHS, "--concurrency", "2")
 OPEN = (*SIMULATE, *LENGTHS, "--num-requests", "5")
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+ROUTER = "SEES = ()\nclass Router:\n  def __init__(self, seed): pass\n  def choose(self, view): {}"
 ROW = "2023-11-16 10:00:00,10,5\n"
 
 NOT_PYTHON = (
@@ -191,6 +194,60 @@ def test_a_wrong_load_or_target_is_told(headcount: Callable[..., Any], arguments
     ran = headcount(*arguments)
     assert_told(ran, part)
     assert ran.out == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "part"),
+    [
+        ("x = 1", "has no SEES"),
+        ("SEES = ()", "has no Router"),
+        ("SEES = ()\nclass Router:\n  def __init__(self, seed): 1 / 0", "making it fails with ZeroDivisionError"),
+        ("SEES = ()\nclass Router:\n  def __init__(self, seed): pass", "which has no choose(view)"),
+        (ROUTER.format("return 99"), "chose engine 99; choose(view) must return a number from 0 to 0"),
+        (ROUTER.format("return 'x'"), "chose engine 'x'; choose(view) must return a number"),
+        (ROUTER.format("1 / 0"), "choose(view) fails with ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_broken_router_is_told(
+    headcount: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, part: str
+) -> None:
+    (tmp_path / "routers").mkdir()
+    (tmp_path / "routers/mine.py").write_text(code)
+    monkeypatch.setenv("HEADCOUNT_PATH", str(tmp_path))
+    assert_told(headcount(*SERVE, "--num-requests", "3", "--router", "mine"), part)
+
+
+def test_a_wrong_search_path_is_told(
+    headcount: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADCOUNT_PATH", "/nowhere")
+    assert_told(headcount(*MEMORY), "HEADCOUNT_PATH: /nowhere does not exist; give folders")
+    monkeypatch.setenv("HEADCOUNT_PATH", str(tmp_path))
+    (tmp_path / "gpus").mkdir()
+    (tmp_path / "gpus/mine.toml").write_text("memory_bytes = ")
+    assert_told(headcount("memory", *ON[:3], "mine"), "mine.toml: not readable as TOML: ")
+
+
+@pytest.mark.parametrize(
+    ("ask", "part"),
+    [
+        (lambda: hc.capacity("llama-3.1-8b", "h100-sxm", gpus=2), r"gpus is 2; give a list"),  # type: ignore[arg-type]
+        (lambda: hc.capacity("llama-3.1-8b", "h100-sxm", gpus=[1.5]), r"gpus has 1\.5"),  # type: ignore[list-item]
+        (lambda: hc.memory("llama-3.1-8b", "h100-sxm", max_model_len="8K"), "max_model_len is '8K'; give a whole"),
+        (lambda: hc.memory("llama-3.1-8b", "h100-sxm", mean_context=-3), "mean_context has -3"),
+        (lambda: hc.memory("llama-3.1-8b", 5), "the GPU is 5; give its name as text"),  # type: ignore[arg-type]
+        (lambda: hc.read("results.json"), r"paths is 'results\.json'; give a list"),
+    ],
+)
+def test_wrong_python_arguments_are_told(ask: Callable[[], Any], part: str) -> None:
+    with pytest.raises(ValueError, match=part):
+        ask()
+
+
+def test_an_image_tag_is_the_release(headcount: Callable[..., Any]) -> None:
+    line = "docker run --gpus all vllm/vllm-openai:v0.11.0 --model meta-llama/Llama-3.1-8B-Instruct"
+    ran = headcount("memory", "--gpu", "h100-sxm", "--json", "--vllm-args", line)
+    assert json.loads(ran.out)["vllm_version"] == "0.11.0"
 
 
 def line(**fields: Any) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -245,6 +246,8 @@ class EngineArgs:
             value = getattr(self, name)
             is_count = isinstance(described.kind, TokenCount | WholeNumber) and value is not None
             least = described.kind.minimum if isinstance(described.kind, WholeNumber) else 1
+            if is_count and not isinstance(value, Integral):
+                raise ValueError(f"{name} is {value!r}; give a whole number")
             if is_count and not least <= value <= LARGEST:
                 raise ValueError(f"{name} is {value:,}, must be at least {least}, at most {LARGEST:,}")
         share = self.gpu_memory_utilization
