@@ -15,6 +15,7 @@ from calibrate.fit.terms import (
     USUAL_TTFT,
     USUAL_WEIGHT,
     Posterior,
+    constants_at,
     inverse,
     prior_sds,
     prior_terms,
@@ -110,17 +111,13 @@ class RunFit:
         return with_terms(base, {term.name: term.mean for term in self.posterior.terms})
 
 
-def run_term_names() -> tuple[str, ...]:
-    """Every constant; the scale of all is within them."""
-    return tuple(name for name in PRIOR_SD if name != STEP_SCALE)
-
-
 def fit_runs(data: RunData, *, terms: tuple[Term, ...] | None = None) -> RunFit:
     """The posterior given all runs, each simulated as it was sent; a run's log error follows Student's t.
 
-    Terms that hardly change any run within their prior are left at it.
+    Every constant is tried; the scale of all is within them. Terms that hardly change any run within their prior are
+    left at it.
     """
-    given = prior_terms(run_term_names()) if terms is None else terms
+    given = prior_terms(tuple(name for name in PRIOR_SD if name != STEP_SCALE)) if terms is None else terms
     first = linearized(data, given, np.array([term.prior_mean for term in given]))
     moving = np.flatnonzero(np.abs(np.nan_to_num(first.jacobian)).max(axis=(0, 1)) * prior_sds(given) > NEGLIGIBLE)
     active = tuple(given[place] for place in moving)
@@ -148,7 +145,7 @@ def _differences(
     data: RunData, terms: tuple[Term, ...], values: FloatArray, moved: FloatArray, here: FloatArray
 ) -> FloatArray:
     """How much each run's errors change; a run whose step times stay as they were is not simulated."""
-    constants = [_constants(data.base, terms, where) for where in (values, moved)]
+    constants = [constants_at(data.base, terms, where) for where in (values, moved)]
     found = np.zeros_like(here)
     for place, item in enumerate(data.replays):
         before, after = (latency_model(item.deployment.served, constants=chosen).step_times for chosen in constants)
@@ -163,12 +160,8 @@ def _equal(one: StepTimes, other: StepTimes) -> bool:
 
 def errors_at(data: RunData, terms: tuple[Term, ...], values: FloatArray) -> FloatArray:
     """Logarithms of simulated over measured, [runs, metrics]."""
-    constants = _constants(data.base, terms, values)
+    constants = constants_at(data.base, terms, values)
     return np.array([predict(item, constants) for item in data.replays]) - data.measured
-
-
-def _constants(base: Constants, terms: tuple[Term, ...], values: FloatArray) -> Constants:
-    return with_terms(base, {term.name: float(value) for term, value in zip(terms, values, strict=True)})
 
 
 def _search(data: RunData, terms: tuple[Term, ...], linear: Linear) -> tuple[FloatArray, Linear]:
@@ -206,11 +199,6 @@ def _scaled(errors: FloatArray) -> FloatArray:
     return np.asarray(np.nan_to_num(errors / np.array([NOISE[name] for name in METRICS])).ravel())
 
 
-def _scaled_jacobian(linear: Linear) -> FloatArray:
-    noise = np.array([NOISE[name] for name in METRICS])[None, :, None]
-    return np.asarray(np.nan_to_num(linear.jacobian / noise).reshape(-1, linear.jacobian.shape[2]))
-
-
 def posterior_covariance(jacobian: FloatArray, terms: tuple[Term, ...], spread: float) -> FloatArray:
     """Of the terms given runs with these derivatives, whose errors are `spread` times NOISE."""
     noise = spread * np.array([NOISE[name] for name in METRICS])[None, :, None]
@@ -220,7 +208,8 @@ def posterior_covariance(jacobian: FloatArray, terms: tuple[Term, ...], spread: 
 
 def linear_fit(linear: Linear, terms: tuple[Term, ...], bounds: tuple[FloatArray, FloatArray]) -> FloatArray:
     """The posterior's mode where errors are taken as linear: what leave-one-out and learning curves rest on."""
-    rows, sds = _scaled_jacobian(linear) * prior_sds(terms), prior_sds(terms)
+    sds, noise = prior_sds(terms), np.array([NOISE[name] for name in METRICS])[None, :, None]
+    rows = np.nan_to_num(linear.jacobian / noise).reshape(-1, len(terms)) * sds
     means = np.array([term.prior_mean for term in terms])
     offset = _scaled(linear.errors_at(means))
     scaled: FloatArray = np.zeros(len(terms))

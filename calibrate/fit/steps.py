@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from calibrate.fit.terms import (
     Posterior,
+    constants_at,
     difference_steps,
     inverse,
     prior_sds,
@@ -144,8 +145,7 @@ class _Problem:
 
     def residuals(self, values: FloatArray) -> FloatArray:
         """Logarithm of predicted over measured."""
-        named = {term.name: float(value) for term, value in zip(self.terms, values, strict=True)}
-        constants = with_terms(self.base, named)
+        constants = constants_at(self.base, self.terms, values)
         predicted_s = np.concatenate([steps.predicted_s(constants) for steps in self.data])
         return np.asarray(np.log(predicted_s) - self.measured)
 

@@ -9,7 +9,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from simulator.latency.gpu_constants import Constants
 from simulator.latency.model import LogError
-from simulator.latency.profile import OFFSETS, STEP_SCALE, Term, term_names
+from simulator.latency.profile import OFFSETS, STEP_SCALE, Term, term_names, with_terms
 from simulator.latency.step_time import FloatArray
 
 EFFICIENCY_SD, COMPUTE_SD, OVERHEAD_SD = 0.2, 0.3, 0.5  # of a constant's logarithm, about what is shipped
@@ -70,6 +70,10 @@ class Posterior:
     @property
     def mean(self) -> FloatArray:
         return np.array([term.mean for term in self.terms])
+
+
+def constants_at(base: Constants, terms: tuple[Term, ...], values: FloatArray) -> Constants:
+    return with_terms(base, {term.name: float(value) for term, value in zip(terms, values, strict=True)})
 
 
 def inverse(precision: FloatArray) -> FloatArray:

@@ -12,7 +12,7 @@ from typing import Any
 
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers import aiperf_aggregate
-from calibrate.readers.parsing.files import Head, json_objects, listing, mapping, number
+from calibrate.readers.parsing.files import Head, at, json_objects, listing, mapping, nanoseconds, number
 from calibrate.readers.parsing.metric_values import metric_seconds, metric_value, unit_s
 from calibrate.readers.parsing.rows import RequestRows, figures_beside
 
@@ -26,8 +26,8 @@ def recognizes(path: Path, head: Head) -> bool:
 def read(path: Path) -> list[MeasuredRun]:
     """One run. Raises ValueError for a unit of time that is not known."""
     records = json_objects(path)
-    starts_ns = [ns for record in records if (ns := _start_ns(record)) is not None]
-    first_ns = min(starts_ns, default=0)
+    starts_ns = [nanoseconds(at(record, "metadata", "request_start_ns")) for record in records]
+    first_ns = min((ns for ns in starts_ns if ns is not None), default=0)
     rows = RequestRows()
     for record in records:
         _add(path, rows, record, first_ns)
@@ -36,14 +36,9 @@ def read(path: Path) -> list[MeasuredRun]:
     return [MeasuredRun(source=path, tool="aiperf", **figures, **rows.parts())]
 
 
-def _start_ns(record: Mapping[str, Any]) -> int | None:
-    start_ns = mapping(record.get("metadata")).get("request_start_ns")
-    return start_ns if type(start_ns) is int and abs(start_ns) < 2**63 else None
-
-
 def _add(path: Path, rows: RequestRows, record: Mapping[str, Any], first_ns: int) -> None:
     metadata, metrics = mapping(record.get("metadata")), mapping(record.get("metrics"))
-    start_ns = _start_ns(record)
+    start_ns = nanoseconds(metadata.get("request_start_ns"))
     arrival_s = math.nan if start_ns is None else (start_ns - first_ns) / 1e9
     if metadata.get("benchmark_phase") not in (None, "profiling"):
         rows.exclude(f"of the phase {str(metadata['benchmark_phase'])[:20]}")

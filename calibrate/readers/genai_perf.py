@@ -15,7 +15,7 @@ from typing import Any
 
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers import genai_perf_aggregate
-from calibrate.readers.parsing.files import Head, at, json_objects, listing, mapping, number, numbers
+from calibrate.readers.parsing.files import Head, at, json_objects, listing, mapping, nanoseconds, number, numbers
 from calibrate.readers.parsing.rows import RequestRows, figures_beside
 
 LOOKS_LIKE = "JSON with experiments[].requests"
@@ -36,7 +36,7 @@ def read(path: Path) -> list[MeasuredRun]:
 
 def _run(path: Path, experiment: Mapping[str, Any], figures: Mapping[str, Any]) -> MeasuredRun:
     requests = [mapping(request) for request in listing(experiment.get("requests"))]
-    first_ns = min((ns for request in requests if (ns := _ns(request.get("timestamp"))) is not None), default=0)
+    first_ns = min((ns for request in requests if (ns := nanoseconds(request.get("timestamp"))) is not None), default=0)
     rows = RequestRows()
     for request in requests:
         _add(rows, request, first_ns)
@@ -50,14 +50,10 @@ def _run(path: Path, experiment: Mapping[str, Any], figures: Mapping[str, Any]) 
     return MeasuredRun(source=path, tool="genai-perf", **{**figures, "load": load, "notes": notes}, **parts)
 
 
-def _ns(value: Any) -> int | None:
-    return value if type(value) is int and abs(value) < 2**63 else None
-
-
 def _add(rows: RequestRows, request: Mapping[str, Any], first_ns: int) -> None:
-    sent_ns = _ns(request.get("timestamp"))
+    sent_ns = nanoseconds(request.get("timestamp"))
     arrival_s = math.nan if sent_ns is None else (sent_ns - first_ns) / 1e9
-    times_ns = [ns for time in listing(request.get("response_timestamps")) if (ns := _ns(time)) is not None]
+    times_ns = [ns for time in listing(request.get("response_timestamps")) if (ns := nanoseconds(time)) is not None]
     outputs = [mapping(output) for output in listing(request.get("response_outputs"))]
     if len(times_ns) != len(outputs) or sent_ns is None:
         rows.exclude("times and responses do not match", arrival_s=arrival_s)

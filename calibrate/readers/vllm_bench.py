@@ -7,7 +7,6 @@ tokens under speculative decoding or when the client lags. Token counts are the 
 `usage`, else the client's. With `--append-result` a file holds several runs.
 """
 
-import ast
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.client_arrays import client_aggregates, client_rows, mean_lengths
 from calibrate.readers.parsing.files import Head, count, json_objects, numbers
+from calibrate.readers.parsing.server_metrics import python_value
 from calibrate.readers.parsing.startup_log import OPTIONS
 
 LOOKS_LIKE = "JSON with tokenizer_id, duration, completed"
@@ -50,21 +50,13 @@ def _run(path: Path, run: Mapping[str, Any]) -> MeasuredRun:
 
 
 def _options(run: Mapping[str, Any]) -> dict[str, Any]:
-    """The model, and settings of the server that the user wrote down with `--metadata KEY=VALUE`."""
+    """The model, and settings of the server that the user wrote down with `--metadata KEY=VALUE`, all as strings."""
     found = {}
     for key, value in run.items():
         name = _SHORT.get(key, key.replace("-", "_").lstrip("_"))
         if name in OPTIONS:
-            found[name] = _literal(value)
+            found[name] = python_value(value) if isinstance(value, str) else value
     return found | ({"model": run["model_id"]} if run.get("model_id") else {})
-
-
-def _literal(text: Any) -> Any:
-    """A number or a truth value as such; `--metadata` writes every value as a string."""
-    try:
-        return ast.literal_eval(text) if isinstance(text, str) else text
-    except (ValueError, SyntaxError):
-        return text
 
 
 def _load(run: Mapping[str, Any]) -> dict[str, float]:

@@ -47,10 +47,6 @@ class _Snapshot:
     info: dict[str, str] = field(default_factory=dict)
     process_start_s: float = math.nan
 
-    @property
-    def models(self) -> list[str]:
-        return sorted({value for _, labels in self.values for name, value in labels if name == "model_name"})
-
 
 def recognizes(path: Path, head: Head) -> bool:
     return isinstance(head, str) and re.search(r"^vllm:\w+(\{|\s)", read_text(path), re.MULTILINE) is not None
@@ -114,7 +110,7 @@ def _is_sound(sample: Sample) -> bool:
 
 
 def _runs(path: Path, snapshot: _Snapshot, *, notes: tuple[str, ...]) -> list[MeasuredRun]:
-    models = snapshot.models or [""]
+    models = sorted({value for _, labels in snapshot.values for name, value in labels if name == "model_name"}) or [""]
     return [_run(path, snapshot, model, notes, only=len(models) == 1) for model in models]
 
 

@@ -21,8 +21,8 @@ from calibrate.readers.parsing.server_metrics import (
     gauge,
     histogram,
     is_counter,
-    label_value,
     prefix_hit_rate,
+    python_value,
     total,
 )
 
@@ -74,7 +74,7 @@ class ServerSeries:
             given = dict(labels)
             if name == CACHE_CONFIG:
                 self.options |= cache_options(given)
-                blocks = label_value(given.get("num_gpu_blocks", "None"))
+                blocks = python_value(given.get("num_gpu_blocks", "None"))
                 self.options |= {} if blocks is None else {"num_gpu_blocks_override": blocks}
             if name.startswith(PREFIX) and given.get("model_name"):
                 self.options.setdefault("model", given["model_name"])
@@ -94,11 +94,9 @@ class ServerSeries:
                 grown = growth[name]
                 found[f"{name}_per_s"] = None if grown is None else grown / lasted_s
         found["prefix_hit_rate"] = prefix_hit_rate(self.increase)
-        for name in GAUGES:
-            values = [row[name] for row in self.rows if np.isfinite(row[name])]
-            found[f"{name}_mean"] = float(np.mean(values)) if values else None
-        usage = [row["kv_usage"] for row in self.rows if np.isfinite(row["kv_usage"])]
-        found["kv_usage_max"] = max(usage) if usage else None
+        known = {name: [row[name] for row in self.rows if np.isfinite(row[name])] for name in GAUGES}
+        found |= {f"{name}_mean": float(np.mean(values)) if values else None for name, values in known.items()}
+        found["kv_usage_max"] = max(known["kv_usage"], default=None)
         return {name: value for name, value in found.items() if value is not None}
 
 

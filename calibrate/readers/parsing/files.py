@@ -14,6 +14,7 @@ _GZIP = b"\x1f\x8b"
 _HEAD_CHARACTERS = 65_536
 _EMPTY_LIST = "holds an empty list; was the run stopped before it sent requests?"
 _DECODER = json.JSONDecoder()
+_NO_SPACE = re.compile(r"\S")
 
 
 def read_text(path: Path) -> str:
@@ -86,17 +87,11 @@ def json_objects(path: Path) -> list[dict[str, Any]]:
 
 def _values(path: Path, text: str) -> Iterator[tuple[int, Any]]:
     place, line = 0, 1
-    while True:
-        start = place
-        while place < len(text) and text[place].isspace():
-            place += 1
-        line += text.count("\n", start, place)
-        if place == len(text):
-            return
-        value, end = _value(path, text, place)
+    while found := _NO_SPACE.search(text, place):
+        line += text.count("\n", place, found.start())
+        value, place = _value(path, text, found.start())
         yield line, value
-        line += text.count("\n", place, end)
-        place = end
+        line += text.count("\n", found.start(), place)
 
 
 def _value(path: Path, text: str, place: int) -> tuple[Any, int]:
@@ -138,6 +133,11 @@ def number(value: Any) -> float:
         return float(value)
     except OverflowError:
         return math.nan
+
+
+def nanoseconds(value: Any) -> int | None:
+    """A clock's whole number; None where it is none."""
+    return value if type(value) is int and abs(value) < 2**63 else None
 
 
 def first_number(*values: Any) -> float:

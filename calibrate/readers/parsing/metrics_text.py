@@ -41,13 +41,9 @@ def _sample(line: str) -> Sample | None:
     if match is None:
         return None
     given = _EACH_LABEL.findall(match[2] or "")
-    labels = {name: re.sub(r"\\.", _unescaped, value) for name, value in given}
+    labels = {name: re.sub(r"\\.", lambda found: _ESCAPES.get(found[0], found[0]), value) for name, value in given}
     try:
         value = float(match[3])
     except ValueError:
         return None
     return Sample(match[1], tuple(sorted(labels.items())), value) if len(labels) == len(given) else None
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    return _ESCAPES.get(match[0], match[0])

@@ -104,12 +104,12 @@ def finished_by_reason(values: Values) -> dict[str, float]:
 
 def cache_options(labels: Mapping[str, str]) -> dict[str, Any]:
     """The settings among the labels of `CACHE_CONFIG`, under the command line's names."""
-    found = {option: label_value(labels[label]) for label, option in _OPTIONS.items() if label in labels}
+    found = {option: python_value(labels[label]) for label, option in _OPTIONS.items() if label in labels}
     return {option: value for option, value in found.items() if value is not None}
 
 
-def label_value(text: str) -> Any:
-    """A label's value as vLLM's Python had it."""
+def python_value(text: str) -> Any:
+    """A value as vLLM's Python had it, from the text that a label or an option holds."""
     known = {"True": True, "False": False, "None": None}
     if text in known:
         return known[text]
