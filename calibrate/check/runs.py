@@ -85,7 +85,7 @@ def check_run(item: Replay, model: LatencyModel | None = None) -> Checked:
             if name in measured and name in simulated
         ),
         measured_overload=measured_overload(run, measured),
-        simulated_overload=_simulated_overload(run, result),
+        simulated_overload=() if "concurrency" in run.load else _growth(result.times.arrival_s, result.times.ttft_s),
         samples=_samples(run, result),
         notes=tuple(f"{count:,} requests left out: {reason}" for reason, count in run.excluded.items()),
     )
@@ -106,22 +106,16 @@ def measured_overload(run: MeasuredRun, figures: Mapping[str, float]) -> tuple[s
     return tuple(found)
 
 
-def _simulated_overload(run: MeasuredRun, result: Result) -> tuple[str, ...]:
-    if "concurrency" in run.load:
-        return ()
-    return tuple(_growth(result.times.arrival_s, result.times.ttft_s))
-
-
-def _growth(arrival_s: FloatArray, ttft_s: FloatArray) -> list[str]:
+def _growth(arrival_s: FloatArray, ttft_s: FloatArray) -> tuple[str, ...]:
     known = np.isfinite(arrival_s) & np.isfinite(ttft_s)
     waits = ttft_s[known][np.argsort(arrival_s[known], kind="stable")]
     if len(waits) < 20:
-        return []
+        return ()
     quarter = len(waits) // 4
     first, last = float(np.median(waits[:quarter])), float(np.median(waits[-quarter:]))
     if last <= GROWTH * first:
-        return []
-    return [f"the queue grew: median TTFT {first:.3g} s in the first quarter, {last:.3g} s in the last"]
+        return ()
+    return (f"the queue grew: median TTFT {first:.3g} s in the first quarter, {last:.3g} s in the last",)
 
 
 def _samples(run: MeasuredRun, result: Result) -> dict[str, tuple[FloatArray, FloatArray]]:

@@ -1,6 +1,7 @@
 """The directory of a recording: what was asked for, what ran, and each load's steps once it is complete."""
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -130,22 +131,19 @@ def step_table(load: Load, records: Sequence[Mapping[str, Any]], *, begin_unix_s
 
     A sequence with one token is a decode, as in `BatchSums` of the simulator.
     """
-    rows = [_row(record, begin_unix_s, window) for record in records]
-    table = pd.DataFrame(rows, columns=[*STEP_COLUMNS, *EXTRA_COLUMNS])
-    table["load"] = load.name
-    return table
-
-
-def _row(record: Mapping[str, Any], begin_unix_s: float, window: int) -> dict[str, Any]:
-    cycle_s, schedule_s = (np.nan if record.get(name) is None else record[name] for name in ("cycle_s", "schedule_s"))
-    return {
-        "start_s": record["unix_s"] - begin_unix_s,
-        "cycle_s": cycle_s,
-        "schedule_s": schedule_s,
-        "phase": record["phase"],
-        "wall_s": record.get("wall_s", cycle_s),
-        **batch_sums(record["computed"], record["scheduled"], len(record["unsampled"]), window),
-    }
+    rows = []
+    for record in records:
+        cycle_s, schedule_s = (math.nan if (s := record.get(name)) is None else s for name in ("cycle_s", "schedule_s"))
+        step = {
+            "start_s": record["unix_s"] - begin_unix_s,
+            "cycle_s": cycle_s,
+            "schedule_s": schedule_s,
+            "load": load.name,
+            "phase": record["phase"],
+            "wall_s": record.get("wall_s", cycle_s),
+        }
+        rows.append(step | batch_sums(record["computed"], record["scheduled"], len(record["unsampled"]), window))
+    return pd.DataFrame(rows, columns=[*STEP_COLUMNS, *EXTRA_COLUMNS])
 
 
 def batch_sums(
