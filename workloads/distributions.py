@@ -128,8 +128,17 @@ class LognormalMixture:
         return sum(w * median * math.exp(sigma**2 / 2) for w, median, sigma in parts) / sum(self.weights)
 
 
+class _OfMean:
+    """A distribution that is told its mean."""
+
+    mean_value: float
+
+    def mean(self) -> float:
+        return self.mean_value
+
+
 @dataclass(frozen=True, kw_only=True)
-class Exponential:
+class Exponential(_OfMean):
     """Memoryless."""
 
     mean_value: float
@@ -140,12 +149,9 @@ class Exponential:
     def quantile(self, u: FloatArray) -> FloatArray:
         return -self.mean_value * np.log1p(-np.asarray(u))
 
-    def mean(self) -> float:
-        return self.mean_value
-
 
 @dataclass(frozen=True, kw_only=True)
-class Gamma:
+class Gamma(_OfMean):
     """Gamma; its coefficient of variation is 1 / sqrt(shape)."""
 
     shape: float
@@ -160,12 +166,9 @@ class Gamma:
 
         return np.asarray(gammaincinv(self.shape, u) * (self.mean_value / self.shape), dtype=np.float64)
 
-    def mean(self) -> float:
-        return self.mean_value
-
 
 @dataclass(frozen=True, kw_only=True)
-class Weibull:
+class Weibull(_OfMean):
     """Weibull; shape below 1 has a heavier tail than the exponential."""
 
     shape: float
@@ -179,12 +182,9 @@ class Weibull:
         scale = self.mean_value / math.gamma(1 + 1 / self.shape)
         return np.asarray(scale * (-np.log1p(-np.asarray(u))) ** (1 / self.shape), dtype=np.float64)
 
-    def mean(self) -> float:
-        return self.mean_value
-
 
 @dataclass(frozen=True, kw_only=True)
-class Geometric:
+class Geometric(_OfMean):
     """The number of trials up to the first success: 1, 2, 3, …"""
 
     mean_value: float
@@ -197,9 +197,6 @@ class Geometric:
             return np.ones(np.shape(u))
         values = np.ceil(np.log1p(-np.asarray(u)) / math.log1p(-1 / self.mean_value))
         return np.maximum(values, 1.0)
-
-    def mean(self) -> float:
-        return self.mean_value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,15 +232,6 @@ def empirical_from_samples(samples: npt.ArrayLike) -> Empirical:
     if len(values) == 0 or not np.isfinite(values).all():
         raise WorkloadError("empirical: the samples must be at least one finite number")
     return Empirical(values=tuple(values.tolist()), probabilities=tuple((counts / counts.sum()).tolist()))
-
-
-def empirical_from_bins(bins: Mapping[float, float]) -> Empirical:
-    """The distribution of values by weight; weights need not sum to 1."""
-    total = sum(bins.values())
-    if not total > 0:
-        raise WorkloadError("empirical: the bins' weights must sum to more than 0")
-    pairs = sorted((float(value), weight / total) for value, weight in bins.items())
-    return Empirical(values=tuple(value for value, _ in pairs), probabilities=tuple(weight for _, weight in pairs))
 
 
 @dataclass(frozen=True, kw_only=True)

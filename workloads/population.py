@@ -264,20 +264,10 @@ def population_from_mapping(data: Mapping[str, Any], *, name: str) -> Population
         parts = {key: parse(data[key]) for key, parse in _PARTS.items() if key in data}
     except WorkloadError as error:
         raise WorkloadError(f"workload '{name}': {error}") from None
-    source = "; ".join(f"{key}: {data[key]['source']}" for key in data if "source" in _as_mapping(data[key]))
-    return Population(
-        name=name,
-        system_prompt_tokens=parts["system_prompt"],
-        turns=parts["turns"],
-        user_tokens=parts["user_tokens"],
-        output_tokens=parts["output_tokens"],
-        think_time_s=parts["think_time_s"],
-        source=source,
-    )
-
-
-def _as_mapping(part: Any) -> Mapping[str, Any]:
-    return part if isinstance(part, Mapping) else {}
+    tables = {key: part for key, part in data.items() if isinstance(part, Mapping)}
+    source = "; ".join(f"{key}: {part['source']}" for key, part in tables.items() if "source" in part)
+    parts.pop("title", None)
+    return Population(name=name, system_prompt_tokens=parts.pop("system_prompt"), source=source, **parts)
 
 
 def mean_context_tokens(population: Population, max_model_len: int, *, seed: int = 0) -> float:

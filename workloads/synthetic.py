@@ -52,7 +52,7 @@ def open_load(
         arrival_s = np.zeros(num_requests)
     else:
         gaps = gamma_gaps(rate_per_s, burstiness)
-        arrival_s = arrival_times(gaps, stream(seed, "arrivals"), num_requests=num_requests)
+        arrival_s = arrival_times(gaps, stream(seed, "arrivals"), num_requests)
     return independent_requests(arrival_s=arrival_s, prompt_tokens=prompt, output_tokens=output)
 
 

@@ -93,10 +93,8 @@ class Answer(ABC):
     def blocks(self) -> list[Block]:
         """The whole text: assumptions about the model first, other notes last; warnings and errors are apart."""
         quiet = [note for note in self.notes if note.severity in (Severity.INFO, Severity.ASSUMPTION)]
-        first = [Line(str(note)) for note in quiet if note.remedy or note.text.startswith("assumed: ")]
-        last = [
-            Line(f"  {note}", dim=True) for note in quiet if not note.remedy and not note.text.startswith("assumed")
-        ]
+        first = [Line(str(note)) for note in quiet if note.remedy or note.text.startswith(ASSUMED)]
+        last = [Line(f"  {note}", dim=True) for note in quiet if not note.remedy and not note.text.startswith(ASSUMED)]
         return [*self.head(), *first, Line(), *self.body(), *last]
 
     @property

@@ -6,8 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
 from headcount.answers.notes import Facts, facts_about, find_notes
 from headcount.questions.deployments import Subject, check_counts, subject
@@ -16,7 +14,6 @@ from headcount.text.units import assumptions_json, counted, milliseconds, second
 from headcount.text.words import joined, layout_text, pool_owner, pool_text
 from simulator.deployment import Deployment
 from simulator.fleet.router import RouterFactory, check_router
-from simulator.latency.model import AverageStep, average_step
 from simulator.study.capacity import Point
 from simulator.study.capacity_table import (
     CapacityQuestion,
@@ -257,7 +254,7 @@ def _verdict(rows: Sequence[CapacityRow]) -> Verdict:
 def _facts_of(asked: Subject, wanted: CapacityQuestion, rows: Sequence[CapacityRow]) -> Facts:
     best = best_row([row for row in rows if row.plan is not None] or list(rows))
     led = [best, *(row for row in rows if row is not best)]
-    steps = [(row.plan, step) for row in led if row.plan is not None and (step := _mean_step(row)) is not None]
+    steps = [(row.plan, step) for row in led if row.plan and row.point and (step := row.point.mean_step) is not None]
     running, verdict = [row for row in rows if row.runs], _verdict(rows)
     missed = f"no GPU count meets the SLO; {running[-1].reason}" if verdict is Verdict.TARGET_MISSED else None
     return facts_about(
@@ -269,13 +266,6 @@ def _facts_of(asked: Subject, wanted: CapacityQuestion, rows: Sequence[CapacityR
         why_unfit=rows[-1].reason if verdict is Verdict.BAD_INPUT else None,
         why_missed=missed,
     )
-
-
-def _mean_step(row: CapacityRow) -> AverageStep | None:
-    if row.point is None:
-        return None
-    totals = np.concatenate([item.totals for item in row.point.replications])
-    return average_step(totals) if totals["steps"].sum() else None
 
 
 def headline(best: CapacityRow) -> str:

@@ -14,7 +14,8 @@ from headcount.answers.answer import Answer, Progress, Watch, question, unwatche
 from headcount.answers.notes import Facts, find_notes
 from headcount.questions.deployments import given_arguments
 from headcount.text.blocks import Block, Line, Table
-from simulator.latency.profile import OFFSETS, write_profile
+from headcount.text.out_files import write_whole
+from simulator.latency.profile import OFFSETS, profile_text
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog
@@ -32,7 +33,7 @@ class FitAnswer(Answer):
 
     def save(self, path: str | os.PathLike[str]) -> "FitAnswer":
         """Write the profile for --latency-profile; the file appears whole or not at all."""
-        write_profile(self.fitted.profile, Path(path))
+        write_whole(path, profile_text(self.fitted.profile))
         return replace(self, saved=Path(path))
 
     def figures(self) -> dict[str, Any]:

@@ -17,15 +17,17 @@ STATE_SOURCE = "vLLM 0.32 models/config.py (MambaModelConfig): align with prefix
 def assumptions(placed: Placement, stage: Stage) -> tuple[Assumption, ...]:
     """What a budget's terms rest on, which of it is a guess."""
     gib = {key: f"{value / GIB:.2f} GiB" for key, value in vars(stage).items()}
+    counted = f"counted tensor by tensor; format {placed.scheme.name}: {placed.scheme.source}"
+    graphs = FIT_SOURCE if stage.cuda_graph_bytes else "not set aside by this version or mode"
     rows = [
         ("total memory", f"{placed.gpu.memory_bytes / GIB:.2f} GiB", placed.gpu.source["memory_bytes"]),
-        ("weights", gib["weights"], f"counted tensor by tensor; format {placed.scheme.name}: {placed.scheme.source}"),
-        ("activation peak", gib["activation"], _profile_source(placed)),
-        ("non-torch", gib["non_torch"], FIT_SOURCE),
-        ("CUDA graphs", gib["cuda_graph"], FIT_SOURCE if stage.cuda_graph else "not set aside by this version or mode"),
+        ("weights", gib["weights_bytes"], counted),
+        ("activation peak", gib["activation_peak_bytes"], _profile_source(placed)),
+        ("non-torch", gib["non_torch_bytes"], FIT_SOURCE),
+        ("CUDA graphs", gib["cuda_graph_bytes"], graphs),
     ]
     if placed.parallelism.tensor_parallel_size > 4:
-        rows.append(("non-torch beyond 4 ranks", gib["non_torch"], "a guess: start-up logs exist up to TP 4"))
+        rows.append(("non-torch beyond 4 ranks", gib["non_torch_bytes"], "a guess: start-up logs exist up to TP 4"))
     if "gpu" in placed.unmeasured:
         rows.append(("overheads off H100", "as on H100 80GB", "the fit has no start-up log of this GPU"))
     rows += _format_assumptions(placed)

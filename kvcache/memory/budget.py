@@ -8,11 +8,22 @@ from kvcache.formats.quantization import QuantizationScheme, refuse_absent, reso
 from kvcache.gpus.gpu import GPU
 from kvcache.layout.kv_layout import KVLayout, kv_bytes_per_token, kv_layout
 from kvcache.memory.assumptions import assumptions, interval_assumptions
-from kvcache.memory.placement import Placement, Stage, stage_of
+from kvcache.memory.placement import Placement, Stage, parallelism_of, stage_of
 from kvcache.memory.settings import MemorySettings, max_in_flight_tokens
-from kvcache.parallelism import Parallelism
 from kvcache.releases import KV_CACHE_SIZE_BY_CONCURRENCY, NULL_BLOCK_BESIDE_ONE_REQUEST, check_known_memory
 from kvcache.shape.architecture import Architecture, with_dtype
+
+SETTINGS = (
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "data_parallel_size",
+    "enable_expert_parallel",
+    "gpu_memory_utilization",
+    "max_model_len",
+    "max_num_batched_tokens",
+    "max_num_seqs",
+    "vllm_version",
+)  # fmt: skip  of the engine, which its budget repeats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,15 +129,6 @@ def budget_of(architecture: Architecture, gpu: GPU, settings: MemorySettings) ->
     check_known_memory(settings.vllm_version)
     architecture, scheme = _in_format(architecture, settings)
     kv_cache = resolve_kv_cache_dtype(settings.kv_cache_dtype, architecture, scheme, settings.vllm_version)
-    width, hidden = scheme.expert_padding_on(gpu)
-    parallelism = Parallelism(
-        tensor_parallel_size=settings.tensor_parallel_size,
-        pipeline_parallel_size=settings.pipeline_parallel_size,
-        data_parallel_size=settings.data_parallel_size,
-        enable_expert_parallel=settings.enable_expert_parallel,
-        pad_expert_width_to=width,
-        pad_expert_hidden_to=hidden,
-    )
     layout = kv_layout(
         architecture,
         tensor_parallel_size=settings.tensor_parallel_size,
@@ -136,6 +138,7 @@ def budget_of(architecture: Architecture, gpu: GPU, settings: MemorySettings) ->
         enable_prefix_caching=settings.enable_prefix_caching,
         gpu=gpu,
     )
+    parallelism = parallelism_of(settings, scheme, gpu)
     placed = Placement(
         arch=architecture, gpu=gpu, parallelism=parallelism, scheme=scheme, layout=layout, settings=settings
     )
@@ -181,25 +184,14 @@ def _budget(placed: Placement, kv_cache: KVCacheDtype) -> MemoryBudget:
     return MemoryBudget(
         model=arch.name,
         gpu=gpu.name,
-        tensor_parallel_size=settings.tensor_parallel_size,
-        data_parallel_size=settings.data_parallel_size,
-        enable_expert_parallel=settings.enable_expert_parallel,
-        pipeline_parallel_size=settings.pipeline_parallel_size,
+        **{name: getattr(settings, name) for name in SETTINGS},
         dtype=arch.dtype,
         quantization=placed.scheme.name,
         gemm_dtype=placed.scheme.gemm_dtype_on(gpu),
         kv_cache_dtype=kv_cache.name,
-        gpu_memory_utilization=settings.gpu_memory_utilization,
-        max_model_len=max_model_len,
-        max_num_batched_tokens=settings.max_num_batched_tokens,
-        max_num_seqs=settings.max_num_seqs,
-        vllm_version=settings.vllm_version,
         total_bytes=gpu.memory_bytes,
         requested_bytes=requested,
-        weights_bytes=stage.weights,
-        activation_peak_bytes=stage.activation,
-        non_torch_bytes=stage.non_torch,
-        cuda_graph_bytes=stage.cuda_graph,
+        **vars(stage),
         available_kv_bytes=available[limiting] if override is None else override * block_bytes,
         required_kv_bytes=needed * block_bytes,
         limiting_stage=limiting,

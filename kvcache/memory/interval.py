@@ -45,10 +45,10 @@ class Spread:
 class Terms:
     """What one GPU holds beside KV blocks."""
 
-    weights_bytes: float
-    activation_peak_bytes: float
-    non_torch_bytes: float
-    cuda_graph_bytes: float
+    weights_bytes: int
+    activation_peak_bytes: int
+    non_torch_bytes: int
+    cuda_graph_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,26 +32,29 @@ class Placement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class Stage(Terms):
     """One rank of a pipeline stage."""
 
-    weights: int
-    activation: int
-    non_torch: int
-    cuda_graph: int
-
     def available(self, requested: int) -> int:
-        return requested - self.weights - self.activation - self.non_torch - self.cuda_graph
+        held = self.weights_bytes + self.activation_peak_bytes + self.non_torch_bytes + self.cuda_graph_bytes
+        return requested - held
 
     def half_width(self, unmeasured: tuple[str, ...]) -> int:
         """Half of the 90 % interval of `available`."""
-        terms = Terms(
-            weights_bytes=self.weights,
-            activation_peak_bytes=self.activation,
-            non_torch_bytes=self.non_torch,
-            cuda_graph_bytes=self.cuda_graph,
-        )
-        return math.ceil(shipped_residuals().half_width_bytes(terms, unmeasured))
+        return math.ceil(shipped_residuals().half_width_bytes(self, unmeasured))
+
+
+def parallelism_of(settings: MemorySettings, scheme: QuantizationScheme, gpu: GPU) -> Parallelism:
+    """The ranks that these settings ask for, with the expert matrices as wide as the GPU's kernels want them."""
+    width, hidden = scheme.expert_padding_on(gpu)
+    return Parallelism(
+        tensor_parallel_size=settings.tensor_parallel_size,
+        pipeline_parallel_size=settings.pipeline_parallel_size,
+        data_parallel_size=settings.data_parallel_size,
+        enable_expert_parallel=settings.enable_expert_parallel,
+        pad_expert_width_to=width,
+        pad_expert_hidden_to=hidden,
+    )
 
 
 def stage_of(placed: Placement, stage: int) -> Stage:
@@ -61,8 +64,9 @@ def stage_of(placed: Placement, stage: int) -> Stage:
     attention_layers = sum(layer.attention is not None for layer in layers)
     tensors = stage_tensors(arch, parallelism, stage)
     return Stage(
-        weights=weight_bytes(placed.scheme, tensors, arch.dtype) + buffers_bytes(arch, parallelism, attention_layers),
-        activation=activation_peak_bytes(
+        weights_bytes=weight_bytes(placed.scheme, tensors, arch.dtype)
+        + buffers_bytes(arch, parallelism, attention_layers),
+        activation_peak_bytes=activation_peak_bytes(
             arch,
             parallelism,
             max_num_batched_tokens=settings.max_num_batched_tokens,
@@ -71,8 +75,8 @@ def stage_of(placed: Placement, stage: int) -> Stage:
             vllm_version=settings.vllm_version,
             eight_bit=placed.scheme.gemm_dtype_on(placed.gpu) in ("int8", "fp8"),
         ),
-        non_torch=non_torch_bytes(parallelism, settings.vllm_version, placed.gpu),
-        cuda_graph=cuda_graph_bytes(
+        non_torch_bytes=non_torch_bytes(parallelism, settings.vllm_version, placed.gpu),
+        cuda_graph_bytes=cuda_graph_bytes(
             arch,
             placed.gpu,
             parallelism,

@@ -3,9 +3,8 @@
 import hashlib
 import json
 import math
-import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -202,16 +201,6 @@ def profile_assumptions(profile: LatencyProfile) -> tuple[tuple[str, str, str], 
     return tuple(rows)
 
 
-def write_profile(profile: LatencyProfile, path: Path) -> None:
-    """The file appears whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        temporary.write_text(profile_text(profile), encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def profile_text(profile: LatencyProfile) -> str:
     """The profile as TOML."""
     head = {"schema_version": SCHEMA_VERSION}
@@ -230,7 +219,7 @@ def profile_text(profile: LatencyProfile) -> str:
     parts += [
         "",
         "[ranges] # of a step, as measured",
-        *(f"{n} = {_value([r.low, r.high])}" for n, r in _items(profile)),
+        *(f"{name} = {_value([covered.low, covered.high])}" for name, covered in profile.ranges.items()),
     ]
     for name in ("held_out", "settings", "data"):
         parts += ["", f"[{name}]", *_lines(getattr(profile, name))]
@@ -288,10 +277,6 @@ def _multiplied(value: Any, factor: float, most: float = math.inf) -> Any:
     if isinstance(value, Mapping):
         return {key: _multiplied(number, factor, most) for key, number in value.items()}
     return min(value * factor, max(most, value))
-
-
-def _items(profile: LatencyProfile) -> Iterable[tuple[str, Range]]:
-    return profile.ranges.items()
 
 
 def _lines(values: Mapping[str, Any]) -> list[str]:

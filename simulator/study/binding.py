@@ -1,11 +1,9 @@
 """What keeps a deployment from serving more users."""
 
-import numpy as np
-
 from simulator.core import layout
 from simulator.deployment import Deployment
 from simulator.latency import model as causes_of
-from simulator.latency.model import average_step, breakdown, step_with_prefill
+from simulator.latency.model import breakdown, step_with_prefill
 from simulator.study.capacity import Point
 from simulator.study.slo import SLO
 
@@ -58,10 +56,9 @@ def _largest(causes: dict[str, float], limit: str) -> str:
 
 def step_causes(plan: Deployment, point: Point, *, only_prefill: bool = False) -> dict[str, float]:
     """Shares of the mean step's time by cause, or of the mean step that holds prefill."""
-    totals = np.concatenate([replication.totals for replication in point.replications])
-    if not totals["steps"].sum():
+    step = point.mean_step
+    if step is None:
         return {"no load": 1.0}
-    step = average_step(totals)
     seconds = breakdown(plan.latency, step_with_prefill(step) if only_prefill else step)
     total = sum(seconds.values()) or 1.0
     return {CAUSE_NAMES[name]: value / total for name, value in seconds.items()}

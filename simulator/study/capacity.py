@@ -7,7 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from simulator.fleet.fleet import Fleet
+from simulator.latency.model import AverageStep, average_step
 from simulator.study.loads import Load
 from simulator.study.replication import Replication, replicate
 from simulator.study.slo import SLO
@@ -60,6 +64,16 @@ class Point:
     def mean(self, name: str) -> float:
         values = [float(getattr(replication, name)) for replication in self.replications]
         return sum(values) / len(values)
+
+    def times(self, name: str) -> NDArray[np.float64]:
+        """One latency of all replications' requests."""
+        return np.concatenate([getattr(replication.times, name) for replication in self.replications])
+
+    @property
+    def mean_step(self) -> AverageStep | None:
+        """Over all engines and replications; None where nothing ran."""
+        totals = np.concatenate([replication.totals for replication in self.replications])
+        return average_step(totals) if totals["steps"].sum() else None
 
     def blocked_share(self, reason: int) -> float:
         return sum(r.blocked_shares[reason] for r in self.replications) / len(self.replications)

@@ -9,7 +9,6 @@ import numpy as np
 
 from simulator.deployment import Deployment
 from simulator.fleet.fleet import Fleet
-from simulator.latency.model import average_step
 from simulator.study.capacity import Evaluator, Point, estimate_capacity
 from simulator.study.loads import Load
 
@@ -54,7 +53,7 @@ def users_within_errors(plan: Deployment, evaluator: Evaluator, point: Point | N
 def _within_step_times(plan: Deployment, evaluator: Evaluator, point: Point, users: int) -> dict[str, Any]:
     if plan.latency.is_given:
         return {}
-    error = plan.latency.tpot_log_error.half_width_at(mean_sequences(point))
+    error = plan.latency.tpot_log_error.half_width_at(step.sequences if (step := point.mean_step) else 1.0)
 
     def users_at(factor: float) -> int:
         fleet = evaluator.fleet.with_pools(lambda pool: replace(pool, step_times=pool.step_times.times(factor)))
@@ -85,17 +84,11 @@ def _users_on(fleet: Fleet, evaluator: Evaluator, guess: float) -> int:
     return users_at(evaluator.load, estimate_capacity(other, guess))
 
 
-def mean_sequences(point: Point) -> float:
-    """Running in an average step of an engine; 1 where nothing ran."""
-    totals = np.concatenate([replication.totals for replication in point.replications])
-    return average_step(totals).sequences if totals["steps"].sum() else 1.0
-
-
 def users_at(load: Load, point: Point | None) -> int:
     """How many users a simulated load stands for; 0 where there is none."""
     if point is None:
         return 0
-    e2e_s = np.concatenate([replication.times.e2e_s for replication in point.replications])
+    e2e_s = point.times("e2e_s")
     finished_s = e2e_s[np.isfinite(e2e_s)]
     e2e_mean_s = float(finished_s.mean()) if len(finished_s) else point.mean("horizon_s")  # none: it takes longer still
     return int(load.users(point.size, requests_per_s=point.mean("requests_per_s"), e2e_mean_s=e2e_mean_s))

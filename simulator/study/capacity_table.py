@@ -4,8 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from kvcache.gpus.gpu import GPU
 from kvcache.shape.architecture import Architecture
 from simulator.deployment import Deployment, layouts
@@ -127,7 +125,7 @@ class CapacityRow:
 def latency_summary(point: Point, name: str) -> dict[str, float | None]:
     """Percentiles over all replications' requests; `p95_low`, `p95_high`: the 95 % interval of the p95 over them."""
     samples = [getattr(replication.times, name) for replication in point.replications]
-    found = summary(np.concatenate(samples))
+    found = summary(point.times(name))
     p95 = t_interval([value for value in (summary(sample)["p95"] for sample in samples) if value is not None] or [0.0])
     return found | {"p95_low": max(p95.low, 0.0), "p95_high": p95.high}
 

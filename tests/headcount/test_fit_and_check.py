@@ -14,7 +14,7 @@ from calibrate.recording import Recording
 from kvcache.models.catalog import find_gpu
 from simulator.latency.gpu_constants import constants_for
 from simulator.latency.model import LogError
-from simulator.latency.profile import LatencyProfile, Term, digest_of, read_profile, write_profile
+from simulator.latency.profile import LatencyProfile, Term, digest_of, profile_text, read_profile
 from tests.calibrate.recorded import closed_run, measured_closed_run, recording
 
 DEPLOYMENT = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--max-num-seqs", 128, "--max-num-batched-tokens", 2048)
@@ -53,7 +53,7 @@ def profile(tmp_path: Path) -> Path:
         settings={"tensor_parallel_size": 1},
     )  # fmt: skip
     path = tmp_path / "slow.toml"
-    write_profile(made, path)
+    path.write_text(profile_text(made), encoding="utf-8")
     return path
 
 

@@ -9,17 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.constants.kernel_tables.rows import lone_rank
+from kvcache.gpus.gpu import GPU
 from kvcache.models.catalog import find_gpu, gpu_names, load_model
 from kvcache.parallelism import Parallelism
+from kvcache.shape.architecture import Architecture
 from kvcache.shape.tensors import Tensor
 from simulator.latency.forms import latency_model
-from simulator.latency.forms.physical import padded_batch, physical_step_times, window_class
+from simulator.latency.forms.physical import padded_batch, window_class
 from simulator.latency.gpu_constants import FOLDER, constants_for
 from simulator.latency.model import served_model
 from simulator.latency.step_time import BatchSums, StepTimes
 from simulator.latency.terms import all_reduce_s, gemm
 
 BUDGET, SEQS = 4096, 512
+
+
+def physical_step_times(architecture: Architecture, gpu: GPU, **settings: Any) -> StepTimes:
+    return latency_model(served_model(architecture, gpu, **settings)).step_times
 
 
 def step_times(model: str = "llama-3.1-8b", gpu: str = "h100-sxm", **options: Any) -> StepTimes:

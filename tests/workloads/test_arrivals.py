@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from workloads.arrivals import arrival_times, gamma_gaps, poisson_gaps, weibull_gaps
-from workloads.distributions import Distribution, Gamma
+from workloads.arrivals import arrival_times, gamma_gaps
+from workloads.distributions import Distribution, Gamma, Weibull
 from workloads.errors import WorkloadError
 from workloads.randomness import stream
 
@@ -18,15 +18,15 @@ N = 40_000
 @pytest.mark.parametrize(
     ("gaps", "cv"),
     [
-        (poisson_gaps(5.0), 1.0),
+        (gamma_gaps(5.0), 1.0),
         (gamma_gaps(5.0, 0.25), 2.0),
         (gamma_gaps(5.0, 4.0), 0.5),
-        (weibull_gaps(5.0, 0.7), math.sqrt(math.gamma(1 + 2 / 0.7) / math.gamma(1 + 1 / 0.7) ** 2 - 1)),
+        (Weibull(shape=0.7, mean_value=0.2), math.sqrt(math.gamma(1 + 2 / 0.7) / math.gamma(1 + 1 / 0.7) ** 2 - 1)),
     ],
     ids=["poisson", "bursty", "smooth", "weibull"],
 )
 def test_gaps_have_the_rate_and_the_burstiness_asked_for(gaps: Distribution, cv: float) -> None:
-    times = arrival_times(gaps, stream(3, "arrivals"), num_requests=N)
+    times = arrival_times(gaps, stream(3, "arrivals"), N)
     drawn = np.diff(times, prepend=0)
     standard_error = 0.2 * cv / math.sqrt(N)
     assert abs(drawn.mean() - 0.2) < 4 * standard_error
@@ -41,21 +41,9 @@ def test_burstiness_one_is_poisson() -> None:
 
 
 def test_more_requests_leave_the_first_as_they_were() -> None:
-    few = arrival_times(poisson_gaps(2.0), stream(1, "arrivals"), num_requests=10)
-    many = arrival_times(poisson_gaps(2.0), stream(1, "arrivals"), num_requests=1000)
+    few = arrival_times(gamma_gaps(2.0), stream(1, "arrivals"), 10)
+    many = arrival_times(gamma_gaps(2.0), stream(1, "arrivals"), 1000)
     np.testing.assert_array_equal(few, many[:10])
-
-
-def test_a_horizon_keeps_every_arrival_before_it() -> None:
-    rate, horizon_s = 3.0, 500.0
-    times = arrival_times(poisson_gaps(rate), stream(1, "arrivals"), horizon_s=horizon_s)
-    longer = arrival_times(poisson_gaps(rate), stream(1, "arrivals"), num_requests=5000)
-    np.testing.assert_array_equal(times, longer[longer < horizon_s])
-
-
-def test_a_very_bursty_stream_reaches_its_horizon() -> None:
-    times = arrival_times(gamma_gaps(1.0, 0.01), stream(1, "arrivals"), horizon_s=10_000.0)
-    assert times[-1] < 10_000
 
 
 def test_streams_of_two_purposes_are_different() -> None:
@@ -67,9 +55,4 @@ def test_streams_of_two_purposes_are_different() -> None:
 @pytest.mark.parametrize("rate", [0, -1, math.inf, math.nan])
 def test_a_rate_that_is_no_rate_is_refused(rate: float) -> None:
     with pytest.raises(WorkloadError, match="requests/s"):
-        poisson_gaps(rate)
-
-
-def test_number_or_horizon_is_asked_for() -> None:
-    with pytest.raises(WorkloadError, match="either"):
-        arrival_times(poisson_gaps(1), stream(1, "arrivals"))
+        gamma_gaps(rate)

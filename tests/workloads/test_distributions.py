@@ -25,7 +25,6 @@ from workloads.distributions import (
     RoundedUp,
     Uniform,
     Weibull,
-    empirical_from_bins,
     empirical_from_samples,
     lognormal_from_moments,
     parse_distribution,
@@ -104,7 +103,6 @@ def test_a_lognormal_fitted_to_moments_has_them() -> None:
 def test_empirical_draws_each_sample_equally_often() -> None:
     drawn = empirical_from_samples([3, 1, 1, 8]).quantile((np.arange(8) + 0.5) / 8)
     assert drawn.tolist() == [1, 1, 1, 1, 3, 3, 8, 8]
-    assert empirical_from_bins({8: 2, 1: 4, 3: 2}) == empirical_from_samples([1, 1, 3, 8])
 
 
 def test_tokens_are_whole_within_their_bounds() -> None:

@@ -58,7 +58,7 @@ def read(path: Path, _trace_block_size: int) -> RequestTable:
     if len(times) == 0:
         raise TraceError(f"{path}: has a header but no rows; a trace needs at least one request")
     return independent_requests(
-        arrival_s=_seconds_from_earliest(times),
+        arrival_s=(times - times.min()) / 1e9,
         prompt_tokens=np.concatenate(lengths["ContextTokens"]),
         output_tokens=np.concatenate(lengths["GeneratedTokens"]),
     )
@@ -108,10 +108,6 @@ def _refuse(path: Path, texts: pd.Series[Any], bad: Any, first_line: int, allowe
         found = texts.iloc[row]
         shown = repr(shortened(found)) if isinstance(found, str) and found else "empty"
         raise TraceError(f"{path}, line {first_line + row}: {texts.name} is {shown}; it must be {allowed}")
-
-
-def _seconds_from_earliest(nanoseconds: IntArray) -> FloatArray:
-    return np.asarray((nanoseconds - nanoseconds.min()) / 1e9, dtype=np.float64)
 
 
 FORMAT: Final = TraceFormat(

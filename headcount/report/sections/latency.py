@@ -48,8 +48,8 @@ def render(answer: CapacityAnswer) -> str:
 
 
 def _times(served: Served, name: str) -> NDArray[np.float64]:
-    times_s = np.concatenate([getattr(replication.times, name) for replication in served.point.replications])
-    return np.asarray(times_s[np.isfinite(times_s)], dtype=np.float64)
+    times_s = served.point.times(name)
+    return times_s[np.isfinite(times_s)]
 
 
 def _figure(served: Served, latency: _Latency) -> str:

@@ -3,13 +3,11 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from kvcache.formats.quantization import resolve_quantization
-from kvcache.gpus.gpu import GPU
-from kvcache.parallelism import Parallelism
+from kvcache.memory.placement import parallelism_of
 from kvcache.releases import SLOWER_EXPERTS
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Layer
@@ -24,7 +22,6 @@ from simulator.latency.model import (
     LatencyModel,
     LogError,
     ServedModel,
-    served_model,
 )
 from simulator.latency.profile import (
     STEP_SCALE,
@@ -57,11 +54,6 @@ PIECEWISE_TOKENS = 512  # of the longest step with prefill that piecewise CUDA g
 KERNELS_ONLY_TPOT = LogError(deployment=0.20, residual=0.06)
 KERNELS_ONLY_TTFT = LogError(deployment=0.28, residual=0.12)
 FULL_ATTENTION_WINDOW = 1  # of StepTimes where no layer has a window
-
-
-def physical_step_times(architecture: Architecture, gpu: GPU, **settings: Any) -> StepTimes:
-    """The step times alone; see `latency_model` for what they rest on."""
-    return latency_model(served_model(architecture, gpu, **settings)).step_times
 
 
 def latency_model(
@@ -169,15 +161,7 @@ def _rank(served: ServedModel, constants: Constants) -> Rank:
     scheme = resolve_quantization(
         served.args.quantization, arch.native_quantization, dtype=arch.dtype, spared=arch.unquantized
     )
-    width, hidden = scheme.expert_padding_on(served.gpu)
-    parallelism = Parallelism(
-        tensor_parallel_size=served.args.tensor_parallel_size,
-        pipeline_parallel_size=served.args.pipeline_parallel_size,
-        data_parallel_size=served.args.data_parallel_size,
-        enable_expert_parallel=served.args.enable_expert_parallel,
-        pad_expert_width_to=width,
-        pad_expert_hidden_to=hidden,
-    )
+    parallelism = parallelism_of(served.args, scheme, served.gpu)
     return Rank(served=served, scheme=scheme, parallelism=parallelism, constants=constants)
 
 
