@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -87,7 +86,8 @@ class RequestTable:
 
     def head(self, num_requests: int) -> RequestTable:
         """The first rows, complete in themselves since rows follow only earlier ones."""
-        return self._with_rows(lambda column: column[:num_requests])
+        rows = {name: getattr(self, name)[:num_requests] for name in _DTYPES if name not in _SPAN_COLUMNS}
+        return replace(self, **rows)
 
     def scaled_arrivals(self, factor: float) -> RequestTable:
         """The same requests at `factor` times the rate: arrival times divided by it, think times kept."""
@@ -102,9 +102,6 @@ class RequestTable:
         _check_follows(self)
         _check_times(self)
         _check_spans(self)
-
-    def _with_rows(self, take: Callable[[Any], Any]) -> RequestTable:
-        return replace(self, **{name: take(getattr(self, name)) for name in _DTYPES if name not in _SPAN_COLUMNS})
 
 
 def independent_requests(

@@ -48,9 +48,7 @@ class Served:
     @property
     def deployment(self) -> str:
         """Such as `8 GPUs, 4 × TP2`."""
-        return (
-            f"{counted(self.row.gpus, 'GPU')}, {layout_text(self.row.replicas, self.row.tp, self.row.dp, self.row.pp)}"
-        )
+        return f"{counted(self.row.gpus, 'GPU')}, {row_layout(self.row)}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -312,8 +310,7 @@ def interval_label(plan: Deployment) -> str:
 
 
 def _cells(row: CapacityRow) -> tuple[str, ...]:
-    layout = layout_text(row.replicas, row.tp, row.dp, row.pp)
-    cells = (str(row.gpus), layout, f"{row.users_low:,}", f"{row.users:,}", f"{row.users_high:,}")
+    cells = (str(row.gpus), row_layout(row), f"{row.users_low:,}", f"{row.users:,}", f"{row.users_high:,}")
     if row.point is None:
         return cells
     ttft, tpot = latency_summary(row.point, "ttft_s"), latency_summary(row.point, "tpot_s")
@@ -328,6 +325,10 @@ def _cells(row: CapacityRow) -> tuple[str, ...]:
         dollars(row.usd_per_million_output_tokens),
         row.binding or "",
     )
+
+
+def row_layout(row: CapacityRow) -> str:
+    return layout_text(row.replicas, row.tp, row.dp, row.pp)
 
 
 def dollars(value: float | None) -> str:

@@ -119,10 +119,14 @@ def _run_blocks(item: Checked) -> list[Block]:
 
 
 def _figure_cells(row: Row) -> tuple[str, ...]:
-    error = "–" if row.error_percent is None else f"{row.error_percent:+.1f} %"
+    error = error_text(row)
     if row.name in SHOWN_FIGURES:
         return row.name.replace("_s.", " "), _time(row.measured), _time(row.simulated), error
     return row.name.replace("_", " "), f"{row.measured:,.4g}", f"{row.simulated:,.4g}", error
+
+
+def error_text(row: Row) -> str:
+    return "–" if row.error_percent is None else f"{row.error_percent:+.1f} %"
 
 
 def _between(loads: tuple[float, float] | None) -> str:

@@ -28,9 +28,7 @@ from workloads.requests import RequestTable
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog
 
-LONGEST_RUN_S = (
-    1e10  # 317 years, or a trace in Unix time: a double of that size tells 2 µs apart, a step takes thousands
-)
+LONGEST_RUN_S = 1e10  # 317 years, or a trace in Unix time: a double of that size tells 2 µs apart
 REQUEST_COLUMNS = (
     "id", "replica", "arrival_s", "scheduled_s", "first_token_s", "finish_s", "ttft_s", "tpot_s", "e2e_s",
     "prompt_tokens", "output_tokens", "cached_tokens", "preemptions",

@@ -75,9 +75,12 @@ def _option(name: str, described: Argument, always_none: bool) -> Any:
     )
 
 
-deployment_options = all_of(
+model_options = all_of(
     click.option("--model", required=True, help="Model name as on Hugging Face, an alias, or a path to a config.json."),
     click.option("--gpu", required=True, help="GPU name, such as h100-sxm; see 'headcount gpus'."),
+)
+deployment_options = all_of(
+    model_options,
     argument_options(MEMORY),
     click.option(
         "--startup-log",

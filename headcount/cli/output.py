@@ -4,6 +4,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -39,6 +40,12 @@ def write_report(answer: Answer, path: Path | None, *, as_json: bool) -> None:
         click.echo(f"report: {path}", err=as_json)
 
 
-def listing(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a plain table of what is known."""
-    draw([Table(columns=tuple(columns), rows=rows, text_columns=tuple(range(len(columns))))])
+def listing(
+    what: str, found: list[dict[str, Any]], columns: Sequence[str], rows: Sequence[Sequence[str]], *, as_json: bool
+) -> int:
+    """Print what is known, as JSON or as a plain table; the exit code."""
+    if as_json:
+        print_json({"schema_version": 1, what: found})
+    else:
+        draw([Table(columns=tuple(columns), rows=rows, text_columns=tuple(range(len(columns))))])
+    return 0

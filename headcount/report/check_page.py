@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from calibrate.check.runs import Checked
-from headcount.answers.check import CheckAnswer
+from headcount.answers.check import CheckAnswer, error_text
 from headcount.report.charts import FIRST, LIMIT, MUTED, SECOND, chart
 from headcount.report.html import figure, figures, join, render_template, table
 from headcount.report.sections import notes
@@ -128,9 +128,7 @@ def _distribution(item: Checked, name: str, number: int) -> str:
 
 def _figures_table(item: Checked) -> str:
     rows: list[Sequence[Any]] = [
-        (row.name, f"{row.measured:.4g}", f"{row.simulated:.4g}",
-         "–" if row.error_percent is None else f"{row.error_percent:+.1f} %")
-        for row in item.rows
-    ]  # fmt: skip
+        (row.name, f"{row.measured:.4g}", f"{row.simulated:.4g}", error_text(row)) for row in item.rows
+    ]
     reasons = f"; overloaded: {'; '.join(item.measured_overload)}" if item.is_overloaded else ""
     return table(("figure", "measured", "simulated", "error"), rows, caption=f"{item.name}{reasons}")

@@ -14,16 +14,9 @@ from kvcache.releases import KV_CACHE_SIZE_BY_CONCURRENCY, NULL_BLOCK_BESIDE_ONE
 from kvcache.shape.architecture import Architecture, with_dtype
 
 SETTINGS = (
-    "tensor_parallel_size",
-    "pipeline_parallel_size",
-    "data_parallel_size",
-    "enable_expert_parallel",
-    "gpu_memory_utilization",
-    "max_model_len",
-    "max_num_batched_tokens",
-    "max_num_seqs",
-    "vllm_version",
-)  # fmt: skip  of the engine, which its budget repeats
+    "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
+    "gpu_memory_utilization", "max_model_len", "max_num_batched_tokens", "max_num_seqs", "vllm_version",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +122,7 @@ def budget_of(architecture: Architecture, gpu: GPU, settings: MemorySettings) ->
     check_known_memory(settings.vllm_version)
     architecture, scheme = _in_format(architecture, settings)
     kv_cache = resolve_kv_cache_dtype(settings.kv_cache_dtype, architecture, scheme, settings.vllm_version)
+    parallelism = parallelism_of(settings, scheme, gpu)
     layout = kv_layout(
         architecture,
         tensor_parallel_size=settings.tensor_parallel_size,
@@ -138,7 +132,6 @@ def budget_of(architecture: Architecture, gpu: GPU, settings: MemorySettings) ->
         enable_prefix_caching=settings.enable_prefix_caching,
         gpu=gpu,
     )
-    parallelism = parallelism_of(settings, scheme, gpu)
     placed = Placement(
         arch=architecture, gpu=gpu, parallelism=parallelism, scheme=scheme, layout=layout, settings=settings
     )

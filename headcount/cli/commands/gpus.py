@@ -9,15 +9,11 @@ def command(as_json: bool) -> int:
     """The GPUs known by name, with memory, bandwidth, FLOP/s, interconnect and price."""
     from dataclasses import asdict  # noqa: PLC0415
 
-    from headcount.cli.json_output import print_json  # noqa: PLC0415  imported once the command runs
-    from headcount.cli.output import listing  # noqa: PLC0415
+    from headcount.cli.output import listing  # noqa: PLC0415  imported once the command runs
     from headcount.text.units import GIB  # noqa: PLC0415
     from kvcache.models.catalog import find_gpu, gpu_names  # noqa: PLC0415
 
     found = [find_gpu(name) for name in gpu_names()]
-    if as_json:
-        print_json({"schema_version": 1, "gpus": [asdict(gpu) for gpu in found]})
-        return 0
     rows = [
         (
             gpu.name,
@@ -29,5 +25,5 @@ def command(as_json: bool) -> int:
         )
         for gpu in found
     ]
-    listing(("GPU", "memory", "bandwidth", "dense TFLOP/s", "interconnect, one way", "$/hour"), rows)
-    return 0
+    columns = ("GPU", "memory", "bandwidth", "dense TFLOP/s", "interconnect, one way", "$/hour")
+    return listing("gpus", [asdict(gpu) for gpu in found], columns, rows, as_json=as_json)

@@ -9,8 +9,7 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def command(as_json: bool) -> int:
     """The models known by name. Any other is read from its config.json."""
-    from headcount.cli.json_output import print_json  # noqa: PLC0415  imported once the command runs
-    from headcount.cli.output import listing  # noqa: PLC0415
+    from headcount.cli.output import listing  # noqa: PLC0415  imported once the command runs
     from kvcache.models.catalog import load_model, model_names, model_source  # noqa: PLC0415
     from kvcache.shape.parameters import active_parameters, total_parameters  # noqa: PLC0415
 
@@ -26,17 +25,13 @@ def command(as_json: bool) -> int:
                 "source": model_source(name),
             }
         )
-    if as_json:
-        print_json({"schema_version": 1, "models": found})
-    else:
-        rows = [
-            (
-                m["name"],
-                f"{m['parameters'] / 1e9:.1f} B",
-                f"{m['active_parameters'] / 1e9:.1f} B",
-                f"{m['max_model_len']:,}",
-            )
-            for m in found
-        ]
-        listing(("model", "parameters", "active", "max_model_len"), rows)
-    return 0
+    rows = [
+        (
+            each["name"],
+            f"{each['parameters'] / 1e9:.1f} B",
+            f"{each['active_parameters'] / 1e9:.1f} B",
+            f"{each['max_model_len']:,}",
+        )
+        for each in found
+    ]
+    return listing("models", found, ("model", "parameters", "active", "max_model_len"), rows, as_json=as_json)

@@ -8,7 +8,7 @@ from click.core import ParameterSource
 
 from headcount.answers.training_memory import DEFAULT, option_of, training_memory
 from headcount.cli.option_types import Number, TokenCount, WholeNumber
-from headcount.cli.options import output_options
+from headcount.cli.options import model_options, output_options
 from headcount.cli.output import show
 from kvcache.training.states import LORA_TARGETS, optimizer_names, precision_names
 
@@ -25,8 +25,7 @@ def _option(field: str, *names: str, says: str, kind: Any = None) -> Callable[[F
 
 
 @click.command("training-memory")
-@click.option("--model", required=True, help="Model name as on Hugging Face, an alias, or a path to a config.json.")
-@click.option("--gpu", required=True, help="GPU name, such as h100-sxm; see 'headcount gpus'.")
+@model_options
 @_option("tensor_parallel_size", "-tp", says="GPUs that share each layer.")
 @_option("pipeline_parallel_size", "-pp", says="Pipeline stages.")
 @_option("data_parallel_size", "-dp", says="Copies of the model that split the batch.")

@@ -49,7 +49,6 @@ def install_command(version: str, python_base: Path | None, index_url: str | Non
 def list_command(as_json: bool) -> int:
     """List installed releases with size, path, and whether each can be imported."""
     from calibrate.conformance.interpreters.interpreters import imported_version, installed  # noqa: PLC0415  imported once the command runs
-    from headcount.cli.json_output import print_json  # noqa: PLC0415
     from headcount.cli.output import listing  # noqa: PLC0415
 
     found: list[dict[str, Any]] = []
@@ -68,17 +67,13 @@ def list_command(as_json: bool) -> int:
                 "problem": problem,
             }
         )
-    if as_json:
-        print_json({"schema_version": 1, "interpreters": found})
-    elif found:
-        rows = [
-            (one["version"], f"{one['size_bytes'] / 1e9:.1f} GB", one["problem"] or "yes", one["python"])
-            for one in found
-        ]
-        listing(("vLLM", "size", "imports", "Python"), rows)
-    else:
+    if not found and not as_json:
         _tell("No vLLM is installed; 'headcount vllm install' installs one.")
-    return 0
+        return 0
+    rows = [
+        (one["version"], f"{one['size_bytes'] / 1e9:.1f} GB", one["problem"] or "yes", one["python"]) for one in found
+    ]
+    return listing("interpreters", found, ("vLLM", "size", "imports", "Python"), rows, as_json=as_json)
 
 
 @command.command("remove", short_help="Delete an installed release.")

@@ -1,9 +1,9 @@
 """How many users each GPU count serves, the number to sign first."""
 
-from headcount.answers.capacity import CapacityAnswer, Served, dollars, error_lines, no_capacity_reason
+from headcount.answers.capacity import CapacityAnswer, Served, dollars, error_lines, no_capacity_reason, row_layout
 from headcount.report.html import join, render_template, spaced, table
 from headcount.text.units import counted, milliseconds, seconds
-from headcount.text.words import layout_text, sentence, slo_text
+from headcount.text.words import sentence, slo_text
 from simulator.study.capacity_table import CapacityRow, latency_summary
 
 TITLE = "The answer"
@@ -55,7 +55,7 @@ def _users_table(answer: CapacityAnswer) -> str:
     rows = [
         (
             row.gpus,
-            layout_text(row.replicas, row.tp, row.dp, row.pp),
+            row_layout(row),
             f"{row.users_low:,}",
             f"{row.users:,}",
             f"{row.users_high:,}",

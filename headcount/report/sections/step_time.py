@@ -2,11 +2,10 @@
 
 from matplotlib.figure import Figure
 
-from headcount.answers.capacity import CapacityAnswer, Served
+from headcount.answers.capacity import CapacityAnswer, Served, row_layout
 from headcount.report.charts import FIRST, INK, chart
 from headcount.report.html import figure, figures, join, table
 from headcount.text.units import counted
-from headcount.text.words import layout_text
 
 TITLE = "Where a step's time goes"
 ORDER = 60
@@ -54,11 +53,7 @@ def _draw(drawn: Figure, causes: list[tuple[str, float]]) -> None:
 def _table(served: tuple[Served, ...]) -> str:
     names = [name for name, _ in _sorted(served[-1])]
     rows = [
-        (
-            s.row.gpus,
-            layout_text(s.row.replicas, s.row.tp, s.row.dp, s.row.pp),
-            *(f"{(s.row.step_causes or {}).get(name, 0.0):.1%}" for name in names),
-        )
+        (s.row.gpus, row_layout(s.row), *(f"{(s.row.step_causes or {}).get(name, 0.0):.1%}" for name in names))
         for s in served
     ]
     return table(("GPUs", "layout", *names), rows, caption="Shares of step time, by GPU count")
