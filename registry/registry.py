@@ -31,6 +31,7 @@ class Registry:
     suffix: str = ".py"
     package: str = ""
     ignored: tuple[str, ...] = ()  # files in `folder` that are no such thing
+    needs: tuple[str, ...] = ()  # what a Python file must define
 
     def files(self) -> dict[str, Path]:
         """Every file of this kind by name, in the order of names; files that start with `_` are none."""
@@ -65,7 +66,13 @@ class Registry:
                     f"no {self.what} {shortened(name, 80)!r}: {error}; give module:Name of something importable"
                 ) from None
         path = self.path(name)
-        return import_module(f"{self.package}.{name}") if path.parent == self.folder else _outside(self.section, path)
+        if path.parent == self.folder:
+            return import_module(f"{self.package}.{name}")
+        found = _outside(self.section, path)
+        missing = [part for part in self.needs if not hasattr(found, part)]
+        if missing:
+            raise ValueError(f"{path}: it has no {' and no '.join(missing)}, which a {self.what} needs; add it")
+        return found
 
     def unknown(self, name: str, known: tuple[str, ...] | None = None) -> UnknownNameError:
         """The error that names what was given, the nearest known names, and how to add one."""

@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 from registry.names import nearest_hint
-from registry.registry import Registry
+from registry.registry import Registry, read_table
 from workloads.errors import WorkloadError
 from workloads.population import Population, population_from_mapping
 from workloads.trace import Trace
@@ -22,8 +22,7 @@ def preset_names() -> tuple[str, ...]:
 
 def load_preset(name: str) -> Population:
     """A preset, by its name in any case."""
-    text = PRESETS.path(name.lower()).read_text(encoding="utf-8")
-    return population_from_mapping(tomllib.loads(text), name=name.lower())
+    return population_from_mapping(read_table(PRESETS.path(name.lower())), name=name.lower())
 
 
 def load_workload(name_or_path: str | Path, *, trace_block_size: int = 512) -> Population | Trace:

@@ -13,7 +13,11 @@ from workloads.requests import RequestTable
 
 _HEAD_CHARACTERS = 65_536
 TRACE_FORMATS = Registry(
-    what="trace format", section="trace_formats", folder=Path(__file__).parent / "formats", package="workloads.formats"
+    what="trace format",
+    section="trace_formats",
+    folder=Path(__file__).parent / "formats",
+    package="workloads.formats",
+    needs=("FORMAT",),
 )
 
 

@@ -13,6 +13,7 @@ from registry.registry import Registry
 SECTIONS = Registry(
     what="report section",
     section="report_sections",
+    needs=("TITLE", "ORDER", "render"),
     folder=Path(__file__).parent / "sections",
     package="headcount.report.sections",
 )

@@ -71,7 +71,10 @@ def find_precision(name: str) -> Precision:
 @cache
 def find_optimizer(name: str) -> Optimizer:
     """The optimizer of that name. Raises `UnknownNameError` with the nearest names."""
-    return Optimizer(name=name, **read_table(_OPTIMIZERS.path(name)))
+    try:
+        return Optimizer(name=name, **read_table(_OPTIMIZERS.path(name)))
+    except TypeError as error:
+        raise ValueError(f"optimizers/{name}.toml: {error}") from None
 
 
 @dataclass(frozen=True)

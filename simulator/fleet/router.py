@@ -15,7 +15,11 @@ from simulator.core.layout import NONE, Arrays
 from simulator.engines.vllm.speculation import draft_hash
 
 ROUTERS = Registry(
-    what="router", section="routers", folder=Path(__file__).parent / "routers", package="simulator.fleet.routers"
+    what="router",
+    section="routers",
+    folder=Path(__file__).parent / "routers",
+    package="simulator.fleet.routers",
+    needs=("SEES", "Router"),
 )
 
 
@@ -100,11 +104,6 @@ def find_router(router: str | RouterFactory) -> FoundRouter:
     if router not in files:
         raise ROUTERS.unknown(router, tuple(files))
     module = ROUTERS.load(files[router])
-    missing = next((part for part in ("SEES", "Router") if not hasattr(module, part)), None)
-    if missing is not None:
-        raise ValueError(
-            f"router {router!r}: {module.__file__} has no {missing}; add it, as docs/how-to/write-a-router.md shows"
-        )
     return FoundRouter(make=module.Router, sees=module.SEES, choose=getattr(module, "choose", None))
 
 

@@ -39,7 +39,9 @@ class SLO:
         return np.zeros(len(tpot_s), bool) if self.tpot_s is None else tpot_s > self.tpot_s
 
     def __str__(self) -> str:
-        limits = [f"TTFT ≤ {self.ttft_s:g} s"] if self.ttft_s is not None else []
+        limits = []
+        if self.ttft_s is not None:
+            limits = [f"TTFT ≤ {self.ttft_s:g} s" if self.ttft_s >= 1 else f"TTFT ≤ {self.ttft_s * 1e3:g} ms"]
         limits += [f"TPOT ≤ {self.tpot_s * 1e3:g} ms"] if self.tpot_s is not None else []
         return f"{100 * self.attainment:.4g} % of requests with " + ", ".join(limits)
 

@@ -199,8 +199,8 @@ def test_a_wrong_load_or_target_is_told(headcount: Callable[..., Any], arguments
 @pytest.mark.parametrize(
     ("code", "part"),
     [
-        ("x = 1", "has no SEES"),
-        ("SEES = ()", "has no Router"),
+        ("x = 1", "it has no SEES and no Router, which a router needs; add it"),
+        ("SEES = ()", "it has no Router, which a router needs; add it"),
         ("SEES = ()\nclass Router:\n  def __init__(self, seed): 1 / 0", "making it fails with ZeroDivisionError"),
         ("SEES = ()\nclass Router:\n  def __init__(self, seed): pass", "which has no choose(view)"),
         (ROUTER.format("return 99"), "chose engine 99; choose(view) must return a number from 0 to 0"),
@@ -215,6 +215,17 @@ def test_a_broken_router_is_told(
     (tmp_path / "routers/mine.py").write_text(code)
     monkeypatch.setenv("HEADCOUNT_PATH", str(tmp_path))
     assert_told(headcount(*SERVE, "--num-requests", "3", "--router", "mine"), part)
+
+
+def test_an_unfinished_file_is_told(
+    headcount: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADCOUNT_PATH", str(tmp_path))
+    lacks = {"trace_formats": "no FORMAT, which a trace format needs", "notes": "no SEVERITY and no find, which a note"}
+    for section, part in lacks.items():
+        (tmp_path / section).mkdir()
+        (tmp_path / section / "mine.py").write_text("x = 1")
+        assert_told(headcount(*SIMULATE, "--workload", __file__), f"mine.py: it has {part}")
 
 
 def test_a_wrong_search_path_is_told(

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from simulator.latency.model import AverageStep
     from workloads.requests import RequestTable
 
-NOTES = Registry(what="note", section="notes", folder=Path(__file__).parent, package=__name__)
+NOTES = Registry(
+    what="note", section="notes", folder=Path(__file__).parent, package=__name__, needs=("SEVERITY", "find")
+)
 
 
 class Severity(StrEnum):
