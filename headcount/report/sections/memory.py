@@ -25,12 +25,12 @@ def _figure(plan: Deployment) -> str:
     budget = plan.budget
     title = (
         f"{budget.available_kv_bytes / GIB:.1f} of {budget.total_bytes / GIB:.1f} GiB hold the KV cache: "
-        f"{budget.kv_cache_tokens:,} tokens {pool_owner(budget)}"
+        f"{budget.kv_cache_tokens:,} tokens per {pool_owner(budget)}"
     )
     note = (
         f"Each {budget.gpu} at TP {budget.tp}, weights in {weights_text(plan)}, KV cache in {kv_cache_text(plan)}. "
         f"{budget.num_gpu_blocks:,} blocks of {budget.block_size} tokens; a token takes "
-        f"{kv_bytes_held(budget) / 1024:,.1f} KiB over all GPUs of {pool_owner(budget)}{copies_of_kv(budget)}. "
+        f"{kv_bytes_held(budget) / 1024:,.1f} KiB over all GPUs of one {pool_owner(budget)}{copies_of_kv(budget)}. "
         f"At once: {budget.max_concurrency:,.1f} requests of the full "
         f"{budget.max_model_len:,} tokens; shorter ones fit in proportion. "
         f"'left to others' is what gpu_memory_utilization {budget.gpu_memory_utilization:g} keeps from vLLM."
@@ -40,7 +40,7 @@ def _figure(plan: Deployment) -> str:
 
 def _table(budgets: list[MemoryBudget]) -> str:
     owner = pool_owner(budgets[0])
-    columns = ("TP", *(f"{name} (GiB)" for name, _ in waterfall(budgets[0])), "KV blocks", f"KV tokens {owner}",
+    columns = ("TP", *(f"{name} (GiB)" for name, _ in waterfall(budgets[0])), "KV blocks", f"KV tokens per {owner}",
                "full-length requests at once")  # fmt: skip
     rows = [
         (
@@ -52,4 +52,4 @@ def _table(budgets: list[MemoryBudget]) -> str:
         )
         for budget in budgets
     ]
-    return table(columns, rows, caption=f"Per GPU, and of {owner}, by tensor-parallel size")
+    return table(columns, rows, caption=f"Memory per GPU and KV cache per {owner}, by tensor-parallel size")
