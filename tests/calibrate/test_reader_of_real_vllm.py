@@ -135,6 +135,7 @@ def test_the_result_of_its_benchmark_is_read(vllm_python: Path, port: int, detai
     assert not [found for found in differences(run, 1e-9) if found.name not in rates]
 
 
+@pytest.mark.slow
 def test_its_loggers_have_the_names_that_are_read(vllm_python: Path) -> None:
     where = "import importlib.util; print(importlib.util.find_spec('vllm').origin)"
     origin = subprocess.run([vllm_python, "-c", where], capture_output=True, text=True, check=True).stdout.strip()

@@ -78,7 +78,7 @@ def test_the_answer_says_that_it_rests_on_the_profile_and_where_it_leaves_it(
     ran = headcount("simulate", *DEPLOYMENT, *LOAD, "--latency-profile", profile, "-tp", 2)
     assert ran.code == 0
     assert "step times from your latency profile" in ran.out
-    assert "warning: tensor_parallel_size 2 is outside the latency profile, fitted at 1" in ran.err
+    assert "warning: tensor_parallel_size 2 is outside the latency profile, which was fitted at 1" in ran.err
     strict = headcount("simulate", *DEPLOYMENT, *LOAD, "--latency-profile", profile, "-tp", 2, "--strict")
     assert (strict.code, strict.out) == (4, "")
     assert "tensor_parallel_size 2 is outside" in strict.err
