@@ -151,7 +151,7 @@ def test_times_that_were_given_are_in_no_interval(html: str) -> None:
 
 
 def test_a_gpu_count_that_serves_nobody_says_why(page: Page) -> None:
-    assert "1 GPU: tensor parallel size 2 does not divide 1 GPUs" in page.text
+    assert "1 GPU: tensor parallel size 2 does not divide 1 GPU" in page.text
 
 
 def test_tags_are_balanced(page: Page) -> None:
@@ -259,7 +259,7 @@ def test_a_report_on_gpus_that_serve_nobody_says_so(
     found = answer_of(answered[0], answered[1][:1])
     seen = Page(document.render_report(found, document.datetime(2026, 1, 1)))
     assert "None of these GPU counts meets the SLO with a single user" in seen.text
-    assert "does not divide 1 GPUs" in seen.text
+    assert "does not divide 1 GPU" in seen.text
     assert "svg" not in seen.tags
 
 
