@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import gammaincinv, ndtr, ndtri
 
 from registry.names import nearest_hint
 from workloads.errors import WorkloadError
@@ -71,8 +72,6 @@ class Lognormal:
         _require(self, "sigma", self.sigma >= 0)
 
     def quantile(self, u: FloatArray) -> FloatArray:
-        from scipy.special import ndtri  # noqa: PLC0415 - scipy takes longer to import than this package
-
         return np.asarray(self.median * np.exp(self.sigma * ndtri(u)), dtype=np.float64)
 
     def mean(self) -> float:
@@ -107,8 +106,6 @@ class LognormalMixture:
     @cached_property
     def _table(self) -> tuple[FloatArray, FloatArray]:
         """Cumulative probability, and ln x at it."""
-        from scipy.special import ndtr  # noqa: PLC0415 - see Lognormal.quantile
-
         mu, sigma = np.log(self.medians), np.asarray(self.sigmas)
         reach = 8.3  # of the normal: 1 - ndtr(8.3) is the last above the resolution of float64
         # Points where each component has its mass, so that a narrow one is resolved beside a wide one.
@@ -162,8 +159,6 @@ class Gamma(_OfMean):
         _require(self, "mean_value", self.mean_value > 0)
 
     def quantile(self, u: FloatArray) -> FloatArray:
-        from scipy.special import gammaincinv  # noqa: PLC0415 - see Lognormal.quantile
-
         return np.asarray(gammaincinv(self.shape, u) * (self.mean_value / self.shape), dtype=np.float64)
 
 

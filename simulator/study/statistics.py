@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 FloatArray = NDArray[np.float64]
 PERCENTILES = (50, 90, 95, 99)
@@ -22,8 +23,6 @@ class Interval:
 
 def t_interval(values: Sequence[float] | FloatArray, *, confidence: float = 0.95) -> Interval:
     """Student's t over independent replications; unbounded where fewer than two were run."""
-    from scipy.special import stdtrit  # noqa: PLC0415  a late import: scipy is slow to load
-
     data = np.asarray(values, dtype=float)
     mean = float(data.mean())
     if len(data) < 2:

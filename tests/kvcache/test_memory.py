@@ -163,7 +163,7 @@ def test_where_no_single_change_helps_more_gpus_with_a_shorter_context_may() -> 
         ({"tensor_parallel_size": 0}, "tensor_parallel_size is 0"),
         ({"tensor_parallel_size": 3}, "tensor_parallel_size 3"),
         ({"pipeline_parallel_size": 64}, "exceeds the model's 32 layers"),
-        ({"vllm_version": "latest"}, "no release number"),
+        ({"vllm_version": "latest"}, "is not a release number"),
         ({"num_gpu_blocks_override": 0}, "num_gpu_blocks_override is 0"),
         ({"quantization": "int2"}, "no quantization 'int2'"),
     ],

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 
 from registry.names import shortened
 from workloads.errors import TraceError
 from workloads.requests import FloatArray, IntArray, RequestTable, independent_requests
 from workloads.trace_format import TraceFormat
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _COLUMNS: Final = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _ROWS_AT_ONCE: Final = 1_000_000  # keeps the text of the 27 million rows of 2024 out of memory
@@ -29,8 +27,6 @@ def read(path: Path, _trace_block_size: int) -> RequestTable:
 
     Timestamps have any number of decimals up to 9, with or without a zone; other columns are ignored.
     """
-    import pandas as pd  # noqa: PLC0415 - pandas takes longer to import than this package
-
     _check_header(path)
     nanoseconds: list[IntArray] = []
     lengths: dict[str, list[IntArray]] = {name: [] for name in _COLUMNS[1:]}
@@ -86,16 +82,12 @@ def _without_trailing_blanks(part: pd.DataFrame) -> pd.DataFrame:
 
 
 def _nanoseconds(path: Path, texts: pd.Series[Any], first_line: int) -> IntArray:
-    import pandas as pd  # noqa: PLC0415 - see read
-
     times = pd.to_datetime(texts, format="ISO8601", utc=True, errors="coerce")
     _refuse(path, texts, times.isna().to_numpy(), first_line, "a date such as 2023-11-16 18:15:46.6805900")
     return np.asarray(times.dt.as_unit("ns").astype("int64"), dtype=np.int64)
 
 
 def _token_counts(path: Path, texts: pd.Series[Any], first_line: int) -> IntArray:
-    import pandas as pd  # noqa: PLC0415 - see read
-
     counts: FloatArray = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float64)
     bad = ~((counts >= 1) & (counts < 2**31) & (counts == np.floor(counts)))
     _refuse(path, texts, bad, first_line, "a whole number of tokens, at least 1")
