@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.conformance.cases.weight_cases import WeightCase
-from calibrate.conformance.probing import Record, answers
+from benchmarks.conformance.probing import answers
+from calibrate.conformance.probing import Record
 from kvcache.errors import SplitError
 from kvcache.models.config.reader import from_config
 from kvcache.parallelism import Parallelism

@@ -9,7 +9,7 @@ from typing import Any
 from calibrate.conformance.cases.engine_cases import EngineCase, engine_case
 from calibrate.conformance.cases.scheduler_cases import SchedulerCase
 from calibrate.conformance.our_steps import core_steps, readable_steps
-from calibrate.conformance.probing import Record, probe_records
+from calibrate.conformance.probing import PROBES, Record, probe_records
 from calibrate.conformance.step_records import Difference, first_difference, num_prefix_hits, read_record
 from simulator.engines.vllm.arguments import default_retention_interval
 from simulator.engines.vllm.engine import with_release_rules
@@ -44,7 +44,9 @@ def check_engine(
     """
     case = engine_case(seed, attention)
     found = EngineComparison(seed=seed, attention=attention)
-    lines = probe_records(python, "engine_probe", [case.to_json()], failure="vLLM's engine could not be run")
+    lines = probe_records(
+        python, PROBES / "engine_probe.py", [case.to_json()], failure="vLLM's engine could not be run"
+    )
     with closing(lines):
         _take_start(found, case, next(lines, {}), python)
         theirs = []

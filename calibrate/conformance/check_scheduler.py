@@ -16,7 +16,7 @@ from calibrate.conformance.cases.scheduler_cases import (
     random_case,
 )
 from calibrate.conformance.our_steps import core_steps, readable_steps
-from calibrate.conformance.probing import Record, probe_records
+from calibrate.conformance.probing import PROBES, Record, probe_records
 from calibrate.conformance.step_records import Difference, first_difference, num_prefix_hits, read_record
 from simulator.engines.vllm.engine import with_release_rules
 
@@ -129,7 +129,7 @@ def _probe(
     steps: list[Record] = []
     lines = (case.to_json() for case in cases)
     failure = "vLLM's scheduler could not be driven"
-    with closing(probe_records(python, "scheduler_probe", lines, failure=failure)) as records:
+    with closing(probe_records(python, PROBES / "scheduler_probe.py", lines, failure=failure)) as records:
         for record in records:
             if "vllm_version" in record:
                 found.vllm_version = record["vllm_version"]

@@ -4,8 +4,7 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,8 @@ _ENVIRONMENT = {
 }  # fmt: skip
 
 
-def probe_records(python: Path, probe: str, cases: Iterable[Record], *, failure: str) -> Generator[Record]:
-    """What a probe of PROBES writes of these cases under `python`, line by line, as it comes.
+def probe_records(python: Path, probe: Path, cases: Iterable[Record], *, failure: str) -> Generator[Record]:
+    """What a probe, a script, writes of these cases under `python`, line by line, as it comes.
 
     Raises ValueError, beginning with `failure`, where it ends badly.
     """
@@ -28,7 +27,7 @@ def probe_records(python: Path, probe: str, cases: Iterable[Record], *, failure:
         path = Path(folder) / "cases.jsonl"
         path.write_text("".join(json.dumps(case) + "\n" for case in cases), encoding="utf-8")
         process = subprocess.Popen(
-            [str(python), str(PROBES / f"{probe}.py"), str(path)], stdout=subprocess.PIPE, stderr=errors, text=True,
+            [str(python), str(probe), str(path)], stdout=subprocess.PIPE, stderr=errors, text=True,
             env={**os.environ, **_ENVIRONMENT},
         )  # fmt: skip
         assert process.stdout is not None
@@ -43,11 +42,3 @@ def probe_records(python: Path, probe: str, cases: Iterable[Record], *, failure:
             process.kill()
             process.wait()
             process.stdout.close()
-
-
-def answers(python: Path, probe: str, cases: Sequence[Record], *, failure: str) -> Generator[Record]:
-    """One answer to each case, in order; both have a `name`. Raises ValueError as `probe_records` does."""
-    with closing(probe_records(python, probe, cases, failure=failure)) as records:
-        for case, answer in zip(cases, records, strict=True):
-            assert answer["name"] == case["name"], "the probe answers in order"
-            yield answer

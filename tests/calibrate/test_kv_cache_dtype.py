@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.conformance.kv_cache import PROBE
-from calibrate.conformance.probing import answers as probed
+from benchmarks.conformance.probing import answers as probed
 from tests.kvcache.kv_cache_configs import CASES
 
 ASKED = ("auto", "bfloat16", "fp8", "fp8_e4m3")
