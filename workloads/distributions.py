@@ -126,7 +126,7 @@ class LognormalMixture:
 
 
 class _OfMean:
-    """A distribution that is told its mean."""
+    """A distribution given by its mean."""
 
     mean_value: float
 
