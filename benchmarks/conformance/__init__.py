@@ -1,1 +1,1 @@
-"""Our parameter counts, weights and KV-cache layouts beside those of transformers and of vLLM."""
+"""Our parameter counts, weights, KV-cache layouts and schedules beside those of transformers and of vLLM."""

@@ -1,11 +1,12 @@
-"""Whether we count as the real software does.
+"""Whether we count, and decide, as the real software does.
 
     python -m benchmarks.conformance parameters [--configs 10]   # beside transformers: every catalog model, random ones
     python -m benchmarks.conformance weights                     # beside vLLM: one rank's tensors under TP, DP and EP
     python -m benchmarks.conformance kv-cache [--cases 2000]     # beside vLLM: pages, groups, blocks, concurrency
+    python -m benchmarks.conformance engine [--attention hybrid] # beside vLLM: the schedule of its whole engine
 
-runs in an interpreter with vLLM (`headcount vllm install`, or `--python PATH`), without a GPU, in a few minutes. Exit
-code 1 on any difference.
+runs in an interpreter with vLLM (`headcount vllm install`, or `--python PATH`), without a GPU, in a few minutes;
+`engine` runs inference of a tiny model with dummy weights on the CPU. Exit code 1 on any difference.
 """
 
 import argparse
@@ -17,7 +18,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.conformance.cases.engine_cases import ATTENTIONS
 from benchmarks.conformance.cases.weight_cases import weight_cases
+from benchmarks.conformance.engine import check_engine
 from benchmarks.conformance.kv_cache import catalog_cases, check_kv_cache, random_cases
 from benchmarks.conformance.parameters import catalog_configs, check_parameters, random_configs
 from benchmarks.conformance.weights import check_weights
@@ -64,25 +67,42 @@ def kv_cache(python: Path, cases: int, seed: int, *, models: bool) -> Found:
     return {"seed": seed, **found.to_json()}, lines, bool(found.differences)
 
 
+def engine(python: Path, seed: int, attention: str) -> Found:
+    """The schedule of vLLM's engine at inference, from the same arrivals."""
+    found = check_engine(python, seed=seed, attention=attention)
+    lines = [
+        f"vLLM {found.vllm_version}, seed {found.seed}: {found.finished:,} requests, {found.steps:,} steps, "
+        f"{found.preemptions:,} preemptions, {found.prefix_hits:,} prefix hits; "
+        + ("the schedule differs" if found.difference else "the schedule is the same"),
+        *(found.difference.lines() if found.difference else ()),
+    ]
+    return found.to_json(), lines, found.difference is not None
+
+
 def _not_compared(reasons: Mapping[str, str]) -> list[str]:
     return [f"{name}: not compared: {reason}" for name, reason in reasons.items()]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("parameters", "weights", "kv-cache"))
+    parser.add_argument("what", choices=("parameters", "weights", "kv-cache", "engine"))
     parser.add_argument("--configs", type=int, default=10, help="random configs of each model type")
     parser.add_argument("--cases", type=int, default=2000, help="random mixes of layers")
     parser.add_argument("--no-models", action="store_true", help="leave the catalog's models out of kv-cache")
+    parser.add_argument("--attention", choices=ATTENTIONS, default="full", help="of engine; hybrid: with windows")
     parser.add_argument("--seed", type=int, help="of the random ones; a new one by default, printed")
+    parser.add_argument("--vllm-version", help="an installed release; the newest by default")
     parser.add_argument("--python", type=Path, help="another interpreter that has vLLM")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     given = parser.parse_args()
-    python, seed = interpreter_for(None, given.python), secrets.randbelow(2**31) if given.seed is None else given.seed
+    python = interpreter_for(given.vllm_version, given.python)
+    seed = secrets.randbelow(2**31) if given.seed is None else given.seed
     if given.what == "parameters":
         found, lines, differs = parameters(python, given.configs, seed)
     elif given.what == "weights":
         found, lines, differs = weights(python)
+    elif given.what == "engine":
+        found, lines, differs = engine(python, seed, given.attention)
     else:
         found, lines, differs = kv_cache(python, given.cases, seed, models=not given.no_models)
     print(json.dumps(found) if given.json else "\n".join(lines))

@@ -3,8 +3,8 @@
     python -m benchmarks.pages [--check] [--outputs [PAGE …]]
 
 Tables come from the code, and from `docs/measurements/results`: results of `headcount calibrate check-scheduler --json`
-and `check-engine --json`. `--check` writes nothing, and ends with 1 where a table is not current. `--outputs` runs the
-commands of the pages instead, and writes what they print below them.
+and `python -m benchmarks.conformance engine --json`. `--check` writes nothing, and ends with 1 where a table is not
+current. `--outputs` runs the commands of the pages instead, and writes what they print below them.
 """
 
 import argparse

@@ -1,1 +1,1 @@
-"""Our decisions, blocks and bytes beside the real engine's own."""
+"""Our decisions beside the real engine's own."""

@@ -11,7 +11,7 @@ from typing import Any
 from calibrate.conformance.interpreters.interpreter_build import last_line
 
 Record = dict[str, Any]
-PROBES = Path(__file__).parent / "probes"
+PROBES = Path(__file__).parent / "probes"  # a probe from elsewhere may import its modules too
 _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "PYTHONWARNINGS": "ignore",
     "CUDA_VISIBLE_DEVICES": "",
@@ -23,12 +23,13 @@ def probe_records(python: Path, probe: Path, cases: Iterable[Record], *, failure
 
     Raises ValueError, beginning with `failure`, where it ends badly.
     """
+    modules = os.pathsep.join(filter(None, [str(PROBES), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as errors:
         path = Path(folder) / "cases.jsonl"
         path.write_text("".join(json.dumps(case) + "\n" for case in cases), encoding="utf-8")
         process = subprocess.Popen(
             [str(python), str(probe), str(path)], stdout=subprocess.PIPE, stderr=errors, text=True,
-            env={**os.environ, **_ENVIRONMENT},
+            env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": modules},
         )  # fmt: skip
         assert process.stdout is not None
         try:

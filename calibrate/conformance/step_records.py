@@ -22,6 +22,11 @@ class Difference:
     ours: Record | None
     vllm: Record | None
 
+    def lines(self) -> list[str]:
+        """As text: the case, and what each side decided."""
+        head = f"first difference, case {self.case}: {self.engine}"
+        return [head, f"  {self.of}: {self.ours}", f"  vLLM: {self.vllm}"]
+
 
 def first_difference(
     engine: EngineConfig, ours: Sequence[Record], theirs: Sequence[Record], *, of: str, case: int = 0

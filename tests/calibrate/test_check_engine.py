@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from calibrate.conformance import check_engine as checker
-from calibrate.conformance.cases.engine_cases import ATTENTIONS, NUM_REQUESTS, EngineCase, engine_case
+from benchmarks.conformance import engine as checker
+from benchmarks.conformance.cases.engine_cases import ATTENTIONS, NUM_REQUESTS, EngineCase, engine_case
+from benchmarks.conformance.engine import check_engine
 from calibrate.conformance.cases.scheduler_cases import SchedulerCase
-from calibrate.conformance.check_engine import EngineComparison, check_engine
 from calibrate.conformance.our_steps import core_steps, readable_steps
 from calibrate.conformance.step_records import num_prefix_hits
 
@@ -83,13 +83,12 @@ def own_answer(seed: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 def test_an_engine_that_decides_as_we_do_differs_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     start, steps = own_answer(2)
     replay(monkeypatch, start, steps)
-    watched: list[EngineComparison] = []
-    found = check_engine(Path("unused"), seed=2, watch=watched.append)
+    found = check_engine(Path("unused"), seed=2)
     assert found.difference is None
     assert found.steps == len(steps)
     assert found.preemptions >= 20
     assert found.prefix_hits >= 20
-    assert found.finished == len(watched) == NUM_REQUESTS
+    assert found.finished == NUM_REQUESTS
     assert json.loads(json.dumps(found.to_json()))["difference"] is None
 
 

@@ -9,8 +9,7 @@ import pytest
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["check-engine", "--attention", "linear"], "'linear' is neither of full, hybrid"),
-        (["check-engine", "--python", "/nowhere/python"], "/nowhere/python"),
+        (["check-scheduler", "--python", "/nowhere/python"], "/nowhere/python"),
         (["check-scheduler", "--cases", "0"], "0 is not in the range"),
     ],
 )

@@ -5,9 +5,9 @@ from pathlib import Path
 import click
 
 from headcount.cli.command_group import NearestGroup
-from headcount.cli.commands.calibrate_checks import COMMANDS as CHECKS
 from headcount.cli.commands.calibrate_fit import check_command, fit_command
 from headcount.cli.commands.calibrate_record import record_command
+from headcount.cli.commands.calibrate_scheduler import check_scheduler_command
 from headcount.cli.option_types import FilePath
 
 
@@ -16,7 +16,7 @@ def command() -> None:
     """Fit step times to a real server, and check answers against it."""
 
 
-for each in (fit_command, check_command, record_command, *CHECKS):
+for each in (fit_command, check_command, record_command, check_scheduler_command):
     command.add_command(each)
 
 

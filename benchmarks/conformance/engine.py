@@ -1,15 +1,15 @@
 """Our schedule laid beside that of a real engine at inference, step by step."""
 
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from calibrate.conformance.cases.engine_cases import EngineCase, engine_case
+from benchmarks.conformance.cases.engine_cases import EngineCase, engine_case
+from benchmarks.conformance.probing import PROBES
 from calibrate.conformance.cases.scheduler_cases import SchedulerCase
 from calibrate.conformance.our_steps import core_steps, readable_steps
-from calibrate.conformance.probing import PROBES, Record, probe_records
+from calibrate.conformance.probing import Record, probe_records
 from calibrate.conformance.step_records import Difference, first_difference, num_prefix_hits, read_record
 from simulator.engines.vllm.arguments import default_retention_interval
 from simulator.engines.vllm.engine import with_release_rules
@@ -34,12 +34,9 @@ class EngineComparison:
         return self.__dict__ | {"difference": asdict(self.difference) if self.difference else None}
 
 
-def check_engine(
-    python: Path, *, seed: int, attention: str = "full", watch: Callable[[EngineComparison], None] = lambda _: None
-) -> EngineComparison:
+def check_engine(python: Path, *, seed: int, attention: str = "full") -> EngineComparison:
     """Run a seed's load through real inference on the CPU under `python`, and through the compiled core.
 
-    `watch` is called once for each of the NUM_REQUESTS as it finishes.
     Raises ValueError where the engine cannot be run there, or runs with other settings than the case's.
     """
     case = engine_case(seed, attention)
@@ -49,12 +46,11 @@ def check_engine(
     )
     with closing(lines):
         _take_start(found, case, next(lines, {}), python)
-        theirs = []
-        for record in (read_record(line) for line in lines if "case" not in line):
-            theirs.append(record)
-            _count(found, record)
-            for _ in record["finished"]:
-                watch(found)
+        theirs = [read_record(line) for line in lines if "case" not in line]
+    found.steps = len(theirs)
+    found.preemptions = sum(len(record["preempted"]) for record in theirs)
+    found.prefix_hits = num_prefix_hits(theirs)
+    found.finished = sum(len(record["finished"]) for record in theirs)
     ours = _of_release(case, found.vllm_version)
     found.difference = first_difference(
         ours.engine, readable_steps(ours), theirs, of="readable scheduler"
@@ -86,10 +82,3 @@ def _of_release(case: EngineCase, vllm_version: str) -> SchedulerCase:
         prefix_cache_retention_interval=default_retention_interval(vllm_version),
     )
     return replace(case.scheduler, engine=engine)
-
-
-def _count(found: EngineComparison, record: Record) -> None:
-    found.steps += 1
-    found.preemptions += len(record["preempted"])
-    found.prefix_hits += num_prefix_hits([record])
-    found.finished += len(record["finished"])
