@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from boundary.names import UnknownNameError
+from boundary.registry import SEARCH_PATH
 from calibrate.readers import find_format, read_measured
 from kvcache.formats.quantization import find_quantization, quantization_names
 from kvcache.gpus.gpu import find_gpu, gpu_names
 from kvcache.models.catalog import load_model
 from kvcache.training.plan import TrainingPlan
 from kvcache.training.states import find_optimizer
-from registry.names import UnknownNameError
-from registry.registry import SEARCH_PATH
 from simulator.latency.forms import FORMS
 from workloads.load import load_preset, load_workload
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaincinv, ndtr, ndtri
 
-from registry.names import nearest_hint
+from boundary.names import nearest_hint
 from workloads.errors import WorkloadError
 
 FloatArray = npt.NDArray[np.float64]

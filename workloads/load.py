@@ -5,8 +5,9 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from registry.names import nearest_hint
-from registry.registry import Registry, read_table
+from boundary.documents import read_toml
+from boundary.names import nearest_hint
+from boundary.registry import Registry
 from workloads.errors import WorkloadError
 from workloads.population import Population, population_from_mapping
 from workloads.trace import Trace
@@ -22,7 +23,7 @@ def preset_names() -> tuple[str, ...]:
 
 def load_preset(name: str) -> Population:
     """A preset, by its name in any case."""
-    return population_from_mapping(read_table(PRESETS.path(name.lower())), name=name.lower())
+    return population_from_mapping(read_toml(PRESETS.path(name.lower())), name=name.lower())
 
 
 def load_workload(name_or_path: str | Path, *, trace_block_size: int = 512) -> Population | Trace:

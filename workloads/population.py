@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.names import nearest_hint
+from boundary.names import nearest_hint
 from workloads.distributions import (
     Distribution,
     Exponential,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from registry.names import shortened
-from registry.registry import Registry
+from boundary.names import shortened
+from boundary.registry import Registry
 from workloads.errors import TraceError
 from workloads.requests import RequestTable
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from boundary.names import UnknownNameError
 from kvcache.gpus.gpu import GPU
 from kvcache.memory.budget import MemoryBudget
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.parallelism import Parallelism
 from kvcache.releases import UNDATED_BUILDS
 from kvcache.shape.architecture import Architecture
-from registry.names import UnknownNameError
 from simulator.engines.vllm.memory import memory_budget
 
 GIB = 2**30

@@ -14,7 +14,7 @@ from workloads.load import PRESETS, load_preset
 from workloads.trace_format import trace_formats
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("registry", "kvcache", "workloads", "simulator", "calibrate", "headcount")
+PACKAGES = ("boundary", "kvcache", "workloads", "simulator", "calibrate", "headcount")
 Tables = dict[str, Callable[[], str]]
 
 

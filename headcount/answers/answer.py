@@ -9,12 +9,12 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
 
+from boundary.outputs import check_report
+from boundary.registry import Registry
 from headcount.answers.notes import Note, Severity
 from headcount.text.blocks import Block, Line
 from headcount.text.drawing import as_html, as_text
-from headcount.text.out_files import check_report
 from headcount.text.units import finite
-from registry.registry import Registry
 
 if TYPE_CHECKING:
     from pandas import DataFrame

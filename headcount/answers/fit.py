@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from boundary.outputs import write_whole
 from calibrate.fit.inputs import read_inputs
 from calibrate.fit.profile_fit import Fitted
 from calibrate.fit.profile_fit import fit as fit_inputs
@@ -14,7 +15,6 @@ from headcount.answers.answer import Answer, Progress, Watch, question, unwatche
 from headcount.answers.notes import Facts, find_notes
 from headcount.questions.deployments import given_arguments
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.out_files import write_whole
 from simulator.latency.profile import OFFSETS, profile_text
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from boundary.outputs import check_out_file, whole_file
 from calibrate.check.run_figures import LATENCIES, Difference, differences, request_figures
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers import find_format, read_file
@@ -17,7 +18,6 @@ from calibrate.readers.vllm_metrics import read_between
 from calibrate.recording import Recording
 from headcount.answers.answer import Answer, question
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.out_files import check_out_file, whole_file
 from headcount.text.units import milliseconds, seconds
 
 _SHOWN = ("mean", "p50", "p90", "p99")

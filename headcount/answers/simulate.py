@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from boundary.outputs import check_out_file, whole_file
 from headcount.answers.answer import Answer, Progress, Watch, question, unwatched
 from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.deployments import subject
 from headcount.questions.loads import AskedLoad
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.out_files import check_out_file, whole_file
 from headcount.text.units import assumptions_json, milliseconds, seconds
 from headcount.text.words import layout_text, settings_text
 from simulator.deployment import Deployment, resolve

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from boundary.names import nearest_hint
 from headcount.answers.answer import Answer, Verdict, question
 from headcount.answers.notes import Facts, find_notes
 from headcount.text.blocks import Block, Line, Table
@@ -12,7 +13,6 @@ from kvcache.models.catalog import find_gpu, load_model
 from kvcache.training.budget import TrainingBudget, training_budget
 from kvcache.training.cluster import LARGEST_CLUSTER, SEARCHED, remedies, smallest_cluster
 from kvcache.training.plan import TrainingPlan
-from registry.names import nearest_hint
 
 Changes = tuple[tuple[str, Any], ...]  # (option, value) of what changes together; no value for a flag
 DEFAULT = TrainingPlan()

@@ -2,7 +2,7 @@
 
 import click
 
-from registry.names import nearest_hint
+from boundary.names import nearest_hint
 
 
 class NearestGroup(click.Group):

@@ -7,8 +7,8 @@ from typing import Any
 import click
 import yaml
 
+from boundary.names import nearest_hint, shortened
 from headcount.cli.option_names import Spelling, converted, spellings
-from registry.names import nearest_hint, shortened
 
 
 def read_config(path: Path, ctx: click.Context) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from boundary.names import one_line
 from headcount.cli.command_group import NearestGroup
-from registry.names import one_line
 
 COMMANDS = {
     "capacity": "How many users each GPU count serves, with an interval.",

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
+from boundary.names import one_line
 from headcount.answers.answer import Answer
 from headcount.answers.notes import Severity
 from headcount.cli.json_output import print_json
 from headcount.text.blocks import Table
 from headcount.text.drawing import draw
-from registry.names import one_line
 
 
 def show(answer: Answer, *, as_json: bool) -> int:

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from boundary.names import nearest_hint, shortened
 from headcount.cli.option_names import Spelling, converted, spellings
-from registry.names import nearest_hint, shortened
 from simulator.engines.argument import arguments_of
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.environment import VARIABLE

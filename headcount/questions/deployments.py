@@ -5,12 +5,12 @@ from dataclasses import dataclass, fields
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
+from boundary.names import nearest_hint
 from kvcache.formats.kv_cache_dtype import kv_cache_dtype_of
 from kvcache.gpus.gpu import GPU
 from kvcache.layout.kv_layout import kv_layout
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.shape.architecture import Architecture, with_dtype
-from registry.names import nearest_hint
 from simulator.engines.vllm.arguments import EngineArgs
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from boundary.outputs import write_whole
 from calibrate.check.runs import Checked
 from headcount.answers.check import CheckAnswer, error_text
 from headcount.report.charts import FIRST, LIMIT, MUTED, SECOND, chart
 from headcount.report.html import figure, figures, join, render_template, table
 from headcount.report.sections import notes
-from headcount.text.out_files import write_whole
 
 COLOURS = {
     "ink": "#1a1a1a",

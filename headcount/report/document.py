@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from boundary.outputs import write_whole
+from boundary.registry import Registry
 from headcount.answers.capacity import CapacityAnswer
 from headcount.report.html import render_template
-from headcount.text.out_files import write_whole
-from registry.registry import Registry
 
 SECTIONS = Registry(
     what="report section",

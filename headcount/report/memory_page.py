@@ -5,11 +5,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from boundary.outputs import write_whole
 from headcount.answers.memory import MemoryAnswer
 from headcount.answers.memory_comparison import COLUMNS, MemoryComparison
 from headcount.report.html import figure, figures, render_template, spaced, table
 from headcount.report.waterfall import waterfall_chart
-from headcount.text.out_files import write_whole
 from headcount.text.units import GIB
 
 LONGEST_TITLE = 46  # characters of an SVG's title in large type

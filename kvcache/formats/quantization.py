@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
+from boundary.documents import read_toml
+from boundary.registry import Registry
 from kvcache.errors import SplitError
 from kvcache.gpus.gpu import GPU
 from kvcache.releases import DESC_ACT, precedes
 from kvcache.shape.tensors import Tensor
-from registry.registry import Registry, read_table
 
 WEIGHT_FORMATS = Registry(
     what="quantization", section="weight_formats", folder=Path(__file__).parent / "weights", suffix=".toml"
@@ -180,7 +181,7 @@ def find_quantization(name: str) -> QuantizationScheme:
 
 def _read(name: str) -> QuantizationScheme:
     path = WEIGHT_FORMATS.path(name.lower())
-    fields = read_table(path)
+    fields = read_toml(path)
     try:
         return QuantizationScheme(name=path.stem, **fields)
     except TypeError as error:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from registry.registry import Registry, read_table
+from boundary.documents import read_toml
+from boundary.registry import Registry
 
 GPUS = Registry(what="GPU", section="gpus", folder=Path(__file__).parent, suffix=".toml")
 
@@ -73,7 +74,7 @@ def find_gpu(name: str) -> GPU:
 @cache
 def read_gpu(path: Path) -> GPU:
     """One catalog file. Raises `ValueError` where a field is missing, unknown or without a source."""
-    fields = read_table(path)
+    fields = read_toml(path)
     if "name" in fields:
         raise ValueError(f"gpus/{path.name}: a GPU's name is its file's; leave 'name' out")
     fields["aliases"] = tuple(fields.get("aliases", ()))

@@ -6,12 +6,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from boundary.registry import Registry
 from kvcache.formats.quantization import find_quantization, quantization_names
 from kvcache.gpus.gpu import find_gpu, gpu_names
 from kvcache.models.config.checks import printable_name
 from kvcache.models.config.reader import from_config
 from kvcache.shape.architecture import Architecture
-from registry.registry import Registry
 
 __all__ = [
     "find_gpu",

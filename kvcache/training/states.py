@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from boundary.documents import read_toml
+from boundary.registry import Registry
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Layer
 from kvcache.shape.parameters import Tensor, layer_tensors, projections
-from registry.registry import Registry, read_table
 
 _FOLDER = Path(__file__).parent
 _PRECISIONS = Registry(what="precision", section="precisions", folder=_FOLDER / "precisions", suffix=".toml")
@@ -64,7 +65,7 @@ def optimizer_names() -> tuple[str, ...]:
 @cache
 def find_precision(name: str) -> Precision:
     """The precision of that name. Raises `UnknownNameError` with the nearest names."""
-    read = read_table(_PRECISIONS.path(name))
+    read = read_toml(_PRECISIONS.path(name))
     return Precision(name=name, **read | {key: tuple(read[key]) for key in ("moment_bytes",) if key in read})
 
 
@@ -72,7 +73,7 @@ def find_precision(name: str) -> Precision:
 def find_optimizer(name: str) -> Optimizer:
     """The optimizer of that name. Raises `UnknownNameError` with the nearest names."""
     try:
-        return Optimizer(name=name, **read_table(_OPTIMIZERS.path(name)))
+        return Optimizer(name=name, **read_toml(_OPTIMIZERS.path(name)))
     except TypeError as error:
         raise ValueError(f"optimizers/{name}.toml: {error}") from None
 

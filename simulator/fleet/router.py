@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from registry.registry import Registry
+from boundary.registry import Registry
 from simulator.core.layout import NONE, Arrays
 from simulator.engines.vllm.speculation import draft_hash
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from registry.names import UnknownNameError, nearest_hint
+from boundary.names import UnknownNameError, nearest_hint
 
 BoolArray = NDArray[np.bool_]
 FloatArray = NDArray[np.float64]

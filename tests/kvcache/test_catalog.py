@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from boundary.names import UnknownNameError
 from kvcache.gpus.gpu import GPUS, read_gpu
 from kvcache.models.catalog import (
     ALIASES,
@@ -22,7 +23,6 @@ from kvcache.models.catalog import (
     quantized_names,
     slug_of,
 )
-from registry.names import UnknownNameError
 from simulator.engines.vllm.memory import memory_budget
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from boundary.names import UnknownNameError
 from kvcache.models.catalog import find_gpu, load_model
-from registry.names import UnknownNameError
 
 MEASURED = Path(__file__).parents[2] / "../shared/data/measured"
 MODEL_COLUMNS = {

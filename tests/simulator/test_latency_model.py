@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from boundary.names import UnknownNameError
 from kvcache.models.catalog import find_gpu, load_model
-from registry.names import UnknownNameError
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.forms import FORMS, latency_model

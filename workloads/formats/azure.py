@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from registry.names import shortened
+from boundary.names import shortened
 from workloads.errors import TraceError
 from workloads.requests import FloatArray, IntArray, RequestTable, independent_requests
 from workloads.trace_format import TraceFormat

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from registry.names import shortened
+from boundary.names import shortened
 from workloads.errors import TraceError
 from workloads.requests import NO_PREDECESSOR, OPEN_END, RequestTable
 from workloads.trace_format import TraceFormat

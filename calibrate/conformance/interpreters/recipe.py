@@ -5,7 +5,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from registry.registry import Registry
+from boundary.registry import Registry
 
 RECIPES = Registry(what="recipe", section="recipes", folder=Path(__file__).parent / "recipes", suffix=".toml")
 RELEASE = re.compile(r"^[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}(\.post[0-9]{1,4})?$", re.ASCII)

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from registry.registry import Registry
+from boundary.registry import Registry
 
 if TYPE_CHECKING:
     from headcount.questions.deployments import Subject

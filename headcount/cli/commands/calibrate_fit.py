@@ -49,10 +49,10 @@ def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -
     PATHS are recordings of engine steps (headcount calibrate record), or results of benchmark clients, or folders of
     them. Options given here win over what the files say of the server. Overloaded runs are left out.
     """
+    from boundary.outputs import check_out_file  # noqa: PLC0415
     from headcount.answers.fit import fit  # noqa: PLC0415  imported once the command runs
     from headcount.cli.output import show  # noqa: PLC0415
     from headcount.cli.progress import watched  # noqa: PLC0415
-    from headcount.text.out_files import check_out_file  # noqa: PLC0415
 
     out: Path = values["out"]
     check_out_file("--out", out, example="profile.toml")
@@ -74,10 +74,10 @@ def check_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any)
     Overloaded runs (requests that failed, a queue that grew, a rate that was not served) are listed apart and excluded
     from the averages.
     """
+    from boundary.outputs import check_report  # noqa: PLC0415
     from headcount.answers.check import SUFFIXES, check  # noqa: PLC0415  imported once the command runs
     from headcount.cli.output import command_line, show  # noqa: PLC0415
     from headcount.cli.progress import watched  # noqa: PLC0415
-    from headcount.text.out_files import check_report  # noqa: PLC0415
 
     if values["out"] is not None:
         check_report("--out", values["out"], SUFFIXES)

@@ -34,10 +34,10 @@ def command(**values: Any) -> int:
     Users are active sessions, thinking or waiting. For each GPU count every tensor-parallel size that holds the
     model is tried; the number of users is bracketed and bisected, each load simulated in 10 or more replications.
     """
+    from boundary.outputs import check_report  # noqa: PLC0415
     from headcount.answers.capacity import capacity  # noqa: PLC0415  imported once the command runs
     from headcount.cli.output import show, write_report  # noqa: PLC0415
     from headcount.cli.progress import watched  # noqa: PLC0415
-    from headcount.text.out_files import check_report  # noqa: PLC0415
 
     report, as_json = values.pop("report"), values.pop("as_json")
     if report is not None:

@@ -37,10 +37,10 @@ def command(**values: Any) -> int:
 
     Exit code 2 where it does not fit, with what is missing and what to change.
     """
+    from boundary.outputs import check_report  # noqa: PLC0415
     from headcount.answers.memory import memory  # noqa: PLC0415  imported once the command runs
     from headcount.answers.memory_comparison import memory_comparison  # noqa: PLC0415
     from headcount.cli.output import command_line, show  # noqa: PLC0415
-    from headcount.text.out_files import check_report  # noqa: PLC0415
 
     out, as_json, compare = (values.pop(name) for name in ("out", "as_json", "compare"))
     values.pop("seed")

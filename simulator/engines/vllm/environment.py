@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from boundary.names import shortened
 from kvcache.errors import SplitError
-from registry.names import shortened
 
 VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*=")
 # Where files lie, what is logged, how processes talk: nothing of it decides an answer.

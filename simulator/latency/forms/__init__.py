@@ -4,8 +4,8 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from registry.names import UnknownNameError
-from registry.registry import Registry
+from boundary.names import UnknownNameError
+from boundary.registry import Registry
 from simulator.latency.model import LatencyModel, ServedModel
 
 DEFAULT_FORM = "physical"

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from registry.names import shortened
+from boundary.names import shortened
 
 
 def check_out_file(option: str, path: Path, suffixes: tuple[str, ...] = (), example: str = "") -> None:

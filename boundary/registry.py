@@ -3,14 +3,13 @@
 import os
 import re
 import sys
-import tomllib
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-from registry.names import UnknownNameError, nearest_hint, shortened
+from boundary.names import UnknownNameError, nearest_hint, shortened
 
 SEARCH_PATH = "HEADCOUNT_PATH"  # folders, separated as in PATH; a GPU of yours is FOLDER/gpus/NAME.toml
 LONGEST_NAME = 80  # characters; file systems refuse much longer ones
@@ -95,16 +94,6 @@ def search_path() -> list[Path]:
             f"{SEARCH_PATH}: {shortened(str(wrong), 200)} {what}; give folders, with '{os.pathsep}' between"
         )
     return folders
-
-
-def read_table(path: Path) -> dict[str, Any]:
-    """A TOML file's content. Raises ValueError that names the file."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError:
-        raise ValueError(f"{path}: not a text file in UTF-8; correct or remove it") from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: not readable as TOML: {error}; correct or remove it") from None
 
 
 def _outside(section: str, path: Path) -> Any:

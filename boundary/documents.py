@@ -1,0 +1,116 @@
+"""JSON, TOML and YAML as plain values: bounded in size and depth, no key twice, an error that names the line."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from boundary.files import InputError, Purpose, read_text, shown
+from boundary.limits import how_to_raise, limits
+from boundary.names import one_line, shortened
+
+
+def read_json(path: Path, purpose: Purpose = "settings_bytes") -> Any:
+    """A JSON file's content. Raises InputError."""
+    return parse_json(read_text(path, purpose), shown(path))
+
+
+def parse_json(text: str, where: str) -> Any:
+    """JSON from elsewhere than a file; `where` begins the message. Raises InputError."""
+    try:
+        return _bounded(json.loads(text, object_pairs_hook=_once), where)
+    except json.JSONDecodeError as error:
+        place = f", line {error.lineno}, column {error.colno}" if "\n" in text.strip() else f", column {error.colno}"
+        raise InputError(f"{where}{place}: is not JSON: {error.msg}") from None
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: is not readable as JSON: {_reason(error)}") from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file's content. Raises InputError."""
+    text = read_text(path)
+    try:
+        return _bounded(tomllib.loads(text), shown(path))  # type: ignore[no-any-return]
+    except InputError:
+        raise
+    except (ValueError, RecursionError, TypeError) as error:
+        raise InputError(f"{shown(path)}: is not readable as TOML: {_reason(error)}") from None
+
+
+def read_yaml(path: Path, purpose: Purpose = "settings_bytes") -> Any:
+    """A YAML file's content, plain values alone. Raises InputError, also for aliases that unfold without end."""
+    text = read_text(path, purpose)
+    try:
+        return _bounded(yaml.load(text, Loader=_Loader), shown(path))  # a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        place = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise InputError(f"{shown(path)}{place}: is not readable as YAML: {one_line(str(error.problem))}") from None
+    except InputError:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError, TypeError, OverflowError) as error:
+        raise InputError(f"{shown(path)}: is not readable as YAML: {_reason(error)}") from None
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """YAML's safe loader, which refuses a key that stands twice."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        _refuse_twice([key for key in keys if isinstance(key, str)])
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        _refuse_twice([key for key, _ in pairs])
+    return found
+
+
+def _refuse_twice(keys: list[str]) -> None:
+    if len(set(keys)) < len(keys):
+        twice = next(key for place, key in enumerate(keys) if key in keys[:place])
+        raise ValueError(f"'{shortened(twice)}' is given twice; leave out one of them")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if "integer string conversion" in str(error):
+        return "it holds a number of thousands of digits"
+    return one_line(str(error))
+
+
+def _bounded(value: Any, where: str) -> Any:
+    """The value, if it is neither nested nor repeated without end. Raises InputError."""
+    if _Measure(where).size(value, 0) > limits().values:
+        most = f"{limits().values:,.0f} values"
+        raise InputError(f"{where}: its aliases repeat more than {most} {how_to_raise('values')}")
+    return value
+
+
+class _Measure:
+    """How many values a document holds, what an alias repeats counted each time."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._sizes: dict[int, int] = {}
+
+    def size(self, value: Any, depth: int) -> int:
+        if not isinstance(value, dict | list) or not value:
+            return 1
+        if depth >= limits().nesting:
+            most = f"{limits().nesting:,.0f} brackets within one another"
+            raise InputError(f"{self._where}: has more than {most} {how_to_raise('nesting')}")
+        known = self._sizes.get(id(value))
+        if known is None:
+            items = value.values() if isinstance(value, dict) else value
+            parts = [item for item in items if isinstance(item, dict | list)]
+            known = 1 + len(items) - len(parts) + sum(self.size(item, depth + 1) for item in parts)
+            self._sizes[id(value)] = known
+        return known

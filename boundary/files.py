@@ -1,0 +1,102 @@
+"""Files of text, read whole or by lines, of bounded size."""
+
+import gzip
+import io
+import re
+import stat
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Literal, TextIO
+
+from boundary.limits import how_to_raise, limits
+from boundary.names import shortened
+
+Purpose = Literal["settings_bytes", "result_bytes"]
+"""The limit that a file's size is held to."""
+_GZIP = b"\x1f\x8b"
+_PIECE_BYTES = 1 << 20
+
+
+class InputError(ValueError):
+    """What came from outside cannot be used; one line with file, place, what was found, what is allowed."""
+
+
+def read_text(path: Path, purpose: Purpose = "settings_bytes") -> str:
+    """The whole file as text in UTF-8, with or without a byte-order mark, unpacked if it is gzip.
+
+    Raises InputError where it is missing, no ordinary file, too large, not text, or damaged gzip.
+    """
+    with _opened(path) as file:
+        packed = file.read(2) == _GZIP
+        file.seek(0)
+        try:
+            raw = _read_bounded(path, gzip.GzipFile(fileobj=file) if packed else file, purpose)
+        except (EOFError, gzip.BadGzipFile, zlib.error):
+            raise InputError(f"{shown(path)}: its gzip data is cut off or damaged; copy the file again") from None
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise not_text(path) from None
+
+
+@contextmanager
+def text_lines(path: Path) -> Iterator[TextIO]:
+    """The file to be read line by line, whatever its size. Raises InputError as `read_text`, also while it is read."""
+    with _opened(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+        try:
+            yield text
+        except UnicodeDecodeError:
+            raise not_text(path) from None
+
+
+def not_text(path: Path) -> InputError:
+    """The error for bytes that are no text."""
+    return InputError(f"{shown(path)}: not a text file in UTF-8")
+
+
+def shown(path: Path | str) -> str:
+    """A path in a message."""
+    return shortened(str(path), 300)
+
+
+def refuse_address(path: Path) -> None:
+    """Raises InputError where a server's address was given as a file."""
+    if address := re.match(r"(https?):/+(.*)", str(path)):
+        url = shortened("://".join(address.groups()), 300)
+        raise InputError(
+            f"{url} is a server's address, not a file; watch the server with "
+            f"'headcount calibrate record --url {url} --out FOLDER', or save its /metrics to a file and give that"
+        )
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """An ordinary file, or InputError: to open a pipe may wait for ever, to read a device never ends."""
+    try:
+        kind = path.stat().st_mode
+        if not stat.S_ISREG(kind):
+            what = "a folder" if stat.S_ISDIR(kind) else "a pipe or a device"
+            raise InputError(f"{shown(path)} is {what}; give an ordinary file")
+        with path.open("rb") as file:
+            yield file
+    except (OSError, ValueError) as error:
+        if isinstance(error, ValueError) and not str(error).startswith("embedded null"):
+            raise
+        refuse_address(path)
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{shown(path)} cannot be read: {reason.lower()}") from None
+
+
+def _read_bounded(path: Path, file: BinaryIO | gzip.GzipFile, purpose: Purpose) -> bytes:
+    most, pieces, size = getattr(limits(), purpose), list[bytes](), 0
+    while piece := file.read(_PIECE_BYTES):
+        if b"\0" in piece:  # weights may be larger than memory
+            raise not_text(path)
+        pieces.append(piece)
+        size += len(piece)
+        if size > most:
+            raise InputError(f"{shown(path)} is larger than {most:,.0f} bytes {how_to_raise(purpose)}")
+    return b"".join(pieces)

@@ -1,0 +1,126 @@
+"""What a file must hold, as types: msgspec checks them, and a mistake is told with its place, in words."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta, inspect
+
+from boundary.files import InputError, shown
+from boundary.names import nearest_hint, shortened
+
+T = TypeVar("T")
+
+_MOST = 1e15
+Number = Annotated[float, Meta(ge=-_MOST, le=_MOST, description="a finite number")]
+"""No NaN, no infinity: comparisons with a bound refuse both."""
+Positive = Annotated[float, Meta(gt=0, le=_MOST, description="a number above 0")]
+NotNegative = Annotated[float, Meta(ge=0, le=_MOST, description="a number, at least 0")]
+Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
+Count = Annotated[int, Meta(ge=0, lt=2**53, description="a whole number, at least 0")]
+AtLeastOne = Annotated[int, Meta(ge=1, lt=2**53, description="a whole number, at least 1")]
+Tokens = Annotated[int, Meta(ge=0, lt=2**31 - 1, description="a whole number of tokens, at least 0")]
+
+
+class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of a file that somebody writes by hand: a key that is not known is an error."""
+
+
+class Lenient(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of a file that another program writes: keys that are not read may be anything."""
+
+
+def typed(value: Any, kind: type[T], file: Path | str, place: str = "") -> T:
+    """A document's value as that type; `place` is where it stands in the file. Raises InputError."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        where = ": ".join(part for part in (shown(file), place) if part)
+        raise InputError(f"{where}: {described(str(error), value, kind)}") from None
+
+
+_PLACE = re.compile(r" - at `(key in )?\$(.*)`$")
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
+_WORDS = {
+    "float": "a number", "int": "a whole number", "str": "text", "bool": "true or false", "array": "a list",
+    "object": "a table", "null": "nothing", "date": "a date", "datetime": "a time",
+}  # fmt: skip
+
+
+def described(message: str, value: Any, kind: Any) -> str:
+    """What msgspec found wrong, as `NAME is VALUE; it must be …`."""
+    found = _PLACE.search(message)
+    steps = [name or int(index or -1) for name, index in _STEP.findall(found[2])] if found else []
+    said = message[: found.start()] if found else message
+    at, schema = _follow(value, inspect.type_info(kind), steps)
+    name = "".join(f"[{step + 1}]" if isinstance(step, int) else f".{step}" for step in steps if step != -1).lstrip(".")
+    if unknown := re.search(r"unknown field `(.*)`", said):
+        known = [item.encode_name for part in _parts(schema) for item in getattr(part, "fields", ())]
+        return f"no key '{shortened(unknown[1])}'{f' in {name}' * bool(name)}; {nearest_hint(unknown[1], known)}"
+    if missing := re.search(r"missing required field `(.*)`", said):
+        return f"{f'{name}: ' * bool(name)}'{missing[1]}' is missing; give it"
+    if not said.startswith(("Expected", "Invalid", "Number")):  # what a class itself says of its values
+        return f"{f'{name}: ' * bool(name)}{said}"
+    allowed = _allowed(schema) or _in_words(said)
+    if steps and steps[-1] == -1:  # msgspec names no key of a table that may have any
+        return f"{name or 'it'} holds a value that is none; each must be {allowed}"
+    return f"{name or 'it'} is {_shown(at)}; it must be {allowed}"
+
+
+def _follow(value: Any, schema: Any, steps: list[str | int]) -> tuple[Any, Any]:
+    """What stands at a place, and what should."""
+    for step in steps:
+        if isinstance(step, int):
+            value = value[step] if isinstance(value, list) and 0 <= step < len(value) else None
+        else:
+            value = value.get(step) if isinstance(value, dict) else None
+        schema = _inside(schema, step)
+    return value, schema
+
+
+def _parts(schema: Any) -> tuple[Any, ...]:
+    """The alternatives of a union, else the type itself."""
+    schema = getattr(schema, "type", schema)
+    return tuple(schema.types) if isinstance(schema, inspect.UnionType) else (schema,)
+
+
+def _inside(schema: Any, step: str | int) -> Any:
+    inner = [_inside_one(part, step) for part in _parts(schema)]
+    return next((part for part in inner if part is not None), None)
+
+
+def _inside_one(schema: Any, step: str | int) -> Any:
+    if isinstance(schema, inspect.StructType):
+        return next((item.type for item in schema.fields if item.encode_name == step), None)
+    return getattr(schema, "item_type", getattr(schema, "value_type", None))
+
+
+def _allowed(schema: Any) -> str:
+    extra = getattr(schema, "extra_json_schema", None) or {}
+    return str(extra.get("description", ""))
+
+
+def _in_words(said: str) -> str:
+    """`Expected `int | null`, got `str`` as "a whole number or nothing"."""
+    expected = re.search(r"Expected `(.*?)`( (>=|<=|>|<) (\S+))?", said)
+    if expected is None:
+        return said[:1].lower() + said[1:].replace("`", "'")
+    kinds = " or ".join(_WORDS.get(part, part) for part in expected[1].split(" | "))
+    bound = {">=": "of at least", "<=": "of at most", ">": "above", "<": "below"}.get(expected[3] or "", "")
+    return f"{kinds} {bound} {expected[4]}" if bound else kinds
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "nothing"
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list):
+        return f"a list of {len(value)}" if value else "an empty list"
+    try:
+        return shortened(repr(value))
+    except ValueError:  # thousands of digits
+        return "a number of thousands of digits"

@@ -1,1 +1,0 @@
-"""Things that are found by name: GPUs, models, formats, presets, readers, routers, one file each."""
