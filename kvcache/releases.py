@@ -7,7 +7,6 @@ from functools import cache
 NEWEST_RELEASE = "0.32.0"  # whose rules are known
 DEFAULT_RELEASE = NEWEST_RELEASE
 OLDEST_RELEASE = "0.4.1"  # of the servers that the memory model was compared with
-UNDATED_BUILDS = "0.19.0"  # taken for builds between releases whose start-up logs are known, all of spring 2026
 _NUMBER = re.compile(r"^v?([0-9]{1,4})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?(?:(?:\.?(?:a|b|rc|dev|post)|\+).*)?$", re.ASCII)
 
 

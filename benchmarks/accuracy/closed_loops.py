@@ -85,7 +85,7 @@ def closed_loops(data: Path) -> dict[str, Any]:
     begin_s, begin_cpu_s = time.monotonic(), time.process_time()
     shipped, failed = compare(settings)
     lasted_s, cpu_s = time.monotonic() - begin_s, time.process_time() - begin_cpu_s
-    prior, _ = compare(settings, partial(simulate, use="prior"))
+    prior, _ = compare(settings, partial(simulate, from_kernel_tables=True))
     rows = len(pd.read_csv(data / RUNS_FILE))
     return {
         "rows": rows,

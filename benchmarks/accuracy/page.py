@@ -89,7 +89,7 @@ def _closed_loops(results: Results) -> str:
     loops, held = results["closed-loops"], results["held-out"]
     fitted = results["calibrated"]
     rows = [
-        ("kernel tables alone, no fit to runs (`--constants prior`)", loops["prior"]),
+        ("kernel tables alone, no fit to runs", loops["prior"]),
         ("fitted to runs of other models", held["other_models"]),
         ("fitted to four fifths of the runs, on the last", held["other_runs"]),
         ("shipped", loops["shipped"]),

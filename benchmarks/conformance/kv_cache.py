@@ -1,6 +1,5 @@
 """Our KV-cache layouts laid beside vLLM's own, from the same layers with the same bytes."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -9,9 +8,9 @@ from typing import Any
 
 from benchmarks.conformance.cases.kv_cache_cases import KVCacheCase, random_case
 from benchmarks.conformance.probing import answers
+from benchmarks.models import catalog_entries
 from calibrate.conformance.probing import Record
 from kvcache.layout.kv_layout import KVGroup, KVLayout
-from kvcache.models.catalog import model_files
 from kvcache.models.config.reader import from_config
 
 PROBE = "kv_cache_probe"
@@ -49,10 +48,9 @@ class KVCacheComparison:
 
 def catalog_cases(tensor_parallel_sizes: Sequence[int] = (1, 2, 4, 8)) -> list[KVCacheCase]:
     """Every catalog model's text model, as vLLM builds it, at each size that divides its heads."""
-    entries = [json.loads(path.read_text(encoding="utf-8")) for path in model_files()]
     return [
         case
-        for entry in entries
+        for entry in catalog_entries()
         for tp in tensor_parallel_sizes
         for case in model_cases(entry["name"], entry["config"], tp)
     ]

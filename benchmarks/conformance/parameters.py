@@ -1,6 +1,5 @@
 """Our parameter counts laid beside the models that transformers builds from the same configs."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -8,8 +7,8 @@ from typing import Any
 
 from benchmarks.conformance.cases.parameter_cases import model_types, random_config
 from benchmarks.conformance.probing import answers
+from benchmarks.models import catalog_entries
 from calibrate.conformance.probing import Record
-from kvcache.models.catalog import model_files
 from kvcache.models.config.reader import from_config
 from kvcache.shape.parameters import COMPONENTS, parameter_counts
 
@@ -49,8 +48,7 @@ class ParameterComparison:
 
 def catalog_configs() -> dict[str, dict[str, Any]]:
     """Every catalog model's config, by name."""
-    entries = [json.loads(path.read_text(encoding="utf-8")) for path in model_files()]
-    return {entry["name"]: entry["config"] for entry in entries}
+    return {entry["name"]: entry["config"] for entry in catalog_entries()}
 
 
 def random_configs(seed: int, num_per_type: int) -> dict[str, dict[str, Any]]:

@@ -24,10 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.constants.cases import Case, Linearized, closed_loops, linearize, runs_at_a_rate
+from benchmarks.constants.kernel_priors import PRIORS, prior_for
 from kvcache.models.catalog import find_gpu
 from simulator.latency.covariance import FOLDER as COVARIANCES
-from simulator.latency.covariance import FOLLOWERS, MOST_OF_PEAK, Term, general_sd
-from simulator.latency.gpu_constants import FOLDER, PRIORS, constants_for
+from simulator.latency.covariance import FOLLOWERS, MOST_OF_PEAK, Term, read_covariance
+from simulator.latency.gpu_constants import FOLDER, GENERAL, constants_for
 from simulator.latency.step_time import FloatArray
 
 GPUS = {"hopper": ("h100-sxm", "h200-sxm"), "blackwell": ("b200-sxm", "b300-sxm", "gb200")}
@@ -64,7 +65,7 @@ class Estimate:
 def terms_of(family: str) -> list[Term]:
     """Every term but those of formats that no GPU of the family computes in."""
     known = constants_for(find_gpu(GPUS[family][0]))
-    return [(name, key) for name, key in general_sd() if key is None or key in getattr(known, name)]
+    return [(name, key) for name, key in read_covariance(GENERAL).sd if key is None or key in getattr(known, name)]
 
 
 def prior_of(gpus: Sequence[str], terms: Sequence[Term]) -> Prior:
@@ -73,10 +74,11 @@ def prior_of(gpus: Sequence[str], terms: Sequence[Term]) -> Prior:
     What no table measures lies about its general value, with twice the spread.
     """
     shipped = constants_for(find_gpu(gpus[0]))
-    tables = constants_for(find_gpu(gpus[0]), "prior")
+    tables = prior_for(find_gpu(gpus[0]))
     path = PRIORS / f"{find_gpu(gpus[0]).family}.toml"
     kernel_tables = tomllib.loads(path.read_text(encoding="utf-8"))["priors"]
-    mean, sd = np.zeros(len(terms)), PRIOR_SHARE * np.array([general_sd()[term] for term in terms])
+    general = read_covariance(GENERAL).sd
+    mean, sd = np.zeros(len(terms)), PRIOR_SHARE * np.array([general[term] for term in terms])
     for place, (name, key) in enumerate(terms):
         kernel = kernel_of_runs(gpus[0], key) if name.startswith("expert_") else key
         ours, theirs = getattr(shipped, name), getattr(tables, name)

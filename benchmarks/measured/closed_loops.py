@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.constants.kernel_priors import prior_for
 from benchmarks.measured.launches import Launch, launch_of
 from benchmarks.measured.settings import Setting
 from calibrate.check.replay import Replay
@@ -17,7 +18,7 @@ from kvcache.models.catalog import find_gpu
 from simulator.deployment import Deployment, resolve
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.latency.forms import latency_model
-from simulator.latency.gpu_constants import Use, constants_for
+from simulator.latency.gpu_constants import constants_for
 from simulator.results import request_times
 from simulator.simulation import Simulation
 from workloads.requests import RequestTable
@@ -58,13 +59,15 @@ def load_of(setting: Setting, launch: Launch) -> RequestTable:
 
 
 def simulate(
-    setting: Setting, launch: Launch | None = None, *, use: Use = "shipped", **options: Any
+    setting: Setting, launch: Launch | None = None, *, from_kernel_tables: bool = False, **options: Any
 ) -> tuple[float, float]:
     """Mean TTFT with mean TPOT, in seconds; `launch` stands in for the launch script's settings.
 
-    `options`: of the latency form. Raises ValueError where the model does not fit.
+    `from_kernel_tables`: with constants that no run was fitted to; `options`: of the latency form. Raises ValueError
+    where the model does not fit.
     """
-    constants = constants_for(find_gpu(setting.gpu), use, vllm_version=setting.version)
+    gpu = find_gpu(setting.gpu)
+    constants = prior_for(gpu, vllm_version=setting.version) if from_kernel_tables else constants_for(gpu)
     launch = launch or launch_of(setting)
     deployment = deployment_of(setting, launch, **({"constants": constants} | options))
     simulation = Simulation(deployment.fleet(1, "least-outstanding"), load_of(setting, launch))

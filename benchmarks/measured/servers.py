@@ -12,11 +12,11 @@ from kvcache.gpus.gpu import GPU
 from kvcache.memory.budget import MemoryBudget
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.parallelism import Parallelism
-from kvcache.releases import UNDATED_BUILDS
 from kvcache.shape.architecture import Architecture
 from simulator.engines.vllm.memory import memory_budget
 
 GIB = 2**30
+UNDATED_BUILDS = "0.19.0"  # taken for builds between releases, all of spring 2026
 _GPUS = {
     "H100-80GB-SXM": "h100-sxm", "H100-80GB": "h100-sxm", "A100-80GB": "a100-80gb", "RTX A6000 48GB": "rtx-a6000",
     "RTX 3090 24GB": "rtx-3090", "RTX 5090 32GB": "rtx-5090", "GH200 96GB": "gh200",

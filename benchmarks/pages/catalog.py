@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from benchmarks.markdown import table
+from benchmarks.models import quantized_names
 from kvcache.gpus.gpu import find_gpu, gpu_names
-from kvcache.models.catalog import load_model, model_names, quantized_names
+from kvcache.models.catalog import load_model, model_names
 from kvcache.shape.parameters import active_parameters, total_parameters
 from simulator.latency.gpu_constants import constants_for
 

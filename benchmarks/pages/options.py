@@ -1,9 +1,9 @@
 """The table of docs/reference/engine-options.md, from vLLM's engine arguments."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from benchmarks.markdown import table
-from simulator.engines.argument import reference_rows
+from simulator.engines.argument import arguments_of, flags_of
 from simulator.engines.vllm.arguments import EngineArgs
 
 
@@ -18,3 +18,13 @@ def _options() -> str:
         for flags, value, default, text in reference_rows(EngineArgs)
     ]
     return table(("option", "value", "default", "what"), rows)
+
+
+def reference_rows(engine_args: type) -> Iterator[tuple[str, str, str, str]]:
+    """Flags with / between, value, default and help of every argument, for a table."""
+    for name, described in arguments_of(engine_args).items():
+        known = "" if described.default in (None, ()) else str(described.default)
+        if described.is_switch and described.default is not None:
+            known = "on" if described.default else "off"
+        value = "" if described.is_switch else described.kind.name
+        yield "/".join(flags_of(name, described)), value, described.default_text or known, described.help

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from benchmarks.models import with_attention
 from benchmarks.worked_examples.quantities import (
     BIG,
     GB,
@@ -29,7 +30,6 @@ from benchmarks.worked_examples.quantities import (
 )
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.parallelism import Parallelism
-from kvcache.shape.architecture import with_attention
 from kvcache.shape.parameters import total_parameters
 from kvcache.training.plan import TrainingPlan
 

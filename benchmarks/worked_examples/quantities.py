@@ -4,11 +4,12 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
+from benchmarks.models import with_attention
 from kvcache.formats.quantization import find_quantization, weight_bytes
 from kvcache.layout.kv_layout import kv_layout
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.parallelism import Parallelism
-from kvcache.shape.architecture import Architecture, with_attention
+from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Attention, Layer
 from kvcache.shape.parameters import Tensor, total_parameters
 from kvcache.training.activations import ActivationSettings, LayerActivations, layer_activations

@@ -22,7 +22,6 @@ __all__ = [
     "model_source",
     "named_config",
     "quantization_names",
-    "quantized_names",
 ]
 
 MODELS = Registry(
@@ -81,12 +80,6 @@ def _modelopt_file(path: Path) -> dict[str, Any]:
     if path.name != "config.json" or not beside.is_file() or _read(path).get("quantization_config") is not None:
         return {}
     return {"quantization_config": _read(beside)}
-
-
-def quantized_names() -> Mapping[str, str]:
-    """Checkpoints of a catalog model in another weight format: name on Hugging Face → the model's name."""
-    entries = [_read(path) for path in model_files()]
-    return {name: entry["name"] for entry in entries for name in entry.get("quantized", {})}
 
 
 def _quantized(entry: Mapping[str, Any], slug: str) -> tuple[str, dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from kvcache.shape.layer import Attention, Experts, Layer, StateSpace
 from kvcache.shape.tensors import ExtraTensor
@@ -155,15 +154,6 @@ def with_dtype(architecture: Architecture, dtype: str) -> Architecture:
         raise ValueError(f"no dtype {dtype[:40]!r}; allowed: {', '.join(DTYPES)}")
     asked = DTYPES[dtype]
     return architecture if asked in (None, architecture.dtype) else replace(architecture, dtype=asked)
-
-
-def with_attention(architecture: Architecture, **changes: Any) -> Architecture:
-    """The model with other fields of `Attention` in every layer that has attention."""
-    layers = (
-        replace(layer, attention=replace(layer.attention, **changes)) if layer.attention else layer
-        for layer in architecture.layers
-    )
-    return replace(architecture, layers=tuple(layers))
 
 
 def _problems(arch: Architecture) -> list[str]:

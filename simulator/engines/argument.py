@@ -1,6 +1,6 @@
 """An engine argument: how it is read, what it does, what it is where the user gives nothing; each said once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -61,13 +61,3 @@ def flags_of(name: str, described: Argument) -> list[str]:
     flag = flag_of(name, described)
     names = [f"--{flag}", f"--no-{flag}"] if described.is_switch else [f"--{flag}"]
     return [*names, f"-{described.short}"] if described.short else names
-
-
-def reference_rows(engine_args: type) -> Iterator[tuple[str, str, str, str]]:
-    """Flags with / between, value, default and help of every argument, for a table."""
-    for name, described in arguments_of(engine_args).items():
-        known = "" if described.default in (None, ()) else str(described.default)
-        if described.is_switch and described.default is not None:
-            known = "on" if described.default else "off"
-        value = "" if described.is_switch else described.kind.name
-        yield "/".join(flags_of(name, described)), value, described.default_text or known, described.help

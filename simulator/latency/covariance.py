@@ -13,7 +13,6 @@ from simulator.latency.gpu_constants import Constants
 from simulator.latency.step_time import FloatArray
 
 FOLDER = Path(__file__).parent / "covariances"
-GENERAL = "general"
 MOST_OF_PEAK = 0.95  # no share may pass it
 # Keys of a mapping for which nothing was measured go with those that were.
 FOLLOWERS = {"fp16": "bf16", "int8": "fp8"}
@@ -39,7 +38,7 @@ class Covariance:
 
 def covariance_of(constants: Constants) -> Covariance:
     """That of the constants' file, which names it; of most GPUs, how far constants differ between GPUs."""
-    return _read(constants.covariance)
+    return read_covariance(constants.covariance)
 
 
 def multiplied(constants: Constants, logs: Mapping[Term, float]) -> Constants:
@@ -60,14 +59,11 @@ def _times(value: float, log: float, most: float) -> float:
     return min(value * float(np.exp(log)), max(most, value))
 
 
-def general_sd() -> Mapping[Term, float]:
-    """Standard deviations of logarithms between GPUs."""
-    return _read(GENERAL).sd
-
-
 @cache
-def _read(name: str) -> Covariance:
-    """Raises ValueError on a term that is no constant or a matrix of another size."""
+def read_covariance(name: str) -> Covariance:
+    """A file of `covariances`: GENERAL is how far constants differ between GPUs.
+
+    Raises ValueError on a term that is no constant or a matrix of another size."""
     content = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
     if "sd" in content:
         terms = tuple(map(_term, content["sd"]))

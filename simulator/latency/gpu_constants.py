@@ -3,19 +3,16 @@
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from kvcache.gpus.gpu import GPU
-from kvcache.releases import precedes
 from simulator.latency.model import LogError
 
 FOLDER = Path(__file__).parent / "constants"
-PRIORS = Path(__file__).parent / "priors"  # written by benchmarks/constants/kernel_tables, general.toml by hand
 FALLBACK, GENERAL = "generic", "general"
-Use = Literal["shipped", "prior"]
 NOT_CONSTANTS = (
     "name", "is_measured", "covariance", "tpot_log_error", "ttft_log_error", "log_errors_by_kind", "measured_models",
     "sources",
@@ -90,69 +87,12 @@ class Constants:
         return below[1] + (above[1] - below[1]) * (head_dim - below[0]) / (above[0] - below[0])
 
 
-def constants_for(gpu: GPU, use: Use = "shipped", *, vllm_version: str | None = None) -> Constants:
-    """The constants of this GPU's own file, else its family's, else the fallback.
-
-    With `use="prior"`, what measured kernel times say instead, without any fit to serving runs: `prior_for`, which
-    alone looks at the release. Raises ValueError on another `use`.
-    """
-    if use == "prior":
-        return prior_for(gpu, vllm_version)
-    if use != "shipped":
-        raise ValueError(f"constants {use!r}; take 'shipped' or 'prior'")
+def constants_for(gpu: GPU) -> Constants:
+    """The constants of this GPU's own file, else its family's, else the fallback."""
     for stem in (gpu.name, gpu.family, FALLBACK):
         if (FOLDER / f"{stem}.toml").is_file():
             return _read(stem, gpu.name)
     raise AssertionError("the fallback constants are part of the package")
-
-
-def prior_for(gpu: GPU, vllm_version: str | None = None) -> Constants:
-    """Constants from kernel tables of this GPU or else its family; where they are silent, general values.
-
-    Kernels of the newest release measured, or of that before a release from which on they are others.
-    Raises ValueError on a prior of an unknown constant or without a source.
-    """
-    shipped = constants_for(gpu)
-    files = [(stem, PRIORS / f"{stem}.toml") for stem in (GENERAL, gpu.family, gpu.name)]
-    found = [(stem, tomllib.loads(path.read_text(encoding="utf-8"))) for stem, path in files if path.is_file()]
-    values: dict[str, Any] = {}
-    sources: dict[str, tuple[str, str]] = {}
-    for stem, content in found:
-        entries = dict(content["priors"])
-        for release, older in content.get("before", {}).items():
-            if vllm_version is not None and precedes(vllm_version, release):
-                entries = {name: _over(entries.get(name, {}), entry) for name, entry in {**entries, **older}.items()}
-        for name, entry in entries.items():
-            if name not in shipped.sources or not str(entry.get("source", "")).strip():
-                raise ValueError(f"simulator/latency/priors/{stem}.toml: {name} is not a constant, or has no source")
-            values[name] = _over({"value": values.get(name)}, entry)["value"]
-            sources[name] = (_text(values[name], _unit(name)), entry["source"])
-    if missing := set(shipped.sources) - set(values):
-        raise ValueError(f"simulator/latency/priors/general.toml: missing {', '.join(sorted(missing))}")
-    errors = found[0][1]["log_error"]
-    return replace(
-        shipped,
-        name=found[-1][0],
-        is_measured=False,  # kernels are, runs are not
-        covariance=GENERAL,
-        tpot_log_error=LogError(**errors["tpot"]),
-        ttft_log_error=LogError(**errors["ttft"]),
-        log_errors_by_kind={},
-        sources=sources,
-        **values,
-    )
-
-
-def _over(below: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry, with the keys of a mapping that it leaves out as they were."""
-    if isinstance(entry["value"], Mapping) and isinstance(below.get("value"), Mapping):
-        return {**entry, "value": {**below["value"], **entry["value"]}}
-    return dict(entry)
-
-
-def _unit(name: str) -> str:
-    """The unit of a constant, which its entry in the base file states for all."""
-    return str(_entries("hopper")[name]["unit"])
 
 
 @cache

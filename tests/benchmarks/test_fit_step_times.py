@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.constants import step_times as fitting
 from benchmarks.constants.cases import Case
+from benchmarks.constants.kernel_priors import prior_for
 from calibrate.measured_run import MeasuredRun
 from kvcache.models.catalog import find_gpu
 from simulator.latency.covariance import FOLDER as COVARIANCES
@@ -88,7 +89,7 @@ def test_formats_that_one_kernel_serves_are_fitted_together() -> None:
     prior = fitting.prior_of(("h100-sxm", "h200-sxm"), terms)
     known = constants_for(find_gpu("h100-sxm")).expert_start_s
     at_tables = [known[key] * np.exp(log) for (_, key), log in zip(terms, prior.mean, strict=True)]
-    tables = constants_for(find_gpu("h100-sxm"), "prior").expert_start_s
+    tables = prior_for(find_gpu("h100-sxm")).expert_start_s
     assert at_tables == pytest.approx([tables["int4"], tables["int4"], tables["fp8"]])
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.models import quantized_names
 from boundary.names import UnknownNameError
 from kvcache.gpus.gpu import GPUS, read_gpu
 from kvcache.models.catalog import (
@@ -20,7 +21,6 @@ from kvcache.models.catalog import (
     model_names,
     model_source,
     quantization_names,
-    quantized_names,
     slug_of,
 )
 from simulator.engines.vllm.memory import memory_budget

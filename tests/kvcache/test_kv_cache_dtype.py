@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.models import quantized_names
 from kvcache.formats.kv_cache_dtype import KVCacheDtype, resolve_kv_cache_dtype
 from kvcache.formats.quantization import resolve_quantization
 from kvcache.layout.kv_content import KV_CACHE_DTYPES
-from kvcache.models.catalog import find_gpu, load_model, model_names, named_config, quantized_names
+from kvcache.models.catalog import find_gpu, load_model, model_names, named_config
 from kvcache.models.config.reader import from_config
 from kvcache.shape.architecture import Architecture
 from simulator.engines.vllm.comparison import compare

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.models import with_attention
 from kvcache.gpus.gpu import find_gpu
 from kvcache.layout.kv_content import kv_bytes_per_token_per_layer
 from kvcache.layout.kv_layout import KVLayout, kv_layout
 from kvcache.layout.state_content import state_bytes
 from kvcache.models.catalog import load_model
 from kvcache.models.config.reader import from_config
-from kvcache.shape.architecture import Architecture, with_attention
+from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Layer, StateSpace
 from simulator.engines.vllm.memory import memory_budget
 from tests.kvcache.hybrid_models import CONFIGS, architecture

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.models import with_attention
 from kvcache.models.catalog import load_model
 from kvcache.parallelism import Parallelism
-from kvcache.shape.architecture import with_attention
 from kvcache.shape.parameters import Tensor
 from kvcache.training.activations import (
     micro_batches_in_flight,

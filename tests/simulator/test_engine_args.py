@@ -12,20 +12,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.pages.options import reference_rows
 from headcount.cli.commands.simulate import command as simulate_command
 from headcount.cli.vllm_args import read_vllm_args
 from kvcache.errors import SplitError
 from kvcache.memory.settings import max_in_flight_tokens
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.deployment import layouts, resolve
-from simulator.engines.argument import arguments_of, reference_rows
+from simulator.engines.argument import arguments_of
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.engine import engine_config
 
 LLAMA, GEMMA, H100 = load_model("llama-3.1-8b"), load_model("gemma-3-12b"), find_gpu("h100-sxm")
 ADDED = """
 from dataclasses import dataclass
-from simulator.engines.argument import MEMORY, argument, reference_rows
+from simulator.engines.argument import MEMORY, argument
+from benchmarks.pages.options import reference_rows
 from simulator.engines.values import WholeNumber
 from simulator.engines.vllm import arguments
 

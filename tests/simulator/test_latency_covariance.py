@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvcache.models.catalog import find_gpu, gpu_names, load_model
-from simulator.latency.covariance import FOLDER, MOST_OF_PEAK, covariance_of, general_sd, multiplied
+from simulator.latency.covariance import FOLDER, MOST_OF_PEAK, covariance_of, multiplied, read_covariance
 from simulator.latency.forms import latency_model
-from simulator.latency.gpu_constants import constants_for
+from simulator.latency.gpu_constants import GENERAL, constants_for
 from simulator.latency.model import (
     ERROR_SEQUENCES,
     FEWEST_SEQUENCES,
@@ -19,6 +19,7 @@ from simulator.latency.model import (
     served_model,
 )
 
+GENERAL_SD = read_covariance(GENERAL).sd
 DENSE = served_model(
     architecture=load_model("llama-3.1-8b"), gpu=find_gpu("h100-sxm"), max_num_batched_tokens=2048, max_num_seqs=256
 )
@@ -33,22 +34,22 @@ def test_every_gpu_has_a_covariance_of_constants_that_it_has(gpu: str) -> None:
     for name, key in found.terms:
         value = getattr(constants, name)
         assert (key is None) == isinstance(value, float | int)
-        assert key is None or key in value or found.matrix.shape == (len(general_sd()),) * 2
+        assert key is None or key in value or found.matrix.shape == (len(GENERAL_SD),) * 2
 
 
 def test_constants_that_runs_were_fitted_to_are_known_better_than_those_of_other_gpus() -> None:
     for gpu in ("h100-sxm", "h200-sxm", "b200-sxm"):
         fitted = covariance_of(constants_for(find_gpu(gpu))).sd
-        of_general = np.array([sd / general_sd()[term] for term, sd in fitted.items()])
+        of_general = np.array([sd / GENERAL_SD[term] for term, sd in fitted.items()])
         assert of_general.max() < 1.001  # as much where runs tell nothing
         assert np.mean(of_general < 0.8) > 0.85
-    assert covariance_of(constants_for(find_gpu("mi300x"))).sd == general_sd()
+    assert covariance_of(constants_for(find_gpu("mi300x"))).sd == GENERAL_SD
 
 
 @pytest.mark.parametrize("gpu", ["h100-pcie", "h20", "gh200-96gb", "gb200", "rtx-5090", "rtx-pro-6000"])
 def test_a_gpu_that_no_fit_has_seen_claims_neither_the_error_nor_the_covariance_of_its_family(gpu: str) -> None:
     fitted, other = (latency_model(replace(DENSE, gpu=find_gpu(name))) for name in ("h100-sxm", gpu))
-    assert covariance_of(constants_for(find_gpu(gpu))).sd == general_sd()
+    assert covariance_of(constants_for(find_gpu(gpu))).sd == GENERAL_SD
     for name in ("tpot_log_error", "ttft_log_error"):
         assert getattr(other, name).half_width > 1.5 * getattr(fitted, name).half_width
 

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.models import with_attention
 from kvcache.layout.kv_content import kv_bytes_per_token_per_layer
 from kvcache.layout.state_content import state_bytes
 from kvcache.models.catalog import find_gpu, load_model
-from kvcache.shape.architecture import Architecture, with_attention
+from kvcache.shape.architecture import Architecture
 from kvcache.shape.parameters import active_parameters, parameter_counts
 from simulator.latency.forms.physical import latency_model
 from simulator.latency.gpu_constants import constants_for

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from benchmarks.accuracy.closed_loops import compare
+from benchmarks.constants.kernel_priors import PRIORS, prior_for
 from benchmarks.measured.closed_loops import simulate
 from benchmarks.measured.settings import read_settings
 from kvcache.models.catalog import find_gpu, gpu_names, load_model
 from simulator.latency.forms import latency_model
-from simulator.latency.gpu_constants import PRIORS, constants_for
+from simulator.latency.gpu_constants import constants_for
 from simulator.latency.model import AverageStep, LatencyModel, breakdown, served_model
 from simulator.latency.step_time import BatchSums
 
@@ -24,13 +25,13 @@ def model(name: str = "qwen3-30b-a3b", gpu: str = "h100-sxm", **changes: object)
     deployment = served_model(
         architecture=load_model(name), gpu=find_gpu(gpu), max_num_batched_tokens=4096, max_num_seqs=256
     )
-    constants = replace(constants_for(find_gpu(gpu), "prior"), **changes)  # type: ignore[arg-type]
+    constants = replace(prior_for(find_gpu(gpu)), **changes)  # type: ignore[arg-type]
     return latency_model(deployment, constants=constants)
 
 
 @pytest.mark.parametrize("gpu", gpu_names())
 def test_every_gpu_has_priors_with_sources_that_claim_no_run(gpu: str) -> None:
-    priors = constants_for(find_gpu(gpu), "prior")
+    priors = prior_for(find_gpu(gpu))
     assert set(priors.sources) == set(constants_for(find_gpu(gpu)).sources)
     assert all(value and source for value, source in priors.sources.values())
     assert not any("fitted on" in source for _, source in priors.sources.values())
@@ -39,33 +40,26 @@ def test_every_gpu_has_priors_with_sources_that_claim_no_run(gpu: str) -> None:
 
 
 def test_every_prior_file_is_reachable() -> None:
-    used = {constants_for(find_gpu(name), "prior").name for name in gpu_names()}
+    used = {prior_for(find_gpu(name)).name for name in gpu_names()}
     assert used == {path.stem for path in PRIORS.glob("*.toml")}
 
 
 def test_a_gpu_goes_by_its_own_tables_then_its_familys_then_general_values() -> None:
-    h200, h100, b300, mi300x = (
-        constants_for(find_gpu(name), "prior") for name in ("h200-sxm", "h100-sxm", "b300-sxm", "mi300x")
-    )
+    h200, h100, b300, mi300x = (prior_for(find_gpu(name)) for name in ("h200-sxm", "h100-sxm", "b300-sxm", "mi300x"))
     assert h200.name != h100.name
     assert h200.decode_attention_compute_share != h100.decode_attention_compute_share
-    assert b300.gemm_compute_share == constants_for(find_gpu("b200-sxm"), "prior").gemm_compute_share
+    assert b300.gemm_compute_share == prior_for(find_gpu("b200-sxm")).gemm_compute_share
     assert mi300x.name == "general"
     assert {h200.glue_s, h100.glue_s, b300.glue_s} == {mi300x.glue_s}
 
 
 def test_a_release_before_other_kernels_goes_by_its_own() -> None:
     gpu = find_gpu("b200-sxm")
-    newest, older, named = (constants_for(gpu, "prior", vllm_version=name) for name in (None, "0.15.1", "0.32.0"))
+    newest, older, named = (prior_for(gpu, vllm_version=name) for name in (None, "0.15.1", "0.32.0"))
     assert older.expert_compute_share["fp8"] < 0.7 * newest.expert_compute_share["fp8"]
     assert older.expert_compute_share["fp4"] == newest.expert_compute_share["fp4"]
     assert older.gemm_compute_share == newest.gemm_compute_share
     assert named == newest
-
-
-def test_other_words_than_shipped_or_prior_are_refused() -> None:
-    with pytest.raises(ValueError, match="'priors'; take 'shipped' or 'prior'"):
-        constants_for(find_gpu("h100-sxm"), "priors")  # type: ignore[arg-type]
 
 
 def test_extra_positions_lengthen_prefill_alone() -> None:
@@ -101,7 +95,7 @@ def test_causes_add_up_to_a_step_with_prefill() -> None:
 @pytest.mark.skipif(not (DATA / "measured" / "silicon_vllm_runs.csv").is_file(), reason="no measurements at hand")
 def test_without_any_fit_to_runs_output_times_are_within_the_bar() -> None:
     settings, _ = read_settings(DATA)
-    rows, failed = compare(sorted(settings, key=repr)[::8], partial(simulate, use="prior"))
+    rows, failed = compare(sorted(settings, key=repr)[::8], partial(simulate, from_kernel_tables=True))
     assert failed == 0
     assert rows["tpot_error_percent"].abs().median() <= 11
     assert rows["ttft_error_percent"].abs().median() <= 22

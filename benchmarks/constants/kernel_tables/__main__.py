@@ -3,7 +3,7 @@
     python -m benchmarks.constants.kernel_tables --data ../shared/data
 
 reads `measured/op_tables/` there (aiconfigurator-core 0.12, NVIDIA, Apache-2.0) and evaluates Headcount's own terms on
-the tables' shapes. `--write` puts the fitted values into simulator/latency/priors. Needs `headcount[parquet]`.
+the tables' shapes. `--write` puts the fitted values into benchmarks/constants/priors. Needs `headcount[parquet]`.
 """
 
 import argparse
@@ -13,11 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.constants.kernel_priors import PRIORS
 from benchmarks.constants.kernel_tables.fits import CHANGED, Fitted, fit_gpu, fit_older
 from benchmarks.constants.kernel_tables.priors import prior_text
 from benchmarks.constants.kernel_tables.rows import breakdown
 from benchmarks.constants.kernel_tables.tables import available
-from simulator.latency.gpu_constants import PRIORS
 
 COLUMNS = ("constant", "value", "low", "high", "shipped", "error %", "shipped error %", "rows")
 FILES = {
@@ -52,7 +52,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder that holds measured/")
     parser.add_argument("--json", action="store_true", help="one JSON object")
-    parser.add_argument("--write", action="store_true", help="write simulator/latency/priors/*.toml")
+    parser.add_argument("--write", action="store_true", help="write benchmarks/constants/priors/*.toml")
     arguments = parser.parse_args()
     content: dict[str, Any] = {"schema_version": 1, "gpus": {}}
     try:

@@ -9,8 +9,8 @@ import pandas as pd
 
 from benchmarks.constants.kernel_tables.rows import Free, Rows, floats, lone_rank, powers
 from benchmarks.constants.kernel_tables.tables import read_table
+from benchmarks.models import with_attention
 from kvcache.models.catalog import load_model
-from kvcache.shape.architecture import with_attention
 from simulator.latency.gpu_constants import Constants
 from simulator.latency.step_time import FloatArray
 from simulator.latency.terms import AttentionCost, Rank, attention

@@ -23,7 +23,7 @@ FEWEST_ROWS = 20  # of a fit that is written down
 
 
 def prior_text(gpu: str, fitted: Sequence[Fitted], older: Sequence[Fitted]) -> str:
-    """The fitted constants as a file of `simulator/latency/priors`."""
+    """The fitted constants as a file of `benchmarks/constants/priors`."""
     lines = [
         f"# {GPUS[gpu]}, written by benchmarks/constants/kernel_tables from vLLM's kernel times",
         "# (aiconfigurator-core 0.12.0, NVIDIA, Apache-2.0). What is not here is in general.toml.",
