@@ -43,7 +43,6 @@ class Progress:
     done: int
     total: int
     note: str = ""
-    simulates: bool = True  # whether the compiled core is used
 
 
 Watch = Callable[[Progress], None]

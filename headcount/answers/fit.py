@@ -131,8 +131,7 @@ def fit(
     inputs = read_inputs([Path(path) for path in paths], format_name)
     if out is not None and Path(out).resolve() in inputs.files:
         raise ValueError(f"--out {out}: is one of the files to fit, which it would replace; name another")
-    simulates = bool(inputs.runs)
-    fitted = fit_inputs(inputs, values, name=name, watch=lambda note: progress(Progress(0, 1, note, simulates)))
+    fitted = fit_inputs(inputs, values, name=name, watch=lambda note: progress(Progress(0, 1, note)))
     return FitAnswer(notes=find_notes(Facts()), fitted=fitted)
 
 

@@ -29,15 +29,6 @@ class Bar:
         self.progress.update(self.task, note=text)
 
 
-def note_compiling() -> None:
-    """Say on stderr why a machine's first simulation takes longer."""
-    from simulator.core.jit import is_compiled  # noqa: PLC0415  the compiler takes a while to load
-
-    if not is_compiled():
-        text = "headcount: compiling the simulation core for this machine, once; about 20 s"
-        print(text, file=sys.stderr, flush=True)
-
-
 @contextmanager
 def progress_bar(title: str, *, total: int) -> Iterator[Bar]:
     """A bar that vanishes when done; silent where stderr is no terminal."""
@@ -52,14 +43,10 @@ def progress_bar(title: str, *, total: int) -> Iterator[Bar]:
 
 @contextmanager
 def watched(title: str) -> Iterator[Watch]:
-    """What a question calls while it is answered, first as the work begins; the bar shows it."""
-    begun: list[Progress] = []
+    """What a question calls while it is answered; the bar shows it."""
     with progress_bar(title, total=1) as bar:
 
         def watch(now: Progress) -> None:
-            if now.simulates and not begun:
-                note_compiling()
-            begun.append(now)
             bar.show(done=now.done, total=now.total, note=now.note)
 
         yield watch

@@ -1,61 +1,30 @@
-"""How kernels are compiled, cached.
+"""How kernels are compiled.
 
 An entry point is compiled, optimized and cached as one whole. The kernels below it are only lowered and linked into
 it: machine code, Python wrappers and cache entries of their own, which nobody uses, took 4/5 of the time to compile.
 """
 
-import hashlib
-import os
-import tempfile
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 from llvmlite import ir
 from numba.core import types
+from numba.core.ccallback import CFunc
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.compiler_machinery import register_pass
 from numba.core.registry import CPUDispatcher
+from numba.core.sigutils import normalize_signature
 from numba.core.typed_passes import NativeLowering
 from numba.extending import intrinsic
-from platformdirs import user_cache_path
+
+from simulator.core.kernel_cache import KernelCache
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = {"_nrt": False, "error_model": "numpy", "no_cfunc_wrapper": True}
-
-
-def _source_digest() -> str:
-    """numba's own cache does not notice that an imported kernel file changed, so all of them name the folder."""
-    digest = hashlib.sha256(numba.__version__.encode())
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def _cache_directory() -> str:
-    """The user's cache folder; where it cannot be written to, one that lasts until the machine restarts, or the run."""
-    base = Path(os.environ.get("HEADCOUNT_CACHE_DIR") or user_cache_path("headcount"))
-    for folder in (base / "kernels", Path(tempfile.gettempdir()) / "headcount-kernels"):
-        directory = folder / _source_digest()
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            continue
-        if os.access(directory, os.W_OK):
-            return str(directory)
-    return tempfile.mkdtemp(prefix="headcount-kernels-")
-
-
-_CACHE_DIRECTORY = _cache_directory()
-
-
-def is_compiled() -> bool:
-    """Whether an earlier run left the compiled core on this machine; otherwise the next simulation compiles it."""
-    return bool(numba.config.DISABLE_JIT) or any(Path(_CACHE_DIRECTORY).rglob("fleet.run-*.nbc"))
 
 
 class _Unlinked(JITCodeLibrary):
@@ -113,13 +82,10 @@ def kernel(function: F) -> F:
 
 def entry_point(function: F) -> F:
     """A kernel that Python calls; it releases the interpreter lock, so that replications run side by side."""
-    previous = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = _CACHE_DIRECTORY
-    try:
-        compiled: F = numba.njit(cache=True, nogil=True, **_OPTIONS)(function)
-    finally:
-        numba.config.CACHE_DIR = previous
-    return compiled
+    compiled: Any = numba.njit(nogil=True, **_OPTIONS)(function)
+    if not numba.config.DISABLE_JIT:
+        compiled._cache = KernelCache(function, "entry point", announced=True)
+    return cast(F, compiled)
 
 
 ROUTER_SIGNATURE = types.int64(types.int32[::1], types.int64, types.int64[::1])
@@ -131,16 +97,15 @@ _routers: list[Callable[..., int]] = []  # by address, where nothing is compiled
 
 @cache
 def router_address(choose: Callable[..., int]) -> int:
-    """Compile a router, or find it in numba's cache; the core calls it at this address."""
+    """Compile a router, or load it; the core calls it at this address."""
     if numba.config.DISABLE_JIT:
         _routers.append(choose)
         return len(_routers)
-    previous = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = _CACHE_DIRECTORY
-    try:
-        address: int = numba.cfunc(ROUTER_SIGNATURE, cache=True, _nrt=False, error_model="numpy")(choose).address
-    finally:
-        numba.config.CACHE_DIR = previous
+    options = {"_nrt": False, "error_model": "numpy"}
+    compiled: Any = CFunc(choose, normalize_signature(ROUTER_SIGNATURE), {}, options)
+    compiled._cache = KernelCache(choose, "router")
+    compiled.compile()
+    address: int = compiled.address
     return address
 
 

@@ -25,10 +25,9 @@ def check_scheduler_command(
     from calibrate.conformance.check_scheduler import Comparison, check_scheduler  # noqa: PLC0415  once the command runs
     from calibrate.conformance.interpreters.interpreters import interpreter_for  # noqa: PLC0415
     from headcount.cli.json_output import print_json  # noqa: PLC0415
-    from headcount.cli.progress import note_compiling, progress_bar  # noqa: PLC0415
+    from headcount.cli.progress import progress_bar  # noqa: PLC0415
 
     interpreter = interpreter_for(vllm_version, python)
-    note_compiling()
     seed = secrets.randbelow(2**31) if seed is None else seed
     with progress_bar(f"cases compared with vLLM, seed {seed}", total=cases) as bar:
 

@@ -1,0 +1,183 @@
+"""Compiled kernels on disk: private to their user, checked before they are loaded, compiled again where damaged.
+
+Loading a kernel runs what lies in its file. A file is therefore read only if it and its folders belong to this user
+and nobody else may write to them, and only if its checksum is that of its content.
+"""
+
+import hashlib
+import logging
+import os
+import pickle
+import re
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from errno import EPERM
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba
+from numba.core.caching import NullCache
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+from platformdirs import user_cache_path
+
+_CHECKSUM_BYTES = hashlib.sha256().digest_size
+_OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # no link is followed, no pipe waited for
+_DURATION = "20 s to 2 minutes"
+
+
+@cache
+def _tell(text: str) -> None:
+    """Say something once; on stderr, unless the program that imported us logs elsewhere."""
+    logging.getLogger("headcount").warning("headcount: %s", text)
+
+
+def _tell_unkept(place: object, error: OSError) -> None:
+    kept = f"compiled kernels cannot be kept in {place} ({error.strerror or error})"
+    _tell(f"{kept}, so each run compiles them again; name a folder of your own in HEADCOUNT_CACHE_DIR")
+
+
+def _check_access(found: os.stat_result, path: Path, *, owners: tuple[int, ...] = (), closed: int = 0o022) -> None:
+    """Raise OSError unless `path` is this user's, or of one of `owners`, and has none of the `closed` mode bits.
+
+    Windows has neither; a user's folders are private there.
+    """
+    if not hasattr(os, "geteuid"):
+        return
+    if found.st_uid not in (os.geteuid(), *owners):
+        raise OSError(EPERM, "it belongs to another user", str(path))
+    if found.st_mode & closed:
+        raise OSError(EPERM, "other users may write to it", str(path))
+
+
+@cache
+def _sources_digest() -> str:
+    """A kernel's own file does not tell that a kernel which it calls has changed, so all of them name the folder."""
+    digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _private_folder(base: Path) -> Path:
+    """Where this core's kernels lie below the cache folder, made if need be; raises OSError where that is not safe.
+
+    The cache folder itself may also be root's. Its group may write to it, as some systems have it by default, and
+    everybody if it is sticky (as /tmp): what they put there is not ours, and is not read.
+    """
+    base.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = base.stat()
+    _check_access(found, base, owners=(0,), closed=0 if found.st_mode & stat.S_ISVTX else stat.S_IWOTH)
+    folder = base
+    for name in ("kernels", _sources_digest()):
+        folder /= name
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode):
+            raise OSError(EPERM, "it is a link", str(folder))
+        _check_access(found, folder)
+    return folder
+
+
+@cache
+def _folder(base: Path) -> Path | None:
+    try:
+        return _private_folder(base)
+    except OSError as error:
+        _tell_unkept(error.filename or base, error)
+        return None
+
+
+def _read(path: Path) -> bytes:
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _OPEN_FLAGS)) as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(EPERM, "it is no file", str(path))
+        _check_access(found, path)
+        return file.read()
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Put a file in place as one whole, so that no other process sees half of it."""
+    descriptor, temporary = tempfile.mkstemp(prefix=path.stem, suffix=".part", dir=path.parent)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+class KernelCache(NullCache):
+    """One function's machine code, in one file per signature: a checksum of the key and the content, the content.
+
+    `kind` tells apart what is compiled from the same function. With `announced`, a compilation is told beforehand.
+    """
+
+    def __init__(self, function: Callable[..., Any], kind: str, *, announced: bool = False) -> None:
+        self._function, self._kind, self._announced = function, kind, announced
+        self._damage: str | None = None  # what the file lacked that is now compiled again
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The compiled function, or None, which has numba compile it."""
+        target_context.refresh()
+        key, path = self._place(sig, target_context.codegen())
+        if path is not None:
+            try:
+                content = _read(path)
+                if content[:_CHECKSUM_BYTES] != _checksum(key, content[_CHECKSUM_BYTES:]):
+                    raise ValueError("its content is damaged")
+                return CompileResult._rebuild(target_context, *pickle.loads(content[_CHECKSUM_BYTES:]))
+            except FileNotFoundError:
+                pass
+            except Exception as error:  # whatever is wrong with a kernel, it can be compiled again
+                self._damage = getattr(error, "strerror", None) or str(error)
+        if self._announced:
+            once = "" if path is None else " for this machine, once"
+            _tell(f"compiling the simulation core{once}; {_DURATION}")
+        return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        key, path = self._place(sig, data.codegen)
+        if path is None or data.lifted or data.library.has_dynamic_globals:
+            return
+        content = dumps(data._reduce())
+        try:
+            _write(path, _checksum(key, content) + content)
+        except OSError as error:
+            _tell_unkept(path.parent, error)
+        else:
+            if self._damage:
+                _tell(f"a compiled kernel in {path.parent} was discarded and compiled again: {self._damage}")
+        self._damage = None
+
+    def _place(self, sig: Any, codegen: Any) -> tuple[bytes, Path | None]:
+        """What the kernel depends on, as a digest, and its file; no file for a function that is not from one."""
+        function = self._function
+        base = _folder(Path(os.environ.get("HEADCOUNT_CACHE_DIR") or user_cache_path("headcount")).absolute())
+        try:
+            source = Path(function.__code__.co_filename).read_bytes()
+        except OSError:
+            return b"", None
+        if base is None or function.__closure__:
+            return b"", None
+        name = re.sub(r"[^\w.]", "_", f"{function.__module__}.{function.__qualname__}")
+        on = (sys.implementation.cache_tag, sys.platform, codegen.magic_tuple(), self._kind, name, source, sig)
+        key = hashlib.sha256(repr(on).encode())
+        return key.digest(), base / f"{name}-{key.hexdigest()[:16]}.kernel"
+
+
+def _checksum(key: bytes, content: bytes) -> bytes:
+    digest = hashlib.sha256(key)
+    digest.update(content)
+    return digest.digest()

@@ -1,0 +1,352 @@
+"""Compiled kernels on disk: damage is mended, and nothing that another user could have put there is loaded."""
+
+import importlib.util
+import os
+import pickle
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numba
+import pytest
+
+from simulator.core import kernel_cache
+
+pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
+ROOT = Path(__file__).parents[2]
+SOURCE = "from simulator.core.jit import entry_point\n\n\n@entry_point\ndef triple(n):\n    return 3 * n\n"
+COMPILES = "headcount: compiling the simulation core for this machine, once; 20 s to 2 minutes"
+COMPILES_EACH_TIME = "headcount: compiling the simulation core; 20 s to 2 minutes"
+modules = count()
+
+
+class Machine:
+    """One small kernel, compiled or loaded as by a new process each time it runs."""
+
+    def __init__(self, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+        self.base, self.source, self.caplog = folder / "cache", folder / "small.py", caplog
+        self.source.write_text(SOURCE)
+
+    def run(self, source: Path | None = None) -> tuple[bool, list[str]]:
+        """Whether the kernel was loaded, and what was told."""
+        kernel_cache._tell.cache_clear()
+        kernel_cache._folder.cache_clear()
+        self.caplog.clear()
+        spec = importlib.util.spec_from_file_location("small", source or self.source)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        assert module.triple(14) == 42
+        return bool(module.triple.stats.cache_hits), [record.getMessage() for record in self.caplog.records]
+
+    @property
+    def file(self) -> Path:
+        (file,) = self.base.rglob("*triple*")
+        return file
+
+
+@pytest.fixture
+def machine(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    monkeypatch.setenv("HEADCOUNT_CACHE_DIR", str(tmp_path / "cache"))
+    yield Machine(tmp_path, caplog)
+    kernel_cache._tell.cache_clear()
+    kernel_cache._folder.cache_clear()
+
+
+def test_a_kernel_is_compiled_once_and_its_folders_are_private(machine: Machine) -> None:
+    before = os.umask(0)
+    try:
+        assert machine.run() == (False, [COMPILES])
+    finally:
+        os.umask(before)
+    assert machine.run() == (True, [])
+    made = [machine.base, *machine.base.rglob("*")]
+    assert {path.stat().st_mode & 0o777 for path in made if path.is_dir()} == {0o700}
+    assert [path for path in made if path.is_file()] == [machine.file]
+    assert machine.file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_changed_function_is_compiled_again(machine: Machine) -> None:
+    machine.run()
+    machine.source.write_text(SOURCE.replace("3 * n", "n + n + n"))
+    assert machine.run() == (False, [COMPILES])
+
+
+def flipped(at: float) -> Callable[[Path], None]:
+    def flip(file: Path) -> None:
+        content = bytearray(file.read_bytes())
+        content[int(at * (len(content) - 1))] ^= 16
+        file.write_bytes(content)
+
+    return flip
+
+
+def full_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+    (file / "note.txt").touch()
+
+
+def pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def link(file: Path) -> None:
+    file.rename(file.with_name("elsewhere"))
+    file.symlink_to("elsewhere")
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "emptied": (lambda file: file.write_bytes(b""), "its content is damaged"),
+    "torn": (lambda file: os.truncate(file, file.stat().st_size // 2), "its content is damaged"),
+    "torn in the checksum": (lambda file: os.truncate(file, 20), "its content is damaged"),
+    "longer": (lambda file: file.write_bytes(file.read_bytes() + b"\0"), "its content is damaged"),
+    **{f"flipped at {at}": (flipped(at), "its content is damaged") for at in (0, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 1)},
+    "no pickle": (lambda file: file.write_text("no pickle"), "its content is damaged"),
+    "a folder": (lambda file: (file.unlink(), file.mkdir()), "Is a directory"),
+    "a full folder": (full_folder, "Is a directory"),
+    "a pipe": (pipe, "it is no file"),
+    "a link": (link, "Too many levels of symbolic links"),
+    "writable by others": (lambda file: file.chmod(0o666), "other users may write to it"),
+    "unreadable": (lambda file: file.chmod(0), "Permission denied"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_file_is_compiled_again_with_one_note(name: str, machine: Machine) -> None:
+    if name == "unreadable" and os.geteuid() == 0:
+        pytest.skip("root may read it")
+    machine.run()
+    damage, reason = DAMAGES[name]
+    damage(machine.file)
+    note = f"headcount: a compiled kernel in {machine.file.parent} was discarded and compiled again: {reason}"
+    loaded, told = machine.run()
+    assert (loaded, told) == (False, [COMPILES, note])
+    assert machine.run() == (True, [])
+
+
+def test_another_function_s_kernel_in_its_place_is_not_loaded(machine: Machine) -> None:
+    other = machine.source.with_name("other.py")
+    other.write_text(SOURCE.replace("3 * n", "4 * n - n"))
+    machine.run()
+    first = machine.file
+    first.rename(first.with_name("kept"))
+    machine.run(other)
+    machine.file.rename(first.with_name("swapped"))
+    shutil.copy(first.with_name("swapped"), first)
+    loaded, told = machine.run()
+    assert not loaded
+    assert told[-1].endswith("its content is damaged")
+
+
+def test_a_file_that_cannot_be_written_to_is_loaded(machine: Machine) -> None:
+    machine.run()
+    machine.file.chmod(0o400)
+    machine.file.parent.chmod(0o500)
+    assert machine.run() == (True, [])
+    machine.file.parent.chmod(0o700)
+
+
+def unkept(place: Path, reason: str) -> str:
+    told = f"headcount: compiled kernels cannot be kept in {place} ({reason}), so each run compiles them again"
+    return f"{told}; name a folder of your own in HEADCOUNT_CACHE_DIR"
+
+
+def test_a_full_disk_leaves_no_half_file_and_one_note(machine: Machine) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, before[1]))
+    try:
+        loaded, told = machine.run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    (folder,) = machine.base.glob("kernels/*")
+    assert (loaded, told) == (False, [COMPILES, unkept(folder, "File too large")])
+    assert not list(folder.iterdir())
+
+
+def no_folder(base: Path) -> tuple[Path, str]:
+    base.write_text("a file")
+    return base, "File exists"
+
+
+def no_kernels_folder(base: Path) -> tuple[Path, str]:
+    base.mkdir()
+    (base / "kernels").write_text("a file")
+    return base / "kernels", "File exists"
+
+
+def sealed(base: Path) -> tuple[Path, str]:
+    if os.geteuid() == 0:
+        pytest.skip("root may write there")
+    base.mkdir(0o500)
+    return base / "kernels", "Permission denied"
+
+
+@pytest.mark.parametrize("unusable", [no_folder, no_kernels_folder, sealed], ids=lambda made: made.__name__)
+def test_without_a_cache_folder_it_still_answers(
+    unusable: Callable[[Path], tuple[Path, str]], machine: Machine
+) -> None:
+    note = unkept(*unusable(machine.base))
+    assert machine.run() == (False, [note, COMPILES_EACH_TIME])
+
+
+class Planted:
+    """A pickle that leaves a mark when it is loaded."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (open, (str(self.mark), "w"))
+
+
+@pytest.fixture
+def planted(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache with such a pickle under a right checksum; the mark that it would leave."""
+    mark = tmp_path / "mark"
+    with monkeypatch.context() as patched:
+        patched.setattr(kernel_cache, "dumps", lambda _: pickle.dumps(Planted(mark)))
+        machine.run()
+    return mark
+
+
+def test_a_planted_pickle_in_a_private_folder_would_run(planted: Path, machine: Machine) -> None:
+    """What the tests below plant does work where only the user could have put it."""
+    machine.run()
+    assert planted.exists()
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 3], ids=["file", "folder", "kernels", "cache"])
+@pytest.mark.parametrize("mode", [0o777, 0o757, 0o775], ids=oct)
+def test_a_planted_pickle_where_others_may_write_is_not_loaded(
+    mode: int, depth: int, planted: Path, machine: Machine
+) -> None:
+    if depth == 3 and mode == 0o775:
+        pytest.skip("a group may write to the cache folder: its kernels folder is looked at")
+    place = [machine.file, *machine.file.parents][depth]
+    place.chmod(mode)
+    loaded, told = machine.run()
+    assert not loaded
+    assert [text for text in told if "other users may write to it" in text]
+    assert not planted.exists()
+
+
+def test_a_planted_pickle_of_another_user_is_not_loaded(
+    planted: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in [*machine.base.rglob("*"), machine.base]:
+        path.chmod(0o755)
+    me = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: me + 1)
+    refused = machine.base / "kernels" if me == 0 else machine.base  # root's cache folder will do for everybody
+    assert machine.run() == (False, [unkept(refused, "it belongs to another user"), COMPILES_EACH_TIME])
+    monkeypatch.undo()
+    assert not planted.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("depth", [0, 1, 2, 3], ids=["file", "folder", "kernels", "cache"])
+def test_a_planted_pickle_below_a_folder_of_another_user_is_not_loaded(
+    depth: int, planted: Path, machine: Machine
+) -> None:
+    place = [machine.file, *machine.file.parents][depth]
+    os.chown(place, 65534, 65534)
+    _, told = machine.run()
+    assert [text for text in told if "it belongs to another user" in text]
+    assert not planted.exists()
+
+
+@pytest.mark.parametrize("depth", [1, 2], ids=["folder", "kernels"])
+def test_a_planted_link_is_not_followed(depth: int, planted: Path, machine: Machine) -> None:
+    place = machine.file.parents[depth - 1]
+    place.rename(machine.base / "moved")
+    place.symlink_to(machine.base / "moved")
+    assert machine.run() == (False, [unkept(place, "it is a link"), COMPILES_EACH_TIME])
+    assert not planted.exists()
+
+
+def test_a_sticky_folder_of_all_users_will_do(machine: Machine) -> None:
+    machine.base.mkdir()
+    machine.base.chmod(0o1777)
+    assert machine.run() == (False, [COMPILES])
+    assert machine.run() == (True, [])
+
+
+WATCHED = """
+import sys
+opened = []
+sys.addaudithook(lambda event, arguments: event in ("open", "os.mkdir") and opened.append(str(arguments[0])))
+import small
+assert small.triple(14) == 42
+print([path for path in opened if path.endswith((".nbi", ".nbc", ".kernel")) or "shared" in path])
+"""
+
+
+def test_numba_s_own_folders_are_never_looked_at(machine: Machine) -> None:
+    machine.base.write_text("a file")
+    shared = machine.source.with_name("shared")
+    shared.mkdir()
+    variables = {"TMPDIR": str(shared), "NUMBA_CACHE_DIR": str(shared), "XDG_CACHE_HOME": str(shared)}
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED], cwd=machine.source.parent, capture_output=True, text=True, check=True,
+        env=os.environ | variables | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(machine.source.parent)])},
+    )  # fmt: skip
+    assert done.stdout == "[]\n"
+    assert done.stderr.splitlines() == [unkept(machine.base, "File exists"), COMPILES_EACH_TIME]
+    assert not list(shared.iterdir())
+
+
+def test_a_function_without_a_file_is_compiled_each_time(machine: Machine) -> None:
+    names: dict[str, Any] = {"__name__": "typed_in"}
+    exec(SOURCE, names)
+    assert names["triple"](14) == 42
+    assert not list(machine.base.rglob("*.kernel"))
+
+
+def test_threads_and_processes_may_race_for_an_empty_cache(machine: Machine) -> None:
+    text = (
+        "from concurrent.futures import ThreadPoolExecutor\nimport small\n"
+        "with ThreadPoolExecutor(4) as threads:\n    print(set(threads.map(small.triple, [14] * 8)))\n"
+    )
+    path = os.pathsep.join([str(ROOT), str(machine.source.parent)])
+    run = [sys.executable, "-c", text]
+    processes = [
+        subprocess.Popen(run, env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    assert [process.communicate(timeout=120)[0] for process in processes] == ["{42}\n"] * 3
+    assert [path for path in machine.base.rglob("*") if path.is_file()] == [machine.file]
+
+
+def test_what_does_not_simulate_makes_no_cache(machine: Machine) -> None:
+    asked = [str(Path(sys.executable).with_name("headcount")), "memory", "--model", "llama-3.1-8b", "--gpu", "h100-sxm"]
+    subprocess.run(asked, stdout=subprocess.DEVNULL, check=True)
+    assert not machine.base.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", ["torn", "flipped at 0.5"])
+def test_the_damaged_core_gives_the_same_answer_with_one_note(damage: str, machine: Machine) -> None:
+    on = ["--model", "llama-3.1-8b", "--gpu", "h100-sxm"]
+    load = ["--input-len", "100", "--output-len", "10", "--concurrency", "2", "--seed", "1", "--json"]
+    asked = [str(Path(sys.executable).with_name("headcount")), "simulate", *on, *load]
+
+    def answer() -> tuple[str, list[str]]:
+        done = subprocess.run(asked, capture_output=True, text=True, check=True)
+        return done.stdout, done.stderr.splitlines()
+
+    first, told = answer()
+    assert told == [COMPILES]
+    files = list(machine.base.rglob("*.kernel"))
+    for file in files:
+        DAMAGES[damage][0](file)
+    note = f"headcount: a compiled kernel in {files[0].parent} was discarded and compiled again: its content is damaged"
+    assert answer() == (first, [note, COMPILES])  # the router's first, then the core's, whose note is the same
+    assert answer() == (first, [])
