@@ -31,12 +31,12 @@ def judge_loads(data: Path) -> Iterator[dict[str, Any]]:
 
 
 def _mean_sequences(item: Replay, constants: Constants) -> float:
-    return average_step(item.totals_with(constants)).sequences
+    return average_step(item.simulation(constants).totals).sequences
 
 
 def _errors(item: Replay, constants: Constants) -> dict[str, Any]:
     measured, shipped = measured_figures(item.run), simulated_figures(item.simulate())
-    fitted = simulated_figures(item.simulate_with(constants))
+    fitted = simulated_figures(item.simulate(constants))
     row: dict[str, Any] = {"run": str(item.run.source), "overloaded": check_run(item).is_overloaded}
     for name in FIGURES:
         row[f"{name}_shipped"] = 100 * (shipped[name] / measured[name] - 1)

@@ -25,7 +25,7 @@ def errors_of_runs(
     for run in runs:
         item = replay(run)
         measured = dict(run.aggregates) or measured_figures(run)
-        simulated = simulated_figures(item.simulate() if constants is None else item.simulate_with(constants(run)))
+        simulated = simulated_figures(item.simulate() if constants is None else item.simulate(constants(run)))
         row: dict[str, Any] = {"run": str(run.source)}
         for name in FIGURES:
             row[name.partition("_s")[0]] = round(100 * (simulated[name] / measured[name] - 1), 2)

@@ -84,7 +84,7 @@ class Case:
             item = replay(self.run)
 
             def simulate_requests(constants: Constants) -> FloatArray:
-                found = simulated_figures(item.simulate_with(constants))
+                found = simulated_figures(item.simulate(constants))
                 return np.log([found[name] for name in FIGURES])
 
             return simulate_requests

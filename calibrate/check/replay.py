@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from calibrate.check.run_figures import latency_figures
 from calibrate.measured_run import MeasuredRun
@@ -15,7 +14,6 @@ from simulator.deployment import Deployment, resolve
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.latency.forms.physical import latency_model
 from simulator.latency.gpu_constants import Constants
-from simulator.latency.model import LatencyModel
 from simulator.results import Result, whole_run
 from simulator.simulation import Simulation
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, OPEN_END, RequestTable, independent_requests
@@ -32,19 +30,15 @@ class Replay:
     deployment: Deployment
     table: RequestTable
 
-    def simulate(self, model: LatencyModel | None = None) -> Result:
-        """The whole run, start burst too; `model` None stands for the deployment's own."""
-        return whole_run(self._served(self.deployment.latency if model is None else model))
+    def simulate(self, constants: Constants | None = None) -> Result:
+        """The whole run, start burst too, with step times of these constants or else the deployment's own."""
+        return whole_run(self.simulation(constants))
 
-    def simulate_with(self, constants: Constants) -> Result:
-        return self.simulate(latency_model(self.deployment.served, constants=constants))
-
-    def totals_with(self, constants: Constants) -> NDArray[np.void]:
-        """Sums over the batches of the whole run."""
-        return self._served(latency_model(self.deployment.served, constants=constants)).totals
-
-    def _served(self, model: LatencyModel) -> Simulation:
-        times = replace(model.step_times, cold_start_s=self.deployment.latency.step_times.cold_start_s)
+    def simulation(self, constants: Constants | None = None) -> Simulation:
+        """The same, with the sums over its batches."""
+        own = self.deployment.latency
+        model = own if constants is None else latency_model(self.deployment.served, constants=constants)
+        times = replace(model.step_times, cold_start_s=own.step_times.cold_start_s)
         fleet = self.deployment.fleet(1, "least-outstanding").with_pools(lambda pool: replace(pool, step_times=times))
         simulation = Simulation(fleet, self.table)
         simulation.run()

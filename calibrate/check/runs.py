@@ -11,7 +11,6 @@ import numpy as np
 from calibrate.check.replay import Replay, measured_figures, simulated_figures
 from calibrate.check.run_figures import LATENCIES, latency_samples
 from calibrate.measured_run import MeasuredRun
-from simulator.latency.model import LatencyModel
 from simulator.latency.step_time import FloatArray
 from simulator.results import Result
 
@@ -71,9 +70,9 @@ class Checked:
         }
 
 
-def check_run(item: Replay, model: LatencyModel | None = None) -> Checked:
+def check_run(item: Replay) -> Checked:
     """The run's figures beside those of its simulation."""
-    result, run = item.simulate(model), item.run
+    result, run = item.simulate(), item.run
     measured, simulated = measured_figures(run), simulated_figures(result)
     names = [f"{latency}.{key}" for latency in LATENCIES for key in STATISTICS] + list(RATES)
     return Checked(

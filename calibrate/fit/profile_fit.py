@@ -57,7 +57,6 @@ class Fitted:
     curve_unit: str
     next_runs: tuple[NextRun, ...] = ()
     left_out: tuple[str, ...] = ()  # what was not used, and why
-    noise: float = math.nan
 
     def to_json(self) -> dict[str, Any]:
         profile = self.profile
@@ -135,7 +134,7 @@ def fit_recordings(
     curve = {count: {"median_percent": error} for count, error in learning_curve(data).items()}
     base = constants_for(data[0].served.gpu)
     excluded = [f"{count:,} {reason}" for recording in recordings for reason, count in recording.excluded.items()]
-    versions = sorted({str(item.environment.get("vllm_version") or _version(item, values)) for item in recordings})
+    versions = sorted({_version(item, values) for item in recordings})
     profile = _profile(
         name,
         found.posterior,
@@ -153,7 +152,6 @@ def fit_recordings(
         curve=curve,
         curve_unit="steps",
         left_out=tuple(excluded),
-        noise=found.noise,
     )
 
 
@@ -197,7 +195,6 @@ def fit_measured(inputs: Inputs, values: Mapping[str, Any], *, name: str, watch:
         curve_unit="runs",
         next_runs=suggestions,
         left_out=tuple(left_out),
-        noise=found.spread,
     )
 
 
@@ -235,7 +232,8 @@ def _served(recording: Recording, values: Mapping[str, Any]) -> ServedModel:
 
 
 def _version(recording: Recording, values: Mapping[str, Any]) -> str:
-    return str(recording.options.get("vllm_version") or values.get("vllm_version") or "unknown")
+    known = [said.get("vllm_version") for said in (recording.environment, recording.options, values)]
+    return str(next(filter(None, known), "unknown"))
 
 
 def _by_kind(data: Sequence[Steps], constants: Constants, statistic: str) -> dict[str, float]:
@@ -273,7 +271,7 @@ def _run_ranges(replays: Sequence[Replay], found: RunFit) -> dict[str, Range]:
     sums: dict[str, list[float]] = {name: [] for name in _RANGED}
     for item in replays:
         constants = found.constants(constants_for(item.deployment.gpu))
-        step = average_step(item.totals_with(constants))
+        step = average_step(item.simulation(constants).totals)
         for name in _RANGED:
             sums[name].append(getattr(step_with_prefill(step) if name == "prefill_tokens" else step, name))
     return {name: Range(low=min(values), high=max(values)) for name, values in sums.items()}

@@ -81,7 +81,7 @@ def _logs(figures: dict[str, float]) -> list[float]:
 
 def predict(item: Replay, constants: Constants) -> FloatArray:
     """Logarithms of METRICS as simulated."""
-    return np.array(_logs(simulated_figures(item.simulate_with(constants))))
+    return np.array(_logs(simulated_figures(item.simulate(constants))))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

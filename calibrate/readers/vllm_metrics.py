@@ -14,26 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.measured_run import MeasuredRun
+from calibrate.readers.parsing import server_metrics as metrics
 from calibrate.readers.parsing.files import Head, count, read_text
 from calibrate.readers.parsing.histogram import PERCENTILES, Histogram
 from calibrate.readers.parsing.metrics_text import Labels, Sample, metric_lines
-from calibrate.readers.parsing.server_metrics import (
-    CACHE_CONFIG,
-    COUNTERS,
-    GAUGES,
-    HISTOGRAMS,
-    PREFIX,
-    START_TIME,
-    Values,
-    bucket_bound,
-    cache_options,
-    finished_by_reason,
-    gauge,
-    histogram,
-    is_counter,
-    prefix_hit_rate,
-    total,
-)
 
 LOOKS_LIKE = "text with vllm: series"
 _FINISHED = ("stop", "length", "repetition")
@@ -63,12 +47,14 @@ def read_between(before: Path, after: Path) -> list[MeasuredRun]:
     Counters that fell mean that the server was started again: the figures are then those since, and a note says so.
     """
     earlier, later = _snapshot(before), _snapshot(after)
-    fallen = any(later.values.get(key, math.inf) < value for key, value in earlier.values.items() if is_counter(key[0]))
+    fallen = any(
+        later.values.get(key, math.inf) < value for key, value in earlier.values.items() if metrics.is_counter(key[0])
+    )
     if fallen or earlier.process_start_s < later.process_start_s:
         note = f"the server restarted after {before.name}: figures are counted since the restart"
         return _runs(after, later, notes=(note,))
     between = {
-        key: value - earlier.values.get(key, 0.0) if is_counter(key[0]) else value
+        key: value - earlier.values.get(key, 0.0) if metrics.is_counter(key[0]) else value
         for key, value in later.values.items()
     }
     snapshot = _Snapshot(between, later.info, later.process_start_s)
@@ -86,11 +72,11 @@ def _snapshot(path: Path) -> _Snapshot:
                 f"{path}, line {number}: '{line[:60]}' is not a sample in Prometheus' text format; "
                 "was the snapshot cut off?"
             )
-        if sample.name == CACHE_CONFIG:
+        if sample.name == metrics.CACHE_CONFIG:
             info = dict(sample.labels)
-        elif sample.name == START_TIME:
+        elif sample.name == metrics.START_TIME:
             start_s = sample.value
-        elif sample.name.startswith(PREFIX) and not sample.name.endswith("_created"):
+        elif sample.name.startswith(metrics.PREFIX) and not sample.name.endswith("_created"):
             key = sample.name, sample.labels
             if key in values:
                 raise ValueError(
@@ -104,9 +90,11 @@ def _snapshot(path: Path) -> _Snapshot:
 
 def _is_sound(sample: Sample) -> bool:
     """Whether vLLM may have written it: a finite value, a bucket with its bound."""
-    if not sample.name.startswith(PREFIX):
+    if not sample.name.startswith(metrics.PREFIX):
         return True
-    return math.isfinite(sample.value) and (not sample.name.endswith("_bucket") or bucket_bound(sample.labels) >= 0)
+    return math.isfinite(sample.value) and (
+        not sample.name.endswith("_bucket") or metrics.bucket_bound(sample.labels) >= 0
+    )
 
 
 def _runs(path: Path, snapshot: _Snapshot, *, notes: tuple[str, ...]) -> list[MeasuredRun]:
@@ -121,10 +109,10 @@ def _run(path: Path, snapshot: _Snapshot, model: str, notes: tuple[str, ...], *,
         if not model or ("model_name", model) in labels
     }
     aggregates, above = _figures(series)
-    by_reason = finished_by_reason(series)
+    by_reason = metrics.finished_by_reason(series)
     options: dict[str, Any] = {"model": model} if model else {}
     if only:  # cache_config_info does not say whose it is
-        options |= cache_options(snapshot.info)
+        options |= metrics.cache_options(snapshot.info)
         blocks = snapshot.info.get("num_gpu_blocks", "")
         aggregates |= {"num_gpu_blocks": float(blocks)} if blocks.isdigit() else {}
     return MeasuredRun(
@@ -148,20 +136,20 @@ def _run(path: Path, snapshot: _Snapshot, model: str, notes: tuple[str, ...], *,
     )
 
 
-def _figures(series: Values) -> tuple[dict[str, float], dict[str, float]]:
+def _figures(series: metrics.Values) -> tuple[dict[str, float], dict[str, float]]:
     """Figures under the names here; percentiles that lie above the last bound, with it."""
     found: dict[str, float | None] = {}
     above: dict[str, float] = {}
-    for name in HISTOGRAMS:
-        if (counted := histogram(series, name)) is not None:
+    for name in metrics.HISTOGRAMS:
+        if (counted := metrics.histogram(series, name)) is not None:
             statistics, beyond = _statistics(counted)
             found |= {f"{name}.{statistic}": value for statistic, value in statistics.items()}
             above |= {f"{name}.{statistic}": value for statistic, value in beyond.items()}
-    found |= {f"{name}_now": gauge(series, name) for name in GAUGES}
+    found |= {f"{name}_now": metrics.gauge(series, name) for name in metrics.GAUGES}
     found |= {
         "num_steps": found.get("tokens_per_step.count"),
-        "num_preemptions": total(series, COUNTERS["preemptions"]),
-        "prefix_hit_rate": prefix_hit_rate(series),
+        "num_preemptions": metrics.total(series, metrics.COUNTERS["preemptions"]),
+        "prefix_hit_rate": metrics.prefix_hit_rate(series),
     }
     return {name: value for name, value in found.items() if value is not None}, above
 

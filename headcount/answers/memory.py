@@ -10,10 +10,9 @@ from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.deployments import Subject, check_counts, subject
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import GIB, assumptions_json
-from kvcache.errors import DoesNotFitError
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.conversations import conversations_at_once, tokens_per_user
-from simulator.engines.vllm.memory import Remedy, memory_budget, remedies, require_fit
+from simulator.engines.vllm.memory import Remedy, memory_budget, remedies, why_unfit
 from workloads.errors import WorkloadError
 from workloads.load import load_preset
 from workloads.population import mean_context_tokens
@@ -198,27 +197,19 @@ def memory_answer(
 ) -> MemoryAnswer:
     """The budget of one deployment with its notes."""
     budget = memory_budget(asked.architecture, asked.gpu, asked.args)
-    why_unfit = None if budget.fits else _why_unfit(asked)
+    found = [] if budget.fits else remedies(asked.architecture, asked.gpu, budget, asked.args)
+    missing = None if budget.fits else why_unfit(budget, asked.args, found)
     return MemoryAnswer(
-        notes=find_notes(facts_about(asked, terms=budget.assumptions, why_unfit=why_unfit), strict=strict),
+        notes=find_notes(facts_about(asked, terms=budget.assumptions, why_unfit=missing), strict=strict),
         verdict=Verdict.DONE if budget.fits else Verdict.BAD_INPUT,
         budget=budget,
         users=tuple(users),
         given_context_tokens=mean_context,
-        remedies=() if budget.fits else remedies(asked.architecture, asked.gpu, budget, asked.args),
+        remedies=found,
         architecture_assumptions=asked.architecture.assumptions,
         log=log,
         log_terms=() if log is None else _log_terms(asked, log, budget),
     )
-
-
-def _why_unfit(asked: Subject) -> str:
-    """What vLLM's refusal means."""
-    try:
-        require_fit(asked.architecture, asked.gpu, asked.args)
-    except DoesNotFitError as error:
-        return str(error)
-    raise AssertionError("a budget that does not fit is refused")
 
 
 def _log_terms(asked: Subject, log: "StartupLog", budget: MemoryBudget) -> list[LoggedTerm]:

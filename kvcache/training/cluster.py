@@ -66,7 +66,8 @@ def smallest_cluster(
     or 3 only without a pipeline, as DeepSpeed has it). Among layouts of one size the lowest ZeRO stage wins, then fewer
     pipeline stages, smaller tensor parallelism, smaller expert parallelism.
     """
-    splits = [split for split in _splits(architecture, plan, max_gpus, fixed) if _can_fit(architecture, gpu, split)]
+    drawn = _splits(architecture, plan, max_gpus, fixed)
+    splits = [split for split in drawn if _fits(architecture, gpu, split, gathered=False)]
     for num_gpus in _cluster_sizes(architecture, gpu, plan, max_gpus, fixed) if splits else ():
         for split in splits:
             candidate = _on(split, num_gpus, fixed)
@@ -75,9 +76,10 @@ def smallest_cluster(
     return None
 
 
-def _fits(arch: Architecture, gpu: GPU, plan: TrainingPlan) -> bool:
+def _fits(arch: Architecture, gpu: GPU, plan: TrainingPlan, *, gathered: bool = True) -> bool:
+    """Whether every rank holds its parts; `gathered` weights alone may be fewer on fewer data-parallel ranks."""
     try:
-        needed = max(sum(parts) for parts in rank_parts(arch, plan))
+        needed = max(sum(parts) - (0 if gathered else parts.gathered_bytes) for parts in rank_parts(arch, plan))
     except ValueError:  # the model cannot be split so
         return False
     return needed + allowance_bytes(gpu, plan) <= gpu.memory_bytes
@@ -127,15 +129,6 @@ def _splits(arch: Architecture, plan: TrainingPlan, max_gpus: int, fixed: frozen
                 yield replace(plan, data_parallel_size=copies, **sizes)
             except ValueError:  # such as virtual stages without a pipeline
                 continue
-
-
-def _can_fit(arch: Architecture, gpu: GPU, split: TrainingPlan) -> bool:
-    """False where not even so many data-parallel ranks hold it; gathered weights depend on their number otherwise."""
-    try:
-        needed = max(sum(parts) - parts.gathered_bytes for parts in rank_parts(arch, split))
-    except ValueError:  # the model cannot be split so
-        return False
-    return needed + allowance_bytes(gpu, split) <= gpu.memory_bytes
 
 
 def _on(split: TrainingPlan, num_gpus: int, fixed: frozenset[str]) -> TrainingPlan | None:

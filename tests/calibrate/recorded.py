@@ -59,7 +59,7 @@ def closed_run(concurrency: int, **changes: Any) -> MeasuredRun:
 def measured_closed_run(concurrency: int, terms: dict[str, float]) -> MeasuredRun:
     """The same with the figures of a simulation under these terms."""
     item = replay(closed_run(concurrency))
-    result = item.simulate_with(with_terms(constants_for(H100), terms))
+    result = item.simulate(with_terms(constants_for(H100), terms))
     aggregates = {
         "ttft_s.mean": float(result.times.ttft_s.mean()),
         "tpot_s.mean": float(np.nanmean(result.times.tpot_s)),

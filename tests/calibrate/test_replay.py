@@ -57,7 +57,7 @@ def test_a_cold_start_is_replayed_under_any_constants() -> None:
     run = run_of(table_of(4, gap_s=5.0), rate=0.2)
     warm, cold = replay(run), replay(run, {"cold_start_s": 0.7})
     constants = constants_for(cold.deployment.gpu)
-    for found in (cold.simulate(), cold.simulate_with(constants)):
+    for found in (cold.simulate(), cold.simulate(constants)):
         waited_s = found.times.ttft_s - warm.simulate().times.ttft_s
         np.testing.assert_allclose(waited_s, [0.7, 0, 0, 0], atol=1e-9)
 

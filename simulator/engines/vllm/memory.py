@@ -30,30 +30,30 @@ def require_fit(architecture: Architecture, gpu: GPU, args: EngineArgs | None = 
     """The same, or `DoesNotFitError` with what is missing and the smallest change that helps."""
     args = with_settings(args, settings)
     budget = memory_budget(architecture, gpu, args)
-    if budget.fits:
-        return budget
+    if not budget.fits:
+        raise DoesNotFitError(why_unfit(budget, args, remedies(architecture, gpu, budget, args)))
+    return budget
+
+
+def why_unfit(budget: MemoryBudget, args: EngineArgs, found: list[Remedy]) -> str:
+    """What is missing where vLLM would not start, and the remedies that were found."""
     if args.num_gpu_blocks_override is not None:
-        needed = _blocks_of_a_request(budget)
-        raise DoesNotFitError(
+        return (
             f"{budget.num_gpu_blocks:,} KV blocks of {budget.block_size} tokens do not hold one request of "
-            f"max_model_len {budget.max_model_len:,}; raise --num-gpu-blocks-override to {needed} "
-            "or lower --max-model-len"
+            f"max_model_len {budget.max_model_len:,}; raise --num-gpu-blocks-override to "
+            f"{_blocks_of_a_request(budget)} or lower --max-model-len"
         )
-    raise DoesNotFitError(
-        f"{budget.model} does not fit on {budget.num_gpus} × {gpu.name} ({budget.split}, "
+    words = " or ".join(" ".join(f"{option} {value}" for option, value in remedy.items()) for remedy in found)
+    return (
+        f"{budget.model} does not fit on {budget.num_gpus} × {budget.gpu} ({budget.split}, "
         f"{budget.quantization}, max_model_len {budget.max_model_len:,}): {budget.missing_bytes / GIB:,.1f} GiB short "
-        f"per GPU; {_advice(remedies(architecture, gpu, budget, args))}"
+        f"per GPU; {f'fits with {words}' if words else 'no TP up to 64 nor 8 or 4 bits help; take a larger GPU'}"
     )
 
 
 def _blocks_of_a_request(budget: MemoryBudget) -> int:
     """KV blocks that one request of `max_model_len` needs, where their number is given."""
     return budget.required_kv_bytes * budget.num_gpu_blocks // max(budget.available_kv_bytes, 1)
-
-
-def _advice(found: list[Remedy]) -> str:
-    words = [" ".join(f"{option} {value}" for option, value in remedy.items()) for remedy in found]
-    return f"fits with {' or '.join(words)}" if words else "no TP up to 64 nor 8 or 4 bits help; take a larger GPU"
 
 
 def remedies(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: EngineArgs) -> list[Remedy]:
