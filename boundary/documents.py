@@ -1,7 +1,10 @@
 """JSON, TOML and YAML as plain values: bounded in size and depth, no key twice, an error that names the line."""
 
 import json
+import re
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +22,27 @@ def read_json(path: Path, purpose: Purpose = "settings_bytes") -> Any:
 
 def parse_json(text: str, where: str) -> Any:
     """JSON from elsewhere than a file; `where` begins the message. Raises InputError."""
-    try:
-        return _bounded(json.loads(text, object_pairs_hook=_once), where)
-    except json.JSONDecodeError as error:
-        place = f", line {error.lineno}, column {error.colno}" if "\n" in text.strip() else f", column {error.colno}"
-        raise InputError(f"{where}{place}: is not JSON: {error.msg}") from None
-    except InputError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: is not readable as JSON: {_reason(error)}") from None
+    with _told_as_json(text, where):
+        value = json.loads(text, object_pairs_hook=_once)
+    return _nested(value, where)
+
+
+def json_values(text: str, where: str) -> Iterator[tuple[int, Any]]:
+    """JSON values that follow one another, as in JSON lines, each with its first line. Raises InputError."""
+    decoder, place, line = json.JSONDecoder(object_pairs_hook=_once), 0, 1
+    while found := _NO_SPACE.search(text, place):
+        line += text.count("\n", place, found.start())
+        with _told_as_json(text, where):
+            value, place = decoder.raw_decode(text, found.start())
+        yield line, _nested(value, where)
+        line += text.count("\n", found.start(), place)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file's content. Raises InputError."""
     text = read_text(path)
     try:
-        return _bounded(tomllib.loads(text), shown(path))  # type: ignore[no-any-return]
+        return _nested(tomllib.loads(text), shown(path))  # type: ignore[no-any-return]
     except InputError:
         raise
     except (ValueError, RecursionError, TypeError) as error:
@@ -45,7 +53,12 @@ def read_yaml(path: Path, purpose: Purpose = "settings_bytes") -> Any:
     """A YAML file's content, plain values alone. Raises InputError, also for aliases that unfold without end."""
     text = read_text(path, purpose)
     try:
-        return _bounded(yaml.load(text, Loader=_Loader), shown(path))  # a SafeLoader
+        _refuse_deep(text, shown(path))
+        value = yaml.load(text, Loader=_Loader)  # a SafeLoader
+        if _Measure(shown(path)).size(value, 0) > limits().values:
+            most = f"{limits().values:,.0f} values"
+            raise InputError(f"{shown(path)}: its aliases repeat more than {most} {how_to_raise('values')}")
+        return value
     except yaml.MarkedYAMLError as error:
         place = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise InputError(f"{shown(path)}{place}: is not readable as YAML: {one_line(str(error.problem))}") from None
@@ -53,6 +66,9 @@ def read_yaml(path: Path, purpose: Purpose = "settings_bytes") -> Any:
         raise
     except (yaml.YAMLError, ValueError, RecursionError, TypeError, OverflowError) as error:
         raise InputError(f"{shown(path)}: is not readable as YAML: {_reason(error)}") from None
+
+
+_NO_SPACE = re.compile(r"\S")
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -63,6 +79,33 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         _refuse_twice([key for key in keys if isinstance(key, str)])
         found: dict[Any, Any] = super().construct_mapping(node, deep)
         return found
+
+    def flatten_mapping(self, node: Any) -> None:
+        super().flatten_mapping(node)  # merge keys repeat what they merge
+        if len(node.value) > limits().values / 100:
+            raise ValueError(f"its merge keys repeat more than {limits().values / 100:,.0f} keys; leave them out")
+
+
+def _refuse_deep(text: str, where: str) -> None:
+    """Before it is loaded: libyaml's loader overruns its stack."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > limits().nesting:
+            raise _too_deep(where)
+
+
+@contextmanager
+def _told_as_json(text: str, where: str) -> Iterator[None]:
+    try:
+        yield
+    except json.JSONDecodeError as error:
+        place = f", line {error.lineno}, column {error.colno}" if "\n" in text.strip() else f", column {error.colno}"
+        is_cut = "Unterminated" in error.msg or not text[error.pos :].strip()
+        reason = "it is empty or cut off; write or copy it again" if is_cut else error.msg
+        raise InputError(f"{where}{place}: is not JSON: {reason}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: is not readable as JSON: {_reason(error)}") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -86,12 +129,15 @@ def _reason(error: Exception) -> str:
     return one_line(str(error))
 
 
-def _bounded(value: Any, where: str) -> Any:
-    """The value, if it is neither nested nor repeated without end. Raises InputError."""
-    if _Measure(where).size(value, 0) > limits().values:
-        most = f"{limits().values:,.0f} values"
-        raise InputError(f"{where}: its aliases repeat more than {most} {how_to_raise('values')}")
+def _nested(value: Any, where: str) -> Any:
+    """The value, if it is not nested without end. Raises InputError."""
+    _Measure(where).size(value, 0)
     return value
+
+
+def _too_deep(where: str) -> InputError:
+    most = f"{limits().nesting:,.0f} brackets within one another"
+    return InputError(f"{where}: has more than {most} {how_to_raise('nesting')}")
 
 
 class _Measure:
@@ -105,8 +151,7 @@ class _Measure:
         if not isinstance(value, dict | list) or not value:
             return 1
         if depth >= limits().nesting:
-            most = f"{limits().nesting:,.0f} brackets within one another"
-            raise InputError(f"{self._where}: has more than {most} {how_to_raise('nesting')}")
+            raise _too_deep(self._where)
         known = self._sizes.get(id(value))
         if known is None:
             items = value.values() if isinstance(value, dict) else value

@@ -23,10 +23,13 @@ class InputError(ValueError):
     """What came from outside cannot be used; one line with file, place, what was found, what is allowed."""
 
 
-def read_text(path: Path, purpose: Purpose = "settings_bytes") -> str:
+def read_text(
+    path: Path, purpose: Purpose = "settings_bytes", *, damaged: Literal["strict", "replace"] = "strict"
+) -> str:
     """The whole file as text in UTF-8, with or without a byte-order mark, unpacked if it is gzip.
 
-    Raises InputError where it is missing, no ordinary file, too large, not text, or damaged gzip.
+    Bytes that are `damaged` may be replaced, as in a log. Raises InputError where the file is missing, no ordinary one,
+    too large, not text, or damaged gzip.
     """
     with _opened(path) as file:
         packed = file.read(2) == _GZIP
@@ -36,7 +39,7 @@ def read_text(path: Path, purpose: Purpose = "settings_bytes") -> str:
         except (EOFError, gzip.BadGzipFile, zlib.error):
             raise InputError(f"{shown(path)}: its gzip data is cut off or damaged; copy the file again") from None
     try:
-        return raw.decode("utf-8-sig")
+        return raw.decode("utf-8-sig", damaged)
     except UnicodeDecodeError:
         raise not_text(path) from None
 

@@ -36,8 +36,7 @@ def typed(value: Any, kind: type[T], file: Path | str, place: str = "") -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        where = ": ".join(part for part in (shown(file), place) if part)
-        raise InputError(f"{where}: {described(str(error), value, kind)}") from None
+        raise InputError(f"{shown(file)}: {described(str(error), value, kind, place)}") from None
 
 
 _PLACE = re.compile(r" - at `(key in )?\$(.*)`$")
@@ -48,13 +47,14 @@ _WORDS = {
 }  # fmt: skip
 
 
-def described(message: str, value: Any, kind: Any) -> str:
-    """What msgspec found wrong, as `NAME is VALUE; it must be …`."""
+def described(message: str, value: Any, kind: Any, place: str = "") -> str:
+    """What msgspec found wrong, as `PLACE: NAME is VALUE; it must be …`."""
     found = _PLACE.search(message)
     steps = [name or int(index or -1) for name, index in _STEP.findall(found[2])] if found else []
     said = message[: found.start()] if found else message
     at, schema = _follow(value, inspect.type_info(kind), steps)
     name = "".join(f"[{step + 1}]" if isinstance(step, int) else f".{step}" for step in steps if step != -1).lstrip(".")
+    name = ": ".join(part for part in (place, name) if part)
     if unknown := re.search(r"unknown field `(.*)`", said):
         known = [item.encode_name for part in _parts(schema) for item in getattr(part, "fields", ())]
         return f"no key '{shortened(unknown[1])}'{f' in {name}' * bool(name)}; {nearest_hint(unknown[1], known)}"
@@ -104,6 +104,8 @@ def _allowed(schema: Any) -> str:
 def _in_words(said: str) -> str:
     """`Expected `int | null`, got `str`` as "a whole number or nothing"."""
     expected = re.search(r"Expected `(.*?)`( (>=|<=|>|<) (\S+))?", said)
+    if said == "Number out of range":
+        return "a number that a double can hold"
     if expected is None:
         return said[:1].lower() + said[1:].replace("`", "'")
     kinds = " or ".join(_WORDS.get(part, part) for part in expected[1].split(" | "))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundary.documents import parse_json, read_json, read_toml, read_yaml
+from boundary.documents import json_values, parse_json, read_json, read_toml, read_yaml
 from boundary.files import InputError, read_text, text_lines
 from boundary.limits import Limits, limits, limits_raised, reasons
 
@@ -44,6 +44,7 @@ def test_any_bytes_are_read_or_refused_in_one_line(tmp_path_factory: pytest.Temp
         ("[" * 100_000, "nested too deeply"),
         ('{"a": ' + "1" * 5000 + "}", "a number of thousands of digits"),
         ('{\n"a": }', "line 2, column 6: is not JSON"),
+        ('{"a": [1', "column 9: is not JSON: it is empty or cut off; write or copy it again"),
     ],
 )
 def test_json_that_cannot_be_used_is_refused_with_its_place(tmp_path: Path, text: str, told: str) -> None:
@@ -74,6 +75,30 @@ def test_yaml_that_cannot_be_used_is_refused(tmp_path: Path, text: str, told: st
     with pytest.raises(InputError) as error:
         read_yaml(path)
     assert told in str(error.value)
+
+
+def test_yaml_that_is_nested_deeper_than_its_loader_bears_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    for text in ("[" * 200_000, "- " * 200_000, "{a: " * 200_000):
+        path.write_text(text)
+        with pytest.raises(InputError, match="more than 50 brackets"):
+            read_yaml(path)
+
+
+def test_yaml_s_merge_keys_cannot_repeat_without_end(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    merged = [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}" for i in range(1, 12)]
+    path.write_text("\n".join(["a0: &a0 {x: 1}", *merged]))
+    with pytest.raises(InputError, match="merge keys repeat more than 100,000 keys"):
+        read_yaml(path)
+
+
+def test_values_that_follow_one_another_come_with_their_lines() -> None:
+    assert list(json_values('\n{"a": 1}\n\n[2,\n3] 4\n', "here")) == [(2, {"a": 1}), (4, [2, 3]), (5, 4)]
+    with pytest.raises(InputError, match="here, line 2, column 2: is not JSON: it is empty or cut off"):
+        list(json_values('{}\n{"a', "here"))
+    many = json_values("[" + "1," * 12_000_000 + "1]", "here")  # more than a YAML file may hold
+    assert len(next(many)[1]) == 12_000_001
 
 
 @pytest.mark.parametrize("text", ["a = 1\na = 2", "a = " + "[" * 5000, "a = " + "1" * 6000, "a = "])
