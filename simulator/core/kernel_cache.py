@@ -46,7 +46,7 @@ def _tell_unkept(place: object, error: OSError) -> None:
 def _check_access(found: os.stat_result, path: Path, *, owners: tuple[int, ...] = (), closed: int = 0o022) -> None:
     """Raise OSError unless `path` is this user's, or of one of `owners`, and has none of the `closed` mode bits.
 
-    Windows has neither; a user's folders are private there.
+    Windows has neither owners' numbers nor mode bits; there, a user's folders are private by default.
     """
     if not hasattr(os, "geteuid"):
         return

@@ -3,12 +3,10 @@
 import importlib.util
 import os
 import pickle
-import resource
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +16,11 @@ import pytest
 from simulator.core import kernel_cache
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
+resource = pytest.importorskip("resource", reason="access rights of POSIX")
 ROOT = Path(__file__).parents[2]
 SOURCE = "from simulator.core.jit import entry_point\n\n\n@entry_point\ndef triple(n):\n    return 3 * n\n"
 COMPILES = "headcount: compiling the simulation core for this machine, once; 20 s to 2 minutes"
 COMPILES_EACH_TIME = "headcount: compiling the simulation core; 20 s to 2 minutes"
-modules = count()
 
 
 class Machine:
