@@ -57,9 +57,11 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: str | os.PathLike[str], text: str) -> None:
-    """Write a file that appears whole or not at all. Raises ValueError where the system refuses."""
-    with whole_file(Path(path)) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    """Write a file that appears whole or not at all, also where the machine stops. Raises ValueError if refused."""
+    with whole_file(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _temporary(path: Path) -> Path:

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.measured_run import MeasuredRun
+from simulator.study.statistics import summary
 
-STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
 
 
@@ -38,14 +38,14 @@ def latency_samples(run: MeasuredRun) -> dict[str, NDArray[np.float64]]:
 
 
 def latency_figures(run: MeasuredRun) -> dict[str, float]:
-    """STATISTICS of each latency that the run's requests tell."""
-    found = {}
-    for name, values in latency_samples(run).items():
-        known = values[np.isfinite(values)]
-        if len(known):
-            found[f"{name}.mean"] = float(known.mean())
-            found |= {f"{name}.{q}": float(np.percentile(known, int(q[1:]))) for q in STATISTICS if q != "mean"}
-    return found
+    """Mean and percentiles of each latency that the run's requests tell."""
+    found = {name: summary(values) for name, values in latency_samples(run).items()}
+    return {
+        f"{name}.{statistic}": value
+        for name, figures in found.items()
+        for statistic, value in figures.items()
+        if value is not None
+    }
 
 
 def request_figures(run: MeasuredRun) -> dict[str, float]:

@@ -1,20 +1,19 @@
 """Runs a probe under another interpreter: cases in, what it says of them out."""
 
 import json
-import os
 import subprocess
 import tempfile
 from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
 
-from calibrate.conformance.interpreters.interpreter_build import last_line
+from calibrate.conformance.interpreters.interpreter_build import environment, last_line
 
 Record = dict[str, Any]
-PROBES = Path(__file__).parent / "probes"  # a probe from elsewhere may import its modules too
+PROBES = Path(__file__).parent / "probes"  # a probe from elsewhere may import what lies there too
 _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "PYTHONWARNINGS": "ignore",
-    "CUDA_VISIBLE_DEVICES": "",
+    "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(PROBES),
 }  # fmt: skip
 
 
@@ -23,13 +22,12 @@ def probe_records(python: Path, probe: Path, cases: Iterable[Record], *, failure
 
     Raises ValueError, beginning with `failure`, where it ends badly.
     """
-    modules = os.pathsep.join(filter(None, [str(PROBES), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as errors:
         path = Path(folder) / "cases.jsonl"
         path.write_text("".join(json.dumps(case) + "\n" for case in cases), encoding="utf-8")
         process = subprocess.Popen(
             [str(python), str(probe), str(path)], stdout=subprocess.PIPE, stderr=errors, text=True,
-            env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": modules},
+            env={**environment(), **_ENVIRONMENT},
         )  # fmt: skip
         assert process.stdout is not None
         try:

@@ -2,17 +2,17 @@
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
+from boundary.outputs import write_whole
 from calibrate.record.loads import Load, load_from_json
 from calibrate.recording import STEP_COLUMNS, Recording
+from simulator.latency.step_time import BatchSums
 
 SCHEMA_VERSION = 1
 FILE = "recording.json"
@@ -93,16 +93,6 @@ class RecordingFolder:
         return [self.read_steps(number, load) for number, load in done]
 
 
-def write_whole(path: Path, text: str) -> None:
-    """A file that is there with all of its text, or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-
-
 def read_recording(path: Path) -> Recording:
     """The complete loads of a recorded engine. Raises ValueError where the folder holds none."""
     folder = RecordingFolder(path)
@@ -150,19 +140,7 @@ def batch_sums(
     computed: Sequence[int], scheduled: Sequence[int], num_unsampled: int, window: int
 ) -> dict[str, int | float]:
     """`BatchSums` of a step whose sequences have `computed` tokens and are given `scheduled` more."""
-    start, tokens = np.asarray(computed, np.int64), np.asarray(scheduled, np.int64)
-    end = start + tokens
-    decodes, chunks = tokens == 1, tokens > 1
-    inside = np.clip(window, start, end)  # [start, inside) attend to all before them, [inside, end) to the window
-    work = tokens * (start + end) / 2
-    window_work = (inside - start) * (start + inside) / 2 + (end - inside) * window
-    return {
-        "tokens": int(tokens.sum()),
-        "sequences": len(tokens),
-        "sampled": len(tokens) - num_unsampled,
-        "decode_context": int(end[decodes].sum()),
-        "window_context": int(np.minimum(end, window)[decodes].sum()),
-        "prefill_tokens": int(tokens[chunks].sum()),
-        "prefill_work": float(work[chunks].sum()),
-        "window_prefill_work": float(window_work[chunks].sum()),
-    }
+    sums = BatchSums(sampled=-num_unsampled)
+    for start, tokens in zip(computed, scheduled, strict=True):
+        sums.add(start=start, end=start + tokens, is_sampled=True, is_decode=tokens == 1, window=window)
+    return vars(sums)

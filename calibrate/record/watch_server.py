@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from boundary.outputs import write_whole
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.metrics_text import metric_samples
 from calibrate.readers.parsing.server_metrics import PREFIX, START_TIME
 from calibrate.readers.parsing.startup_log import logged_options
 from calibrate.readers.vllm_iterations import LINE
-from calibrate.record.recording_files import KIND_SERVER, RecordingFolder, write_whole
+from calibrate.record.recording_files import KIND_SERVER, RecordingFolder
 from calibrate.record.server_series import SERIES_COLUMNS, ServerSeries
 
 SNAPSHOTS, SERIES, ITERATIONS = "metrics.txt", "series.csv", "iterations.csv"
