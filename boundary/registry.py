@@ -3,13 +3,16 @@
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-from boundary.names import UnknownNameError, nearest_hint, shortened
+from boundary.files import InputError
+from boundary.names import UnknownNameError, nearest_hint, one_line, shortened
 
 SEARCH_PATH = "HEADCOUNT_PATH"  # folders, separated as in PATH; a GPU of yours is FOLDER/gpus/NAME.toml
 LONGEST_NAME = 80  # characters; file systems refuse much longer ones
@@ -60,9 +63,10 @@ class Registry:
         if separator:
             try:
                 return getattr(import_module(module), attribute)
-            except (ImportError, AttributeError, ValueError, TypeError) as error:
+            except (Exception, SystemExit) as error:
+                said = error if isinstance(error, ImportError | AttributeError | ValueError) else _said(error)
                 raise UnknownNameError(
-                    f"no {self.what} {shortened(name, 80)!r}: {error}; give module:Name of something importable"
+                    f"no {self.what} {shortened(name, 80)!r}: {said}; give module:Name of something importable"
                 ) from None
         path = self.path(name)
         if path.parent == self.folder:
@@ -72,6 +76,20 @@ class Registry:
         if missing:
             raise ValueError(f"{path}: it has no {' and no '.join(missing)}, which a {self.what} needs; add it")
         return found
+
+    @contextmanager
+    def running(self, name: str) -> Iterator[None]:
+        """What code of the user's raises, or its wish to exit, as a ValueError that names the file."""
+        try:
+            yield
+        except InputError:
+            raise
+        except (Exception, SystemExit) as error:
+            path = None if ":" in name else self.path(name)
+            if path is not None and path.parent == self.folder:
+                raise
+            place = f"{self.what} {shortened(name, 80)!r}" if path is None else str(path)
+            raise ValueError(f"{place}: fails with {_said(error)}; correct it") from error
 
     def unknown(self, name: str, known: tuple[str, ...] | None = None) -> UnknownNameError:
         """The error that names what was given, the nearest known names, and how to add one."""
@@ -108,7 +126,11 @@ def _outside(section: str, path: Path) -> Any:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise ValueError(f"{path}: cannot be loaded, {type(error).__name__}: {error}; correct or remove it") from error
+        raise ValueError(f"{path}: cannot be loaded, {_said(error)}; correct or remove it") from error
     return module
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {one_line(str(error))}"

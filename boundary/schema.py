@@ -1,6 +1,8 @@
 """What a file must hold, as types: msgspec checks them, and a mistake is told with its place, in words."""
 
 import re
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -39,7 +41,19 @@ def typed(value: Any, kind: type[T], file: Path | str, place: str = "") -> T:
         raise InputError(f"{shown(file)}: {described(str(error), value, kind, place)}") from None
 
 
-_PLACE = re.compile(r" - at `(key in )?\$(.*)`$")
+def table(content: Mapping[str, Any], kind: type[T], file: Path | str, **given: Any) -> T:
+    """A table that somebody writes by hand as a dataclass; `given` fields are not the file's to say.
+
+    Raises InputError, also for a key that is no field.
+    """
+    known = {item.name for item in fields(kind)} - given.keys()  # type: ignore[arg-type]
+    unknown = next((key for key in content if key not in known), None)
+    if unknown is not None:
+        raise InputError(f"{shown(file)}: {_no_key(unknown, '', known)}")
+    return typed({**content, **given}, kind, file)
+
+
+_PLACE = re.compile(r" - at (`key` in )?`\$(.*)`$")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 _WORDS = {
     "float": "a number", "int": "a whole number", "str": "text", "bool": "true or false", "array": "a list",
@@ -50,33 +64,65 @@ _WORDS = {
 def described(message: str, value: Any, kind: Any, place: str = "") -> str:
     """What msgspec found wrong, as `PLACE: NAME is VALUE; it must be …`."""
     found = _PLACE.search(message)
-    steps = [name or int(index or -1) for name, index in _STEP.findall(found[2])] if found else []
     said = message[: found.start()] if found else message
+    steps: list[str | int] = []
+    for key, index in _STEP.findall(found[2]) if found else ():
+        steps.append(key or (int(index) if index else _wrong_key(value, kind, steps)))
     at, schema = _follow(value, inspect.type_info(kind), steps)
-    name = "".join(f"[{step + 1}]" if isinstance(step, int) else f".{step}" for step in steps if step != -1).lstrip(".")
+    name = "".join(f"[{step + 1}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")
     name = ": ".join(part for part in (place, name) if part)
     if unknown := re.search(r"unknown field `(.*)`", said):
         known = [item.encode_name for part in _parts(schema) for item in getattr(part, "fields", ())]
-        return f"no key '{shortened(unknown[1])}'{f' in {name}' * bool(name)}; {nearest_hint(unknown[1], known)}"
+        return _no_key(unknown[1], name, known)
     if missing := re.search(r"missing required field `(.*)`", said):
         return f"{f'{name}: ' * bool(name)}'{missing[1]}' is missing; give it"
     if not said.startswith(("Expected", "Invalid", "Number")):  # what a class itself says of its values
         return f"{f'{name}: ' * bool(name)}{said}"
-    allowed = _allowed(schema) or _in_words(said)
-    if steps and steps[-1] == -1:  # msgspec names no key of a table that may have any
-        return f"{name or 'it'} holds a value that is none; each must be {allowed}"
+    if found and found[1]:
+        known = [str(literal) for part in _parts(schema.key_type) for literal in getattr(part, "values", ())]
+        return _no_key(next((key for key in map(str, at) if key not in known), ""), name, known)
+    allowed = "" if re.search(r"\| (?!null)", said) else _allowed(schema)  # of several kinds, each is told
+    most = re.search(r" (<=|<) (\d\S*)", said)
+    allowed = f"{allowed}{f', at most {float(most[2]):g}' if most else ''}" if allowed else _in_words(said)
     return f"{name or 'it'} is {_shown(at)}; it must be {allowed}"
+
+
+def _no_key(given: str, name: str, known: Iterable[str]) -> str:
+    return f"no key '{shortened(given)}'{f' in {name}' * bool(name)}; {nearest_hint(given, known)}"
 
 
 def _follow(value: Any, schema: Any, steps: list[str | int]) -> tuple[Any, Any]:
     """What stands at a place, and what should."""
     for step in steps:
         if isinstance(step, int):
-            value = value[step] if isinstance(value, list) and 0 <= step < len(value) else None
+            value = value[step] if isinstance(value, list | tuple) and 0 <= step < len(value) else None
         else:
             value = value.get(step) if isinstance(value, dict) else None
         schema = _inside(schema, step)
     return value, schema
+
+
+def _wrong_key(value: Any, kind: Any, steps: list[str | int]) -> str | int:
+    """The key of a table that may have any, whose value is wrong: msgspec does not name it."""
+    inner, _ = _follow(value, inspect.type_info(kind), steps)
+    keys = list(inner) if isinstance(inner, dict) else []
+    while len(keys) > 1:
+        half = keys[: len(keys) // 2]
+        try:
+            msgspec.convert(_replaced(value, steps, {key: inner[key] for key in half}), kind)
+        except msgspec.ValidationError as error:
+            keys = half if str(error).find("[...]") >= 0 else keys[len(half) :]
+        else:
+            keys = keys[len(half) :]
+    return keys[0] if keys else "value"
+
+
+def _replaced(value: Any, steps: list[str | int], inner: Any) -> Any:
+    if not steps:
+        return inner
+    items = list(value) if isinstance(value, list) else dict(value)
+    items[steps[0]] = _replaced(value[steps[0]], steps[1:], inner)  # type: ignore[index]
+    return items
 
 
 def _parts(schema: Any) -> tuple[Any, ...]:
@@ -91,14 +137,17 @@ def _inside(schema: Any, step: str | int) -> Any:
 
 
 def _inside_one(schema: Any, step: str | int) -> Any:
-    if isinstance(schema, inspect.StructType):
+    if isinstance(schema, inspect.StructType | inspect.DataclassType):
         return next((item.type for item in schema.fields if item.encode_name == step), None)
     return getattr(schema, "item_type", getattr(schema, "value_type", None))
 
 
 def _allowed(schema: Any) -> str:
-    extra = getattr(schema, "extra_json_schema", None) or {}
-    return str(extra.get("description", ""))
+    if literals := [value for part in _parts(schema) for value in getattr(part, "values", ())]:
+        return f"one of {', '.join(map(str, literals))}"
+    parts = _parts(schema)
+    described = [(getattr(part, "extra_json_schema", None) or {}).get("description", "") for part in (schema, *parts)]
+    return next((text for text in described if text), "")
 
 
 def _in_words(said: str) -> str:
@@ -120,7 +169,7 @@ def _shown(value: Any) -> str:
         return "nothing"
     if isinstance(value, dict):
         return "a table"
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return f"a list of {len(value)}" if value else "an empty list"
     try:
         return shortened(repr(value))

@@ -75,7 +75,7 @@ class Simulation:
         name = router_name(self.fleet.router)
         try:
             chosen = self._router.choose(self._view)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reason = f"choose(view) fails with {type(error).__name__}: {error}"
             raise ValueError(f"router {name!r}: {reason}; correct it") from error
         if not isinstance(chosen, int | np.integer) or not 0 <= chosen < self.fleet.num_engines:

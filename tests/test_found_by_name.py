@@ -18,13 +18,13 @@ from workloads.load import load_preset, load_workload
 GPU = """
 memory_bytes = 48_000_000_000
 memory_bandwidth_bytes_per_s = 1e12
-interconnect = "pcie4"
+interconnect = "pcie"
 interconnect_bytes_per_s = 32e9
 family = "ada"
 usd_per_hour = 1.0
 aliases = ["mine"]
 [flops_per_s]
-bfloat16 = 200e12
+bf16 = 200e12
 [source]
 memory_bytes = "a data sheet"
 memory_bandwidth_bytes_per_s = "a data sheet"
@@ -34,8 +34,8 @@ usd_per_hour = "an invoice"
 """
 WEIGHT_FORMAT = """
 weight_bits = 6
-gemm_dtype = "bfloat16"
-fallback_gemm_dtype = "bfloat16"
+gemm_dtype = "bf16"
+fallback_gemm_dtype = "bf16"
 source = "a paper"
 """
 TRACE_FORMAT = '''

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from boundary.outputs import write_whole
 from boundary.registry import Registry
+from boundary.schema import typed
 from headcount.answers.capacity import CapacityAnswer
 from headcount.report.html import render_template
 
@@ -30,9 +31,12 @@ class Section:
 
 
 def sections() -> list[Section]:
-    """Every section that has a file, in the order of reading."""
-    modules = [(name, SECTIONS.load(name)) for name in SECTIONS.names()]
-    found = [Section(name, module.TITLE, module.ORDER, module.render) for name, module in modules]
+    """Every section that has a file, in the order of reading. Raises InputError for a wrong title or order."""
+    found = []
+    for name in SECTIONS.names():
+        module = SECTIONS.load(name)
+        title, order = typed((module.TITLE, module.ORDER), tuple[str, int], module.__file__, "TITLE with ORDER")
+        found.append(Section(name, title, order, module.render))
     return sorted(found, key=lambda section: section.order)
 
 
@@ -43,7 +47,7 @@ def write(path: Path, answer: CapacityAnswer) -> None:
 
 def render_report(answer: CapacityAnswer, written_at: datetime) -> str:
     """The whole HTML document."""
-    parts = [(section, section.render(answer)) for section in sections()]
+    parts = [(section, _rendered(section, answer)) for section in sections()]
     asked = answer.question
     return render_template(
         "page.html",
@@ -54,3 +58,8 @@ def render_report(answer: CapacityAnswer, written_at: datetime) -> str:
         written=f"{written_at:%Y-%m-%d}",
         sections=[{"title": section.title, "name": section.name, "body": body} for section, body in parts if body],
     )
+
+
+def _rendered(section: Section, answer: CapacityAnswer) -> str:
+    with SECTIONS.running(section.name):
+        return typed(section.render(answer), str, SECTIONS.path(section.name), "what render returns")

@@ -2,21 +2,26 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from boundary.documents import read_toml
 from boundary.registry import Registry
+from boundary.schema import AtLeastOne, Count, NotNegative, table
 from kvcache.errors import SplitError
-from kvcache.gpus.gpu import GPU
+from kvcache.gpus.gpu import GPU, Multiply
 from kvcache.releases import DESC_ACT, precedes
 from kvcache.shape.tensors import Tensor
 
 WEIGHT_FORMATS = Registry(
     what="quantization", section="weight_formats", folder=Path(__file__).parent / "weights", suffix=".toml"
 )
+Bits = Annotated[float, Meta(gt=0, le=64, description="a number of bits, above 0, at most 64")]
 _DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -31,13 +36,13 @@ class QuantizationScheme:
     """
 
     name: str
-    weight_bits: float
-    group_size: int = 0
-    scale_rows: int = 1
-    scale_bits: float = 0
-    zero_bits: int = 0
-    tensor_bits: int = 0
-    index_bits: int = 0  # per input column: GPTQ's g_idx, which says what group a column is in
+    weight_bits: Bits
+    group_size: Count = 0
+    scale_rows: Count = 1
+    scale_bits: NotNegative = 0
+    zero_bits: Count = 0
+    tensor_bits: Count = 0
+    index_bits: Count = 0  # per input column: GPTQ's g_idx, which says what group a column is in
     aligned: bool = False
     packs_embeddings: bool = False
     absent_from: str | None = None  # the first release known to lack it
@@ -45,17 +50,15 @@ class QuantizationScheme:
     spared: tuple[str, ...] = ()  # components that the checkpoint leaves in 16 bits
     is_native: bool = True  # the checkpoint's own, so that its widths are those of the files
     asked_as: str | None = None  # the loose name that was given for it, such as int4
-    gemm_dtype: str
-    fallback_gemm_dtype: str
+    gemm_dtype: Multiply
+    fallback_gemm_dtype: Multiply
     moe_only: bool = False
-    expert_padding: Mapping[str, Sequence[int]] = field(default_factory=dict)  # by GPU family or "default"
+    expert_padding: Mapping[str, tuple[AtLeastOne, AtLeastOne]] = field(default_factory=dict)  # by family
     source: str
 
     def __post_init__(self) -> None:
         if not self.source.strip():
-            raise ValueError(f"weight_formats/{self.name}.toml: no source; add it")
-        if min(self.weight_bits, self.group_size + 1, self.scale_rows + 1) <= 0:
-            raise ValueError(f"weight_formats/{self.name}.toml: bits or group sizes must be positive; correct it")
+            raise ValueError("no source; add it")
 
     @property
     def bits_per_weight(self) -> float:
@@ -106,10 +109,9 @@ class QuantizationScheme:
 
     def expert_padding_on(self, gpu: GPU) -> tuple[int, int]:
         """What expert width with hidden size are rounded up to by the kernel that vLLM picks on this GPU."""
-        width, hidden = self.expert_padding.get(gpu.family, self.expert_padding.get("default", (1, 1)))
-        return width, hidden
+        return self.expert_padding.get(gpu.family, self.expert_padding.get("default", (1, 1)))
 
-    def gemm_dtype_on(self, gpu: GPU) -> str:
+    def gemm_dtype_on(self, gpu: GPU) -> Multiply:
         """What the matrix multiply computes in on this GPU.
 
         Without the hardware type, weights are unpacked on the way to a 16-bit multiply (vLLM's Marlin kernels).
@@ -181,11 +183,7 @@ def find_quantization(name: str) -> QuantizationScheme:
 
 def _read(name: str) -> QuantizationScheme:
     path = WEIGHT_FORMATS.path(name.lower())
-    fields = read_toml(path)
-    try:
-        return QuantizationScheme(name=path.stem, **fields)
-    except TypeError as error:
-        raise ValueError(f"weight_formats/{path.name}: {error}") from None
+    return table(read_toml(path), QuantizationScheme, path, name=path.stem)
 
 
 # What people say for a weight format: how the names of those begin that a checkpoint may have, else which it is.

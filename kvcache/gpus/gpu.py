@@ -4,11 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from boundary.documents import read_toml
 from boundary.registry import Registry
+from boundary.schema import AtLeastOne, Positive, table
 
 GPUS = Registry(what="GPU", section="gpus", folder=Path(__file__).parent, suffix=".toml")
+Multiply = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4"]
+"""What a matrix multiply computes in."""
+Rate = Annotated[float, Meta(gt=0, le=1e20, description="a number above 0")]
+Slug = Annotated[str, Meta(pattern="^[a-z0-9-]{1,40}$", description="a name in lower-case letters, digits and -")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,28 +28,22 @@ class GPU:
     """
 
     name: str
-    memory_bytes: int
-    memory_bandwidth_bytes_per_s: float
-    flops_per_s: Mapping[str, float]
-    interconnect: str
-    interconnect_bytes_per_s: float
-    family: str
-    usd_per_hour: float
+    memory_bytes: AtLeastOne
+    memory_bandwidth_bytes_per_s: Rate
+    flops_per_s: Mapping[Multiply, Rate]
+    interconnect: Literal["nvlink", "pcie"]
+    interconnect_bytes_per_s: Rate
+    family: Slug
+    usd_per_hour: Positive
     source: Mapping[str, str]
     aliases: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        numbers = (
-            self.memory_bytes,
-            self.memory_bandwidth_bytes_per_s,
-            self.interconnect_bytes_per_s,
-            self.usd_per_hour,
-        )
-        if min(*numbers, *self.flops_per_s.values()) <= 0:
-            raise ValueError(f"gpus/{self.name}.toml: every figure must be positive; correct it")
         missing = sorted({*_SOURCED} - {key for key, text in self.source.items() if text.strip()})
         if missing:
-            raise ValueError(f"gpus/{self.name}.toml: no source for {', '.join(missing)}; add it under [source]")
+            raise ValueError(f"no source for {', '.join(missing)}; add it under [source]")
+        if not {"bf16", "fp16"} & self.flops_per_s.keys():
+            raise ValueError("flops_per_s has neither bf16 nor fp16; give one, which others are scaled from")
 
 
 _SOURCED = (
@@ -73,12 +75,5 @@ def find_gpu(name: str) -> GPU:
 
 @cache
 def read_gpu(path: Path) -> GPU:
-    """One catalog file. Raises `ValueError` where a field is missing, unknown or without a source."""
-    fields = read_toml(path)
-    if "name" in fields:
-        raise ValueError(f"gpus/{path.name}: a GPU's name is its file's; leave 'name' out")
-    fields["aliases"] = tuple(fields.get("aliases", ()))
-    try:
-        return GPU(name=path.stem, **fields)
-    except TypeError as error:
-        raise ValueError(f"gpus/{path.name}: {error}") from None
+    """One catalog file. Raises InputError where a field is missing, unknown, wrong or without a source."""
+    return table(read_toml(path), GPU, path, name=path.stem)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from boundary.documents import read_toml
 from boundary.registry import Registry
+from boundary.schema import Count, NotNegative, table
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Layer
@@ -27,14 +28,14 @@ class Precision:
     """
 
     name: str
-    weight_bytes: float
-    gradient_bytes: float
-    master_bytes: float = 0.0  # the optimizer's own copy of the weights
-    copy_bytes: float = 0.0  # a further copy that the multiply reads
+    weight_bytes: NotNegative
+    gradient_bytes: NotNegative
+    master_bytes: NotNegative = 0.0  # the optimizer's own copy of the weights
+    copy_bytes: NotNegative = 0.0  # a further copy that the multiply reads
     copies_linear_only: bool = False
-    moment_bytes: tuple[float, float] = (4.0, 4.0)
-    activation_bytes: float = 2.0
-    linear_input_bytes: float = 2.0
+    moment_bytes: tuple[NotNegative, NotNegative] = (4.0, 4.0)
+    activation_bytes: NotNegative = 2.0
+    linear_input_bytes: NotNegative = 2.0
     source: str
 
 
@@ -46,8 +47,8 @@ class Optimizer:
     """
 
     name: str
-    num_moments: int
-    moment_bytes: float | None = None
+    num_moments: Count
+    moment_bytes: NotNegative | None = None
     factored: bool = False
     source: str
 
@@ -65,17 +66,15 @@ def optimizer_names() -> tuple[str, ...]:
 @cache
 def find_precision(name: str) -> Precision:
     """The precision of that name. Raises `UnknownNameError` with the nearest names."""
-    read = read_toml(_PRECISIONS.path(name))
-    return Precision(name=name, **read | {key: tuple(read[key]) for key in ("moment_bytes",) if key in read})
+    path = _PRECISIONS.path(name)
+    return table(read_toml(path), Precision, path, name=name)
 
 
 @cache
 def find_optimizer(name: str) -> Optimizer:
     """The optimizer of that name. Raises `UnknownNameError` with the nearest names."""
-    try:
-        return Optimizer(name=name, **read_toml(_OPTIMIZERS.path(name)))
-    except TypeError as error:
-        raise ValueError(f"optimizers/{name}.toml: {error}") from None
+    path = _OPTIMIZERS.path(name)
+    return table(read_toml(path), Optimizer, path, name=name)
 
 
 @dataclass(frozen=True)

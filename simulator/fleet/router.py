@@ -8,9 +8,11 @@ the core then comes back at every arrival.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
+from boundary.names import shortened
 from boundary.registry import Registry
+from boundary.schema import typed
 from simulator.core.layout import NONE, Arrays
 from simulator.engines.vllm.speculation import draft_hash
 
@@ -99,12 +101,21 @@ def find_router(router: str | RouterFactory) -> FoundRouter:
     if not isinstance(router, str):
         return FoundRouter(make=router)
     if ":" in router:
-        return FoundRouter(make=ROUTERS.load(router))
+        return FoundRouter(make=_router_class(router, ROUTERS.load(router)))
     files = {name.replace("_", "-"): name for name in ROUTERS.names()}
     if router not in files:
         raise ROUTERS.unknown(router, tuple(files))
     module = ROUTERS.load(files[router])
-    return FoundRouter(make=module.Router, sees=module.SEES, choose=getattr(module, "choose", None))
+    visible = tuple(name for name in vars(View) if not name.startswith("_"))
+    sees = typed(module.SEES, tuple[Literal[visible], ...], module.__file__, "SEES")  # type: ignore[valid-type]
+    return FoundRouter(make=_router_class(router, module.Router), sees=sees, choose=getattr(module, "choose", None))
+
+
+def _router_class(name: str, found: object) -> RouterFactory:
+    """Raises ValueError unless it is one: what is none is not called."""
+    if not isinstance(found, type) or not callable(getattr(found, "choose", None)):
+        raise ValueError(f"router {name!r}: {shortened(repr(found))} is no class with choose(view); give one")
+    return found
 
 
 def check_router(router: str | RouterFactory) -> None:
@@ -116,7 +127,7 @@ def check_router(router: str | RouterFactory) -> None:
         raise ValueError(f"router {name!r}: {error}; it must be made from a seed, as Router(0)") from None
     except ValueError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ValueError(
             f"router {name!r}: making it fails with {type(error).__name__}: {error}; correct it"
         ) from error

@@ -7,7 +7,7 @@ import numpy as np
 
 from kvcache.formats.kv_cache_dtype import resolve_kv_cache_dtype
 from kvcache.formats.quantization import QuantizationScheme
-from kvcache.gpus.gpu import GPU
+from kvcache.gpus.gpu import GPU, Multiply
 from kvcache.layout.kv_content import kv_bytes_per_token_per_layer
 from kvcache.layout.state_content import recurrent_elements, state_bytes
 from kvcache.parallelism import Parallelism, pad_vocabulary
@@ -94,7 +94,7 @@ class Rank:
         """Of one element that no scheme packs."""
         return 4 if self.arch.dtype == "float32" else 2
 
-    def flops_per_s(self, gemm_dtype: str) -> float:
+    def flops_per_s(self, gemm_dtype: Multiply) -> float:
         """What matrix multiplies of this type reach."""
         if gemm_dtype == "fp32":  # in shares of its own nothing was measured
             peak = self.gpu.flops_per_s.get("fp32", self.bf16_flops * FP32_OF_BF16)
@@ -124,7 +124,7 @@ def gemm(rank: Rank, tokens: FloatArray, tensor: Tensor) -> dict[str, FloatArray
     """
     packed = rank.scheme.packs(tensor)
     element = rank.plain_bytes if packed else tensor.element_bytes or rank.plain_bytes
-    plain_dtype = "fp32" if element == FP32_BYTES else "bf16"
+    plain_dtype: Multiply = "fp32" if element == FP32_BYTES else "bf16"
     dtype = rank.scheme.gemm_dtype_on(rank.gpu) if packed else plain_dtype
     plain = tensor.rows * tensor.cols * element
     weight_bytes = rank.scheme.linear_weight_bytes(tensor.rows, tensor.cols) if packed else plain

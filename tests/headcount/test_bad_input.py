@@ -16,6 +16,15 @@ LENGTHS = ("--input-len", "100", "--output-len", "10")
 SERVE = (*SIMULATE, *LENGTHS, "--concurrency", "2")
 OPEN = (*SIMULATE, *LENGTHS, "--num-requests", "5")
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+FORM = """
+from dataclasses import replace
+from simulator.latency.forms import physical
+
+def latency_model(served):
+    found = physical.latency_model(served)
+    times = found.step_times
+    return replace(found, step_times={})
+"""
 ROUTER = "SEES = ()\nclass Router:\n  def __init__(self, seed): pass\n  def choose(self, view): {}"
 ROW = "2023-11-16 10:00:00,10,5\n"
 
@@ -201,11 +210,15 @@ def test_a_wrong_load_or_target_is_told(headcount: Callable[..., Any], arguments
     [
         ("x = 1", "it has no SEES and no Router, which a router needs; add it"),
         ("SEES = ()", "it has no Router, which a router needs; add it"),
-        ("SEES = ()\nclass Router:\n  def __init__(self, seed): 1 / 0", "making it fails with ZeroDivisionError"),
-        ("SEES = ()\nclass Router:\n  def __init__(self, seed): pass", "which has no choose(view)"),
+        (ROUTER.replace("pass", "1 / 0").format("0"), "making it fails with ZeroDivisionError"),
+        ("SEES = ()\nclass Router:\n  def __init__(self, seed): pass", "is no class with choose(view)"),
         (ROUTER.format("return 99"), "chose engine 99; choose(view) must return a number from 0 to 0"),
         (ROUTER.format("return 'x'"), "chose engine 'x'; choose(view) must return a number"),
         (ROUTER.format("1 / 0"), "choose(view) fails with ZeroDivisionError: division by zero"),
+        (ROUTER.format("raise SystemExit"), "choose(view) fails with SystemExit"),
+        (ROUTER.replace("pass", "raise SystemExit(0)"), "making it fails with SystemExit: 0"),
+        (ROUTER.replace("()", "('outstandin',)", 1), "SEES: [1] is 'outstandin'; it must be one of last, num_e"),
+        ("raise SystemExit(0)", "cannot be loaded, SystemExit: 0; correct or remove it"),
     ],
 )
 def test_a_broken_router_is_told(
@@ -215,6 +228,50 @@ def test_a_broken_router_is_told(
     (tmp_path / "routers/mine.py").write_text(code)
     monkeypatch.setenv("HEADCOUNT_PATH", str(tmp_path))
     assert_told(headcount(*SERVE, "--num-requests", "3", "--router", "mine"), part)
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HEADCOUNT_PATH", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "part"),
+    [
+        ("sys:exit", "", "latency model 'sys:exit': <built-in function exit> is no function latency_model(served)"),
+        ("os:system", "", "is no function latency_model(served); give one"),
+        ("shutil:rmtree", "", "is no function latency_model(served); give one"),
+        ("mine", "def latency_model(served): raise SystemExit(0)", "mine.py: fails with SystemExit: 0; correct it"),
+        ("mine", "def latency_model(served): 1 / 0", "mine.py: fails with ZeroDivisionError: division by zero"),
+        ("mine", "def latency_model(served): return 3", "mine.py: fails with ValueError: it returned 3, not a Lat"),
+        ("mine", FORM.format("replace(times, decode=times.decode[:3])"), "step_times.decode has the shape (3,); it ne"),
+        ("mine", FORM.format("replace(times, decode='x')"), "mine.py: fails with "),
+        ("mine", FORM.format("replace(times, gap_s=float('nan'))"), "gap_s is nan; it must be a number, at least 0"),
+        ("mine", "x = 1", "mine.py: it has no latency_model, which a latency model needs; add it"),
+    ],
+)
+def test_a_broken_latency_form_is_told(
+    headcount: Callable[..., Any], mine: Path, name: str, code: str, part: str
+) -> None:
+    (mine / "latency_models").mkdir()
+    (mine / "latency_models/mine.py").write_text(code)
+    assert_told(headcount(*SERVE, "--num-requests", "3", "--latency-model", name), part)
+
+
+@pytest.mark.parametrize(
+    ("code", "part"),
+    [
+        ("1 / 0", "mine.py: fails with ZeroDivisionError: division by zero; correct it"),
+        ("raise SystemExit(0)", "mine.py: fails with SystemExit: 0; correct it"),
+        ("return [('a', 3)]", "mine.py: what find yields: [2] is 3; it must be text"),
+        ("return 3", "mine.py: fails with TypeError"),
+    ],
+)
+def test_a_broken_note_is_told(headcount: Callable[..., Any], mine: Path, code: str, part: str) -> None:
+    (mine / "notes").mkdir()
+    (mine / "notes/mine.py").write_text(f"SEVERITY = 'info'\ndef find(facts): {code}")
+    assert_told(headcount(*MEMORY), part)
 
 
 def test_an_unfinished_file_is_told(
@@ -236,7 +293,7 @@ def test_a_wrong_search_path_is_told(
     monkeypatch.setenv("HEADCOUNT_PATH", str(tmp_path))
     (tmp_path / "gpus").mkdir()
     (tmp_path / "gpus/mine.toml").write_text("memory_bytes = ")
-    assert_told(headcount("memory", *ON[:3], "mine"), "mine.toml: not readable as TOML: ")
+    assert_told(headcount("memory", *ON[:3], "mine"), "mine.toml: is not readable as TOML: ")
 
 
 @pytest.mark.parametrize(

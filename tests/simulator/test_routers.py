@@ -164,9 +164,9 @@ def test_a_router_by_module_and_name_is_found() -> None:
     [
         ("round-robn", "did you mean 'round-robin'"),
         ("nowhere:Router", "no router 'nowhere:Router'"),
-        ("examples.own_router:TOLERATED_DIFFERENCE", "must be made from a seed"),
-        ("os:getcwd", "must be made from a seed"),
-        ("builtins:int", "makes a int, which has no choose"),
+        ("examples.own_router:TOLERATED_DIFFERENCE", "is no class with choose"),
+        ("os:getcwd", "is no class with choose"),
+        ("builtins:int", "is no class with choose"),
     ],
 )
 def test_a_router_that_is_none_is_told_at_once(name: str, told: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from boundary.registry import Registry
+from boundary.schema import typed
 
 if TYPE_CHECKING:
     from headcount.questions.deployments import Subject
@@ -96,5 +97,7 @@ def find_notes(facts: Facts, *, strict: bool = False) -> tuple[Note, ...]:
 def _of(name: str, facts: Facts) -> Iterator[Note]:
     kind = NOTES.load(name)
     code, remedy = name.replace("_", "-"), getattr(kind, "REMEDY", "")
-    for text, source in kind.find(facts):
-        yield Note(code=code, severity=kind.SEVERITY, text=text, source=source, remedy=remedy)
+    with NOTES.running(name):
+        for each in kind.find(facts):
+            text, source, remedy = typed((*each, remedy), tuple[str, str, str], kind.__file__, "what find yields")
+            yield Note(code=code, severity=Severity(kind.SEVERITY), text=text, source=source, remedy=remedy)

@@ -1,29 +1,58 @@
 """Latency forms, found by name: one file each, imported when asked for."""
 
-from inspect import signature
+from inspect import isfunction, signature
 from pathlib import Path
 from typing import Any
 
-from boundary.names import UnknownNameError
+import numpy as np
+
+from boundary.names import shortened
 from boundary.registry import Registry
+from boundary.schema import NotNegative, typed
 from simulator.latency.model import LatencyModel, ServedModel
+from simulator.latency.step_time import StepTimes
 
 DEFAULT_FORM = "physical"
-FORMS = Registry(what="latency model", section="latency_models", folder=Path(__file__).parent, package=__name__)
+FORMS = Registry(
+    what="latency model",
+    section="latency_models",
+    folder=Path(__file__).parent,
+    package=__name__,
+    needs=("latency_model",),
+)
 
 
 def latency_model(served: ServedModel, *, form: str = DEFAULT_FORM, **options: Any) -> LatencyModel:
     """The step times of a deployment by the form of that name, or of `module:function` outside this package.
 
-    A form is a function `latency_model(served, **options)`. Raises `UnknownNameError` with the nearest names.
+    A form is a function `latency_model(served, **options)`. Raises `UnknownNameError` with the nearest names,
+    ValueError where that is no form or fails.
     """
     found = FORMS.load(form)
+    function = found if ":" in form else found.latency_model
+    if not isfunction(function) or next(iter(signature(function).parameters), "") != "served":
+        raise ValueError(
+            f"latency model {form!r}: {shortened(repr(function))} is no function latency_model(served); give one"
+        )
     try:
-        function = found if ":" in form else found.latency_model
         signature(function).bind(served, **options)
-    except (AttributeError, ValueError, TypeError) as error:
-        raise UnknownNameError(
-            f"no latency model {form!r}: {error}; give module:function, called with a ServedModel"
-        ) from None
-    model: LatencyModel = function(served, **options)
+    except TypeError as error:
+        raise ValueError(f"latency model {form!r}: {error}; it takes no such option") from None
+    with FORMS.running(form):
+        return _checked(function(served, **options), served)
+
+
+def _checked(model: Any, served: ServedModel) -> LatencyModel:
+    """Raises ValueError where a form hands over something else, or too short a table."""
+    if not isinstance(model, LatencyModel) or not isinstance(model.step_times, StepTimes):
+        raise ValueError(f"it returned {shortened(repr(model))}, not a LatencyModel with StepTimes")
+    times, sizes = model.step_times, served.args
+    tokens = sizes.max_num_batched_tokens + 1
+    least = {"decode": tokens, "prefill": tokens, "floor": tokens, "sampling": sizes.max_num_seqs + 1}
+    for name, value in vars(times).items():
+        shape = np.shape(value)
+        if name in least and (len(shape) != 1 or shape[0] < least[name]):
+            raise ValueError(f"step_times.{name} has the shape {shape}; it needs {least[name]:,} numbers")
+        if not shape:
+            typed(float(value), NotNegative, "step_times", name)
     return model
