@@ -79,11 +79,6 @@ class RequestTable:
     def num_spans(self) -> int:
         return len(self.span_content)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes held by all columns."""
-        return sum(getattr(self, name).nbytes for name in _DTYPES)
-
     def head(self, num_requests: int) -> RequestTable:
         """The first rows, complete in themselves since rows follow only earlier ones."""
         rows = {name: getattr(self, name)[:num_requests] for name in _DTYPES if name not in _SPAN_COLUMNS}

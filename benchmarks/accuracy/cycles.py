@@ -63,7 +63,7 @@ def judge_cycles(data: Path) -> Iterator[dict[str, Any]]:
     base = constants_for(find_gpu("h100-sxm"))
     for name, steps in runs.items():
         figures = held_out([steps], fit_steps([steps])).figures()
-        others = fit_steps([other for key, other in runs.items() if key != name]).constants(base)
+        others = fit_steps([other for key, other in runs.items() if key != name]).posterior.constants(base)
         yield {
             "run": name,
             "steps": len(steps),

@@ -25,7 +25,7 @@ def judge_loads(data: Path) -> Iterator[dict[str, Any]]:
     for group in groups.values():
         for place, judged in enumerate(group):
             others = run_data([item for number, item in enumerate(group) if number != place])
-            fitted = fit_runs(others).constants(others.base)
+            fitted = fit_runs(others).posterior.constants(others.base)
             most = max(_mean_sequences(item, fitted) for item in others.replays)
             yield _errors(judged, fitted) | {"fuller": _mean_sequences(judged, fitted) > most}
 

@@ -27,7 +27,7 @@ from calibrate.fit.terms import USUAL_TPOT, USUAL_TTFT, Posterior
 from calibrate.recording import Recording
 from kvcache.formats.kv_cache_dtype import one_spelling
 from simulator.latency.gpu_constants import Constants, constants_for
-from simulator.latency.model import LogError, ServedModel, average_step, step_with_prefill
+from simulator.latency.model import LogError, ServedModel, average_step, ranged_sums
 from simulator.latency.profile import LatencyProfile, Range, digest_of
 from simulator.latency.step_time import FloatArray
 
@@ -148,7 +148,7 @@ def fit_recordings(
     return Fitted(
         profile=profile,
         before=_by_kind(data, base, "mean"),
-        own=_by_kind(data, found.constants(base), "median"),
+        own=_by_kind(data, found.posterior.constants(base), "median"),
         curve=curve,
         curve_unit="steps",
         left_out=tuple(excluded),
@@ -268,13 +268,11 @@ def _step_ranges(data: Sequence[Steps]) -> dict[str, Range]:
 
 def _run_ranges(replays: Sequence[Replay], found: RunFit) -> dict[str, Range]:
     """Of the average step of each run, as simulated with what was fitted."""
-    sums: dict[str, list[float]] = {name: [] for name in _RANGED}
+    steps = []
     for item in replays:
-        constants = found.constants(constants_for(item.deployment.gpu))
-        step = average_step(item.simulation(constants).totals)
-        for name in _RANGED:
-            sums[name].append(getattr(step_with_prefill(step) if name == "prefill_tokens" else step, name))
-    return {name: Range(low=min(values), high=max(values)) for name, values in sums.items()}
+        constants = found.posterior.constants(constants_for(item.deployment.gpu))
+        steps.append(ranged_sums(average_step(item.simulation(constants).totals)))
+    return {name: Range(low=min(s[name] for s in steps), high=max(s[name] for s in steps)) for name in steps[0]}
 
 
 def _settings(served: Sequence[ServedModel]) -> dict[str, Any]:

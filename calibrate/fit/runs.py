@@ -24,7 +24,7 @@ from calibrate.fit.terms import (
 from simulator.latency.forms.physical import latency_model
 from simulator.latency.gpu_constants import Constants, constants_for
 from simulator.latency.model import LogError
-from simulator.latency.profile import STEP_SCALE, Term, with_terms
+from simulator.latency.profile import STEP_SCALE, Term
 from simulator.latency.step_time import FloatArray, StepTimes
 from workloads.synthetic import closed_load
 
@@ -106,9 +106,6 @@ class RunFit:
     posterior: Posterior
     linear: Linear
     spread: float  # scale of the errors in units of NOISE, at least 1
-
-    def constants(self, base: Constants) -> Constants:
-        return with_terms(base, {term.name: term.mean for term in self.posterior.terms})
 
 
 def fit_runs(data: RunData, *, terms: tuple[Term, ...] | None = None) -> RunFit:

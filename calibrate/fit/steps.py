@@ -23,7 +23,7 @@ from calibrate.recording import Recording
 from simulator.latency.forms.physical import latency_model
 from simulator.latency.gpu_constants import Constants, constants_for
 from simulator.latency.model import ServedModel
-from simulator.latency.profile import Term, with_terms
+from simulator.latency.profile import Term
 from simulator.latency.step_time import FloatArray
 
 DEGREES_OF_FREEDOM = 4.0  # of Student's t: stalls and hiccups lie far out
@@ -97,9 +97,6 @@ class StepFit:
 
     posterior: Posterior
     noise: float
-
-    def constants(self, base: Constants) -> Constants:
-        return with_terms(base, {term.name: term.mean for term in self.posterior.terms})
 
 
 def fit_steps(
@@ -283,7 +280,7 @@ def held_out(data: Sequence[Steps], fit: StepFit, *, folds: int = FOLDS) -> Held
         if sum(map(len, kept)) < MIN_STEPS or not sum(map(len, judged)):
             continue
         fitted = fit_steps(kept, terms=fit.posterior.terms, start=fit.posterior.mean)
-        constants = fitted.constants(constants_for(data[0].served.gpu))
+        constants = fitted.posterior.constants(constants_for(data[0].served.gpu))
         for kind, errors in found.items():
             errors.append(errors_percent(judged, constants, kind=kind))
         biases.append(_log_bias(judged, constants))
@@ -307,7 +304,7 @@ def learning_curve(data: Sequence[Steps], *, seed: int = 0, draws: int = 3) -> d
             masks = np.split(order, np.cumsum([len(steps) for steps in data])[:-1])
             drawn = [steps.where(mask) for steps, mask in zip(data, masks, strict=True)]
             rest = [steps.where(~mask) for steps, mask in zip(data, masks, strict=True)]
-            constants = fit_steps(drawn).constants(constants_for(data[0].served.gpu))
+            constants = fit_steps(drawn).posterior.constants(constants_for(data[0].served.gpu))
             medians.append(float(np.median(np.abs(errors_percent(rest, constants)))))
         curve[count] = float(np.median(medians))
     return curve

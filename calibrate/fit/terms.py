@@ -71,6 +71,9 @@ class Posterior:
     def mean(self) -> FloatArray:
         return np.array([term.mean for term in self.terms])
 
+    def constants(self, base: Constants) -> Constants:
+        return constants_at(base, self.terms, self.mean)
+
 
 def constants_at(base: Constants, terms: tuple[Term, ...], values: FloatArray) -> Constants:
     return with_terms(base, {term.name: float(value) for term, value in zip(terms, values, strict=True)})

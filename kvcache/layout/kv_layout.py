@@ -81,11 +81,6 @@ class KVLayout:
     stage_starts: tuple[int, ...] = (0,)  # first layer of each pipeline stage
 
     @property
-    def group_layers(self) -> int:
-        """Layers of the largest group: what a block must have room for, with one pipeline stage."""
-        return max(group.num_layers for group in self.groups)
-
-    @property
     def state_bytes_per_request(self) -> int:
         """What one request's states take at most on one rank, over all stages, padding included."""
         states = [group for group in self.groups if group.is_state]

@@ -12,6 +12,7 @@ __all__ = [
     "COMPONENTS",
     "Tensor",
     "active_parameters",
+    "extra_shape",
     "layer_tensors",
     "parameter_counts",
     "stage_tensors",
@@ -98,7 +99,7 @@ def active_parameters(arch: Architecture) -> int:
 def _extra(arch: Architecture, parallelism: Parallelism, places: set[str]) -> Iterator[Tensor]:
     for extra in arch.extra_tensors:
         if extra.place in places:
-            rows, cols = _extra_shape(extra, parallelism)
+            rows, cols = extra_shape(extra, parallelism)
             yield Tensor(
                 extra.component,
                 rows,
@@ -109,7 +110,8 @@ def _extra(arch: Architecture, parallelism: Parallelism, places: set[str]) -> It
             )
 
 
-def _extra_shape(extra: ExtraTensor, parallelism: Parallelism) -> tuple[int, int]:
+def extra_shape(extra: ExtraTensor, parallelism: Parallelism) -> tuple[int, int]:
+    """Rows and columns on one rank."""
     what = f"width of its {extra.component} projections"
     if extra.vocabulary:
         return split(pad_vocabulary(extra.rows, parallelism), parallelism, "vocabulary"), extra.cols

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kvcache.gpus.gpu import GPU
 from kvcache.shape.architecture import Architecture, with_dtype
 from simulator.engines.vllm.arguments import EngineArgs, with_settings
-from simulator.latency.step_time import FloatArray, StepTimes
+from simulator.latency.step_time import BatchSums, FloatArray, StepTimes
 
 # Why a step takes time. The first three wait for memory bandwidth.
 WEIGHTS_READ = "weights_read"
@@ -154,21 +154,19 @@ def average_step(totals: NDArray[np.void]) -> AverageStep:
     steps = float(totals["steps"].sum())
     if steps == 0:
         raise ValueError("no step has run; simulate some requests first")
-    names = (
-        "tokens", "sequences", "sampled", "decode_context", "window_context", "prefill_tokens", "prefill_work",
-        "window_prefill_work",
-    )  # fmt: skip
-    mean = {name: float(totals[name].sum()) / steps for name in names}
+    mean = {item.name: float(totals[item.name].sum()) / steps for item in fields(BatchSums)}
     return AverageStep(**mean, prefill_share=float(totals["prefill_steps"].sum()) / steps)
 
 
-_RANGED = ("tokens", "sequences", "decode_context", "prefill_tokens")
+def ranged_sums(step: AverageStep) -> dict[str, float]:
+    """The sums of an average step that a latency profile has a range of; prefill is that of the steps that hold any."""
+    found = {name: getattr(step, name) for name in ("tokens", "sequences", "decode_context")}
+    return found | {"prefill_tokens": step_with_prefill(step).prefill_tokens}
 
 
 def steps_outside(model: LatencyModel, step: AverageStep) -> tuple[str, ...]:
     """Which of an average step's sums lie outside what the latency profile was fitted on, one sentence each."""
-    holding = step_with_prefill(step)
-    values = {name: getattr(holding if name == "prefill_tokens" else step, name) for name in _RANGED}
+    values = ranged_sums(step)
     return tuple(
         f"an average step's {name.replace('_', ' ')}, {values[name]:,.0f}, are outside the latency profile, fitted "
         f"from {low:,.0f} to {high:,.0f}"

@@ -52,7 +52,7 @@ def test_step_times_are_found_again_to_a_fraction_of_the_noise() -> None:
     truth = drawn_terms(np.random.default_rng(5))
     found = fit_steps([steps(truth, seed=5)])
     fresh = steps(truth, noise=0.0, seed=6)
-    assert np.median(np.abs(errors_percent([fresh], found.constants(BASE)))) < 0.5
+    assert np.median(np.abs(errors_percent([fresh], found.posterior.constants(BASE)))) < 0.5
     assert found.noise == pytest.approx(0.02, rel=0.25)
 
 
@@ -63,7 +63,7 @@ def test_one_step_in_twenty_that_stalled_changes_little() -> None:
     stalled[::20] *= np.random.default_rng(0).uniform(2, 20, len(stalled[::20]))
     found = fit_steps([Steps(served=DEPLOYMENT, sums=clean.sums, measured_s=stalled)])
     fresh = steps(truth, noise=0.0, seed=8)
-    assert np.median(np.abs(errors_percent([fresh], found.constants(BASE)))) < 1.0
+    assert np.median(np.abs(errors_percent([fresh], found.posterior.constants(BASE)))) < 1.0
 
 
 def test_errors_that_last_widen_the_posterior() -> None:
@@ -89,7 +89,7 @@ def test_what_steps_do_not_tell_stays_at_its_prior() -> None:
 def test_no_share_passes_its_peak_and_no_time_falls_below_zero() -> None:
     fast = steps({}, noise=0.0)
     hasty = Steps(served=DEPLOYMENT, sums=fast.sums, measured_s=fast.measured_s / 3)
-    constants = fit_steps([hasty]).constants(BASE)
+    constants = fit_steps([hasty]).posterior.constants(BASE)
     assert constants.gemm_bandwidth_share <= 1 + 1e-9
     assert max(constants.gemm_compute_share.values()) <= 1 + 1e-9
     assert constants.step_gap_s >= 0

@@ -11,6 +11,7 @@ from kvcache.memory.placement import parallelism_of
 from kvcache.releases import SLOWER_EXPERTS
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Layer
+from kvcache.shape.parameters import extra_shape
 from kvcache.shape.tensors import Tensor
 from simulator.latency.covariance import covariance_of
 from simulator.latency.gpu_constants import GENERAL, Constants, constants_for
@@ -179,12 +180,10 @@ def _by_tokens(rank: Rank) -> Causes:
 
 def _once_per_step(rank: Rank, tokens: FloatArray) -> Iterator[Causes]:
     """Matrix multiplies beside the layers: Gemma's inputs per layer, its copies of the hidden state."""
-    ways = rank.parallelism.tensor_parallel_size
     for extra in rank.arch.extra_tensors:
         if extra.place in ("first", "last", "every") and extra.cols > 1 and not extra.vocabulary:
-            rows = extra.rows // (ways if extra.split == "rows" else 1)
-            cols = extra.cols // (ways if extra.split == "cols" else 1)
-            yield times(extra.count, gemm(rank, tokens, Tensor(extra.component, rows, cols)))
+            shape = extra_shape(extra, rank.parallelism)
+            yield times(extra.count, gemm(rank, tokens, Tensor(extra.component, *shape)))
 
 
 def _by_all_tokens(rank: Rank) -> Causes:
