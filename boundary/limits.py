@@ -1,9 +1,10 @@
 """How much is taken in from outside, and why there is an end to it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
+from numbers import Real
 from typing import Any
 
 from boundary.names import nearest_hint, shortened
@@ -42,8 +43,8 @@ def limits_raised(**changed: float) -> Iterator[None]:
     for name, value in changed.items():
         if name not in known:
             raise ValueError(f"no limit {shortened(name)!r}; {nearest_hint(name, known)}")
-        if not value > 0:
-            raise ValueError(f"limit {name} is {value}; it must be above 0")
+        if isinstance(value, bool) or not isinstance(value, Real) or not value > 0:
+            raise ValueError(f"limit {name} is {value!r}; give a number above 0")
     token = _current.set(replace(limits(), **changed))
     try:
         yield
@@ -56,6 +57,7 @@ def how_to_raise(name: str) -> str:
     return f"(limit {name}; --limit {name}=N raises it)"
 
 
-def reasons() -> Mapping[str, str]:
-    """Why each limit is there, by name."""
-    return {item.name: item.metadata["why"] for item in fields(Limits)}
+def reference_rows() -> Iterator[tuple[str, float, str]]:
+    """Name, default and reason of each limit."""
+    for item in fields(Limits):
+        yield item.name, getattr(Limits(), item.name), item.metadata["why"]

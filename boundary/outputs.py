@@ -1,10 +1,12 @@
 """Files that appear whole or not at all."""
 
 import os
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
+
+from platformdirs import user_cache_path
 
 from boundary.names import shortened
 
@@ -12,7 +14,8 @@ from boundary.names import shortened
 def check_out_file(option: str, path: Path, suffixes: tuple[str, ...] = (), example: str = "") -> None:
     """Refuse before the long work a file that could not be written after it; `option` names it in the message.
 
-    `suffixes` are the endings that are allowed, if any. What is there stays as it is. Raises ValueError.
+    `suffixes` are the endings that are allowed, if any. What is there stays as it is; a link is told as a warning.
+    Raises ValueError.
     """
     given = f"{option} {shortened(str(path), 200)}"
     try:
@@ -27,17 +30,44 @@ def check_out_file(option: str, path: Path, suffixes: tuple[str, ...] = (), exam
             raise ValueError(f"{given}: there is no folder {folder}; create it or name another")
         if path.exists() and not os.access(path, os.W_OK):
             raise ValueError(f"{given} is write-protected; name another file")
-        _temporary(path).touch()
+        _new_file(path.resolve()).unlink()
     except (OSError, RuntimeError) as error:  # RuntimeError: a link to itself
         raise ValueError(f"{given} cannot be written: {_reason(error)}; name another file") from None
-    _temporary(path).unlink(missing_ok=True)
+    if path.is_symlink():
+        warnings.warn(f"{given} is a link; {path.resolve()} is written", stacklevel=2)
 
 
-def check_report(option: str, path: str | os.PathLike[str], suffixes: tuple[str, ...] = (".html",)) -> None:
-    """Refuse before the long work what would make a report impossible after it. Raises ValueError."""
-    check_out_file(option, Path(path), suffixes, example=f"report{suffixes[0]}")
-    if any(find_spec(name) is None for name in ("matplotlib", "jinja2")):
-        raise ValueError("the report needs matplotlib and jinja2; install headcount[report]")
+def cache_folder() -> Path:
+    """Where lies what can be made again: compiled kernels, releases of vLLM."""
+    return Path(os.environ.get("HEADCOUNT_CACHE_DIR") or user_cache_path("headcount"))
+
+
+def check_out_files(outputs: Mapping[str, Path], inputs: Iterable[tuple[str, Path]]) -> None:
+    """Refuse an output that is a file of the question, or that another output names too, however it is spelled.
+
+    Both have the options in front; every file in a folder that is an input is one. Raises ValueError.
+    """
+    found = [(what, given) for what, given in inputs if given.exists()]
+    named = list(outputs.items())
+    for place, (option, path) in enumerate(named):
+        said = shortened(str(path), 200)
+        for other in (name for name, earlier in named[:place] if _is_same(path, earlier)):
+            raise ValueError(f"{other} and {option} both name {said}; give each its own file")
+        for what in (what for what, given in found if _is_same(path, given) or _is_inside(path, given)):
+            raise ValueError(
+                f"{option} {said}: is an input as well ({what}), which it would replace; name another file"
+            )
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether both are one file: also by a link, or under another name."""
+    if one.exists() and other.exists():
+        return one.samefile(other)
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
+    return path.exists() and folder.is_dir() and path.resolve().is_relative_to(folder.resolve())
 
 
 @contextmanager
@@ -46,14 +76,16 @@ def whole_file(path: Path) -> Iterator[Path]:
 
     A link stays a link. Raises ValueError where the system refuses.
     """
-    temporary = _temporary(path)
+    target, temporary = path.resolve(), None
     try:
+        temporary = _new_file(target)
         yield temporary
-        temporary.replace(path.resolve())
+        temporary.replace(target)
     except OSError as error:
         raise ValueError(f"{path} cannot be written: {_reason(error)}") from None
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
 
 
 def write_whole(path: str | os.PathLike[str], text: str) -> None:
@@ -64,10 +96,11 @@ def write_whole(path: str | os.PathLike[str], text: str) -> None:
         os.fsync(file.fileno())
 
 
-def _temporary(path: Path) -> Path:
-    """Another name for each process, no longer than a name may be."""
-    target = path.resolve()
-    return target.with_name(f".{target.name[:40]}.{os.getpid()}.part")
+def _new_file(target: Path) -> Path:
+    """An empty file beside `target` whose name nobody knows before: no link that lies there is followed."""
+    path = target.with_name(f".{target.name[:40]}.{os.urandom(8).hex()}.part")
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # less what the umask takes away
+    return path
 
 
 def _reason(error: Exception) -> str:

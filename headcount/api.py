@@ -10,6 +10,7 @@ Each function is the one that the command of the same name calls. Engine argumen
 unit in their name have none, times are in seconds.
 """
 
+from boundary.limits import limits_raised
 from calibrate.readers.parsing.startup_log import read_startup_log
 from headcount.answers.answer import Answer, Progress, Verdict
 from headcount.answers.capacity import CapacityAnswer, capacity
@@ -38,7 +39,7 @@ __all__ = [
     "SLO", "Answer", "CapacityAnswer", "CheckAnswer", "Deployment", "EngineArgs", "FitAnswer", "Fleet",
     "MemoryAnswer", "MemoryComparison", "Note", "Pool", "Progress", "ReadAnswer", "RefusedError", "Result",
     "Severity", "SimulateAnswer", "Simulation", "TrainingMemoryAnswer", "Verdict", "View", "capacity", "check",
-    "closed_load", "find_gpu", "fit", "gpu_names", "load_model", "load_workload", "memory", "memory_budget",
-    "memory_comparison", "model_names", "open_load", "preset_names", "read", "read_startup_log", "request_times",
-    "resolve", "simulate", "training_memory", "whole_run",
+    "closed_load", "find_gpu", "fit", "gpu_names", "limits_raised", "load_model", "load_workload", "memory",
+    "memory_budget", "memory_comparison", "model_names", "open_load", "preset_names", "read", "read_startup_log",
+    "request_times", "resolve", "simulate", "training_memory", "whole_run",
 ]  # fmt: skip

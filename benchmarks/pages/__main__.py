@@ -16,7 +16,7 @@ from benchmarks.pages.api import note_tables, python_tables, router_tables
 from benchmarks.pages.catalog import gpu_tables, model_tables
 from benchmarks.pages.fidelity import fidelity_tables
 from benchmarks.pages.memory import memory_tables
-from benchmarks.pages.names import file_format_tables, release_tables, structure_tables, workload_tables
+from benchmarks.pages.names import file_format_tables, limit_tables, release_tables, structure_tables, workload_tables
 from benchmarks.pages.options import option_tables
 from benchmarks.pages.outputs import pages_with_outputs, with_outputs
 
@@ -26,6 +26,7 @@ PAGES = {
     "reference/engine-options.md": option_tables,
     "reference/file-formats.md": file_format_tables,
     "reference/gpus.md": gpu_tables,
+    "reference/limits.md": limit_tables,
     "reference/memory.md": memory_tables,
     "reference/models.md": model_tables,
     "reference/notes.md": note_tables,

@@ -6,6 +6,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 from benchmarks.markdown import table
+from boundary.limits import reference_rows as limits
 from calibrate.readers import READERS, reader
 from kvcache.releases import Rule, rules
 from simulator.study.slo import PRESETS as SLOS
@@ -28,6 +29,11 @@ def file_format_tables() -> Tables:
     return {"traces": _traces, "readers": _readers}
 
 
+def limit_tables() -> Tables:
+    """Of docs/reference/limits.md."""
+    return {"limits": _limits}
+
+
 def release_tables() -> Tables:
     """Of docs/reference/release-rules.md."""
     return {"rules": _rules}
@@ -44,6 +50,10 @@ def _presets() -> str:
         title = tomllib.loads(path.read_text(encoding="utf-8"))["title"]
         rows.append((f"`{name}`", title, f"{load_preset(name).think_time_s.mean():.0f} s"))
     return table(("preset", "what", "mean think time"), rows)
+
+
+def _limits() -> str:
+    return table(("limit", "default", "why"), ((f"`{name}`", f"{most:,.0f}", why) for name, most, why in limits()))
 
 
 def _distributions() -> str:

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import wraps
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
 
-from boundary.outputs import check_report
+from boundary.outputs import check_out_files
 from boundary.registry import Registry
 from headcount.answers.notes import Note, Severity
+from headcount.report.needs import check_report
 from headcount.text.blocks import Block, Line
 from headcount.text.drawing import as_html, as_text
 from headcount.text.units import finite
@@ -59,6 +61,7 @@ class Answer(ABC):
     notes: tuple[Note, ...]
     verdict: Verdict = Verdict.DONE
     asked: str = ""  # the call that asks the same again
+    inputs: tuple[tuple[str, Path], ...] = ()  # files that were read, by argument: no output replaces one
     page: ClassVar[str | None] = None  # the module of `headcount/report` that draws it
     suffixes: ClassVar[tuple[str, ...]] = (".html",)  # that its report may have
 
@@ -118,6 +121,7 @@ class Answer(ABC):
         if self.page is None:
             raise ValueError(f"no report of a {type(self).__name__} exists; take to_json() or to_frame()")
         check_report("report", path, self.suffixes)
+        check_out_files({"report": Path(path)}, self.inputs)
         PAGES.load(self.page).write(Path(path), replace(self, asked=command or self.asked))
 
 
@@ -125,13 +129,29 @@ P = ParamSpec("P")
 A = TypeVar("A", bound=Answer)
 
 
+_READ = ("model", "workload", "paths", "before", "startup_log", "latency_profile")
+_WRITTEN = ("requests_out", "steps_out", "out")
+
+
 def question(function: Callable[P, A]) -> Callable[P, A]:
-    """Makes the answer know how it was asked, so that a report can say how to ask again."""
+    """Makes the answer know how it was asked and what it read, and refuses an output that is an input."""
 
     @wraps(function)
     def ask(*args: P.args, **kwargs: P.kwargs) -> A:
         given = [repr(value) for value in args]
         given += [f"{name}={value!r}" for name, value in kwargs.items() if name != "progress"]
-        return replace(function(*args, **kwargs), asked=f"hc.{function.__name__}({', '.join(given)})")
+        named = signature(function).bind_partial(*args, **kwargs).arguments
+        named |= named.pop("given", {}) | named.pop("engine", {})
+        inputs = tuple((name, path) for name in _READ for path in _paths(named.get(name)))
+        check_out_files({name: path for name in _WRITTEN for path in _paths(named.get(name))}, inputs)
+        asked = f"hc.{function.__name__}({', '.join(given)})"
+        return replace(function(*args, **kwargs), asked=asked, inputs=inputs)
 
     return ask
+
+
+def _paths(value: Any) -> list[Path]:
+    """The files that an argument names; a start-up log knows its own."""
+    listed = value if isinstance(value, list | tuple) else [value]
+    found = [Path(path) for each in listed if isinstance(path := getattr(each, "path", each), str | Path)]
+    return [path / "config.json" if (path / "config.json").exists() else path for path in found]

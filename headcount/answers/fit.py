@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from boundary.outputs import write_whole
+from boundary.outputs import check_out_file, check_out_files, write_whole
 from calibrate.fit.inputs import read_inputs
 from calibrate.fit.profile_fit import Fitted
 from calibrate.fit.profile_fit import fit as fit_inputs
@@ -33,6 +33,8 @@ class FitAnswer(Answer):
 
     def save(self, path: str | os.PathLike[str]) -> "FitAnswer":
         """Write the profile for --latency-profile; the file appears whole or not at all."""
+        check_out_file("out", Path(path), example="profile.toml")
+        check_out_files({"out": Path(path)}, self.inputs)
         write_whole(path, profile_text(self.fitted.profile))
         return replace(self, saved=Path(path))
 

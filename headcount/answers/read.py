@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from boundary.outputs import check_out_file, whole_file
+from boundary.outputs import check_out_file, check_out_files, whole_file
 from calibrate.check.run_figures import LATENCIES, Difference, differences, request_figures
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers import find_format, read_file
@@ -79,6 +79,7 @@ class ReadAnswer(Answer):
         """
         path = Path(out)
         check_table(path)
+        check_out_files({"out": path}, self.inputs)
         tables = [
             run.requests.assign(path=str(file.path), run=number)
             for file in self.files

@@ -48,8 +48,6 @@ class Outputs:
         for option, path in (("--requests-out", self.requests), ("--steps-out", self.steps)):
             if path is not None:
                 check_out_file(option, path)
-        if self.steps is not None and self.requests is not None and self.steps.resolve() == self.requests.resolve():
-            raise ValueError(f"--requests-out and --steps-out both name {self.steps}; give each its own file")
         if self.steps is not None and num_engines > 1:
             raise ValueError("--steps-out shows one engine's decisions; use it with --replicas 1 without -dp")
 

@@ -1,14 +1,17 @@
 """Options read from a file."""
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 
+from boundary.documents import read_toml, read_yaml
+from boundary.files import InputError
 from boundary.names import nearest_hint, shortened
 from headcount.cli.option_names import Spelling, converted, spellings
+from headcount.cli.option_types import Reads
+from simulator.engines.values import ONE_VALUE, IntegerList
+from simulator.engines.vllm.environment import Variables
 
 
 def read_config(path: Path, ctx: click.Context) -> dict[str, Any]:
@@ -16,11 +19,10 @@ def read_config(path: Path, ctx: click.Context) -> dict[str, Any]:
 
     Raises ValueError for a name that the command does not have, or for a value that the option would refuse.
     """
-    if path.is_dir():
-        raise ValueError(f"--config {path}: is a folder; give a YAML file, or a TOML file that ends in .toml")
-    if not path.is_file():
-        raise ValueError(f"--config {path}: no such file; give a YAML file, or a TOML file that ends in .toml")
-    values = _parse(path)
+    try:
+        values = read_toml(path) if path.suffix == ".toml" else read_yaml(path)
+    except InputError as error:
+        raise ValueError(f"--config {error}") from None
     if not isinstance(values, dict):
         raise ValueError(f"--config {path}: it must hold option names with values, such as 'max-model-len: 8192'")
     names = spellings(ctx.command.params)
@@ -46,33 +48,11 @@ def _value(ctx: click.Context, spelling: Spelling, value: Any) -> Any:
     if value is None:
         raise ValueError("it has no value; give one, or leave it out")
     if isinstance(value, list) and value:
-        value = ",".join(map(str, value))
+        kind = spelling.option.type.kind if isinstance(spelling.option.type, Reads) else None
+        separator = {IntegerList: ",", Variables: " "}.get(type(kind))
+        if separator is None or any(isinstance(each, list | dict) for each in value):
+            raise ValueError(f"'{shortened(', '.join(map(str, value)))}' is a list; {ONE_VALUE}")
+        value = separator.join(map(str, value))
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"'{shortened(str(value))}' is not a value for it; give text (in quotes) or a number")
     return converted(ctx, spelling, str(value))
-
-
-def _refuse_twice(node: yaml.Node | None) -> None:
-    """Raise ValueError where YAML would take the last of two values of one name, as TOML does."""
-    names = [str(key.value) for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
-    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
-    if twice is not None:
-        raise ValueError(f"'{shortened(twice)}' is given twice; leave out one of them")
-
-
-def _parse(path: Path) -> Any:
-    try:
-        text = path.read_text(encoding="utf-8")
-        if path.suffix == ".toml":
-            return tomllib.loads(text)
-        _refuse_twice(yaml.compose(text, yaml.SafeLoader))
-        return yaml.safe_load(text)
-    except UnicodeDecodeError:
-        raise ValueError(f"--config {path}: not a text file in UTF-8") from None
-    except yaml.MarkedYAMLError as error:
-        place = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise ValueError(f"--config {path}{place}: not readable as YAML: {error.problem}") from None
-    except (tomllib.TOMLDecodeError, yaml.YAMLError, ValueError) as error:
-        raise ValueError(f"--config {path}: not readable: {error}") from None
-    except RecursionError:
-        raise ValueError(f"--config {path}: nested too deeply; give option names with plain values") from None

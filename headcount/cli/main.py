@@ -3,12 +3,15 @@
 import io
 import os
 import sys
+import traceback
+import warnings
 from importlib import import_module
 from typing import Any
 
 import click
 
-from boundary.names import one_line
+from boundary.names import one_line, shortened
+from headcount import __version__
 from headcount.cli.command_group import NearestGroup
 
 COMMANDS = {
@@ -21,6 +24,9 @@ COMMANDS = {
     "calibrate": "Fit step times to a real server, and check answers against it.",
     "vllm": "Install and list real vLLM releases to compare with.",
 }
+
+
+FAULT = 70  # EX_SOFTWARE of BSD's sysexits.h
 
 
 class LazyGroup(NearestGroup):
@@ -51,6 +57,7 @@ class LazyGroup(NearestGroup):
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="headcount")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show where an error arose.")
 def cli() -> None:
     """How many people can these GPUs serve at once, and how many GPUs do these people need?
 
@@ -62,8 +69,12 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line: exit 0 done, 1 target missed, 2 bad input, 4 refused by --strict, 130 Ctrl-C."""
+    """Run the command line: exit 0 done, 1 target missed, 2 bad input, 4 refused by --strict, 130 Ctrl-C.
+
+    70 is a fault of Headcount: what comes from outside should have been refused where it came in.
+    """
     _print_any_character()
+    warnings.formatwarning = lambda message, *_, **__: f"headcount: warning: {one_line(str(message))}\n"
     try:
         code = cli.main(prog_name="headcount", standalone_mode=False)
         if sys.stdout is not None:  # the caller may have closed it
@@ -82,13 +93,35 @@ def main() -> None:
         click.echo("headcount: stopped", err=True)
         code = 130
     except OSError as error:
+        _debug()
         place = str(error.filename or "the output")
         code = _fail(f"{place if len(place) < 200 else place[:100] + '…'}: {error.strerror or error}")
     except ValueError as error:
+        _debug()
         code = _fail(str(error), exit_code=getattr(error, "exit_code", 2))
     except MemoryError:
         code = _fail("the run does not fit this machine's memory; ask for fewer requests, users or GPUs")
+    except Exception as error:
+        _debug()
+        code = _fail(_fault(error), exit_code=FAULT)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _is_debugging() -> bool:
+    return "--debug" in sys.argv[1:] or os.environ.get("HEADCOUNT_DEBUG") == "1"
+
+
+def _debug() -> None:
+    if _is_debugging():
+        traceback.print_exc()
+
+
+def _fault(error: Exception) -> str:
+    """What failed, whose fault it is, how to report it."""
+    told = f"{type(error).__name__}: {error}".removesuffix(": ")
+    more = "the lines above" if _is_debugging() else "what --debug shows"
+    fault = f"this is a fault of Headcount {__version__}, not of your input"
+    return f"{shortened(told, 300)}; {fault}: report it with the command, its files and {more}"
 
 
 def _print_any_character() -> None:

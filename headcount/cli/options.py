@@ -1,13 +1,23 @@
 """The options that commands share, under vLLM's names where vLLM has one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from headcount.cli.command import all_of, section
 from headcount.cli.config_file import read_config
-from headcount.cli.option_types import Duration, FilePath, Number, Reads, TokenCount, WholeNumber
+from headcount.cli.option_types import (
+    NAME_OR_FILE,
+    TRUSTED_NAME,
+    Duration,
+    FilePath,
+    Number,
+    Reads,
+    TokenCount,
+    WholeNumber,
+)
 from headcount.cli.vllm_args import read_vllm_args
 from simulator.engines.argument import COLD_START, MEMORY, SCHEDULER, STEP_TIME, Argument, arguments_of, flags_of
 from simulator.engines.vllm.arguments import EngineArgs
@@ -15,19 +25,9 @@ from simulator.engines.vllm.arguments import EngineArgs
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def all_of(*options: Any) -> Callable[[F], F]:
-    """Options or arguments as one decorator, in the order of `--help`."""
-
-    def decorate(function: F) -> F:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
-
-
 def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
     if path is not None:
+        ctx.meta["headcount.config"] = path
         ctx.default_map = {**read_config(path, ctx), **(ctx.default_map or {})}
 
 
@@ -50,19 +50,24 @@ def _load_startup_log(ctx: click.Context, _: click.Parameter, path: Path | None)
     return log
 
 
-def argument_options(*decides: str, always_none: bool = False, without: tuple[str, ...] = ()) -> Callable[[F], F]:
-    """The options of an engine's arguments that decide so; with `always_none` nothing given is None."""
+def argument_options(
+    *decides: str, always_none: bool = False, without: tuple[str, ...] = (), default_text: Mapping[str, str] = {}
+) -> Callable[[F], F]:
+    """The options of an engine's arguments that decide so; with `always_none` nothing given is None.
+
+    `default_text` says by name what a default is where it is another than the argument's.
+    """
     return all_of(
         *(
-            _option(name, described, always_none)
+            _option(name, described, always_none, default_text.get(name, described.default_text))
             for name, described in arguments_of(EngineArgs).items()
             if described.decides in decides and name not in without
         )
     )
 
 
-def _option(name: str, described: Argument, always_none: bool) -> Any:
-    default, text = (None, "") if always_none else (described.default, described.default_text)
+def _option(name: str, described: Argument, always_none: bool, default_text: str) -> Any:
+    default, text = (None, "") if always_none else (described.default, default_text)
     flags = flags_of(name, described)
     flags = ["/".join(flags)] if described.is_switch else flags
     return click.option(
@@ -75,13 +80,18 @@ def _option(name: str, described: Argument, always_none: bool) -> Any:
     )
 
 
-model_options = all_of(
-    click.option("--model", required=True, help="Model name as on Hugging Face, an alias, or a path to a config.json."),
+model_options = section(
+    "Deployment",
+    click.option(
+        "--model",
+        type=NAME_OR_FILE,
+        required=True,
+        help="Model name as on Hugging Face, an alias, or a path to a config.json.",
+    ),
     click.option("--gpu", required=True, help="GPU name, such as h100-sxm; see 'headcount gpus'."),
 )
-deployment_options = all_of(
-    model_options,
-    argument_options(MEMORY),
+_deployment_sources = section(
+    "Deployment",
     click.option(
         "--startup-log",
         type=FilePath(),
@@ -97,22 +107,33 @@ deployment_options = all_of(
         expose_value=False,
         help="A pasted 'vllm serve MODEL --flag value …' line, or its flags. Other options win over it.",
     ),
-    click.option(
-        "--strict",
-        is_flag=True,
-        help="Refuse answers that rest on assumptions: unknown architectures, unmeasured GPUs.",
-    ),
 )
+_strict_option = click.option(
+    "--strict", is_flag=True, help="Refuse answers that rest on assumptions: unknown architectures, unmeasured GPUs."
+)
+
+
+def deployment_options(**default_text: str) -> Callable[[F], F]:
+    """What is served, and on what; `default_text` as in `argument_options`."""
+    arguments = section("Deployment", argument_options(MEMORY, default_text=default_text))
+    return all_of(model_options, arguments, _deployment_sources, _strict_option)
+
+
 router_option = click.option(
     "--router",
+    type=TRUSTED_NAME,
     default="least-outstanding",
     show_default=True,
     help="round-robin, least-outstanding, session-affinity, random, power-of-two, or module:Name of your own.",
 )
-scheduler_options = all_of(argument_options(SCHEDULER), router_option, argument_options(STEP_TIME))
-cold_start_option = argument_options(COLD_START)
+scheduler_options = all_of(
+    section("Scheduler", argument_options(SCHEDULER), router_option),
+    section("Step times", argument_options(STEP_TIME)),
+)
+cold_start_option = section("Step times", argument_options(COLD_START))
 
-slo_options = all_of(
+slo_options = section(
+    "SLO",
     click.option(
         "--slo", "slo_name", default="chat", show_default=True, help="A named SLO; the options below change it."
     ),
@@ -125,7 +146,8 @@ slo_options = all_of(
     ),
 )
 
-workload_options = all_of(
+workload_options = section(
+    "Traffic",
     click.option(
         "--trace-block-size", type=TokenCount(), default=512, show_default=True, help="Tokens per hash id of a trace."
     ),
@@ -138,7 +160,7 @@ workload_options = all_of(
 
 
 output_options = all_of(
-    click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout."),
+    section("Output", click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")),
     click.option("--seed", type=WholeNumber(0), default=0, show_default=True, help="Same seed, same result."),
     click.option(
         "--config",

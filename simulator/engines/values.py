@@ -45,6 +45,16 @@ class Text:
 
 
 @dataclass(frozen=True)
+class TrustedName:
+    """A name, or module:Name of code that is run: a person gives that, never a file."""
+
+    name: str = "TEXT"
+
+    def read(self, given: Any) -> str:
+        return str(given)
+
+
+@dataclass(frozen=True)
 class Switch:
     """On or off."""
 

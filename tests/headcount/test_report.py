@@ -15,12 +15,11 @@ import pytest
 pytest.importorskip("matplotlib", reason="the report needs the extra 'report'")
 pytest.importorskip("jinja2", reason="the report needs the extra 'report'")
 
-from boundary import outputs
-from boundary.outputs import check_report
 from headcount.answers.capacity import CapacityAnswer
 from headcount.answers.notes import Facts, find_notes
 from headcount.cli.output import command_line
-from headcount.report import document
+from headcount.report import document, needs
+from headcount.report.needs import check_report
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study import loads
@@ -284,7 +283,7 @@ def test_a_report_refuses_what_is_no_ordinary_file() -> None:
 
 
 def test_a_report_names_the_missing_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outputs, "find_spec", lambda name: None if name == "jinja2" else object())
+    monkeypatch.setattr(needs, "find_spec", lambda name: None if name == "jinja2" else object())
     with pytest.raises(ValueError, match=re.escape("needs matplotlib and jinja2; install headcount[report]")):
         check_report("report", tmp_path / "report.html")
 

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
+from boundary.outputs import cache_folder
 from calibrate.conformance.interpreters.interpreter_build import (
     Say,
     Steps,
@@ -53,8 +52,7 @@ class Interpreter:
 
 def interpreters_folder() -> Path:
     """Where they live: `vllm` in the user's cache folder, which HEADCOUNT_CACHE_DIR overrides."""
-    base = Path(os.environ.get("HEADCOUNT_CACHE_DIR") or user_cache_path("headcount"))
-    return base.expanduser().absolute() / "vllm"
+    return cache_folder().expanduser().absolute() / "vllm"
 
 
 def installed() -> list[Interpreter]:

@@ -6,9 +6,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from headcount.cli.option_types import FilePath, Number
+from headcount.cli.command import Command, section
+from headcount.cli.option_types import TRUSTED_NAME, FilePath, Number, OutFile
 from headcount.cli.options import (
-    all_of,
     cold_start_option,
     deployment_options,
     output_options,
@@ -22,9 +22,15 @@ def _check_spread(_: click.Context, __: click.Parameter, spread: float | None) -
     return spread
 
 
-_inputs = all_of(
+_inputs = section(
+    "Measurements",
     click.argument("paths", nargs=-1, required=True, type=FilePath()),
-    click.option("--format", "format_name", help="Format of the files.  [default: found from their content]"),
+    click.option(
+        "--format",
+        "format_name",
+        type=TRUSTED_NAME,
+        help="Format of the files.  [default: found from their content]",
+    ),
     click.option(
         "--length-spread",
         type=Number("1 for exact lengths, 0.8 for 80 % to 100 % of them"),
@@ -35,12 +41,17 @@ _inputs = all_of(
 )
 
 
-@click.command("fit")
+@click.command("fit", cls=Command)
 @_inputs
-@deployment_options
+@deployment_options()
 @scheduler_options
-@click.option("--out", required=True, type=FilePath(), help="The latency profile to write (TOML).")
-@click.option("--name", help="Name of the profile.  [default: the file's]")
+@section(
+    "Output",
+    click.option(
+        "--out", required=True, type=OutFile(example="profile.toml"), help="The latency profile to write (TOML)."
+    ),
+    click.option("--name", help="Name of the profile.  [default: the file's]"),
+)
 @output_options
 @click.pass_context
 def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -> int:
@@ -49,23 +60,28 @@ def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -
     PATHS are recordings of engine steps (headcount calibrate record), or results of benchmark clients, or folders of
     them. Options given here win over what the files say of the server. Overloaded runs are left out.
     """
-    from boundary.outputs import check_out_file  # noqa: PLC0415
     from headcount.answers.fit import fit  # noqa: PLC0415  imported once the command runs
     from headcount.cli.output import show  # noqa: PLC0415
     from headcount.cli.progress import watched  # noqa: PLC0415
 
     out: Path = values["out"]
-    check_out_file("--out", out, example="profile.toml")
     with watched("fit") as progress:
         answer = fit(paths, name=values["name"] or out.stem, out=out, progress=progress, **_given(ctx, values))
     return show(answer.save(out), as_json=values["as_json"])
 
 
-@click.command("check")
+@click.command("check", cls=Command)
 @_inputs
-@deployment_options
+@deployment_options()
 @scheduler_options
-@click.option("--out", type=FilePath(), help="Also draw the comparison: a page (.html) or a chart (.svg).")
+@section(
+    "Output",
+    click.option(
+        "--out",
+        type=OutFile(suffixes=(".html", ".svg"), is_report=True),
+        help="Also draw the comparison: a page (.html) or a chart (.svg).",
+    ),
+)
 @output_options
 @click.pass_context
 def check_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -> int:
@@ -74,13 +90,10 @@ def check_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any)
     Overloaded runs (requests that failed, a queue that grew, a rate that was not served) are listed apart and excluded
     from the averages.
     """
-    from boundary.outputs import check_report  # noqa: PLC0415
-    from headcount.answers.check import SUFFIXES, check  # noqa: PLC0415  imported once the command runs
+    from headcount.answers.check import check  # noqa: PLC0415  imported once the command runs
     from headcount.cli.output import command_line, show  # noqa: PLC0415
     from headcount.cli.progress import watched  # noqa: PLC0415
 
-    if values["out"] is not None:
-        check_report("--out", values["out"], SUFFIXES)
     with watched("runs") as progress:
         answer = check(paths, strict=values["strict"], progress=progress, **_given(ctx, values))
     if values["out"] is not None:

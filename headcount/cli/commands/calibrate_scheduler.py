@@ -5,10 +5,11 @@ from pathlib import Path
 
 import click
 
+from headcount.cli.command import Command
 from headcount.cli.option_types import FilePath
 
 
-@click.command("check-scheduler")
+@click.command("check-scheduler", cls=Command)
 @click.option("--cases", type=click.IntRange(1), default=200, show_default=True, help="Random cases to compare.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of the cases.  [default: a new one, printed]")
 @click.option("--vllm-version", help="An installed release.  [default: the newest]")

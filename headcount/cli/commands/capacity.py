@@ -4,7 +4,8 @@ from typing import Any
 
 import click
 
-from headcount.cli.option_types import FilePath, IntegerList, WholeNumber
+from headcount.cli.command import Command, section
+from headcount.cli.option_types import NAME_OR_FILE, IntegerList, OutFile, WholeNumber
 from headcount.cli.options import (
     deployment_options,
     output_options,
@@ -14,19 +15,36 @@ from headcount.cli.options import (
 )
 
 
-@click.command("capacity")
-@deployment_options
-@click.option("--gpus", type=IntegerList(), default="1,2,4,8", show_default=True, help="GPU counts to answer for.")
-@click.option(
-    "--workload", default="chat", show_default=True, help="A preset, or a trace file (Azure CSV, Mooncake JSONL)."
+@click.command("capacity", cls=Command)
+@deployment_options(tensor_parallel_size="all that fit")
+@section(
+    "Search",
+    click.option("--gpus", type=IntegerList(), default="1,2,4,8", show_default=True, help="GPU counts to answer for."),
+    click.option(
+        "--replications", type=WholeNumber(2, 10_000), default=10, show_default=True, help="Independent runs per load."
+    ),
+)
+@section(
+    "Traffic",
+    click.option(
+        "--workload",
+        type=NAME_OR_FILE,
+        default="chat",
+        show_default=True,
+        help="A preset, or a trace file (Azure CSV, Mooncake JSONL).",
+    ),
 )
 @workload_options
 @slo_options
 @scheduler_options
-@click.option(
-    "--replications", type=WholeNumber(2, 10_000), default=10, show_default=True, help="Independent runs per load."
+@section(
+    "Output",
+    click.option(
+        "--report",
+        type=OutFile(suffixes=(".html",), is_report=True),
+        help="Also write an HTML report to this file.",
+    ),
 )
-@click.option("--report", type=FilePath(), help="Also write an HTML report to this file.")
 @output_options
 def command(**values: Any) -> int:
     """Find how many concurrent users each GPU count serves within the SLO.
@@ -34,14 +52,11 @@ def command(**values: Any) -> int:
     Users are active sessions, thinking or waiting. For each GPU count every tensor-parallel size that holds the
     model is tried; the number of users is bracketed and bisected, each load simulated in 10 or more replications.
     """
-    from boundary.outputs import check_report  # noqa: PLC0415
     from headcount.answers.capacity import capacity  # noqa: PLC0415  imported once the command runs
     from headcount.cli.output import show, write_report  # noqa: PLC0415
     from headcount.cli.progress import watched  # noqa: PLC0415
 
     report, as_json = values.pop("report"), values.pop("as_json")
-    if report is not None:
-        check_report("--report", report)
     times = {"ttft_s": values.pop("ttft"), "tpot_s": values.pop("tpot"), "think_time_s": values.pop("think_time")}
     with watched("users per GPU count") as progress:
         answer = capacity(slo=values.pop("slo_name"), **values, **times, progress=progress)

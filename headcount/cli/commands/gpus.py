@@ -2,8 +2,10 @@
 
 import click
 
+from headcount.cli.command import Command
 
-@click.command("gpus")
+
+@click.command("gpus", cls=Command)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, with every source.")
 def command(as_json: bool) -> int:
     """The GPUs known by name, with memory, bandwidth, FLOP/s, interconnect and price."""

@@ -5,47 +5,55 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from headcount.cli.option_types import FilePath, IntegerList, TokenCount
+from headcount.cli.command import Command, section
+from headcount.cli.option_types import IntegerList, OutFile, TokenCount
 from headcount.cli.options import deployment_options, output_options
 
 MAX_USERS = 1_000_000
 
 
-@click.command("memory")
-@deployment_options
-@click.option(
-    "--mean-context",
-    type=TokenCount(),
-    help="Tokens of a typical conversation.  [default: mean prompt with answer of the chat preset]",
+@click.command("memory", cls=Command)
+@deployment_options()
+@section(
+    "Traffic",
+    click.option(
+        "--mean-context",
+        type=TokenCount(),
+        help="Tokens of a typical conversation.  [default: mean prompt with answer of the chat preset]",
+    ),
+    click.option(
+        "--users",
+        type=IntegerList("numbers of users", MAX_USERS),
+        default="1,10,100,1000",
+        show_default=True,
+        help="Numbers of users: show how many tokens each can hold at once.",
+    ),
 )
-@click.option(
-    "--users",
-    type=IntegerList("numbers of users", MAX_USERS),
-    default="1,10,100,1000",
-    show_default=True,
-    help="Numbers of users: show how many tokens each can hold at once.",
+@section(
+    "Output",
+    click.option(
+        "--compare",
+        is_flag=True,
+        help="Compare tensor-parallel sizes, weight formats and KV-cache formats in a table; those given stay fixed.",
+    ),
+    click.option(
+        "--out",
+        type=OutFile(suffixes=(".svg", ".html"), is_report=True),
+        help="Also draw the budget, to a file that ends in .svg or .html.",
+    ),
 )
-@click.option(
-    "--compare",
-    is_flag=True,
-    help="Compare tensor-parallel sizes, weight formats and KV-cache formats in a table; those given stay fixed.",
-)
-@click.option("--out", type=FilePath(), help="Also draw the budget, to a file that ends in .svg or .html.")
 @output_options
 def command(**values: Any) -> int:
     """Whether a model fits on a GPU under vLLM, where the memory goes, how many conversations its KV blocks hold.
 
     Exit code 2 where it does not fit, with what is missing and what to change.
     """
-    from boundary.outputs import check_report  # noqa: PLC0415
     from headcount.answers.memory import memory  # noqa: PLC0415  imported once the command runs
     from headcount.answers.memory_comparison import memory_comparison  # noqa: PLC0415
     from headcount.cli.output import command_line, show  # noqa: PLC0415
 
     out, as_json, compare = (values.pop(name) for name in ("out", "as_json", "compare"))
     values.pop("seed")
-    if out is not None:
-        check_report("--out", out, (".svg", ".html"))
     if compare:
         _check_users(out)
     answer = (memory_comparison if compare else memory)(**values)

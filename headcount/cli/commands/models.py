@@ -4,8 +4,10 @@ from typing import Any
 
 import click
 
+from headcount.cli.command import Command
 
-@click.command("models")
+
+@click.command("models", cls=Command)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def command(as_json: bool) -> int:
     """The models known by name. Any other is read from its config.json."""

@@ -7,6 +7,7 @@ import click
 from click.core import ParameterSource
 
 from headcount.answers.training_memory import DEFAULT, option_of, training_memory
+from headcount.cli.command import Command, section
 from headcount.cli.option_types import Number, TokenCount, WholeNumber
 from headcount.cli.options import model_options, output_options
 from headcount.cli.output import show
@@ -24,33 +25,45 @@ def _option(field: str, *names: str, says: str, kind: Any = None) -> Callable[[F
     return click.option(option, *names, field, type=kind, default=default, show_default=True, help=says)
 
 
-@click.command("training-memory")
+@click.command("training-memory", cls=Command)
 @model_options
-@_option("tensor_parallel_size", "-tp", says="GPUs that share each layer.")
-@_option("pipeline_parallel_size", "-pp", says="Pipeline stages.")
-@_option("data_parallel_size", "-dp", says="Copies of the model that split the batch.")
-@_option("expert_parallel_size", "-ep", says="Data-parallel ranks that divide the experts.")
-@_option("virtual_pipeline_stages", says="Chunks of layers per pipeline stage: the interleaved schedule.")
-@_option("zero_stage", kind=WholeNumber(0), says="What data-parallel ranks shard: ZeRO 0–3. 3 is FSDP.")
-@_option("precision", kind=str, says=f"{', '.join(precision_names())}.")
-@_option("fp32_gradients", says="Gradients accumulated in fp32, as Megatron does.")
-@_option("optimizer", kind=str, says=f"{', '.join(optimizer_names())}.")
-@_option("micro_batch_size", says="Sequences in one forward pass of a rank.")
-@_option("sequence_length", kind=TokenCount(), says="Tokens per sequence.")
-@_option("gradient_accumulation", says="Micro-batches per optimizer step; they fill the pipeline.")
-@_option("recompute", kind=str, says="Activations computed again in backward: none, selective, full.")
-@_option("sequence_parallel", says="Tensor-parallel ranks split norms and dropout by tokens.")
-@_option("flash_attention", says="Attention scores are never stored.")
-@_option("fused_kernels", says="Fused norms, SwiGLU and softmax; without them, as in eager transformers.")
-@_option("dropout", says="The model is trained with dropout.")
-@_option("lora_rank", kind=WholeNumber(0), says="Rank of the trained adapters; 0 trains every weight.")
-@_option("lora_targets", kind=str, says=f"{', '.join(LORA_TARGETS)}.")
-@_option("qlora", says="The frozen weights are packed to NF4; needs --lora-rank.")
-@_option("allowance", kind=Number("a share from 0 to below 1, such as 0.1"), says="Share of GPU memory left free.")
-@click.option(
-    "--num-gpus",
-    type=WholeNumber(1),
-    help="Search for the smallest cluster with at most this many GPUs; given -tp, -pp, -dp, -ep, --zero stay fixed.",
+@section(
+    "Parallelism",
+    _option("tensor_parallel_size", "-tp", says="GPUs that share each layer."),
+    _option("pipeline_parallel_size", "-pp", says="Pipeline stages."),
+    _option("data_parallel_size", "-dp", says="Copies of the model that split the batch."),
+    _option("expert_parallel_size", "-ep", says="Data-parallel ranks that divide the experts."),
+    _option("virtual_pipeline_stages", says="Chunks of layers per pipeline stage: the interleaved schedule."),
+    _option("zero_stage", kind=WholeNumber(0), says="What data-parallel ranks shard: ZeRO 0–3. 3 is FSDP."),
+)
+@section(
+    "Training",
+    _option("precision", kind=str, says=f"{', '.join(precision_names())}."),
+    _option("fp32_gradients", says="Gradients accumulated in fp32, as Megatron does."),
+    _option("optimizer", kind=str, says=f"{', '.join(optimizer_names())}."),
+    _option("micro_batch_size", says="Sequences in one forward pass of a rank."),
+    _option("sequence_length", kind=TokenCount(), says="Tokens per sequence."),
+    _option("gradient_accumulation", says="Micro-batches per optimizer step; they fill the pipeline."),
+    _option("recompute", kind=str, says="Activations computed again in backward: none, selective, full."),
+    _option("sequence_parallel", says="Tensor-parallel ranks split norms and dropout by tokens."),
+    _option("flash_attention", says="Attention scores are never stored."),
+    _option("fused_kernels", says="Fused norms, SwiGLU and softmax; without them, as in eager transformers."),
+    _option("dropout", says="The model is trained with dropout."),
+)
+@section(
+    "Adapters",
+    _option("lora_rank", kind=WholeNumber(0), says="Rank of the trained adapters; 0 trains every weight."),
+    _option("lora_targets", kind=str, says=f"{', '.join(LORA_TARGETS)}."),
+    _option("qlora", says="The frozen weights are packed to NF4; needs --lora-rank."),
+)
+@section(
+    "Search",
+    _option("allowance", kind=Number("a share from 0 to below 1, such as 0.1"), says="Share of GPU memory left free."),
+    click.option(
+        "--num-gpus",
+        type=WholeNumber(1),
+        help="Search for the smallest cluster of at most this many GPUs; given -tp, -pp, -dp, -ep, --zero stay fixed.",
+    ),
 )
 @output_options
 def command(**values: Any) -> int:

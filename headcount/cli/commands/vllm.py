@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from headcount.cli.command import Command
 from headcount.cli.command_group import NearestGroup
 from headcount.cli.option_types import FilePath
 from kvcache.releases import DEFAULT_RELEASE
@@ -21,7 +22,7 @@ def command() -> None:
     """
 
 
-@command.command("install", short_help="Install a release for the CPU.")
+@command.command("install", cls=Command, short_help="Install a release for the CPU.")
 @click.option("--version", default=DEFAULT_RELEASE, show_default=True, help="Release of vLLM.")
 @click.option("--python-base", type=FilePath(), help="Python interpreter to build from.  [default: headcount's own]")
 @click.option("--index-url", metavar="URL", help="Package index with torch's CPU build.  [default: pip's own settings]")
@@ -44,7 +45,7 @@ def install_command(version: str, python_base: Path | None, index_url: str | Non
     return 0
 
 
-@command.command("list", short_help="List installed releases, and whether each can be imported.")
+@command.command("list", cls=Command, short_help="List installed releases, and whether each can be imported.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def list_command(as_json: bool) -> int:
     """List installed releases with size, path, and whether each can be imported."""
@@ -76,7 +77,7 @@ def list_command(as_json: bool) -> int:
     return listing("interpreters", found, ("vLLM", "size", "imports", "Python"), rows, as_json=as_json)
 
 
-@command.command("remove", short_help="Delete an installed release.")
+@command.command("remove", cls=Command, short_help="Delete an installed release.")
 @click.argument("version")
 def remove_command(version: str) -> int:
     """Delete an installed release."""

@@ -25,6 +25,7 @@ from simulator.engines.values import (
     Switch,
     Text,
     TokenCount,
+    TrustedName,
     WholeNumber,
 )
 from simulator.engines.vllm.environment import Variables, check_environment, not_modelled
@@ -106,7 +107,7 @@ class EngineArgs:
         "GPUs that share each layer.",
         decides=MEMORY,
         default_of=lambda *_: 1,
-        default_text="1; capacity tries all",
+        default_text="1",
         short="tp",
     )
     pipeline_parallel_size: int = argument(
@@ -204,7 +205,7 @@ class EngineArgs:
         flag="speculative-config",
     )
     latency_model: str = argument(
-        Text(),
+        TrustedName(),
         "Step times: physical, constant, or a form of your own by name.",
         decides=STEP_TIME,
         default="physical",

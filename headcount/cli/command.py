@@ -1,0 +1,143 @@
+"""A command: help under headings, raised limits, no file both read and written, no code named by a file."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from boundary.limits import limits_raised
+from boundary.names import shortened
+from boundary.outputs import cache_folder, check_out_files
+from boundary.registry import SEARCH_PATH, search_path
+from headcount.cli.option_types import NameOrPath, OutPath, Reads, read_limit
+from simulator.engines.values import FilePath, TrustedName
+
+F = TypeVar("F", bound=Callable[..., Any])
+OTHER = "Other options"
+_CATALOGS = (".toml", ".py", ".json")  # what a registry reads in a folder of HEADCOUNT_PATH
+
+
+def all_of(*options: Any) -> Callable[[F], F]:
+    """Options or arguments as one decorator, in the order of `--help`."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def section(heading: str, *options: Any) -> Callable[[F], F]:
+    """The same, under a heading of the help."""
+
+    def decorate(function: F) -> F:
+        headings = vars(function).setdefault("headings", {})
+        before = set(map(id, _declared(function)))
+        all_of(*options)(function)
+        for parameter in _declared(function):
+            if id(parameter) not in before:
+                headings.setdefault(parameter.name, heading)
+        return function
+
+    return decorate
+
+
+def _declared(function: Callable[..., Any]) -> list[click.Parameter]:
+    return list(vars(function).get("__click_params__", ()))
+
+
+_debug_option = click.option(  # main() looks for it among the words, so that it holds while options are read, too
+    "--debug", is_flag=True, expose_value=False, is_eager=True, help="Show where an error arose."
+)
+_limit_option = click.option(
+    "--limit",
+    metavar="NAME=VALUE",
+    multiple=True,
+    expose_value=False,
+    is_eager=True,
+    help="Raise a limit on what is read, such as rows=1G; may be repeated. Names: docs/reference/limits.md.",
+)
+
+
+class Command(click.Command):
+    """What every command has in common; its callback runs once all that can be checked before is checked."""
+
+    def __init__(self, *args: Any, **known: Any) -> None:
+        super().__init__(*args, **known)
+        self._headings: dict[str, str] = vars(self.callback).get("headings", {})
+        common = all_of(_limit_option, _debug_option)(lambda: None)
+        self.params += reversed(_declared(common))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            if (row := parameter.get_help_record(ctx)) is not None:
+                rows.setdefault(self._headings.get(str(parameter.name), OTHER), []).append(row)
+        others = rows.pop(OTHER)  # --help at least
+        for heading, found in {**rows, OTHER if rows else "Options": others}.items():
+            with formatter.section(heading):
+                formatter.write_dl(found)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Limits first: --config and --startup-log are read while the options are."""
+        given, _, _ = self.make_parser(ctx).parse_args(list(args))
+        try:
+            ctx.with_resource(limits_raised(**dict(map(read_limit, given.get("limit") or ()))))
+            return super().parse_args(ctx, args)
+        except BaseException:
+            ctx.close()
+            raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        _refuse_code(ctx)
+        _check_files(ctx)
+        return super().invoke(ctx)
+
+
+def _values(ctx: click.Context, *types: type) -> Iterator[tuple[str, Any, Any]]:
+    """The values of options and arguments of these types: the option, its type, each value."""
+    for parameter in ctx.command.params:
+        value = ctx.params.get(str(parameter.name))
+        kind = parameter.type
+        if isinstance(kind, Reads) and isinstance(kind.kind, types) and value is not None:
+            name = parameter.opts[-1] if isinstance(parameter, click.Option) else parameter.human_readable_name
+            for each in value if isinstance(value, tuple) else (value,):
+                yield name, kind.kind, each
+
+
+def _refuse_code(ctx: click.Context) -> None:
+    """Raise ValueError for module:Name in a file or in pasted text: others write those, and it would be run."""
+    for parameter in ctx.command.params:
+        name = str(parameter.name)
+        is_from_file = ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
+        is_trusted = isinstance(parameter.type, Reads) and isinstance(parameter.type.kind, TrustedName)
+        if is_trusted and is_from_file and ":" in str(ctx.params.get(name)):
+            raise ValueError(
+                f"{parameter.opts[0]} '{shortened(str(ctx.params[name]))}' would run code that a file or a pasted line "
+                "names; give it on the command line itself"
+            )
+
+
+def _check_files(ctx: click.Context) -> None:
+    """Raise ValueError before any work for an output that cannot be written, or that is an input as well."""
+    outputs = {}
+    for option, kind, path in _values(ctx, OutPath):
+        kind.check(option, path)
+        outputs[option] = path
+    if outputs:
+        check_out_files(outputs, _inputs(ctx))
+
+
+def _inputs(ctx: click.Context) -> Iterator[tuple[str, Path]]:
+    """Every file and folder that the command reads, with its option."""
+    for option, _, value in _values(ctx, FilePath, NameOrPath):
+        path = Path(getattr(value, "path", value))  # a start-up log is read already
+        yield option, path / "config.json" if option == "--model" and path.is_dir() else path
+    if (config := ctx.meta.get("headcount.config")) is not None:
+        yield "--config", config
+    for folder in search_path():
+        yield from ((SEARCH_PATH, path) for path in folder.glob("*/*") if path.suffix in _CATALOGS)
+    yield "the cache", cache_folder()
