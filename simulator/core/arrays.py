@@ -47,7 +47,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, *, log_steps: bool) -> Array
         touched=np.zeros(engines, np.int32),
         router_memory=np.zeros(ROUTER_WORDS, np.int64),
         running=np.zeros((engines, seqs), np.int32),
-        free_rows=np.arange(engines * rows, dtype=np.int32)[::-1].reshape(engines, rows)[::-1].copy(),
+        free_rows=np.zeros((engines, rows), np.int32),
         tables=np.zeros(
             (engines * rows, max(len(pool.engine.kv_groups) * pool.row_blocks for pool in pools)), np.int32
         ),
@@ -57,7 +57,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, *, log_steps: bool) -> Array
         kinds=_kinds(pools),
         group_order=np.concatenate([group for pool in pools for group in pool.kinds]).astype(np.int32),
         blocks=np.zeros(blocks, layout.BLOCK),
-        buckets=np.full((engines, max(pool.num_buckets for pool in pools)), NONE, np.int32),
+        buckets=np.zeros((engines, max(pool.num_buckets for pool in pools)), np.int32),
         plans=np.zeros((engines, plans), layout.PLAN),
         entries=np.zeros((engines, plans, seqs), layout.PLAN_ENTRY),
         heap=np.zeros(_heap_size(table), layout.HEAP_ENTRY),
@@ -65,7 +65,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, *, log_steps: bool) -> Array
         itl_histogram=np.zeros(layout.ITL_BINS),
         step_time=_padded([np.stack([pool.times.decode, pool.times.prefill, pool.times.floor]) for pool in pools]),
         sampling_time=_padded([pool.times.sampling for pool in pools]),
-        shared_time=_padded([pool.times.shared for pool in pools]),
+        shared_time=_padded([_shared_times(pool, table) for pool in fleet.pools]),
         log=np.zeros(max(LOG_WORDS, 4 * words) if log_steps else 1, np.int32),
     )
     _initialise_engines(arrays, fleet, pools)
@@ -87,9 +87,7 @@ class _Sizes:
 def _sizes(pool: Pool, table: RequestTable) -> _Sizes:
     engine, times = pool.engine, pool.step_times
     seqs = min(engine.max_num_seqs, table.num_requests, engine.num_gpu_blocks)
-    tokens = pool.data_parallel_size * engine.max_num_batched_tokens
     assert len(times.decode) > engine.max_num_batched_tokens, "the step times do not reach the token budget"
-    assert len(times.shared) > tokens or pool.data_parallel_size == 1, "the shared times are short"
     assert len(times.sampling) > seqs, "the sampling times do not reach max_num_seqs"
     return _Sizes(
         engine=engine,
@@ -99,6 +97,16 @@ def _sizes(pool: Pool, table: RequestTable) -> _Sizes:
         row_blocks=math.ceil(_most_slots(engine, table) / engine.block_size),
         num_buckets=1 << max(int(engine.num_gpu_blocks).bit_length(), 4),
     )
+
+
+def _shared_times(pool: Pool, table: RequestTable) -> NDArray[np.float64]:
+    """By the tokens that a server's ranks schedule together: no more than their budgets, nor than all requests have."""
+    in_table = int((table.prompt_tokens.astype(np.int64) + table.output_tokens).sum())
+    drafted = table.num_requests * pool.engine.num_speculative_tokens
+    budget = pool.data_parallel_size * pool.engine.max_num_batched_tokens if pool.data_parallel_size > 1 else 0
+    times = pool.step_times.shared(np.arange(min(budget, in_table + drafted) + 1, dtype=np.float64))
+    assert np.isfinite(times).all() and (times >= 0).all(), "a negative or non-finite time shared by ranks"
+    return times
 
 
 def _words_per_instant(pool: _Sizes) -> int:
@@ -238,11 +246,10 @@ def _spans(table: RequestTable) -> NDArray[np.void]:
 
 
 def _initialise_engines(arrays: Arrays, fleet: Fleet, sizes: list[_Sizes]) -> None:
-    """Empty engines, pool by pool, server by server; each holds a circular free queue closed by its null block."""
-    state, blocks = arrays.replicas, arrays.blocks
+    """Empty engines, pool by pool, server by server; the core lays out an engine's blocks as it is first used."""
+    state = arrays.replicas
     state["waiting_head"] = state["waiting_tail"] = state["blocked_request"] = NONE
     state["last_completion_s"] = math.nan
-    blocks["key_content"] = blocks["next_in_bucket"] = NONE
     engine, block = 0, 0
     for place, (pool, size) in enumerate(zip(fleet.pools, sizes, strict=True)):
         count, num_blocks = pool.num_engines, pool.engine.num_gpu_blocks
@@ -253,14 +260,4 @@ def _initialise_engines(arrays: Arrays, fleet: Fleet, sizes: list[_Sizes]) -> No
         state["first_block"][engines] = block + numbers * num_blocks
         state["num_usable_blocks"][engines] = state["num_free_blocks"][engines] = num_blocks - 1
         state["num_free_rows"][engines] = size.max_num_seqs + 1
-        _link_blocks(blocks[block : block + count * num_blocks], block, num_blocks)
         engine, block = engine + count, block + count * num_blocks
-
-
-def _link_blocks(blocks: NDArray[np.void], start: int, num_blocks: int) -> None:
-    """One circular free queue per engine, in the order of the block ids."""
-    ids = np.arange(len(blocks), dtype=np.int32)
-    place = ids % num_blocks
-    first = ids - place + np.int32(start)
-    blocks["next"] = first + (place + 1) % num_blocks
-    blocks["previous"] = first + (place - 1) % num_blocks

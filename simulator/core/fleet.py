@@ -20,7 +20,7 @@ from simulator.core.layout import (
     STALLED,
     STEPS_ENDED,
 )
-from simulator.core.vllm import queue
+from simulator.core.vllm import pool, queue
 
 # -- events, a binary heap by (time, request); a request has one at a time
 
@@ -108,6 +108,8 @@ def enter(a: Any, request: int, now_s: float) -> None:
     """A request comes to its scheduler."""
     replica = a.requests[request].replica
     replicas.account(a, replica, now_s)
+    if a.replicas[replica].is_laid_out == 0:
+        pool.lay_out(a, replica)
     queue.enqueue_arrival(a, replica, request)
     leader = a.replicas[replica].leader
     ranks = a.pools[a.replicas[replica].pool].ranks

@@ -109,6 +109,7 @@ REPLICA = _record(
         ("waiting_tail", "i4"),
         ("num_free_blocks", "i4"),
         ("num_free_rows", "i4"),
+        ("is_laid_out", "i4"),  # 1: a request came, so its blocks, buckets and rows hold what an empty engine's do
         ("num_plans", "i4"),
         ("oldest_plan", "i4"),
         ("block_reason", "i4"),

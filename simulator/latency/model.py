@@ -108,7 +108,7 @@ class LatencyModel:
     ttft_log_error: LogError = NO_ERROR
     causes_by_tokens: Mapping[str, FloatArray] = field(default_factory=lambda: MappingProxyType({}))
     causes_by_sampled: Mapping[str, FloatArray] = field(default_factory=lambda: MappingProxyType({}))
-    causes_by_all_tokens: Mapping[str, FloatArray] = field(default_factory=lambda: MappingProxyType({}))
+    causes_by_all_tokens: Callable[[FloatArray], Mapping[str, FloatArray]] = lambda _: MappingProxyType({})
     data_parallel_size: int = 1
     context_cause: str = KV_READ
     warnings: tuple[str, ...] = ()  # what lies outside the latency profile, a sentence each
@@ -203,13 +203,12 @@ def breakdown(model: LatencyModel, step: AverageStep) -> dict[str, float]:
 def _one_kind(model: LatencyModel, step: AverageStep, tokens: float, prefill_weight: float | None) -> dict[str, float]:
     times = model.step_times
     seconds = dict.fromkeys(CAUSES, 0.0)
-    for tables, at in (
-        (model.causes_by_tokens, tokens),
-        (model.causes_by_sampled, step.sampled),
-        (model.causes_by_all_tokens, tokens * model.data_parallel_size),  # the ranks are taken to be alike
-    ):
+    for tables, at in ((model.causes_by_tokens, tokens), (model.causes_by_sampled, step.sampled)):
         for cause, table in tables.items():
             seconds[cause] += _at(table, at)
+    all_tokens = np.array([tokens * model.data_parallel_size])  # the ranks are taken to be alike
+    for cause, (value,) in model.causes_by_all_tokens(all_tokens).items():
+        seconds[cause] += float(value)
     seconds[model.context_cause] += times.context_s * step.decode_context
     seconds[model.context_cause] += times.window_context_s * step.window_context
     seconds[FIXED_OVERHEAD] += times.decode_base_s if step.decode_context > 0 else 0.0

@@ -1,8 +1,8 @@
 """The form that every latency model takes before a run: tables over a step's sums."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ class StepTimes:
     prefill: FloatArray  # [max_num_batched_tokens + 1], steps with prefill
     floor: FloatArray  # [max_num_batched_tokens + 1]
     sampling: FloatArray  # [max_num_seqs + 1]
-    shared: FloatArray = field(default_factory=lambda: np.zeros(1))  # by the tokens of all ranks
+    shared: Callable[[FloatArray], FloatArray] = np.zeros_like  # of the tokens of all ranks
     decode_base_s: float = 0.0
     context_s: float = 0.0
     window: int = 1
@@ -43,18 +43,18 @@ class StepTimes:
     ingress_s: float = 0.0  # … and hands them on after so long
 
     def __post_init__(self) -> None:
-        for name in ("decode", "prefill", "floor", "sampling", "shared"):
+        for name in ("decode", "prefill", "floor", "sampling"):
             table = getattr(self, name)
             if not (np.isfinite(table).all() and (table >= 0).all()):
                 raise ValueError(f"step times '{name}' hold a negative or non-finite time")
 
     def times(self, factor: float) -> "StepTimes":
         """Every step so many times as long; the front end as it is."""
-        kept = ("window", "cold_start_s", "ingress_request_s", "ingress_token_s", "ingress_s")
+        kept = ("window", "cold_start_s", "ingress_request_s", "ingress_token_s", "ingress_s", "shared")
         longer = {item.name: getattr(self, item.name) * factor for item in fields(self) if item.name not in kept}
         if self.prefill is self.decode:
             longer["prefill"] = longer["decode"]
-        return replace(self, **longer)
+        return replace(self, **longer, shared=lambda tokens: factor * self.shared(tokens))
 
     def step_s(self, sums: "BatchSums", shared_s: float = 0.0) -> float:
         """One step's time from its sums, `shared_s` of it for the tokens of all ranks."""

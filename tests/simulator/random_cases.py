@@ -1,5 +1,6 @@
 """Random fleets with random loads, for the tests that compare two ways to simulate them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.speculation import Speculation
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.fleet.router import router_names
-from simulator.latency.step_time import StepTimes
+from simulator.latency.step_time import FloatArray, StepTimes
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, OPEN_END, RequestTable
 
 TICK_S = 2.0**-10  # all times are multiples of it, so that sums are exact in any order
@@ -115,6 +116,11 @@ def engines(draw: st.DrawFn, table: RequestTable) -> EngineConfig:
     )
 
 
+def random_shared_times(rng: np.random.Generator, budget: int) -> Callable[[FloatArray], FloatArray]:
+    table = np.sort(rng.integers(0, 20, 4 * budget + 1)) * TICK_S
+    return lambda tokens: table[tokens.astype(np.int64)]
+
+
 def random_step_times(rng: np.random.Generator, budget: int, max_num_seqs: int) -> StepTimes:
     decode = np.sort(rng.integers(1, 40, budget + 1)) * TICK_S
     return StepTimes(
@@ -122,7 +128,7 @@ def random_step_times(rng: np.random.Generator, budget: int, max_num_seqs: int) 
         prefill=decode + TICK_S,
         floor=np.full(budget + 1, 8 * TICK_S),
         sampling=np.arange(max_num_seqs + 1) * TICK_S,
-        shared=np.sort(rng.integers(0, 20, 4 * budget + 1)) * TICK_S,
+        shared=random_shared_times(rng, budget),
         decode_base_s=TICK_S,
         context_s=TICK_S / 64,
         window=int(rng.integers(1, 40)),

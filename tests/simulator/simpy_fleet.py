@@ -259,7 +259,7 @@ class Server:
     def step_together(self, plans: list[Plan]) -> None:
         """One step of all ranks: the slowest says how long it takes."""
         tokens = sum(sum(plan.num_scheduled_tokens.values()) for plan in plans)
-        shared_s = float(self.pool.step_times.shared[tokens])
+        shared_s = float(self.pool.step_times.shared(np.array([float(tokens)]))[0])
         step_s = max(self.step_s(plan, shared_s) for plan in plans) + self.cold_s()
         self.previous_end_s = self.last_end_s
         self.last_end_s = max(self.last_end_s, self.env.now) + step_s

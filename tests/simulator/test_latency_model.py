@@ -151,7 +151,7 @@ def test_a_cold_start_delays_the_first_step_of_each_replica_alone() -> None:
 @pytest.mark.parametrize("arrivals_s", [(0.0, 0.0), (0.0, 0.1), (0.0, 60.0)])
 def test_ranks_that_step_together_start_cold_once(arrivals_s: tuple[float, float]) -> None:
     engine = EngineConfig(num_gpu_blocks=20000, max_model_len=4096, max_num_seqs=256, max_num_batched_tokens=4096)
-    times = replace(latency_model(deployment()).step_times, cold_start_s=5.0, shared=np.zeros(2 * 4096 + 1))
+    times = replace(latency_model(deployment()).step_times, cold_start_s=5.0)
     fleet = Fleet(pools=(Pool(engine=engine, step_times=times, data_parallel_size=2),))
     load = independent_requests(arrival_s=arrivals_s, prompt_tokens=[100, 100], output_tokens=[200, 200])
     simulation = Simulation(fleet, load)

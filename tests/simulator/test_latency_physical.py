@@ -302,7 +302,8 @@ def test_steps_so_many_times_as_long_are_that_whatever_they_hold(
     assert prefill_s(longer, tokens, context) == pytest.approx(factor * prefill_s(times, tokens, context))
     kept = ("window", "ingress_request_s", "ingress_token_s", "ingress_s", "cold_start_s")
     assert [getattr(longer, name) for name in kept] == [getattr(times, name) for name in kept]
-    assert longer.shared == pytest.approx(factor * times.shared)
+    all_tokens = np.arange(1000.0)
+    assert longer.shared(all_tokens) == pytest.approx(factor * times.shared(all_tokens))
 
 
 def test_a_gpu_without_measurements_says_so_with_wider_errors() -> None:

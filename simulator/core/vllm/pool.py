@@ -12,6 +12,26 @@ from simulator.core.layout import NONE
 
 
 @kernel
+def lay_out(a: Any, replica: int) -> None:
+    """Fill the memory of an engine that is used for the first time: all blocks free, in the order of their ids."""
+    state = a.replicas[replica]
+    first, num_blocks, num_rows = state.first_block, state.num_usable_blocks + 1, a.free_rows.shape[1]
+    for index in range(num_blocks):
+        block = a.blocks[first + index]
+        block.key_content = NONE
+        block.next_in_bucket = NONE
+        block.previous = first + index - 1
+        block.next = first + index + 1
+    a.blocks[first].previous = first + num_blocks - 1
+    a.blocks[first + num_blocks - 1].next = first
+    for bucket in range(a.pools[state.pool].bucket_mask + 1):
+        a.buckets[replica, bucket] = NONE
+    for index in range(num_rows):
+        a.free_rows[replica, index] = (replica + 1) * num_rows - 1 - index
+    state.is_laid_out = 1
+
+
+@kernel
 def mixed(content: int) -> int:
     """A content id spread over the buckets."""
     return (((content ^ (content >> 23)) & 0xFFFFFF) * 0x9E3779B1) >> 12

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -77,19 +78,18 @@ def latency_model(
     rank = _rank(served, known)
     by_tokens = _by_tokens(rank)
     by_sampled = _by_sampled(rank)
-    by_all_tokens = _by_all_tokens(rank)
     caches = attention_over(rank, windowed=False), attention_over(rank, windowed=True)
     tpot_log_error, ttft_log_error = _log_errors(served, known)
     return LatencyModel(
         name="physical",
-        step_times=_step_times(rank, by_tokens, by_sampled, by_all_tokens, caches),
+        step_times=_step_times(rank, by_tokens, by_sampled, caches),
         assumptions=_assumptions(rank),
         is_measured=known.is_measured,
         tpot_log_error=tpot_log_error,
         ttft_log_error=ttft_log_error,
         causes_by_tokens=by_tokens,
         causes_by_sampled=by_sampled,
-        causes_by_all_tokens=by_all_tokens,
+        causes_by_all_tokens=partial(_by_all_tokens, rank),
         data_parallel_size=served.args.data_parallel_size,
         context_cause=COMPUTE if any(cache.is_compute_bound for cache in caches) else KV_READ,
     )
@@ -186,12 +186,11 @@ def _once_per_step(rank: Rank, tokens: FloatArray) -> Iterator[Causes]:
             yield times(extra.count, gemm(rank, tokens, Tensor(extra.component, *shape)))
 
 
-def _by_all_tokens(rank: Rank) -> Causes:
+def _by_all_tokens(rank: Rank, tokens: FloatArray) -> Causes:
     """What depends on the tokens of all attention-parallel ranks: nothing where there is one."""
-    ranks, arch = rank.args.data_parallel_size, rank.arch
-    if ranks == 1 or not arch.is_moe:
+    arch = rank.arch
+    if rank.args.data_parallel_size == 1 or not arch.is_moe:
         return {}
-    tokens = np.arange(ranks * rank.args.max_num_batched_tokens + 1, dtype=np.float64)
     held, mixture = next((held, held.experts) for held in arch.layers if held.experts is not None)
     return times(arch.num_moe_layers, shared_experts(rank, tokens, held, mixture))
 
@@ -209,7 +208,6 @@ def _step_times(
     rank: Rank,
     by_tokens: Causes,
     by_sampled: Causes,
-    by_all_tokens: Causes,
     caches: tuple[AttentionCost, AttentionCost],
 ) -> StepTimes:
     constants, settings = rank.constants, rank.args
@@ -228,7 +226,7 @@ def _step_times(
         prefill=table + token_s * np.arange(len(table)),
         floor=np.where(np.arange(len(table)) <= longest, constants.piecewise_eager_share, 1.0) * launch_s,
         sampling=np.sum(list(by_sampled.values()), axis=0),
-        shared=sum(by_all_tokens.values(), start=np.zeros(1)),
+        shared=lambda tokens: sum(_by_all_tokens(rank, tokens).values(), start=np.zeros_like(tokens)),
         decode_base_s=full.start_s + windowed.start_s,
         context_s=full.context_s,
         window=window_class(rank.arch)[1],
