@@ -49,10 +49,12 @@ def _checked(model: Any, served: ServedModel) -> LatencyModel:
     times, sizes = model.step_times, served.args
     tokens = sizes.max_num_batched_tokens + 1
     least = {"decode": tokens, "prefill": tokens, "floor": tokens, "sampling": sizes.max_num_seqs + 1}
+    if not callable(times.shared):
+        raise ValueError("step_times.shared is no function of the tokens of all ranks; give one, or leave it out")
     for name, value in vars(times).items():
         shape = np.shape(value)
         if name in least and (len(shape) != 1 or shape[0] < least[name]):
             raise ValueError(f"step_times.{name} has the shape {shape}; it needs {least[name]:,} numbers")
-        if not shape:
+        if not shape and name != "shared":
             typed(float(value), NotNegative, "step_times", name)
     return model
