@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-NEWEST_RELEASE = "0.32.0"  # whose rules are known
-DEFAULT_RELEASE = NEWEST_RELEASE
+NEWEST_RELEASE = "0.33.0"  # whose rules are known
+DEFAULT_RELEASE = "0.32.0"
 OLDEST_RELEASE = "0.4.1"  # of the servers that the memory model was compared with
 _NUMBER = re.compile(r"^v?([0-9]{1,4})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?(?:(?:\.?(?:a|b|rc|dev|post)|\+).*)?$", re.ASCII)
 
@@ -84,6 +84,11 @@ ASYNC_SCHEDULING_WITH_DRAFT_MODEL = Rule(
     meaning="async_scheduling is also on by default with a draft model",
     source="vllm/config/vllm.py of 0.32, not yet in 0.27; since when in between is not known",
 )
+ASYNC_SCHEDULING_WITH_NGRAM = Rule(
+    since="0.33.0",
+    meaning="async_scheduling is also possible with n-gram drafts, and on by default, under Model Runner V2",
+    source="vllm/config/vllm.py of 0.33, VllmConfig.__post_init__",
+)
 NO_RETENTION_INTERVAL = Rule(
     since="0.29.0",
     meaning="prefix_cache_retention_interval is 0 by default; earlier, every block of a window is kept",
@@ -122,6 +127,24 @@ SCHEDULER_RULES = {
         "waited ahead of those preempted after it",
         source="vllm/v1/core/sched/scheduler.py of 0.31",
     ),
+    "hashes_look_ahead": Rule(
+        since="0.33.0",
+        meaning="EAGLE keeps the whole prefix hit, since a block's hash covers the token after it too; earlier, it "
+        "computed the last block of a hit again",
+        source="vllm/config/vllm.py of 0.33, num_hash_lookahead_tokens",
+    ),
+    "scan_goes_past_self_preemption": Rule(
+        since="0.33.0",
+        meaning="under the priority policy, running requests after one that preempts itself are still tried; earlier, "
+        "that ended the scan",
+        source="vllm/v1/core/sched/scheduler.py of 0.33",
+    ),
+    "drafts_cached_on_delivery": Rule(
+        since="0.33.0",
+        meaning="under synchronous scheduling, blocks that accepted drafts fill can be hit from the end of their step "
+        "on; earlier, from the step that schedules the request again",
+        source="vllm/v1/core/sched/scheduler.py of 0.33, update_from_output",
+    ),
 }
 
 # -- memory
@@ -140,6 +163,12 @@ V2_RUNNER_ROUTES_DUMMY_TOKENS = Rule(
     since="0.30.0",
     meaning="Model Runner V2 sends its profiling run's tokens to experts",
     source="vLLM pull request 57270, taken to be in 0.30",
+)
+V2_RUNNER_PROFILES_SAMPLING = Rule(
+    since="0.33.0",
+    meaning="Model Runner V2's profiling run also samples with top-k and top-p, whose copies of the logits "
+    "count in the peak",
+    source="vllm/v1/worker/gpu/model_runner.py of 0.33, _dummy_sampler_run",
 )
 SAMPLER_WITHOUT_SORT = Rule(
     since="0.17.0",

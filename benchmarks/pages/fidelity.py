@@ -29,7 +29,7 @@ MEANINGS = {
     "retention: ends only": "`prefix_cache_retention_interval` 0: a window's tail is cached at the prompt's end",
     "retention: sparse": "`prefix_cache_retention_interval` of 1 to 8 blocks",
     "retention: dense": "`prefix_cache_retention_interval` none: every block of a window is cached",
-    "speculation: eagle": "EAGLE, EAGLE-3, MTP with one module: lookahead slots, the last hit computed again",
+    "speculation: eagle": "EAGLE, EAGLE-3, MTP with one module: lookahead slots, hits by the release's rule",
     "speculation: draft_model": "lookahead slots, drafting slots in the token budget",
     "speculation: ngram": "drafts without slots of their own",
     "pipeline: parallel": "2 to 4 pipeline stages: vLLM's batch queue; asynchronous ones with staggered decodes",

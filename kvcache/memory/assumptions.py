@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from kvcache.layout.kv_layout import has_unequal_blocks
 from kvcache.memory.interval import CONDITIONS, LEVEL, shipped_residuals
 from kvcache.memory.placement import Placement, Stage
-from kvcache.memory.terms import FIT_SOURCE, GIB, V2_RUNNER_SOURCE, uses_v2_runner
+from kvcache.memory.terms import FIT_SOURCE, GIB, profile_source
 from kvcache.releases import NEWEST_RELEASE, UNEQUAL_BLOCKS_AS_READ, newer_than_known
 from kvcache.shape.parameters import stage_tensors
 
@@ -22,7 +22,7 @@ def assumptions(placed: Placement, stage: Stage) -> tuple[Assumption, ...]:
     rows = [
         ("total memory", f"{placed.gpu.memory_bytes / GIB:.2f} GiB", placed.gpu.source["memory_bytes"]),
         ("weights", gib["weights_bytes"], counted),
-        ("activation peak", gib["activation_peak_bytes"], _profile_source(placed)),
+        ("activation peak", gib["activation_peak_bytes"], profile_source(placed.arch, placed.settings.vllm_version)),
         ("non-torch", gib["non_torch_bytes"], FIT_SOURCE),
         ("CUDA graphs", gib["cuda_graph_bytes"], graphs),
     ]
@@ -57,10 +57,6 @@ def _format_assumptions(placed: Placement) -> Iterator[Assumption]:
     if cut is not None:
         why = f"one rank's {cut.component} matrix has {cut.cols:,} inputs; vLLM refuses files that are not widened"
         yield (f"{scheme.name} groups", f"matrices widened to whole groups of {scheme.group_size}", why)
-
-
-def _profile_source(placed: Placement) -> str:
-    return V2_RUNNER_SOURCE if uses_v2_runner(placed.arch, placed.settings.vllm_version) else FIT_SOURCE
 
 
 def _state_cache(placed: Placement) -> str:

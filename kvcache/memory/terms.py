@@ -11,6 +11,7 @@ from kvcache.releases import (
     SAMPLER_WITHOUT_SORT,
     V2_RUNNER,
     V2_RUNNER_FOR_DENSE_MODELS,
+    V2_RUNNER_PROFILES_SAMPLING,
     V2_RUNNER_ROUTES_DUMMY_TOKENS,
 )
 from kvcache.shape.architecture import Architecture
@@ -20,9 +21,7 @@ FIT_SOURCE = (
     "fitted on public vLLM 0.19 start-up logs on H100 80GB published in llm-d-planner, Apache-2.0 "
     "(29 full logs, 8,192 batched tokens, 1,024 sequences)"
 )
-V2_RUNNER_SOURCE = (
-    "counted from the source of vLLM 0.32 (Model Runner V2, `_dummy_sampler_run`: logits alone); not measured"
-)
+V2_RUNNER_SOURCE = "counted from the source of vLLM {} (Model Runner V2, `_dummy_sampler_run`: {}); not measured"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +66,14 @@ def uses_v2_runner(arch: Architecture, vllm_version: str) -> bool:
     if arch.is_moe or arch.vision_parameters:
         return V2_RUNNER.holds_in(vllm_version)
     return V2_RUNNER_FOR_DENSE_MODELS.holds_in(vllm_version)
+
+
+def profile_source(arch: Architecture, vllm_version: str) -> str:
+    """Where the profiling run's peak is known from."""
+    if not uses_v2_runner(arch, vllm_version):
+        return FIT_SOURCE
+    samples = V2_RUNNER_PROFILES_SAMPLING.holds_in(vllm_version)
+    return V2_RUNNER_SOURCE.format(*(("0.33", "top-k and top-p") if samples else ("0.32", "logits alone")))
 
 
 def buffers_bytes(arch: Architecture, parallelism: Parallelism, num_layers: int) -> int:
@@ -126,6 +133,8 @@ def bytes_per_logit(
         return constants.sampler_bytes_per_logit_before_0_17
     if not uses_v2_runner(arch, vllm_version):
         return constants.sampler_bytes_per_logit
+    if V2_RUNNER_PROFILES_SAMPLING.holds_in(vllm_version):
+        return 14.0  # 16-bit logits; in fp32 their copy, what top-k leaves of it (FlashInfer), probabilities
     # Its dummy requests ask for no processing: 16-bit logits, and with them what gathering takes (a rank's share, all
     # shares, the same in order).
     tp = parallelism.tensor_parallel_size

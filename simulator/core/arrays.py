@@ -176,6 +176,7 @@ def _fill_engine(values: Any, sizes: _Sizes) -> None:
         "block_size", "max_model_len", "max_num_batched_tokens", "token_budget", "plans_in_flight", "decode_stagger",
         "draft_slots", "drops_last_hit", "prefix_hit_joins_drafting", "long_prefill_token_threshold",
         "skipped_victim_shifts_scan", "passed_over_keep_place", "threshold_spares_lone_request", "watermark_blocks",
+        "scan_goes_past_self_preemption", "hash_lookahead_tokens", "caches_on_delivery",
     ):  # fmt: skip
         values[name] = getattr(engine, name)
     values["pipeline_stages"] = engine.pipeline_parallel_size

@@ -220,6 +220,8 @@ POOL = _record(
         ("lookahead_tokens", "i4"),
         ("draft_slots", "i4"),
         ("drops_last_hit", "i4"),
+        ("hash_lookahead_tokens", "i4"),
+        ("caches_on_delivery", "i4"),
         ("prefix_hit_joins_drafting", "i4"),
         ("passed_over_keep_place", "i4"),
         ("takes_quiet_steps", "i4"),  # 1: one token a step, delivered before or with the next
@@ -231,6 +233,7 @@ POOL = _record(
         ("long_prefill_token_threshold", "i4"),
         ("threshold_spares_lone_request", "i4"),
         ("skipped_victim_shifts_scan", "i4"),
+        ("scan_goes_past_self_preemption", "i4"),
         ("chunked_prefill", "i4"),
         ("reserve_full_isl", "i4"),
         ("watermark_blocks", "i4"),

@@ -79,11 +79,10 @@ def deliver_tokens(a: Any, replica: int, request: int, tokens: int, stale: bool)
     ends_at = min(req.max_tokens, p.max_model_len - req.prompt)
     tokens = min(tokens, ends_at - req.output)
     req.output += tokens
-    if p.asynchronous == 1:
-        if not stale:
-            req.placeholders -= tokens
-        if req.status == RUNNING:
-            blocks.cache(a, replica, request, req.computed - req.placeholders)
+    if p.asynchronous == 1 and not stale:
+        req.placeholders -= tokens
+    if p.caches_on_delivery == 1 and req.status == RUNNING:
+        blocks.cache(a, replica, request, req.prompt + req.output - 1)  # all but the latest token are computed
     return req.output >= ends_at
 
 

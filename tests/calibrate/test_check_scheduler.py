@@ -15,8 +15,10 @@ import pytest
 
 from calibrate.conformance import check_scheduler as checker
 from calibrate.conformance.cases.scheduler_cases import (
+    EAGLE,
     REFUND,
     TEN,
+    TWENTY,
     WATERMARK_ALONE,
     features,
     main_options,
@@ -25,7 +27,7 @@ from calibrate.conformance.cases.scheduler_cases import (
 from calibrate.conformance.check_scheduler import Comparison, check_scheduler
 from calibrate.conformance.our_steps import core_steps, readable_steps
 from kvcache.layout.kv_layout import KVGroup
-from kvcache.releases import SCHEDULER_RULES
+from kvcache.releases import NEWEST_RELEASE, SCHEDULER_RULES
 from simulator.engines.vllm import scheduler
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.scheduler import Scheduler
@@ -151,6 +153,13 @@ def test_a_scheduler_that_breaks_a_rare_rule_is_seen_within_200_cases(
     assert sum(readable_steps(case) != steps for case, steps in zip(cases, before, strict=True)) >= 1
 
 
+def test_hashes_that_covered_eagle_s_blocks_alone_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [random_case(6, number) for number in range(EAGLE, 200, TWENTY)]
+    before = [readable_steps(case) for case in cases]
+    monkeypatch.setattr(EngineConfig, "hash_lookahead_tokens", 0)
+    assert sum(readable_steps(case) != steps for case, steps in zip(cases, before, strict=True)) >= len(cases) // 2
+
+
 PLANTED = [
     "scheduled",
     "order",
@@ -172,7 +181,7 @@ def test_a_planted_difference_is_found(planted: str, monkeypatch: pytest.MonkeyP
     def altered(
         _python: Path, _cases: Any, found: Comparison
     ) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any] | None]]:
-        found.vllm_version = "0.32.0"
+        found.vllm_version = NEWEST_RELEASE
         theirs = readable_steps(random_case(4, 0))
         if planted != "by hand":
             change(theirs, planted)

@@ -243,7 +243,14 @@ def test_only_what_is_listed_can_be_removed(version: str, pip: FakePip, cache: P
 
 @pytest.mark.parametrize(
     ("version", "line"),
-    [("0.32.0", "0.32"), ("0.32.1", "0.32"), ("0.28.1", "0.27"), ("0.9.2", "0.27"), ("1.0.0", "0.32")],
+    [
+        ("0.32.0", "0.32"),
+        ("0.32.1", "0.32"),
+        ("0.28.1", "0.27"),
+        ("0.9.2", "0.27"),
+        ("0.33.1", "0.33"),
+        ("1.0.0", "0.33"),
+    ],
 )
 def test_an_unknown_release_takes_the_nearest_recipe(version: str, line: str) -> None:
     assert find_recipe(version).line == line
@@ -340,6 +347,14 @@ def test_a_release_without_a_recipe_says_which_one_stands_in(pip: FakePip) -> No
     done = run("install", "--version", "0.29.0", "--yes")
     assert "the nearest, that of 0.27" in done.stderr
     assert done.exit_code == 0
+
+
+@pytest.mark.parametrize(("version", "is_limited"), [("0.32.0", False), ("0.33.0", True)])
+def test_an_install_that_cannot_run_inference_says_so_first(version: str, is_limited: bool, pip: FakePip) -> None:
+    pip.imports = f"echo {version}"
+    done = run("install", "--version", version, "--yes")
+    assert done.exit_code == 0
+    assert ("its scheduler runs, inference does not" in done.stderr) == is_limited
 
 
 @pytest.mark.slow

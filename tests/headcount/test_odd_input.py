@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kvcache.releases import NEWEST_RELEASE
 from tests.headcount.test_bad_input import assert_told
 
 Run = Callable[..., Any]
@@ -29,9 +30,11 @@ def test_a_release_newer_than_any_is_said(headcount: Run) -> None:
     ran = headcount("simulate", *ON, *LOAD, "--json", "--vllm-version", "99.0")
     assert (ran.code, ran.err) == (
         0,
-        "headcount: warning: --vllm-version 99.0.0 is newer than any known release: the rules of 0.32.0 apply\n",
+        "headcount: warning: --vllm-version 99.0.0 is newer than any known release: the rules of "
+        f"{NEWEST_RELEASE} apply\n",
     )
-    newer, known = json.loads(ran.out), json.loads(headcount("simulate", *ON, *LOAD, "--json").out)
+    newest = headcount("simulate", *ON, *LOAD, "--json", "--vllm-version", NEWEST_RELEASE)
+    newer, known = json.loads(ran.out), json.loads(newest.out)
     assert newer["settings"].pop("vllm_version") != known["settings"].pop("vllm_version")
     assert newer["notes"].pop(0)["code"] == "newer-release"
     assert newer == known

@@ -14,7 +14,7 @@ from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.memory import memory_budget
 
 GIB = 2**30
-VERSIONS = ["0.6.0", "0.15.0", "0.19.0", "0.26.0", "0.32.0"]
+VERSIONS = ["0.6.0", "0.15.0", "0.19.0", "0.26.0", "0.32.0", "0.33.0"]
 MODELS = ["llama-3.1-8b", "gemma-3-27b", "mixtral-8x7b", "deepseek-v2-lite", "phi-2"]
 
 

@@ -65,10 +65,10 @@ def test_scheduling_is_asynchronous_where_the_release_s_default_is() -> None:
     ("method", "version", "is_on"),
     [
         ("eagle", "0.14.0", True), ("eagle", "0.13.0", False), ("ngram", "0.32.0", False),
-        ("draft_model", "0.27.0", False), ("draft_model", "0.32.0", True),
+        ("draft_model", "0.27.0", False), ("draft_model", "0.32.0", True), ("ngram", "0.33.0", True),
     ],
 )  # fmt: skip
-def test_drafts_that_are_not_the_model_s_own_are_scheduled_synchronously(
+def test_drafts_that_are_not_the_model_s_own_are_scheduled_asynchronously_in_late_releases_alone(
     method: str, version: str, is_on: bool
 ) -> None:
     drafts = Speculation(method=method, num_speculative_tokens=3, acceptance_rate=0.5)
@@ -80,6 +80,8 @@ def test_asynchronous_scheduling_with_drafts_by_n_grams_is_refused_as_by_vllm() 
     with pytest.raises(ValueError, match="async_scheduling: vLLM refuses it with drafts by n-grams"):
         planned("llama-3.1-8b", speculation=drafts, async_scheduling=True)
     assert not planned("llama-3.1-8b", speculation=drafts, async_scheduling=False).engine.async_scheduling
+    later = planned("llama-3.1-8b", speculation=drafts, async_scheduling=True, vllm_version="0.33.0")
+    assert later.engine.async_scheduling
 
 
 def test_accepted_drafts_shorten_an_answer() -> None:

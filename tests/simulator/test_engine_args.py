@@ -96,7 +96,7 @@ def test_every_option_of_the_engine_is_an_argument_with_help() -> None:
     assert flags <= options
 
 
-@pytest.mark.parametrize("version", ["0.6.5", "0.13.0", "0.19.0", "0.28.0", "0.32.0"])
+@pytest.mark.parametrize("version", ["0.6.5", "0.13.0", "0.19.0", "0.28.0", "0.32.0", "0.33.0"])
 @pytest.mark.parametrize("gpu", ["l4", "a100-80gb", "h100-sxm", "b200-sxm"])
 def test_what_is_not_given_is_filled_in_once(version: str, gpu: str) -> None:
     filled = EngineArgs(vllm_version=version).filled(LLAMA, find_gpu(gpu))

@@ -43,13 +43,16 @@ from vllm.platforms.interface import Platform
 from vllm.utils.torch_utils import resolve_kv_cache_dtype_string
 from vllm.v1.attention.backends.triton_attn import TritonAttentionBackend
 from vllm.v1.attention.backends.utils import get_supported_kv_cache_layouts, resolve_kv_cache_layout
-from vllm.v1.core.kv_cache_utils import (
-    generate_scheduler_kv_cache_config,
-    get_kv_cache_capacity,
-    get_kv_cache_configs,
-)
+from vllm.v1.core.kv_cache_utils import generate_scheduler_kv_cache_config, get_kv_cache_capacity
 from vllm.v1.kv_cache_interface import ChunkedLocalAttentionSpec, MambaSpec
 from vllm.v1.worker.gpu.attn_utils import get_kv_cache_spec
+
+try:
+    from vllm.v1.core.kv_cache_planning import get_global_kv_cache_groups, get_kv_cache_configs
+except ImportError:  # releases before 0.33 make the groups on the way
+    from vllm.v1.core.kv_cache_utils import get_kv_cache_configs
+
+    get_global_kv_cache_groups = None
 
 _CONFIGS = {}
 RUNS_V2 = VllmConfig.use_v2_model_runner
@@ -161,7 +164,8 @@ def measure(case):
             [[layout.name for layout in layouts]],
             [spec for stage in specs for spec in stage.values()],
         )
-        configs = get_kv_cache_configs(config, specs, case["available_bytes"])
+        groups = (get_global_kv_cache_groups(config, specs),) if get_global_kv_cache_groups else ()
+        configs = get_kv_cache_configs(config, specs, case["available_bytes"], *groups)
         scheduler = generate_scheduler_kv_cache_config(configs)
         tokens, concurrency = get_kv_cache_capacity(config, scheduler)
     except Exception as error:  # whatever stops vLLM is its answer to this case

@@ -122,6 +122,7 @@ def attention_layer(layer, case, dtype):
             MLAAttention,
             head_size=layer["head_size"],
             indexer=None,
+            topk_buffer_width=None,
             non_causal_multi_token_decode=False,
             attn_backend=LatentKernels,
             **fields,
@@ -158,6 +159,7 @@ def configured(case):
         is_hybrid=bool(states and first),
         use_mla=bool(first and first["attention"]["latent"]),
         architecture="model",
+        supports_kv_cache_grouping=False,
         get_num_kv_heads=lambda _: max(1, first["attention"]["num_kv_heads"] // tp),
         get_head_size=lambda: first["attention"]["head_size"],
     )

@@ -20,7 +20,8 @@ STEP_S = 2.0**-6  # a power of two, so that times add up exactly in any order
 TICK_S = 2.0**-8
 STORM_EVERY, MIN_STORM_PREEMPTIONS = 5, 10
 TEN, WATERMARK_ALONE, REFUND = 10, 3, 8  # which of each ten cases is about one rule
-STORM_RELEASES = ("0.27.0", "0.32.0")  # a storm is one under the rules of each
+TWENTY, EAGLE, SELF_PREEMPTION = 20, 1, 6
+STORM_RELEASES = ("0.27.0", "0.32.0", "0.33.0")  # a storm is one under the rules of each
 MAX_STEPS = 8_000  # of a case; without `scheduler_reserve_full_isl` two requests may preempt each other for ever
 
 
@@ -65,16 +66,17 @@ def _spans(table: RequestTable, row: int) -> list[tuple[int, int]]:
 def random_case(seed: int, number: int) -> SchedulerCase:
     """Case `number` of a seed: any number of cases of one seed begins with the same ones.
 
-    Every fifth is a storm: a pool so small that there are at least MIN_STORM_PREEMPTIONS preemptions. Of each ten, one
-    is about the watermark while nothing runs, one about tokens that a preempted request gives back to the budget:
-    cases drawn at large hardly meet these two rules.
+    Every fifth is a storm: a pool so small that there are at least MIN_STORM_PREEMPTIONS preemptions. Some are about
+    what cases drawn at large hardly meet: of each ten, one about the watermark while nothing runs, one about tokens
+    that a preempted request gives back to the budget; of each twenty, one about EAGLE's prefix hits, one about requests
+    that preempt themselves ahead of others.
     """
     rng = np.random.default_rng(np.random.SeedSequence([seed, number]))
     if number % STORM_EVERY == 0:
         return _storm(rng)
-    if number % TEN in (WATERMARK_ALONE, REFUND):
-        return _watermark_alone(rng) if number % TEN == WATERMARK_ALONE else _refund(rng)
-    return _drawn(rng)
+    of_ten = {WATERMARK_ALONE: _watermark_alone, REFUND: _refund}
+    of_twenty = {EAGLE: _eagle, SELF_PREEMPTION: _self_preemption}
+    return of_ten.get(number % TEN, of_twenty.get(number % TWENTY, _drawn))(rng)
 
 
 def is_storm(number: int) -> bool:
@@ -180,6 +182,52 @@ def _watermark_alone(rng: np.random.Generator) -> SchedulerCase:
     )
 
 
+def _eagle(rng: np.random.Generator) -> SchedulerCase:
+    """EAGLE with prefix hits; requests part at the end of a block, or one token later."""
+    block_size = int(rng.choice([8, 16]))
+    table = _table(rng, num_requests=int(rng.integers(20, 60)), block_size=block_size)
+    ends, families = table.span_end.reshape(-1, 2).copy(), table.span_content.reshape(-1, 2)[:, 0]
+    ends[:, 0] = np.maximum(ends[:, 0] // block_size, 1) * block_size + families % 2
+    return _narrow_case(
+        rng,
+        replace(table, span_end=ends.ravel()),
+        block_size=block_size,
+        spare_blocks=int(rng.choice([2, 12, 100])),
+        enable_prefix_caching=True,
+        speculation=Speculation(
+            method="eagle",
+            num_speculative_tokens=int(rng.integers(1, 5)),
+            acceptance_rate=float(rng.choice([0.4, 1.0])),
+        ),
+        max_num_seqs=int(rng.choice([3, 8, 32])),
+        max_num_batched_tokens=int(rng.choice([32, 64, 512])),
+    )
+
+
+def _self_preemption(rng: np.random.Generator) -> SchedulerCase:
+    """Long answers of requests that arrive in any order of priority: the lowest runs ahead of others, and gives up."""
+    table = _table(rng, num_requests=int(rng.integers(20, 60)), block_size=8)
+    table = replace(
+        table,
+        prompt_tokens=rng.integers(5, 60, table.num_requests).astype(np.int32),
+        output_tokens=rng.integers(20, 90, table.num_requests).astype(np.int32),
+        priority=rng.integers(0, 6, table.num_requests).astype(np.int32),
+    )
+    drafts = Speculation(
+        method=str(rng.choice(["eagle", "draft_model", "ngram"])), num_speculative_tokens=2, acceptance_rate=0.4
+    )
+    return _narrow_case(
+        rng,
+        table,
+        block_size=8,
+        spare_blocks=int(rng.choice([4, 12, 24])),
+        speculation=drafts if rng.random() < 0.4 else None,
+        scheduling_policy="priority",
+        max_num_seqs=int(rng.choice([5, 8, 16])),
+        max_num_batched_tokens=int(rng.choice([64, 256])),
+    )
+
+
 def _refund(rng: np.random.Generator) -> SchedulerCase:
     """Long prompts in small chunks, and a pool that takes a request of low priority out in the middle of a step."""
     table = _table(rng, num_requests=int(rng.integers(20, 60)), block_size=8)
@@ -208,13 +256,12 @@ def _narrow_case(
 ) -> SchedulerCase:
     """Full attention in all layers, and a pool for the longest request with a few blocks more."""
     longest = max(int((table.prompt_tokens + table.output_tokens).max()), 12)
+    drawn = {"enable_prefix_caching": bool(rng.random() < 0.5), "async_scheduling": bool(rng.random() < 0.5)}
     engine = EngineConfig(
         num_gpu_blocks=1 + -(-longest // block_size) + spare_blocks,
         max_model_len=longest + 1,
         block_size=block_size,
-        enable_prefix_caching=bool(rng.random() < 0.5),
-        async_scheduling=bool(rng.random() < 0.5),
-        **settings,
+        **(drawn | settings),
     )
     return SchedulerCase(engine=engine, table=table)
 

@@ -74,7 +74,7 @@ def _is_gpu_build(plan: Path) -> bool:
 
 
 def _name_vllm(folder: Path, version: str) -> None:
-    """The CPU build is distributed under another name than the one that vLLM looks itself up by."""
+    """vLLM looks itself up by this name, which its CPU build does not have; `+cpu` selects its CPU platform."""
     for packages in folder.glob("lib/python3*/site-packages"):
         stub = packages / f"vllm-{version}.dist-info"
         stub.mkdir(exist_ok=True)

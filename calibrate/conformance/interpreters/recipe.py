@@ -23,6 +23,7 @@ class Recipe:
     torch: str
     requirements: tuple[str, ...]
     no_deps: tuple[str, ...]
+    limit: str = ""  # what it installs but cannot do
 
     def packages_without_dependencies(self, version: str) -> list[str]:
         """vLLM itself among them."""

@@ -100,9 +100,9 @@ class Engine:
         self.depth = engine["pipeline_parallel_size"] + self.asynchronous
         assert self.config.max_concurrent_batches == self.depth, "this release holds another number of steps in flight"
         init_none_hash(sha256)
-        self.hasher = (
-            get_request_block_hasher(engine["block_size"], sha256) if engine["enable_prefix_caching"] else None
-        )
+        lookahead = getattr(self.config, "num_hash_lookahead_tokens", 0)  # releases before 0.33: hashes of blocks alone
+        arguments = (engine["block_size"], sha256, *([lookahead] if lookahead else []))
+        self.hasher = get_request_block_hasher(*arguments) if engine["enable_prefix_caching"] else None
 
     @staticmethod
     def _pool(engine, has_latent_attention):

@@ -36,6 +36,8 @@ def install_command(version: str, python_base: Path | None, index_url: str | Non
     if version not in {each.version for each in interpreters.installed()}:
         if not recipe.is_for(version):
             _tell(f"No recipe is known for vLLM {version}; the nearest, that of {recipe.line}, is used.")
+        if recipe.limit:
+            _tell(f"Note: {recipe.limit}.")
         folder = interpreters.interpreters_folder()
         _tell(f"This downloads vLLM {version} with torch for the CPU: {recipe.disk_bytes / 1e9:.1f} GB in {folder}")
         _confirm(yes)

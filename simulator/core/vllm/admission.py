@@ -40,17 +40,16 @@ def is_still_blocked(a: Any, replica: int, request: int) -> bool:
 def remember_blocked(a: Any, replica: int, request: int, deficit: int, hits: int, limit: int) -> None:
     p = a.pools[a.replicas[replica].pool]
     state = a.replicas[replica]
-    miss = hits + 1 if hits > 0 and p.drops_last_hit == 1 else hits
     state.blocked_request = request
     state.blocked_deficit = deficit
     state.freed_at_block = state.num_freed
     state.blocked_miss_index = NONE
-    if p.prefix_caching == 0 or miss >= limit:
+    if p.prefix_caching == 0 or hits >= limit:
         return
     span = a.requests[request].span_start
-    while a.spans[span].end < (miss + 1) * p.block_size:
+    while a.spans[span].end < (hits + 1) * p.block_size:
         span += 1
-    state.blocked_miss_index = miss
+    state.blocked_miss_index = hits
     state.blocked_miss_content = a.spans[span].content
 
 
@@ -106,7 +105,7 @@ def admit(a: Any, replica: int, slot: int, request: int, budget: int, any_runs: 
         a.totals[replica].queried_tokens += known
         a.totals[replica].hit_tokens += hit_tokens
     blocks.grow(a, replica, request, blocks.num_blocks_of(num_slots, p.block_size))
-    blocks.cache(a, replica, request, min(hit_tokens + tokens, known))
+    blocks.cache(a, replica, request, hit_tokens + tokens)
     place = a.plans[replica, slot].count
     sampled = plan.schedule_request(a, replica, slot, request, tokens, p.speculative_tokens if padded == 1 else 0)
     if padded == 1:

@@ -108,15 +108,16 @@ def grow(a: Any, replica: int, request: int, num_blocks: int) -> None:
 
 @kernel
 def cache(a: Any, replica: int, request: int, num_tokens: int) -> None:
-    """Hash the request's blocks that `num_tokens` tokens fill."""
+    """Hash the request's blocks that `num_tokens` tokens fill, as far as tokens are known that the hashes cover."""
     p = a.pools[a.replicas[replica].pool]
     req = a.requests[request]
+    num_tokens = min(num_tokens, req.prompt + req.output - p.hash_lookahead_tokens)
     if p.prefix_caching == 0 or num_tokens < (req.cached_blocks + 1) * p.block_size:  # divisions are slow here
         return
     num_full = num_tokens // p.block_size
     span = req.span_start
     for index in range(req.cached_blocks, num_full):
-        last_position = (index + 1) * p.block_size - 1
+        last_position = (index + 1) * p.block_size - 1 + p.hash_lookahead_tokens
         while a.spans[span].end <= last_position:
             span += 1
         content = a.spans[span].content
@@ -181,7 +182,7 @@ def run_from(a: Any, replica: int, request: int, row: int, kind: int, start: int
     content = a.spans[span].content
     mix = pool.mixed(content)
     for index in range(start, limit):
-        last_position = (index + 1) * p.block_size - 1
+        last_position = (index + 1) * p.block_size - 1 + p.hash_lookahead_tokens
         if a.spans[span].end <= last_position:
             while a.spans[span].end <= last_position:
                 span += 1

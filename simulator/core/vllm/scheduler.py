@@ -131,10 +131,13 @@ def schedule_running(a: Any, replica: int, slot: int) -> Any:
             budget += refund
             index -= shift
             num_preempted += preempted
-            if req.status != RUNNING:
-                break  # it preempted itself
+            if req.status != RUNNING:  # it preempted itself
+                if p.scan_goes_past_self_preemption == 0:
+                    break
+                index -= 1
+                continue
             blocks.grow(a, replica, request, num_blocks)
-        blocks.cache(a, replica, request, min(num_tokens, req.prompt + req.output))
+        blocks.cache(a, replica, request, num_tokens)
         req.quiet_until = NONE
         any_prefills = max(any_prefills, req.prefilling)
         drafts = max(min(num_tokens - req.prompt - req.output - req.placeholders, req.drafts), 0)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kvcache.releases import (
     ASYNC_SCHEDULING,
     ASYNC_SCHEDULING_WITH_DRAFT_MODEL,
+    ASYNC_SCHEDULING_WITH_NGRAM,
     DEFAULT_RELEASE,
     ENGINE_V1,
     LARGER_BATCHES_FROM_160_GIB,
@@ -79,9 +80,8 @@ def _default_async_scheduling(args: "EngineArgs", _: "Architecture", __: "GPU") 
 
 def default_async_scheduling(vllm_version: str, speculation: Speculation | None = None) -> bool:
     """`async_scheduling` where the user gives none."""
-    if speculation is not None and speculation.method != "eagle":
-        return speculation.method == "draft_model" and ASYNC_SCHEDULING_WITH_DRAFT_MODEL.holds_in(vllm_version)
-    return ASYNC_SCHEDULING.holds_in(vllm_version)
+    by_method = {"draft_model": ASYNC_SCHEDULING_WITH_DRAFT_MODEL, "ngram": ASYNC_SCHEDULING_WITH_NGRAM}
+    return by_method.get(speculation.method if speculation else "", ASYNC_SCHEDULING).holds_in(vllm_version)
 
 
 def default_retention_interval(vllm_version: str) -> int | None:
@@ -256,10 +256,11 @@ class EngineArgs:
             raise ValueError(f"gpu_memory_utilization is {share}, must lie in (0, 1]")
         if self.block_size not in (None, 1, 8) and self.block_size % 16:
             raise ValueError(f"block_size is {self.block_size}; vLLM takes a multiple of 16, such as 16, 32 or 64")
-        if self.async_scheduling and self.speculation is not None and self.speculation.method == "ngram":
+        has_ngrams = self.speculation is not None and self.speculation.method == "ngram"
+        if self.async_scheduling and has_ngrams and not ASYNC_SCHEDULING_WITH_NGRAM.holds_in(self.vllm_version):
             raise ValueError(
-                "async_scheduling: vLLM refuses it with drafts by n-grams; leave --async-scheduling out, "
-                "or draft with eagle or a draft model"
+                f"async_scheduling: vLLM refuses it with drafts by n-grams before {ASYNC_SCHEDULING_WITH_NGRAM.first}; "
+                "leave --async-scheduling out, or draft with eagle or a draft model"
             )
         if self.speculation is not None and self.latency_model != "constant":
             raise ValueError(

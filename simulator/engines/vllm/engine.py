@@ -42,6 +42,9 @@ class EngineConfig:
     drafts_share_token_budget: bool = True
     prefix_hit_joins_drafting: bool = True
     passed_over_keep_place: bool = True
+    hashes_look_ahead: bool = True
+    scan_goes_past_self_preemption: bool = True
+    drafts_cached_on_delivery: bool = True
     counts_batches_in_flight: bool = True
 
     def __post_init__(self) -> None:
@@ -176,7 +179,21 @@ class EngineConfig:
 
     @property
     def drops_last_hit(self) -> bool:
-        """Whether the last block of a prefix hit is computed again, since EAGLE needs its hidden states."""
+        """Whether the last block of a hit is computed again: what EAGLE keeps of it depends on the next token."""
+        return self._has_eagle and not self.hashes_look_ahead
+
+    @property
+    def hash_lookahead_tokens(self) -> int:
+        """Tokens after a block that its hash covers too: with the one that EAGLE reads, the whole hit can be kept."""
+        return int(self._has_eagle and self.hashes_look_ahead)
+
+    @property
+    def caches_on_delivery(self) -> bool:
+        """Whether the blocks that a step filled are cached when it completes, before the request is scheduled again."""
+        return self.async_scheduling or (self.speculation is not None and self.drafts_cached_on_delivery)
+
+    @property
+    def _has_eagle(self) -> bool:
         return self.speculation is not None and self.speculation.method == "eagle"
 
 

@@ -2,7 +2,8 @@
 
 Every group has a block table of its own; all draw on one pool. The table of a group with an attention window begins
 with null blocks once the window has passed, so all tables of a request have the same length.
-Read from vLLM 0.32: `vllm/v1/core/kv_cache_manager.py`, `kv_cache_coordinator.py`, `single_type_kv_cache_manager.py`.
+Read from vLLM 0.32 and 0.33, `vllm/v1/core`: `kv_cache_manager.py`, `kv_cache_coordinator.py`,
+`single_type_kv_cache_manager.py`, `kv_cache_utils.py`.
 """
 
 from dataclasses import dataclass, field
@@ -232,4 +233,5 @@ class KVCacheManager:
         ]
 
     def _key(self, table: BlockTables, group: int, index: int) -> BlockKey:
-        return table.content((index + 1) * self.config.block_size - 1), index, group
+        last_position = (index + 1) * self.config.block_size - 1 + self.config.hash_lookahead_tokens
+        return table.content(last_position), index, group

@@ -12,7 +12,7 @@ Under asynchronous scheduling up to two plans are in flight, so that a step is d
 the one before it is known: each sampled token is a placeholder until its step completes.
 
 It is checked against vLLM's own `Scheduler` and `AsyncScheduler`, and the compiled core against it.
-Read from vLLM 0.32: `vllm/v1/core/sched/scheduler.py`, `async_scheduler.py`, `kv_cache_manager.py`.
+Read from vLLM 0.32 and 0.33: `vllm/v1/core/sched/scheduler.py`, `async_scheduler.py`, `kv_cache_manager.py`.
 """
 
 from bisect import insort
@@ -170,8 +170,10 @@ class Scheduler:
                 budget += refund + slots if refund else 0
                 if refund or (victim.place < index and self.config.skipped_victim_shifts_scan):
                     index -= 1
-            if not request.is_running:
-                break  # it preempted itself
+            if not request.is_running:  # it preempted itself
+                if not self.config.scan_goes_past_self_preemption:
+                    break
+                continue
             plan.num_scheduled_tokens[request] = num_new_tokens
             num_drafts = self._num_drafts(request, num_new_tokens)
             if num_drafts > 0:
@@ -207,7 +209,12 @@ class Scheduler:
             yield Victim(victim, place)
             if victim is request:
                 return
-        self.blocks.cache(request.table, min(num_tokens, request.num_tokens))
+        self._cache(request, num_tokens)
+
+    def _cache(self, request: Request, num_tokens: int) -> None:
+        """Make what its first `num_tokens` tokens fill findable, as far as tokens are known that the hashes cover."""
+        num_hashed = request.num_tokens - self.config.hash_lookahead_tokens
+        self.blocks.cache(request.table, min(num_tokens, num_hashed))
 
     def _with_lookahead(self, num_tokens: int) -> int:
         return min(num_tokens + self.config.num_lookahead_tokens, self.config.max_model_len)
@@ -290,7 +297,7 @@ class Scheduler:
         if is_padded:
             plan.num_drafts[request] = self.config.num_speculative_tokens
             plan.padded.add(request)
-        self.blocks.cache(request.table, min(num_tokens, request.num_tokens))
+        self._cache(request, num_tokens)
         return num_new_tokens
 
     def _reserved_tokens(self, request: Request) -> int:
@@ -346,11 +353,10 @@ class Scheduler:
         ends_at = min(request.max_tokens, self.config.max_model_len - request.num_prompt_tokens)
         num_tokens = min(num_tokens, ends_at - request.num_output_tokens)
         request.num_output_tokens += num_tokens
-        if self.config.async_scheduling:
-            if not is_stale:
-                request.num_output_placeholders -= num_tokens
-            if request.is_running:
-                self.blocks.cache(request.table, request.num_computed_tokens - request.num_output_placeholders)
+        if self.config.async_scheduling and not is_stale:
+            request.num_output_placeholders -= num_tokens
+        if self.config.caches_on_delivery and request.is_running:
+            self._cache(request, request.num_tokens - 1)  # all but the latest token are computed
         return request.num_output_tokens >= ends_at
 
     def _finish(self, request: Request) -> None:
