@@ -1,13 +1,14 @@
 """What the paths given to `calibrate fit` or `calibrate check` hold."""
 
 import hashlib
+import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from boundary.files import InputError, refuse_address, shown
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers import read_file
-from calibrate.readers.parsing.files import refuse_address
 from calibrate.record.recording_files import read_recording
 from calibrate.recording import Recording
 
@@ -39,15 +40,18 @@ def read_inputs(paths: Sequence[Path], format_name: str | None = None) -> Inputs
 
 def _places(path: Path) -> list[Path]:
     """Files, or folders that are one recording each."""
-    if not path.exists():
+    try:
+        is_folder = stat.S_ISDIR(path.stat().st_mode)
+        if not is_folder or (path / RECORDING_FILE).is_file():
+            return [path]
+        inside = sorted(item for item in path.iterdir() if not item.name.startswith("."))
+        found = [item for item in inside if item.is_file() or (item / RECORDING_FILE).is_file()]
+    except (OSError, ValueError) as error:
         refuse_address(path)
-        raise ValueError(f"{path} cannot be read: no such file or directory")
-    if not path.is_dir() or (path / RECORDING_FILE).is_file():
-        return [path]
-    inside = sorted(item for item in path.iterdir() if not item.name.startswith("."))
-    found = [item for item in inside if item.is_file() or (item / RECORDING_FILE).is_file()]
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{shown(path)} cannot be read: {reason.lower()}") from None
     if not found:
-        raise ValueError(f"{path} holds no file and no recording; give the files of measured runs")
+        raise InputError(f"{shown(path)} holds no file and no recording; give the files of measured runs")
     return found
 
 

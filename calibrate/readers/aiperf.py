@@ -6,61 +6,80 @@ profile_export_aiperf.json are added where that file lies beside it.
 """
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import field
+
+from boundary.names import shortened
+from boundary.schema import Lenient
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers import aiperf_aggregate
-from calibrate.readers.parsing.files import Head, at, json_objects, listing, mapping, nanoseconds, number
-from calibrate.readers.parsing.metric_values import metric_seconds, metric_value, unit_s
+from calibrate.readers.parsing.files import Head, Nanoseconds, number, typed_objects
+from calibrate.readers.parsing.metric_values import Metrics
 from calibrate.readers.parsing.rows import RequestRows, figures_beside
 
 LOOKS_LIKE = "JSON lines with metadata.request_start_ns"
 
 
+class _Metadata(Lenient, frozen=True):
+    request_start_ns: Nanoseconds | None = None
+    benchmark_phase: str | None = None
+    was_cancelled: bool | None = None
+    x_correlation_id: str | None = None
+    conversation_id: str | None = None
+
+
+class _Record(Lenient, frozen=True):
+    metadata: _Metadata
+    metrics: dict[str, Any] | None = field(default_factory=dict)
+    error: Any = None
+
+
 def recognizes(path: Path, head: Head) -> bool:
-    return isinstance(head, dict) and "request_start_ns" in mapping(head.get("metadata"))
+    metadata = head.get("metadata") if isinstance(head, dict) else None
+    return isinstance(metadata, dict) and "request_start_ns" in metadata
 
 
 def read(path: Path) -> list[MeasuredRun]:
-    """One run. Raises ValueError for a unit of time that is not known."""
-    records = json_objects(path)
-    starts_ns = [nanoseconds(at(record, "metadata", "request_start_ns")) for record in records]
+    """One run. Raises InputError for a unit of time that is not known."""
+    records = typed_objects(path, _Record)
+    starts_ns = [record.metadata.request_start_ns for _, record in records]
     first_ns = min((ns for ns in starts_ns if ns is not None), default=0)
     rows = RequestRows()
-    for record in records:
-        _add(path, rows, record, first_ns)
+    for place, record in records:
+        at = f"{place}: metrics." if place else "metrics."
+        _add(rows, record, Metrics(path, record.metrics or {}, at), first_ns)
     beside = path.with_name(path.name.removesuffix(".gz").removesuffix(".jsonl") + "_aiperf.json")
     figures = figures_beside(beside, aiperf_aggregate.read)
     return [MeasuredRun(source=path, tool="aiperf", **figures, **rows.parts())]
 
 
-def _add(path: Path, rows: RequestRows, record: Mapping[str, Any], first_ns: int) -> None:
-    metadata, metrics = mapping(record.get("metadata")), mapping(record.get("metrics"))
-    start_ns = nanoseconds(metadata.get("request_start_ns"))
+def _add(rows: RequestRows, record: _Record, metrics: Metrics, first_ns: int) -> None:
+    metadata = record.metadata
+    start_ns = metadata.request_start_ns
     arrival_s = math.nan if start_ns is None else (start_ns - first_ns) / 1e9
-    if metadata.get("benchmark_phase") not in (None, "profiling"):
-        rows.exclude(f"of the phase {str(metadata['benchmark_phase'])[:20]}")
+    if metadata.benchmark_phase not in (None, "profiling"):
+        rows.exclude(f"of the phase {shortened(metadata.benchmark_phase, 20)}")
         return
-    if metadata.get("was_cancelled") or record.get("error"):
-        rows.exclude("cancelled" if metadata.get("was_cancelled") else "failed", arrival_s=arrival_s)
+    if metadata.was_cancelled or record.error:
+        rows.exclude("cancelled" if metadata.was_cancelled else "failed", arrival_s=arrival_s)
         return
-    output_tokens = metric_value(metrics, "output_sequence_length")
+    output_tokens = metrics.value("output_sequence_length")
     rows.add(
         arrival_s=arrival_s,
-        prompt_tokens=metric_value(metrics, "input_sequence_length"),
-        output_tokens=metric_value(metrics, "output_token_count") if math.isnan(output_tokens) else output_tokens,
-        ttft_s=metric_seconds(path, metrics, "time_to_first_token"),
-        e2e_s=metric_seconds(path, metrics, "request_latency"),
-        session=metadata.get("x_correlation_id") or metadata.get("conversation_id"),
-        itl_s=_gaps(path, metrics),
+        prompt_tokens=metrics.value("input_sequence_length"),
+        output_tokens=metrics.value("output_token_count") if math.isnan(output_tokens) else output_tokens,
+        ttft_s=metrics.seconds("time_to_first_token"),
+        e2e_s=metrics.seconds("request_latency"),
+        session=metadata.x_correlation_id or metadata.conversation_id,
+        itl_s=_gaps(metrics),
     )
 
 
-def _gaps(path: Path, metrics: Mapping[str, Any]) -> tuple[float, ...] | None:
-    gaps = mapping(metrics.get("inter_chunk_latency"))
-    if not isinstance(gaps.get("value"), list):
+def _gaps(metrics: Metrics) -> tuple[float, ...] | None:
+    gaps = metrics.metric("inter_chunk_latency").value
+    if not isinstance(gaps, list):
         return None
-    scale = unit_s(path, gaps.get("unit"), "inter_chunk_latency")
-    return tuple(number(gap) * scale for gap in listing(gaps["value"]))
+    scale = metrics.unit_s("inter_chunk_latency")
+    return tuple(number(gap) * scale for gap in gaps)

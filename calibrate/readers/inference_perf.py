@@ -7,17 +7,64 @@ summary where requests do not say their stage, are added where that file lies be
 """
 
 import math
-from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from boundary.schema import Count, Lenient
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers import inference_perf_summary
-from calibrate.readers.parsing.files import Head, at, first_number, json_objects, listing, mapping, number
+from calibrate.readers.parsing.files import Figure, Head, first_number, number, typed_objects
 from calibrate.readers.parsing.rows import RequestRows, figures_beside
 
 LOOKS_LIKE = "a JSON list with start_time, end_time, info"
+
+
+class _PromptDetails(Lenient, frozen=True):
+    cached_tokens: Figure = None
+
+
+class _Usage(Lenient, frozen=True):
+    prompt_tokens: Figure = None
+    completion_tokens: Figure = None
+    output_tokens: Figure = None
+    prompt_tokens_details: _PromptDetails | None = None
+
+
+class _Response(Lenient, frozen=True):
+    server_usage: _Usage | None = None
+    output_token_times: list[Figure] | None = None
+    output_tokens: Figure = None
+
+
+class _Text(Lenient, frozen=True):
+    input_tokens: Figure = None
+
+
+class _RequestMetrics(Lenient, frozen=True):
+    text: _Text | None = None
+
+
+class _Labels(Lenient, frozen=True):
+    session_id: str | int | None = None
+
+
+class _Info(_Response, frozen=True):
+    """Older files have no level between it and what is of the response."""
+
+    response_metrics: _Response | None = None
+    request_metrics: _RequestMetrics | None = None
+    chunk_times: list[Figure] | None = None
+    input_tokens: Figure = None
+    labels: _Labels | None = None
+
+
+class _Request(Lenient, frozen=True):
+    start_time: Figure = None
+    end_time: Figure = None
+    stage_id: Count | None = None
+    error: Any = None
+    info: _Info | None = None
 
 
 def recognizes(path: Path, head: Head) -> bool:
@@ -26,14 +73,13 @@ def recognizes(path: Path, head: Head) -> bool:
 
 def read(path: Path) -> list[MeasuredRun]:
     """One run per stage of the load; one where requests do not say their stage."""
-    stages: dict[int | None, list[dict[str, Any]]] = {}
-    for request in json_objects(path):
-        stage = request.get("stage_id")
-        stages.setdefault(stage if isinstance(stage, int) else None, []).append(request)
+    stages: dict[int | None, list[_Request]] = {}
+    for _, request in typed_objects(path, _Request):
+        stages.setdefault(request.stage_id, []).append(request)
     return [_run(path, stage, requests) for stage, requests in stages.items()]
 
 
-def _run(path: Path, stage: int | None, requests: list[dict[str, Any]]) -> MeasuredRun:
+def _run(path: Path, stage: int | None, requests: list[_Request]) -> MeasuredRun:
     rows = RequestRows()
     for request in requests:
         _add(rows, request)
@@ -46,27 +92,22 @@ def _run(path: Path, stage: int | None, requests: list[dict[str, Any]]) -> Measu
     )
 
 
-def _add(rows: RequestRows, request: Mapping[str, Any]) -> None:
-    start_s, info = number(request.get("start_time")), mapping(request.get("info"))
-    if request.get("error"):
+def _add(rows: RequestRows, request: _Request) -> None:
+    start_s, info = number(request.start_time), request.info or _Info()
+    if request.error:
         rows.exclude("failed", arrival_s=start_s)
         return
-    response = mapping(info.get("response_metrics")) or info  # older files have no level between
-    usage = mapping(response.get("server_usage"))
-    times_s = [number(time) for time in listing(response.get("output_token_times")) or listing(info.get("chunk_times"))]
+    response = info.response_metrics or info
+    usage = response.server_usage or _Usage()
+    times_s = [number(time) for time in response.output_token_times or info.chunk_times or ()]
+    text = (info.request_metrics and info.request_metrics.text) or _Text()
     rows.add(
         arrival_s=start_s,
-        prompt_tokens=first_number(
-            usage.get("prompt_tokens"),
-            at(info, "request_metrics", "text", "input_tokens"),
-            info.get("input_tokens"),
-        ),
-        output_tokens=first_number(
-            usage.get("completion_tokens"), usage.get("output_tokens"), response.get("output_tokens")
-        ),
-        cached_tokens=number(at(usage, "prompt_tokens_details", "cached_tokens")),
+        prompt_tokens=first_number(usage.prompt_tokens, text.input_tokens, info.input_tokens),
+        output_tokens=first_number(usage.completion_tokens, usage.output_tokens, response.output_tokens),
+        cached_tokens=number((usage.prompt_tokens_details or _PromptDetails()).cached_tokens),
         ttft_s=times_s[0] - start_s if times_s else math.nan,
-        e2e_s=number(request.get("end_time")) - start_s,
-        session=at(info, "labels", "session_id"),
+        e2e_s=number(request.end_time) - start_s,
+        session=(info.labels or _Labels()).session_id,
         itl_s=[later - before for before, later in pairwise(times_s)] if times_s else None,
     )

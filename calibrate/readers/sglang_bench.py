@@ -9,11 +9,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from boundary.schema import typed
 from calibrate.measured_run import MeasuredRun
-from calibrate.readers.parsing.client_arrays import client_aggregates, client_rows, mean_lengths
-from calibrate.readers.parsing.files import Head, at, json_objects, number, numbers
+from calibrate.readers.parsing.client_arrays import ClientRun, client_aggregates, client_rows
+from calibrate.readers.parsing.engine_options import engine_option
+from calibrate.readers.parsing.files import Figure, Head, json_objects, number, numbers
 
 LOOKS_LIKE = "JSON lines with duration, completed, mean_e2e_latency_ms"
+_SETTINGS = {
+    "model": "model_path",
+    "tensor_parallel_size": "tp_size",
+    "max_num_seqs": "max_running_requests",
+}
+
+
+class _Run(ClientRun, frozen=True):
+    """With what SGLang's client writes beside."""
+
+    concurrency: Figure = None
+    total_throughput: Figure = None
+    accept_length: Figure = None
+    server_info: dict[str, Any] | None = None
 
 
 def recognizes(path: Path, head: Head) -> bool:
@@ -27,34 +43,33 @@ def recognizes(path: Path, head: Head) -> bool:
 
 def read(path: Path) -> list[MeasuredRun]:
     """One run per line."""
-    return [_run(path, run) for run in json_objects(path)]
+    return [_run(path, place, found) for place, found in json_objects(path)]
 
 
-def _run(path: Path, run: Mapping[str, Any]) -> MeasuredRun:
-    rows = client_rows(path, run)
-    aggregates = client_aggregates(path, run)
+def _run(path: Path, place: str, found: Mapping[str, Any]) -> MeasuredRun:
+    run = typed(found, _Run, path, place)
+    rows = client_rows(path, place, run)
+    aggregates = client_aggregates(path, place, run, found)
     aggregates |= numbers(
-        in_flight_mean=run.get("concurrency"),
-        total_tokens_per_s=run.get("total_throughput"),
-        spec_decode_acceptance_length=run.get("accept_length"),
+        in_flight_mean=run.concurrency,
+        total_tokens_per_s=run.total_throughput,
+        spec_decode_acceptance_length=run.accept_length,
     )
-    server = run.get("server_info")
+    told, at = run.server_info or {}, f"{place}: " * bool(place)
     named = {
-        "model": at(server, "model_path"),
-        "tensor_parallel_size": at(server, "tp_size"),
-        "max_num_seqs": at(server, "max_running_requests"),
+        name: engine_option(name, told.get(key), path, f"{at}server_info.{key}") for name, key in _SETTINGS.items()
     }
     return MeasuredRun(
         source=path,
         tool="sglang bench_serving",
         options={name: value for name, value in named.items() if value is not None},
         load=numbers(
-            concurrency=run.get("max_concurrency"),
+            concurrency=run.max_concurrency,
             # An endless rate with a concurrency is a closed load; newer files say "trace" for a replay.
-            rate=run.get("request_rate"),
-            num_requests=float(len(run["ttfts"])) if rows else number(run.get("completed")),
+            rate=run.request_rate,
+            num_requests=number(run.completed) if run.ttfts is None or rows is None else float(len(run.ttfts)),
         )
-        | mean_lengths(run),
+        | run.mean_lengths(),
         aggregates=aggregates,
         notes=() if rows else ("the run was saved without --output-details: it has figures, but no requests",),
         **(rows.parts() if rows else {}),

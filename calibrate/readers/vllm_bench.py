@@ -12,14 +12,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from boundary.files import InputError, shown
+from boundary.schema import typed
 from calibrate.measured_run import MeasuredRun
-from calibrate.readers.parsing.client_arrays import client_aggregates, client_rows, mean_lengths
-from calibrate.readers.parsing.files import Head, count, json_objects, numbers
-from calibrate.readers.parsing.server_metrics import python_value
-from calibrate.readers.parsing.startup_log import OPTIONS
+from calibrate.readers.parsing.client_arrays import ClientRun, client_aggregates, client_rows
+from calibrate.readers.parsing.engine_options import OPTIONS, engine_option
+from calibrate.readers.parsing.files import Figure, Head, count, json_objects, number, numbers
 
 LOOKS_LIKE = "JSON with tokenizer_id, duration, completed"
 _SHORT = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "quant": "quantization"}
+
+
+class _Run(ClientRun, frozen=True):
+    """With what vLLM's client writes beside."""
+
+    num_prompts: Figure = None
+    burstiness: float | str | None = None
+    ramp_up_strategy: str | None = None
 
 
 def recognizes(path: Path, head: Head) -> bool:
@@ -28,43 +37,46 @@ def recognizes(path: Path, head: Head) -> bool:
 
 def read(path: Path) -> list[MeasuredRun]:
     """One run per JSON object."""
-    return [_run(path, run) for run in json_objects(path)]
+    return [_run(path, place, found) for place, found in json_objects(path)]
 
 
-def _run(path: Path, run: Mapping[str, Any]) -> MeasuredRun:
-    if "total_input_sequences" in run or "total_output_tokens" not in run:
-        raise ValueError(f"{path}: is a run of embeddings or cut short: no total_output_tokens; give one of generation")
-    rows = client_rows(path, run)
+def _run(path: Path, place: str, found: Mapping[str, Any]) -> MeasuredRun:
+    if "total_input_sequences" in found or "total_output_tokens" not in found:
+        raise InputError(
+            f"{shown(path)}: is a run of embeddings or cut short: no total_output_tokens; give one of generation"
+        )
+    run = typed(found, _Run, path, place)
+    rows = client_rows(path, place, run)
     notes = [] if rows else ["the run was saved without --save-detailed: it has figures, but no requests"]
-    if run.get("ramp_up_strategy"):
-        notes.append(f"the rate was ramped up, {run['ramp_up_strategy']}ly: the load is not stationary")
+    if run.ramp_up_strategy:
+        notes.append(f"the rate was ramped up, {run.ramp_up_strategy}ly: the load is not stationary")
+    failed = count(run.failed)
     return MeasuredRun(
         source=path,
         tool="vllm bench serve",
-        options=_options(run),
+        options=_options(path, place, found),
         load=_load(run),
-        aggregates=client_aggregates(path, run),
+        aggregates=client_aggregates(path, place, run, found),
         notes=tuple(notes),
-        **(rows.parts() if rows else {"excluded": {"failed": failed} if (failed := count(run.get("failed"))) else {}}),
+        **(rows.parts() if rows else {"excluded": {"failed": failed} if failed else {}}),
     )
 
 
-def _options(run: Mapping[str, Any]) -> dict[str, Any]:
+def _options(path: Path, place: str, run: Mapping[str, Any]) -> dict[str, Any]:
     """The model, and settings of the server that the user wrote down with `--metadata KEY=VALUE`, all as strings."""
-    found = {}
-    for key, value in run.items():
-        name = _SHORT.get(key, key.replace("-", "_").lstrip("_"))
-        if name in OPTIONS:
-            found[name] = python_value(value) if isinstance(value, str) else value
-    return found | ({"model": run["model_id"]} if run.get("model_id") else {})
+    names = {key: _SHORT.get(key, key.replace("-", "_").lstrip("_")) for key in run}
+    names = {key: name for key, name in names.items() if name in OPTIONS}
+    if run.get("model_id"):
+        names["model_id"] = "model"
+    at = f"{place}: " * bool(place)
+    return {name: engine_option(name, run[key], path, f"{at}{key}") for key, name in names.items()}
 
 
-def _load(run: Mapping[str, Any]) -> dict[str, float]:
-    ramped = run.get("ramp_up_strategy") is not None
+def _load(run: _Run) -> dict[str, float]:
     asked = numbers(
-        concurrency=run.get("max_concurrency"),
-        rate=math.nan if ramped else run.get("request_rate"),
-        burstiness=run.get("burstiness"),
-        num_requests=run.get("num_prompts"),
+        concurrency=run.max_concurrency,
+        rate=math.nan if run.ramp_up_strategy is not None else number(run.request_rate),
+        burstiness=run.burstiness,
+        num_requests=run.num_prompts,
     )
-    return asked | mean_lengths(run)
+    return asked | run.mean_lengths()

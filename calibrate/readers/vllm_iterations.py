@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calibrate.readers.parsing.files import Head, read_text
+from calibrate.readers.parsing.files import Head, result_text
 from calibrate.readers.parsing.startup_log import logged_options
 from calibrate.recording import STEP_COLUMNS, Recording
 from simulator.engines.vllm.arguments import default_async_scheduling
@@ -34,8 +34,8 @@ LOOKS_LIKE = "a log with 'Iteration(N): … context requests'"
 LINE = re.compile(
     r"Iteration\((\d{1,15})\): (\d{1,15}) context requests, (\d{1,15}) context tokens, "
     r"(\d{1,15}) generation requests, (\d{1,15}) generation tokens, "
-    r"iteration elapsed time: (\d{1,15}(?:\.\d+)?) ms( \(dummy\))?"
-    r"(?:, (\w+) KV cache usage: (\d{1,15}(?:\.\d+)?)%)?"
+    r"iteration elapsed time: (\d{1,15}(?:\.\d{1,15})?) ms( \(dummy\))?"
+    r"(?:, (\w+) KV cache usage: (\d{1,15}(?:\.\d{1,15})?)%)?"
 )
 _ENGINE = re.compile(r"Engine (\d{1,9}):")
 _TIME = re.compile(r"\b(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)\b")
@@ -48,14 +48,14 @@ def recognizes(path: Path, head: Head) -> bool:
 
 def has_iterations(path: Path) -> bool:
     """Anywhere in the file: a server logs its start first."""
-    return LINE.search(read_text(path)) is not None
+    return LINE.search(result_text(path)) is not None
 
 
 def read(path: Path) -> list[Recording]:
     """One recording per engine and start of it. Raises ValueError where no step is logged."""
     steps: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
     starts: dict[str, int] = defaultdict(int)
-    for engine, step in _steps(read_text(path)):
+    for engine, step in _steps(result_text(path)):
         before = steps[engine, starts[engine]]
         if before and step["index"] <= before[-1]["index"]:  # the server was started again
             starts[engine] += 1

@@ -15,7 +15,7 @@ from typing import Any
 
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing import server_metrics as metrics
-from calibrate.readers.parsing.files import Head, count, read_text
+from calibrate.readers.parsing.files import Head, count, result_text
 from calibrate.readers.parsing.histogram import PERCENTILES, Histogram
 from calibrate.readers.parsing.metrics_text import Labels, Sample, metric_lines
 
@@ -33,7 +33,7 @@ class _Snapshot:
 
 
 def recognizes(path: Path, head: Head) -> bool:
-    return isinstance(head, str) and re.search(r"^vllm:\w+(\{|\s)", read_text(path), re.MULTILINE) is not None
+    return isinstance(head, str) and re.search(r"^vllm:\w+(\{|\s)", result_text(path), re.MULTILINE) is not None
 
 
 def read(path: Path) -> list[MeasuredRun]:
@@ -66,7 +66,7 @@ def _snapshot(path: Path) -> _Snapshot:
     values: dict[tuple[str, Labels], float] = {}
     info: dict[str, str] = {}
     start_s = math.nan
-    for number, line, sample in metric_lines(read_text(path)):
+    for number, line, sample in metric_lines(result_text(path)):
         if sample is None or not _is_sound(sample):
             raise ValueError(
                 f"{path}, line {number}: '{line[:60]}' is not a sample in Prometheus' text format; "
@@ -112,9 +112,9 @@ def _run(path: Path, snapshot: _Snapshot, model: str, notes: tuple[str, ...], *,
     by_reason = metrics.finished_by_reason(series)
     options: dict[str, Any] = {"model": model} if model else {}
     if only:  # cache_config_info does not say whose it is
-        options |= metrics.cache_options(snapshot.info)
-        blocks = snapshot.info.get("num_gpu_blocks", "")
-        aggregates |= {"num_gpu_blocks": float(blocks)} if blocks.isdigit() else {}
+        options |= metrics.cache_options(snapshot.info, path)
+        blocks = options.pop("num_gpu_blocks_override", None)
+        aggregates |= {} if blocks is None else {"num_gpu_blocks": float(blocks)}
     return MeasuredRun(
         source=path,
         tool="vLLM /metrics",

@@ -7,7 +7,7 @@ to two digits. A log that also holds iteration details is read as those.
 from pathlib import Path
 
 from calibrate.measured_run import MeasuredRun
-from calibrate.readers.parsing.files import Head
+from calibrate.readers.parsing.files import Head, result_text
 from calibrate.readers.parsing.startup_log import GIB, read_startup_log
 from calibrate.readers.vllm_iterations import has_iterations
 
@@ -15,7 +15,7 @@ LOOKS_LIKE = "a log with 'KV cache size:'"
 
 
 def recognizes(path: Path, head: Head) -> bool:
-    return isinstance(head, str) and "KV cache size:" in head and not has_iterations(path)
+    return isinstance(head, str) and "KV cache size:" in result_text(path) and not has_iterations(path)
 
 
 def read(path: Path) -> list[MeasuredRun]:

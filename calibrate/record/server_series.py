@@ -58,9 +58,7 @@ class ServerSeries:
         for name, labels in now:
             given = dict(labels)
             if name == metrics.CACHE_CONFIG:
-                self.options |= metrics.cache_options(given)
-                blocks = metrics.python_value(given.get("num_gpu_blocks", "None"))
-                self.options |= {} if blocks is None else {"num_gpu_blocks_override": blocks}
+                self.options |= metrics.cache_options(given, "/metrics")
             if name.startswith(metrics.PREFIX) and given.get("model_name"):
                 self.options.setdefault("model", given["model_name"])
 

@@ -144,16 +144,16 @@ def test_a_file_that_was_cut_off_says_so(way: Written, tmp_path: Path) -> None:
         (None, "cannot be read"),
         (b"", "the file is empty"),
         (b" \n\n", "the file is empty"),
-        (bytes(random.Random(1).randbytes(500)), "not text in UTF-8"),
+        (bytes(random.Random(1).randbytes(500)), "not a text file in UTF-8"),
         (b"\x1f\x8b\x08\x00junk", "gzip data is cut off"),
         (b"[]", "an empty list"),
         (b"{}", "its JSON object is empty"),
         (b"hello\nworld", "starts with 'hello', which no known format does; known formats: aiperf"),
         (b'{"a": 1, "b": 2}', "its JSON has the keys a, b"),
-        (b'{"a": [1, 2', "the JSON is cut off"),
+        (b'{"a": [1, 2', "is not JSON: it is empty or cut off"),
         (b'{"a": 1,, }', "is not JSON"),
         (b"[" * 100_000, "starts with"),
-        (b'{"a": ' + b"1" * 5000 + b"}", "a number too large or nesting too deep"),
+        (b'{"a": ' + b"1" * 5000 + b"}", "a number of thousands of digits"),
     ],
 )
 def test_what_is_no_result_is_told(content: bytes | None, told: str, tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_what_is_no_result_is_told(content: bytes | None, told: str, tmp_path: P
 
 def test_a_line_that_is_no_object_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, json.dumps(sglang_result(RUN, has_times=True)) + "\n\n7\n", "r.jsonl")
-    with pytest.raises(ValueError, match="line 3: holds a number where a JSON object"):
+    with pytest.raises(ValueError, match="line 3 is 7; it must be a table"):
         read_measured(path)
 
 

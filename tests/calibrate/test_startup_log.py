@@ -78,7 +78,10 @@ def test_a_hybrid_model_s_blocks_follow_from_the_bytes_in_later_releases(tmp_pat
     ("text", "told"),
     [
         ("", "vLLM's version, 'GPU KV cache size', 'Maximum concurrency for' is missing"),
-        (log_text(arguments="{'a': <object at 0x7>}"), "its line of non-default args cannot be read"),
+        (
+            log_text(arguments="{'a': <object at 0x7>}"),
+            "line 3: its non-default args, {'a': <object at 0x7>}, cannot be read; remove the line",
+        ),
         (log_text(arguments=ARGUMENTS).replace("GPU KV cache size", ""), "'GPU KV cache size' is missing"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The index-aligned arrays that vLLM's and SGLang's benchmark clients write."""
+"""What vLLM's and SGLang's benchmark clients write of a run: figures, and index-aligned arrays of its requests."""
 
 import math
 import re
@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from calibrate.readers.parsing.files import kind, number, numbers
+from msgspec import field
+
+from boundary.files import InputError, shown
+from boundary.schema import Lenient, typed
+from calibrate.readers.parsing.files import Figure, number, numbers
 from calibrate.readers.parsing.rows import NEEDED, RequestRows
 
 _COLUMNS = {
@@ -19,29 +23,72 @@ _COLUMNS = {
 _ARRAYS = ("input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times", "errors", "successes")
 _LATENCY = re.compile(r"(mean|median|std|max|p\d+(?:\.\d+)?)_(ttft|tpot|itl|e2el|e2e_latency)_ms")
 _NAMES = {"ttft": "ttft_s", "tpot": "tpot_s", "itl": "itl_s", "e2el": "e2e_s", "e2e_latency": "e2e_s"}
+_FIGURES = {
+    "num_finished": "completed",
+    "num_failed": "failed",
+    "duration_s": "duration",
+    "requests_per_s": "request_throughput",
+    "output_tokens_per_s": "output_throughput",
+    "prompt_tokens_per_s": "input_throughput",
+    "total_tokens_per_s": "total_token_throughput",
+    "prompt_tokens": "total_input_tokens",
+    "output_tokens": "total_output_tokens",
+    "goodput_requests_per_s": "request_goodput",
+    "spec_decode_acceptance_length": "spec_decode_acceptance_length",
+}
 
 
-def client_rows(path: Path, run: Mapping[str, Any]) -> RequestRows | None:
-    """The run's requests; None where it was saved without detail.
+class ClientRun(Lenient, frozen=True):
+    """A run. An entry of an array may be anything: it is that of a request that failed, or is counted out."""
 
-    Raises ValueError where arrays do not align, or where something else stands in an array's place.
+    input_lens: list[Any] | None = None
+    output_lens: list[Any] | None = None
+    ttfts: list[Any] | None = None
+    itls: list[Any] | None = None
+    latencies: list[Any] | None = None
+    start_times: list[Any] | None = None
+    errors: list[Any] | None = None
+    successes: list[Any] | None = None
+    completed: Figure = None
+    failed: Figure = None
+    duration: Figure = None
+    request_throughput: Figure = None
+    output_throughput: Figure = None
+    input_throughput: Figure = None
+    total_token_throughput: Figure = None
+    total_input_tokens: Figure = None
+    total_output_tokens: Figure = None
+    request_goodput: Figure = None
+    older_goodput: Figure = field(default=None, name="request_goodput:")
+    spec_decode_acceptance_length: Figure = None
+    max_concurrency: Figure = None
+    request_rate: float | str | None = None  # "inf"; SGLang says "trace" for a replay
+
+    def mean_lengths(self) -> dict[str, float]:
+        """Mean tokens per completed request."""
+        completed = number(self.completed)
+        if not completed > 0:
+            return {}
+        return numbers(
+            input_len=number(self.total_input_tokens) / completed,
+            output_len=number(self.total_output_tokens) / completed,
+        )
+
+
+def client_rows(path: Path, place: str, run: ClientRun) -> RequestRows | None:
+    """The run's requests; None where it was saved without detail. Raises InputError where arrays do not align.
 
     An array entry is a failed request where its error is not empty. End to end is the client's `latencies`, in older
     files the time to first token plus all gaps, which is the same sum.
     """
-    for name in (*_COLUMNS, "itls"):
-        if not isinstance(run.get(name), list | None):
-            raise ValueError(
-                f"{path}: {name} is {kind(run[name])} where a list with one entry per request must be; save the run "
-                "again, unchanged"
-            )
-    arrays = {name: run[name] for name in _ARRAYS if isinstance(run.get(name), list)}
+    arrays = {name: array for name in _ARRAYS if (array := getattr(run, name)) is not None}
     if not {"input_lens", "output_lens", "ttfts"} <= arrays.keys():
         return None
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
-        raise ValueError(f"{path}: its arrays are of unequal length ({told}); save the run again, unchanged")
+        at = f"{shown(path)}: {f'{place}: ' * bool(place)}"
+        raise InputError(f"{at}its arrays are of unequal length ({told}); save the run again, unchanged")
     rows = RequestRows()
     for index in range(lengths["ttfts"]):
         _add(rows, {name: array[index] for name, array in arrays.items()})
@@ -73,51 +120,17 @@ def _add(rows: RequestRows, entry: dict[str, Any]) -> None:
     )
 
 
-def client_aggregates(path: Path, run: Mapping[str, Any]) -> dict[str, float]:
+def client_aggregates(path: Path, place: str, run: ClientRun, found: Mapping[str, Any]) -> dict[str, float]:
     """The client's own figures; latencies only where a request completed, since the client writes 0 otherwise.
 
-    Raises ValueError where no number stands in a figure's place; null is a figure that the client did not take.
+    `found` is the run as it stands in the file. Raises InputError where no number stands in a figure's place.
     """
-    named = {
-        "num_finished": "completed",
-        "num_failed": "failed",
-        "duration_s": "duration",
-        "requests_per_s": "request_throughput",
-        "output_tokens_per_s": "output_throughput",
-        "prompt_tokens_per_s": "input_throughput",
-        "total_tokens_per_s": "total_token_throughput",
-        "prompt_tokens": "total_input_tokens",
-        "output_tokens": "total_output_tokens",
-        "goodput_requests_per_s": "request_goodput",
-        "spec_decode_acceptance_length": "spec_decode_acceptance_length",
-    }
-    found = {name: _figure(path, run, key) for name, key in named.items()}
-    if "request_goodput:" in run:  # older vLLM's spelling
-        found["goodput_requests_per_s"] = _figure(path, run, "request_goodput:")
-    if run.get("completed"):
-        for key in run:
-            if matched := _LATENCY.fullmatch(key):
-                statistic = "p50" if matched[1] == "median" else matched[1]
-                found[f"{_NAMES[matched[2]]}.{statistic}"] = _figure(path, run, key) / 1e3
-    return numbers(**found)
-
-
-def _figure(path: Path, run: Mapping[str, Any], key: str) -> float:
-    """NaN where it is null or not there, as where the client itself wrote NaN. Raises ValueError."""
-    value = run.get(key)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise ValueError(f"{path}: {key} is {kind(value)} where a number must be; save the run again, unchanged")
-    if value is not None and value < 0:
-        raise ValueError(f"{path}: {key} is {value:g}, which is impossible; it must be at least 0")
-    return number(value)
-
-
-def mean_lengths(run: Mapping[str, Any]) -> dict[str, float]:
-    """Mean tokens per completed request."""
-    completed = number(run.get("completed"))
-    if not completed > 0:
-        return {}
-    return numbers(
-        input_len=number(run.get("total_input_tokens")) / completed,
-        output_len=number(run.get("total_output_tokens")) / completed,
-    )
+    figures = {name: number(getattr(run, key)) for name, key in _FIGURES.items()}
+    if run.older_goodput is not None:
+        figures["goodput_requests_per_s"] = run.older_goodput
+    for key, value in found.items() if run.completed else ():
+        if value is not None and (matched := _LATENCY.fullmatch(key)):
+            statistic = "p50" if matched[1] == "median" else matched[1]
+            at = ": ".join(part for part in (place, key) if part)
+            figures[f"{_NAMES[matched[2]]}.{statistic}"] = typed(value, float, path, at) / 1e3
+    return numbers(**figures)

@@ -5,7 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from calibrate.readers.parsing.files import Head, at, mapping, number, numbers
+from boundary.files import InputError, shown
+from boundary.names import shortened
+from boundary.schema import Lenient, typed
+from calibrate.readers.parsing.files import Figure, Head, number, numbers
 
 _SECONDS_PER = {
     "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0,
@@ -28,51 +31,72 @@ _RATES = {
     "goodput": "goodput_requests_per_s",
     "request_goodput": "goodput_requests_per_s",
 }
+_LENGTHS = {"input_sequence_length": "input_len", "output_sequence_length": "output_len"}
 _STATISTICS = ("p50", "p90", "p95", "p99")
 
 
-def metric_value(metrics: Mapping[str, Any], name: str) -> float:
-    return number(mapping(metrics.get(name)).get("value"))
+class Metric(Lenient, frozen=True):
+    """Of a request its `value`, of a run the statistics."""
+
+    unit: str | None = None
+    value: float | list[Figure] | None = None
+    avg: Figure = None
+    p50: Figure = None
+    p90: Figure = None
+    p95: Figure = None
+    p99: Figure = None
 
 
-def metric_seconds(path: Path, metrics: Mapping[str, Any], name: str) -> float:
-    return metric_value(metrics, name) * unit_s(path, mapping(metrics.get(name)).get("unit"), name)
+class Metrics:
+    """Metrics by name; one that is not there has no values. A metric is checked where it is asked for."""
 
+    def __init__(self, path: Path, found: Mapping[str, Any], place: str = "") -> None:
+        self._path, self._found, self._place = path, found, place
 
-def unit_s(path: Path, unit: Any, name: str) -> float:
-    """Seconds per unit; a metric that is not there has none. Raises ValueError for a unit that is not known."""
-    if unit is None:
-        return math.nan
-    if str(unit).lower() not in _SECONDS_PER:
-        raise ValueError(f"{path}: {name} is in '{str(unit)[:20]}'; times can be in {', '.join(_SECONDS_PER)}")
-    return _SECONDS_PER[str(unit).lower()]
+    def metric(self, name: str) -> Metric:
+        """Raises InputError where something else stands in its place."""
+        if self._found.get(name) is None:
+            return Metric()
+        return typed(self._found[name], Metric, self._path, f"{self._place}{name}")
+
+    def value(self, name: str) -> float:
+        return number(self.metric(name).value)
+
+    def seconds(self, name: str) -> float:
+        return self.value(name) * self.unit_s(name)
+
+    def unit_s(self, name: str) -> float:
+        """Seconds per unit; a metric that is not there has none. Raises InputError for a unit that is not known."""
+        unit = self.metric(name).unit
+        if unit is None:
+            return math.nan
+        if unit.lower() not in _SECONDS_PER:
+            known = ", ".join(_SECONDS_PER)
+            given = f"{self._place}{name} is in '{shortened(unit, 20)}'"
+            raise InputError(f"{shown(self._path)}: {given}; times can be in {known}")
+        return _SECONDS_PER[unit.lower()]
+
+    def aggregates(self) -> dict[str, float]:
+        """The tool's figures under the names here."""
+        found = {}
+        for metric, name in _LATENCIES.items():
+            values, scale = self.metric(metric), self.unit_s(metric)
+            found[f"{name}.mean"] = number(values.avg) * scale
+            found |= {f"{name}.{statistic}": number(getattr(values, statistic)) * scale for statistic in _STATISTICS}
+        for metric, name in _RATES.items():
+            scale = self.unit_s(metric) if name == "duration_s" else 1.0
+            found[name] = number(self.metric(metric).avg) * scale
+        return numbers(**found)
+
+    def mean_lengths(self) -> dict[str, float]:
+        """Mean tokens per request."""
+        return numbers(**{name: self.metric(metric).avg for metric, name in _LENGTHS.items()})
 
 
 def is_aggregated(path: Path, head: Head, *, by_aiperf: bool) -> bool:
     """Whether latencies stand as `{unit, avg, p50, …}`, written by aiperf, or by genai-perf, which does not say so."""
-    if not isinstance(head, dict) or not any("avg" in mapping(head.get(name)) for name in _LATENCIES):
+    if not isinstance(head, dict):
         return False
+    metrics = [head.get(name) for name in _LATENCIES]
     says_aiperf = "aiperf_version" in head or "schema_version" in head or path.name.endswith("_aiperf.json")
-    return says_aiperf == by_aiperf
-
-
-def aggregates(path: Path, metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The tool's figures under the names here."""
-    found = {}
-    for metric, name in _LATENCIES.items():
-        values = mapping(metrics.get(metric))
-        scale = unit_s(path, values.get("unit"), metric)
-        found[f"{name}.mean"] = number(values.get("avg")) * scale
-        found |= {f"{name}.{statistic}": number(values.get(statistic)) * scale for statistic in _STATISTICS}
-    for metric, name in _RATES.items():
-        values = mapping(metrics.get(metric))
-        scale = unit_s(path, values.get("unit"), metric) if name == "duration_s" else 1.0
-        found[name] = number(values.get("avg")) * scale
-    return numbers(**found)
-
-
-def mean_lengths(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Mean tokens per request."""
-    return numbers(
-        input_len=at(metrics, "input_sequence_length", "avg"), output_len=at(metrics, "output_sequence_length", "avg")
-    )
+    return says_aiperf == by_aiperf and any(isinstance(metric, dict) and "avg" in metric for metric in metrics)

@@ -6,8 +6,10 @@ Names as in vllm/v1/metrics/loggers.py of 0.32.0, then those of releases before 
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from calibrate.readers.parsing.engine_options import engine_option
 from calibrate.readers.parsing.histogram import Histogram
 from calibrate.readers.parsing.metrics_text import Labels
 
@@ -47,6 +49,7 @@ _OPTIONS = {
     "gpu_memory_utilization": "gpu_memory_utilization",
     "enable_prefix_caching": "enable_prefix_caching",
     "cache_dtype": "kv_cache_dtype",
+    "num_gpu_blocks": "num_gpu_blocks_override",
 }
 
 
@@ -102,23 +105,14 @@ def finished_by_reason(values: Values) -> dict[str, float]:
     return dict(found)
 
 
-def cache_options(labels: Mapping[str, str]) -> dict[str, Any]:
-    """The settings among the labels of `CACHE_CONFIG`, under the command line's names."""
-    found = {option: python_value(labels[label]) for label, option in _OPTIONS.items() if label in labels}
+def cache_options(labels: Mapping[str, str], where: Path | str) -> dict[str, Any]:
+    """The settings among the labels of `CACHE_CONFIG`, under the command line's names. Raises InputError."""
+    found = {
+        option: engine_option(option, labels[label], where, f"{CACHE_CONFIG}: {label}")
+        for label, option in _OPTIONS.items()
+        if label in labels
+    }
     return {option: value for option, value in found.items() if value is not None}
-
-
-def python_value(text: str) -> Any:
-    """A value as vLLM's Python had it, from the text that a label or an option holds."""
-    known = {"True": True, "False": False, "None": None}
-    if text in known:
-        return known[text]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def _first(values: Values, names: Sequence[str]) -> dict[Labels, float]:

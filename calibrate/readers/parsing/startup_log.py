@@ -7,35 +7,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from boundary.files import InputError, read_text, shown
+from boundary.names import shortened
+from calibrate.readers.parsing.engine_options import OPTIONS, engine_option
 from kvcache.layout.kv_layout import KVLayout
 from kvcache.releases import LOGS_TOKENS_OF_WHOLE_REQUESTS
 
 GIB = 2**30
-_NUMBER = r"([0-9][0-9,]*\.?[0-9]*)"
+_NUMBER = r"([0-9][0-9,]{0,24}(?:\.[0-9]{0,9})?)"
+_LENGTH = "([1-9][0-9,]{0,24})"
 _NEEDED = {
     "vLLM's version": (
         r"(?:vLLM API server version|LLM engine \(v|▀\s+version)\s*([0-9]{1,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9])"
     ),
     "'GPU KV cache size'": rf"(?:GPU|CPU) KV cache size: {_NUMBER} tokens",
-    "'Maximum concurrency for'": rf"Maximum concurrency for {_NUMBER} tokens per request: {_NUMBER}x",
+    "'Maximum concurrency for'": rf"Maximum concurrency for {_LENGTH} tokens per request: {_NUMBER}x",
 }
-_ARGUMENTS = re.compile(r"non-default args: (\{.*\})")
+_ARGUMENTS = "non-default args: {"
+_LONGEST_ARGUMENTS = 100_000  # characters; a Python literal takes some hundred times its length to parse
 _MEMORY: dict[str, tuple[re.Pattern[str], Callable[[list[float]], float]]] = {
     # Each rank logs its own; the fullest one decides.
     "weights_gib": (re.compile(rf"Model loading took {_NUMBER} ?GiB"), max),
     "activation_peak_gib": (re.compile(rf"torch peak memory increase: {_NUMBER} ?GiB"), max),
     "non_torch_gib": (re.compile(rf"non-torch forward increase memory: {_NUMBER} ?GiB"), max),
-    "cuda_graph_gib": (re.compile(rf"Graph capturing finished in [0-9]+ secs, took {_NUMBER} ?GiB"), max),
+    "cuda_graph_gib": (re.compile(rf"Graph capturing finished in [0-9]{{1,9}} secs, took {_NUMBER} ?GiB"), max),
     "available_kv_gib": (re.compile(rf"Available KV cache memory: {_NUMBER} ?GiB"), min),
 }
-# Engine arguments that decide memory or scheduling, by the option of the same name here.
-OPTIONS = (
-    "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
-    "dtype", "quantization", "kv_cache_dtype", "max_model_len",
-    "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "block_size", "enforce_eager",
-    "enable_prefix_caching", "async_scheduling", "scheduling_policy", "long_prefill_token_threshold",
-    "enable_chunked_prefill", "num_gpu_blocks_override",
-)  # fmt: skip
+
+_READ = {*OPTIONS, "model", "model_tag"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +43,7 @@ class StartupLog:
 
     path: Path
     vllm_version: str
-    arguments: dict[str, Any]  # those that are not vLLM's defaults
+    arguments: dict[str, Any]  # those that are not vLLM's defaults; of an option's type where they are one
     kv_cache_tokens: int
     max_model_len: int
     max_concurrency: float
@@ -69,7 +68,7 @@ class StartupLog:
 
     @property
     def tensor_parallel_size(self) -> int:
-        return int(self.arguments.get("tensor_parallel_size", 1))
+        return int(self.arguments.get("tensor_parallel_size") or 1)
 
     def num_gpu_blocks(self, layout: KVLayout) -> int:
         """The pool's blocks: exact where all layers attend to everything; in older releases to a block for each group
@@ -93,10 +92,7 @@ class StartupLog:
 
 def read_startup_log(path: Path) -> StartupLog:
     """Raises ValueError where the file cannot be read, or is no log of a server that came up."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {(error.strerror or 'no reason given').lower()}") from None
+    text = read_text(path, "result_bytes", damaged="replace")
     said = {what: found for what, pattern in _NEEDED.items() if (found := re.search(pattern, text))}
     if missing := [what for what in _NEEDED if what not in said]:
         raise ValueError(
@@ -128,16 +124,26 @@ def logged_options(path: Path) -> dict[str, Any]:
 
 def _arguments(path: Path, text: str) -> dict[str, Any]:
     """vLLM writes them as a Python literal; values that are none, such as objects, make the line unreadable."""
-    found = _ARGUMENTS.search(text)
-    if found is None:
+    lines = enumerate(text.split("\n"), start=1) if _ARGUMENTS in text else ()
+    number, line = next(((number, line) for number, line in lines if _ARGUMENTS in line), (0, ""))
+    literal = line[line.find(_ARGUMENTS) + len(_ARGUMENTS) - 1 : line.rfind("}") + 1]
+    if not literal:
         return {}
+    place = f"line {number}"
     try:
-        arguments = ast.literal_eval(found[1])
-    except (ValueError, SyntaxError):
-        raise ValueError(
-            f"{path}: its line of non-default args cannot be read; remove the line and give the options yourself"
-        ) from None
-    return {str(name): value for name, value in dict(arguments).items()}
+        arguments = dict(ast.literal_eval(literal)) if len(literal) <= _LONGEST_ARGUMENTS else None
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        arguments = None
+    if arguments is None:
+        raise InputError(
+            f"{shown(path)}: {place}: its non-default args, {shortened(literal)}, cannot be read; remove the line and "
+            "give the options yourself"
+        )
+    found = {str(name): value for name, value in arguments.items()}
+    known = {name: "model" if name == "model_tag" else name for name in found if name in _READ}
+    return found | {
+        name: engine_option(option, found[name], path, f"{place}: {name}") for name, option in known.items()
+    }
 
 
 def _number(text: str) -> float:

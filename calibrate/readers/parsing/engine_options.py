@@ -1,0 +1,49 @@
+"""A server's settings as other programs wrote them down, checked by what the engine's arguments take."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from boundary.schema import AtLeastOne, Count, typed
+from boundary.schema import Number as Finite
+from simulator.engines.argument import arguments_of
+from simulator.engines.values import Number, Switch, Text, TokenCount, WholeNumber
+from simulator.engines.vllm.arguments import EngineArgs
+
+# Engine arguments that decide memory or scheduling, by the option of the same name here.
+OPTIONS = (
+    "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
+    "dtype", "quantization", "kv_cache_dtype", "max_model_len",
+    "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "block_size", "enforce_eager",
+    "enable_prefix_caching", "async_scheduling", "scheduling_policy", "long_prefill_token_threshold",
+    "enable_chunked_prefill", "num_gpu_blocks_override",
+)  # fmt: skip
+_NAME = Annotated[str, Meta(min_length=1, max_length=300, description="text of at most 300 characters")]
+_TYPES: dict[type, Any] = {Number: Finite, Switch: bool, Text: _NAME, TokenCount: AtLeastOne, WholeNumber: Count}
+_ARGUMENTS = arguments_of(EngineArgs)
+
+
+def engine_option(name: str, given: Any, file: Path | str, place: str) -> Any:
+    """The setting of that name, or the model, from a value or the text of one; None where the tool wrote None.
+
+    Raises InputError where it is not of the argument's type.
+    """
+    value = python_value(given) if isinstance(given, str) else given
+    kind = Text if name == "model" else type(_ARGUMENTS[name].kind)
+    if value is None:
+        return None
+    return typed(given if kind is Text else value, _TYPES[kind], file, place)
+
+
+def python_value(text: str) -> Any:
+    """A value as vLLM's Python had it, from the text that a label or an option holds."""
+    known = {"True": True, "False": False, "None": None}
+    if text in known:
+        return known[text]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
