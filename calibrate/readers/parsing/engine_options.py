@@ -19,7 +19,7 @@ OPTIONS = (
     "enable_prefix_caching", "async_scheduling", "scheduling_policy", "long_prefill_token_threshold",
     "enable_chunked_prefill", "num_gpu_blocks_override",
 )  # fmt: skip
-_NAME = Annotated[str, Meta(min_length=1, max_length=300, description="text of at most 300 characters")]
+_NAME = Annotated[str, Meta(min_length=1, max_length=300, description="text")]
 _TYPES: dict[type, Any] = {Number: Finite, Switch: bool, Text: _NAME, TokenCount: AtLeastOne, WholeNumber: Count}
 _ARGUMENTS = arguments_of(EngineArgs)
 
