@@ -47,7 +47,7 @@ def check_out_files(outputs: Mapping[str, Path], inputs: Iterable[tuple[str, Pat
 
     Both have the options in front; every file in a folder that is an input is one. Raises ValueError.
     """
-    found = [(what, given) for what, given in inputs if given.exists()]
+    found = [(what, given) for what, given in inputs if os.path.exists(given)]
     named = list(outputs.items())
     for place, (option, path) in enumerate(named):
         said = shortened(str(path), 200)

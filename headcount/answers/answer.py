@@ -45,6 +45,8 @@ class Progress:
     done: int
     total: int
     note: str = ""
+    found: str = ""  # what was found just now, in a line
+    so_far: "Answer | None" = None  # the answer if the work were stopped here
 
 
 Watch = Callable[[Progress], None]
@@ -154,4 +156,4 @@ def _paths(value: Any) -> list[Path]:
     """The files that an argument names; a start-up log knows its own."""
     listed = value if isinstance(value, list | tuple) else [value]
     found = [Path(path) for each in listed if isinstance(path := getattr(each, "path", each), str | Path)]
-    return [path / "config.json" if (path / "config.json").exists() else path for path in found]
+    return [path / "config.json" if os.path.exists(path / "config.json") else path for path in found]

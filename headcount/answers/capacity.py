@@ -1,6 +1,6 @@
 """How many users do these GPUs serve?"""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -131,13 +131,15 @@ class CapacityAnswer(Answer):
         return [*lines, *(Line(f"{text}") for text in error_lines(best))]
 
     def body(self) -> list[Block]:
+        reasons = [Line(f"{counted(row.gpus, 'GPU')}: {row.reason}") for row in self.capacity if row.reason]
+        if not any(row.runs for row in self.capacity):
+            return [*reasons]
         table = Table(
             columns=COLUMNS,
             rows=[_cells(row) for row in self.capacity],
             text_columns=(0, len(COLUMNS) - 1),
             bold_column=COLUMNS.index("users low"),
         )
-        reasons = [Line(f"{counted(row.gpus, 'GPU')}: {row.reason}") for row in self.capacity if row.reason]
         return [table, *reasons, Line(), *(Line(text, dim=True) for text in self._legend())]
 
     def _legend(self) -> list[str]:
@@ -207,14 +209,17 @@ def capacity(
     if strict:
         searched = [plan for count in wanted.gpus for plan in deployments(wanted, count)]
         find_notes(facts_about(asked, plans=searched), strict=True)
-    rows = _watched(wanted, progress)
-    return CapacityAnswer(
-        notes=find_notes(_facts_of(asked, wanted, rows), strict=strict),
-        verdict=_verdict(rows),
-        question=wanted,
-        capacity=rows,
-        workload=str(workload),
-    )
+
+    def answer(rows: tuple[CapacityRow, ...], *, strict: bool = False) -> CapacityAnswer:
+        return CapacityAnswer(
+            notes=find_notes(_facts_of(asked, wanted, rows), strict=strict) if rows else (),
+            verdict=_verdict(rows),
+            question=wanted,
+            capacity=rows,
+            workload=str(workload),
+        )
+
+    return answer(_watched(wanted, progress, answer), strict=strict)
 
 
 def _with_think_time(workload: Population | Trace, think_time_s: float | None) -> tuple[Population | Trace, float]:
@@ -225,8 +230,10 @@ def _with_think_time(workload: Population | Trace, think_time_s: float | None) -
     return workload, think_time_s if think_time_s is not None else load_preset("chat").think_time_s.mean()
 
 
-def _watched(asked: CapacityQuestion, progress: Watch) -> tuple[CapacityRow, ...]:
-    """The rows, with progress told at each simulated load."""
+def _watched(
+    asked: CapacityQuestion, progress: Watch, answer: Callable[[tuple[CapacityRow, ...]], CapacityAnswer]
+) -> tuple[CapacityRow, ...]:
+    """The rows, with progress told at each simulated load; `answer` makes the answer of the rows so far."""
     rows: list[CapacityRow] = []
 
     def watch(point: Point | None = None, unit: str = "") -> None:
@@ -235,11 +242,20 @@ def _watched(asked: CapacityQuestion, progress: Watch) -> tuple[CapacityRow, ...
             note = f"{point.size:,.4g} {unit} → {point.attainment.mean:.1%} × {len(point.replications)}"
         progress(Progress(done=len(rows), total=len(asked.gpus), note=note))
 
-    watch()
+    progress(Progress(done=0, total=len(asked.gpus), so_far=answer(())))
     for row in capacity_rows(asked, watch):
         rows.append(row)
-        watch()
+        if len(rows) < len(asked.gpus):
+            found = found_line(row)
+            progress(Progress(done=len(rows), total=len(asked.gpus), found=found, so_far=answer(tuple(rows))))
+    watch()
     return tuple(rows)
+
+
+def found_line(row: CapacityRow) -> str:
+    """A row, told as soon as it is found."""
+    figures = f"{row.users_low:,} to {row.users_high:,} users, mean {row.users:,}"
+    return f"{counted(row.gpus, 'GPU')}: {figures if row.users else row.reason or 'no users'}"
 
 
 def _verdict(rows: Sequence[CapacityRow]) -> Verdict:
@@ -328,6 +344,8 @@ def _cells(row: CapacityRow) -> tuple[str, ...]:
 
 
 def row_layout(row: CapacityRow) -> str:
+    if not row.replicas:  # the sizes asked for do not divide the GPUs
+        return "–"
     return layout_text(row.replicas, row.tp, row.dp, row.pp)
 
 

@@ -28,6 +28,14 @@ def show(answer: Answer, *, as_json: bool) -> int:
     return int(answer.verdict)
 
 
+def show_interrupted(answer: Answer, *, as_json: bool) -> None:
+    """What was found before Ctrl-C, on stdout."""
+    if as_json:
+        print_json({**answer.to_json(), "interrupted": True})
+    elif answer.rows():
+        draw(answer.blocks())
+
+
 def command_line(arguments: list[str] | None = None) -> str:
     """The command that repeats this run, ready for a shell; by default this process's."""
     return shlex.join(["headcount", *(sys.argv[1:] if arguments is None else arguments)])

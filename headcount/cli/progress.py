@@ -1,7 +1,7 @@
 """Progress of long work, on stderr."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 
-from headcount.answers.answer import Progress, Watch
+from headcount.answers.answer import Answer, Progress, Watch
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,24 @@ def progress_bar(title: str, *, total: int) -> Iterator[Bar]:
 
 
 @contextmanager
-def watched(title: str) -> Iterator[Watch]:
-    """What a question calls while it is answered; the bar shows it."""
-    with progress_bar(title, total=1) as bar:
+def watched(title: str, *, interrupted: Callable[[Answer], object] = lambda _: None) -> Iterator[Watch]:
+    """What a question calls while it is answered; the bar shows it, and a line what is found on the way.
 
-        def watch(now: Progress) -> None:
-            bar.show(done=now.done, total=now.total, note=now.note)
+    After Ctrl-C `interrupted` gets the answer so far, if any.
+    """
+    answers: list[Answer] = []
+    try:
+        with progress_bar(title, total=1) as bar:
 
-        yield watch
+            def watch(now: Progress) -> None:
+                bar.show(done=now.done, total=now.total, note=now.note)
+                if now.found:
+                    bar.progress.console.print(now.found, highlight=False, markup=False, soft_wrap=True)
+                if now.so_far is not None:
+                    answers[:] = [now.so_far]
+
+            yield watch
+    except KeyboardInterrupt:
+        for answer in answers:
+            interrupted(answer)
+        raise

@@ -25,7 +25,8 @@ import numba
 from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
-from platformdirs import user_cache_path
+
+from boundary.outputs import cache_folder
 
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
 _OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # no link is followed, no pipe waited for
@@ -164,7 +165,7 @@ class KernelCache(NullCache):
     def _place(self, sig: Any, codegen: Any) -> tuple[bytes, Path | None]:
         """What the kernel depends on, as a digest, and its file; no file for a function that is not from one."""
         function = self._function
-        base = _folder(Path(os.environ.get("HEADCOUNT_CACHE_DIR") or user_cache_path("headcount")).absolute())
+        base = _folder(cache_folder().absolute())
         try:
             source = Path(function.__code__.co_filename).read_bytes()
         except OSError:

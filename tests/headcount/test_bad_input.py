@@ -391,9 +391,9 @@ def test_a_trace_brings_its_own_arrivals(headcount: Callable[..., Any], load: li
     [
         ("c.yaml", "max-modle-len: 5", "no option 'max-modle-len'; did you mean 'max-model-len'?"),
         ("c.yaml", "zzz: x", "no option 'zzz'; known: async-scheduling"),
-        ("c.yaml", "a: [", "line 1: is not readable as YAML: "),
+        ("c.yaml", "a: [", ", line 2: is not readable as YAML: "),
         ("c.yaml", "a: \x01", "not readable"),
-        ("c.yaml", "[" * 5000 + "]" * 5000, "is nested too deeply"),
+        ("c.yaml", "[" * 5000 + "]" * 5000, "has more than 50 brackets within one another"),
         ("c.yaml", "", "it must hold option names with values"),
         ("c.yaml", "- 1", "it must hold option names with values"),
         ("c.yaml", b"\xff\xfe\xff", "not a text file in UTF-8"),

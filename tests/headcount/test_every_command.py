@@ -1,5 +1,6 @@
 """What every command has: one line for a fault of ours, limits, help under headings, no code from files."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ import pytest
 
 import headcount as hc
 from boundary.limits import limits
+from headcount.answers import capacity
 from headcount.cli.command import Command
 from headcount.cli.commands import memory
 from headcount.cli.main import cli
+from simulator.study.capacity_table import CapacityRow, capacity_rows
 
 ON = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")
 LOAD = ("--input-len", "10", "--output-len", "2", "--concurrency", "1")
@@ -50,6 +53,42 @@ def test_debug_shows_where_an_error_arose(headcount: Run, words: tuple[str, ...]
     ran = headcount(*words, "--limit", "rows=x")
     assert (ran.code, ran.err.count("Traceback")) == (2, 1)
     assert "Traceback" not in headcount("memory", *ON, "--limit", "rows=x").err
+
+
+@pytest.fixture
+def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C as soon as the first row is found."""
+
+    def rows(*asked: Any) -> Iterator[CapacityRow]:
+        yield next(capacity_rows(*asked))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(capacity, "capacity_rows", rows)
+
+
+SEARCH = ("capacity", *ON, "--gpus", "1,2,4", "--replications", "2")
+
+
+@pytest.mark.usefixtures("stopped")
+def test_rows_found_before_ctrl_c_are_kept(headcount: Run) -> None:
+    ran = headcount(*SEARCH, "--json")
+    found = json.loads(ran.out)
+    assert (ran.code, found["interrupted"], [row["gpus"] for row in found["capacity"]]) == (130, True, [1])
+    row = found["capacity"][0]
+    line = f"1 GPU: {row['users_low']:,} to {row['users_high']:,} users, mean {row['users']:,}"
+    assert ran.err.splitlines()[-2:] == [line, "headcount: stopped"]
+    ran = headcount(*SEARCH)
+    assert ran.code == 130
+    assert f"{row['users_low']:,} users on 1 GPU with 95 % confidence" in ran.out
+    assert "1 × TP1" in ran.out
+
+
+def test_sizes_that_divide_no_gpu_count_make_no_table(headcount: Run) -> None:
+    ran = headcount("capacity", *ON, "--gpus", "1", "-pp", "3")
+    assert ran.code == 2
+    assert "users low" not in ran.out
+    assert "0 × TP1" not in ran.out
+    assert "--pipeline-parallel-size 3 does not divide 1 GPU" in ran.err
 
 
 def test_every_command_is_one_of_ours() -> None:

@@ -1,5 +1,6 @@
 """`headcount capacity`: users per GPU count."""
 
+from functools import partial
 from typing import Any
 
 import click
@@ -53,12 +54,13 @@ def command(**values: Any) -> int:
     model is tried; the number of users is bracketed and bisected, each load simulated in 10 or more replications.
     """
     from headcount.answers.capacity import capacity  # noqa: PLC0415  imported once the command runs
-    from headcount.cli.output import show, write_report  # noqa: PLC0415
+    from headcount.cli.output import show, show_interrupted, write_report  # noqa: PLC0415
     from headcount.cli.progress import watched  # noqa: PLC0415
 
     report, as_json = values.pop("report"), values.pop("as_json")
     times = {"ttft_s": values.pop("ttft"), "tpot_s": values.pop("tpot"), "think_time_s": values.pop("think_time")}
-    with watched("users per GPU count") as progress:
+    interrupted = partial(show_interrupted, as_json=as_json)
+    with watched("users per GPU count", interrupted=interrupted) as progress:
         answer = capacity(slo=values.pop("slo_name"), **values, **times, progress=progress)
     code = show(answer, as_json=as_json)
     write_report(answer, report, as_json=as_json)
