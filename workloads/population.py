@@ -20,7 +20,7 @@ from workloads.distributions import (
     token_counts,
 )
 from workloads.errors import WorkloadError
-from workloads.randomness import stream
+from workloads.randomness import first_uniforms
 from workloads.requests import NO_PREDECESSOR, OPEN_END, FloatArray, IntArray, RequestTable
 
 SYSTEM_PROMPT_CONTENT: Final = 0
@@ -78,7 +78,8 @@ class Population:
         talk = _Talk.fresh(num_users)
         if stationary_start:
             talk = _walk_into(talk, draws)
-        columns = [talk.next_turn(*draws.turn(k), draws.num_turns(k), room) for k in range(turns_per_user)]
+        turns = zip(*draws.turns(turns_per_user), strict=True)
+        columns = [talk.next_turn(user, output, num_turns, room) for user, output, num_turns in turns]
         user_prompt, output, conversation = (np.stack(column, axis=1) for column in zip(*columns, strict=True))
         first_arrival, think = draws.think_times(turns_per_user, stationary_start)
         return _table(
@@ -107,7 +108,7 @@ class Population:
 
 @dataclass(frozen=True)
 class _Draws:
-    """The random choices of all users, turn by turn: [num_users] arrays."""
+    """The random choices of all users: [num_users] arrays, or [count, num_users] for so many turns."""
 
     population: Population
     num_users: int
@@ -115,14 +116,16 @@ class _Draws:
     room: int
 
     def _uniform(self, purpose: str, *index: int) -> FloatArray:
-        return stream(self.seed, purpose, *index).random(self.num_users)
+        return first_uniforms(self.num_users, self.seed, purpose, *index)
 
-    def num_turns(self, k: int) -> IntArray:
-        return _whole_turns(self.population.turns, self._uniform("turns", k))
+    def _by_turn(self, purpose: str, turns: range) -> FloatArray:
+        return np.stack([self._uniform(purpose, k) for k in turns])
 
-    def turn(self, k: int) -> tuple[IntArray, IntArray]:
-        """User tokens, output tokens; each such that the turn alone fits into the room."""
-        return self._fitted(self._uniform("user_tokens", k), self._uniform("output_tokens", k))
+    def turns(self, count: int) -> tuple[IntArray, IntArray, IntArray]:
+        """User tokens, output tokens, turns of a conversation opened now; each such that the turn alone fits."""
+        names = ("user_tokens", "output_tokens", "turns")
+        user, output, turns = (self._by_turn(name, range(count)) for name in names)
+        return *self._fitted(user, output), _whole_turns(self.population.turns, turns)
 
     def skipped_turn(self, k: int, who: npt.NDArray[np.intp]) -> tuple[IntArray, IntArray, IntArray]:
         """User tokens, output tokens, turns of a new conversation before the start, for the users `who`."""
@@ -139,8 +142,8 @@ class _Draws:
         """[num_users] first arrival, [num_users, turns_per_user] think time before each turn, 0 before the first."""
         distribution = self.population.think_time_s
         think = np.zeros((self.num_users, turns_per_user))
-        for k in range(1, turns_per_user):
-            think[:, k] = distribution.quantile(self._uniform("think_time", k))
+        if turns_per_user > 1:
+            think[:, 1:] = distribution.quantile(self._by_turn("think_time", range(1, turns_per_user))).T
         uniform = self._uniform("start", 2)
         if not stationary_start:
             return distribution.quantile(uniform), think

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 # The numbers key the streams: a purpose keeps its number for ever, so that results stay reproducible.
 _PURPOSES: Final = {
@@ -19,6 +21,9 @@ _PURPOSES: Final = {
 }
 
 
+_NUM_KEPT: Final = 128
+
+
 def stream(seed: int, purpose: str, *index: int) -> np.random.Generator:
     """The random stream of one purpose, independent of every other purpose, index and seed.
 
@@ -26,3 +31,18 @@ def stream(seed: int, purpose: str, *index: int) -> np.random.Generator:
     """
     key = (_PURPOSES[purpose], *index)
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=key)))
+
+
+def first_uniforms(count: int, seed: int, purpose: str, *index: int) -> npt.NDArray[np.float64]:
+    """The first numbers of a stream, read-only where they are few."""
+    if count > _NUM_KEPT:
+        return stream(seed, purpose, *index).random(count)
+    return _kept_uniforms(seed, purpose, *index)[:count]
+
+
+@lru_cache(maxsize=2**15)  # 32 MiB at most
+def _kept_uniforms(seed: int, purpose: str, *index: int) -> npt.NDArray[np.float64]:
+    """A search draws the same users for every size, and opening a stream takes longer than drawing a few hundred."""
+    uniforms = stream(seed, purpose, *index).random(_NUM_KEPT)
+    uniforms.flags.writeable = False
+    return uniforms
