@@ -3,7 +3,7 @@
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,20 @@ class Covariance:
     terms: tuple[Term, ...]
     matrix: FloatArray  # [terms, terms]
 
-    @property
+    @cached_property
     def sd(self) -> Mapping[Term, float]:
         return dict(zip(self.terms, np.sqrt(np.diag(self.matrix)).tolist(), strict=True))
 
     def draw(self, constants: Constants, rng: np.random.Generator) -> Constants:
         """One sample of the constants."""
-        logs = rng.multivariate_normal(np.zeros(len(self.terms)), self.matrix, method="eigh")
+        logs = self._root @ rng.standard_normal(len(self.terms))
         return multiplied(constants, dict(zip(self.terms, logs.tolist(), strict=True)))
+
+    @cached_property
+    def _root(self) -> FloatArray:
+        """Of the matrix: times its transpose it gives the matrix."""
+        values, vectors = np.linalg.eigh(self.matrix)
+        return vectors * np.sqrt(np.abs(values))
 
 
 def covariance_of(constants: Constants) -> Covariance:

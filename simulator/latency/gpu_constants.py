@@ -98,7 +98,7 @@ def constants_for(gpu: GPU) -> Constants:
 @cache
 def _read(stem: str, gpu_name: str) -> Constants:
     """One file over those it extends. Raises ValueError on a constant that is unknown, missing or without a source."""
-    own = tomllib.loads((FOLDER / f"{stem}.toml").read_text(encoding="utf-8"))
+    own = _content(stem)
     entries = _entries(stem)
     names = {item.name for item in fields(Constants)} - set(NOT_CONSTANTS)
     for problem, found in (("unknown", set(entries) - names), ("missing", names - set(entries))):
@@ -126,8 +126,13 @@ def _read(stem: str, gpu_name: str) -> Constants:
     )
 
 
+@cache
+def _content(stem: str) -> dict[str, Any]:
+    return tomllib.loads((FOLDER / f"{stem}.toml").read_text(encoding="utf-8"))
+
+
 def _entries(stem: str) -> dict[str, Any]:
-    content = tomllib.loads((FOLDER / f"{stem}.toml").read_text(encoding="utf-8"))
+    content = _content(stem)
     inherited = _entries(content["extends"]) if "extends" in content else {}
     own = {
         name: _spelled_out(entry, content.get("measurements", {}))
@@ -146,7 +151,7 @@ def _spelled_out(entry: Mapping[str, Any], measurements: Mapping[str, str]) -> d
 
 def _inherited(stem: str, table: str) -> dict[str, Any]:
     """The file's own table, else that of the file it extends; nothing where none has it."""
-    content = tomllib.loads((FOLDER / f"{stem}.toml").read_text(encoding="utf-8"))
+    content = _content(stem)
     if table in content:
         return dict(content[table])
     return _inherited(content["extends"], table) if "extends" in content else {}

@@ -3,10 +3,13 @@
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from headcount.cli import main as cli
+
+SHORT_ANSWERS = str(Path(__file__).parent / "short_answers.toml")  # a workload of few steps
 
 
 @dataclass(frozen=True)

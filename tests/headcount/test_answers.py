@@ -12,13 +12,16 @@ import headcount as hc
 from headcount import api
 from headcount.answers.answer import Answer
 from headcount.answers.notes import NOTES, Facts, RefusedError, find_notes
+from tests.headcount.conftest import SHORT_ANSWERS
 
 Run = Callable[..., Any]
 HOUSE = Path(api.__file__).parent
 SOURCES = sorted(HOUSE.rglob("*.py"))
 ON = ("llama-3.1-8b", "h100-sxm")
 TYPED = ("--model", ON[0], "--gpu", ON[1])
-SMALL = {"max_num_seqs": 2, "max_model_len": 4096, "latency_model": "constant", "step_s": 0.03}
+SMALL = {
+    "max_num_seqs": 2, "max_model_len": 4096, "latency_model": "constant", "step_s": 0.03, "workload": SHORT_ANSWERS,
+}  # fmt: skip
 LOAD = {"input_len": 100, "output_len": 10, "concurrency": 2}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import headcount as hc
+from tests.headcount.conftest import SHORT_ANSWERS
 
 ON = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")
 MEMORY, SIMULATE = ("memory", *ON), ("simulate", *ON)
@@ -444,7 +445,8 @@ def test_a_model_that_does_not_fit_says_by_how_much_and_what_would(headcount: Ca
 
 
 def test_an_slo_that_nothing_meets_is_exit_1_with_the_table(headcount: Callable[..., Any]) -> None:
-    ran = headcount(*CAPACITY, "--tpot", "0.001ms", "--json", "--max-num-seqs", "2", "--max-model-len", "2048")
+    small = ("--max-num-seqs", "2", "--max-model-len", "2048", "--workload", SHORT_ANSWERS)
+    ran = headcount(*CAPACITY, "--tpot", "0.001ms", "--json", *small)
     assert_told(ran, "no GPU count meets the SLO; not even 1 user meets the SLO: ", code=1)
     assert json.loads(ran.out)["capacity"][0]["users"] == 0
 

@@ -13,11 +13,15 @@ import click
 import pytest
 
 from headcount.cli.main import cli
+from tests.headcount.conftest import SHORT_ANSWERS
 
 Run = Callable[..., Any]
 ON = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")
 SERVE = ("simulate", *ON, "--input-len", "100", "--output-len", "10", "--concurrency", "2")
-SMALL = ("capacity", *ON, "--gpus", "1", "--replications", "2", "--max-num-seqs", "2", "--max-model-len", "4096")
+SMALL = (
+    "capacity", *ON, "--gpus", "1", "--replications", "2", "--max-num-seqs", "2", "--max-model-len", "4096",
+    "--workload", SHORT_ANSWERS,
+)  # fmt: skip
 DISTRIBUTION = {"mean", "p50", "p90", "p95", "p99"}
 
 
@@ -263,7 +267,8 @@ def test_a_folder_is_no_config(headcount: Run, tmp_path: Path) -> None:
 def test_a_router_in_python_answers_as_its_compiled_form(headcount: Run) -> None:
     """By `module:Name`, in `simulate` and in `capacity`: the core comes back at every arrival."""
     python = ("--router", "simulator.fleet.routers.round_robin:Router")
-    for command in ((*SERVE, "--replicas", 3), (*SMALL[:6], 2, *SMALL[7:], "-tp", 1)):
+    constant = ("--latency-model", "constant", "--step-s", "0.01")
+    for command in ((*SERVE, "--replicas", 3), (*SMALL[:6], 2, *SMALL[7:], "-tp", 1, *constant)):
         found = answer(headcount, *command, *python)
         expected = answer(headcount, *command, "--router", "round-robin")
         for name in ("ttft_s", "num_finished", "capacity"):

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.headcount.conftest import SHORT_ANSWERS
+
 LOG = """
 INFO Initializing a V1 LLM engine (v0.32.0) with config: model='x'
 INFO non-default args: {'model': 'Qwen/Qwen3-8B', 'max_model_len': 8192, 'gpu_memory_utilization': 0.95}
@@ -67,7 +69,7 @@ def test_a_capacity_is_searched_at_the_logged_tensor_parallel_size_alone(
     """The logged blocks are those of one size; another would have others."""
     ran = headcount(
         "capacity", "--gpu", "h100-sxm", "--gpus", "2", "--startup-log", path, "--replications", "2",
-        "--latency-model", "constant", "--step-s", "0.03", "--max-num-seqs", "4", "--json",
+        "--latency-model", "constant", "--step-s", "0.03", "--max-num-seqs", "4", "--workload", SHORT_ANSWERS, "--json",
     )  # fmt: skip
     assert ran.code == 0, ran.err
     assert [row["tp"] for row in json.loads(ran.out)["capacity"]] == [1]

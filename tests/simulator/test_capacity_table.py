@@ -1,6 +1,7 @@
 """Users per GPU count, on questions small enough to be simulated here."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.engines.vllm.arguments import EngineArgs
+from simulator.study import loads
 from simulator.study.capacity_interval import interval_of_users
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow, capacity_rows
 from simulator.study.slo import SLO
@@ -44,6 +46,14 @@ def question(**changes: Any) -> CapacityQuestion:
         "replications": 2,
     }
     return CapacityQuestion(**(settled | changes))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_runs() -> Iterator[None]:
+    """Fewer requests than a user's question: what is proved here holds of any number."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loads, "REQUESTS_PER_REPLICATION", 1000)
+        yield
 
 
 @cache

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -171,8 +171,9 @@ def _by_tokens(rank: Rank) -> Causes:
     if not rank.args.enforce_eager:
         tokens = padded_batch(tokens, rank.served)
     kinds: dict[tuple[object, ...], list[Layer]] = {}
+    kind_of = cache(partial(layer_kind, rank))  # most layers are equal
     for held in rank.arch.layers:
-        kinds.setdefault(layer_kind(rank, held), []).append(held)
+        kinds.setdefault(kind_of(held), []).append(held)
     alike = [times(rank.layer_weight * len(layers), layer(rank, tokens, layers[0])) for layers in kinds.values()]
     handed_on: Causes = {COMMUNICATION: handover_s(rank, tokens)} if rank.stages > 1 else {}
     return add(*alike, *_once_per_step(rank, tokens), handed_on)
@@ -214,7 +215,7 @@ def _step_times(
     full, windowed = caches
     table = np.sum(list(by_tokens.values()), axis=0)
     token_s = full.prefill_token_s + windowed.prefill_token_s + scan_token_s(rank)
-    launched = rank.layer_weight * sum(launches(rank, held) for held in rank.arch.layers)
+    launched = rank.layer_weight * sum(map(cache(partial(launches, rank)), rank.arch.layers))
     launch_s = constants.eager_layer_s * launched
     longest = -1 if settings.enforce_eager else settings.max_cudagraph_capture_size or PIECEWISE_TOKENS
     host_s = rank.stages * constants.host_base_s
