@@ -3,7 +3,9 @@
 import json
 import secrets
 from collections.abc import Generator
+from copy import deepcopy
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +70,14 @@ def replay(monkeypatch: pytest.MonkeyPatch, start: dict[str, Any], steps: list[d
     monkeypatch.setattr(checker, "probe_records", told)
 
 
+@cache
+def own_steps(seed: int) -> list[dict[str, Any]]:
+    return readable_steps(engine_case(seed).scheduler)
+
+
 def own_answer(seed: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Our own side in vLLM's words."""
-    case = engine_case(seed).scheduler
-    steps = readable_steps(case)
+    case, steps = engine_case(seed).scheduler, deepcopy(own_steps(seed))
     start = {
         "vllm_version": "0.32.0",
         "settings": {"block_size": case.engine.block_size, "async_scheduling": False},
