@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ CONVERSATIONS_PER_USER: Final = 2**24
 """Room for content ids: conversation c of user u has the id 1 + u * CONVERSATIONS_PER_USER + c."""
 BURN_IN_TURNS: Final = 32
 """Turns that everyone takes before a stationary start, so that conversations cut by max_model_len settle as well."""
+DRAWN_AT_ONCE: Final = 2**15  # numbers
 TURNS_DRAWN = 20_000  # for a mean context: one standard error of the chat preset's mean is then 0.9 %
 
 
@@ -78,8 +79,7 @@ class Population:
         talk = _Talk.fresh(num_users)
         if stationary_start:
             talk = _walk_into(talk, draws)
-        turns = zip(*draws.turns(turns_per_user), strict=True)
-        columns = [talk.next_turn(user, output, num_turns, room) for user, output, num_turns in turns]
+        columns = [talk.next_turn(*turn, room) for turn in draws.turns(turns_per_user)]
         user_prompt, output, conversation = (np.stack(column, axis=1) for column in zip(*columns, strict=True))
         first_arrival, think = draws.think_times(turns_per_user, stationary_start)
         return _table(
@@ -108,7 +108,7 @@ class Population:
 
 @dataclass(frozen=True)
 class _Draws:
-    """The random choices of all users: [num_users] arrays, or [count, num_users] for so many turns."""
+    """The random choices of all users, turn by turn: [num_users] arrays."""
 
     population: Population
     num_users: int
@@ -121,11 +121,16 @@ class _Draws:
     def _by_turn(self, purpose: str, turns: range) -> FloatArray:
         return np.stack([self._uniform(purpose, k) for k in turns])
 
-    def turns(self, count: int) -> tuple[IntArray, IntArray, IntArray]:
+    def _parts(self, turns: range) -> Iterator[range]:
+        """Turns to draw at once: many of few users, since each array costs a call."""
+        size = max(DRAWN_AT_ONCE // self.num_users, 1)
+        return (turns[start : start + size] for start in range(0, len(turns), size))
+
+    def turns(self, count: int) -> Iterator[tuple[IntArray, IntArray, IntArray]]:
         """User tokens, output tokens, turns of a conversation opened now; each such that the turn alone fits."""
-        names = ("user_tokens", "output_tokens", "turns")
-        user, output, turns = (self._by_turn(name, range(count)) for name in names)
-        return *self._fitted(user, output), _whole_turns(self.population.turns, turns)
+        for part in self._parts(range(count)):
+            user, output, turns = (self._by_turn(name, part) for name in ("user_tokens", "output_tokens", "turns"))
+            yield from zip(*self._fitted(user, output), _whole_turns(self.population.turns, turns), strict=True)
 
     def skipped_turn(self, k: int, who: npt.NDArray[np.intp]) -> tuple[IntArray, IntArray, IntArray]:
         """User tokens, output tokens, turns of a new conversation before the start, for the users `who`."""
@@ -142,8 +147,8 @@ class _Draws:
         """[num_users] first arrival, [num_users, turns_per_user] think time before each turn, 0 before the first."""
         distribution = self.population.think_time_s
         think = np.zeros((self.num_users, turns_per_user))
-        if turns_per_user > 1:
-            think[:, 1:] = distribution.quantile(self._by_turn("think_time", range(1, turns_per_user))).T
+        for part in self._parts(range(1, turns_per_user)):
+            think[:, part.start : part.stop] = distribution.quantile(self._by_turn("think_time", part)).T
         uniform = self._uniform("start", 2)
         if not stationary_start:
             return distribution.quantile(uniform), think

@@ -39,7 +39,8 @@ class Covariance:
     def _root(self) -> FloatArray:
         """Of the matrix: times its transpose it gives the matrix."""
         values, vectors = np.linalg.eigh(self.matrix)
-        return vectors * np.sqrt(np.abs(values))
+        root: FloatArray = vectors * np.sqrt(np.abs(values))
+        return root
 
 
 def covariance_of(constants: Constants) -> Covariance:

@@ -1,6 +1,5 @@
 """What binds, on deployments that are built so that it is known."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
@@ -12,7 +11,6 @@ from kvcache.gpus.gpu import GPU
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.core.layout import BLOCKED_BY_MAX_NUM_SEQS
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.study import loads
 from simulator.study.binding import first_missed, what_binds
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow, capacity_rows
 from simulator.study.slo import SLO
@@ -84,14 +82,6 @@ def question(**given: Any) -> CapacityQuestion:
         args=EngineArgs(tensor_parallel_size=case["tp"], **engine),
         replications=2,
     )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def short_runs() -> Iterator[None]:
-    """Fewer requests than a user's question: what is proved here holds of any number."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loads, "REQUESTS_PER_REPLICATION", 1000)
-        yield
 
 
 @cache
