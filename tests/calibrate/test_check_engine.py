@@ -17,6 +17,7 @@ from benchmarks.conformance.engine import check_engine
 from calibrate.conformance.cases.scheduler_cases import SchedulerCase
 from calibrate.conformance.our_steps import core_steps, readable_steps
 from calibrate.conformance.step_records import num_prefix_hits
+from kvcache.releases import NEWEST_RELEASE
 
 
 def test_a_case_is_decided_by_its_seed_alone() -> None:
@@ -79,7 +80,7 @@ def own_answer(seed: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Our own side in vLLM's words."""
     case, steps = engine_case(seed).scheduler, deepcopy(own_steps(seed))
     start = {
-        "vllm_version": "0.32.0",
+        "vllm_version": NEWEST_RELEASE,
         "settings": {"block_size": case.engine.block_size, "async_scheduling": False},
         "kv_cache_groups": [{"spec": "FullAttentionSpec", "sliding_window": None}],
     }
@@ -135,7 +136,9 @@ def change(steps: list[dict[str, Any]], planted: str) -> None:
 def test_settings_that_the_engine_changed_are_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     start, steps = own_answer(2)
     replay(monkeypatch, start | {"settings": {"block_size": 128}}, steps)
-    with pytest.raises(ValueError, match=r"vLLM 0\.32\.0 runs with settings of its own: block_size is 128, not 32"):
+    with pytest.raises(
+        ValueError, match=rf"vLLM {NEWEST_RELEASE} runs with settings of its own: block_size is 128, not 32"
+    ):
         check_engine(Path("unused"), seed=2)
 
 

@@ -40,14 +40,14 @@ def assert_same(case: Case) -> None:
     assert np.isfinite(expected["finish_s"]).all()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(cases())
 def test_every_request_has_the_same_times_preemptions_prefix_hits_and_replica(case: Case) -> None:
     assert_same(case)
 
 
 @pytest.mark.slow
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=3000, deadline=None)
 @given(cases(max_requests=150, max_replicas=4))
 def test_the_same_on_many_more_cases(case: Case) -> None:
     assert_same(case)
