@@ -79,12 +79,13 @@ def described(message: str, value: Any, kind: Any, place: str = "") -> str:
     if not said.startswith(("Expected", "Invalid", "Number")):  # what a class itself says of its values
         return f"{f'{name}: ' * bool(name)}{said}"
     if found and found[1]:
-        known = [str(literal) for part in _parts(schema.key_type) for literal in getattr(part, "values", ())]
+        known = _literals(schema.key_type)
         return _no_key(next((key for key in map(str, at) if key not in known), ""), name, known)
     allowed = "" if re.search(r"\| (?!null)", said) else _allowed(schema)  # of several kinds, each is told
     most = re.search(r" (<=|<) (\d\S*)", said)
     allowed = f"{allowed}{f', at most {float(most[2]):g}' if most else ''}" if allowed else _in_words(said)
-    return f"{name or 'it'} is {_shown(at)}; it must be {allowed}"
+    hint = f": {nearest_hint(str(at), _literals(schema))}" if allowed == "a known name" else ""
+    return f"{name or 'it'} is {_shown(at)}; it must be {allowed}{hint}"
 
 
 def _no_key(given: str, name: str, known: Iterable[str]) -> str:
@@ -142,9 +143,13 @@ def _inside_one(schema: Any, step: str | int) -> Any:
     return getattr(schema, "item_type", getattr(schema, "value_type", None))
 
 
+def _literals(schema: Any) -> list[str]:
+    return [str(value) for part in _parts(schema) for value in getattr(part, "values", ())]
+
+
 def _allowed(schema: Any) -> str:
-    if literals := [value for part in _parts(schema) for value in getattr(part, "values", ())]:
-        return f"one of {', '.join(map(str, literals))}"
+    if literals := _literals(schema):
+        return f"one of {', '.join(literals)}" if len(literals) < 10 else "a known name"
     parts = _parts(schema)
     described = [(getattr(part, "extra_json_schema", None) or {}).get("description", "") for part in (schema, *parts)]
     return next((text for text in described if text), "")

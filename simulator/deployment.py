@@ -18,7 +18,7 @@ from simulator.fleet.fleet import Fleet, Pool
 from simulator.fleet.router import RouterFactory
 from simulator.latency.forms import latency_model
 from simulator.latency.model import LatencyModel, ServedModel, served_model
-from simulator.latency.profile import read_profile
+from simulator.latency.profile_file import read_profile
 
 MAX_TENSOR_PARALLEL_SIZE = 8  # GPUs of one node: TP across nodes is not modelled
 Assumption = tuple[str, str, str]  # name, value, source

@@ -15,7 +15,8 @@ from headcount.answers.answer import Answer, Progress, Watch, question, unwatche
 from headcount.answers.notes import Facts, find_notes
 from headcount.questions.deployments import given_arguments
 from headcount.text.blocks import Block, Line, Table
-from simulator.latency.profile import OFFSETS, profile_text
+from simulator.latency.profile import OFFSETS
+from simulator.latency.profile_file import profile_text
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog

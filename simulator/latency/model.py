@@ -158,9 +158,12 @@ def average_step(totals: NDArray[np.void]) -> AverageStep:
     return AverageStep(**mean, prefill_share=float(totals["prefill_steps"].sum()) / steps)
 
 
+RANGED = ("tokens", "sequences", "decode_context", "prefill_tokens")
+
+
 def ranged_sums(step: AverageStep) -> dict[str, float]:
     """The sums of an average step that a latency profile has a range of; prefill is that of the steps that hold any."""
-    found = {name: getattr(step, name) for name in ("tokens", "sequences", "decode_context")}
+    found = {name: getattr(step, name) for name in RANGED}
     return found | {"prefill_tokens": step_with_prefill(step).prefill_tokens}
 
 

@@ -1,12 +1,10 @@
-"""What was learned of one deployment's or one GPU's step times, as a small file."""
+"""What was learned of one deployment's or one GPU's step times."""
 
 import hashlib
 import json
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,6 @@ from simulator.latency.gpu_constants import NOT_CONSTANTS, Constants
 from simulator.latency.model import LogError, ServedModel
 from simulator.latency.step_time import FloatArray
 
-SCHEMA_VERSION = 1
 STEP_SCALE = "step_scale"  # natural logarithm of what every time of a step on the GPU is multiplied by
 OFFSETS = {"ingress_offset_s": "ingress_s", "step_gap_offset_s": "step_gap_s"}  # term: constant it adds seconds to
 # What a time that grows with the rest divides, or multiplies, when all of a step's GPU time is scaled.
@@ -30,8 +27,6 @@ _SCALED_UP = (
     "expert_activation_bytes_per_element", "sampling_start_s", "sampling_bytes_per_logit", "eager_layer_s",
     "eager_decode_layer_s", "host_base_s", "host_sequence_s", "step_gap_s",
 )  # fmt: skip
-_LARGEST_MEAN = 5.0  # of a logarithm, or of seconds that are added
-_SMALLEST_SD = 1e-12  # of a prior or a posterior: what no fit reaches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,19 +38,6 @@ class Term:
     prior_sd: float
     mean: float
 
-    def __post_init__(self) -> None:
-        if self.name not in term_names():
-            raise ValueError(f"no constant '{self.name}' can be fitted; there are {', '.join(term_names())}")
-        if not all(math.isfinite(value) for value in (self.prior_mean, self.prior_sd, self.mean)):
-            raise ValueError(f"term {self.name} holds a number that is not finite")
-        if max(abs(self.prior_mean), abs(self.mean)) > _LARGEST_MEAN:
-            raise ValueError(
-                f"term {self.name} has a mean of {self.mean:g} about {self.prior_mean:g}; no fit is further than "
-                f"{_LARGEST_MEAN:g} from 0"
-            )
-        if self.prior_sd < _SMALLEST_SD:
-            raise ValueError(f"term {self.name} has a prior sd of {self.prior_sd:g}; it must be above 0")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
@@ -63,6 +45,10 @@ class Range:
 
     low: float
     high: float
+
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            raise ValueError(f"a range begins at {self.low:g} and ends at {self.high:g}; exchange them")
 
     def holds(self, value: float) -> bool:
         return self.low <= value <= self.high
@@ -201,74 +187,6 @@ def profile_assumptions(profile: LatencyProfile) -> tuple[tuple[str, str, str], 
     return tuple(rows)
 
 
-def profile_text(profile: LatencyProfile) -> str:
-    """The profile as TOML."""
-    head = {"schema_version": SCHEMA_VERSION}
-    head |= {name: getattr(profile, name) for name in ("name", "gpu", "base", "base_digest", "source")}
-    parts = ["# Written by headcount calibrate fit; read with --latency-profile.", *_lines(head)]
-    parts += ["", "# Natural logarithms of multipliers; *_offset_s are seconds."]
-    for term, sd in zip(profile.terms, profile.sd, strict=True):
-        values = {"prior_mean": term.prior_mean, "prior_sd": term.prior_sd, "mean": term.mean, "sd": float(sd)}
-        parts += ["[[terms]]", *_lines({"name": term.name, **values})]
-    parts += ["", "[posterior]", "covariance = ["]
-    parts += [f"  {_value([float(cell) for cell in row])}," for row in profile.covariance]
-    parts += ["]", "", "[log_error] # of a mean latency, standard deviations"]
-    for metric in ("tpot", "ttft"):
-        error: LogError = getattr(profile, f"{metric}_log_error")
-        parts.append(f"{metric} = {{ {', '.join(f'{name} = {value!r}' for name, value in vars(error).items())} }}")
-    parts += [
-        "",
-        "[ranges] # of a step, as measured",
-        *(f"{name} = {_value([covered.low, covered.high])}" for name, covered in profile.ranges.items()),
-    ]
-    for name in ("held_out", "settings", "data"):
-        parts += ["", f"[{name}]", *_lines(getattr(profile, name))]
-    return "\n".join(parts) + "\n"
-
-
-def read_profile(path: Path) -> LatencyProfile:
-    """Raises ValueError where the file cannot be read or is no profile."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {(error.strerror or 'no reason given').lower()}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a latency profile: it is not text in UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path} is not a latency profile (TOML): {error}") from None
-    version = content.get("schema_version")
-    if version is None:
-        raise ValueError(
-            f"{path} is not a latency profile: it has no schema_version; 'headcount calibrate fit' writes one"
-        )
-    if version != SCHEMA_VERSION:
-        raise ValueError(f"{path}: schema_version is {version}; this release reads {SCHEMA_VERSION}: fit it again")
-    try:
-        return _profile(content)
-    except KeyError as error:
-        raise ValueError(f"{path} is not a latency profile: {error.args[0]} is missing") from None
-    except (TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"{path}: {error}") from None
-
-
-def _profile(content: Mapping[str, Any]) -> LatencyProfile:
-    names = ("name", "prior_mean", "prior_sd", "mean")
-    terms = tuple(Term(**{name: term[name] for name in names}) for term in content.get("terms", ()))
-    covariance = np.array(content["posterior"]["covariance"], dtype=np.float64).reshape(-1, len(terms))
-    errors = {metric: LogError(**content["log_error"][metric]) for metric in ("tpot", "ttft")}
-    return LatencyProfile(
-        **{name: str(content[name]) for name in ("name", "gpu", "base", "base_digest", "source")},
-        terms=terms,
-        covariance=covariance,
-        tpot_log_error=errors["tpot"],
-        ttft_log_error=errors["ttft"],
-        held_out=dict(content.get("held_out", {})),
-        ranges={name: Range(low=low, high=high) for name, (low, high) in content.get("ranges", {}).items()},
-        settings=dict(content.get("settings", {})),
-        data=dict(content.get("data", {})),
-    )
-
-
 def _fitted_fields() -> tuple[str, ...]:
     return tuple(item.name for item in fields(Constants) if item.name not in NOT_CONSTANTS)
 
@@ -277,20 +195,3 @@ def _multiplied(value: Any, factor: float, most: float = math.inf) -> Any:
     if isinstance(value, Mapping):
         return {key: _multiplied(number, factor, most) for key, number in value.items()}
     return min(value * factor, max(most, value))
-
-
-def _lines(values: Mapping[str, Any]) -> list[str]:
-    return [
-        f"{name if name.replace('_', '').isalnum() else json.dumps(name)} = {_value(value)}"
-        for name, value in values.items()
-    ]
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_value(item) for item in value)}]"
-    return repr(float(value)) if isinstance(value, float) else str(value)

@@ -14,7 +14,8 @@ from calibrate.recording import Recording
 from kvcache.models.catalog import find_gpu
 from simulator.latency.gpu_constants import constants_for
 from simulator.latency.model import LogError
-from simulator.latency.profile import LatencyProfile, Term, digest_of, profile_text, read_profile
+from simulator.latency.profile import LatencyProfile, Term, digest_of
+from simulator.latency.profile_file import profile_text, read_profile
 from tests.calibrate.recorded import closed_run, measured_closed_run, recording
 
 DEPLOYMENT = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--max-num-seqs", 128, "--max-num-batched-tokens", 2048)

@@ -1,5 +1,6 @@
 """A latency profile: what it changes, how it is kept, what it refuses."""
 
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -18,11 +19,10 @@ from simulator.latency.profile import (
     Range,
     Term,
     digest_of,
-    profile_text,
-    read_profile,
     term_names,
     with_terms,
 )
+from simulator.latency.profile_file import profile_text, read_profile
 from simulator.latency.step_time import BatchSums, StepTimes
 
 H100 = find_gpu("h100-sxm")
@@ -96,32 +96,59 @@ def test_a_profile_is_read_as_it_was_written(
     np.testing.assert_array_equal(found.covariance, written.covariance)
 
 
+MEAN, SPREAD = "it must be a number from -5 to 5", "it must be a standard deviation from 0 to 3"
+
+
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("old", "new", "told"),
     [
-        (lambda text: "{", "is not a latency profile"),
-        (lambda text: text.replace("schema_version = 1", "schema_version = 9"), "schema_version is 9"),
-        (lambda text: text.replace("[posterior]", "[other]"), "posterior is missing"),
-        (lambda text: text.replace('"gemm_bandwidth_share"', '"gemm_speed"'), "no constant 'gemm_speed'"),
-        (lambda text: text.replace("prior_sd = 0.2", "prior_sd = 0.0"), "it must be above 0"),
-        (lambda text: text.replace("mean = 0.005", "mean = nan"), "not finite"),
-        (lambda text: text.replace("mean = 0.005", "mean = 800.0"), "no fit is further than 5 from 0"),
-        (lambda text: text.replace("  [0.0001, 0.0],\n", ""), "covariance"),
-        (lambda text: text.replace("[0.0001, 0.0]", "[-0.0001, 0.0]"), "negative variance"),
-        (lambda text: text.replace("mean = -0.2", 'mean = "fast"'), "profile.toml"),
-        (lambda text: text.replace("[0.0001, 0.0]", "[0.0001]"), "profile.toml"),
+        ("schema_version = 1", "{", "is not readable as TOML"),
+        ("schema_version = 1", "schema_version = 9", "schema_version is 9"),
+        ("schema_version = 1", "", "it has no schema_version; 'headcount calibrate fit' writes one"),
+        ("[posterior]", "[other]", "no key 'other'; did you mean 'terms' or 'posterior'?"),
+        (
+            '"gemm_bandwidth_share"',
+            '"gemm_speed"',
+            "terms[1].name is 'gemm_speed'; it must be a known name: did you mean 'gemm_start_s'",
+        ),
+        ("prior_sd = 0.2", "prior_sd = 0.0", "terms[1].prior_sd is 0.0; it must be a standard deviation above 0"),
+        ("mean = 0.005", "mean = nan", f"terms[2].mean is nan; {MEAN}"),
+        ("mean = 0.005", "mean = 800.0", f"terms[2].mean is 800.0; {MEAN}: no fit is further from 0"),
+        ("mean = -0.2", 'mean = "fast"', f"terms[1].mean is 'fast'; {MEAN}"),
+        ("  [0.0001, 0.0],\n", "", "it needs a row and a column for each term"),
+        ("[0.0001, 0.0]", "[-0.0001, 0.0]", "negative variance"),
+        ("[0.0001, 0.0]", "[0.0001]", "it needs a row and a column for each term"),
+        ("[0.0001, 0.0]", str([0.0] * 10_000), "2 rows of up to 10000 numbers"),
+        ("[0.0001, 0.0]", "[0.0001, nan]", "posterior.covariance[1][2] is nan; it must be a number from -100"),
+        ("covariance = [", "covariance = 3\nx = [", "posterior.covariance is 3; it must be a list"),
+        ("deployment = 0.02", "deployment = nan", f"log_error.tpot.deployment is nan; {SPREAD}"),
+        ("deployment = 0.02", "deployment = -0.02", f"log_error.tpot.deployment is -0.02; {SPREAD}"),
+        ("deployment = 0.02", "deployment = []", f"log_error.tpot.deployment is an empty list; {SPREAD}"),
+        ("deployment = 0.02", "deployment = inf", f"log_error.tpot.deployment is inf; {SPREAD}"),
+        ("deployment = 0.02", f"deployment = {'9' * 400}", f"log_error.tpot.deployment is {'9' * 59}…; {SPREAD}"),
+        ("growth = 0.0", "growth = 1e9", "growth is 1000000000.0; it must be a power"),
+        ("residual = 0.03", "x = 1", "no key 'x' in log_error.tpot; "),
+        ("sequences = [1, 64]", "sequences = [64, 1]", "a range begins at 64 and ends at 1"),
+        ("sequences =", "seqences =", "no key 'seqences' in ranges; did you mean 'sequences'"),
+        ('name = "mine"', "name = 3", "name is 3; it must be text"),
+        ('gpu = "h100-sxm"', "", "'gpu' is missing; give it"),
+        ("tensor_parallel_size = [1, 2]", "a = {}", "settings.a is a table; it must be"),
     ],
 )
-def test_a_file_that_is_no_profile_is_told(change: object, told: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_profile_is_told(old: str, new: str, told: str, tmp_path: Path) -> None:
     text = profile_text(PROFILE)
-    assert callable(change)
-    changed = change(text)
-    assert changed != text
+    assert old in text
     path = tmp_path / "profile.toml"
-    path.write_text(changed, encoding="utf-8")
-    with pytest.raises(ValueError, match=told) as caught:
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(ValueError, match=re.escape(told)) as caught:
         read_profile(path)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "."])
+def test_a_device_or_a_folder_is_no_profile(path: str) -> None:
+    with pytest.raises(ValueError, match="give an ordinary file"):
+        read_profile(Path(path))
 
 
 def test_a_profile_that_is_not_there_is_told(tmp_path: Path) -> None:
