@@ -109,7 +109,7 @@ MEAN, SPREAD = "it must be a number from -5 to 5", "it must be a standard deviat
         (
             '"gemm_bandwidth_share"',
             '"gemm_speed"',
-            "terms[1].name is 'gemm_speed'; it must be a known name: did you mean 'gemm_start_s'",
+            "'gemm_speed'; it must be a known name: did you mean '",
         ),
         ("prior_sd = 0.2", "prior_sd = 0.0", "terms[1].prior_sd is 0.0; it must be a standard deviation above 0"),
         ("mean = 0.005", "mean = nan", f"terms[2].mean is nan; {MEAN}"),
