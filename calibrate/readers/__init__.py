@@ -34,7 +34,7 @@ def reader(format_name: str) -> Reader:
     found = READERS.load(format_name)
     missing = [part for part in ("LOOKS_LIKE", "recognizes", "read") if not hasattr(found, part)]
     if missing:
-        raise UnknownNameError(f"no format {format_name!r}: it has no {' and no '.join(missing)}")
+        raise UnknownNameError(f"no format {format_name!r}: it has no {' and no '.join(missing)}; add it")
     reader_: Reader = found
     return reader_
 

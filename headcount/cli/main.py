@@ -6,6 +6,7 @@ import sys
 import traceback
 import warnings
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -26,6 +27,7 @@ COMMANDS = {
 }
 
 
+OURS = ("boundary", "kvcache", "workloads", "simulator", "calibrate", "headcount")
 FAULT = 70  # EX_SOFTWARE of BSD's sysexits.h
 
 
@@ -98,12 +100,14 @@ def main() -> None:
         code = _fail(f"{place if len(place) < 200 else place[:100] + '…'}: {error.strerror or error}")
     except ValueError as error:
         _debug()
-        code = _fail(str(error), exit_code=getattr(error, "exit_code", 2))
+        code = (
+            _fail(str(error), exit_code=getattr(error, "exit_code", 2)) if _is_meant(error) else _fail_by_fault(error)
+        )
     except MemoryError:
         code = _fail("the run does not fit this machine's memory; ask for fewer requests, users or GPUs")
     except Exception as error:
         _debug()
-        code = _fail(_fault(error), exit_code=FAULT)
+        code = _fail_by_fault(error)
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -116,12 +120,20 @@ def _debug() -> None:
         traceback.print_exc()
 
 
-def _fault(error: Exception) -> str:
-    """What failed, whose fault it is, how to report it."""
+def _is_meant(error: ValueError) -> bool:
+    """Whether a line raises it: Python's own, such as `too many values to unpack`, says nobody what to do."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    root, file = Path(__file__).parents[2], Path(last.filename)
+    is_ours = file.is_relative_to(root) and file.relative_to(root).parts[0] in OURS
+    return not is_ours or not last.line or "raise" in last.line
+
+
+def _fail_by_fault(error: Exception) -> int:
+    """Tell what failed, whose fault it is, how to report it."""
     told = f"{type(error).__name__}: {error}".removesuffix(": ")
     more = "the lines above" if _is_debugging() else "what --debug shows"
     fault = f"this is a fault of Headcount {__version__}, not of your input"
-    return f"{shortened(told, 300)}; {fault}: report it with the command, its files and {more}"
+    return _fail(f"{shortened(told, 300)}; {fault}: report it with the command, its files and {more}", exit_code=FAULT)
 
 
 def _print_any_character() -> None:

@@ -47,6 +47,14 @@ def test_a_fault_of_ours_is_one_line(headcount: Run, error: Exception, monkeypat
     assert "Traceback (most recent call last)" in headcount("memory", *ON).err
 
 
+def test_an_error_that_no_line_raises_is_a_fault(headcount: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unpacks(**_: Any) -> None:
+        exec(compile("a, b = 1, 2, 3", str(memory.__file__), "exec"))
+
+    monkeypatch.setattr(memory.command, "callback", unpacks)
+    assert headcount("memory", *ON).code == 70
+
+
 @pytest.mark.parametrize("words", [("--debug", "memory", *ON), ("memory", *ON, "--debug")])
 def test_debug_shows_where_an_error_arose(headcount: Run, words: tuple[str, ...]) -> None:
     assert headcount(*words).code == 0
