@@ -138,12 +138,13 @@ def test_it_is_told(headcount: Run, arguments: tuple[str, ...], part: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("content", "part"), [(b"", "it has no schema_version"), (b"\xff\x00", "it is not text in UTF-8")]
+    ("content", "part"),
+    [(b"", "is not a latency profile: it has no schema_version"), (b"\xff\x00", "not a text file in UTF-8")],
 )
 def test_what_is_no_latency_profile_is_told(headcount: Run, content: bytes, part: str, tmp_path: Path) -> None:
     path = tmp_path / "profile.toml"
     path.write_bytes(content)
-    assert_told(headcount("simulate", *ON, *LOAD, "--latency-profile", path), f"is not a latency profile: {part}")
+    assert_told(headcount("simulate", *ON, *LOAD, "--latency-profile", path), part)
 
 
 def test_a_terminal_without_bars_shows_the_rest() -> None:
