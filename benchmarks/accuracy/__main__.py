@@ -68,10 +68,12 @@ def main() -> int:
     if arguments.write_spreads and "held-out" in results:
         write_spreads(results["held-out"]["spreads"])
     if arguments.pages:
-        results = rounded(json.loads(RESULTS.read_text(encoding="utf-8")) | results)
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        kept = {name: part for name, part in results.items() if name != "fitted-loads"}  # no table of the pages
+        stored = rounded(json.loads(RESULTS.read_text(encoding="utf-8")) | kept)
+        RESULTS.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
         for path in page.PAGES:
-            path.write_text(page.filled(path.read_text(encoding="utf-8"), results), encoding="utf-8")
+            path.write_text(page.filled(path.read_text(encoding="utf-8"), stored), encoding="utf-8")
+        results = stored | results
     print(json.dumps(results, indent=1) if arguments.json else page.text(results))
     if "fitted-loads" in results and not arguments.json:  # no table of the pages
         print(json.dumps({name: results["fitted-loads"].get(name) for name in ("all", "fuller")}, indent=1))
