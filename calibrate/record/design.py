@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,9 @@ RESERVE_TOKENS = 256  # a request may grow by these while it is held
 HELD_STEPS = 8
 MAX_CHUNKS = 24
 MAX_REPEATS = 6  # of one load, each time with other prompts; more would hide what the terms cannot tell
+MAX_STEPS = 10_000  # of one load, half a minute on a GPU, and MAX_ROWS sequences in them: to foresee more takes minutes
+MAX_ROWS = 250_000
+MAX_REQUESTS = 4096  # at once: servers run a thousand
 RUN_SECONDS = 0.5  # that a further load costs beside its steps
 LEADER = Phase(add=(16,), steps=2)  # something runs, so that the next step's time is from one output to another
 
@@ -30,7 +33,7 @@ class Plan:
     seconds: tuple[float, ...]
     relative_error: float  # standard error of a predicted step time, the worst over the compositions that are reachable
     is_reached: bool  # whether that is the precision asked for
-    too_long: int = 0  # compositions that the time does not allow, by the number of loads that hold them
+    too_long: int = 0  # compositions that time and MAX_STEPS do not allow, by the number of loads that hold them
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +73,11 @@ def candidates(limits: Limits) -> list[Load]:
     return [_varied(load) for load in every if load.most_requests() <= limits.max_num_seqs]
 
 
+def _is_short(load: Load, limits: Limits) -> bool:
+    steps, rows = load.num_steps(limits)
+    return steps <= MAX_STEPS and rows <= MAX_ROWS
+
+
 def _varied(load: Load) -> Load:
     """Prompts of up to a fifth less each: an engine that has met a batch's shape before is faster than real traffic.
 
@@ -99,7 +107,8 @@ def plan_loads(
     that were run already. The next load is the one that lowers the standard errors (their logarithms, down to the
     precision) most per second: a greedy G-optimal design, weighted by cost.
     """
-    every = [_weighed(load, limits, term_seconds, spread) for load in candidates(limits)]
+    possible = candidates(limits)
+    every = [_weighed(load, limits, term_seconds, spread) for load in possible if _is_short(load, limits)]
     longest_s = np.inf if max_seconds is None else max_seconds / 2
     choice = [each for each in every if each.seconds <= longest_s] or [min(every, key=lambda each: each.seconds)]
     aim = _Aim(np.concatenate([each.points for each in choice]), precision)
@@ -110,7 +119,7 @@ def plan_loads(
     error = aim.errors(aim.total(known, chosen)).max()
     loads = [replace(each.load, seed=len(done) + number + 1) for number, each in enumerate(chosen)]
     seconds = tuple(each.seconds for each in chosen)
-    return Plan(tuple(loads), seconds, float(error), bool(error <= precision), len(every) - len(choice))
+    return Plan(tuple(loads), seconds, float(error), bool(error <= precision), len(possible) - len(choice))
 
 
 class _Aim:
@@ -169,7 +178,7 @@ class _Aim:
 
 def expected_table(load: Load, limits: Limits) -> pd.DataFrame:
     """The sums of each step that a load gives, with its phase."""
-    return pd.DataFrame([{"phase": phase, **asdict(sums)} for phase, sums in expected_steps(load, limits)])
+    return pd.DataFrame([{"phase": phase, **vars(sums)} for phase, sums in expected_steps(load, limits)])
 
 
 def expected_seconds(load: Load, limits: Limits, term_seconds: FloatArray) -> float:
@@ -252,7 +261,7 @@ def _capped(tokens: int, limits: Limits) -> int:
 def _most_sequences(context: int, limits: Limits) -> int:
     """How many requests of that context are held at once, each grown by its reserve, without a preemption."""
     reserve = min(RESERVE_TOKENS, max(limits.max_model_len // 4, 1))
-    return max(1, min(limits.max_num_seqs, limits.kv_tokens // (context + reserve)))
+    return max(1, min(limits.max_num_seqs, limits.kv_tokens // (context + reserve), MAX_REQUESTS))
 
 
 def _geometric(first: int, last: int, factor: int) -> list[int]:

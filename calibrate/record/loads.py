@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta, convert
+
+from boundary.schema import AtLeastOne, Count
 from simulator.latency.step_time import BatchSums
 
 
@@ -14,20 +17,20 @@ class Phase:
     `budget` limits a step's tokens, `chunk` each prompt's share of a step; None is the engine's own limit.
     """
 
-    keep: int | None = None
-    add: tuple[int, ...] = ()  # tokens of each prompt
-    budget: int | None = None
-    chunk: int | None = None
-    steps: int = 0
+    keep: Count | None = None
+    add: tuple[AtLeastOne, ...] = ()  # tokens of each prompt
+    budget: AtLeastOne | None = None
+    chunk: AtLeastOne | None = None
+    steps: Count = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
     """Phases that run one after the other on an engine that was empty; prompts are random tokens from `seed`."""
 
-    name: str
+    name: Annotated[str, Meta(pattern=r"^[\w-]{1,80}$", description="a name of letters, digits and dashes")]
     phases: tuple[Phase, ...]
-    seed: int = 0
+    seed: Count = 0
 
     def most_requests(self) -> int:
         """How many are there at once."""
@@ -37,6 +40,17 @@ class Load:
             most = max(most, held)
         return most
 
+    def num_steps(self, limits: "Limits") -> tuple[int, int]:
+        """Most steps that it takes, and most sequences that they hold together."""
+        steps = rows = held = 0
+        for phase in self.phases:
+            held = (held if phase.keep is None else min(held, phase.keep)) + len(phase.add)
+            budget = min(phase.budget or limits.max_num_batched_tokens, limits.max_num_batched_tokens)
+            by_chunk = max(phase.add, default=0) // min(phase.chunk or budget, budget)
+            taken = phase.steps + max(sum(phase.add) // budget, by_chunk) + 2
+            steps, rows = steps + taken, rows + taken * min(held, budget)
+        return steps, rows
+
     def to_json(self) -> dict[str, Any]:
         """What the probe reads."""
         return asdict(self)
@@ -44,8 +58,7 @@ class Load:
 
 def load_from_json(record: Mapping[str, Any]) -> Load:
     """The inverse of `Load.to_json`."""
-    phases = tuple(Phase(**{**phase, "add": tuple(phase["add"])}) for phase in record["phases"])
-    return Load(name=record["name"], phases=phases, seed=record["seed"])
+    return convert(record, Load)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +85,7 @@ class _Request:
 def expected_steps(load: Load, limits: Limits) -> Iterator[tuple[int, BatchSums]]:
     """Phase and sums of each step that the load gives if the KV cache holds it, as vLLM schedules it since 0.31."""
     assert load.most_requests() <= limits.max_num_seqs, "a load whose requests wait for each other"
+    assert limits.max_num_seqs <= limits.max_num_batched_tokens, "more sequences than a step has tokens wait for ever"
     alive: list[_Request] = []
     for number, phase in enumerate(load.phases):
         alive = alive[: phase.keep]

@@ -108,11 +108,12 @@ def check_plannable(config: Mapping[str, Any], engine: Mapping[str, Any]) -> Non
 
 def assumed_limits(config: Mapping[str, Any], engine: Mapping[str, Any]) -> Limits:
     """An engine's limits before it is started: as given, else vLLM's on a large GPU, with room for all sequences."""
+    tokens = int(engine.get("max_num_batched_tokens") or 8192)
     max_model_len = int(engine.get("max_model_len") or config.get("max_position_embeddings") or 8192)
     blocks = engine.get("num_gpu_blocks_override")
     return Limits(
-        max_num_seqs=int(engine.get("max_num_seqs") or 256),
-        max_num_batched_tokens=int(engine.get("max_num_batched_tokens") or 8192),
+        max_num_seqs=int(engine.get("max_num_seqs") or min(256, tokens)),  # vLLM lowers its default alike
+        max_num_batched_tokens=tokens,
         max_model_len=max_model_len,
         kv_tokens=int(blocks) * int(engine.get("block_size") or 16) if blocks else 4 * max_model_len,
         window=attention_window(config, []),

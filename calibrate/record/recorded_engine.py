@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from boundary.schema import AtLeastOne, Count, Lenient, typed
 from calibrate.conformance.interpreters.interpreter_build import environment, last_line
 from calibrate.record.loads import Load
 from calibrate.record.record_model import model_folder, write_config
@@ -37,6 +38,24 @@ class Asked:
         return {"model": self.model, "engine": dict(self.engine), "temperature": self.temperature}
 
 
+class _Settings(Lenient, frozen=True):
+    max_num_seqs: AtLeastOne
+    max_num_batched_tokens: AtLeastOne
+    max_model_len: AtLeastOne
+    block_size: AtLeastOne
+
+
+class _About(Lenient, frozen=True):
+    """What an engine says of itself at its start, as far as the plan and the recording need it."""
+
+    settings: _Settings
+    windows: list[tuple[Count | None, Count]]
+    num_gpu_blocks: AtLeastOne
+    vllm_version: str
+    device: str
+    device_name: str
+
+
 class Engine:
     """A probe that runs loads."""
 
@@ -46,6 +65,7 @@ class Engine:
         if "started" not in found:
             raise ValueError(f"vLLM could not be started by {python}: it printed {str(found)[:200]}")
         self.about: dict[str, Any] = found["started"]
+        typed(self.about, _About, python, "the engine")
 
     def identity(self) -> dict[str, Any]:
         """What must not change within a recording; the KV blocks of a GPU differ a little from start to start."""

@@ -1,15 +1,22 @@
 """The directory of a recording: what was asked for, what ran, and each load's steps once it is complete."""
 
+import io
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import pandas as pd
+from msgspec import Meta
 
+from boundary.documents import read_json
+from boundary.files import InputError, read_text, shown
 from boundary.outputs import write_whole
+from boundary.schema import AtLeastOne, Count, Lenient, NotNegative, Number, Positive, typed
+from calibrate.readers.parsing.engine_options import engine_options
 from calibrate.record.loads import Load, load_from_json
 from calibrate.recording import STEP_COLUMNS, Recording
 from simulator.latency.step_time import BatchSums
@@ -23,6 +30,45 @@ KIND_STEPS, KIND_SERVER = "engine steps", "server metrics"
 # is the recording's.
 EXTRA_COLUMNS = ("load", "phase", "wall_s")
 PLANNED, DONE, FAILED = "planned", "done", "failed"
+_UNTIMED = {"cycle_s", "schedule_s", "wall_s"}  # NaN where nothing was measured
+_MOST = 1e15
+
+
+class _Head(Lenient, frozen=True):
+    schema_version: Any = None
+    kind: Any = None
+
+
+class _Server(Lenient, frozen=True):
+    url: str
+    begin_unix_s: Number
+
+
+class _Entry(Lenient, frozen=True):
+    load: Load
+    status: Literal["planned", "done", "failed"]
+    expected_s: NotNegative
+    steps: Count = 0
+
+
+class _Environment(Lenient, frozen=True):
+    vllm_version: Annotated[str, Meta(max_length=100)] | None = None
+    num_gpu_blocks: AtLeastOne | None = None
+
+
+class _Steps(Lenient, frozen=True):
+    loads: list[_Entry]
+    options: dict[str, Any]
+    environment: _Environment
+    warm_up_steps: Count
+    begin_unix_s: Number
+    seed: Count
+    asked: dict[str, Any]
+    engine: dict[str, Any]
+    reached: Positive | None = None
+
+
+_CONTENT = {KIND_STEPS: _Steps, KIND_SERVER: _Server}
 
 
 @dataclass(frozen=True)
@@ -40,27 +86,31 @@ class RecordingFolder:
         return self.path / ENGINE_LOG
 
     def create(self, *, with_steps: bool = True) -> None:
-        """Raises ValueError where something else is there already."""
-        if self.path.exists() and not self.path.is_dir():
-            raise ValueError(f"{self.path} is a file; name a folder for the recording")
-        strangers = {path.name for path in self.path.iterdir()} - {STEPS, ENGINE_LOG} if self.path.exists() else set()
-        if not self.file.exists() and strangers:
-            raise ValueError(f"{self.path} holds files but no recording; name a new folder")
-        (self.path / STEPS if with_steps else self.path).mkdir(parents=True, exist_ok=True)
+        """Raises ValueError where something else is there already, or where nothing may be."""
+        try:
+            if self.path.exists() and not self.path.is_dir():
+                raise ValueError(f"{shown(self.path)} is a file; name a folder for the recording")
+            inside = {path.name for path in self.path.iterdir()} if self.path.exists() else set()
+            if not self.file.exists() and inside - {STEPS, ENGINE_LOG}:
+                raise ValueError(f"{shown(self.path)} holds files but no recording; name a new folder")
+            (self.path / STEPS if with_steps else self.path).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise ValueError(f"{shown(self.path)} cannot hold a recording: {reason}; name another folder") from None
 
     def read(self, kind: str = KIND_STEPS) -> dict[str, Any] | None:
-        """What `recording.json` holds; None where there is none. Raises ValueError where it is not of this kind."""
-        try:
-            text = self.file.read_text(encoding="utf-8")
-        except (FileNotFoundError, NotADirectoryError):
+        """What `recording.json` holds; None where there is none. Raises InputError where it is not of this kind."""
+        if not self.file.is_file():
             return None
-        try:
-            found = json.loads(text)
-        except ValueError:
-            raise ValueError(f"{self.file} is not JSON; record into a new folder") from None
-        if not isinstance(found, dict) or found.get("schema_version") != SCHEMA_VERSION or found.get("kind") != kind:
-            given = found.get("kind") if isinstance(found, dict) else None
-            raise ValueError(f"{self.file} is not a recording of {kind}" + (f" but of {given}" if given else ""))
+        found: dict[str, Any] = read_json(self.file, "result_bytes")
+        head = typed(found, _Head, self.file)
+        if (head.schema_version, head.kind) != (SCHEMA_VERSION, kind):
+            given = f" but of {shown(str(head.kind))}" if head.kind else ""
+            raise InputError(f"{shown(self.file)} is not a recording of {kind}{given}; name another folder")
+        content: type = _CONTENT[kind]
+        typed(found, content, self.file)
+        if kind == KIND_STEPS:
+            found["options"] = engine_options(found["options"], self.file, "options")
         return found
 
     def write(self, content: Mapping[str, Any], kind: str = KIND_STEPS) -> None:
@@ -75,16 +125,20 @@ class RecordingFolder:
         write_whole(self.steps_file(number, load), steps[columns].to_csv(index=False, float_format="%.9g"))
 
     def read_steps(self, number: int, load: Load) -> pd.DataFrame:
-        """Raises ValueError where a load's file is not what was written."""
+        """Raises InputError where a load's file is not what was written."""
         path = self.steps_file(number, load)
+        if not path.is_file():
+            raise InputError(f"{shown(path)} is missing, though {FILE} says that its load is done")
         try:
-            steps = pd.read_csv(path)
-        except FileNotFoundError:
-            raise ValueError(f"{path} is missing, though {FILE} says that its load is done") from None
-        except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError):
-            raise ValueError(f"{path} is not a table of steps") from None
+            steps = pd.read_csv(io.StringIO(read_text(path, "result_bytes")))
+        except (ValueError, OverflowError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{shown(path)} is not a table of steps") from None
         if missing := [name for name in (*STEP_COLUMNS, *EXTRA_COLUMNS) if name not in steps]:
-            raise ValueError(f"{path} has no column {', '.join(missing)}")
+            raise InputError(f"{shown(path)} has no column {', '.join(missing)}")
+        for name in (*STEP_COLUMNS, "phase", "wall_s"):
+            _check_column(path, steps[name])
         return steps
 
     def read_done(self, entries: Sequence[Mapping[str, Any]]) -> list[pd.DataFrame]:
@@ -93,21 +147,36 @@ class RecordingFolder:
         return [self.read_steps(number, load) for number, load in done]
 
 
+def _check_column(path: Path, column: "pd.Series[Any]") -> None:
+    """Raises InputError with the line of a value that no step has."""
+    values = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+    wrong = ~(np.abs(values) <= _MOST) & ~(column.isna().to_numpy() & (column.name in _UNTIMED))
+    if column.name != "start_s":
+        wrong |= values < 0
+    if wrong.any():
+        row = int(wrong.argmax())
+        given = shown(str(column.iloc[row]))
+        raise InputError(
+            f"{shown(path)}, line {row + 2}: {column.name} is {given}; it must be a number, at least 0; leave the load "
+            "out and record it again"
+        )
+
+
 def read_recording(path: Path) -> Recording:
     """The complete loads of a recorded engine. Raises ValueError where the folder holds none."""
     folder = RecordingFolder(path)
     content = folder.read()
     if content is None:
-        raise ValueError(f"{path} holds no recording; make one with 'headcount calibrate record --out {path}'")
+        raise InputError(f"{shown(path)} holds no recording; make one with 'headcount calibrate record --out {path}'")
     tables = folder.read_done(content["loads"])
     if not tables:
-        raise ValueError(f"{path} holds no complete load yet; run the same 'headcount calibrate record' again")
+        raise InputError(f"{shown(path)} holds no complete load yet; run the same 'headcount calibrate record' again")
     excluded = {
         "steps that warm the engine up": content["warm_up_steps"],
         "loads that the engine could not run": sum(entry["status"] == FAILED for entry in content["loads"]),
     }
     log = folder.engine_log
-    start = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+    start = read_text(log, "result_bytes", damaged="replace") if log.is_file() else ""
     return Recording(
         options=content["options"],
         environment=content["environment"] | {"startup_log": start},

@@ -1,12 +1,13 @@
 """Recording a live server: only its /metrics are asked for, and its log read."""
 
+import re
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from boundary.files import InputError, read_text, shown, text_lines
+from boundary.http import fetch_text
 from boundary.outputs import write_whole
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.metrics_text import metric_samples
@@ -18,8 +19,7 @@ from calibrate.record.server_series import SERIES_COLUMNS, ServerSeries
 
 SNAPSHOTS, SERIES, ITERATIONS = "metrics.txt", "series.csv", "iterations.csv"
 TOOL = "vLLM metrics"
-TIMEOUT_S = 10.0
-MAX_BYTES = 50_000_000  # of one answer; a vLLM server's is some 100 kB
+_UNIX_S = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 _AT = "# headcount: at "
 _END = "# headcount: end"
 _LOST = "# headcount: no answer at "
@@ -44,8 +44,9 @@ def watch_server(
     """
     address = metrics_address(url)
     if log is not None:
-        _require_readable(log)
-    text = _fetch(address)
+        with text_lines(log):  # told before the watch, not after it
+            pass
+    text = fetch_text(address)
     if not any(sample.name.startswith(PREFIX) for sample in metric_samples(text)):
         raise ValueError(f"{address} answers without vLLM's metrics; give the address of a vLLM server")
     folder = RecordingFolder(out)
@@ -119,28 +120,33 @@ def metrics_address(url: str) -> str:
 def read_snapshots(path: Path) -> Iterator[tuple[float, str | None]]:
     """Each snapshot with its time; None where there was no answer, or it is cut off."""
     unix_s, lines = None, list[str]()
-    with path.open(encoding="utf-8") as file:
-        for line in file:
+    with text_lines(path) as file:
+        for number, line in enumerate(file, start=1):
             if line.startswith((_AT, _LOST, _END)):
                 if unix_s is not None:
                     yield unix_s, "".join(lines) if line.startswith(_END) else None
                 unix_s, lines = None, []
             if line.startswith(_LOST):
-                yield float(line.removeprefix(_LOST)), None
+                yield _time(path, number, line.removeprefix(_LOST)), None
             elif line.startswith(_AT):
-                unix_s = float(line.removeprefix(_AT))
+                unix_s = _time(path, number, line.removeprefix(_AT))
             else:
                 lines.append(line)
     if unix_s is not None:
         yield unix_s, None
 
 
+def _time(path: Path, number: int, text: str) -> float:
+    if _UNIX_S.fullmatch(text.strip()) is None:
+        raise InputError(f"{shown(path)}, line {number}: '{shown(text.strip())}' is not a time in seconds since 1970")
+    return float(text)
+
+
 def iteration_rows(log: Path) -> Iterator[tuple[str, ...]]:
     """ITERATION_COLUMNS of each step that a server's log tells of."""
-    with log.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
-            if match := LINE.search(line):
-                yield match.groups()[: len(ITERATION_COLUMNS)]
+    for line in read_text(log, "result_bytes", damaged="replace").splitlines():
+        if match := LINE.search(line):
+            yield match.groups()[: len(ITERATION_COLUMNS)]
 
 
 def _snapshots(address: str, first: str, seconds: float, interval_s: float) -> Iterator[tuple[float, str | None]]:
@@ -150,24 +156,10 @@ def _snapshots(address: str, first: str, seconds: float, interval_s: float) -> I
     for number in range(1, int(seconds / interval_s) + 1):
         time.sleep(max(begin_s + number * interval_s - time.monotonic(), 0.0))
         try:
-            text: str | None = _fetch(address, timeout_s=min(interval_s, TIMEOUT_S))
+            text: str | None = fetch_text(address, most_s=interval_s)
         except ValueError:
             text = None
         yield time.time(), text
-
-
-def _fetch(address: str, timeout_s: float = TIMEOUT_S) -> str:
-    """Raises ValueError with the reason."""
-    try:
-        with urllib.request.urlopen(address, timeout=timeout_s) as answer:
-            return str(answer.read(MAX_BYTES).decode("utf-8", errors="replace"))
-    except urllib.error.HTTPError as error:
-        raise ValueError(f"{address} answers {error.code} {error.reason}; vLLM serves its metrics there") from None
-    except urllib.error.URLError as error:
-        reason = getattr(error.reason, "strerror", None) or error.reason
-        raise ValueError(f"{address} cannot be reached ({reason}); is the server up, and is this its port?") from None
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{address} does not answer ({error})") from None
 
 
 def _begin(folder: RecordingFolder, address: str) -> None:
@@ -183,13 +175,6 @@ def _kept(text: str) -> str:
     """vLLM's own samples; the rest of a process's are left out."""
     lines = [line for line in text.splitlines() if line.startswith((PREFIX, START_TIME))]
     return "\n".join(lines) + "\n"
-
-
-def _require_readable(log: Path) -> None:
-    try:
-        log.open("rb").close()
-    except OSError as error:
-        raise ValueError(f"--log: {log} cannot be read: {(error.strerror or 'no reason given').lower()}") from None
 
 
 def _write_table(path: Path, columns: tuple[str, ...], rows: list[list[float]] | list[tuple[str, ...]]) -> None:

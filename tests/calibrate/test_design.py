@@ -1,5 +1,6 @@
 """The plan is precise, no longer than needed, within what the engine takes; the fit finds what is there."""
 
+import time
 from dataclasses import asdict
 from functools import cache
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from calibrate.record.design import candidates, expected_table, pilot, plan_loads, warm_up
 from calibrate.record.loads import Limits, Load, Phase, expected_steps, load_from_json
-from calibrate.record.record_model import TINY_CONFIG, assumed_limits, attention_window, guessed_seconds
+from calibrate.record.record_model import TINY_CONFIG, assumed_limits, attention_window, guessed_seconds, record_config
 from calibrate.record.step_terms import TERMS, fit_terms, term_matrix
 
 LIMITS = Limits(max_num_seqs=32, max_num_batched_tokens=512, max_model_len=2048, kv_tokens=60_000)
@@ -63,6 +64,33 @@ def test_no_load_needs_a_preemption_or_passes_the_longest_context(limits: Limits
         assert longest < limits.max_model_len, load.name
         assert most <= limits.max_num_seqs, load.name
         assert tokens <= limits.kv_tokens, load.name
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        {"max_num_batched_tokens": 64},
+        {"max_num_batched_tokens": 1},
+        {"max_model_len": 10**9},
+        {"max_num_seqs": 10**6, "max_num_batched_tokens": 10**6, "num_gpu_blocks_override": 10**9},
+    ],
+)
+def test_an_unusual_engine_is_planned_for_in_time(engine: dict[str, int]) -> None:
+    """64 tokens a step hold 64 sequences, though vLLM would take 256; loads of millions of steps are left out."""
+    limits = assumed_limits(record_config("llama-3.1-8b"), engine)
+    assert limits.max_num_seqs <= limits.max_num_batched_tokens
+    begin_s = time.monotonic()
+    plan = plan_loads(limits, GUESS, precision=0.05, done=[pilot(limits)])
+    assert time.monotonic() - begin_s < 20
+    longest = [load.num_steps(limits) for load in plan.loads]
+    assert max(steps for steps, _ in longest) <= 10_000 and max(rows for _, rows in longest) <= 250_000
+
+
+def test_the_steps_of_a_load_are_counted_before_they_are_foreseen() -> None:
+    for load in candidates(LIMITS):
+        steps, rows = load.num_steps(LIMITS)
+        table = expected_table(load, LIMITS)
+        assert len(table) <= steps and table["sequences"].sum() <= rows
 
 
 def test_steps_foreseen_compute_every_prompt_once() -> None:

@@ -1,25 +1,31 @@
 """Which packages make a release of vLLM run on a CPU."""
 
 import re
-import tomllib
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+from msgspec import Meta
+
+from boundary.documents import read_toml
+from boundary.files import InputError, shown
 from boundary.registry import Registry
+from boundary.schema import Count, Strict, typed
 
 RECIPES = Registry(what="recipe", section="recipes", folder=Path(__file__).parent / "recipes", suffix=".toml")
 RELEASE = re.compile(r"^[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}(\.post[0-9]{1,4})?$", re.ASCII)
 
+_LINE = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}", re.ASCII)
+_Release = Annotated[str, Meta(pattern=rf"^{_LINE.pattern}$", description="a release such as 3.11")]
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
+
+class Recipe(Strict, frozen=True):
     """One release line's packages: `torch` comes from its own index, `no_deps` without what they ask for."""
 
-    line: str
+    line: _Release
     source: str
     tried: str
-    python: tuple[str, str]
-    disk_bytes: int
+    python: tuple[_Release, _Release]
+    disk_bytes: Count
     torch: str
     requirements: tuple[str, ...]
     no_deps: tuple[str, ...]
@@ -27,7 +33,7 @@ class Recipe:
 
     def packages_without_dependencies(self, version: str) -> list[str]:
         """vLLM itself among them."""
-        return [name.format(version=version) for name in self.no_deps]
+        return [name.replace("{version}", version) for name in self.no_deps]
 
     def is_for(self, version: str) -> bool:
         """Whether this is the release's own line, not just the nearest."""
@@ -41,6 +47,9 @@ class Recipe:
 
 def recipe_lines() -> tuple[str, ...]:
     """The release lines with a recipe of their own, oldest first."""
+    for name, path in RECIPES.files().items():
+        if not _LINE.fullmatch(name):
+            raise InputError(f"{shown(path)}: a recipe is named by its release line, such as 0.32.toml; rename it")
     return tuple(sorted(RECIPES.names(), key=_numbers))
 
 
@@ -81,7 +90,5 @@ def _numbers(line: str) -> tuple[int, int]:
 
 
 def _read(line: str) -> Recipe:
-    found = tomllib.loads(RECIPES.path(line).read_text(encoding="utf-8"))
-    found["python"] = tuple(found["python"])
-    found["requirements"], found["no_deps"] = tuple(found["requirements"]), tuple(found["no_deps"])
-    return Recipe(line=line, **found)
+    path = RECIPES.path(line)
+    return typed({"line": line, **read_toml(path)}, Recipe, path)

@@ -1,5 +1,6 @@
 """A server's settings as other programs wrote them down, checked by what the engine's arguments take."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +23,8 @@ OPTIONS = (
 _NAME = Annotated[str, Meta(min_length=1, max_length=300, description="text")]
 _TYPES: dict[type, Any] = {Number: Finite, Switch: bool, Text: _NAME, TokenCount: AtLeastOne, WholeNumber: Count}
 _ARGUMENTS = arguments_of(EngineArgs)
+_NAMES = {"model", "gpu"}
+_RECORDED = {*OPTIONS, *_NAMES, "vllm_version"}
 
 
 def engine_option(name: str, given: Any, file: Path | str, place: str) -> Any:
@@ -30,10 +33,17 @@ def engine_option(name: str, given: Any, file: Path | str, place: str) -> Any:
     Raises InputError where it is not of the argument's type.
     """
     value = python_value(given) if isinstance(given, str) else given
-    kind = Text if name == "model" else type(_ARGUMENTS[name].kind)
+    kind = Text if name in _NAMES else type(_ARGUMENTS[name].kind)
     if value is None:
         return None
     return typed(given if kind is Text else value, _TYPES[kind], file, place)
+
+
+def engine_options(found: Mapping[str, Any], file: Path | str, place: str) -> dict[str, Any]:
+    """What a recording says of its engine; what is no setting of an engine, such as code to run, is not taken over."""
+    return {
+        name: engine_option(name, value, file, f"{place}.{name}") for name, value in found.items() if name in _RECORDED
+    }
 
 
 def python_value(text: str) -> Any:

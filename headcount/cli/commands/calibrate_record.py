@@ -131,10 +131,19 @@ def _print_plan(plan: Any, as_json: bool, limits: dict[str, Any]) -> None:
     seconds = Counter[str]()
     for load, expected_s in zip(plan.loads, plan.seconds, strict=True):
         seconds[load.name] += expected_s
+    _say_too_long(plan)
     for name, count in counts.items():
         click.echo(f"  {count} × {name:<28}{seconds[name]:8.1f} s")
     given = ", ".join(f"{name} {value:,}" for name, value in limits.items() if value is not None)
     click.echo(f"the engine was neither asked nor timed, so its speed is a guess: {given}")
+
+
+def _say_too_long(plan: Any) -> None:
+    if plan.too_long:
+        click.echo(
+            f"not recorded: the compositions of {plan.too_long} loads of more than 10,000 steps, or too long for "
+            "--max-seconds"
+        )
 
 
 def _plan_line(plan: Any) -> str:
@@ -205,8 +214,8 @@ def _print_recorded(found: Any, out: Path, precision: float) -> None:
             f"linear terms differ from a recorded step by {found.times.median_error:.1%} in the median; their standard "
             f"error at the worst recorded composition is {found.times.relative_error:.1%}"
         )
-    if found.plan is not None and found.plan.too_long:
-        click.echo(f"not recorded: the compositions of {found.plan.too_long} loads too long for --max-seconds")
+    if found.plan is not None:
+        _say_too_long(found.plan)
     if not found.is_complete:
         click.echo(f"the precision asked for, {precision:.1%}, is not reached")
 
