@@ -15,6 +15,7 @@ from headcount.cli.command import Command
 from headcount.cli.commands import memory
 from headcount.cli.main import cli
 from simulator.study.capacity_table import CapacityRow, capacity_rows
+from tests.headcount.conftest import SHORT_ANSWERS
 
 ON = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")
 LOAD = ("--input-len", "10", "--output-len", "2", "--concurrency", "1")
@@ -74,7 +75,9 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "capacity_rows", rows)
 
 
-SEARCH = ("capacity", *ON, "--gpus", "1,2,4", "--replications", "2")
+SEARCH = (
+    "capacity", *ON, "--gpus", "1,2,4", "--replications", "2", "--max-num-seqs", "2", "--workload", SHORT_ANSWERS,
+)  # fmt: skip
 
 
 @pytest.mark.usefixtures("stopped")
