@@ -76,7 +76,8 @@ def main() -> None:
     70 is a fault of Headcount: what comes from outside should have been refused where it came in.
     """
     _print_any_character()
-    warnings.formatwarning = lambda message, *_, **__: f"headcount: warning: {one_line(str(message))}\n"
+    told: set[str] = set()  # Python's own memory of them ends when a library changes its filters
+    warnings.formatwarning = lambda message, *_, **__: _warning(str(message), told)
     try:
         code = cli.main(prog_name="headcount", standalone_mode=False)
         if sys.stdout is not None:  # the caller may have closed it
@@ -109,6 +110,14 @@ def main() -> None:
         _debug()
         code = _fail_by_fault(error)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _warning(message: str, told: set[str]) -> str:
+    """A warning in one line; nothing where it was told before."""
+    if message in told:
+        return ""
+    told.add(message)
+    return f"headcount: warning: {one_line(message)}\n"
 
 
 def _is_debugging() -> bool:

@@ -2,6 +2,8 @@
 
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,10 @@ from headcount.answers.read import ReadAnswer
 
 ON = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,100,10\n"
+LOG = (
+    "vLLM API server version 0.12.0\nGPU KV cache size: 400,000 tokens\n"
+    "Maximum concurrency for 131,072 tokens per request: 3.05x\n"
+)
 Run = Callable[..., Any]
 
 
@@ -27,6 +33,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("t.csv", "r.csv", "c.html", "p.toml", "runs/one.json", "l.csv"):
         (tmp_path / name).write_text(TRACE)
     (tmp_path / "c.yaml").write_text("seed: 3\n")
+    (tmp_path / "s.log").write_text(LOG)
     (tmp_path / "hard.csv").hardlink_to(tmp_path / "t.csv")
     (tmp_path / "soft.csv").symlink_to("t.csv")
     (tmp_path / "folder").symlink_to(".")
@@ -48,6 +55,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "--model": ("memory", "--model", "c.html", "--gpu", "h100-sxm", "--out", "c.html"),
     "--config": (*SERVE, *LOAD, "--config", "c.yaml", "--requests-out", "c.yaml"),
     "--latency-profile": (*SERVE, *LOAD, "--latency-profile", "p.toml", "--requests-out", "p.toml"),
+    "--startup-log": (*SERVE, *LOAD, "--startup-log", "s.log", "--requests-out", "s.log"),
     "HEADCOUNT_PATH": (*SERVE, *LOAD, "--requests-out", "mine/presets/ours.toml"),
     "--report": ("capacity", *ON, "--workload", "c.html", "--report", "c.html"),
 }
@@ -112,3 +120,13 @@ def test_a_file_has_the_mode_that_the_umask_says(umask: int, mode: int, tmp_path
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "page.md").stat().st_mode) == mode
+
+
+def test_a_link_is_told_once_on_stderr(place: Path) -> None:
+    (place / "new.csv").symlink_to("l.csv")
+    words = [str(Path(sys.executable).with_name("headcount")), *SERVE, *LOAD, "--requests-out", "new.csv"]
+    done = subprocess.run(words, env=os.environ, capture_output=True, text=True, check=True)
+    told = f"headcount: warning: --requests-out new.csv is a link; {(place / 'l.csv').resolve()} is written\n"
+    assert done.stderr.count(told) == 1
+    assert "is a link" not in done.stderr.replace(told, "", 1)
+    assert (place / "new.csv").is_symlink()
