@@ -33,6 +33,7 @@ class Lenient(msgspec.Struct, frozen=True, kw_only=True):
     """A table of a file that another program writes: keys that are not read may be anything."""
 
 
+# A union of a bounded number with a tuple of fixed length crashes msgspec 0.22; a list of fixed length does not.
 def typed(value: Any, kind: type[T], file: Path | str, place: str = "") -> T:
     """A document's value as that type; `place` is where it stands in the file. Raises InputError."""
     try:
@@ -82,8 +83,12 @@ def described(message: str, value: Any, kind: Any, place: str = "") -> str:
         known = _literals(schema.key_type)
         return _no_key(next((key for key in map(str, at) if key not in known), ""), name, known)
     allowed = "" if re.search(r"\| (?!null)", said) else _allowed(schema)  # of several kinds, each is told
-    most = re.search(r" (<=|<) (\d\S*)", said)
-    allowed = f"{allowed}{f', at most {float(most[2]):g}' if most else ''}" if allowed else _in_words(said)
+    most = None if re.search(r" to |at most", allowed) else re.search(r" (<=|<) (\d\S*)", said)
+    allowed = (
+        f"{allowed}{f', at most {float(most[2]):g}' if most and not re.search(r' to |at most', allowed) else ''}"
+        if allowed
+        else _in_words(said)
+    )
     hint = f": {nearest_hint(str(at), _literals(schema))}" if allowed == "a known name" else ""
     return f"{name or 'it'} is {_shown(at)}; it must be {allowed}{hint}"
 

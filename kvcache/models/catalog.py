@@ -2,14 +2,19 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from boundary.documents import read_json
+from boundary.files import InputError, shown
+from boundary.names import one_line, shortened
 from boundary.registry import Registry
+from boundary.schema import table, typed
 from kvcache.formats.quantization import find_quantization, quantization_names
 from kvcache.gpus.gpu import find_gpu, gpu_names
-from kvcache.models.config.checks import printable_name
+from kvcache.models.config.fields import Word
 from kvcache.models.config.reader import from_config
 from kvcache.shape.architecture import Architecture
 
@@ -30,9 +35,24 @@ MODELS = Registry(
 ALIASES = MODELS.folder / "aliases.json"  # alias or quantized name → slug; a test keeps it equal to what the files say
 
 
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A catalog file: a config with its name and source; `quantized`: checkpoints in another weight format."""
+
+    name: Word
+    source: str
+    config: dict[str, Any]
+    aliases: tuple[str, ...] = ()
+    quantized: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.source.strip():
+            raise ValueError("it has no source; add it")
+
+
 def model_names() -> tuple[str, ...]:
     """Every catalog model, by its name on Hugging Face."""
-    return tuple(sorted(_read(path)["name"] for path in model_files()))
+    return tuple(sorted(_entry(path).name for path in model_files()))
 
 
 def model_files() -> tuple[Path, ...]:
@@ -42,7 +62,7 @@ def model_files() -> tuple[Path, ...]:
 
 def model_source(name: str) -> str:
     """Where a catalog model's facts come from."""
-    return str(_read(_catalog_path(name))["source"])
+    return _entry(_catalog_path(name)).source
 
 
 @cache
@@ -51,12 +71,22 @@ def load_model(name_or_path: str) -> Architecture:
 
     Raises `UnknownNameError` with the nearest names, or `ValueError` where the config is wrong.
     """
-    name, config = named_config(name_or_path)
-    return from_config(config, name=name)
+    name, config, path = _found(name_or_path)
+    try:
+        return from_config(config, name=name)
+    except ValueError as error:
+        if path.parent == MODELS.folder:
+            raise
+        raise InputError(f"{shown(path)}: {error}") from None
 
 
 def named_config(name_or_path: str) -> tuple[str, dict[str, Any]]:
     """A model's name with its config as `load_model` reads it; raises as that does."""
+    return _found(name_or_path)[:2]
+
+
+def _found(name_or_path: str) -> tuple[str, dict[str, Any], Path]:
+    """Name, config, file."""
     given = Path(name_or_path).expanduser()
     if name_or_path.startswith(("/", "./", "../", "~")) and not given.exists():
         raise ValueError(f"no file {name_or_path!r}; give a model's config.json, the folder that holds it, or a name")
@@ -64,36 +94,47 @@ def named_config(name_or_path: str) -> tuple[str, dict[str, Any]]:
         given = given / "config.json"
         if not given.is_file():
             raise ValueError(f"folder {name_or_path!r} holds no config.json; give a model's folder or its config.json")
-    if given.is_file():
-        config = _read(given) | _modelopt_file(given)
-        return printable_name(str(config.get("_name_or_path") or given.resolve().parent.name)), config
-    entry = _read(_catalog_path(name_or_path))
-    if not str(entry.get("source", "")).strip():
-        raise ValueError(f"kvcache/models: {entry.get('name', name_or_path)!r} has no source; add it")
+    if given.exists():
+        config = _read(given)
+        config |= _modelopt_file(given, config)
+        name = str(config.get("_name_or_path") or given.resolve().parent.name)
+        return shortened(one_line(name), 100), config, given
+    path = _catalog_path(name_or_path)
+    entry = _entry(path)
     name, quantization = _quantized(entry, slug_of(name_or_path))
-    return name, {**entry["config"], **quantization}
+    return name, {**entry.config, **quantization}, path
 
 
-def _modelopt_file(path: Path) -> dict[str, Any]:
+def _modelopt_file(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """The quantization that ModelOpt wrote beside a config.json, which vLLM reads where that holds none."""
     beside = path.parent / "hf_quant_config.json"
-    if path.name != "config.json" or not beside.is_file() or _read(path).get("quantization_config") is not None:
+    if path.name != "config.json" or not beside.is_file() or config.get("quantization_config") is not None:
         return {}
     return {"quantization_config": _read(beside)}
 
 
-def _quantized(entry: Mapping[str, Any], slug: str) -> tuple[str, dict[str, Any]]:
+def quantized_names() -> Mapping[str, str]:
+    """Checkpoints of a catalog model in another weight format: name on Hugging Face → the model's name."""
+    entries = [_entry(path) for path in model_files()]
+    return {name: entry.name for entry in entries for name in entry.quantized}
+
+
+def _quantized(entry: Entry, slug: str) -> tuple[str, dict[str, Any]]:
     """The name that was asked for, with its `quantization_config` where that is the model in another format."""
-    for name, quantization in entry.get("quantized", {}).items():
+    for name, quantization in entry.quantized.items():
         if slug in (slug_of(name), slug_of(name.split("/")[-1])):
             return name, {"quantization_config": quantization}
-    return entry["name"], {}
+    return entry.name, {}
 
 
 def _catalog_path(name: str) -> Path:
-    slug = slug_of(name)
-    aliases: Mapping[str, str] = json.loads(ALIASES.read_text(encoding="utf-8"))
-    path = MODELS.files().get(aliases.get(slug, slug))
+    slug, files = slug_of(name), MODELS.files()
+    aliases: dict[str, str] = json.loads(ALIASES.read_text(encoding="utf-8"))
+    for stem, file in files.items():
+        if file.parent != MODELS.folder:  # of the user's
+            entry = _entry(file)
+            aliases |= {slug_of(each): stem for each in (entry.name, *entry.aliases, *entry.quantized)}
+    path = files.get(aliases.get(slug, slug))
     if path is None:
         raise MODELS.unknown(name, (*model_names(), *aliases))
     return path
@@ -104,15 +145,9 @@ def slug_of(name: str) -> str:
     return name.strip().strip("/").lower().replace("/", "--")
 
 
+def _entry(path: Path) -> Entry:
+    return table(_read(path), Entry, path)
+
+
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))  # with or without a byte-order mark
-    except UnicodeDecodeError:
-        raise ValueError(f"{path.name}: not a text file; give a Hugging Face config.json") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path.name}: not valid JSON ({error}); give a Hugging Face config.json") from None
-    except (ValueError, RecursionError):  # a number of thousands of digits, a nesting of thousands of levels
-        raise ValueError(f"{path.name}: holds a number too large or nesting too deep") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path.name}: must hold an object; give a Hugging Face config.json")
-    return content
+    return typed(read_json(path), dict[str, Any], path)

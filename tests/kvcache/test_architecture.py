@@ -64,8 +64,8 @@ def test_a_config_file_its_folder_and_the_catalog_name_give_the_same_shape(tmp_p
         ({"kv_lora_rank": 512}, "qk_nope_head_dim"),
         ({"quantization_config": {"quant_method": "magic"}}, "'magic' is not modelled"),
         ({"quantization_config": {"quant_method": "gptq", "bits": 3}}, "3 bits is not modelled"),
-        ({"quantization_config": {"quantization": 5}}, "quantization is 5, must be an object"),
-        ({"quantization_config": {"quantization": {"exclude_modules": 5}}}, "exclude_modules is 5, must be a list"),
+        ({"quantization_config": {"quantization": 5}}, "quantization is 5; it must be a table"),
+        ({"quantization_config": {"quantization": {"exclude_modules": 5}}}, "exclude_modules is 5; it must be a list"),
         ({"quantization_config": {"quant_method": "compressed-tensors", "kv_cache_scheme": "a\nb"}}, "correct it"),
     ],
 )
@@ -77,7 +77,7 @@ def test_a_bad_config_is_one_line_that_names_the_field(changes: dict[str, Any], 
 
 def test_broken_json_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{", encoding="utf-8")
-    with pytest.raises(ValueError, match="not valid JSON"):
+    with pytest.raises(ValueError, match="is not JSON"):
         load_model(str(tmp_path))
     with pytest.raises(ValueError, match="holds no config"):
         load_model(str(tmp_path.parent))

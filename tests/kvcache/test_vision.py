@@ -73,5 +73,5 @@ def test_an_unknown_encoder_is_read_like_siglip_with_a_named_assumption() -> Non
 
 def test_a_width_that_is_no_number_is_one_line_that_names_it() -> None:
     config = {"model_type": "gemma3", "text_config": TEXT, "vision_config": {**SIGLIP, "hidden_size": "wide"}}
-    with pytest.raises(ValueError, match="vision_config: hidden_size is 'wide', must be a whole number"):
+    with pytest.raises(ValueError, match="vision_config: hidden_size is 'wide'; it must be a whole number"):
         from_config(config, name="test")

@@ -3,10 +3,49 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from math import prod
+from typing import Annotated, Any
 
-from kvcache.models.config.checks import printable_name
+from msgspec import Meta
+
+from boundary.names import one_line, shortened
+from boundary.schema import Lenient, typed
+from kvcache.models.config.fields import Size, Word
 from kvcache.shape.architecture import DeclaredKVCache
+
+Spared = Annotated[list[str], Meta(max_length=200_000, description="a list of names, at most 200,000")]
+Group = Annotated[int, Meta(ge=-1, le=99_999, description="a whole number from 1 to 99,999, or -1")]
+
+
+class _Weights(Lenient, frozen=True, kw_only=True):
+    num_bits: Size | None = None
+    type: Word | None = None
+    strategy: Word | None = None
+    group_size: Group | None = None
+    symmetric: bool | None = None
+
+
+class _Group(Lenient, frozen=True, kw_only=True):
+    weights: _Weights | None = None
+
+
+class _Level(Lenient, frozen=True, kw_only=True):
+    quant_method: Word | None = None
+    quant_algo: Word | None = None
+    format: Word | None = None
+    bits: Size | None = None
+    group_size: Group | None = None
+    weight_block_size: list[Size] | None = None
+    config_groups: dict[str, _Group] | None = None
+    ignore: Spared | None = None
+    modules_to_not_convert: Spared | None = None
+    exclude_modules: Spared | None = None
+    ignored_layers: Spared | None = None
+
+
+class _Quantization(_Level, frozen=True, kw_only=True):
+    quantization: _Level | None = None
+    producer: dict[str, Any] | None = None
 
 
 def quantization_config(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -17,12 +56,13 @@ def quantization_config(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     found = config.get("quantization_config")
     if found is None and isinstance(config.get("text_config"), Mapping):
         found = config["text_config"].get("quantization_config")
-    if not isinstance(found, Mapping):
+    if found is None:
         return None
+    typed(found, _Quantization, "quantization_config")
     inner, producer = found.get("quantization"), found.get("producer")
-    if isinstance(inner, Mapping) and isinstance(producer, Mapping) and producer.get("name") == "modelopt":
+    if inner and producer and producer.get("name") == "modelopt":
         return {"quant_method": "modelopt", **inner, **found}
-    return found
+    return found  # type: ignore[no-any-return]
 
 
 def native_quantization(config: Mapping[str, Any]) -> str | None:
@@ -87,8 +127,8 @@ def _grouped(name: str, group_size: Any, usual: int = 128) -> str:
     """`gptq` with groups of 32: `gptq-g32`; -1 stands for one group per output channel."""
     if group_size in (None, -1):
         return name if usual == 0 else f"{name}-channel"
-    if isinstance(group_size, bool) or not isinstance(group_size, int) or group_size < 1:
-        raise ValueError(f"quantization_config: group_size is {group_size!r}, must be a positive whole number or -1")
+    if group_size == 0:
+        raise ValueError("quantization_config: group_size is 0; it must be at least 1, or -1 for whole channels")
     return name if group_size == usual else f"{name}-g{group_size}"
 
 
@@ -188,7 +228,7 @@ def _text(key: str, value: Any) -> str:
 
 
 def _word(value: Any) -> str:
-    return printable_name(str(value)[:40])
+    return one_line(str(value)[:40])
 
 
 # What checkpoints call the modules of a component; a part counts as left out where both its ends are.
@@ -226,11 +266,12 @@ def unquantized_components(config: Mapping[str, Any], layers: Mapping[str, Seque
     quantization = quantization_config(config)
     if quantization is None:
         return ()
-    patterns = [str(name) for key in _KEYS for name in quantization.get(key) or ()]
+    listed = [name for key in _KEYS for name in quantization.get(key) or ()]
+    spared = _Spared(listed)
     return tuple(
         component
         for component, ends in _MODULES.items()
-        if patterns and layers.get(component) and all(_spared(patterns, ends, at) for at in _three(layers[component]))
+        if listed and layers.get(component) and all(spared.has_all(ends, at) for at in _three(layers[component]))
     )
 
 
@@ -238,20 +279,48 @@ def _three(layers: Sequence[int]) -> set[int]:
     return {layers[0], layers[len(layers) // 2], layers[-1]}
 
 
-def _spared(patterns: Sequence[str], ends: Iterable[Sequence[str]], layer: int) -> bool:
-    return all(
-        any(_matches(pattern, f"{root}.{layer}.{module}") for pattern in patterns for root in _ROOTS for module in end)
-        for end in ends
+class _Spared:
+    """The modules that a list leaves out, as vLLM reads it: regular expressions after `re:`, wildcards, else parts."""
+
+    def __init__(self, listed: Sequence[str]) -> None:
+        expressions = {name[3:] for name in listed if name.startswith("re:")}
+        self._wildcards = {name for name in listed if "*" in name and not name.startswith("re:")}
+        self._parts = {name.strip(".") for name in listed} | {*listed}
+        hard = sum(map(_tries, expressions)) + len(self._wildcards) * 100
+        if hard > _MOST_TRIES:
+            worst = shortened(max((*expressions, *self._wildcards), key=_tries))
+            raise ValueError(f"quantization_config: '{worst}' takes too long to match; simplify it, or list names")
+        self._expressions = [found for found in map(_compiled, expressions) if found is not None]
+
+    def has_all(self, ends: Iterable[Sequence[str]], layer: int) -> bool:
+        return all(any(self._has(f"{root}.{layer}.{module}") for root in _ROOTS for module in end) for end in ends)
+
+    def _has(self, name: str) -> bool:
+        words = name.split(".")
+        places = range(len(words) + 1)
+        return (
+            any(".".join(words[start:end]) in self._parts for end in places for start in range(end))
+            or any(fnmatchcase(name, each) or fnmatchcase(name, each + ".*") for each in self._wildcards)
+            or any(expression.match(name) for expression in self._expressions)
+        )
+
+
+_MOST_TRIES = 2e7  # of positions in a name, over all expressions: some seconds
+
+
+def _tries(expression: str) -> float:
+    """How often a name may be tried at most: a repetition at each of its letters, an alternative each."""
+    if len(expression) > 1000 or re.search(r"\)\s*[*+{]", expression):  # a repeated group may try for ever
+        return float("inf")
+    return (
+        45.0 ** min(len(re.findall(r"[*+{]", expression)), 100)
+        * 2.0 ** expression.count("?")
+        * prod(1.0 + part.count("|") for part in expression.split(")"))
     )
 
 
-def _matches(pattern: str, name: str) -> bool:
-    """As vLLM reads such lists: regular expressions after `re:`, wildcards, else a part of the name."""
-    if pattern.startswith("re:"):
-        try:
-            return re.match(pattern[3:], name) is not None
-        except re.error:
-            return False
-    if "*" in pattern:
-        return fnmatchcase(name, pattern) or fnmatchcase(name, pattern + ".*")
-    return name == pattern or f".{pattern.strip('.')}." in f".{name}."
+def _compiled(expression: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(expression)
+    except (re.error, RecursionError, OverflowError):
+        return None

@@ -1,9 +1,25 @@
 """Typed access to one config, with errors that name the model."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, TypeVar
 
+from msgspec import Meta
+
+from boundary.schema import typed
 from kvcache.models.config.families import Family
+
+T = TypeVar("T")
+Size = Annotated[int, Meta(ge=0, le=10**9, description="a whole number from 0 to 1,000,000,000")]
+"""A width, count or length: the largest published is 10^7 tokens of context."""
+Positive = Annotated[int, Meta(ge=1, le=10**9, description="a whole number from 1 to 1,000,000,000")]
+Few = Annotated[int, Meta(ge=0, le=10_000, description="a whole number from 0 to 10,000")]
+_FEW = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "num_attention_heads", "num_key_value_heads")
+Factor = Annotated[float, Meta(gt=0, le=10_000, description="a number above 0, at most 10,000")]
+Word = Annotated[str, Meta(max_length=100, description="text of at most 100 characters")]
+Names = Annotated[list[Word], Meta(max_length=10_000, description="a list of names, at most 10,000")]
+Numbers = Annotated[list[Few], Meta(max_length=10_000, description="a list of whole numbers from 0, at most 10,000")]
+Table = dict[str, Any]
+_FLAGS = {"0": False, "1": True}
 
 
 class Fields:
@@ -16,9 +32,14 @@ class Fields:
         self.config, self.name, self.family = config, name, family
 
     @property
+    def where(self) -> str:
+        """What messages begin with."""
+        return f"model {self.name!r}"
+
+    @property
     def model_type(self) -> str:
         """The family's name; empty where the config has none."""
-        return str(self.config.get("model_type") or "")
+        return self.value(Word, "model_type") or ""
 
     def raw(self, *keys: str) -> Any:
         """The first value that is present under one of the spellings, else None; an explicit null is no default."""
@@ -32,22 +53,19 @@ class Fields:
                 return next((pair for pair in found if pair[1] is not None), (keys[0], None))
         return keys[0], None
 
+    def value(self, kind: type[T], *keys: str) -> T | None:
+        """The first value as that type, or None where it is absent. Raises InputError."""
+        key, value = self._found(*keys)
+        return None if value is None else typed(value, kind, self.where, key)
+
     def integer(self, *keys: str, default: int | None = None) -> int:
         """A whole number; `ValueError` where it is missing without a default, or is none."""
         key, value = self._found(*keys)
         if value is not None:
-            return self.whole(value, key.split(".")[-1])
+            return typed(value, Few if keys[0] in _FEW else Size, self.where, key)
         if default is None:
-            raise ValueError(f"model {self.name!r}: config.json lacks {key!r}; add it")
+            raise ValueError(f"{self.where}: config.json lacks {key!r}; add it")
         return default
-
-    def whole(self, value: Any, what: str) -> int:
-        """`value` where it is a whole number of at least 0, else `ValueError`."""
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise self.error(f"{what} is {value!r}, must be a whole number")
-        if value < 0:
-            raise self.error(f"{what} is {value}, must not be negative")
-        return value
 
     def optional(self, *keys: str) -> int | None:
         """A whole number, or None where it is absent."""
@@ -55,15 +73,8 @@ class Fields:
 
     def flag(self, *keys: str, default: bool = False) -> bool:
         """A yes or no."""
-        value = self.raw(*keys)
-        return default if value is None else bool(value)
-
-    def listed(self, *keys: str) -> Sequence[Any] | None:
-        """A list, or None where it is absent; `ValueError` where it is none."""
         key, value = self._found(*keys)
-        if value is None or isinstance(value, list | tuple):
-            return value
-        raise self.error(f"{key} is {value!r}, must be a list")
+        return default if value is None else typed(_FLAGS.get(repr(value), value), bool, self.where, key)
 
     @property
     def hidden_size(self) -> int:
@@ -72,14 +83,11 @@ class Fields:
 
     def times_hidden(self, key: str) -> int:
         """A width that the config gives as a multiple of the hidden size."""
-        factor = self.raw(key)
-        if isinstance(factor, bool) or not isinstance(factor, int | float) or factor <= 0:
-            raise self.error(f"{key} is {factor!r}, must be a positive number")
-        return int(factor * self.hidden_size)
+        return int(typed(self.raw(key), Factor, self.where, key) * self.hidden_size)
 
     def error(self, problem: str) -> ValueError:
         """The error for a problem of this model's config."""
-        return ValueError(f"model {self.name!r}: {problem}; correct its config.json")
+        return ValueError(f"{self.where}: {problem}; correct its config.json")
 
 
 def _at(source: Mapping[str, Any], key: str) -> Iterator[Any]:

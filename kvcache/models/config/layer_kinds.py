@@ -1,10 +1,13 @@
 """From a config to which layer has what: attention with or without a window, a state, an MLP, experts."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from kvcache.models.config.fields import Fields
+from msgspec import Meta
 
+from kvcache.models.config.fields import Fields, Names, Numbers
+
+Pattern = Annotated[str, Meta(max_length=10_000, description="text of at most 10,000 letters")]
 FULL, WINDOW, STATE, PARALLEL, MLP, EXPERTS = "full", "window", "state", "attention beside a state", "mlp", "experts"
 # The names of layers in `layer_types`, old or new (transformers configuration_utils, remap_legacy_layer_types).
 _ATTENTION = ("attention", "full_attention")
@@ -50,11 +53,11 @@ def periodic(fields: Fields, what: str, num_layers: int) -> list[bool]:
 def window_of(fields: Fields) -> int | None:
     """Tokens of the windows or chunks that layers may have."""
     window = fields.optional("attention_chunk_size") or fields.optional("sliding_window")
-    return None if fields.raw("use_sliding_window") is False else window
+    return window if fields.flag("use_sliding_window", default=True) else None
 
 
 def _listed_windows(fields: Fields) -> list[str] | None:
-    listed = fields.raw("layer_types")
+    listed = fields.value(Names, "layer_types")
     if listed is None:
         return None
     if any(kind != "full_attention" for kind in listed) and window_of(fields) is None:
@@ -63,20 +66,18 @@ def _listed_windows(fields: Fields) -> list[str] | None:
 
 
 def _listed_states(fields: Fields) -> list[str] | None:
-    listed = fields.listed("layer_types", "layers_block_type")
+    listed = fields.value(Names, "layer_types", "layers_block_type")
     if listed is None or fields.family.kinds == "parallel":
         return None
-    return [
-        _known(fields, str(kind), dict.fromkeys(_ATTENTION, FULL) | dict.fromkeys(_STATES, STATE)) for kind in listed
-    ]
+    return [_known(fields, kind, dict.fromkeys(_ATTENTION, FULL) | dict.fromkeys(_STATES, STATE)) for kind in listed]
 
 
 def _nemotron_h(fields: Fields) -> list[str]:
-    listed = fields.listed("layers_block_type", "layer_types")
+    listed = fields.value(Names, "layers_block_type", "layer_types")
     if listed is not None:
-        return [_known(fields, str(kind), _NEMOTRON_NAMES) for kind in listed]
-    pattern = fields.raw("hybrid_override_pattern")
-    if not isinstance(pattern, str) or not set(pattern) <= _NEMOTRON.keys():
+        return [_known(fields, kind, _NEMOTRON_NAMES) for kind in listed]
+    pattern = fields.value(Pattern, "hybrid_override_pattern") or ""
+    if not pattern or not set(pattern) <= _NEMOTRON.keys():
         raise fields.error(f"hybrid_override_pattern is {pattern!r}, must be made of {' '.join(_NEMOTRON)}")
     return [_NEMOTRON[letter] for letter in pattern]
 
@@ -98,7 +99,7 @@ def _windows(fields: Fields, num_layers: int) -> list[str]:
         full: Iterable[Any] = (True,) * num_layers
     elif fields.optional("attention_chunk_size") is not None:
         # Llama 4: `no_rope_layers` holds 0 where a layer attends to everything; by default every fourth does.
-        full = [not flag for flag in fields.raw("no_rope_layers") or [(layer + 1) % 4 for layer in layers]]
+        full = [not flag for flag in fields.value(Numbers, "no_rope_layers") or [(layer + 1) % 4 for layer in layers]]
     elif (first_full := fields.optional("max_window_layers")) is not None:
         full = [layer < first_full for layer in layers]  # Qwen2
     else:
@@ -113,7 +114,8 @@ def _interval(fields: Fields, num_layers: int) -> list[str]:
 
 
 def _kimi(fields: Fields, num_layers: int) -> list[str]:
-    full, state = fields.listed("linear_attn_config.full_attn_layers"), fields.listed("linear_attn_config.kda_layers")
+    full = fields.value(Numbers, "linear_attn_config.full_attn_layers")
+    state = fields.value(Numbers, "linear_attn_config.kda_layers")
     if full is None or state is None:
         return _states(layer > 0 and layer % 4 == 0 for layer in range(num_layers))
     if sorted([*full, *state]) != list(range(1, num_layers + 1)):  # the checkpoint counts from 1
@@ -121,15 +123,16 @@ def _kimi(fields: Fields, num_layers: int) -> list[str]:
             f"linear_attn_config lists {len(full)} attention and {len(state)} KDA layers, which together must name "
             f"each of the layers 1–{num_layers} once"
         )
-    return _states(layer in full for layer in range(1, num_layers + 1))
+    attention = set(full)
+    return _states(layer in attention for layer in range(1, num_layers + 1))
 
 
 def _indices(fields: Fields, num_layers: int) -> list[str]:
     """Which layers have attention, by number; where none are named, none of Bamba's, all of LFM2's."""
     key, default = ("attn_layer_indices", 0) if fields.model_type == "bamba" else ("full_attn_idxs", num_layers)
-    indices = fields.listed(key)
+    indices = fields.value(Numbers, key)
     attention = set(range(default) if indices is None else indices)
-    outside = [layer for layer in attention if not isinstance(layer, int) or not 0 <= layer < num_layers]
+    outside = [layer for layer in attention if layer >= num_layers]
     if outside:
         raise fields.error(f"{key} names layer {outside[0]!r} of {num_layers} hidden layers")
     return _states(layer in attention for layer in range(num_layers))

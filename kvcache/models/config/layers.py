@@ -90,8 +90,8 @@ def _head_dim(fields: Fields, heads: int) -> int:
 
 def _kv_heads(fields: Fields, heads: int) -> int:
     # Falcon: `new_decoder_architecture` reads num_kv_heads; before it, `multi_query` shares one head.
-    if fields.raw("new_decoder_architecture"):
+    if fields.flag("new_decoder_architecture"):
         return fields.integer("num_kv_heads", default=heads)
     if fields.raw("multi_query") is not None:
-        return 1 if fields.raw("multi_query") else heads
+        return 1 if fields.flag("multi_query") else heads
     return fields.integer("num_key_value_heads", "num_kv_heads", "n_head_kv", default=heads)

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from kvcache.models.config.fields import Fields
+from boundary.names import shortened
+from kvcache.models.config.fields import Factor, Fields, Names, Numbers, Size
 from kvcache.models.config.layer_kinds import EXPERTS, MLP, periodic
 from kvcache.shape.layer import Experts
 
@@ -68,11 +69,11 @@ def _expert_layers(fields: Fields, kinds: Sequence[str]) -> list[bool]:
         return periodic(fields, "expert", len(kinds))
     if fields.model_type == "gemma4_text":
         return [fields.flag("enable_moe_block")] * len(kinds)
-    if fields.family.kinds == "kimi" and (listed := fields.listed("mlp_layer_types")):
+    if fields.family.kinds == "kimi" and (listed := fields.value(Names, "mlp_layer_types")):
         return [kind == "sparse" for kind in listed]
     first = fields.integer("first_k_dense_replace", "num_dense_layers", default=0)
     step = fields.integer("decoder_sparse_step", "moe_layer_freq", "interleave_moe_layer_step", default=1) or 1
-    dense_only, sparse_only = set(fields.raw("mlp_only_layers") or ()), set(fields.raw("moe_layers") or ())
+    dense_only, sparse_only = (set(fields.value(Numbers, key) or ()) for key in ("mlp_only_layers", "moe_layers"))
     if sparse_only:
         return [layer in sparse_only for layer in layers]
     # DeepSeek counts its frequency from layer 0, Qwen and Llama 4 from layer 1; they differ only for steps above 1.
@@ -86,7 +87,7 @@ def _widths(fields: Fields, usual: int, borrows: Sequence[bool]) -> list[int]:
     if fields.model_type == "gemma3n_text" and isinstance(listed, list | tuple):
         if len(listed) != len(borrows):
             raise fields.error(f"intermediate_size lists {len(listed)} widths for {len(borrows)} hidden layers")
-        return [fields.whole(width, "intermediate_size") for width in listed]
+        return fields.value(list[Size], "intermediate_size") or []
     doubled = fields.model_type == "gemma4_text" and fields.flag("use_double_wide_mlp")
     return [usual * (2 if doubled and borrowed else 1) for borrowed in borrows]
 
@@ -110,9 +111,10 @@ def _one_width(fields: Fields) -> int | None:
     keys = ("block_ff_dim", *_DENSE_WIDTHS)
     value = fields.raw(*keys)
     if isinstance(value, list | tuple):  # Nemotron-H may write one width for all as a list
-        if len(set(value)) != 1:
-            raise fields.error(f"intermediate_size {list(value)}: MLPs of different widths are not modelled")
-        return fields.whole(value[0], "intermediate_size")
+        widths = fields.value(list[Size], *keys) or []
+        if len(set(widths)) != 1:
+            raise fields.error(f"intermediate_size {shortened(str(widths))}: MLPs of different widths are not modelled")
+        return widths[0]
     return fields.optional(*keys)
 
 
@@ -121,8 +123,8 @@ def _adjusted(fields: Fields, width: int) -> int:
     if not fields.flag("block_auto_adjust_ff_dim", default=True):
         return width
     width = int(2 * width / 3)
-    factor = fields.raw("block_ffn_dim_multiplier")
+    factor = fields.value(Factor, "block_ffn_dim_multiplier")
     if factor is not None:
         width = int(factor * width)
-    unit = fields.integer("block_multiple_of")
+    unit = max(1, fields.integer("block_multiple_of"))
     return -(-width // unit) * unit

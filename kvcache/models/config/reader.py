@@ -1,13 +1,15 @@
 """From a Hugging Face `config.json` to the shape of a model."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from msgspec import Meta
+
+from boundary.schema import typed
 from kvcache.models.config.checkpoint_format import declared_kv_cache, native_quantization, unquantized_components
-from kvcache.models.config.checks import check_config
 from kvcache.models.config.extra_tensors import read_extra_tensors
 from kvcache.models.config.families import FALLBACK, family_of
-from kvcache.models.config.fields import Fields
+from kvcache.models.config.fields import Factor, Fields, Table, Word
 from kvcache.models.config.layers import read_layers
 from kvcache.models.config.refusals import refuse_unread
 from kvcache.models.config.vision import knows_encoder, vision_parameters
@@ -15,6 +17,10 @@ from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Layer
 
 Assumption = tuple[str, str, str]
+Part = Annotated[float, Meta(gt=0, le=1, description="a number above 0, at most 1")]
+Dtype: Any = Literal[
+    "auto", "float32", "float", "float16", "half", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2"
+]
 
 
 def from_config(config: Mapping[str, Any], *, name: str) -> Architecture:
@@ -22,12 +28,10 @@ def from_config(config: Mapping[str, Any], *, name: str) -> Architecture:
 
     Raises `ValueError` on missing or contradictory fields.
     """
-    if not isinstance(config, Mapping):
-        raise ValueError(f"model {name!r}: config.json must hold an object, not {type(config).__name__}")
-    check_config(config, name)
-    nested = config.get("text_config", config.get("llm_config"))
-    text: Mapping[str, Any] = {**config, **nested} if isinstance(nested, Mapping) else config
-    fields = Fields(text, name, family_of(str(text.get("model_type"))))
+    outer = Fields(config, name, FALLBACK)
+    nested = outer.value(Table, "text_config", "llm_config")
+    text = {**config, **(nested or {})}
+    fields = Fields(text, name, family_of(Fields(text, name, FALLBACK).model_type))
     refuse_unread(fields)
     layers = read_layers(fields)
     is_latent = any(layer.attention and layer.attention.latent for layer in layers)
@@ -40,17 +44,17 @@ def from_config(config: Mapping[str, Any], *, name: str) -> Architecture:
         max_position_embeddings=fields.integer(
             "max_position_embeddings", "n_positions", "seq_length", "model_max_length", default=2048
         ),
-        tie_word_embeddings=_tied(config, fields),
+        tie_word_embeddings=_tied(outer, fields),
         **_attention_traits(fields),
         **_mlp_traits(fields),
         **_positions(fields),
         extra_tensors=read_extra_tensors(fields, len(layers)),
-        dtype=_dtype(text),
+        dtype=_dtype(fields),
         native_quantization=native_quantization(config),
         declared_kv_cache=declared_kv_cache(config, is_latent=is_latent),
         unquantized=unquantized_components(config, _layers_by_component(layers)),
         vision_parameters=vision_parameters(config),
-        vision_split=family_of(str(config.get("model_type"))).vision_split,
+        vision_split=family_of(outer.model_type).vision_split,
         assumptions=tuple(_assumptions(fields, config)),
     )
 
@@ -98,9 +102,9 @@ def _norms_per_layer(fields: Fields) -> int:
     if fields.model_type == "gemma4_text" and fields.flag("enable_moe_block"):
         return 7
     # Falcon has one norm for both halves of a layer, or one for each where they run in turn or as in 40B and 180B.
-    if fields.raw("parallel_attn") is False:
+    if not fields.flag("parallel_attn", default=True):
         return 2
-    new = bool(fields.raw("new_decoder_architecture"))
+    new = fields.flag("new_decoder_architecture")
     return fields.integer("num_ln_in_parallel_attn", default=2 if new else fields.family.norms_per_layer)
 
 
@@ -126,11 +130,11 @@ def _rotary_width(fields: Fields) -> int:
         return fields.integer("rotary_dim")
     nested = fields.raw("rope_parameters", "rope_scaling")
     given = nested.get("partial_rotary_factor") if isinstance(nested, Mapping) else None
-    factor = fields.raw("partial_rotary_factor", "rotary_pct") if given is None else given
-    if factor is None:
+    if given is None:
+        given = fields.raw("partial_rotary_factor", "rotary_pct")
+    if given is None:
         return 0
-    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor <= 1:
-        raise fields.error(f"partial_rotary_factor is {factor!r}, must lie in (0, 1]")
+    factor = typed(given, Part, fields.where, "partial_rotary_factor")
     head_dim = fields.optional("head_dim") or (
         fields.hidden_size // max(1, fields.integer("num_attention_heads", "n_head", "num_heads", "n_heads"))
     )
@@ -144,8 +148,8 @@ def _longer_rotary_tables(fields: Fields) -> int:
         scaling = scaling["full_attention"]
     if not isinstance(scaling, Mapping) or scaling.get("rope_type", scaling.get("type")) != "linear":
         return 0
-    factor = scaling.get("factor")
-    return max(0, round(factor) - 1) if isinstance(factor, int | float) else 0
+    factor = typed(scaling.get("factor", 1.0), Factor, fields.where, "rope_scaling.factor")
+    return max(0, round(factor) - 1)
 
 
 def _learned_positions(fields: Fields) -> int:
@@ -161,14 +165,14 @@ def _learned_positions(fields: Fields) -> int:
     return fields.integer("max_position_embeddings") + offset
 
 
-def _tied(config: Mapping[str, Any], fields: Fields) -> bool:
+def _tied(outer: Fields, fields: Fields) -> bool:
     # A multimodal config keeps the flag at either level; the outer one wins in transformers.
-    outer = config.get("tie_embedding", config.get("tie_word_embeddings"))  # LFM2 calls it tie_embedding
-    return fields.flag("tie_word_embeddings") if outer is None else bool(outer)
+    return outer.flag("tie_embedding", "tie_word_embeddings", default=fields.flag("tie_word_embeddings"))
 
 
-def _dtype(text: Mapping[str, Any]) -> str:
-    dtype = str(text.get("torch_dtype") or text.get("dtype") or "bfloat16").removeprefix("torch.")
+def _dtype(fields: Fields) -> str:
+    given = (fields.value(Word, "torch_dtype", "dtype") or "bfloat16").removeprefix("torch.")
+    dtype: str = typed(given, Dtype, fields.where, "torch_dtype")
     return "bfloat16" if dtype == "float32" else dtype  # vLLM's `--dtype auto` serves fp32 checkpoints in 16 bits
 
 

@@ -1,7 +1,7 @@
 """Which configs describe layers or caches that are not modelled, and would be counted wrongly."""
 
 from kvcache.models.config.families import families_with_states
-from kvcache.models.config.fields import Fields
+from kvcache.models.config.fields import Fields, Names
 
 # vLLM 0.32 takes attention for sparse where the config has index_topk (models/deepseek_v2.py, models/config.py).
 _SPARSE_SIGNS = ("index_topk", "index_n_heads", "index_head_dim", "sparse_attention_config", "compress_ratios")
@@ -65,7 +65,7 @@ def _refuse_sparse(fields: Fields) -> None:
 
 
 def _refuse_states(fields: Fields) -> None:
-    kinds = {str(kind) for kind in fields.listed("layer_types", "layers_block_type") or ()}
+    kinds = set(fields.value(Names, "layer_types", "layers_block_type") or ())
     strange = sorted(kinds - _LAYER_NAMES)
     signs = [key for key in _STATE_SIGNS if fields.config.get(key) is not None]
     known = _STATES.get(fields.model_type)

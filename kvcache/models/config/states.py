@@ -3,7 +3,7 @@
 from typing import Any
 
 from kvcache.models.config.families import state_keys
-from kvcache.models.config.fields import Fields
+from kvcache.models.config.fields import Fields, Word
 from kvcache.shape.layer import StateSpace
 
 _FLAGS = ("conv_bias", "projection_bias", "output_bias", "norm")
@@ -33,7 +33,7 @@ def _value(fields: Fields, name: str, spellings: list[Any]) -> Any:
     if name in _FLAGS:
         return fields.flag(*spellings, default=any(fields.family.defaults.get(key) is True for key in spellings))
     if name == "state_dtype":
-        return str(fields.raw(*spellings) or fields.family.defaults.get(spellings[0], "auto"))
+        return fields.value(Word, *spellings) or str(fields.family.defaults.get(spellings[0], "auto"))
     if name == "intermediate_size":
         return _width(fields, spellings)
     if name == "dt_rank" and fields.raw(*spellings) in (None, "auto"):
@@ -49,7 +49,7 @@ def _width(fields: Fields, spellings: list[str]) -> int:
 
 def _head_dim(fields: Fields, spellings: list[str], width: int, heads: int) -> int:
     given = fields.raw(*spellings)
-    head_dim = width // max(1, heads) if given in (None, "auto") else fields.whole(given, spellings[0])
+    head_dim = width // max(1, heads) if given in (None, "auto") else fields.integer(*spellings)
     if heads * head_dim != width:
         raise fields.error(f"{heads} state-space heads of {head_dim} do not make up the width {width}")
     return head_dim

@@ -1,11 +1,16 @@
 """How many parameters a multimodal model's image encoder has."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta
+
+from boundary.schema import Lenient, typed
 from kvcache.models.config.families import entries
+from kvcache.models.config.fields import Positive, Size, Table
 
 Config = Mapping[str, Any]
+Sides = Annotated[list[Positive], Meta(min_length=2, max_length=2, description="two whole numbers from 1")]
 
 
 def vision_parameters(config: Config) -> int:
@@ -14,8 +19,8 @@ def vision_parameters(config: Config) -> int:
     An encoder of an unknown kind is counted like SigLIP (see `knows_encoder`). Raises `ValueError` on a width that is
     no whole number.
     """
-    vision = config.get("vision_config")
-    if not isinstance(vision, Mapping):
+    vision = typed(config.get("vision_config"), Table | None, "config.json", "vision_config")  # type: ignore[arg-type]
+    if vision is None:
         return 0
     if not knows_encoder(config):
         sized = {"hidden_size", "num_hidden_layers", "intermediate_size"} <= vision.keys()
@@ -44,14 +49,15 @@ class _Encoder:
     def size(self, *keys: str, default: int | None = None) -> int:
         """A width or count of the encoder."""
         value = next((self.vision[key] for key in keys if self.vision.get(key) is not None), default)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise ValueError(f"vision_config: {keys[0]} is {value!r}, must be a whole number; correct its config.json")
-        return value
+        kind = Positive if keys[0] == "patch_size" else Size
+        width: int = typed(value, kind, "vision_config", keys[0])
+        return width
 
     @property
     def text_width(self) -> int:
         """The text model's hidden size, which the projector ends in."""
-        return int(self.text.get("hidden_size", self.config.get("hidden_size", 0)))
+        width = self.text.get("hidden_size", self.config.get("hidden_size", 0))
+        return typed(width, Size, "text_config", "hidden_size")
 
     @property
     def patches(self) -> int:
@@ -72,8 +78,8 @@ class _Encoder:
 
     def merged_patches(self, kernel: Any) -> int:
         """Width of neighbouring pieces side by side."""
-        height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
-        return self.width * int(height) * int(width)
+        height, width = typed([kernel] * 2 if isinstance(kernel, int) else kernel, Sides, "vision_config", "merge size")
+        return self.width * height * width
 
 
 def _siglip(encoder: _Encoder) -> int:
@@ -143,7 +149,8 @@ def _qwen3_vl(encoder: _Encoder) -> int:
     width = encoder.width
     merged = encoder.merged_patches(encoder.size("spatial_merge_size"))
     embedding = (_frame_pixels(encoder) + 1) * width + encoder.size("num_position_embeddings") * width
-    deepstack = len(encoder.vision["deepstack_visual_indexes"]) * (_merger(encoder) + 2 * merged)
+    indexes = typed(encoder.vision["deepstack_visual_indexes"], list[int], "vision_config", "deepstack_visual_indexes")
+    deepstack = len(indexes) * (_merger(encoder) + 2 * merged)
     return embedding + encoder.layers + _merger(encoder) + 2 * width + deepstack
 
 
@@ -162,15 +169,25 @@ def _gemma4(encoder: _Encoder) -> int:
     return embedding + encoder.depth * layer + standard + width * encoder.text_width + heard
 
 
+class _Audio(Lenient, frozen=True, kw_only=True):
+    hidden_size: Positive
+    output_proj_dims: Positive
+    subsampling_conv_channels: tuple[Positive, Positive]
+    conv_kernel_size: Positive
+    num_attention_heads: Positive
+    num_hidden_layers: Positive
+    use_clipped_linears: bool
+
+
 def _gemma4_audio(audio: Config, text_width: int) -> int:
     """The conformer that Gemma 4's small models hear with."""
-    width, out = int(audio["hidden_size"]), int(audio["output_proj_dims"])
-    first, second = (int(channels) for channels in audio["subsampling_conv_channels"])
+    sizes = typed(audio, _Audio, "audio_config")
+    width, out, (first, second) = sizes.hidden_size, sizes.output_proj_dims, sizes.subsampling_conv_channels
     sampled = 9 * first + first + 9 * first * second + second + 32 * second * width  # 128 mel bands, halved twice
     matrices = 16 * width**2 + 5 * width**2 + 3 * width**2  # two MLPs; attention with positions; gated convolution
-    vectors = (int(audio["conv_kernel_size"]) + 9) * width + width // int(audio["num_attention_heads"])
-    clipped = 4 * 10 if audio["use_clipped_linears"] else 0
-    layers = int(audio["num_hidden_layers"]) * (matrices + vectors + clipped)
+    vectors = (sizes.conv_kernel_size + 9) * width + width // sizes.num_attention_heads
+    clipped = 4 * 10 if sizes.use_clipped_linears else 0
+    layers = sizes.num_hidden_layers * (matrices + vectors + clipped)
     return sampled + layers + width * out + out + out * text_width
 
 
