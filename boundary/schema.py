@@ -84,11 +84,7 @@ def described(message: str, value: Any, kind: Any, place: str = "") -> str:
         return _no_key(next((key for key in map(str, at) if key not in known), ""), name, known)
     allowed = "" if re.search(r"\| (?!null)", said) else _allowed(schema)  # of several kinds, each is told
     most = None if re.search(r" to |at most", allowed) else re.search(r" (<=|<) (\d\S*)", said)
-    allowed = (
-        f"{allowed}{f', at most {float(most[2]):g}' if most and not re.search(r' to |at most', allowed) else ''}"
-        if allowed
-        else _in_words(said)
-    )
+    allowed = f"{allowed}{f', at most {float(most[2]):g}' if most else ''}" if allowed else _in_words(said)
     hint = f": {nearest_hint(str(at), _literals(schema))}" if allowed == "a known name" else ""
     return f"{name or 'it'} is {_shown(at)}; it must be {allowed}{hint}"
 

@@ -10,8 +10,11 @@ Each function is the one that the command of the same name calls. Engine argumen
 unit in their name have none, times are in seconds.
 """
 
+from inspect import isfunction
+
+from boundary.arguments import checked
 from boundary.limits import limits_raised
-from calibrate.readers.parsing.startup_log import read_startup_log
+from calibrate.readers.parsing.startup_log import StartupLog, read_startup_log
 from headcount.answers.answer import Answer, Progress, Verdict
 from headcount.answers.capacity import CapacityAnswer, capacity
 from headcount.answers.check import CheckAnswer, check
@@ -22,8 +25,9 @@ from headcount.answers.notes import Note, RefusedError, Severity
 from headcount.answers.read import ReadAnswer, read
 from headcount.answers.simulate import SimulateAnswer, simulate
 from headcount.answers.training_memory import TrainingMemoryAnswer, training_memory
-from kvcache.gpus.gpu import find_gpu, gpu_names
+from kvcache.gpus.gpu import GPU, find_gpu, gpu_names
 from kvcache.models.catalog import load_model, model_names
+from kvcache.shape.architecture import Architecture
 from simulator.deployment import Deployment, resolve
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.memory import memory_budget
@@ -43,3 +47,6 @@ __all__ = [
     "memory_budget", "memory_comparison", "model_names", "open_load", "preset_names", "read", "read_startup_log",
     "request_times", "resolve", "simulate", "training_memory", "whole_run",
 ]  # fmt: skip
+
+_NAMES = {"StartupLog": StartupLog, "Architecture": Architecture, "GPU": GPU}
+globals().update({name: checked(found, _NAMES) for name in __all__ if isfunction(found := globals()[name])})

@@ -94,7 +94,7 @@ def _found(name_or_path: str) -> tuple[str, dict[str, Any], Path]:
         given = given / "config.json"
         if not given.is_file():
             raise ValueError(f"folder {name_or_path!r} holds no config.json; give a model's folder or its config.json")
-    if given.exists():
+    if name_or_path and given.exists():
         config = _read(given)
         config |= _modelopt_file(given, config)
         name = str(config.get("_name_or_path") or given.resolve().parent.name)

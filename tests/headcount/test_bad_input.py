@@ -300,12 +300,28 @@ def test_a_wrong_search_path_is_told(
 @pytest.mark.parametrize(
     ("ask", "part"),
     [
-        (lambda: hc.capacity("llama-3.1-8b", "h100-sxm", gpus=2), r"gpus is 2; give a list"),  # type: ignore[arg-type]
-        (lambda: hc.capacity("llama-3.1-8b", "h100-sxm", gpus=[1.5]), r"gpus has 1\.5"),  # type: ignore[list-item]
-        (lambda: hc.memory("llama-3.1-8b", "h100-sxm", max_model_len="8K"), "max_model_len is '8K'; give a whole"),
+        (lambda: hc.capacity("llama-3.1-8b", "h100-sxm", gpus=2), r"gpus is 2; it must be a list"),  # type: ignore[arg-type]
+        (
+            lambda: hc.capacity("llama-3.1-8b", "h100-sxm", gpus=[1.5]),
+            r"gpus is \[1\.5\]; it must be a list",
+        ),  # type: ignore[list-item]
+        (
+            lambda: hc.memory("llama-3.1-8b", "h100-sxm", max_model_len="8K"),
+            "max_model_len is '8K'; it must",
+        ),
         (lambda: hc.memory("llama-3.1-8b", "h100-sxm", mean_context=-3), "mean_context has -3"),
-        (lambda: hc.memory("llama-3.1-8b", 5), "the GPU is 5; give its name as text"),  # type: ignore[arg-type]
-        (lambda: hc.read("results.json"), r"paths is 'results\.json'; give a list"),
+        (lambda: hc.memory("llama-3.1-8b", 5), "gpu is 5; it must be text"),  # type: ignore[arg-type]
+        (
+            lambda: hc.memory("llama-3.1-8b", "h100-sxm", environment=3),
+            "environment is 3; it must be a list",
+        ),
+        (lambda: hc.memory("llama-3.1-8b", "h100-sxm", startup_log="path"), "startup_log is 'path'; it must be a Star"),
+        (lambda: hc.capacity("llama-3.1-8b", "h100-sxm", seed="x"), "seed is 'x'; it must be a whole number"),
+        (lambda: hc.capacity("llama-3.1-8b", "h100-sxm", ttft_s="1s"), "ttft_s is '1s'; it must be a number or None"),
+        (lambda: hc.capacity("llama-3.1-8b", "h100-sxm", ttft_s=float("nan")), "ttft_s is nan; it must be a number"),
+        (lambda: hc.simulate("llama-3.1-8b", "h100-sxm", users=True), "users is True; it must be a whole number"),
+        (lambda: hc.find_gpu(3), "name is 3; it must be text"),
+        (lambda: hc.read("results.json"), r"paths is 'results\.json'; it must be a list"),
     ],
 )
 def test_wrong_python_arguments_are_told(ask: Callable[[], Any], part: str) -> None:
@@ -423,7 +439,7 @@ def test_a_broken_config_is_told_by_its_file(
 
 @pytest.mark.parametrize(
     ("content", "part"),
-    [(b"{", "model.json: not valid JSON"), (b"[]", "model.json: must hold an object"),
+    [(b"{", "model.json, column 2: is not JSON"), (b"[]", "model.json: it is an empty list; it must be a table"),
      (b"{}", "config.json lacks 'num_hidden_layers'; add it"), (b"\xff\xfe\x00", "model.json: not a text file")],
 )  # fmt: skip
 def test_a_broken_model_config_is_told(

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from numbers import Integral
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
+from boundary.arguments import check_argument
 from kvcache.releases import (
     ASYNC_SCHEDULING,
     ASYNC_SCHEDULING_WITH_DRAFT_MODEL,
@@ -245,10 +246,10 @@ class EngineArgs:
     def __post_init__(self) -> None:
         for name, described in arguments_of(type(self)).items():
             value = getattr(self, name)
+            if value is not None:
+                check_argument(name, value, _types()[name])
             is_count = isinstance(described.kind, TokenCount | WholeNumber) and value is not None
             least = described.kind.minimum if isinstance(described.kind, WholeNumber) else 1
-            if is_count and not isinstance(value, Integral):
-                raise ValueError(f"{name} is {value!r}; give a whole number")
             if is_count and not least <= value <= LARGEST:
                 raise ValueError(f"{name} is {value:,}, must be at least {least}, at most {LARGEST:,}")
         share = self.gpu_memory_utilization
@@ -294,6 +295,11 @@ class EngineArgs:
                 f"{args.max_num_batched_tokens:,}; lower it or raise that"
             )
         return args
+
+
+@cache
+def _types() -> dict[str, Any]:
+    return get_type_hints(EngineArgs)
 
 
 def with_settings(args: EngineArgs | None, settings: Mapping[str, Any]) -> EngineArgs:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from boundary.documents import parse_json
 from boundary.names import shortened
 
 SPECULATIVE_METHODS = ("eagle", "draft_model", "ngram")
@@ -83,7 +84,7 @@ class SpeculativeConfig:
 def _json_object(given: Any) -> Mapping[str, Any]:
     """Raises ValueError where it is none, or lacks what decides."""
     try:
-        settings = given if isinstance(given, dict) else json.loads(str(given))
+        settings = given if isinstance(given, dict) else parse_json(str(given), "--speculative-config")
     except ValueError:
         settings = None
     needed = ("method", "num_speculative_tokens")

@@ -1,0 +1,62 @@
+"""Arguments that come from Python: of the types that the signature says, or one ValueError that names the argument."""
+
+from collections.abc import Callable, Collection, Mapping
+from functools import wraps
+from inspect import signature
+from numbers import Integral, Real
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from boundary.names import shortened
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_WORDS: Mapping[Any, str] = {
+    int: "a whole number", float: "a number", str: "text", bool: "True or False", Path: "a Path", NoneType: "None",
+}  # fmt: skip
+
+
+def checked(function: Callable[P, R], names: Mapping[str, Any]) -> Callable[P, R]:
+    """The function, which looks at its arguments first; `names` are those that its annotations may use."""
+    known = signature(function)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        hints = get_type_hints(function, localns=dict(names))
+        for name, value in known.bind(*args, **kwargs).arguments.items():
+            if name in hints and known.parameters[name].kind.name != "VAR_KEYWORD":
+                check_argument(name, value, hints[name])
+        return function(*args, **kwargs)
+
+    return call
+
+
+def check_argument(name: str, value: object, hint: Any) -> None:
+    """Raise ValueError unless the value is of that type."""
+    if not _fits(value, hint):
+        raise ValueError(f"{name} is {shortened(repr(value))}; it must be {_in_words(hint)}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin = get_origin(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(value, part) for part in get_args(hint))
+    if hint is float:
+        return isinstance(value, Real) and not isinstance(value, bool) and value == value  # noqa: PLR0124  no NaN
+    if hint is int:
+        return isinstance(value, Integral) and not isinstance(value, bool)
+    if isinstance(origin, type) and issubclass(origin, Collection) and not issubclass(origin, Mapping):
+        listed = isinstance(value, Collection) and not isinstance(value, str | bytes)
+        return listed and all(_fits(item, get_args(hint)[0]) for item in value)
+    kind = origin or hint
+    return not isinstance(kind, type) or isinstance(value, kind)
+
+
+def _in_words(hint: Any) -> str:
+    origin = get_origin(hint)
+    if origin in (Union, UnionType):
+        return " or ".join(_in_words(part) for part in get_args(hint))
+    if isinstance(origin, type) and issubclass(origin, Collection):
+        return f"a list, each {_in_words(get_args(hint)[0])}"
+    return _WORDS.get(hint) or f"a {getattr(origin or hint, '__name__', 'function')}"
