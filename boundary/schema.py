@@ -80,7 +80,10 @@ def described(message: str, value: Any, kind: Any, place: str = "") -> str:
     if not said.startswith(("Expected", "Invalid", "Number")):  # what a class itself says of its values
         return f"{f'{name}: ' * bool(name)}{said}"
     if found and found[1]:
-        known = _literals(schema.key_type)
+        known = [key for part in _parts(schema) for key in _literals(getattr(part, "key_type", None))]
+        if not known:  # in YAML a key may be a number, or a list
+            wrong = next((key for key in at if not isinstance(key, str)), None)
+            return f"{name or 'it'} has the key {_shown(wrong)}; a key must be text"
         return _no_key(next((key for key in map(str, at) if key not in known), ""), name, known)
     allowed = "" if re.search(r"\| (?!null)", said) else _allowed(schema)  # of several kinds, each is told
     most = None if re.search(r" to |at most", allowed) else re.search(r" (<=|<) (\d\S*)", said)

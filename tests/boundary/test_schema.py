@@ -58,6 +58,8 @@ class Table(Strict):
         ({"turns": 1e300}, "f.toml: turns is 1e+300; it must be a number above 0, at most 1e+15"),
         ({"turnz": 1}, "f.toml: no key 'turnz'; did you mean 'turns'?"),
         (3, "f.toml: it is 3; it must be a table"),
+        ({"turns": {"mean": 1.0, 3: 4}}, "f.toml: turns has the key 3; a key must be text"),
+        ({"turns": 1, "ranges": {True: 1.0}}, "f.toml: ranges has the key true; a key must be text"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_told_with_place_and_what_is_allowed(value: Any, told: str) -> None:

@@ -176,7 +176,7 @@ def test_a_fit_does_not_replace_what_it_read(headcount: Callable[..., Any], file
     folder = files(recording({}, count=120))
     ran = headcount("calibrate", "fit", folder, *DEPLOYMENT, "--out", folder / "0.json")
     assert (ran.code, ran.out) == (2, "")
-    assert "is one of the files to fit" in ran.err
+    assert "is an input as well" in ran.err
     assert (folder / "0.json").read_text() == "0"
 
 
