@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Literal, TextIO
+from typing import Any, BinaryIO, Literal, TextIO
 
 from boundary.limits import how_to_raise, limits
 from boundary.names import shortened
@@ -31,13 +31,8 @@ def read_text(
     Bytes that are `damaged` may be replaced, as in a log. Raises InputError where the file is missing, no ordinary one,
     too large, not text, or damaged gzip.
     """
-    with _opened(path) as file:
-        packed = file.read(2) == _GZIP
-        file.seek(0)
-        try:
-            raw = _read_bounded(path, gzip.GzipFile(fileobj=file) if packed else file, purpose)
-        except (EOFError, gzip.BadGzipFile, zlib.error):
-            raise InputError(f"{shown(path)}: its gzip data is cut off or damaged; copy the file again") from None
+    with _opened(path) as file, _unpacked(path, file) as plain:
+        raw = _read_bounded(path, plain, purpose)
     try:
         return raw.decode("utf-8-sig", damaged)
     except UnicodeDecodeError:
@@ -47,10 +42,9 @@ def read_text(
 @contextmanager
 def text_lines(path: Path) -> Iterator[TextIO]:
     """The file to be read line by line, whatever its size. Raises InputError as `read_text`, also while it is read."""
-    with _opened(path) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+    with _opened(path) as file, _unpacked(path, file) as plain:
         try:
-            yield text
+            yield io.TextIOWrapper(_BoundedLines(path, plain), encoding="utf-8-sig", newline="")
         except UnicodeDecodeError:
             raise not_text(path) from None
 
@@ -91,6 +85,36 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         refuse_address(path)
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{shown(path)} cannot be read: {reason.lower()}") from None
+
+
+@contextmanager
+def _unpacked(path: Path, file: BinaryIO) -> Iterator[BinaryIO | gzip.GzipFile]:
+    packed = file.read(2) == _GZIP
+    file.seek(0)
+    try:
+        yield gzip.GzipFile(fileobj=file) if packed else file
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        raise InputError(f"{shown(path)}: its gzip data is cut off or damaged; copy the file again") from None
+
+
+class _BoundedLines(io.BufferedReader):
+    """Bytes that are refused where they are no text, or where a line would fill the memory."""
+
+    def __init__(self, path: Path, file: Any) -> None:
+        super().__init__(file)
+        self._path, self._line_bytes, self._most = path, 0, limits().line_bytes
+
+    def read1(self, size: int = -1, /) -> bytes:
+        piece = super().read1(size)
+        if b"\0" in piece:
+            raise not_text(self._path)
+        after = len(piece) - piece.rfind(b"\n") - 1
+        self._line_bytes = after if after < len(piece) else self._line_bytes + after
+        if self._line_bytes > self._most:
+            raise InputError(
+                f"{shown(self._path)}: has a line of more than {self._most:,.0f} bytes {how_to_raise('line_bytes')}"
+            )
+        return piece
 
 
 def _read_bounded(path: Path, file: BinaryIO | gzip.GzipFile, purpose: Purpose) -> bytes:

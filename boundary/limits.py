@@ -20,6 +20,7 @@ class Limits:
 
     settings_bytes: float = _limit(16e6, "a file of settings is parsed whole: ten times a profile or config.json")
     result_bytes: float = _limit(1e9, "a result, log or recording is held in memory, parsed at some ten times its size")
+    line_bytes: float = _limit(16e6, "one line of a trace; with block hashes for a million tokens it has some 500 kB")
     values: float = _limit(1e7, "values of a YAML file, each counted as often as its aliases repeat it")
     nesting: float = _limit(50, "brackets within brackets; no format needs ten")
     rows: float = _limit(1e8, "requests of a trace, at some 100 bytes each; Azure's largest has 27 million")

@@ -34,12 +34,13 @@ class Lenient(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # A union of a bounded number with a tuple of fixed length crashes msgspec 0.22; a list of fixed length does not.
-def typed(value: Any, kind: type[T], file: Path | str, place: str = "") -> T:
-    """A document's value as that type; `place` is where it stands in the file. Raises InputError."""
+def typed(value: Any, kind: type[T], file: Path | str, place: str = "", *, name: str = "") -> T:
+    """A document's value as that type; `place` is where it stands in the file, `name` its own. Raises InputError."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise InputError(f"{shown(file)}: {described(str(error), value, kind, place)}") from None
+        parts = (shown(file), described(str(error), value, kind, place, name))
+        raise InputError(": ".join(part for part in parts if part)) from None
 
 
 def table(content: Mapping[str, Any], kind: type[T], file: Path | str, **given: Any) -> T:
@@ -62,16 +63,16 @@ _WORDS = {
 }  # fmt: skip
 
 
-def described(message: str, value: Any, kind: Any, place: str = "") -> str:
-    """What msgspec found wrong, as `PLACE: NAME is VALUE; it must be …`."""
+def described(message: str, value: Any, kind: Any, place: str = "", of: str = "") -> str:
+    """What msgspec found wrong, as `PLACE: NAME is VALUE; it must be …`; `of` is the name of the whole."""
     found = _PLACE.search(message)
     said = message[: found.start()] if found else message
     steps: list[str | int] = []
     for key, index in _STEP.findall(found[2]) if found else ():
         steps.append(key or (int(index) if index else _wrong_key(value, kind, steps)))
     at, schema = _follow(value, inspect.type_info(kind), steps)
-    name = "".join(f"[{step + 1}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")
-    name = ": ".join(part for part in (place, name) if part)
+    path = (f"[{step + 1}]" if isinstance(step, int) else f".{step}" for step in steps)
+    name = ": ".join(part for part in (place, "".join((of, *path)).lstrip(".")) if part)
     if unknown := re.search(r"unknown field `(.*)`", said):
         known = [item.encode_name for part in _parts(schema) for item in getattr(part, "fields", ())]
         return _no_key(unknown[1], name, known)
@@ -85,7 +86,8 @@ def described(message: str, value: Any, kind: Any, place: str = "") -> str:
             wrong = next((key for key in at if not isinstance(key, str)), None)
             return f"{name or 'it'} has the key {_shown(wrong)}; a key must be text"
         return _no_key(next((key for key in map(str, at) if key not in known), ""), name, known)
-    allowed = "" if re.search(r"\| (?!null)", said) else _allowed(schema)  # of several kinds, each is told
+    of_all = getattr(schema, "extra_json_schema", None)  # else, of several kinds, each is told
+    allowed = "" if re.search(r"\| (?!null)", said) and not of_all else _allowed(schema)
     most = None if re.search(r" to |at most", allowed) else re.search(r" (<=|<) (\d\S*)", said)
     allowed = f"{allowed}{f', at most {float(most[2]):g}' if most else ''}" if allowed else _in_words(said)
     hint = f": {nearest_hint(str(at), _literals(schema))}" if allowed == "a known name" else ""

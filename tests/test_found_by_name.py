@@ -44,8 +44,8 @@ import numpy as np
 from workloads.requests import NO_PREDECESSOR, independent_requests
 from workloads.trace_format import TraceFormat
 
-def read(path, block_size):
-    rows = np.loadtxt(path, delimiter="|", ndmin=2)
+def read(path, block_size, num_requests):
+    rows = np.loadtxt(path, delimiter="|", ndmin=2, max_rows=num_requests)
     return independent_requests(
         arrival_s=rows[:, 0], prompt_tokens=rows[:, 1], output_tokens=rows[:, 2],
         follows=np.full(len(rows), NO_PREDECESSOR),

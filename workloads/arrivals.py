@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from boundary.files import InputError
 from workloads.distributions import Distribution, Exponential, FloatArray, Gamma
-from workloads.errors import WorkloadError
 
 
 def gamma_gaps(rate_per_s: float, burstiness: float = 1.0) -> Distribution:
@@ -14,9 +14,9 @@ def gamma_gaps(rate_per_s: float, burstiness: float = 1.0) -> Distribution:
     Source: vllm/benchmarks/serve.py, get_request.
     """
     if not (np.isfinite(rate_per_s) and rate_per_s > 0):
-        raise WorkloadError(f"the rate is {rate_per_s} requests/s; it must be finite, above 0")
+        raise InputError(f"the rate is {rate_per_s} requests/s; it must be finite, above 0")
     if not (np.isfinite(burstiness) and burstiness > 0):
-        raise WorkloadError(f"burstiness is {burstiness}; it must be a finite number above 0 (1 = Poisson)")
+        raise InputError(f"burstiness is {burstiness}; it must be a finite number above 0 (1 = Poisson)")
     mean = 1 / rate_per_s
     return Exponential(mean_value=mean) if burstiness == 1 else Gamma(shape=burstiness, mean_value=mean)
 

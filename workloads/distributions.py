@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Protocol
+from pathlib import Path
+from typing import Annotated, Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta, field, structs
 from scipy.special import gammaincinv, ndtr, ndtri
 
-from boundary.names import nearest_hint
-from workloads.errors import WorkloadError
+from boundary.files import InputError, shown
+from boundary.names import nearest_hint, shortened
+from boundary.schema import Share, Strict, typed
 
 FloatArray = npt.NDArray[np.float64]
+
+_MOST: Final = 2e9  # tokens then fit an int32; as seconds it is 63 years
+_FROM_0: Final = "a number from 0 to 2,000,000,000"
+Amount = Annotated[float, Meta(ge=0, le=_MOST, description=_FROM_0)]
+Positive = Annotated[float, Meta(ge=1e-12, le=_MOST, description="a number from 1e-12 to 2,000,000,000")]
+Sigma = Annotated[float, Meta(ge=0, le=10, description="a number from 0 to 10")]
+"""At 10 nine draws in ten span 14 orders of magnitude; those of measured loads are below 3."""
+Width = Annotated[float, Meta(ge=1e-3, le=10, description="a number from 0.001 to 10")]
+Shape = Annotated[float, Meta(ge=0.01, le=1e6, description="a number from 0.01 to 1,000,000")]
+"""Below, float64 cannot hold the Weibull's scale; above, all draws are equal to three digits."""
+_FIRST_ABOVE_0, _LAST_BELOW_1 = 1e-300, 1 - 2**-53  # at 0 and 1 the normal and its kin are infinite
+_LISTED: Final = Meta(min_length=1, description=f"a list of one or more, each {_FROM_0}")
 
 
 class Distribution(Protocol):
@@ -27,14 +42,31 @@ class Distribution(Protocol):
     def mean(self) -> float: ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fixed:
-    """Always the same value."""
-
-    value: float
+class Kind(Strict, frozen=True, dict=True):
+    """Parameters that are in their ranges, whether a file or Python gave them. Raises InputError."""
 
     def __post_init__(self) -> None:
-        _require(self, "value", self.value >= 0)
+        for item in structs.fields(self):
+            value = getattr(self, item.name)
+            plain = value.item() if isinstance(value, np.generic) else value
+            typed(plain, item.type, self._named, name=item.encode_name)
+        self._check()
+
+    def _check(self) -> None:
+        """What the parameters must be beside one another."""
+
+    @property
+    def _named(self) -> str:
+        return type(self).__name__.strip("_").lower()
+
+    def _refuse(self, found: str, allowed: str) -> InputError:
+        return InputError(f"{self._named}: {found}; {allowed}")
+
+
+class Fixed(Kind, frozen=True, kw_only=True):
+    """Always the same value."""
+
+    value: Amount
 
     def quantile(self, u: FloatArray) -> FloatArray:
         return np.full(np.shape(u), float(self.value))
@@ -43,15 +75,15 @@ class Fixed:
         return float(self.value)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Uniform:
+class Uniform(Kind, frozen=True, kw_only=True):
     """Equally likely anywhere in [low, high)."""
 
-    low: float
-    high: float
+    low: Amount
+    high: Amount
 
-    def __post_init__(self) -> None:
-        _require(self, "low", 0 <= self.low <= self.high)
+    def _check(self) -> None:
+        if self.low > self.high:
+            raise self._refuse(f"low is {self.low:g}, high is {self.high:g}", "low must not be above high")
 
     def quantile(self, u: FloatArray) -> FloatArray:
         return self.low + (self.high - self.low) * np.asarray(u)
@@ -60,48 +92,50 @@ class Uniform:
         return (self.low + self.high) / 2
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lognormal:
+class Lognormal(Kind, frozen=True, kw_only=True):
     """exp of a normal variable with mean ln(median) and standard deviation sigma."""
 
-    median: float
-    sigma: float
-
-    def __post_init__(self) -> None:
-        _require(self, "median", self.median > 0)
-        _require(self, "sigma", self.sigma >= 0)
+    median: Positive
+    sigma: Sigma
 
     def quantile(self, u: FloatArray) -> FloatArray:
-        return np.asarray(self.median * np.exp(self.sigma * ndtri(u)), dtype=np.float64)
+        return np.asarray(self.median * np.exp(self.sigma * ndtri(np.maximum(u, _FIRST_ABOVE_0))), dtype=np.float64)
 
     def mean(self) -> float:
         return self.median * math.exp(self.sigma**2 / 2)
 
 
+class _Lognormal(Kind, frozen=True, kw_only=True):
+    mean: Positive
+    standard_deviation: Amount
+
+    def distribution(self) -> Lognormal:
+        variance_of_log = math.log1p((self.standard_deviation / self.mean) ** 2)
+        return Lognormal(median=self.mean * math.exp(-variance_of_log / 2), sigma=math.sqrt(variance_of_log))
+
+
 def lognormal_from_moments(mean: float, standard_deviation: float) -> Lognormal:
     """The lognormal that has this mean and standard deviation."""
-    if not (mean > 0 and standard_deviation >= 0):
-        raise WorkloadError(f"lognormal: mean {mean} and standard deviation {standard_deviation} must be positive")
-    variance_of_log = math.log1p((standard_deviation / mean) ** 2)
-    return Lognormal(median=mean * math.exp(-variance_of_log / 2), sigma=math.sqrt(variance_of_log))
+    return _Lognormal(mean=mean, standard_deviation=standard_deviation).distribution()
 
 
-@dataclass(frozen=True, kw_only=True)
-class LognormalMixture:
+class LognormalMixture(Kind, frozen=True, kw_only=True):
     """Lognormals with weights that sum to 1.
 
     The quantile is interpolated in a table of the cumulative distribution at 16,384 points of ln x, exact to 1e-3 of x.
     """
 
-    weights: tuple[float, ...]
-    medians: tuple[float, ...]
-    sigmas: tuple[float, ...]
+    weights: Annotated[tuple[Share, ...], Meta(min_length=1, max_length=100, description="a list of 1 to 100 shares")]
+    medians: tuple[Positive, ...]
+    sigmas: tuple[Width, ...]
 
-    def __post_init__(self) -> None:
-        _require(self, "weights", len(self.weights) == len(self.medians) == len(self.sigmas) > 0)
-        _require(self, "weights", min(self.weights) >= 0 and math.isclose(sum(self.weights), 1, abs_tol=1e-3))
-        _require(self, "medians", min(self.medians) > 0)
-        _require(self, "sigmas", min(self.sigmas) > 0)
+    def _check(self) -> None:
+        counts = len(self.weights), len(self.medians), len(self.sigmas)
+        if len(set(counts)) > 1:
+            found = "weights, medians, sigmas have {}, {}, {} numbers".format(*counts)
+            raise self._refuse(found, "give one of each per component")
+        if not math.isclose(sum(self.weights), 1, abs_tol=1e-3):
+            raise self._refuse(f"the weights sum to {sum(self.weights):g}", "they must sum to 1")
 
     @cached_property
     def _table(self) -> tuple[FloatArray, FloatArray]:
@@ -125,67 +159,47 @@ class LognormalMixture:
         return sum(w * median * math.exp(sigma**2 / 2) for w, median, sigma in parts) / sum(self.weights)
 
 
-class _OfMean:
+class _OfMean(Kind, frozen=True, kw_only=True):
     """A distribution given by its mean."""
 
-    mean_value: float
+    mean_value: Positive = field(name="mean")
 
     def mean(self) -> float:
         return self.mean_value
 
 
-@dataclass(frozen=True, kw_only=True)
-class Exponential(_OfMean):
+class Exponential(_OfMean, frozen=True, kw_only=True):
     """Memoryless."""
-
-    mean_value: float
-
-    def __post_init__(self) -> None:
-        _require(self, "mean_value", self.mean_value > 0)
 
     def quantile(self, u: FloatArray) -> FloatArray:
         return -self.mean_value * np.log1p(-np.asarray(u))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gamma(_OfMean):
+class Gamma(_OfMean, frozen=True, kw_only=True):
     """Gamma; its coefficient of variation is 1 / sqrt(shape)."""
 
-    shape: float
-    mean_value: float
-
-    def __post_init__(self) -> None:
-        _require(self, "shape", self.shape > 0)
-        _require(self, "mean_value", self.mean_value > 0)
+    shape: Shape
 
     def quantile(self, u: FloatArray) -> FloatArray:
         return np.asarray(gammaincinv(self.shape, u) * (self.mean_value / self.shape), dtype=np.float64)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Weibull(_OfMean):
+class Weibull(_OfMean, frozen=True, kw_only=True):
     """Weibull; shape below 1 has a heavier tail than the exponential."""
 
-    shape: float
-    mean_value: float
-
-    def __post_init__(self) -> None:
-        _require(self, "shape", self.shape > 0)
-        _require(self, "mean_value", self.mean_value > 0)
+    shape: Shape
 
     def quantile(self, u: FloatArray) -> FloatArray:
         scale = self.mean_value / math.gamma(1 + 1 / self.shape)
         return np.asarray(scale * (-np.log1p(-np.asarray(u))) ** (1 / self.shape), dtype=np.float64)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Geometric(_OfMean):
+class Geometric(_OfMean, frozen=True, kw_only=True):
     """The number of trials up to the first success: 1, 2, 3, …"""
 
-    mean_value: float
-
-    def __post_init__(self) -> None:
-        _require(self, "mean_value", self.mean_value >= 1)
+    mean_value: Annotated[float, Meta(ge=1, le=_MOST, description="a number from 1 to 2,000,000,000")] = field(
+        name="mean"
+    )
 
     def quantile(self, u: FloatArray) -> FloatArray:
         if self.mean_value == 1:
@@ -194,18 +208,20 @@ class Geometric(_OfMean):
         return np.maximum(values, 1.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Empirical:
+class Empirical(Kind, frozen=True, kw_only=True):
     """Values with probabilities that sum to 1."""
 
-    values: tuple[float, ...]
-    probabilities: tuple[float, ...]
+    values: Annotated[tuple[Amount, ...], _LISTED]
+    probabilities: tuple[Share, ...]
 
-    def __post_init__(self) -> None:
-        _require(self, "values", len(self.values) == len(self.probabilities) > 0 and min(self.values) >= 0)
-        _require(self, "values", all(a < b for a, b in zip(self.values, self.values[1:], strict=False)))
-        total = sum(self.probabilities)
-        _require(self, "probabilities", min(self.probabilities) >= 0 and math.isclose(total, 1, abs_tol=1e-6))
+    def _check(self) -> None:
+        if len(self.values) != len(self.probabilities):
+            found = f"{len(self.values)} values, {len(self.probabilities)} probabilities"
+            raise self._refuse(found, "give one probability per value")
+        if not all(a < b for a, b in zip(self.values, self.values[1:], strict=False)):
+            raise self._refuse("the values do not ascend", "each must be above the one before")
+        if not math.isclose(sum(self.probabilities), 1, abs_tol=1e-6):
+            raise self._refuse(f"the probabilities sum to {sum(self.probabilities):g}", "they must sum to 1")
 
     @cached_property
     def _table(self) -> tuple[FloatArray, FloatArray]:
@@ -221,12 +237,30 @@ class Empirical:
         return float(np.dot(self.values, self.probabilities) / sum(self.probabilities))
 
 
+class _Empirical(Kind, frozen=True, kw_only=True):
+    samples: Annotated[tuple[Amount, ...], _LISTED]
+
+    def distribution(self) -> Empirical:
+        values, counts = np.unique(np.asarray(self.samples, dtype=np.float64), return_counts=True)
+        return Empirical(values=tuple(values.tolist()), probabilities=tuple((counts / counts.sum()).tolist()))
+
+
 def empirical_from_samples(samples: npt.ArrayLike) -> Empirical:
     """The distribution that draws one of the samples, each equally likely."""
-    values, counts = np.unique(np.asarray(samples, dtype=np.float64), return_counts=True)
-    if len(values) == 0 or not np.isfinite(values).all():
-        raise WorkloadError("empirical: the samples must be at least one finite number")
-    return Empirical(values=tuple(values.tolist()), probabilities=tuple((counts / counts.sum()).tolist()))
+    return _Empirical(samples=tuple(np.asarray(samples, dtype=np.float64).tolist())).distribution()
+
+
+class _Bounds(Kind, frozen=True, kw_only=True):
+    """What any kind may have beside its own parameters."""
+
+    source: str = ""
+    minimum: Amount = 0.0
+    maximum: Annotated[float, Meta(ge=0, description="a number, at least 0")] = math.inf
+
+    def _check(self) -> None:
+        if self.minimum > self.maximum:
+            found = f"minimum is {self.minimum:g}, maximum is {self.maximum:g}"
+            raise InputError(f"{found}; the minimum must not be above the maximum")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +272,7 @@ class Bounded:
     maximum: float = math.inf
 
     def __post_init__(self) -> None:
-        _require(self, "minimum", 0 <= self.minimum <= self.maximum)
+        _Bounds(minimum=self.minimum, maximum=self.maximum)
 
     def quantile(self, u: FloatArray) -> FloatArray:
         return np.clip(self.inner.quantile(u), self.minimum, self.maximum)
@@ -278,7 +312,7 @@ def size_biased_quantile(distribution: Distribution, u: FloatArray) -> FloatArra
         return np.zeros(np.shape(u))
     lorenz = np.concatenate([[0.0], np.cumsum(mass)]) / mass.sum()
     rising = np.concatenate([[True], np.diff(lorenz) > 0])
-    return distribution.quantile(np.interp(u, lorenz[rising], edges[rising]))
+    return distribution.quantile(np.minimum(np.interp(u, lorenz[rising], edges[rising]), _LAST_BELOW_1))
 
 
 def _mean_of_quantiles(distribution: Distribution) -> float:
@@ -296,12 +330,6 @@ def _midpoints(edges: FloatArray) -> FloatArray:
     return (edges[1:] + edges[:-1]) / 2
 
 
-def _require(distribution: object, name: str, condition: bool) -> None:
-    if not condition:
-        found = getattr(distribution, name)
-        raise WorkloadError(f"{type(distribution).__name__.lower()}: {name} = {found} is out of range")
-
-
 KINDS: Final[Mapping[str, Any]] = {
     "fixed": Fixed,
     "uniform": Uniform,
@@ -315,38 +343,40 @@ KINDS: Final[Mapping[str, Any]] = {
 }
 
 
-def parse_distribution(spec: Mapping[str, Any] | float) -> Distribution:
+_OTHER_PARAMETERS: Final[Mapping[tuple[str, str], Any]] = {
+    ("lognormal", "mean"): _Lognormal,
+    ("empirical", "samples"): _Empirical,
+}
+Spec = Annotated[
+    Amount | dict[str, Any], Meta(description=f"{_FROM_0}, or a table such as {{ kind = 'exponential', mean = 30 }}")
+]
+
+_SPEC: Final[Any] = Spec
+
+
+def parse_distribution(spec: Any, *, file: Path | str = "", name: str = "distribution") -> Distribution:
     """A distribution from a mapping such as {"kind": "lognormal", "median": 47.7, "sigma": 1.145}.
 
     A bare number is fixed. `minimum` and `maximum` bound any kind. A lognormal may give `mean` and
-    `standard_deviation` instead, an exponential, gamma, weibull or geometric one its mean as `mean`, an empirical one
-    `samples`. `source` is text for the reader.
+    `standard_deviation` instead, an empirical one `samples`. `source` is text for the reader. Raises InputError, which
+    tells where in the file the distribution stands.
     """
-    if isinstance(spec, int | float):
-        return Fixed(value=spec)
-    if not isinstance(spec, Mapping):
-        raise WorkloadError(f"{spec!r} is not a distribution; give a number or a table such as {{ kind = 'fixed', … }}")
-    given = {key: value for key, value in spec.items() if key != "source"}
-    kind = given.pop("kind", None)
-    bounds = {name: given.pop(name) for name in ("minimum", "maximum") if name in given}
-    if kind not in KINDS:
-        raise WorkloadError(f"no distribution kind '{kind}'; {nearest_hint(str(kind), KINDS)}")
-    try:
-        inner = _build(kind, given)
-        return Bounded(inner=inner, **bounds) if bounds else inner
-    except TypeError:
-        raise WorkloadError(f"{kind}: every parameter must be a number, not {spec}") from None
+    given = typed(spec, _SPEC, file, name=name)
+    if isinstance(given, float):
+        return Fixed(value=given)
+    of_all = {key: given.pop(key) for key in _Bounds.__struct_fields__ if key in given}
+    common = typed(of_all, _Bounds, file, name=name)
+    inner = _own_parameters(given.pop("kind", None), given, file, name)
+    bounds = {key: getattr(common, key) for key in ("minimum", "maximum") if key in of_all}
+    return Bounded(inner=inner, **bounds) if bounds else inner
 
 
-def _build(kind: str, given: Mapping[str, Any]) -> Distribution:
-    if kind == "lognormal" and given.keys() == {"mean", "standard_deviation"}:
-        return lognormal_from_moments(given["mean"], given["standard_deviation"])
-    if kind == "empirical" and given.keys() == {"samples"}:
-        return empirical_from_samples(given["samples"])
-    names = [field.name for field in fields(KINDS[kind])]
-    renamed = {"mean_value" if key == "mean" else key: value for key, value in given.items()}
-    if renamed.keys() != set(names):
-        shown = ", ".join(name.removesuffix("_value") if name == "mean_value" else name for name in names)
-        raise WorkloadError(f"{kind} was given {', '.join(given) or 'nothing'}; it takes {shown}")
-    arguments = {key: tuple(value) if isinstance(value, list) else value for key, value in renamed.items()}
-    return KINDS[kind](**arguments)  # type: ignore[no-any-return]
+def _own_parameters(kind: Any, given: Mapping[str, Any], file: Path | str, name: str) -> Distribution:
+    if not isinstance(kind, str) or kind not in KINDS:
+        found = "lacks its kind" if kind is None else f"has no kind {shortened(repr(kind))}"
+        where = f"{shown(file)}: " * bool(file)
+        raise InputError(f"{where}{name} {found}; {nearest_hint(str(kind or ''), KINDS)}")
+    for (other, key), form in _OTHER_PARAMETERS.items():
+        if kind == other and key in given:
+            return typed(given, form, file, name=name).distribution()  # type: ignore[no-any-return]
+    return typed(given, KINDS[kind], file, name=name)  # type: ignore[no-any-return]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
+import os
 from pathlib import Path
 
 from boundary.documents import read_toml
-from boundary.names import nearest_hint
+from boundary.files import InputError
+from boundary.names import nearest_hint, one_line, shortened
 from boundary.registry import Registry
-from workloads.errors import WorkloadError
+from boundary.schema import AtLeastOne, typed
 from workloads.population import Population, population_from_mapping
 from workloads.trace import Trace
 from workloads.trace_format import find_format
@@ -23,32 +24,31 @@ def preset_names() -> tuple[str, ...]:
 
 def load_preset(name: str) -> Population:
     """A preset, by its name in any case."""
-    return population_from_mapping(read_toml(PRESETS.path(name.lower())), name=name.lower())
+    path = PRESETS.path(name.lower())
+    return population_from_mapping(read_toml(path), name=name.lower(), file=path)
 
 
-def load_workload(name_or_path: str | Path, *, trace_block_size: int = 512) -> Population | Trace:
+def load_workload(
+    name_or_path: str | Path, *, trace_block_size: int = 512, num_requests: int | None = None
+) -> Population | Trace:
     """A preset by name, a population from a .toml file, or a trace from any other file, its format found by content.
 
     A preset's name wins over a file of that name; write ./chat for the file. `trace_block_size` is the number of
-    tokens that one of a Mooncake trace's `hash_ids` names; 512 is Mooncake's own.
+    tokens that one of a Mooncake trace's `hash_ids` names; 512 is Mooncake's own. A trace is read as far as its first
+    `num_requests` rows, if that is given; what comes after them is not looked at. Raises InputError.
     """
     name, path = str(name_or_path), Path(name_or_path)
     if name.lower() in preset_names():
         return load_preset(name)
-    if name and path.is_dir():
-        raise WorkloadError(f"{path}: is a folder; give a trace file, a .toml file or a preset")
-    if not name or not path.exists():
-        raise WorkloadError(f"no workload '{name}': neither a file nor a preset; {nearest_hint(name, preset_names())}")
+    if not name or not os.path.exists(name):  # Path.exists raises for a name that is too long
+        hint = nearest_hint(name, preset_names())
+        raise InputError(f"no workload '{shortened(one_line(name), 200)}': neither a file nor a preset; {hint}")
     if path.suffix == ".toml":
-        return _load_population(path)
+        return population_from_mapping(read_toml(path), name=path.stem, file=path)
+    if num_requests is not None:
+        typed(num_requests, AtLeastOne, "", name="num_requests")
     trace_format = find_format(path)
-    table = trace_format.read(path, trace_block_size)
+    table = trace_format.read(path, typed(trace_block_size, AtLeastOne, "", name="trace_block_size"), num_requests)
+    table = table if num_requests is None else table.head(num_requests)
     table.validate()
     return Trace(name=path.name, format=trace_format.name, table=table, source=trace_format.source)
-
-
-def _load_population(path: Path) -> Population:
-    try:
-        return population_from_mapping(tomllib.loads(path.read_text(encoding="utf-8")), name=path.stem)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise WorkloadError(f"{path}: not readable as TOML: {error}") from None

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from boundary.names import nearest_hint
+from boundary.files import InputError
+from boundary.limits import how_to_raise, limits
+from boundary.schema import Strict, Tokens, typed
 from workloads.distributions import (
     Distribution,
     Exponential,
     Fixed,
     RoundedUp,
+    Spec,
     parse_distribution,
     size_biased_quantile,
     token_counts,
 )
-from workloads.errors import WorkloadError
 from workloads.randomness import first_uniforms
 from workloads.requests import NO_PREDECESSOR, OPEN_END, FloatArray, IntArray, RequestTable
 
@@ -29,6 +32,8 @@ CONVERSATIONS_PER_USER: Final = 2**24
 BURN_IN_TURNS: Final = 32
 """Turns that everyone takes before a stationary start, so that conversations cut by max_model_len settle as well."""
 DRAWN_AT_ONCE: Final = 2**15  # numbers
+_LONGEST_AT_START: Final = 1 - 1e-6
+"""Longer than all but one in a million users are in at the start, no conversation is met: its turns are drawn."""
 TURNS_DRAWN = 20_000  # for a mean context: one standard error of the chat preset's mean is then 0.9 %
 
 
@@ -51,6 +56,16 @@ class Population:
     think_time_s: Distribution
     """From the end of an answer to the next request; between conversations too."""
     source: str = ""
+    tables: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What its file says, each part with its source."""
+
+    def __post_init__(self) -> None:
+        longest = size_biased_quantile(RoundedUp(inner=self.turns), np.array([_LONGEST_AT_START]))[0]
+        if longest > limits().turns:
+            raise InputError(
+                f"workload '{self.name}': turns: a conversation may have {longest:,.0f} turns; give turns a maximum "
+                f"of at most {limits().turns:,.0f} {how_to_raise('turns')}"
+            )
 
     def draw(
         self,
@@ -98,9 +113,9 @@ class Population:
     def _check(self, num_users: int, turns_per_user: int, max_model_len: int) -> None:
         for name, value in (("num_users", num_users), ("turns_per_user", turns_per_user)):
             if value < 1:
-                raise WorkloadError(f"{name} is {value}; it must be at least 1")
+                raise InputError(f"{name} is {value}; it must be at least 1")
         if max_model_len < self.system_prompt_tokens + 2:
-            raise WorkloadError(
+            raise InputError(
                 f"max_model_len is {max_model_len:,}; workload '{self.name}' needs at least "
                 f"{self.system_prompt_tokens + 2:,}: its system prompt has {self.system_prompt_tokens:,} tokens"
             )
@@ -139,7 +154,7 @@ class _Draws:
 
     def position(self) -> tuple[IntArray, IntArray]:
         """In equilibrium: turns of the current conversation, how many of them have been."""
-        length, share = self._uniform("start", 0), self._uniform("start", 1)
+        length, share = np.minimum(self._uniform("start", 0), _LONGEST_AT_START), self._uniform("start", 1)
         num_turns = size_biased_quantile(RoundedUp(inner=self.population.turns), length)
         return num_turns.astype(np.int64), (share * num_turns).astype(np.int64)
 
@@ -243,46 +258,46 @@ def _table(
     )
 
 
-def _system_prompt_tokens(part: Any) -> int:
-    tokens = part.get("tokens") if isinstance(part, Mapping) else part
-    if not isinstance(tokens, int) or tokens < 0:
-        raise WorkloadError(f"system_prompt: tokens = {tokens!r}; it must be a whole number, at least 0")
-    return tokens
+class _SystemPrompt(Strict, frozen=True, kw_only=True):
+    tokens: Tokens
+    source: str = ""
 
 
-_PARTS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "title": str,
-    "system_prompt": _system_prompt_tokens,
-    "turns": parse_distribution,
-    "user_tokens": parse_distribution,
-    "output_tokens": parse_distribution,
-    "think_time_s": parse_distribution,
-}
+class _Tables(Strict, frozen=True, kw_only=True):
+    """A population's file."""
+
+    title: str = ""
+    system_prompt: Tokens | _SystemPrompt
+    turns: Spec
+    user_tokens: Spec
+    output_tokens: Spec
+    think_time_s: Spec
 
 
-def population_from_mapping(data: Mapping[str, Any], *, name: str) -> Population:
-    """A population from the tables of a preset file such as workloads/presets/chat.toml."""
-    for key in data:
-        if key not in _PARTS:
-            raise WorkloadError(f"workload '{name}': no key '{key}'; {nearest_hint(key, _PARTS)}")
-    missing = [key for key in _PARTS if key not in data and key != "title"]
-    if missing:
-        raise WorkloadError(f"workload '{name}' lacks {', '.join(missing)}; see workloads/presets/chat.toml")
-    try:
-        parts = {key: parse(data[key]) for key, parse in _PARTS.items() if key in data}
-    except WorkloadError as error:
-        raise WorkloadError(f"workload '{name}': {error}") from None
-    tables = {key: part for key, part in data.items() if isinstance(part, Mapping)}
-    source = "; ".join(f"{key}: {part['source']}" for key, part in tables.items() if "source" in part)
-    parts.pop("title", None)
-    return Population(name=name, system_prompt_tokens=parts.pop("system_prompt"), source=source, **parts)
+_DISTRIBUTIONS: Final = ("turns", "user_tokens", "output_tokens", "think_time_s")
+
+
+def population_from_mapping(data: Mapping[str, Any], *, name: str, file: Path | str = "") -> Population:
+    """A population from the tables of a preset file such as workloads/presets/chat.toml. Raises InputError."""
+    place = file or f"workload '{name}'"
+    tables = typed(data, _Tables, place)
+    prompt = tables.system_prompt
+    parts = {key: parse_distribution(getattr(tables, key), file=place, name=key) for key in _DISTRIBUTIONS}
+    sources = {key: part["source"] for key, part in data.items() if isinstance(part, Mapping) and "source" in part}
+    return Population(
+        name=name,
+        system_prompt_tokens=prompt.tokens if isinstance(prompt, _SystemPrompt) else prompt,
+        source="; ".join(f"{key}: {source}" for key, source in sources.items()),
+        tables=data,
+        **parts,
+    )
 
 
 def mean_context_tokens(population: Population, max_model_len: int, *, seed: int = 0) -> float:
     """Mean of prompt and answer together over a population's turns: what a turn holds as it ends.
 
     Drawn as the simulator draws them, so that conversations end where `max_model_len` cuts them. Raises
-    `WorkloadError` where that has no room for the system prompt with a message.
+    `InputError` where that has no room for the system prompt with a message.
     """
     table = population.draw(TURNS_DRAWN, 1, seed, max_model_len)
     return float((table.prompt_tokens + table.output_tokens).mean())

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from workloads.errors import TraceError, WorkloadError
+from boundary.files import InputError
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -87,11 +87,11 @@ class RequestTable:
     def scaled_arrivals(self, factor: float) -> RequestTable:
         """The same requests at `factor` times the rate: arrival times divided by it, think times kept."""
         if not (np.isfinite(factor) and factor > 0):
-            raise WorkloadError(f"cannot scale arrivals by {factor}; give a finite factor above 0")
+            raise InputError(f"cannot scale arrivals by {factor}; give a finite factor above 0")
         return replace(self, arrival_s=self.arrival_s / factor)
 
     def validate(self) -> None:
-        """Raise TraceError, naming the first bad row, unless every law of this table holds."""
+        """Raise InputError, naming the first bad row, unless every law of this table holds."""
         _check_shapes(self)
         _check_lengths(self)
         _check_follows(self)
@@ -109,7 +109,7 @@ def independent_requests(
 ) -> RequestTable:
     """A table of requests that share no content: row i has the single content id i.
 
-    Raises TraceError for a length that no table can hold.
+    Raises InputError for a length that no table can hold.
     """
     arrivals = np.asarray(arrival_s, dtype=np.float64)
     for name, lengths in (("prompt_tokens", np.asarray(prompt_tokens)), ("output_tokens", np.asarray(output_tokens))):
@@ -133,7 +133,7 @@ def _refuse(bad: BoolArray, values: npt.NDArray[Any], what: str, allowed: str) -
     """Raise for the first row where `bad`."""
     if bad.any():
         row = int(np.argmax(bad))
-        raise TraceError(f"row {row}: {what} is {values[row]}; {allowed}")
+        raise InputError(f"row {row}: {what} is {values[row]}; {allowed}")
 
 
 def _check_shapes(table: RequestTable) -> None:
@@ -142,7 +142,7 @@ def _check_shapes(table: RequestTable) -> None:
         length = table.num_spans if name in _SPAN_COLUMNS else table.num_requests
         if column.dtype != dtype or column.shape != (length,):
             found = f"{column.dtype} of shape {column.shape}"
-            raise TraceError(f"column {name} is {found}; it must be {np.dtype(dtype)} of shape ({length},)")
+            raise InputError(f"column {name} is {found}; it must be {np.dtype(dtype)} of shape ({length},)")
 
 
 def _check_lengths(table: RequestTable) -> None:
@@ -173,7 +173,7 @@ def _check_follows(table: RequestTable) -> None:
     times_followed = np.bincount(followed, minlength=table.num_requests)
     _refuse(times_followed > 1, times_followed, "the number of rows that follow it", "it must be at most 1")
     if (table.follows == NEXT_FREE).any() and not (table.follows == NO_PREDECESSOR).any():
-        raise TraceError("every row waits for another to finish; at least one must arrive at a time of its own")
+        raise InputError("every row waits for another to finish; at least one must arrive at a time of its own")
 
 
 def _check_spans(table: RequestTable) -> None:
@@ -191,4 +191,4 @@ def _check_spans(table: RequestTable) -> None:
     _refuse(descents > 0, descents, "the number of spans that end no later than the span before", "it must be 0")
     negative = table.span_content < 0
     if negative.any():
-        raise TraceError(f"span {int(np.argmax(negative))}: its content id is negative; ids must be at least 0")
+        raise InputError(f"span {int(np.argmax(negative))}: its content id is negative; ids must be at least 0")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from boundary.files import InputError
 from workloads.arrivals import arrival_times, gamma_gaps
 from workloads.distributions import Distribution, Exponential, Fixed, Uniform
-from workloads.errors import WorkloadError
 from workloads.population import Population
 from workloads.randomness import stream
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, Int32Array, RequestTable, independent_requests
@@ -93,9 +93,9 @@ def _lengths(
 
 def _check_count(name: str, value: int, maximum: int) -> None:
     if not 1 <= value < maximum:
-        raise WorkloadError(f"{name} is {value:,}; it must be at least 1, below {maximum:,}")
+        raise InputError(f"{name} is {value:,}; it must be at least 1, below {maximum:,}")
 
 
 def _check_spread(length_spread: float) -> None:
     if not 0 < length_spread <= 1:
-        raise WorkloadError(f"length_spread is {length_spread}; it must be above 0, at most 1 (1 = exact lengths)")
+        raise InputError(f"length_spread is {length_spread}; it must be above 0, at most 1 (1 = exact lengths)")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from workloads.errors import WorkloadError
+from boundary.files import InputError
 from workloads.requests import NEXT_FREE, Int32Array, IntArray, RequestTable
 
 
@@ -76,7 +76,7 @@ class Trace:
         costs one more miss.
         """
         if num_requests < 1:
-            raise WorkloadError(f"a window of {num_requests} requests; it must have at least 1")
+            raise InputError(f"a window of {num_requests} requests; it must have at least 1")
         table = self.table
         order = _by_session_arrival(table)
         begins = np.flatnonzero(table.follows[order] < 0)
@@ -103,7 +103,7 @@ class Trace:
 def _by_session_arrival(table: RequestTable) -> IntArray:
     """Rows, sessions contiguous, by the session's first arrival, then by row."""
     if (table.follows == NEXT_FREE).any():
-        raise WorkloadError("a load whose requests wait for any other to finish has no times to cut a window from")
+        raise InputError("a load whose requests wait for any other to finish has no times to cut a window from")
     rows = np.arange(table.num_requests, dtype=np.int64)
     root = np.where(table.follows < 0, rows, table.follows)
     while not np.array_equal(root, root[root]):

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from boundary.names import shortened
+from boundary.files import InputError, shown, text_lines
+from boundary.limits import how_to_raise, limits
+from boundary.names import one_line, shortened
 from boundary.registry import Registry
-from workloads.errors import TraceError
 from workloads.requests import RequestTable
 
 _HEAD_CHARACTERS = 65_536
@@ -30,8 +31,9 @@ class TraceFormat:
     """What marks such a file, for the message when no format knows one."""
     recognises: Callable[[str], bool]
     """Whether a text that begins so is meant as this format, even if something in it is wrong."""
-    read: Callable[[Path, int], RequestTable]
-    """The table of a file, given the trace's block size in tokens; TraceError if it breaks the format."""
+    read: Callable[[Path, int, int | None], RequestTable]
+    """The table of a file, given the trace's block size in tokens, and how many of its first rows are wanted, if not
+    all; InputError if it breaks the format."""
     source: str
     """Who publishes traces in this format, and where it is described."""
 
@@ -43,25 +45,25 @@ def trace_formats() -> tuple[TraceFormat, ...]:
 
 def find_format(path: Path) -> TraceFormat:
     """The format of a file, by its content."""
-    head = _head(path)
+    with text_lines(path) as file:
+        head = file.read(_HEAD_CHARACTERS)
     if not head.strip():
-        raise TraceError(f"{path}: the file is empty; a trace needs at least one request")
+        raise empty(path)
     for trace_format in trace_formats():
         if trace_format.recognises(head):
             return trace_format
     known = "; ".join(f"{known.name}: {known.looks_like}" for known in trace_formats())
-    first = shortened(head.splitlines()[0])
-    raise TraceError(f"{path}: starts with '{first}', which no known trace format does ({known})")
+    first = shortened(one_line(head.splitlines()[0]))
+    raise InputError(f"{shown(path)}: starts with '{first}', which no known trace format does ({known})")
 
 
-def _head(path: Path) -> str:
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            head = file.read(_HEAD_CHARACTERS)
-        if "\0" not in head:
-            return head
-        raise TraceError(f"{path}: not a text file; traces are CSV or JSON lines in UTF-8")
-    except UnicodeDecodeError:
-        raise TraceError(f"{path}: not a text file; traces are CSV or JSON lines in UTF-8") from None
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
+def empty(path: Path) -> InputError:
+    """The error for a file without rows."""
+    return InputError(f"{shown(path)}: the file is empty; a trace needs at least one request")
+
+
+def check_rows(path: Path, num_rows: int) -> None:
+    """Refuse a trace as soon as more than can be held has been read. Raises InputError."""
+    if num_rows > limits().rows:
+        most = f"{limits().rows:,.0f} rows {how_to_raise('rows')}"
+        raise InputError(f"{shown(path)}: has more than {most}; replay its first with --num-requests N")

@@ -2,8 +2,10 @@
 
 import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from benchmarks.markdown import table
 from boundary.limits import reference_rows as limits
@@ -59,10 +61,15 @@ def _limits() -> str:
 def _distributions() -> str:
     rows = []
     for kind, form in KINDS.items():
-        assert is_dataclass(form)
-        parameters = ", ".join(f"`{field.name.removesuffix('_value')}`" for field in fields(form))
+        schemas = msgspec.json.schema(form)["$defs"][form.__name__]["properties"]
+        parameters = "; ".join(f"`{name}` {_allowed(schema)}" for name, schema in schemas.items())
         rows.append((f"`{kind}`", parameters, (form.__doc__ or "").partition("\n")[0]))
     return table(("kind", "parameters", "what"), rows)
+
+
+def _allowed(schema: dict[str, Any]) -> str:
+    each = f"each {schema['items']['description']}" if "items" in schema else ""
+    return str(schema.get("description", each)).replace("a number ", "")
 
 
 def _slos() -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from boundary.files import InputError
 from headcount.answers.answer import Answer, Verdict, question
 from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.deployments import Subject, check_counts, subject
@@ -13,7 +14,6 @@ from headcount.text.units import GIB, assumptions_json
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.conversations import conversations_at_once, tokens_per_user
 from simulator.engines.vllm.memory import Remedy, memory_budget, remedies, why_unfit
-from workloads.errors import WorkloadError
 from workloads.load import load_preset
 from workloads.population import mean_context_tokens
 
@@ -235,7 +235,7 @@ def mean_context(given: int | None, max_model_len: int) -> MeanContext:
         return MeanContext(tokens=min(given, max_model_len), source=f"--mean-context{cut}")
     try:
         tokens = round(mean_context_tokens(load_preset(PRESET), max_model_len))
-    except WorkloadError:
+    except InputError:
         return MeanContext(tokens=max_model_len, source=f"max_model_len, too short for the {PRESET} preset")
     return MeanContext(tokens=tokens, source=f"mean prompt with answer of the {PRESET} preset")
 

@@ -87,11 +87,11 @@ class AskedLoad:
         return table, f"{self.rate:g} requests/s, {self.num_requests:,} requests"
 
     def _trace_table(self, source: str | Path) -> tuple[RequestTable, str]:
-        workload = load_workload(source, trace_block_size=self.trace_block_size)
+        block, count = self.trace_block_size, self.num_requests
+        workload = load_workload(source, trace_block_size=block, num_requests=count)
         if isinstance(workload, Population):
             raise ValueError(f"--workload {source} is a population; say how many with --users N")
-        table = workload.table if self.num_requests is None else workload.table.head(self.num_requests)
-        return table, f"{workload.name}, {table.num_requests:,} requests replayed"
+        return workload.table, f"{workload.name}, {workload.num_requests:,} requests replayed"
 
     def _lengths(self, load: str) -> dict[str, Any]:
         if self.input_len is None or self.output_len is None:

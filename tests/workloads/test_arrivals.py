@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from boundary.files import InputError
 from workloads.arrivals import arrival_times, gamma_gaps
 from workloads.distributions import Distribution, Gamma, Weibull
-from workloads.errors import WorkloadError
 from workloads.randomness import stream
 
 N = 40_000
@@ -54,5 +54,5 @@ def test_streams_of_two_purposes_are_different() -> None:
 
 @pytest.mark.parametrize("rate", [0, -1, math.inf, math.nan])
 def test_a_rate_that_is_no_rate_is_refused(rate: float) -> None:
-    with pytest.raises(WorkloadError, match="requests/s"):
+    with pytest.raises(InputError, match="requests/s"):
         gamma_gaps(rate)

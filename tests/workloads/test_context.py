@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from boundary.files import InputError
 from workloads.distributions import Fixed
-from workloads.errors import WorkloadError
 from workloads.load import load_preset
 from workloads.population import TURNS_DRAWN, mean_context_tokens
 
@@ -36,5 +36,5 @@ def test_a_shorter_limit_cuts_conversations() -> None:
 
 
 def test_no_room_for_the_system_prompt_is_told() -> None:
-    with pytest.raises(WorkloadError, match="needs at least 514"):
+    with pytest.raises(InputError, match="needs at least 514"):
         mean_context_tokens(CHAT, 100)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from boundary.files import InputError
 from workloads.distributions import (
     Bounded,
     Distribution,
@@ -31,8 +33,9 @@ from workloads.distributions import (
     size_biased_quantile,
     token_counts,
 )
-from workloads.errors import WorkloadError
 
+FROM_0 = "a number from 0 to 2,000,000,000"
+POSITIVE = "a number from 1e-12 to 2,000,000,000"
 MIXTURE = LognormalMixture(weights=(0.17, 0.74, 0.09), medians=(1160.0, 3290.0, 2880.0), sigmas=(0.15, 0.16, 0.49))
 ALL: list[Distribution] = [
     Fixed(value=7),
@@ -145,23 +148,96 @@ def test_specs_give_the_distributions_they_name() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"kind": "lognormall", "median": 1}, "no distribution kind 'lognormall'; did you mean 'lognormal'?"),
-        ({"median": 1}, "no distribution kind 'None'"),
-        ({"kind": "lognormal", "median": 1}, "lognormal was given median; it takes median, sigma"),
-        ({"kind": "exponential"}, "exponential was given nothing; it takes mean"),
-        ({"kind": "lognormal", "median": -1, "sigma": 1}, "lognormal: median = -1 is out of range"),
-        ({"kind": "lognormal", "median": math.nan, "sigma": 1}, "lognormal: median = nan is out of range"),
-        ({"kind": "fixed", "value": "9"}, "fixed: every parameter must be a number"),
-        ({"kind": "fixed", "value": 9, "minimum": 5, "maximum": 4}, "bounded: minimum = 5 is out of range"),
-        ("lognormal", "'lognormal' is not a distribution"),
-        ({"kind": "empirical", "values": [2, 1], "probabilities": [0.5, 0.5]}, "empirical: values"),
-        ({"kind": "geometric", "mean": 0.5}, "geometric: mean_value = 0.5 is out of range"),
+        ({"kind": "lognormall", "median": 1}, "turns has no kind 'lognormall'; did you mean 'lognormal'?"),
+        ({"kind": ["gamma"], "shape": 1, "mean": 1}, "turns has no kind ['gamma']; did you mean 'gamma'?"),
+        ({"median": 1}, "turns lacks its kind; known: empirical"),
+        ({"kind": "lognormal", "median": 1}, "turns: 'sigma' is missing; give it"),
+        ({"kind": "exponential"}, "turns: 'mean' is missing; give it"),
+        ({"kind": "gamma", "shap": 1, "mean": 1}, "no key 'shap' in turns; did you mean 'shape'?"),
+        ({"kind": "lognormal", "median": -1, "sigma": 1}, f"turns.median is -1; it must be {POSITIVE}"),
+        ({"kind": "lognormal", "median": math.nan, "sigma": 1}, f"turns.median is nan; it must be {POSITIVE}"),
+        ({"kind": "lognormal", "median": 1, "sigma": 1e3}, "turns.sigma is 1000.0; it must be a number from 0 to 10"),
+        ({"kind": "lognormal", "mean": True, "standard_deviation": 1}, f"turns.mean is true; it must be {POSITIVE}"),
+        ({"kind": "lognormal", "mean": 1, "standard_deviation": "x"}, f"_deviation is 'x'; it must be {FROM_0}"),
+        ({"kind": "gamma", "shape": 1e-5, "mean": 1}, "turns.shape is 1e-05; it must be a number from 0.01 to 1,000"),
+        ({"kind": "fixed", "value": "9"}, f"turns.value is '9'; it must be {FROM_0}"),
+        ({"kind": "fixed", "value": 10**400}, "turns.value is 1000000"),
+        ({"kind": "fixed", "value": 9, "minimum": 5, "maximum": 4}, "turns: minimum is 5, maximum is 4; the minimum"),
+        ({"kind": "fixed", "value": 9, "minimum": -5}, f"turns.minimum is -5; it must be {FROM_0}"),
+        ({"kind": "fixed", "value": 9, "maximum": math.nan}, "turns.maximum is nan; it must be a number"),
+        ("lognormal", f"turns is 'lognormal'; it must be {FROM_0}, or a table such as"),
+        (True, f"turns is true; it must be {FROM_0}"),
+        (1e300, f"turns is 1e+300; it must be {FROM_0}"),
+        ([1, 2], f"turns is a list of 2; it must be {FROM_0}, or a table"),
+        ({"kind": "empirical", "samples": [1, "a"]}, f"turns.samples[2] is 'a'; it must be {FROM_0}"),
+        ({"kind": "empirical", "samples": []}, "turns.samples is an empty list; it must be a list of one or more"),
+        ({"kind": "empirical", "values": [2, 1], "probabilities": [0.5, 0.5]}, "empirical: the values do not ascend"),
+        ({"kind": "empirical", "values": [2], "probabilities": [0.5, 0.5]}, "1 values, 2 probabilities; give one"),
+        ({"kind": "empirical", "values": [2], "probabilities": [0.5]}, "the probabilities sum to 0.5; they must"),
+        ({"kind": "lognormal_mixture", "weights": [1], "medians": [1, 2], "sigmas": [1]}, "have 1, 2, 1 numbers"),
+        ({"kind": "lognormal_mixture", "weights": [1], "medians": [1], "sigmas": [0]}, "turns.sigmas[1] is 0"),
+        ({"kind": "geometric", "mean": 0.5}, "turns.mean is 0.5; it must be a number from 1 to"),
+    ],
+)  # fmt: skip
+def test_a_wrong_spec_is_told_its_place_and_what_is_allowed(spec: object, message: str) -> None:
+    before = repr(spec)
+    with pytest.raises(InputError) as caught:
+        parse_distribution(spec, file="mine.toml", name="turns")
+    assert str(caught.value).startswith("mine.toml: ")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert repr(spec) == before
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Gamma(shape=-1, mean_value=2), "gamma: shape is -1; it must be a number from 0.01 to 1,000,000"),
+        (lambda: Fixed(value=np.float64(-1)), f"fixed: value is -1.0; it must be {FROM_0}"),
+        (lambda: Uniform(low=3, high=2), "uniform: low is 3, high is 2; low must not be above high"),
+        (lambda: Lognormal(median=1, sigma=math.nan), "lognormal: sigma is nan"),
+        (lambda: Weibull(shape=1, mean_value="x"), "weibull: mean is 'x'"),  # type: ignore[arg-type]
+        (lambda: lognormal_from_moments(0, 1), "lognormal: mean is 0"),
+        (lambda: Bounded(inner=Fixed(value=1), minimum=-1), "bounds: minimum is -1"),
+        (lambda: LognormalMixture(weights=(1,), medians=(math.inf,), sigmas=(1,)), "medians[1] is inf"),
+        (lambda: empirical_from_samples([1, math.nan]), "empirical: samples[2] is nan"),
+        (lambda: empirical_from_samples([]), "empirical: samples is an empty list"),
     ],
 )
-def test_a_wrong_spec_is_told_what_is_allowed(spec: object, message: str) -> None:
-    with pytest.raises(WorkloadError) as caught:
-        parse_distribution(spec)  # type: ignore[arg-type]
+def test_python_is_held_to_the_same_ranges(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        make()
     assert message in str(caught.value)
+
+
+POSITIVES = st.floats(1e-12, 2e9)
+SHAPES = st.floats(0.01, 1e6)
+IN_RANGE = st.one_of(
+    st.builds(Fixed, value=st.floats(0, 2e9)),
+    st.builds(Lognormal, median=POSITIVES, sigma=st.floats(0, 10)),
+    st.builds(Exponential, mean_value=POSITIVES),
+    st.builds(Gamma, shape=SHAPES, mean_value=POSITIVES),
+    st.builds(Weibull, shape=SHAPES, mean_value=POSITIVES),
+    st.builds(Geometric, mean_value=st.floats(1, 2e9)),
+    st.builds(
+        lambda medians, sigmas: LognormalMixture(weights=(0.3, 0.7), medians=medians, sigmas=sigmas),
+        st.tuples(POSITIVES, POSITIVES),
+        st.tuples(st.floats(1e-3, 10), st.floats(1e-3, 10)),
+    ),
+    st.builds(empirical_from_samples, st.lists(st.floats(0, 2e9), min_size=1, max_size=9)),
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(distribution=IN_RANGE)
+@pytest.mark.filterwarnings("error")
+def test_whatever_is_in_range_draws_finite_values(distribution: Distribution) -> None:
+    u = np.array([0.0, 1e-300, 1e-9, 0.3, 0.999, 1 - 2**-53])
+    for values in (distribution.quantile(u), size_biased_quantile(distribution, u), token_counts(distribution, u)):
+        assert np.isfinite(values).all()
+        assert (values >= 0).all()
+        assert (np.diff(values) >= 0).all()
+    assert math.isfinite(distribution.mean())
 
 
 @given(u=st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=20))

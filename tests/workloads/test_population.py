@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import tomllib
 from dataclasses import replace
 from importlib.resources import files
@@ -12,10 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workloads.distributions import Exponential, Fixed, Geometric, Lognormal, RoundedUp, Uniform
-from workloads.errors import WorkloadError
+from boundary.files import InputError
+from boundary.limits import limits_raised
+from workloads.distributions import (
+    Exponential,
+    Fixed,
+    Geometric,
+    Lognormal,
+    RoundedUp,
+    Uniform,
+    parse_distribution,
+    size_biased_quantile,
+)
 from workloads.load import load_preset, preset_names
-from workloads.population import Population, population_from_mapping
+from workloads.population import Population, _Draws, population_from_mapping
 from workloads.requests import OPEN_END, RequestTable
 
 CHAT = load_preset("chat")
@@ -27,6 +38,7 @@ SHORT = Population(
     output_tokens=Lognormal(median=40, sigma=1.0),
     think_time_s=Exponential(mean_value=20),
 )
+BARE = {"system_prompt": 5, "turns": 2, "think_time_s": 3, "user_tokens": 10, "output_tokens": 20}
 UNBOUNDED = 2**30
 
 
@@ -181,13 +193,13 @@ def test_an_overlong_turn_is_cut_to_fit() -> None:
 
 def test_a_window_too_short_for_the_system_prompt_is_refused() -> None:
     CHAT.draw(2, 2, 1, 514).validate()
-    with pytest.raises(WorkloadError, match="max_model_len is 513; workload 'chat' needs at least 514"):
+    with pytest.raises(InputError, match="max_model_len is 513; workload 'chat' needs at least 514"):
         CHAT.draw(2, 2, 1, 513)
 
 
 @pytest.mark.parametrize(("users", "turns"), [(0, 1), (1, 0), (-5, 3)])
 def test_nobody_or_nothing_is_refused(users: int, turns: int) -> None:
-    with pytest.raises(WorkloadError, match="must be at least 1"):
+    with pytest.raises(InputError, match="must be at least 1"):
         CHAT.draw(users, turns, 1, 8192)
 
 
@@ -216,20 +228,68 @@ def test_chat_has_the_published_figures() -> None:
     assert CHAT.think_time_s.mean() == pytest.approx(84.0, rel=0.01)
 
 
-def test_a_population_file_with_a_wrong_key_names_the_nearest() -> None:
-    with pytest.raises(WorkloadError, match=r"workload 'mine': no key 'turn'; did you mean 'turns'\?"):
-        population_from_mapping({"turn": 3}, name="mine")
-    with pytest.raises(WorkloadError, match="workload 'mine' lacks system_prompt, user_tokens, output_tokens"):
-        population_from_mapping({"turns": 3, "think_time_s": 3}, name="mine")
-    with pytest.raises(WorkloadError, match=r"workload 'mine': system_prompt: tokens = -1"):
-        population_from_mapping(
-            {"system_prompt": -1, "turns": 3, "think_time_s": 3, "user_tokens": 1, "output_tokens": 1}, name="mine"
-        )
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"turn": 3}, "no key 'turn'; did you mean 'turns'?"),
+        ({"user_tokens": None}, "'user_tokens' is missing; give it"),
+        ({"system_prompt": -1}, "system_prompt is -1; it must be a whole number of tokens, at least 0"),
+        ({"system_prompt": {"tokens": 1.5}}, "system_prompt.tokens is 1.5; it must be a whole number of tokens"),
+        ({"system_prompt": {"token": 1}}, "no key 'token' in system_prompt; did you mean 'tokens'?"),
+        ({"title": 4}, "title is 4; it must be text"),
+        ({"turns": 1e300}, "turns is 1e+300; it must be a number from 0 to 2,000,000,000, or a table"),
+        ({"turns": {"kind": "lognormal", "median": 3, "sigma": 1e3}}, "turns.sigma is 1000.0; it must be"),
+        ({"output_tokens": {"kind": "lognormal", "mean": True, "standard_deviation": 1}}, "output_tokens.mean is true"),
+        ({"think_time_s": "soon"}, "think_time_s is 'soon'; it must be"),
+    ],
+)
+def test_a_mistake_in_a_population_file_is_told_with_its_place(changes: dict[str, object], message: str) -> None:
+    tables = {key: value for key, value in (BARE | changes).items() if value is not None}
+    with pytest.raises(InputError) as caught:
+        population_from_mapping(tables, name="mine", file="mine.toml")
+    assert f"mine.toml: {message}" in str(caught.value)
+    with pytest.raises(InputError, match=r"^workload 'mine': "):
+        population_from_mapping(tables, name="mine")
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        1e9,
+        {"kind": "geometric", "mean": 1e6},
+        {"kind": "lognormal", "median": 1e4, "sigma": 1},
+        {"kind": "empirical", "samples": [1, 20_000]},
+        {"kind": "lognormal", "median": 1, "sigma": 10, "minimum": 2},
+    ],
+)
+def test_conversations_without_end_are_refused_at_once(turns: object) -> None:
+    started_s = time.monotonic()
+    with pytest.raises(InputError, match=r"a maximum of at most 10,000 \(limit turns; --limit turns=N raises it\)"):
+        population_from_mapping(BARE | {"turns": turns}, name="mine")
+    assert time.monotonic() - started_s < 1
+    with pytest.raises(InputError, match="limit turns"):
+        replace(CHAT, turns=parse_distribution(turns))
+
+
+def test_a_maximum_of_turns_or_a_raised_limit_is_the_remedy() -> None:
+    long = {"kind": "lognormal", "median": 1e4, "sigma": 1}
+    population_from_mapping(BARE | {"turns": long | {"maximum": 50}}, name="mine").draw(5, 2, 1, 4096).validate()
+    with limits_raised(turns=20_000):
+        table = population_from_mapping(BARE | {"turns": 12_000}, name="mine").draw(2, 2, 1, 4096)
+    table.validate()
+
+
+def test_no_user_is_met_in_a_conversation_beyond_the_limit() -> None:
+    """However heavy the tail: what is drawn before the start stays below what was checked."""
+    heavy = replace(SHORT, turns=Lognormal(median=1, sigma=1.3))
+    checked = size_biased_quantile(RoundedUp(inner=heavy.turns), np.array([1 - 1e-6]))[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("workloads.population._Draws._uniform", lambda draws, *_: np.full(draws.num_users, 1 - 2**-53))
+        assert _Draws(heavy, 3, 1, 4096).position()[0].max() <= checked
 
 
 def test_a_population_of_bare_numbers_is_exact() -> None:
-    spec = {"system_prompt": 5, "turns": 2, "think_time_s": 3, "user_tokens": 10, "output_tokens": 20}
-    table = population_from_mapping(spec, name="mine").draw(1, 4, 1, 1000, stationary_start=False)
+    table = population_from_mapping(BARE, name="mine").draw(1, 4, 1, 1000, stationary_start=False)
     assert table.prompt_tokens.tolist() == [15, 45, 15, 45]
     assert table.arrival_s[0] == 3
     assert table.think_s.tolist() == [0, 3, 3, 3]

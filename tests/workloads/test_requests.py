@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workloads.errors import TraceError, WorkloadError
+from boundary.files import InputError
 from workloads.requests import NEXT_FREE, OPEN_END, RequestTable, independent_requests
 
 
@@ -59,7 +59,7 @@ def test_a_well_formed_table_is_accepted() -> None:
     ],
 )
 def test_each_broken_law_is_told_with_its_row(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(TraceError) as caught:
+    with pytest.raises(InputError) as caught:
         make_table(**changes).validate()
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -67,7 +67,7 @@ def test_each_broken_law_is_told_with_its_row(changes: dict[str, Any], message: 
 
 def test_a_table_where_everyone_waits_for_another_is_refused() -> None:
     table = independent_requests(arrival_s=[np.nan], prompt_tokens=[1], output_tokens=[1], follows=[NEXT_FREE])
-    with pytest.raises(TraceError, match="every row waits for another"):
+    with pytest.raises(InputError, match="every row waits for another"):
         table.validate()
 
 
@@ -92,13 +92,13 @@ def test_scaling_arrivals_divides_times_only() -> None:
 
 @pytest.mark.parametrize("factor", [0, -1, np.nan, np.inf])
 def test_scaling_by_nonsense_is_refused(factor: float) -> None:
-    with pytest.raises(WorkloadError, match="above 0"):
+    with pytest.raises(InputError, match="above 0"):
         make_table().scaled_arrivals(factor)
 
 
 @pytest.mark.parametrize("length", [5_000_000_000, 1e30, float(OPEN_END), np.nan])
 def test_a_length_that_no_table_holds_is_refused_not_cut(length: float) -> None:
-    with pytest.raises(TraceError, match=r"row 1: prompt_tokens is .*; it must stay below"):
+    with pytest.raises(InputError, match=r"row 1: prompt_tokens is .*; it must stay below"):
         independent_requests(arrival_s=[0.0, 0.0], prompt_tokens=[5, length], output_tokens=[1, 1])
-    with pytest.raises(TraceError, match="output_tokens"):
+    with pytest.raises(InputError, match="output_tokens"):
         independent_requests(arrival_s=[0.0, 0.0], prompt_tokens=[5, 5], output_tokens=[1, length])

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from workloads.errors import WorkloadError
+from boundary.files import InputError
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR
 from workloads.synthetic import closed_load, open_load, single_turn_users
 
@@ -88,5 +88,5 @@ def test_users_who_never_think_are_possible() -> None:
 )
 def test_a_load_of_nothing_is_refused(changes: dict[str, float], message: str) -> None:
     settings = {"concurrency": 2, "num_requests": 4, "input_len": 8, "output_len": 8, "length_spread": 1.0} | changes
-    with pytest.raises(WorkloadError, match=message):
+    with pytest.raises(InputError, match=message):
         closed_load(**settings)  # type: ignore[arg-type]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from workloads.errors import TraceError, WorkloadError
+from boundary.files import InputError
+from boundary.limits import limits_raised
 from workloads.load import load_workload
 from workloads.population import Population
 from workloads.requests import NO_PREDECESSOR, OPEN_END, RequestTable
@@ -54,7 +57,7 @@ def spans(table: RequestTable, row: int) -> list[tuple[int, int]]:
 
 
 def refusal(path: Path, trace_block_size: int = 512) -> str:
-    with pytest.raises(WorkloadError) as caught:
+    with pytest.raises(InputError) as caught:
         load_workload(path, trace_block_size=trace_block_size)
     message = str(caught.value)
     assert "\n" not in message
@@ -111,6 +114,10 @@ def test_rows_keep_their_places_when_times_do_not_ascend(tmp_path: Path) -> None
         ),
         (HEADER + "\n2023-11-16 10:00:00,5,5\n2023-13-16 10:00:00,5,5", "line 3: TIMESTAMP is '2023-13-16 10:00:00'"),
         (HEADER + "\n,5,5", "line 2: TIMESTAMP is empty; it must be a date such as 2023-11-16 18:15:46.6805900"),
+        (HEADER + "\nnow,5,5", "line 2: TIMESTAMP is 'now'; it must be a date such as"),
+        (HEADER + "\n9999-01-01 00:00:00,5,5", "line 2: TIMESTAMP is '9999-01-01 00:00:00'; it must be a date"),
+        (HEADER + ",TIMESTAMP\n2023-11-16 10:00:00,5,5,x", "line 1: a column is there twice; the header has TIM"),
+        (HEADER + '\n2023-11-16 10:00:00,5,5\n2023-11-16 10:00:00,"5,5', """line 3: ContextTokens is '"5'"""),
         (HEADER + "\n2023-11-16 10:00:00,-5,5", "line 2: ContextTokens is '-5'; it must be a whole number of tokens"),
         (HEADER + "\n2023-11-16 10:00:00,5,0", "line 2: GeneratedTokens is '0'; it must be a whole number of tokens"),
         (HEADER + "\n2023-11-16 10:00:00,5,nan", "line 2: GeneratedTokens is 'nan'"),
@@ -192,20 +199,30 @@ def test_a_session_follows_its_delays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (['{"timestamp": 0, "input_length": 5,'], "line 1: not JSON"),
-        ([mooncake(0, 5, 5), "[1, 2]"], "line 2: is list, not a JSON object"),
+        (['{"timestamp": 0, "input_length": 5,'], "line 1, column 1: is not JSON"),
+        ([mooncake(0, 5, 5), "[1, 2]"], "line 2: it is a list of 2; it must be a table"),
         ([mooncake(0, 5, 5), "", mooncake(0, 5, 5)], "line 2: is empty"),
-        ([{"timestamp": 0, "input_length": 5}], "line 1: no 'output_length'; the line has timestamp, input_length"),
-        ([mooncake(0, 5, 5), {"input_length": 5, "output_length": 5}], "line 2: no 'timestamp'"),
+        ([mooncake(0, 5, 5), '{"timestamp": 1, "input_le'], "line 2, column"),
+        ([mooncake(0, 5, 5, extra="[" * 9000 + "]" * 9000), "[" * 9000], "line 2: "),
+        (['{"input_length": ' + "9" * 400 + ', "output_length": 5, "timestamp": 0}'], "line 1: input_length is 99999"),
+        (['{"input_length": ' + "9" * 5000 + ', "output_length": 5, "timestamp": 0}'], "line 1: "),
+        ([mooncake(1e300, 5, 5)], "line 1: timestamp is 1e+300; it must be a number of milliseconds"),
+        ([mooncake(0, 5, 5, session_id=[1], delay=3)], "line 1: session_id is a list of 1; it must be"),
+        ([mooncake(0, 5, 5, delay="x")], "line 1: delay is 'x'; it must be a number of milliseconds"),
+        ([{"timestamp": 0, "input_length": 5}], "line 1: 'output_length' is missing; give it"),
+        ([mooncake(0, 5, 5), {"input_length": 5, "output_length": 5}], "line 2: 'timestamp' is missing; give it"),
         ([mooncake(0, -5, 5)], "line 1: input_length is -5; it must be a whole number of tokens, at least 1"),
         ([mooncake(0, 5, 5), mooncake(0, 5, 0)], "line 2: output_length is 0; it must be a whole number of tokens"),
         ([mooncake(0, 5, 5) | {"input_length": 5.5}], "line 1: input_length is 5.5"),
-        ([mooncake(0, 5, 5) | {"input_length": "5"}], 'line 1: input_length is "5"; it must be a finite number'),
+        (
+            [mooncake(0, 5, 5) | {"input_length": "5"}],
+            "line 1: input_length is '5'; it must be a whole number of tokens",
+        ),
         ([mooncake(0, 5, 5) | {"input_length": True}], "line 1: input_length is true"),
-        ([mooncake(math.nan, 5, 5)], "line 1: timestamp is NaN; it must be a finite number"),
-        ([mooncake(-1, 5, 5)], "line 1: timestamp is -1; it must be at least 0 ms"),
+        ([mooncake(math.nan, 5, 5)], "line 1: timestamp is nan; it must be a number of milliseconds"),
+        ([mooncake(-1, 5, 5)], "line 1: timestamp is -1; it must be a number of milliseconds, at least 0"),
         ([mooncake(0, 2**31 - 5, 5)], "line 1: 2,147,483,643 + 5 tokens"),
-        ([mooncake(0, 5, 5), mooncake(0, 5, 5, ["a"])], "line 2: hash_ids is not a list of whole numbers"),  # type: ignore[list-item]
+        ([mooncake(0, 5, 5), mooncake(0, 5, 5, ["a"])], "line 2: hash_ids[1] is 'a'; it must be a whole number"),  # type: ignore[list-item]
         (
             [mooncake(0, 600, 5, [1, 2, 3])],
             "line 1: 3 hash_ids for 600 tokens; with blocks of 512 there must be 1 or 2",
@@ -229,17 +246,110 @@ def test_formats_that_only_resemble_mooncake_are_not_taken_for_it(tmp_path: Path
 # Any trace
 
 
-def test_a_trace_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "trace.parquet"
-    path.write_bytes(b"PAR1\x00\xff\xfe\x80")
-    assert "not a text file" in refusal(path)
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"PAR1\x00\xff\xfe\x80",
+        AZURE.encode("utf-16"),
+        AZURE.encode("utf-16-le"),
+        f"{AZURE}\r\n2023-11-16 10:02:00,7,\0".encode(),
+        f"{AZURE}\r\n2023-11-16 10:02:00,7,\0".encode()[:-1] + b"\xff",
+        b'{"timestamp": 0, "input_length": 5, "output_length": 5}\n\xff\n',
+        b"\0" * 100_000,
+    ],
+)
+def test_a_trace_that_is_no_text_is_refused(tmp_path: Path, raw: bytes) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_bytes(raw)
+    assert "trace.csv: not a text file in UTF-8" in refusal(path)
+
+
+def test_pipes_devices_and_folders_are_never_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    os.mkfifo(tmp_path / "pipe.toml")
+    for path in (tmp_path / "pipe.csv", tmp_path / "pipe.toml", Path("/dev/zero")):
+        assert "is a pipe or a device; give an ordinary file" in refusal(path)
+    assert "is a folder; give an ordinary file" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("text", [AZURE, "\ufeff" + AZURE.replace("\r", "")])
+def test_a_trace_is_the_same_packed_with_a_mark_or_other_line_ends(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "trace.csv.gz"
+    path.write_bytes(gzip.compress(text.encode()))
+    plain = load_trace(write(tmp_path, "plain.csv", AZURE)).table
+    np.testing.assert_array_equal(load_trace(path).table.arrival_s, plain.arrival_s)
+    path.write_bytes(gzip.compress(text.encode())[:-9])
+    assert "its gzip data is cut off or damaged" in refusal(path)
+
+
+def test_quoted_columns_are_read(tmp_path: Path) -> None:
+    text = "\n".join(",".join(f'"{cell}"' for cell in line.split(",")) for line in AZURE.splitlines())
+    assert load_trace(write(tmp_path, "quoted.csv", text)).table.prompt_tokens.tolist() == [300, 4000, 7]
+
+
+def test_rows_and_lines_have_limits_that_can_be_raised(tmp_path: Path) -> None:
+    azure = write(tmp_path, "a.csv", AZURE)
+    lines = write_lines(tmp_path, *[mooncake(0, 5, 5)] * 3)
+    with limits_raised(rows=2):
+        assert "has more than 2 rows (limit rows; --limit rows=N raises it); replay its first" in refusal(azure)
+        assert "has more than 2 rows (limit rows; --limit rows=N raises it); replay its first" in refusal(lines)
+        assert load_workload(lines, num_requests=2).num_requests == 2  # type: ignore[union-attr]
+    with limits_raised(line_bytes=100_000):
+        for text in (AZURE + "7" * 200_000, json.dumps(mooncake(0, 5, 5, extra="x" * 200_000))):
+            found = refusal(write(tmp_path, "long.txt", text))
+            assert "long.txt: has a line of more than 100,000 bytes (limit line_bytes" in found
+
+
+@pytest.mark.parametrize("num_requests", [1, 2, 3, 9])
+def test_a_trace_is_read_only_as_far_as_asked(tmp_path: Path, num_requests: int) -> None:
+    """As the whole file's first rows; what comes after them is not looked at."""
+    lines = [mooncake(2, 1100, 5, [4, 7, 8]), mooncake(7, 600, 6, [4, 9]), mooncake(5, 40, 7)]
+    broken = [*map(json.dumps, lines), "{" * 100_000]
+    for name, whole, damaged in (
+        ("a.csv", AZURE, f"{AZURE}\r\nnow,x,-1"),
+        ("b.jsonl", "\n".join(broken[:-1]), "\n".join(broken)),
+    ):
+        expected = load_trace(write(tmp_path, name, whole)).table.head(num_requests)
+        if num_requests > 3:
+            assert f"{name}, line " in refusal(write(tmp_path, name, damaged))
+        else:
+            write(tmp_path, name, damaged)
+            found = load_workload(tmp_path / name, num_requests=num_requests)
+            assert isinstance(found, Trace)
+            for row in range(num_requests):
+                assert [end for _, end in spans(found.table, row)] == [end for _, end in spans(expected, row)]
+            for column in ("arrival_s", "follows", "think_s", "prompt_tokens", "output_tokens"):
+                np.testing.assert_array_equal(getattr(found.table, column), getattr(expected, column))
+
+
+def test_times_of_the_first_rows_begin_at_the_earliest_of_them(tmp_path: Path) -> None:
+    """A row beyond them that is earlier is not looked at."""
+    text = f"{HEADER}\n2023-11-16 10:00:05,1,1\n2023-11-16 10:00:03,2,1\n2023-11-16 10:00:00,3,1\n"
+    found = load_workload(write(tmp_path, "a.csv", text), num_requests=2)
+    assert isinstance(found, Trace)
+    assert found.table.arrival_s.tolist() == [2, 0]
+
+
+def test_an_empty_line_among_the_first_rows_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", f"{HEADER}\n2023-11-16 10:00:05,1,1\n\n2023-11-16 10:00:03,2,1\n")
+    with pytest.raises(InputError, match="line 3: is empty"):
+        load_workload(path, num_requests=2)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, "3"])
+def test_a_number_of_rows_that_is_none_is_refused(tmp_path: Path, wrong: Any) -> None:
+    path = write(tmp_path, "a.csv", AZURE)
+    with pytest.raises(InputError, match=r"num_requests is .*; it must be a whole number, at least 1"):
+        load_workload(path, num_requests=wrong)
+    with pytest.raises(InputError, match=r"trace_block_size is .*; it must be a whole number, at least 1"):
+        load_workload(path, trace_block_size=wrong)
 
 
 def test_names_that_are_nothing_get_the_nearest_preset(tmp_path: Path) -> None:
-    with pytest.raises(WorkloadError) as caught:
+    with pytest.raises(InputError) as caught:
         load_workload("chatt")
     assert str(caught.value) == "no workload 'chatt': neither a file nor a preset; did you mean 'chat'?"
-    assert "is a folder" in refusal(tmp_path)
+    assert "neither a file nor a preset" in refusal(tmp_path / ("x" * 5000))
     assert "neither a file nor a preset" in refusal(tmp_path / "absent.csv")
 
 
@@ -252,6 +362,14 @@ def test_presets_go_by_name_and_populations_by_file(tmp_path: Path) -> None:
     assert isinstance(mine, Population)
     assert mine.name == "mine"
     assert "not readable as TOML" in refusal(write(tmp_path, "bad.toml", "turns = "))
+    assert "bad.toml: has more than 50 brackets" in refusal(
+        write(tmp_path, "bad.toml", f"turns = {'[' * 60}{']' * 60}")
+    )
+    assert "bad.toml: " in refusal(write(tmp_path, "bad.toml", f"turns = {'[' * 9000}"))
+    assert "bad.toml: turns is 1e+300; it must be" in refusal(
+        write(tmp_path, "bad.toml", text.replace("2\n", "1e300\n", 1))
+    )
+    assert "bad.toml: not a text file" in refusal(write(tmp_path, "bad.toml", text + "\0"))
 
 
 def test_every_format_tells_who_publishes_it() -> None:
@@ -332,7 +450,7 @@ def test_a_window_keeps_sessions_whole(tmp_path: Path) -> None:
 
 
 def test_an_empty_window_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(WorkloadError, match="at least 1"):
+    with pytest.raises(InputError, match="at least 1"):
         small_trace(tmp_path).window(0, 0)
 
 
@@ -380,7 +498,3 @@ def test_published_samples_are_known_by_content(name: str, known: str) -> None:
     if not path.exists():
         pytest.skip(f"the published sample {name} is not here")
     assert load_trace(path).format == known
-
-
-def test_trace_errors_are_value_errors() -> None:
-    assert issubclass(TraceError, ValueError)

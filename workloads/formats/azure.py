@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import numpy as np
 import pandas as pd
 
-from boundary.names import shortened
-from workloads.errors import TraceError
+from boundary.files import InputError, shown, text_lines
+from boundary.names import one_line, shortened
 from workloads.requests import FloatArray, IntArray, RequestTable, independent_requests
-from workloads.trace_format import TraceFormat
+from workloads.trace_format import TraceFormat, check_rows
 
 _COLUMNS: Final = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+_YEARS: Final = (pd.Timestamp("1970-01-01", tz="UTC"), pd.Timestamp("2200-01-01", tz="UTC"))
 _ROWS_AT_ONCE: Final = 1_000_000  # keeps the text of the 27 million rows of 2024 out of memory
 
 
@@ -22,58 +25,86 @@ def recognises(head: str) -> bool:
     return not set(_COLUMNS).isdisjoint(_names(head.splitlines()[0]))
 
 
-def read(path: Path, _trace_block_size: int) -> RequestTable:
-    """Arrivals relative to the earliest row; rows in file order; each request's content its own.
+def read(path: Path, _trace_block_size: int, num_requests: int | None) -> RequestTable:
+    """Arrivals relative to the earliest row that is read; rows in file order; each request's content its own.
 
     Timestamps have any number of decimals up to 9, with or without a zone; other columns are ignored.
     """
-    _check_header(path)
-    nanoseconds: list[IntArray] = []
-    lengths: dict[str, list[IntArray]] = {name: [] for name in _COLUMNS[1:]}
+    names = _check_header(path)
+    parts: list[tuple[IntArray, IntArray, IntArray]] = []
+    num_rows, blank_line = 0, 0
+    rows_at_once = min(num_requests or _ROWS_AT_ONCE, _ROWS_AT_ONCE)
+    with text_lines(path) as file:
+        for part, first_line in _parts(path, file, names, rows_at_once):
+            rows = _without_trailing_blanks(part)
+            if blank_line and len(rows):
+                raise InputError(f"{shown(path)}, line {blank_line}: is empty; only the end of the file may be")
+            if len(rows) < len(part):
+                blank_line = blank_line or first_line + len(rows)
+            parts.append(_checked(path, rows, first_line))
+            num_rows += len(rows)
+            check_rows(path, num_rows)
+            if num_requests is not None and num_rows >= num_requests:
+                break
+    if num_rows == 0:
+        raise InputError(f"{shown(path)}: has a header but no rows; a trace needs at least one request")
+    times, prompt_tokens, output_tokens = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return independent_requests(
+        arrival_s=(times - times.min()) / 1e9, prompt_tokens=prompt_tokens, output_tokens=output_tokens
+    )
+
+
+def _parts(path: Path, file: TextIO, names: list[str], rows_at_once: int) -> Iterator[tuple[pd.DataFrame, int]]:
+    """Rows as text, with the line of the first of them."""
+    first_line = 2
     try:
-        first_line = 2
         for part in pd.read_csv(
-            path,
+            file,
+            header=0,
+            names=names,
             dtype=str,
             keep_default_na=False,
             skip_blank_lines=False,
             skipinitialspace=True,
-            encoding="utf-8-sig",
-            chunksize=_ROWS_AT_ONCE,
+            quoting=csv.QUOTE_NONE,  # a quotation mark that is never closed would take in the whole file
+            chunksize=rows_at_once,
         ):
-            rows = _without_trailing_blanks(part)
-            nanoseconds.append(_nanoseconds(path, rows["TIMESTAMP"], first_line))
-            for name, parts in lengths.items():
-                parts.append(_token_counts(path, rows[name], first_line))
+            yield part, first_line
             first_line += len(part)
-    except UnicodeDecodeError:
-        raise TraceError(f"{path}: not a text file; traces are CSV in UTF-8") from None
     except pd.errors.ParserError as error:
-        raise TraceError(f"{path}: not readable as CSV: {str(error).splitlines()[-1]}") from None
-    times = np.concatenate(nanoseconds) if nanoseconds else np.zeros(0, np.int64)
-    if len(times) == 0:
-        raise TraceError(f"{path}: has a header but no rows; a trace needs at least one request")
-    return independent_requests(
-        arrival_s=(times - times.min()) / 1e9,
-        prompt_tokens=np.concatenate(lengths["ContextTokens"]),
-        output_tokens=np.concatenate(lengths["GeneratedTokens"]),
-    )
+        raise InputError(f"{shown(path)}: not readable as CSV: {str(error).splitlines()[-1]}") from None
+
+
+def _checked(path: Path, rows: pd.DataFrame, first_line: int) -> tuple[IntArray, IntArray, IntArray]:
+    """Nanoseconds, prompt tokens, output tokens."""
+    times, *lengths = (_unquoted(rows[name]) for name in _COLUMNS)
+    nanoseconds = _nanoseconds(path, times, first_line)
+    prompt_tokens, output_tokens = (_token_counts(path, texts, first_line) for texts in lengths)
+    return nanoseconds, prompt_tokens, output_tokens
+
+
+def _unquoted(texts: pd.Series[Any]) -> pd.Series[Any]:
+    return texts.str.strip('"') if len(texts) and str(texts.iloc[0]).startswith('"') else texts
 
 
 def _names(header: str) -> list[str]:
     return [name.strip().strip('"') for name in header.split(",")]
 
 
-def _check_header(path: Path) -> None:
-    with path.open(encoding="utf-8-sig") as file:
+def _check_header(path: Path) -> list[str]:
+    """The names of the columns."""
+    with text_lines(path) as file:
         names, first_row = _names(file.readline()), file.readline()
+    header = shortened(one_line(", ".join(names)), 200)
     missing = [name for name in _COLUMNS if name not in names]
     if missing:
-        header = shortened(", ".join(names), 200)
-        raise TraceError(f"{path}, line 1: no column {', '.join(missing)}; the header has {header}")
+        raise InputError(f"{shown(path)}, line 1: no column {', '.join(missing)}; the header has {header}")
+    if len(set(names)) < len(names):
+        raise InputError(f"{shown(path)}, line 1: a column is there twice; the header has {header}")
     num_fields = first_row.count(",") + 1  # pandas would take a first row that is too long as one with row names
     if num_fields > len(names):
-        raise TraceError(f"{path}, line 2: has {num_fields} fields; the header has {len(names)}")
+        raise InputError(f"{shown(path)}, line 2: has {num_fields} fields; the header has {len(names)}")
+    return names
 
 
 def _without_trailing_blanks(part: pd.DataFrame) -> pd.DataFrame:
@@ -83,7 +114,8 @@ def _without_trailing_blanks(part: pd.DataFrame) -> pd.DataFrame:
 
 def _nanoseconds(path: Path, texts: pd.Series[Any], first_line: int) -> IntArray:
     times = pd.to_datetime(texts, format="ISO8601", utc=True, errors="coerce")
-    _refuse(path, texts, times.isna().to_numpy(), first_line, "a date such as 2023-11-16 18:15:46.6805900")
+    bad = ~times.between(*_YEARS).to_numpy() | (texts >= ":").to_numpy(bool)  # pandas knows "now" and "today", too
+    _refuse(path, texts, bad, first_line, "a date such as 2023-11-16 18:15:46.6805900")
     return np.asarray(times.dt.as_unit("ns").astype("int64"), dtype=np.int64)
 
 
@@ -98,8 +130,8 @@ def _refuse(path: Path, texts: pd.Series[Any], bad: Any, first_line: int, allowe
     if bad.any():
         row = int(np.argmax(bad))
         found = texts.iloc[row]
-        shown = repr(shortened(found)) if isinstance(found, str) and found else "empty"
-        raise TraceError(f"{path}, line {first_line + row}: {texts.name} is {shown}; it must be {allowed}")
+        value = repr(shortened(found)) if isinstance(found, str) and found else "empty"
+        raise InputError(f"{shown(path)}, line {first_line + row}: {texts.name} is {value}; it must be {allowed}")
 
 
 FORMAT: Final = TraceFormat(

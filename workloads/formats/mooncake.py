@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import json
 import math
+from array import array
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Final
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
-from boundary.names import shortened
-from workloads.errors import TraceError
+from boundary.documents import parse_json
+from boundary.files import InputError, shown, text_lines
+from boundary.schema import Lenient, typed
 from workloads.requests import NO_PREDECESSOR, OPEN_END, RequestTable
-from workloads.trace_format import TraceFormat
+from workloads.trace_format import TraceFormat, check_rows, empty
 
-_LARGEST: Final = 1e18  # of a JSON number: NaN, infinity or what no float holds are refused with it
 _LENGTHS: Final = ("input_length", "output_length")
+_Tokens = Annotated[float, Meta(ge=1, lt=OPEN_END, multiple_of=1, description="a whole number of tokens, at least 1")]
+_Milliseconds = Annotated[float, Meta(ge=0, le=1e15, description="a number of milliseconds, at least 0")]
+
+
+class _Line(Lenient, frozen=True):
+    input_length: _Tokens
+    output_length: _Tokens
+    timestamp: _Milliseconds | None = None
+    hash_ids: list[int] | None = None
+    session_id: str | int | float | None = None
+    delay: _Milliseconds | None = None
 
 
 def recognises(head: str) -> bool:
@@ -33,7 +47,7 @@ def recognises(head: str) -> bool:
     return not others and not {*_LENGTHS, "hash_ids"}.isdisjoint(first)
 
 
-def read(path: Path, trace_block_size: int) -> RequestTable:
+def read(path: Path, trace_block_size: int, num_requests: int | None) -> RequestTable:
     """Rows are the file's lines, so that a request's id is its 0-based line number, whatever the order of times.
 
     `timestamp` is in milliseconds from the trace's own start, and kept so. `input_length` is the whole context.
@@ -41,75 +55,32 @@ def read(path: Path, trace_block_size: int) -> RequestTable:
     after the same ids. Tokens beyond them and all outputs are the request's own. A line with `session_id` and `delay`
     (milliseconds) follows the session's line before it; otherwise it arrives at its `timestamp`.
     """
-    if trace_block_size < 1:
-        raise TraceError(f"the trace block size is {trace_block_size}; it must be at least 1 token")
     columns = _Columns(path=path, trace_block_size=trace_block_size)
-    with path.open(encoding="utf-8-sig") as file:
-        blank_line = 0
-        try:
-            for number, line in enumerate(file, start=1):
-                if not line.strip():
-                    blank_line = blank_line or number
-                    continue
-                if blank_line:
-                    raise TraceError(
-                        f"{path}, line {blank_line}: is empty; only the end of the file may have empty lines"
-                    )
-                columns.add(_Line(path, number, _parse(path, number, line)))
-        except UnicodeDecodeError:
-            raise TraceError(f"{path}: not a text file; traces are JSON lines in UTF-8") from None
+    decoder, blank_line = msgspec.json.Decoder(_Line), 0
+    with text_lines(path) as file:
+        for number, text in enumerate(file, start=1):
+            check_rows(path, number)
+            if not text.strip():
+                blank_line = blank_line or number
+                continue
+            if blank_line:
+                raise columns.refuse(blank_line, "is empty; only the end of the file may have empty lines")
+            try:
+                line = decoder.decode(text)
+            except (msgspec.DecodeError, RecursionError):
+                line = typed(parse_json(text, columns.place(number)), _Line, columns.place(number))
+            columns.add(line, number)
+            if number == num_requests:
+                break
     return columns.table()
 
 
-def _parse(path: Path, number: int, line: str) -> dict[str, Any]:
-    try:
-        parsed = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise TraceError(f"{path}, line {number}: not JSON: {error.msg} at column {error.colno}") from None
-    except (ValueError, RecursionError):  # a number of thousands of digits, thousands of brackets
-        raise TraceError(f"{path}, line {number}: holds a number too large or nesting too deep") from None
-    if not isinstance(parsed, dict):
-        raise TraceError(f"{path}, line {number}: is {type(parsed).__name__}, not a JSON object {{…}}")
-    return parsed
+def _floats() -> array[float]:
+    return array("d")
 
 
-@dataclass(frozen=True)
-class _Line:
-    """One line's fields, checked as they are taken."""
-
-    path: Path
-    number: int
-    fields: dict[str, Any]
-
-    def refuse(self, found: str, allowed: str) -> TraceError:
-        return TraceError(f"{self.path}, line {self.number}: {found}; {allowed}")
-
-    def tokens(self, name: str) -> int:
-        value = self._number(name)
-        if value < 1 or value != int(value) or value >= OPEN_END:
-            raise self.refuse(f"{name} is {value}", "it must be a whole number of tokens, at least 1")
-        return int(value)
-
-    def milliseconds(self, name: str) -> float:
-        value = self._number(name)
-        if value < 0:
-            raise self.refuse(f"{name} is {value}", "it must be at least 0 ms")
-        return value
-
-    def hash_ids(self) -> list[int]:
-        ids = self.fields.get("hash_ids") or []
-        if not isinstance(ids, list) or not all(type(block) is int for block in ids):
-            raise self.refuse("hash_ids is not a list of whole numbers", "give one per block, or none")
-        return ids
-
-    def _number(self, name: str) -> float:
-        if name not in self.fields:
-            fields = shortened(", ".join(self.fields), 200)
-            raise self.refuse(f"no '{name}'", f"the line has {fields or 'no fields'}")
-        value = self.fields[name]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _LARGEST:
-            raise self.refuse(f"{name} is {shortened(json.dumps(value))}", "it must be a finite number")
-        return value
+def _ints() -> array[int]:
+    return array("q")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,76 +89,85 @@ class _Columns:
 
     path: Path
     trace_block_size: int
-    arrival_s: list[float] = field(default_factory=list)
-    follows: list[int] = field(default_factory=list)
-    think_s: list[float] = field(default_factory=list)
-    prompt_tokens: list[int] = field(default_factory=list)
-    output_tokens: list[int] = field(default_factory=list)
-    span_count: list[int] = field(default_factory=list)
-    span_content: list[int] = field(default_factory=list)
-    span_end: list[int] = field(default_factory=list)
+    arrival_s: array[float] = field(default_factory=_floats)
+    follows: array[int] = field(default_factory=_ints)
+    think_s: array[float] = field(default_factory=_floats)
+    prompt_tokens: array[int] = field(default_factory=_ints)
+    output_tokens: array[int] = field(default_factory=_ints)
+    span_count: array[int] = field(default_factory=_ints)
+    span_content: array[int] = field(default_factory=_ints)
     content_of: dict[tuple[int, int], int] = field(default_factory=dict)
     """(content before, hash id) -> content id."""
     last_row_of: dict[str, int] = field(default_factory=dict)
     """session -> its last row so far."""
 
-    def add(self, line: _Line) -> None:
-        self._add_time(line)
-        prompt_tokens, output_tokens = (line.tokens(name) for name in _LENGTHS)
+    def place(self, number: int) -> str:
+        return f"{shown(self.path)}, line {number}"
+
+    def refuse(self, number: int, reason: str) -> InputError:
+        return InputError(f"{self.place(number)}: {reason}")
+
+    def add(self, line: _Line, number: int) -> None:
+        self._add_time(line, number)
+        prompt_tokens, output_tokens = int(line.input_length), int(line.output_length)
         if prompt_tokens + output_tokens >= OPEN_END:
-            raise line.refuse(f"{prompt_tokens:,} + {output_tokens:,} tokens", f"they must stay below {OPEN_END:,}")
+            found = f"{prompt_tokens:,} + {output_tokens:,} tokens"
+            raise self.refuse(number, f"{found}; they must stay below {OPEN_END:,}")
         self.prompt_tokens.append(prompt_tokens)
         self.output_tokens.append(output_tokens)
-        self._add_spans(line, prompt_tokens, len(self.prompt_tokens) - 1)
+        self._add_spans(line.hash_ids or [], prompt_tokens, number)
 
-    def _add_time(self, line: _Line) -> None:
-        session, row = line.fields.get("session_id"), len(self.arrival_s)
+    def _add_time(self, line: _Line, number: int) -> None:
         previous = NO_PREDECESSOR
-        if session is not None:
-            previous = self.last_row_of.get(str(session), NO_PREDECESSOR)
-            self.last_row_of[str(session)] = row
-        if line.fields.get("delay") is None:
-            previous = NO_PREDECESSOR
-        followed = previous != NO_PREDECESSOR
+        if line.session_id is not None:
+            session = str(line.session_id)
+            if line.delay is not None:
+                previous = self.last_row_of.get(session, NO_PREDECESSOR)
+            self.last_row_of[session] = len(self.arrival_s)
         self.follows.append(previous)
-        self.arrival_s.append(math.nan if followed else line.milliseconds("timestamp") / 1e3)
-        self.think_s.append(line.milliseconds("delay") / 1e3 if followed else 0.0)
+        if previous != NO_PREDECESSOR and line.delay is not None:
+            self.arrival_s.append(math.nan)
+            self.think_s.append(line.delay / 1e3)
+        elif line.timestamp is None:
+            raise self.refuse(number, "'timestamp' is missing; give it")
+        else:
+            self.arrival_s.append(line.timestamp / 1e3)
+            self.think_s.append(0.0)
 
-    def _add_spans(self, line: _Line, prompt_tokens: int, row: int) -> None:
-        ids, size = line.hash_ids(), self.trace_block_size
+    def _add_spans(self, ids: list[int], prompt_tokens: int, number: int) -> None:
+        size = self.trace_block_size
         full, partial = divmod(prompt_tokens, size)
         if ids and len(ids) not in (full, full + bool(partial)):
             allowed = f"{full:,} or {full + 1:,}" if partial else f"{full:,}"
-            raise line.refuse(
-                f"{len(ids):,} hash_ids for {prompt_tokens:,} tokens",
-                f"with blocks of {size:,} there must be {allowed} (set --trace-block-size to the trace's own)",
-            )
-        parent = -1
+            found = f"{len(ids):,} hash_ids for {prompt_tokens:,} tokens; with blocks of {size:,} there must be"
+            raise self.refuse(number, f"{found} {allowed} (set --trace-block-size to the trace's own)")
+        parent, content_of, append = -1, self.content_of, self.span_content.append
         for hash_id in ids:
-            parent = self.content_of.setdefault((parent, hash_id), len(self.content_of))
-            self.span_content.append(parent)
-        self.span_end.extend(range(size, len(ids) * size, size))
-        if ids:
-            self.span_end.append(min(len(ids) * size, prompt_tokens))
-        self.span_content.append(-1 - row)  # the request's own, numbered once all shared ids are known
-        self.span_end.append(OPEN_END)
+            parent = content_of.setdefault((parent, hash_id), len(content_of))
+            append(parent)
+        append(parent)  # in the place of the request's own content, which is numbered once all shared ids are known
         self.span_count.append(len(ids) + 1)
 
     def table(self) -> RequestTable:
         if not self.arrival_s:
-            raise TraceError(f"{self.path}: the file is empty; a trace needs at least one request")
-        content, count = np.asarray(self.span_content, np.int64), np.asarray(self.span_count, np.int32)
+            raise empty(self.path)
+        count, prompt_tokens = np.asarray(self.span_count, np.int64), np.asarray(self.prompt_tokens, np.int64)
+        content, last = np.array(self.span_content, np.int64), np.cumsum(count) - 1
+        content[last] = len(self.content_of) + np.arange(len(count))
+        blocks = np.arange(len(content)) - np.repeat(last - count, count)  # those that end with the span
+        end = np.minimum(blocks * self.trace_block_size, np.repeat(prompt_tokens, count))
+        end[last] = OPEN_END
         return RequestTable(
             arrival_s=np.asarray(self.arrival_s, np.float64),
             follows=np.asarray(self.follows, np.int64),
             think_s=np.asarray(self.think_s, np.float64),
-            prompt_tokens=np.asarray(self.prompt_tokens, np.int32),
+            prompt_tokens=prompt_tokens.astype(np.int32),
             output_tokens=np.asarray(self.output_tokens, np.int32),
             priority=np.zeros(len(count), np.int32),
-            span_start=np.cumsum(count, dtype=np.int64) - count,
-            span_count=count,
-            span_content=np.where(content < 0, len(self.content_of) - 1 - content, content),
-            span_end=np.asarray(self.span_end, np.int32),
+            span_start=last - count + 1,
+            span_count=count.astype(np.int32),
+            span_content=content,
+            span_end=end.astype(np.int32),
         )
 
 

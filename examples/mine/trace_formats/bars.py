@@ -8,8 +8,8 @@ from workloads.requests import RequestTable, independent_requests
 from workloads.trace_format import TraceFormat
 
 
-def read(path: Path, _block_size: int) -> RequestTable:
-    rows = np.loadtxt(path, delimiter="|", ndmin=2)
+def read(path: Path, _block_size: int, num_requests: int | None) -> RequestTable:
+    rows = np.loadtxt(path, delimiter="|", ndmin=2, max_rows=num_requests)
     return independent_requests(arrival_s=rows[:, 0], prompt_tokens=rows[:, 1], output_tokens=rows[:, 2])
 
 

@@ -1,14 +1,11 @@
 """What the users were taken to do."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from headcount.answers.capacity import CapacityAnswer
 from headcount.report.html import join, paragraph, table
-from workloads.load import PRESETS, preset_names
 from workloads.population import Population, population_from_mapping
 from workloads.trace import Trace
 
@@ -31,21 +28,20 @@ def _population(answer: CapacityAnswer, population: Population) -> str:
         "prompt, all that was said before in the conversation, a new message; after the answer the user thinks. "
         f"Think time: mean {answer.question.think_time_s:,.3g} s."
     )
-    described = _described(answer.workload)
-    title = str(described.get("title", population.name))
-    return join(intro, table(COLUMNS, _rows(described, population), caption=title, layout="text"))
+    title = str(population.tables.get("title", population.name))
+    return join(intro, table(COLUMNS, _rows(population), caption=title, layout="text"))
 
 
-def _rows(described: Mapping[str, Any], population: Population) -> list[tuple[str, str, str]]:
+def _rows(population: Population) -> list[tuple[str, str, str]]:
     """What the file says with its sources, as far as it is what was simulated: --think-time may differ."""
-    if not described:
+    if not population.tables:
         return _bare_rows(population)
-    asked = population_from_mapping(described, name=population.name)
+    asked = population_from_mapping(population.tables, name=population.name)
     if replace(population, think_time_s=asked.think_time_s) != asked:
         return _bare_rows(population)
     rows = {
         name: (name.removesuffix("_s").replace("_", " "), _value(name, part), str(part.get("source", "")))
-        for name, part in described.items()
+        for name, part in population.tables.items()
         if isinstance(part, Mapping)
     }
     if population.think_time_s != asked.think_time_s:
@@ -57,16 +53,6 @@ def _rows(described: Mapping[str, Any], population: Population) -> list[tuple[st
 def _bare_rows(population: Population) -> list[tuple[str, str, str]]:
     names = ("system_prompt_tokens", "turns", "user_tokens", "output_tokens", "think_time_s")
     return [(_words(name), str(getattr(population, name)), population.source) for name in names]
-
-
-def _described(workload_name: str) -> Mapping[str, Any]:
-    """The population's own file; empty where it is no longer there to be read."""
-    name, path = workload_name.lower(), Path(workload_name)
-    if name in preset_names():
-        return tomllib.loads(PRESETS.path(name).read_text(encoding="utf-8"))
-    if path.suffix == ".toml" and path.is_file():
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    return {}
 
 
 def _value(name: str, part: Mapping[str, Any]) -> str:
