@@ -1,10 +1,11 @@
 """A server's answer: bounded in time and size, from the host that was asked and no other."""
 
+import re
 import socket
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from threading import Event, Timer
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from boundary.files import InputError
 from boundary.limits import how_to_raise, limits
@@ -17,7 +18,7 @@ def fetch_text(address: str, *, most_s: float | None = None) -> str:
     Raises InputError with the reason where there is no such answer; a redirection is not followed.
     """
     limit_s = min(limits().answer_s, most_s or limits().answer_s)
-    parts = urlsplit(address)
+    parts = server_address(address)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=limit_s)
     is_late, sockets = Event(), list[socket.socket]()
@@ -44,6 +45,18 @@ def fetch_text(address: str, *, most_s: float | None = None) -> str:
     if status != 200:
         raise InputError(f"{shortened(address, 300)} answers {status} {shortened(one_line(reason), 100)}")
     return text
+
+
+def server_address(given: str) -> SplitResult:
+    """The parts of a server's address. Raises InputError where it is none of HTTP."""
+    try:
+        parts = urlsplit(given)
+        if re.fullmatch("https?://[!-~]+", given) and parts.hostname and parts.port != 0:
+            return parts
+    except ValueError:  # brackets of an IPv6 address, a port that is none
+        pass
+    told = shortened(one_line(given), 80)
+    raise InputError(f"'{told}' is not the address of a server; give one such as http://localhost:8000")
 
 
 def _asked(connection: HTTPConnection, sockets: list[socket.socket], path: str) -> tuple[int, str, str]:

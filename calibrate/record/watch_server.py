@@ -4,10 +4,9 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from boundary.files import InputError, read_text, shown, text_lines
-from boundary.http import fetch_text
+from boundary.http import fetch_text, server_address
 from boundary.outputs import write_whole
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.metrics_text import metric_samples
@@ -103,14 +102,8 @@ def read_server_recording(out: Path, *, log: Path | None = None) -> MeasuredRun:
 
 
 def metrics_address(url: str) -> str:
-    """A server's /metrics. Raises ValueError where the address is none of HTTP."""
-    try:
-        parts = urlsplit(url)
-        given = parts.hostname if parts.port != 0 else None
-    except ValueError:  # brackets of an IPv6 address, a port that is none
-        given = None
-    if given is None or parts.scheme not in ("http", "https") or not given:
-        raise ValueError(f"'{url[:80]}' is not the address of a server; give one such as http://localhost:8000")
+    """A server's /metrics. Raises InputError where the address is none of HTTP."""
+    parts = server_address(url)
     path = parts.path.rstrip("/")
     if path.endswith("/v1"):  # what OpenAI clients are given
         path = path.removesuffix("/v1")

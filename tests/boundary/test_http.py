@@ -108,8 +108,13 @@ def test_who_is_not_there_is_told(serve: Callable[[Answer], str]) -> None:
         ("http://host.invalid/metrics", "cannot be reached"),
         ("http://" + "a" * 300 + "/metrics", "is this its port?"),
         (plain.replace("http:", "https:"), "cannot be reached ([SSL"),
-        (plain + " x", "does not answer"),
-        (plain + "/ü", "does not answer"),
+        (plain + " x", "is not the address of a server"),
+        (plain + "/ü", "is not the address of a server"),
+        ("http://a b/metrics", "is not the address of a server"),
+        ("http://host:99999/", "is not the address of a server"),
+        ("http://[::1/", "is not the address of a server"),
+        ("http:///metrics", "is not the address of a server"),
+        ("file:///etc/passwd", "is not the address of a server"),
     ):
         with pytest.raises(InputError) as error:
             fetch_text(address)
