@@ -1,5 +1,7 @@
 """Whatever is found by name can be added as one file in a folder of the user's."""
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -149,3 +151,34 @@ def test_a_name_never_leads_out_of_its_folder(mine: Path) -> None:
     for name in ("../outside", str(mine / "outside"), "outside.toml", ""):
         with pytest.raises(UnknownNameError):
             find_gpu(name)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "find", "told"),
+    [
+        ("gpus/mine.toml", "usd = 3" + GPU, find_gpu, "mine.toml: no key 'usd'; did you mean 'usd_per_hour'?"),
+        ("gpus/mine.toml", GPU.replace("48_000_000_000", '"48 GB"'), find_gpu, "mine.toml: memory_bytes is '48 GB'"),
+        ("gpus/mine.toml", GPU.replace('"pcie"', '"pcie4"'), find_gpu, "interconnect is 'pcie4'; it must be one of"),
+        ("gpus/mine.toml", GPU.replace("bf16", "bfloat16"), find_gpu, "no key 'bfloat16' in flops_per_s; did you mean"),
+        ("weight_formats/mine.toml", "x = 1" + WEIGHT_FORMAT, find_quantization, "mine.toml: no key 'x'; known: "),
+        ("weight_formats/mine.toml", "group_size = nan" + WEIGHT_FORMAT, find_quantization, "group_size is nan; it"),
+        ("weight_formats/mine.toml", 'absent_from = "x"' + WEIGHT_FORMAT, find_quantization, "absent_from is 'x'; it"),
+        ("optimizers/mine.toml", "num_moments = -1", find_optimizer, "mine.toml: num_moments is -1; it must be"),
+        ("models/mine.json", '{"name": "mine", "alias": []}', load_model, "mine.json: no key 'alias'; did you mean"),
+        ("models/mine.json", '{"name": "m", "source": "", "config": {}}', load_model, "mine.json: it has no source; "),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_of_the_user_s_is_told_with_its_name(
+    mine: Path, file: str, text: str, find: Callable[[str], object], told: str
+) -> None:
+    write(mine, file, text)
+    with pytest.raises(ValueError, match=re.escape(told)):
+        find("mine")
+
+
+def test_a_model_file_of_the_user_s_may_have_aliases(mine: Path) -> None:
+    config = '{"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 9'
+    config += ', "vocab_size": 1000}'
+    text = f'{{"name": "us/Support", "source": "a test", "aliases": ["helper"], "config": {config}}}'
+    write(mine, "models/us--support.json", text)
+    assert load_model("Helper") == load_model("us/support")

@@ -21,6 +21,7 @@ from kvcache.shape.tensors import Tensor
 WEIGHT_FORMATS = Registry(
     what="quantization", section="weight_formats", folder=Path(__file__).parent / "weights", suffix=".toml"
 )
+Release = Annotated[str, Meta(pattern=r"^[0-9]{1,4}(\.[0-9]{1,4}){1,2}$", description="a release such as 0.32.0")]
 Bits = Annotated[float, Meta(gt=0, le=64, description="a number of bits, above 0, at most 64")]
 _DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -45,7 +46,7 @@ class QuantizationScheme:
     index_bits: Count = 0  # per input column: GPTQ's g_idx, which says what group a column is in
     aligned: bool = False
     packs_embeddings: bool = False
-    absent_from: str | None = None  # the first release known to lack it
+    absent_from: Release | None = None  # the first release known to lack it
     kv_cache_dtype: str | None = None  # what published checkpoints in this format declare
     spared: tuple[str, ...] = ()  # components that the checkpoint leaves in 16 bits
     is_native: bool = True  # the checkpoint's own, so that its widths are those of the files
