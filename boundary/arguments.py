@@ -1,6 +1,6 @@
 """Arguments that come from Python: of the types that the signature says, or one ValueError that names the argument."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
 from inspect import signature
 from numbers import Integral, Real
@@ -46,17 +46,23 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, Real) and not isinstance(value, bool) and value == value  # noqa: PLR0124  no NaN
     if hint is int:
         return isinstance(value, Integral) and not isinstance(value, bool)
-    if isinstance(origin, type) and issubclass(origin, Collection) and not issubclass(origin, Mapping):
+    if (item := _item_of(hint)) is not None:
         listed = isinstance(value, Collection) and not isinstance(value, str | bytes)
-        return listed and all(_fits(item, get_args(hint)[0]) for item in value)
+        return listed and all(_fits(each, item) for each in value)
     kind = origin or hint
-    return not isinstance(kind, type) or isinstance(value, kind)
+    return kind is Any or not isinstance(kind, type) or isinstance(value, kind)
+
+
+def _item_of(hint: Any) -> Any:
+    """What each item of a list is; None for what is no list, or has items of several kinds."""
+    kinds = [kind for kind in get_args(hint) if kind is not ...]
+    return kinds[0] if get_origin(hint) in (Sequence, Collection, list, tuple) and len(kinds) == 1 else None
 
 
 def _in_words(hint: Any) -> str:
     origin = get_origin(hint)
     if origin in (Union, UnionType):
         return " or ".join(_in_words(part) for part in get_args(hint))
-    if isinstance(origin, type) and issubclass(origin, Collection):
-        return f"a list, each {_in_words(get_args(hint)[0])}"
+    if (item := _item_of(hint)) is not None:
+        return f"a list, each {_in_words(item)}"
     return _WORDS.get(hint) or f"a {getattr(origin or hint, '__name__', 'function')}"
