@@ -159,12 +159,12 @@ def test_an_array_without_a_number_leaves_no_request(
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"input_lens": {"a": 1}}, "input_lens is an object where a list with one entry per request must be"),
-        ({"itls": "none"}, "itls is a string where a list"),
+        ({"input_lens": {"a": 1}}, "input_lens is a table; it must be a list or nothing"),
+        ({"itls": "none"}, "itls is 'none'; it must be a list or nothing"),
         ({"itls": [3, 3, 3]}, "2 gaps that are not a list"),
-        ({"duration": "abc"}, "duration is a string where a number must be"),
-        ({"mean_ttft_ms": True}, "mean_ttft_ms is true or false where a number must be"),
-        ({"duration": -5}, "duration is -5, which is impossible"),
+        ({"duration": "abc"}, "duration is 'abc'; it must be a number or nothing"),
+        ({"mean_ttft_ms": True}, "mean_ttft_ms is true; it must be a number"),
+        ({"duration": -5}, "duration_s is -5, which is impossible"),
         ({"total_input_tokens": 1e30}, "input_len is 5e+29 tokens per request, which is impossible"),
         ({"output_lens": [1e30] * 3}, "2 above 1,000,000,000 tokens"),
     ],
