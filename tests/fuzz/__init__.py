@@ -1,0 +1,1 @@
+"""Whatever comes in, one clear answer or one clear error comes out."""
