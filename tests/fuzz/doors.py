@@ -103,7 +103,8 @@ def file_doors(folder: Path) -> Iterator[Door]:
     chat = (ROOT / "workloads" / "presets" / "chat.toml").read_bytes()
     fp8 = (ROOT / "kvcache" / "formats" / "weights" / "fp8.toml").read_bytes()
     llama, mixture, sourced = (
-        json.dumps(config, indent=1).encode() for config in (LLAMA, MIXTURE, {"name": "me/mine", "source": "a repository", "config": LLAMA})
+        json.dumps(config, indent=1).encode()
+        for config in (LLAMA, MIXTURE, {"name": "me/mine", "source": "a repository", "config": LLAMA})
     )
     iterations = STARTED + "".join(line(k, (1, 100, 2, 2, 5.0)) for k in range(8))
     memory, read, users = ("memory", "--gpu", "h100-sxm"), ("calibrate", "read"), ("--users", 3)

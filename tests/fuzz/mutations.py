@@ -12,6 +12,7 @@ NASTY = (
     "1_000", "１２",
 )  # fmt: skip
 _WORD = re.compile(r"-?\d[\d.eE+_-]*|\"[^\"\n]*\"|'[^'\n]*'|[A-Za-z_][\w-]*|[\[\]{}:=,]")
+_NUMBER = re.compile(r"(?<![\w.])-?\d+(\.\d+)?(e[+-]?\d+)?(?![\w.])")
 
 Mutation = Callable[[random.Random, bytes], bytes]
 
@@ -59,6 +60,21 @@ def _word_replaced(rng: random.Random, raw: bytes) -> bytes:
     return text.encode("utf-8", errors="replace")
 
 
+def _number_changed(rng: random.Random, raw: bytes) -> bytes:
+    """What still parses, so that later checks are reached."""
+    text = raw.decode("utf-8", errors="replace")
+    numbers = list(_NUMBER.finditer(text))
+    if not numbers:
+        return raw
+    number = rng.choice(numbers)
+    factor = rng.choice((-1.0, 0.0, 0.5, 2.0, 10.0, 1e3, 1e6, 1e12, 1e300, 1e-9))
+    found = max(-1e300, min(float(number[0]), 1e300))
+    changed = rng.choice(
+        (f"{found * factor:g}", f"{int(min(found, 1e12) * min(factor, 1e12))}", f"{found + rng.choice((-1, 1)):g}")
+    )
+    return (text[: number.start()] + changed + text[number.end() :]).encode("utf-8", errors="replace")
+
+
 def _nested(rng: random.Random, raw: bytes) -> bytes:
     place = rng.randrange(len(raw))
     opening, closing = rng.choice(((b"[", b"]"), (b'{"a":', b"}"), (b"(", b")"), (b"- ", b"")))
@@ -82,8 +98,8 @@ def _encoded(rng: random.Random, raw: bytes) -> bytes:
 
 
 MUTATIONS: tuple[Mutation, ...] = (
-    _word_replaced, _word_replaced, _word_replaced, _word_replaced, _flipped, _cut, _without_a_part, _part_twice,
-    _line_moved, _nested, _encoded,
+    _number_changed, _number_changed, _number_changed, _number_changed, _word_replaced, _word_replaced, _word_replaced,
+    _flipped, _cut, _without_a_part, _part_twice, _line_moved, _nested, _encoded,
 )  # fmt: skip
 
 
