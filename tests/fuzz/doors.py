@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulator.latency.profile import profile_text
+from simulator.latency.profile_file import profile_text
 from tests.calibrate.one_run import RUN
 from tests.calibrate.result_writers import ALL
 from tests.calibrate.test_reader_of_iterations import STARTED, line
