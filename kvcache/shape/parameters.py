@@ -1,6 +1,8 @@
 """Which tensors a rank holds, from the shape of the model."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from kvcache.parallelism import Parallelism, pad_vocabulary, split
 from kvcache.shape.architecture import Architecture
@@ -13,6 +15,7 @@ __all__ = [
     "Tensor",
     "active_parameters",
     "extra_shape",
+    "kinds_of_layers",
     "layer_tensors",
     "parameter_counts",
     "stage_tensors",
@@ -53,8 +56,18 @@ def layer_tensors(arch: Architecture, parallelism: Parallelism, layer: Layer) ->
     yield from _extra(arch, parallelism, {"layer", "moe_layer"} if layer.experts else {"layer"})
 
 
-def stage_tensors(arch: Architecture, parallelism: Parallelism, stage: int) -> Iterator[Tensor]:
-    """What one rank of a pipeline stage holds: layers, the embedding first, the head last."""
+def kinds_of_layers(arch: Architecture, parallelism: Parallelism, stage: int) -> Mapping[Layer, int]:
+    """How many layers of each kind a pipeline stage holds."""
+    return Counter(arch.layers[index] for index in parallelism.stage_layers(arch.num_hidden_layers, stage))
+
+
+def stage_tensors(
+    arch: Architecture, parallelism: Parallelism, stage: int, *, together: bool = False
+) -> Iterator[Tensor]:
+    """What one rank of a pipeline stage holds: layers, the embedding first, the head last.
+
+    One after the other as they are allocated, or equal layers counted `together`.
+    """
     first, last = stage == 0, stage == parallelism.pipeline_parallel_size - 1
     vocabulary = split(pad_vocabulary(arch.vocab_size, parallelism), parallelism, "vocabulary")
     if first or (last and arch.tie_word_embeddings):
@@ -65,8 +78,13 @@ def stage_tensors(arch: Architecture, parallelism: Parallelism, stage: int) -> I
         whole = arch.vision_parameters
         yield Tensor("vision", split(whole, parallelism, "vision", exact=False) if arch.vision_split else whole)
     yield from _extra(arch, parallelism, {"every"} | ({"first"} if first else set()) | ({"last"} if last else set()))
-    for index in parallelism.stage_layers(arch.num_hidden_layers, stage):
-        yield from layer_tensors(arch, parallelism, arch.layers[index])
+    if together:
+        for layer, count in kinds_of_layers(arch, parallelism, stage).items():
+            for tensor in layer_tensors(arch, parallelism, layer):
+                yield replace(tensor, count=count * tensor.count)
+    else:
+        for index in parallelism.stage_layers(arch.num_hidden_layers, stage):
+            yield from layer_tensors(arch, parallelism, arch.layers[index])
     if last:
         yield Tensor("norms", arch.hidden_size, count=2 if arch.norm_bias else 1)
         if not arch.tie_word_embeddings:

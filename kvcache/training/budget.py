@@ -11,7 +11,7 @@ from kvcache.gpus.gpu import GPU
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Layer
-from kvcache.shape.parameters import Tensor, layer_tensors, stage_tensors, total_parameters
+from kvcache.shape.parameters import Tensor, kinds_of_layers, layer_tensors, stage_tensors, total_parameters
 from kvcache.training.activations import (
     ActivationSettings,
     StageActivations,
@@ -228,13 +228,13 @@ def _parallelism(plan: TrainingPlan) -> Parallelism:
 
 @lru_cache(maxsize=4096)
 def _held(arch: Architecture, parallelism: Parallelism, stage: int, *, lora_rank: int, targets: str) -> _Held:
-    layers = [arch.layers[index] for index in parallelism.stage_layers(arch.num_hidden_layers, stage)]
-    base = _merged(stage_tensors(arch, parallelism, stage))
+    layers = kinds_of_layers(arch, parallelism, stage)
+    base = _merged(stage_tensors(arch, parallelism, stage, together=True))
     units = [_merged(layer_tensors(arch, parallelism, layer)) for layer in layers]
     units += [(tensor,) for tensor in base if tensor.component in ("embedding", "lm_head", "vision")]
     adapters = _merged(
-        tensor
-        for layer in layers
+        replace(tensor, count=count * tensor.count)
+        for layer, count in layers.items()
         for tensor in lora_tensors(arch, parallelism, layer, rank=lora_rank, targets=targets)
         if lora_rank
     )
