@@ -68,9 +68,9 @@ def _number_changed(rng: random.Random, raw: bytes) -> bytes:
         return raw
     number = rng.choice(numbers)
     factor = rng.choice((-1.0, 0.0, 0.5, 2.0, 10.0, 1e3, 1e6, 1e12, 1e300, 1e-9))
-    found = max(-1e300, min(float(number[0]), 1e300))
+    found = max(-1e15, min(float(number[0]), 1e15))
     changed = rng.choice(
-        (f"{found * factor:g}", f"{int(min(found, 1e12) * min(factor, 1e12))}", f"{found + rng.choice((-1, 1)):g}")
+        (f"{found * factor:g}", f"{int(found * min(factor, 1e12))}", f"{found + rng.choice((-1, 1)):g}")
     )
     return (text[: number.start()] + changed + text[number.end() :]).encode("utf-8", errors="replace")
 
