@@ -178,6 +178,8 @@ def _search(data: RunData, terms: tuple[Term, ...], linear: Linear) -> tuple[Flo
                 if (tried_loss := _loss(found, terms, tried)) < loss:
                     gained, values, errors, loss = gained + loss - tried_loss, tried, found, tried_loss
                     break
+            else:
+                break  # the next move would be this one again
         if derivation == MAX_DERIVATIONS - 1 or (derivation and gained < CLOSE_ENOUGH * max(loss, 1.0)):
             break
         linear = linearized(data, terms, values, errors)

@@ -118,9 +118,10 @@ def fit_steps(
     for _ in range(MAX_ITERATIONS):
         jacobian = problem.jacobian(values, residuals)
         move = problem.newton(values, residuals, jacobian, noise)
+        before = values
         values, residuals = problem.moved(values, move, residuals, noise)
         noise = t_scale(residuals)
-        if np.abs(move / problem.sds).max() < CLOSE_ENOUGH:
+        if values is before or np.abs(move / problem.sds).max() < CLOSE_ENOUGH:  # else each move is this one again
             break
     jacobian = problem.jacobian(values, residuals)
     fitted = tuple(replace(term, mean=float(value)) for term, value in zip(given, values, strict=True))
