@@ -3,16 +3,19 @@
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, wraps
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from boundary.files import InputError
 from boundary.names import UnknownNameError, nearest_hint, one_line, shortened
+
+T = TypeVar("T")
 
 SEARCH_PATH = "HEADCOUNT_PATH"  # folders, separated as in PATH; a GPU of yours is FOLDER/gpus/NAME.toml
 LONGEST_NAME = 80  # characters; file systems refuse much longer ones
@@ -99,6 +102,20 @@ class Registry:
         place = f"{self.section}/{slug}{self.suffix} in a folder that {SEARCH_PATH} names"
         adding = f"{end} To add one, write {place}" if _ADDABLE.match(slug) else ""
         return UnknownNameError(f"no {self.what} {shortened(name, LONGEST_NAME)!r}; {hint}{adding}")
+
+
+def remembered(find: Callable[[str], T]) -> Callable[[str], T]:
+    """What is found by a name, looked for once for each HEADCOUNT_PATH."""
+
+    @cache
+    def known(name: str, _search_path: str) -> T:
+        return find(name)
+
+    @wraps(find)
+    def found(name: str) -> T:
+        return known(name, os.environ.get(SEARCH_PATH, ""))
+
+    return found
 
 
 def search_path() -> list[Path]:

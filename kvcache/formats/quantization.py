@@ -4,14 +4,13 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta
 
 from boundary.documents import read_toml
-from boundary.registry import Registry
+from boundary.registry import Registry, remembered
 from boundary.schema import AtLeastOne, Count, NotNegative, table
 from kvcache.errors import SplitError
 from kvcache.gpus.gpu import GPU, Multiply
@@ -166,7 +165,7 @@ def quantization_names() -> tuple[str, ...]:
 _VARIANT = re.compile(r"^(?P<base>.+?)(?:-g(?P<group>[1-9][0-9]{0,4})|-(?P<channel>channel))?(?P<order>-actorder)?$")
 
 
-@cache
+@remembered
 def find_quantization(name: str) -> QuantizationScheme:
     """The weight format of that name, or a variant of one. Raises `UnknownNameError` with the nearest names."""
     match = _VARIANT.match(name.lower())

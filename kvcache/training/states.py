@@ -3,11 +3,10 @@
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from boundary.documents import read_toml
-from boundary.registry import Registry
+from boundary.registry import Registry, remembered
 from boundary.schema import Count, NotNegative, table
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
@@ -63,14 +62,14 @@ def optimizer_names() -> tuple[str, ...]:
     return _OPTIMIZERS.names()
 
 
-@cache
+@remembered
 def find_precision(name: str) -> Precision:
     """The precision of that name. Raises `UnknownNameError` with the nearest names."""
     path = _PRECISIONS.path(name)
     return table(read_toml(path), Precision, path, name=name)
 
 
-@cache
+@remembered
 def find_optimizer(name: str) -> Optimizer:
     """The optimizer of that name. Raises `UnknownNameError` with the nearest names."""
     path = _OPTIMIZERS.path(name)

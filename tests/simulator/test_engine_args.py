@@ -48,7 +48,7 @@ import click
 seen = []
 
 @click.command("memory")
-@deployment_options
+@deployment_options()
 def command(**values):
     seen.append(values["kv_offloading_size"])
 
