@@ -5,8 +5,8 @@ import os
 import sys
 import traceback
 import warnings
+from dis import opname
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import click
@@ -130,11 +130,14 @@ def _debug() -> None:
 
 
 def _is_meant(error: ValueError) -> bool:
-    """Whether a line raises it: Python's own, such as `too many values to unpack`, says nobody what to do."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    root, file = Path(__file__).parents[2], Path(last.filename)
-    is_ours = file.is_relative_to(root) and file.relative_to(root).parts[0] in OURS
-    return not is_ours or not last.line or "raise" in last.line
+    """Whether a `raise` of ours made it: a library's, such as `too many values to unpack`, says nobody what to do."""
+    trace = error.__traceback__
+    assert trace is not None, "a caught error has a traceback"
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    frame = trace.tb_frame
+    is_ours = str(frame.f_globals.get("__name__")).partition(".")[0] in OURS
+    return is_ours and opname[frame.f_code.co_code[trace.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
 
 
 def _fail_by_fault(error: Exception) -> int:
