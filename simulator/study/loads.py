@@ -14,6 +14,7 @@ from workloads.trace import Trace
 REQUESTS_PER_REPLICATION = 3000  # replications, not long runs, give the interval
 MIN_HORIZON_S = 360.0  # more than four think times: sessions must cycle, caches fill
 MAX_TURNS_PER_USER = 4096
+FIRST_REQUESTS = 300_000  # drawn before it is known how many the servers take: about 100 MB
 
 
 class Load(Protocol):
@@ -73,7 +74,8 @@ class UserLoad:
 
     def table(self, size: float, replication: int, *, patience: int) -> RequestTable:
         mean_turns = self.horizon_s(size) / max(self.think_time_s, 1.0)
-        turns = math.ceil((3 * mean_turns + 12) * 2**patience)
+        first = min(3 * mean_turns + 12, max(FIRST_REQUESTS / size, 12))  # thousands of users wait more than they think
+        turns = math.ceil(first * 2**patience)
         seed = replication_seed(self.seed, replication)
         return self.population.draw(int(size), min(turns, MAX_TURNS_PER_USER), seed, self.max_model_len)
 

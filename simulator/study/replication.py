@@ -14,7 +14,7 @@ from simulator.study.loads import Load, replication_seed
 from simulator.study.slo import SLO
 from simulator.study.statistics import mser5_truncation, slope
 
-MAX_PATIENCE = 6
+MAX_PATIENCE = 9
 STEADY_FROM = 1 / 3  # of the horizon; what binds is read off the time after it
 
 
