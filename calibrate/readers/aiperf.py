@@ -9,31 +9,28 @@ import math
 from pathlib import Path
 from typing import Any
 
-from msgspec import field
-
 from boundary.names import shortened
-from boundary.schema import Lenient
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers import aiperf_aggregate
 from calibrate.readers.parsing.files import Head, Nanoseconds, number, typed_objects
+from calibrate.readers.parsing.leaves import Leaves, leaves
 from calibrate.readers.parsing.metric_values import Metrics
 from calibrate.readers.parsing.rows import RequestRows, figures_beside
 
 LOOKS_LIKE = "JSON lines with metadata.request_start_ns"
 
 
-class _Metadata(Lenient, frozen=True):
-    request_start_ns: Nanoseconds | None = None
-    benchmark_phase: str | None = None
-    was_cancelled: bool | None = None
-    x_correlation_id: str | None = None
-    conversation_id: str | None = None
-
-
-class _Record(Lenient, frozen=True):
-    metadata: _Metadata
-    metrics: dict[str, Any] | None = field(default_factory=dict)
-    error: Any = None
+_RECORD = leaves(
+    {
+        "metadata.request_start_ns": Nanoseconds,
+        "metadata.benchmark_phase": str,
+        "metadata.was_cancelled": bool,
+        "metadata.x_correlation_id": str,
+        "metadata.conversation_id": str,
+        "metrics": dict[str, Any],
+        "error": Any,
+    }
+)
 
 
 def recognizes(path: Path, head: Head) -> bool:
@@ -43,27 +40,26 @@ def recognizes(path: Path, head: Head) -> bool:
 
 def read(path: Path) -> list[MeasuredRun]:
     """One run. Raises InputError for a unit of time that is not known."""
-    records = typed_objects(path, _Record)
-    starts_ns = [record.metadata.request_start_ns for _, record in records]
+    records = typed_objects(path, _RECORD)
+    starts_ns = [record["metadata.request_start_ns"] for _, record in records]
     first_ns = min((ns for ns in starts_ns if ns is not None), default=0)
     rows = RequestRows()
     for place, record in records:
         at = f"{place}: metrics." if place else "metrics."
-        _add(rows, record, Metrics(path, record.metrics or {}, at), first_ns)
+        _add(rows, record, Metrics(path, record["metrics"] or {}, at), first_ns)
     beside = path.with_name(path.name.removesuffix(".gz").removesuffix(".jsonl") + "_aiperf.json")
     figures = figures_beside(beside, aiperf_aggregate.read)
     return [MeasuredRun(source=path, tool="aiperf", **figures, **rows.parts())]
 
 
-def _add(rows: RequestRows, record: _Record, metrics: Metrics, first_ns: int) -> None:
-    metadata = record.metadata
-    start_ns = metadata.request_start_ns
+def _add(rows: RequestRows, record: Leaves, metrics: Metrics, first_ns: int) -> None:
+    start_ns, phase = record["metadata.request_start_ns"], record["metadata.benchmark_phase"]
     arrival_s = math.nan if start_ns is None else (start_ns - first_ns) / 1e9
-    if metadata.benchmark_phase not in (None, "profiling"):
-        rows.exclude(f"of the phase {shortened(metadata.benchmark_phase, 20)}")
+    if phase not in (None, "profiling"):
+        rows.exclude(f"of the phase {shortened(phase, 20)}")
         return
-    if metadata.was_cancelled or record.error:
-        rows.exclude("cancelled" if metadata.was_cancelled else "failed", arrival_s=arrival_s)
+    if record["metadata.was_cancelled"] or record["error"]:
+        rows.exclude("cancelled" if record["metadata.was_cancelled"] else "failed", arrival_s=arrival_s)
         return
     output_tokens = metrics.value("output_sequence_length")
     rows.add(
@@ -72,13 +68,13 @@ def _add(rows: RequestRows, record: _Record, metrics: Metrics, first_ns: int) ->
         output_tokens=metrics.value("output_token_count") if math.isnan(output_tokens) else output_tokens,
         ttft_s=metrics.seconds("time_to_first_token"),
         e2e_s=metrics.seconds("request_latency"),
-        session=metadata.x_correlation_id or metadata.conversation_id,
+        session=record["metadata.x_correlation_id"] or record["metadata.conversation_id"],
         itl_s=_gaps(metrics),
     )
 
 
 def _gaps(metrics: Metrics) -> tuple[float, ...] | None:
-    gaps = metrics.metric("inter_chunk_latency").value
+    gaps = metrics.metric("inter_chunk_latency")["value"]
     if not isinstance(gaps, list):
         return None
     scale = metrics.unit_s("inter_chunk_latency")

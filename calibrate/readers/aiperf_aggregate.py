@@ -7,36 +7,23 @@ Written by src/aiperf/exporters/metrics_json_exporter.py: `schema_version`, `aip
 from pathlib import Path
 from typing import Any
 
-from msgspec import field
-
-from boundary.schema import Lenient, typed
+from boundary.schema import typed
 from calibrate.measured_run import MeasuredRun
-from calibrate.readers.parsing.engine_options import engine_option
-from calibrate.readers.parsing.files import Head, json_objects, numbers
-from calibrate.readers.parsing.metric_values import Metrics, is_aggregated
+from calibrate.readers.parsing.files import Head, json_objects
+from calibrate.readers.parsing.leaves import leaves
+from calibrate.readers.parsing.metric_values import aggregated_run, is_aggregated
 
 LOOKS_LIKE = "JSON with aiperf_version, time_to_first_token.avg"
 
 
-class _Models(Lenient, frozen=True):
-    items: list[Any] | None = None
-
-
-class _Endpoint(Lenient, frozen=True):
-    model_names: list[Any] | None = None
-
-
-class _Config(Lenient, frozen=True):
-    """Load settings of the phase that counts; older releases have one `loadgen` instead of phases."""
-
-    phases: list[dict[str, Any]] | None = None
-    loadgen: dict[str, Any] | None = None
-    models: _Models | None = None
-    endpoint: _Endpoint | None = None
-
-
-class _Report(Lenient, frozen=True):
-    input_config: _Config | None = field(default_factory=_Config)
+_REPORT = leaves(
+    {
+        "input_config.phases": list[dict[str, Any]],
+        "input_config.loadgen": dict[str, Any],  # of older releases, which have no phases
+        "input_config.models.items": list[Any],
+        "input_config.endpoint.model_names": list[Any],
+    }
+)
 
 
 def recognizes(path: Path, head: Head) -> bool:
@@ -46,28 +33,15 @@ def recognizes(path: Path, head: Head) -> bool:
 def read(path: Path) -> list[MeasuredRun]:
     """One run, without requests."""
     place, found = json_objects(path)[0]
-    config = typed(found, _Report, path, place).input_config or _Config()
-    counting = [phase for phase in config.phases or () if not phase.get("exclude_from_results")]
-    asked = counting[-1] if counting else config.loadgen or {}
-    metrics = Metrics(path, found)
-    return [
-        MeasuredRun(
-            source=path,
-            tool="aiperf",
-            options=_model(path, config),
-            load=numbers(
-                concurrency=asked.get("concurrency"),
-                rate=asked.get("request_rate") or asked.get("rate"),
-                num_requests=asked.get("request_count") or asked.get("requests"),
-            )
-            | metrics.mean_lengths(),
-            aggregates=metrics.aggregates(),
-            notes=("figures without requests: profile_export.jsonl has those",),
-        )
-    ]
-
-
-def _model(path: Path, config: _Config) -> dict[str, Any]:
-    items = (config.models and config.models.items) or (config.endpoint and config.endpoint.model_names) or [None]
-    name = (items[0].get("name") if isinstance(items[0], dict) else None) or items[0]
-    return {"model": engine_option("model", name, path, "input_config: model")} if isinstance(name, str) else {}
+    report = typed(found, _REPORT, path, place)
+    counting = [phase for phase in report["input_config.phases"] or () if not phase.get("exclude_from_results")]
+    asked = counting[-1] if counting else report["input_config.loadgen"] or {}
+    named = report["input_config.models.items"] or report["input_config.endpoint.model_names"] or [None]
+    model = (named[0].get("name") if isinstance(named[0], dict) else None) or named[0]
+    load = {
+        "concurrency": asked.get("concurrency"),
+        "rate": asked.get("request_rate") or asked.get("rate"),
+        "num_requests": asked.get("request_count") or asked.get("requests"),
+    }
+    known = model if isinstance(model, str) else None
+    return [aggregated_run(path, "aiperf", found, model=known, load=load, requests_in="profile_export.jsonl")]

@@ -9,40 +9,28 @@ from typing import Any
 
 from boundary.files import InputError, shown
 from boundary.names import shortened
-from boundary.schema import Lenient
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.engine_options import engine_option
-from calibrate.readers.parsing.files import Figure, Head, number, typed_objects
+from calibrate.readers.parsing.files import Head, typed_objects
+from calibrate.readers.parsing.leaves import Leaves, leaves
 from calibrate.readers.parsing.rows import RequestRows
 
 LOOKS_LIKE = "JSON lines with event.schema"
 _SCHEMA = "dynamo.request.trace.v1"
 
 
-class _Request(Lenient, frozen=True):
-    model: str | None = None
-    error: Any = None
-    request_received_ms: Figure = None
-    input_tokens: Figure = None
-    output_tokens: Figure = None
-    cached_tokens: Figure = None
-    ttft_ms: Figure = None
-    total_time_ms: Figure = None
-
-
-class _AgentContext(Lenient, frozen=True):
-    session_id: str | int | None = None
-
-
-class _Event(Lenient, frozen=True):
-    schema: str | None = None
-    event_type: str | None = None
-    request: _Request | None = None
-    agent_context: _AgentContext | None = None
-
-
-class _Line(Lenient, frozen=True):
-    event: _Event | None = None
+_REQUEST = leaves(
+    {"model": str, "error": Any},
+    "request_received_ms", "input_tokens", "output_tokens", "cached_tokens", "ttft_ms", "total_time_ms",
+)  # fmt: skip
+_LINE = leaves(
+    {
+        "event.schema": str,
+        "event.event_type": str,
+        "event.request": _REQUEST,
+        "event.agent_context.session_id": str | int,
+    }
+)
 
 
 def recognizes(path: Path, head: Head) -> bool:
@@ -53,14 +41,13 @@ def recognizes(path: Path, head: Head) -> bool:
 def read(path: Path) -> list[MeasuredRun]:
     """One run per model. Raises InputError for another version of the schema."""
     rows: dict[str | None, RequestRows] = {}
-    for place, line in typed_objects(path, _Line):
-        event = line.event or _Event()
-        if event.schema != _SCHEMA:
-            given = f"{f', {place}' * bool(place)}: schema is {shortened(str(event.schema), 40)!r}"
+    for place, line in typed_objects(path, _LINE):
+        if line["event.schema"] != _SCHEMA:
+            given = f"{f', {place}' * bool(place)}: schema is {shortened(str(line['event.schema']), 40)!r}"
             raise InputError(f"{shown(path)}{given}; it must be {_SCHEMA}")
-        if event.event_type == "request_end":
-            request = event.request or _Request()
-            _add(rows.setdefault(request.model, RequestRows()), request, event.agent_context or _AgentContext())
+        if line["event.event_type"] == "request_end":
+            request = line["event.request"] or _REQUEST()
+            _add(rows.setdefault(request["model"], RequestRows()), request, line["event.agent_context.session_id"])
     return [
         MeasuredRun(
             source=path,
@@ -73,17 +60,17 @@ def read(path: Path) -> list[MeasuredRun]:
     ]
 
 
-def _add(rows: RequestRows, request: _Request, agent: _AgentContext) -> None:
-    received_s = number(request.request_received_ms) / 1e3
-    if request.error:
+def _add(rows: RequestRows, request: Leaves, session: str | int | None) -> None:
+    received_s = request.number("request_received_ms") / 1e3
+    if request["error"]:
         rows.exclude("failed", arrival_s=received_s)
         return
     rows.add(
         arrival_s=received_s,
-        prompt_tokens=number(request.input_tokens),
-        output_tokens=number(request.output_tokens),
-        cached_tokens=number(request.cached_tokens),
-        ttft_s=number(request.ttft_ms) / 1e3,
-        e2e_s=number(request.total_time_ms) / 1e3,
-        session=agent.session_id,
+        prompt_tokens=request.number("input_tokens"),
+        output_tokens=request.number("output_tokens"),
+        cached_tokens=request.number("cached_tokens"),
+        ttft_s=request.number("ttft_ms") / 1e3,
+        e2e_s=request.number("total_time_ms") / 1e3,
+        session=session,
     )

@@ -13,43 +13,28 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from msgspec import field
-
-from boundary.schema import Lenient
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers import genai_perf_aggregate
-from calibrate.readers.parsing.files import Figure, Head, Nanoseconds, number, numbers, typed_objects
+from calibrate.readers.parsing.files import Head, Nanoseconds, number, numbers, typed_objects
+from calibrate.readers.parsing.leaves import Leaves, each, leaves
 from calibrate.readers.parsing.rows import RequestRows, figures_beside
 
 LOOKS_LIKE = "JSON with experiments[].requests"
 _SAID = ("content", "reasoning_content", "reasoning")
 
 
-class _Inputs(Lenient, frozen=True):
-    input_ids: list[Any] | None = None
-    session_id: str | int | None = None
-
-
-class _Request(Lenient, frozen=True):
-    timestamp: Nanoseconds | None = None
-    request_inputs: _Inputs | None = None
-    response_timestamps: list[Nanoseconds | None] = field(default_factory=list)
-    response_outputs: list[dict[str, Any]] = field(default_factory=list)
-    success: bool | None = None
-
-
-class _Level(Lenient, frozen=True):
-    mode: str | None = None
-    value: Figure = None
-
-
-class _Experiment(Lenient, frozen=True):
-    experiment: _Level | None = None
-    requests: list[_Request] = field(default_factory=list)
-
-
-class _Document(Lenient, frozen=True):
-    experiments: list[_Experiment] = field(default_factory=list)
+_REQUEST = leaves(
+    {
+        "timestamp": Nanoseconds,
+        "request_inputs.input_ids": list[Any],
+        "request_inputs.session_id": str | int,
+        "response_timestamps": list[Nanoseconds | None],
+        "response_outputs": list[dict[str, Any]],
+        "success": bool,
+    }
+)
+_EXPERIMENT = leaves({"experiment.mode": str, "requests": each(_REQUEST)}, "experiment.value")
+_DOCUMENT = leaves({"experiments": each(_EXPERIMENT)})
 
 
 def recognizes(path: Path, head: Head) -> bool:
@@ -60,55 +45,55 @@ def recognizes(path: Path, head: Head) -> bool:
 
 def read(path: Path) -> list[MeasuredRun]:
     """One run per experiment."""
-    experiments = typed_objects(path, _Document)[0][1].experiments
+    experiments = typed_objects(path, _DOCUMENT)[0][1]["experiments"] or ()
     beside = path.with_name(f"{path.stem}_genai_perf.json")
     figures = figures_beside(beside if len(experiments) == 1 else None, genai_perf_aggregate.read)
     return [_run(path, experiment, figures) for experiment in experiments]
 
 
-def _run(path: Path, experiment: _Experiment, figures: Mapping[str, Any]) -> MeasuredRun:
-    requests, sent = experiment.requests, experiment.experiment or _Level()
-    first_ns = min((request.timestamp for request in requests if request.timestamp is not None), default=0)
+def _run(path: Path, experiment: Leaves, figures: Mapping[str, Any]) -> MeasuredRun:
+    requests = experiment["requests"] or ()
+    first_ns = min((ns for request in requests if (ns := request["timestamp"]) is not None), default=0)
     rows = RequestRows()
     for request in requests:
         _add(rows, request, first_ns)
     parts, notes = rows.parts(), figures["notes"]
     if len(parts["requests"]) and parts["requests"]["output_tokens"].isna().all():
         notes += ("token counts are not in the file: the server's answers carry no usage, so TPOT is unknown",)
-    level = {"concurrency": "concurrency", "request_rate": "rate"}.get(str(sent.mode), "level")
-    load = figures["load"] | numbers(**{level: sent.value, "num_requests": len(requests)})
+    level = {"concurrency": "concurrency", "request_rate": "rate"}.get(experiment["experiment.mode"], "level")
+    load = figures["load"] | numbers(**{level: experiment["experiment.value"], "num_requests": len(requests)})
     return MeasuredRun(source=path, tool="genai-perf", **{**figures, "load": load, "notes": notes}, **parts)
 
 
-def _add(rows: RequestRows, request: _Request, first_ns: int) -> None:
-    sent_ns = request.timestamp
+def _add(rows: RequestRows, request: Leaves, first_ns: int) -> None:
+    sent_ns, outputs = request["timestamp"], request["response_outputs"] or ()
     arrival_s = math.nan if sent_ns is None else (sent_ns - first_ns) / 1e9
-    times_ns = [ns for ns in request.response_timestamps if ns is not None]
-    if len(times_ns) != len(request.response_outputs) or sent_ns is None:
+    times_ns = [ns for ns in request["response_timestamps"] or () if ns is not None]
+    if len(times_ns) != len(outputs) or sent_ns is None:
         rows.exclude("times and responses do not match", arrival_s=arrival_s)
         return
     answer = _Answer()
-    for time_ns, output in zip(times_ns, request.response_outputs, strict=True):
+    for time_ns, output in zip(times_ns, outputs, strict=True):
         answer.take(time_ns, output)
-    if answer.failed or request.success is False:
+    if answer.failed or request["success"] is False:
         rows.exclude("failed", arrival_s=arrival_s)
     elif not answer.text_ns:
         rows.exclude("no text in the answer", arrival_s=arrival_s)
     else:
-        _add_answer(rows, request.request_inputs or _Inputs(), answer, sent_ns, arrival_s)
+        _add_answer(rows, request, answer, sent_ns, arrival_s)
 
 
-def _add_answer(rows: RequestRows, inputs: _Inputs, answer: "_Answer", sent_ns: int, arrival_s: float) -> None:
-    ids, usage, first_ns, last_ns = inputs.input_ids, answer.usage, answer.text_ns[0], answer.text_ns[-1]
+def _add_answer(rows: RequestRows, request: Leaves, answer: "_Answer", sent_ns: int, arrival_s: float) -> None:
+    ids, usage = request["request_inputs.input_ids"], answer.usage
     details = usage.get("prompt_tokens_details")
     rows.add(
         arrival_s=arrival_s,
         prompt_tokens=number(usage.get("prompt_tokens")) if ids is None else float(len(ids)),
         output_tokens=float(answer.num_ids) if answer.num_ids else number(usage.get("completion_tokens")),
         cached_tokens=number(details.get("cached_tokens")) if isinstance(details, dict) else math.nan,
-        ttft_s=(first_ns - sent_ns) / 1e9,
-        e2e_s=(last_ns - sent_ns) / 1e9,
-        session=inputs.session_id,
+        ttft_s=(answer.text_ns[0] - sent_ns) / 1e9,
+        e2e_s=(answer.text_ns[-1] - sent_ns) / 1e9,
+        session=request["request_inputs.session_id"],
         itl_s=[(later - before) / 1e9 for before, later in pairwise(answer.text_ns)],
     )
 

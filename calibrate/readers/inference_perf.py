@@ -11,60 +11,33 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from boundary.schema import Count, Lenient
+from boundary.schema import Count
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers import inference_perf_summary
 from calibrate.readers.parsing.files import Figure, Head, first_number, number, typed_objects
+from calibrate.readers.parsing.leaves import Leaves, leaves
 from calibrate.readers.parsing.rows import RequestRows, figures_beside
 
 LOOKS_LIKE = "a JSON list with start_time, end_time, info"
 
 
-class _PromptDetails(Lenient, frozen=True):
-    cached_tokens: Figure = None
-
-
-class _Usage(Lenient, frozen=True):
-    prompt_tokens: Figure = None
-    completion_tokens: Figure = None
-    output_tokens: Figure = None
-    prompt_tokens_details: _PromptDetails | None = None
-
-
-class _Response(Lenient, frozen=True):
-    server_usage: _Usage | None = None
-    output_token_times: list[Figure] | None = None
-    output_tokens: Figure = None
-
-
-class _Text(Lenient, frozen=True):
-    input_tokens: Figure = None
-
-
-class _RequestMetrics(Lenient, frozen=True):
-    text: _Text | None = None
-
-
-class _Labels(Lenient, frozen=True):
-    session_id: str | int | None = None
-
-
-class _Info(_Response, frozen=True):
-    """Older files have no level between it and what is of the response."""
-
-    response_metrics: _Response | None = None
-    request_metrics: _RequestMetrics | None = None
-    chunk_times: list[Figure] | None = None
-    input_tokens: Figure = None
-    labels: _Labels | None = None
-
-
-class _Request(Lenient, frozen=True):
-    start_time: Figure = None
-    end_time: Figure = None
-    stage_id: Count | None = None
-    error: Any = None
-    info: _Info | None = None
+_TIMES = {"output_token_times": list[Figure]}
+_COUNTS = (
+    "server_usage.prompt_tokens", "server_usage.completion_tokens", "server_usage.output_tokens",
+    "server_usage.prompt_tokens_details.cached_tokens", "output_tokens",
+)  # fmt: skip
+_INFO = leaves(  # older files have no level between it and what is of the response
+    {
+        **_TIMES,
+        "response_metrics": leaves(_TIMES, *_COUNTS),
+        "chunk_times": list[Figure],
+        "labels.session_id": str | int,
+    },
+    *_COUNTS,
+    "request_metrics.text.input_tokens",
+    "input_tokens",
+)
+_REQUEST = leaves({"stage_id": Count, "error": Any, "info": _INFO}, "start_time", "end_time")
 
 
 def recognizes(path: Path, head: Head) -> bool:
@@ -73,13 +46,13 @@ def recognizes(path: Path, head: Head) -> bool:
 
 def read(path: Path) -> list[MeasuredRun]:
     """One run per stage of the load; one where requests do not say their stage."""
-    stages: dict[int | None, list[_Request]] = {}
-    for _, request in typed_objects(path, _Request):
-        stages.setdefault(request.stage_id, []).append(request)
+    stages: dict[int | None, list[Leaves]] = {}
+    for _, request in typed_objects(path, _REQUEST):
+        stages.setdefault(request["stage_id"], []).append(request)
     return [_run(path, stage, requests) for stage, requests in stages.items()]
 
 
-def _run(path: Path, stage: int | None, requests: list[_Request]) -> MeasuredRun:
+def _run(path: Path, stage: int | None, requests: list[Leaves]) -> MeasuredRun:
     rows = RequestRows()
     for request in requests:
         _add(rows, request)
@@ -92,22 +65,21 @@ def _run(path: Path, stage: int | None, requests: list[_Request]) -> MeasuredRun
     )
 
 
-def _add(rows: RequestRows, request: _Request) -> None:
-    start_s, info = number(request.start_time), request.info or _Info()
-    if request.error:
+def _add(rows: RequestRows, request: Leaves) -> None:
+    start_s, info = request.number("start_time"), request["info"] or _INFO()
+    if request["error"]:
         rows.exclude("failed", arrival_s=start_s)
         return
-    response = info.response_metrics or info
-    usage = response.server_usage or _Usage()
-    times_s = [number(time) for time in response.output_token_times or info.chunk_times or ()]
-    text = (info.request_metrics and info.request_metrics.text) or _Text()
+    response = info["response_metrics"] or info
+    times_s = [number(time) for time in response["output_token_times"] or info["chunk_times"] or ()]
+    prompt_tokens = response.number("server_usage.prompt_tokens")
     rows.add(
         arrival_s=start_s,
-        prompt_tokens=first_number(usage.prompt_tokens, text.input_tokens, info.input_tokens),
-        output_tokens=first_number(usage.completion_tokens, usage.output_tokens, response.output_tokens),
-        cached_tokens=number((usage.prompt_tokens_details or _PromptDetails()).cached_tokens),
+        prompt_tokens=first_number(prompt_tokens, info["request_metrics.text.input_tokens"], info["input_tokens"]),
+        output_tokens=response.number("server_usage.completion_tokens", "server_usage.output_tokens", "output_tokens"),
+        cached_tokens=response.number("server_usage.prompt_tokens_details.cached_tokens"),
         ttft_s=times_s[0] - start_s if times_s else math.nan,
-        e2e_s=number(request.end_time) - start_s,
-        session=(info.labels or _Labels()).session_id,
+        e2e_s=request.number("end_time") - start_s,
+        session=info["labels.session_id"],
         itl_s=[later - before for before, later in pairwise(times_s)] if times_s else None,
     )

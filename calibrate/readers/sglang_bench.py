@@ -11,9 +11,9 @@ from typing import Any
 
 from boundary.schema import typed
 from calibrate.measured_run import MeasuredRun
-from calibrate.readers.parsing.client_arrays import ClientRun, client_aggregates, client_rows
+from calibrate.readers.parsing.client_arrays import client_aggregates, client_rows, client_run, mean_lengths
 from calibrate.readers.parsing.engine_options import engine_option
-from calibrate.readers.parsing.files import Figure, Head, json_objects, number, numbers
+from calibrate.readers.parsing.files import Head, json_objects, numbers
 
 LOOKS_LIKE = "JSON lines with duration, completed, mean_e2e_latency_ms"
 _SETTINGS = {
@@ -23,13 +23,7 @@ _SETTINGS = {
 }
 
 
-class _Run(ClientRun, frozen=True):
-    """With what SGLang's client writes beside."""
-
-    concurrency: Figure = None
-    total_throughput: Figure = None
-    accept_length: Figure = None
-    server_info: dict[str, Any] | None = None
+_RUN = client_run({"server_info": dict[str, Any]}, "concurrency", "total_throughput", "accept_length")
 
 
 def recognizes(path: Path, head: Head) -> bool:
@@ -47,15 +41,15 @@ def read(path: Path) -> list[MeasuredRun]:
 
 
 def _run(path: Path, place: str, found: Mapping[str, Any]) -> MeasuredRun:
-    run = typed(found, _Run, path, place)
+    run = typed(found, _RUN, path, place)
     rows = client_rows(path, place, run)
     aggregates = client_aggregates(path, place, run, found)
     aggregates |= numbers(
-        in_flight_mean=run.concurrency,
-        total_tokens_per_s=run.total_throughput,
-        spec_decode_acceptance_length=run.accept_length,
+        in_flight_mean=run["concurrency"],
+        total_tokens_per_s=run["total_throughput"],
+        spec_decode_acceptance_length=run["accept_length"],
     )
-    told, at = run.server_info or {}, f"{place}: " * bool(place)
+    told, at = run["server_info"] or {}, f"{place}: " * bool(place)
     named = {
         name: engine_option(name, told.get(key), path, f"{at}server_info.{key}") for name, key in _SETTINGS.items()
     }
@@ -64,12 +58,12 @@ def _run(path: Path, place: str, found: Mapping[str, Any]) -> MeasuredRun:
         tool="sglang bench_serving",
         options={name: value for name, value in named.items() if value is not None},
         load=numbers(
-            concurrency=run.max_concurrency,
+            concurrency=run["max_concurrency"],
             # An endless rate with a concurrency is a closed load; newer files say "trace" for a replay.
-            rate=run.request_rate,
-            num_requests=number(run.completed) if run.ttfts is None or rows is None else float(len(run.ttfts)),
+            rate=run["request_rate"],
+            num_requests=run["completed"] if rows is None else len(run["ttfts"]),
         )
-        | run.mean_lengths(),
+        | mean_lengths(run),
         aggregates=aggregates,
         notes=() if rows else ("the run was saved without --output-details: it has figures, but no requests",),
         **(rows.parts() if rows else {}),

@@ -15,20 +15,16 @@ from typing import Any
 from boundary.files import InputError, shown
 from boundary.schema import typed
 from calibrate.measured_run import MeasuredRun
-from calibrate.readers.parsing.client_arrays import ClientRun, client_aggregates, client_rows
+from calibrate.readers.parsing.client_arrays import client_aggregates, client_rows, client_run, mean_lengths
 from calibrate.readers.parsing.engine_options import OPTIONS, engine_option
-from calibrate.readers.parsing.files import Figure, Head, count, json_objects, number, numbers
+from calibrate.readers.parsing.files import Head, count, json_objects, numbers
+from calibrate.readers.parsing.leaves import Leaves
 
 LOOKS_LIKE = "JSON with tokenizer_id, duration, completed"
 _SHORT = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "quant": "quantization"}
 
 
-class _Run(ClientRun, frozen=True):
-    """With what vLLM's client writes beside."""
-
-    num_prompts: Figure = None
-    burstiness: float | str | None = None
-    ramp_up_strategy: str | None = None
+_RUN = client_run({"burstiness": float | str, "ramp_up_strategy": str}, "num_prompts")
 
 
 def recognizes(path: Path, head: Head) -> bool:
@@ -45,12 +41,12 @@ def _run(path: Path, place: str, found: Mapping[str, Any]) -> MeasuredRun:
         raise InputError(
             f"{shown(path)}: is a run of embeddings or cut short: no total_output_tokens; give one of generation"
         )
-    run = typed(found, _Run, path, place)
+    run = typed(found, _RUN, path, place)
     rows = client_rows(path, place, run)
     notes = [] if rows else ["the run was saved without --save-detailed: it has figures, but no requests"]
-    if run.ramp_up_strategy:
-        notes.append(f"the rate was ramped up, {run.ramp_up_strategy}ly: the load is not stationary")
-    failed = count(run.failed)
+    if run["ramp_up_strategy"]:
+        notes.append(f"the rate was ramped up, {run['ramp_up_strategy']}ly: the load is not stationary")
+    failed = count(run["failed"])
     return MeasuredRun(
         source=path,
         tool="vllm bench serve",
@@ -72,11 +68,11 @@ def _options(path: Path, place: str, run: Mapping[str, Any]) -> dict[str, Any]:
     return {name: engine_option(name, run[key], path, f"{at}{key}") for key, name in names.items()}
 
 
-def _load(run: _Run) -> dict[str, float]:
+def _load(run: Leaves) -> dict[str, float]:
     asked = numbers(
-        concurrency=run.max_concurrency,
-        rate=math.nan if run.ramp_up_strategy is not None else number(run.request_rate),
-        burstiness=run.burstiness,
-        num_requests=run.num_prompts,
+        concurrency=run["max_concurrency"],
+        rate=math.nan if run["ramp_up_strategy"] is not None else run["request_rate"],
+        burstiness=run["burstiness"],
+        num_requests=run["num_prompts"],
     )
-    return asked | run.mean_lengths()
+    return asked | mean_lengths(run)

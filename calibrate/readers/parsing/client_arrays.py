@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from msgspec import field
-
 from boundary.files import InputError, shown
-from boundary.schema import Lenient, typed
-from calibrate.readers.parsing.files import Figure, number, numbers
+from boundary.schema import typed
+from calibrate.readers.parsing.files import number, numbers
+from calibrate.readers.parsing.leaves import Leaves, leaves
 from calibrate.readers.parsing.rows import NEEDED, RequestRows
 
 _COLUMNS = {
@@ -36,52 +35,41 @@ _FIGURES = {
     "goodput_requests_per_s": "request_goodput",
     "spec_decode_acceptance_length": "spec_decode_acceptance_length",
 }
+_OLDER_GOODPUT = "request_goodput:"
 
 
-class ClientRun(Lenient, frozen=True):
-    """A run. An entry of an array may be anything: it is that of a request that failed, or is counted out."""
+def client_run(kinds: Mapping[str, Any], *figures: str) -> type[Leaves]:
+    """A run, with what one of the clients writes beside.
 
-    input_lens: list[Any] | None = None
-    output_lens: list[Any] | None = None
-    ttfts: list[Any] | None = None
-    itls: list[Any] | None = None
-    latencies: list[Any] | None = None
-    start_times: list[Any] | None = None
-    errors: list[Any] | None = None
-    successes: list[Any] | None = None
-    completed: Figure = None
-    failed: Figure = None
-    duration: Figure = None
-    request_throughput: Figure = None
-    output_throughput: Figure = None
-    input_throughput: Figure = None
-    total_token_throughput: Figure = None
-    total_input_tokens: Figure = None
-    total_output_tokens: Figure = None
-    request_goodput: Figure = None
-    older_goodput: Figure = field(default=None, name="request_goodput:")
-    spec_decode_acceptance_length: Figure = None
-    max_concurrency: Figure = None
-    request_rate: float | str | None = None  # "inf"; SGLang says "trace" for a replay
-
-    def mean_lengths(self) -> dict[str, float]:
-        """Mean tokens per completed request."""
-        completed = number(self.completed)
-        if not completed > 0:
-            return {}
-        return numbers(
-            input_len=number(self.total_input_tokens) / completed,
-            output_len=number(self.total_output_tokens) / completed,
-        )
+    An entry of an array may be anything: it is that of a request that failed, or is counted out.
+    """
+    request_rate = float | str  # "inf"; SGLang says "trace" for a replay
+    return leaves(
+        {**dict.fromkeys(_ARRAYS, list[Any]), "request_rate": request_rate, **kinds},
+        *_FIGURES.values(),
+        "max_concurrency",
+        *figures,
+    )
 
 
-def client_rows(path: Path, place: str, run: ClientRun) -> RequestRows | None:
+def mean_lengths(run: Leaves) -> dict[str, float]:
+    """Mean tokens per completed request."""
+    completed = run.number("completed")
+    if not completed > 0:
+        return {}
+    return numbers(
+        input_len=run.number("total_input_tokens") / completed,
+        output_len=run.number("total_output_tokens") / completed,
+    )
+
+
+def client_rows(path: Path, place: str, run: Leaves) -> RequestRows | None:
     """The run's requests; None where it was saved without detail. Raises InputError where arrays do not align.
 
     An array entry is a failed request where its error is not empty. End to end is the client's `latencies`, in older
     files the time to first token plus all gaps, which is the same sum.
     """
-    arrays = {name: array for name in _ARRAYS if (array := getattr(run, name)) is not None}
+    arrays = {name: array for name in _ARRAYS if (array := run[name]) is not None}
     if not {"input_lens", "output_lens", "ttfts"} <= arrays.keys():
         return None
     lengths = {name: len(array) for name, array in arrays.items()}
@@ -120,17 +108,20 @@ def _add(rows: RequestRows, entry: dict[str, Any]) -> None:
     )
 
 
-def client_aggregates(path: Path, place: str, run: ClientRun, found: Mapping[str, Any]) -> dict[str, float]:
+def client_aggregates(path: Path, place: str, run: Leaves, found: Mapping[str, Any]) -> dict[str, float]:
     """The client's own figures; latencies only where a request completed, since the client writes 0 otherwise.
 
     `found` is the run as it stands in the file. Raises InputError where no number stands in a figure's place.
     """
-    figures = {name: number(getattr(run, key)) for name, key in _FIGURES.items()}
-    if run.older_goodput is not None:
-        figures["goodput_requests_per_s"] = run.older_goodput
-    for key, value in found.items() if run.completed else ():
-        if value is not None and (matched := _LATENCY.fullmatch(key)):
+    figures = {name: run.number(key) for name, key in _FIGURES.items()}
+    for key, value in found.items():
+        matched = _LATENCY.fullmatch(key) if run["completed"] else None
+        if value is None or not (matched or key == _OLDER_GOODPUT):
+            continue
+        figure = typed(value, float, path, ": ".join(part for part in (place, key) if part))
+        if matched:
             statistic = "p50" if matched[1] == "median" else matched[1]
-            at = ": ".join(part for part in (place, key) if part)
-            figures[f"{_NAMES[matched[2]]}.{statistic}"] = typed(value, float, path, at) / 1e3
+            figures[f"{_NAMES[matched[2]]}.{statistic}"] = figure / 1e3
+        else:
+            figures["goodput_requests_per_s"] = figure
     return numbers(**figures)

@@ -7,8 +7,11 @@ from typing import Any
 
 from boundary.files import InputError, shown
 from boundary.names import shortened
-from boundary.schema import Lenient, typed
-from calibrate.readers.parsing.files import Figure, Head, number, numbers
+from boundary.schema import typed
+from calibrate.measured_run import MeasuredRun
+from calibrate.readers.parsing.engine_options import engine_option
+from calibrate.readers.parsing.files import Figure, Head, numbers
+from calibrate.readers.parsing.leaves import Leaves, leaves
 
 _SECONDS_PER = {
     "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0,
@@ -35,16 +38,7 @@ _LENGTHS = {"input_sequence_length": "input_len", "output_sequence_length": "out
 _STATISTICS = ("p50", "p90", "p95", "p99")
 
 
-class Metric(Lenient, frozen=True):
-    """Of a request its `value`, of a run the statistics."""
-
-    unit: str | None = None
-    value: float | list[Figure] | None = None
-    avg: Figure = None
-    p50: Figure = None
-    p90: Figure = None
-    p95: Figure = None
-    p99: Figure = None
+_METRIC = leaves({"unit": str, "value": float | list[Figure]}, "avg", *_STATISTICS)  # of a request its value
 
 
 class Metrics:
@@ -53,21 +47,21 @@ class Metrics:
     def __init__(self, path: Path, found: Mapping[str, Any], place: str = "") -> None:
         self._path, self._found, self._place = path, found, place
 
-    def metric(self, name: str) -> Metric:
+    def metric(self, name: str) -> Leaves:
         """Raises InputError where something else stands in its place."""
         if self._found.get(name) is None:
-            return Metric()
-        return typed(self._found[name], Metric, self._path, f"{self._place}{name}")
+            return _METRIC()
+        return typed(self._found[name], _METRIC, self._path, f"{self._place}{name}")
 
     def value(self, name: str) -> float:
-        return number(self.metric(name).value)
+        return self.metric(name).number("value")
 
     def seconds(self, name: str) -> float:
         return self.value(name) * self.unit_s(name)
 
     def unit_s(self, name: str) -> float:
         """Seconds per unit; a metric that is not there has none. Raises InputError for a unit that is not known."""
-        unit = self.metric(name).unit
+        unit = self.metric(name)["unit"]
         if unit is None:
             return math.nan
         if unit.lower() not in _SECONDS_PER:
@@ -81,16 +75,31 @@ class Metrics:
         found = {}
         for metric, name in _LATENCIES.items():
             values, scale = self.metric(metric), self.unit_s(metric)
-            found[f"{name}.mean"] = number(values.avg) * scale
-            found |= {f"{name}.{statistic}": number(getattr(values, statistic)) * scale for statistic in _STATISTICS}
+            found[f"{name}.mean"] = values.number("avg") * scale
+            found |= {f"{name}.{statistic}": values.number(statistic) * scale for statistic in _STATISTICS}
         for metric, name in _RATES.items():
             scale = self.unit_s(metric) if name == "duration_s" else 1.0
-            found[name] = number(self.metric(metric).avg) * scale
+            found[name] = self.metric(metric).number("avg") * scale
         return numbers(**found)
 
     def mean_lengths(self) -> dict[str, float]:
         """Mean tokens per request."""
-        return numbers(**{name: self.metric(metric).avg for metric, name in _LENGTHS.items()})
+        return numbers(**{name: self.metric(metric)["avg"] for metric, name in _LENGTHS.items()})
+
+
+def aggregated_run(
+    path: Path, tool: str, found: Mapping[str, Any], *, model: str | None, load: Mapping[str, Any], requests_in: str
+) -> MeasuredRun:
+    """A run without requests; `found` is the file, `requests_in` names the one that has them."""
+    metrics = Metrics(path, found)
+    return MeasuredRun(
+        source=path,
+        tool=tool,
+        options={"model": engine_option("model", model, path, "input_config: model")} if model else {},
+        load=numbers(**load) | metrics.mean_lengths(),
+        aggregates=metrics.aggregates(),
+        notes=(f"figures without requests: {requests_in} has those",),
+    )
 
 
 def is_aggregated(path: Path, head: Head, *, by_aiperf: bool) -> bool:
