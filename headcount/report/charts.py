@@ -1,9 +1,9 @@
 """Charts as inline SVG that follows the page's colours."""
 
 import io
-import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -23,35 +23,12 @@ WIDTH = 420  # SVG units: at 400 px on the screen, one unit is about one pixel
 POINTS_PER_INCH = 72
 MAX_POINTS = 500  # of a line: more cannot be seen at this width
 
-_STYLE: Any = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "headcount",
-    "font.size": 11,
-    "text.color": INK,
-    "axes.labelcolor": MUTED,
-    "axes.labelsize": 11,
-    "axes.edgecolor": GRID,
-    "axes.facecolor": "none",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.8,
-    "xtick.color": GRID,
-    "ytick.color": GRID,
-    "xtick.labelcolor": MUTED,
-    "ytick.labelcolor": MUTED,
-    "figure.facecolor": "none",
-    "legend.frameon": False,
-    "lines.linewidth": 2,
-    "path.simplify": True,
-}
+_STYLE = Path(__file__).with_name("charts.mplstyle")
 
 
 def chart(draw: Callable[[Figure], None], *, name: str, alt: str, height: float = 260) -> str:
     """What `draw` draws, as inline SVG named `name`; `alt` tells those who cannot see it what it shows."""
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(fname=_STYLE):
         figure = Figure(figsize=(WIDTH / POINTS_PER_INCH, height / POINTS_PER_INCH), layout="constrained")
         draw(figure)
         text = io.StringIO()
@@ -74,42 +51,18 @@ def _inline(svg: str, name: str, alt: str) -> str:
     return f'<svg viewBox="{found[1]}" role="img" aria-label="{alt}">{body.strip()}</svg>'
 
 
-def thinned(count: int) -> slice:
-    """Every k-th of so many points, so that at most MAX_POINTS remain."""
-    return slice(None, None, max(math.ceil(count / MAX_POINTS), 1))
-
-
-def from_zero(axes: Axes, *, x: bool = True, y: bool = True, room: float = 1.12) -> None:
-    """Axes that begin at 0, with room for labels at the far end."""
-    if x:
-        axes.set_xlim(0, axes.dataLim.x1 * room)
-    if y:
-        axes.set_ylim(0, axes.dataLim.y1 * room)
-
-
 def limit_line(axes: Axes, value: float, label: str, *, vertical: bool) -> None:
     """A dashed line with its meaning beside it."""
-    dashes = (0, (4, 3))
+    style: Any = {"color": LIMIT, "linestyle": (0, (4, 3)), "linewidth": 1.5}
+    text: Any = {"color": LIMIT, "textcoords": "offset points"}
     if vertical:
-        axes.axvline(value, color=LIMIT, linestyle=dashes, linewidth=1.5)
-        axes.annotate(
-            label, (value, 0.03), xycoords=("data", "axes fraction"), xytext=(5, 0), textcoords="offset points",
-            color=LIMIT, va="bottom",
-        )  # fmt: skip
+        axes.axvline(value, **style)
+        axes.annotate(label, (value, 0.03), xycoords=("data", "axes fraction"), xytext=(5, 0), va="bottom", **text)
     else:
-        axes.axhline(value, color=LIMIT, linestyle=dashes, linewidth=1.5)
-        axes.annotate(
-            label, (1, value), xycoords=("axes fraction", "data"), xytext=(4, 0), textcoords="offset points",
-            color=LIMIT, va="center",
-        )  # fmt: skip
+        axes.axhline(value, **style)
+        axes.annotate(label, (1, value), xycoords=("axes fraction", "data"), xytext=(4, 0), va="center", **text)
 
 
 def thousands(axis: Axis) -> None:
     """Tick labels such as 12,000."""
     axis.set_major_formatter(lambda value, _: f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}")
-
-
-def panels(figure: Figure, count: int) -> Iterator[Axes]:
-    """Axes one above the other, sharing time."""
-    axes = figure.subplots(count, 1, sharex=True, squeeze=False)
-    return iter(axes[:, 0])

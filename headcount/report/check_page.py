@@ -1,8 +1,6 @@
 """Measured runs beside simulated ones as one HTML page or SVG drawing."""
 
-import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +11,26 @@ from boundary.outputs import write_whole
 from calibrate.check.runs import Checked
 from headcount.answers.check import CheckAnswer, error_text
 from headcount.report.charts import FIRST, LIMIT, MUTED, SECOND, chart
-from headcount.report.html import figure, figures, join, render_template, table
+from headcount.report.html import drawing, figure, figures, join, page, table
 from headcount.report.sections import notes
 
-COLOURS = {
-    "ink": "#1a1a1a",
-    "muted": "#666",
-    "grid": "#ddd",
-    "first": "#0b62a4",
-    "second": "#b35900",
-    "limit": "#a4260b",
-    "shade": "#eee",
-}  # fmt: skip  of a drawing on its own
 NAMES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "itl_s": "ITL", "e2e_s": "E2E"}
 MAX_STEPS = 400  # of a distribution's line
 
 
 def write(path: Path, answer: CheckAnswer) -> None:
     """The page, or its first chart alone. The file appears whole or not at all."""
-    is_page = path.suffix.lower() == ".html"
-    write_whole(path, check_page(answer) if is_page else standalone(_means_chart(answer.checked)))
+    plan, count = answer.first.deployment, f"{len(answer.checked)} measured runs"
+    model, gpu, release = plan.architecture.name, plan.gpu.name, plan.args.vllm_version
+    if path.suffix.lower() == ".html":
+        made = page("check.html", _sections(answer), model=model, gpu=gpu, workload=count, vllm_version=release)
+    else:
+        made = drawing(_means_chart(answer.checked), f"{model} on {gpu}", f"simulated against measured: {count}")
+    write_whole(path, made)
 
 
-def check_page(answer: CheckAnswer) -> str:
-    """The whole HTML document."""
-    checked, plan = answer.checked, answer.first.deployment
+def _sections(answer: CheckAnswer) -> list[tuple[str, str, str]]:
+    checked = answer.checked
     charts = [figure("Each run's latencies, simulated against measured", _means_chart(checked), _reading(checked))]
     for number, item in enumerate(checked[:6]):
         charts += [
@@ -48,27 +41,11 @@ def check_page(answer: CheckAnswer) -> str:
             )
             for name in item.samples
         ]
-    sections = [
-        {"title": "Simulated against measured", "name": "means", "body": figures(*charts)},
-        {"title": notes.TITLE, "name": "notes", "body": notes.render(answer)},
-        {"title": "Every figure", "name": "every-figure", "body": join(*(_figures_table(item) for item in checked))},
+    return [
+        ("means", "Simulated against measured", figures(*charts)),
+        ("notes", notes.TITLE, notes.render(answer)),
+        ("every-figure", "Every figure", join(*(_figures_table(item) for item in checked))),
     ]
-    return render_template(
-        "check.html",
-        model=plan.architecture.name,
-        gpu=plan.gpu.name,
-        workload=f"{len(checked)} measured runs",
-        vllm_version=plan.args.vllm_version,
-        written=f"{datetime.now(UTC):%Y-%m-%d}",
-        sections=[section for section in sections if section["body"]],
-    )
-
-
-def standalone(svg: str) -> str:
-    """A chart as a file of its own: with its namespace, and colours in place of the page's."""
-    text = re.sub(r"var\(--(\w+)\)", lambda found: COLOURS[found[1]], str(svg))
-    head = '<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="11" '
-    return text.replace("<svg ", head, 1) + "\n"
 
 
 def _reading(checked: Sequence[Checked]) -> str:

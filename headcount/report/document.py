@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from boundary.outputs import write_whole
 from boundary.registry import Registry
 from boundary.schema import typed
 from headcount.answers.capacity import CapacityAnswer
-from headcount.report.html import render_template
+from headcount.report.html import page
 
 SECTIONS = Registry(
     what="report section",
@@ -42,21 +41,19 @@ def sections() -> list[Section]:
 
 def write(path: Path, answer: CapacityAnswer) -> None:
     """Write the report of a capacity answer; the file appears whole or not at all."""
-    write_whole(path, render_report(answer, datetime.now(UTC)))
+    write_whole(path, render_report(answer))
 
 
-def render_report(answer: CapacityAnswer, written_at: datetime) -> str:
+def render_report(answer: CapacityAnswer) -> str:
     """The whole HTML document."""
-    parts = [(section, _rendered(section, answer)) for section in sections()]
     asked = answer.question
-    return render_template(
+    return page(
         "page.html",
+        [(section.name, section.title, _rendered(section, answer)) for section in sections()],
         model=asked.architecture.name,
         gpu=asked.gpu.name,
         workload=asked.workload.name,
         vllm_version=asked.args.vllm_version,
-        written=f"{written_at:%Y-%m-%d}",
-        sections=[{"title": section.title, "name": section.name, "body": body} for section, body in parts if body],
     )
 
 

@@ -2,11 +2,15 @@
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+
+LONGEST_TITLE = 46  # characters of a drawing's title in large type
+PIXELS_PER_UNIT = 2  # of a drawing: twice the inline charts' size, since nothing else is on the page
 
 
 @lru_cache(maxsize=1)
@@ -23,6 +27,29 @@ def _environment() -> Environment:
 def render_template(name: str, **values: Any) -> str:
     """A file of `headcount/report/templates`, filled in. What it returns counts as HTML in other templates."""
     return Markup(_environment().get_template(name).render(**values))
+
+
+def page(name: str, sections: Sequence[tuple[str, str, str]] = (), **values: Any) -> str:
+    """A whole document, dated today; `sections` have a name, a title and a body, without which they are left out."""
+    shown = [section for section in sections if section[2]]
+    return render_template(name, written=f"{datetime.now(UTC):%Y-%m-%d}", sections=shown, **values)
+
+
+def drawing(svg: str, title: str, setting: str) -> str:
+    """A chart as a file of its own, in colours that follow the reader's light or dark mode."""
+    found = re.match(r'<svg viewBox="([\d.]+) ([\d.]+) ([\d.]+) ([\d.]+)" (.*?)>(.*)</svg>$', svg, re.DOTALL)
+    assert found is not None, "a chart begins with its viewBox"
+    return render_template(
+        "drawing.svg",
+        title=title,
+        title_size=13 if len(title) <= LONGEST_TITLE else 10,
+        setting=setting,
+        label=Markup(found[5]),
+        body=Markup(found[6]),
+        width=float(found[3]),
+        height=float(found[4]),
+        scale=PIXELS_PER_UNIT,
+    )
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, caption: str, layout: str = "numbers") -> str:

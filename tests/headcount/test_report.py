@@ -205,7 +205,7 @@ def test_a_changed_think_time_replaces_the_presets(answered: tuple[CapacityQuest
     changed = replace(load_preset("chat"), think_time_s=Exponential(mean_value=30.0))
     asked = question(workload=changed, think_time_s=30.0)
     found = answer_of(asked, answered[1])
-    text = Page(document.render_report(found, document.datetime(2026, 1, 1))).text
+    text = Page(document.render_report(found)).text
     assert "mean 30 s, exponential given with --think-time" in text
     assert "median 39.7" not in text
 
@@ -215,7 +215,7 @@ def test_a_population_that_is_not_the_presets_is_shown_as_it_is(
 ) -> None:
     asked = question(workload=replace(load_preset("chat"), output_tokens=Fixed(value=7)))
     found = answer_of(asked, answered[1])
-    text = Page(document.render_report(found, document.datetime(2026, 1, 1))).text
+    text = Page(document.render_report(found)).text
     assert "output tokens Fixed(value=7)" in text
     assert "mean 441.34 tokens" not in text
 
@@ -228,7 +228,7 @@ def test_a_trace_tells_its_statistics_and_what_users_are(
     trace.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *lines]), encoding="utf-8")
     asked = question(workload=load_workload(trace))
     found = answer_of(asked, answered[1], workload=str(trace))
-    text = Page(document.render_report(found, document.datetime(2026, 1, 1))).text
+    text = Page(document.render_report(found)).text
     assert "users = λ (Z + R)" in text
     assert "prompt tokens max 3,950" in text
 
@@ -246,7 +246,7 @@ def test_the_report_is_small_and_the_same_each_time(
 def test_names_are_escaped(answered: tuple[CapacityQuestion, list[CapacityRow]]) -> None:
     asked = question(architecture=replace(answered[0].architecture, name='<b>&"x"'))
     found = answer_of(asked, answered[1], asked="headcount '<i>'")
-    text = document.render_report(found, document.datetime(2026, 1, 1))
+    text = document.render_report(found)
     assert "&lt;b&gt;&amp;&#34;x&#34;" in text
     assert "<b>&" not in text
     assert "<i>" not in text
@@ -256,7 +256,7 @@ def test_a_report_on_gpus_that_serve_nobody_says_so(
     answered: tuple[CapacityQuestion, list[CapacityRow]],
 ) -> None:
     found = answer_of(answered[0], answered[1][:1])
-    seen = Page(document.render_report(found, document.datetime(2026, 1, 1)))
+    seen = Page(document.render_report(found))
     assert "None of these GPU counts meets the SLO with a single user" in seen.text
     assert "does not divide 1 GPU" in seen.text
     assert "svg" not in seen.tags

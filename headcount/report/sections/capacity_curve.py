@@ -3,7 +3,7 @@
 from matplotlib.figure import Figure
 
 from headcount.answers.capacity import CapacityAnswer, Served
-from headcount.report.charts import FIRST, INK, MUTED, SECOND, chart, from_zero, limit_line, thousands
+from headcount.report.charts import FIRST, INK, MUTED, SECOND, chart, limit_line, thousands
 from headcount.report.html import figure, figures
 from headcount.text.units import counted, percent
 from simulator.study.capacity import Point
@@ -64,7 +64,8 @@ def _draw_users(drawn: Figure, rows: list[CapacityRow]) -> None:
             f"{row.users_low:,}", (row.gpus, row.users_low), xytext=(5, -5 if below else 4),
             textcoords="offset points", va="top" if below else "bottom", color=INK,
         )  # fmt: skip
-    from_zero(axes, room=1.15)
+    axes.set_xlim(0, 1.15 * axes.dataLim.x1)
+    axes.set_ylim(0, 1.15 * axes.dataLim.y1)
     axes.set_xticks([row.gpus for row in rows])
     axes.set_xlabel("GPUs")
     axes.set_ylabel("users")

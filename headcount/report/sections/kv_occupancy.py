@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headcount.answers.capacity import CapacityAnswer, Served
-from headcount.report.charts import FIRST, MUTED, SECOND, SHADE, chart, panels, thinned, thousands
+from headcount.report.charts import FIRST, MAX_POINTS, MUTED, SECOND, SHADE, chart, thousands
 from headcount.report.html import figure, figures
 from headcount.text.units import counted
 
@@ -49,8 +49,8 @@ def _figure(served: Served) -> str:
 def _draw(drawn: Figure, served: Served) -> None:
     one = served.point.replications[0]
     unit_s, unit = (60.0, "min") if one.horizon_s > 600 else (1.0, "s")
-    upper, lower = panels(drawn, 2)
-    shown = thinned(len(one.timeline.time_s))
+    upper, lower = drawn.subplots(2, 1, sharex=True)
+    shown = slice(None, None, -(-len(one.timeline.time_s) // MAX_POINTS) or 1)  # every k-th point
     time = one.timeline.time_s[shown] / unit_s
     upper.plot(time, one.timeline.kv_usage[shown], color=FIRST, linewidth=1.2)
     upper.set_ylim(0, 1.02)
