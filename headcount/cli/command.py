@@ -11,8 +11,8 @@ from boundary.limits import limits_raised
 from boundary.names import shortened
 from boundary.outputs import cache_folder, check_out_files
 from boundary.registry import SEARCH_PATH, search_path
-from headcount.cli.option_types import NameOrPath, OutPath, Reads, read_limit
-from simulator.engines.values import FilePath, TrustedName
+from headcount.cli.option_types import NameOrPath, OutPath, Reads, flag, option, read_limit
+from simulator.engines.values import FilePath, Text, TrustedName
 
 F = TypeVar("F", bound=Callable[..., Any])
 OTHER = "Other options"
@@ -23,8 +23,8 @@ def all_of(*options: Any) -> Callable[[F], F]:
     """Options or arguments as one decorator, in the order of `--help`."""
 
     def decorate(function: F) -> F:
-        for option in reversed(options):
-            function = option(function)
+        for each in reversed(options):
+            function = each(function)
         return function
 
     return decorate
@@ -34,12 +34,10 @@ def section(heading: str, *options: Any) -> Callable[[F], F]:
     """The same, under a heading of the help."""
 
     def decorate(function: F) -> F:
-        headings = vars(function).setdefault("headings", {})
-        before = set(map(id, _declared(function)))
+        before = len(_declared(function))
         all_of(*options)(function)
-        for parameter in _declared(function):
-            if id(parameter) not in before:
-                headings.setdefault(parameter.name, heading)
+        for parameter in _declared(function)[before:]:
+            vars(parameter).setdefault("heading", heading)
         return function
 
     return decorate
@@ -49,17 +47,11 @@ def _declared(function: Callable[..., Any]) -> list[click.Parameter]:
     return list(vars(function).get("__click_params__", ()))
 
 
-_debug_option = click.option(  # main() looks for it among the words, so that it holds while options are read, too
-    "--debug", is_flag=True, expose_value=False, is_eager=True, help="Show where an error arose."
-)
-_limit_option = click.option(
-    "--limit",
-    metavar="NAME=VALUE",
-    multiple=True,
-    expose_value=False,
-    is_eager=True,
-    help="Raise a limit on what is read, such as rows=1G; may be repeated. Names: docs/reference/limits.md.",
-)
+EARLY: Any = {"expose_value": False, "is_eager": True}  # of options that change how the others are read
+# main() looks for --debug among the words, so that it holds while options are read, too.
+_debug_option = flag("--debug", "Show where an error arose.", **EARLY)
+_LIMITS = "Raise a limit on what is read, such as rows=1G; may be repeated. Names: docs/reference/limits.md."
+_limit_option = option("--limit", Text("NAME=VALUE"), _LIMITS, multiple=True, **EARLY)
 
 
 class Command(click.Command):
@@ -67,7 +59,6 @@ class Command(click.Command):
 
     def __init__(self, *args: Any, **known: Any) -> None:
         super().__init__(*args, **known)
-        self._headings: dict[str, str] = vars(self.callback).get("headings", {})
         common = all_of(_limit_option, _debug_option)(lambda: None)
         self.params += reversed(_declared(common))
 
@@ -75,7 +66,7 @@ class Command(click.Command):
         rows: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             if (row := parameter.get_help_record(ctx)) is not None:
-                rows.setdefault(self._headings.get(str(parameter.name), OTHER), []).append(row)
+                rows.setdefault(vars(parameter).get("heading", OTHER), []).append(row)
         others = rows.pop(OTHER)  # --help at least
         for heading, found in {**rows, OTHER if rows else "Options": others}.items():
             with formatter.section(heading):
@@ -124,18 +115,18 @@ def _refuse_code(ctx: click.Context) -> None:
 def _check_files(ctx: click.Context) -> None:
     """Raise ValueError before any work for an output that cannot be written, or that is an input as well."""
     outputs = {}
-    for option, kind, path in _values(ctx, OutPath):
-        kind.check(option, path)
-        outputs[option] = path
+    for name, kind, path in _values(ctx, OutPath):
+        kind.check(name, path)
+        outputs[name] = path
     if outputs:
         check_out_files(outputs, _inputs(ctx))
 
 
 def _inputs(ctx: click.Context) -> Iterator[tuple[str, Path]]:
     """Every file and folder that the command reads, with its option."""
-    for option, _, value in _values(ctx, FilePath, NameOrPath):
+    for name, _, value in _values(ctx, FilePath, NameOrPath):
         path = Path(getattr(value, "path", value))  # a start-up log is read already
-        yield option, path / "config.json" if option == "--model" and path.is_dir() else path
+        yield name, path / "config.json" if name == "--model" and path.is_dir() else path
     if (config := ctx.meta.get("headcount.config")) is not None:
         yield "--config", config
     for folder in search_path():

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -12,9 +12,9 @@ from boundary.names import shortened
 from boundary.outputs import check_out_file
 from headcount.report.needs import check_report
 from simulator.engines import values
-from simulator.engines.values import Kind
+from simulator.engines.values import Kind, Switch
 
-P = ParamSpec("P")
+Option = Callable[[Any], Any]  # a decorator
 
 
 class Reads(click.ParamType[Any]):
@@ -33,11 +33,19 @@ class Reads(click.ParamType[Any]):
         return [CompletionItem(incomplete, type="file")] if isinstance(self.kind, values.FilePath) else []
 
 
-def _read_by(kind: Callable[P, Kind]) -> Callable[P, Reads]:
-    def made(*args: P.args, **named: P.kwargs) -> Reads:
-        return Reads(kind(*args, **named))
+def option(names: str, kind: Kind, says: str, *, default: Any = None, **more: Any) -> Option:
+    """An option whose value `kind` reads; `names` as click has them. Its default is shown, unless `says` does."""
+    if isinstance(kind, Switch):
+        more["default"] = default  # else click would take None as off
+    else:
+        more |= {"type": Reads(kind)} | ({} if default is None else {"default": default})
+    is_shown = default not in (None, ()) and "[default: " not in says
+    return click.option(*names.split(), show_default=is_shown, help=says, **more)
 
-    return made
+
+def flag(names: str, says: str, **more: Any) -> Option:
+    """An option without a value, off unless given."""
+    return click.option(*names.split(), is_flag=True, help=says, **more)
 
 
 @dataclass(frozen=True)
@@ -83,13 +91,4 @@ def read_limit(given: str) -> tuple[str, float]:
     return name.strip().replace("-", "_"), number
 
 
-Duration = _read_by(values.Duration)
-FilePath = _read_by(values.FilePath)
-OutFile = _read_by(OutPath)
-IntegerList = _read_by(values.IntegerList)
-Number = _read_by(values.Number)
-TokenCount = _read_by(values.TokenCount)
-WholeNumber = _read_by(values.WholeNumber)
-COUNT = Reads(values.COUNT)
-NAME_OR_FILE = Reads(NameOrPath())
-TRUSTED_NAME = Reads(values.TrustedName())
+json_option = flag("--json as_json", "One JSON object on stdout.")

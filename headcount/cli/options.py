@@ -1,28 +1,18 @@
 """The options that commands share, under vLLM's names where vLLM has one."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from headcount.cli.command import all_of, section
+from headcount.cli.command import EARLY, all_of, section
 from headcount.cli.config_file import read_config
-from headcount.cli.option_types import (
-    NAME_OR_FILE,
-    TRUSTED_NAME,
-    Duration,
-    FilePath,
-    Number,
-    Reads,
-    TokenCount,
-    WholeNumber,
-)
+from headcount.cli.option_types import NameOrPath, Option, flag, json_option, option
 from headcount.cli.vllm_args import read_vllm_args
 from simulator.engines.argument import COLD_START, MEMORY, SCHEDULER, STEP_TIME, Argument, arguments_of, flags_of
+from simulator.engines.values import Duration, FilePath, Number, Text, TokenCount, TrustedName, WholeNumber
 from simulator.engines.vllm.arguments import EngineArgs
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
@@ -52,7 +42,7 @@ def _load_startup_log(ctx: click.Context, _: click.Parameter, path: Path | None)
 
 def argument_options(
     *decides: str, always_none: bool = False, without: tuple[str, ...] = (), default_text: Mapping[str, str] = {}
-) -> Callable[[F], F]:
+) -> Option:
     """The options of an engine's arguments that decide so; with `always_none` nothing given is None.
 
     `default_text` says by name what a default is where it is another than the argument's.
@@ -66,108 +56,99 @@ def argument_options(
     )
 
 
-def _option(name: str, described: Argument, always_none: bool, default_text: str) -> Any:
+def _option(name: str, described: Argument, always_none: bool, default_text: str) -> Option:
     default, text = (None, "") if always_none else (described.default, default_text)
-    flags = flags_of(name, described)
-    flags = ["/".join(flags)] if described.is_switch else flags
-    return click.option(
-        *flags,
-        name,
-        type=None if described.is_switch else Reads(described.kind),
-        default=default,
-        show_default=default not in (None, ()) and not text,
-        help=described.help + (f"  [default: {text}]" if text else ""),
+    flags = ("/" if described.is_switch else " ").join(flags_of(name, described))
+    return option(
+        f"{flags} {name}", described.kind, described.help + (f"  [default: {text}]" if text else ""), default=default
     )
 
 
 model_options = section(
     "Deployment",
-    click.option(
-        "--model",
-        type=NAME_OR_FILE,
-        required=True,
-        help="Model name as on Hugging Face, an alias, or a path to a config.json.",
+    option(
+        "--model", NameOrPath(), "Model name as on Hugging Face, an alias, or a path to a config.json.", required=True
     ),
-    click.option("--gpu", required=True, help="GPU name, such as h100-sxm; see 'headcount gpus'."),
+    option("--gpu", Text(), "GPU name, such as h100-sxm; see 'headcount gpus'.", required=True),
 )
 _deployment_sources = section(
     "Deployment",
-    click.option(
+    option(
         "--startup-log",
-        type=FilePath(),
+        FilePath(),
+        "The log of your vLLM server's start: gives its settings and its measured KV blocks.",
         callback=_load_startup_log,
         is_eager=True,
-        help="The log of your vLLM server's start: gives its settings and its measured KV blocks.",
     ),
-    click.option(
+    option(
         "--vllm-args",
-        metavar="TEXT",
+        Text(),
+        "A pasted 'vllm serve MODEL --flag value …' line, or its flags. Other options win over it.",
         callback=_load_vllm_args,
-        is_eager=True,
-        expose_value=False,
-        help="A pasted 'vllm serve MODEL --flag value …' line, or its flags. Other options win over it.",
+        **EARLY,
     ),
 )
-_strict_option = click.option(
-    "--strict", is_flag=True, help="Refuse answers that rest on assumptions: unknown architectures, unmeasured GPUs."
-)
+_strict_option = flag("--strict", "Refuse answers that rest on assumptions: unknown architectures, unmeasured GPUs.")
 
 
-def deployment_options(**default_text: str) -> Callable[[F], F]:
+def deployment_options(**default_text: str) -> Option:
     """What is served, and on what; `default_text` as in `argument_options`."""
     arguments = section("Deployment", argument_options(MEMORY, default_text=default_text))
     return all_of(model_options, arguments, _deployment_sources, _strict_option)
 
 
-router_option = click.option(
+router_option = option(
     "--router",
-    type=TRUSTED_NAME,
+    TrustedName(),
+    "round-robin, least-outstanding, session-affinity, random, power-of-two, or module:Name of your own.",
     default="least-outstanding",
-    show_default=True,
-    help="round-robin, least-outstanding, session-affinity, random, power-of-two, or module:Name of your own.",
 )
 scheduler_options = all_of(
     section("Scheduler", argument_options(SCHEDULER), router_option),
     section("Step times", argument_options(STEP_TIME)),
 )
 cold_start_option = section("Step times", argument_options(COLD_START))
+interpreter_options = all_of(
+    option("--vllm-version", Text(), "An installed release.  [default: the newest]"),
+    option("--python", FilePath(), "Another interpreter that has vLLM."),
+)
+format_option = option(
+    "--format format_name",
+    TrustedName(),
+    "Format of all files: a name, or module:Name.  [default: found from their content]",
+)
+LENGTH_SPREAD = Number("1 for exact lengths, 0.8 for 80 % to 100 % of them")
 
 slo_options = section(
     "SLO",
-    click.option(
-        "--slo", "slo_name", default="chat", show_default=True, help="A named SLO; the options below change it."
-    ),
-    click.option("--ttft", type=Duration(), help="Limit on the time to first token.  [chat: 1s]"),
-    click.option("--tpot", type=Duration(), help="Limit on the time per output token.  [chat: 50ms]"),
-    click.option(
+    option("--slo slo_name", Text(), "A named SLO; the options below change it.", default="chat"),
+    option("--ttft", Duration(), "Limit on the time to first token.  [chat: 1s]"),
+    option("--tpot", Duration(), "Limit on the time per output token.  [chat: 50ms]"),
+    option(
         "--attainment",
-        type=Number("a share between 0 and 1, such as 0.95"),
-        help="Share of requests that must meet both.  [chat: 0.95]",
+        Number("a share between 0 and 1, such as 0.95"),
+        "Share of requests that must meet both.  [chat: 0.95]",
     ),
 )
 
 workload_options = section(
     "Traffic",
-    click.option(
-        "--trace-block-size", type=TokenCount(), default=512, show_default=True, help="Tokens per hash id of a trace."
-    ),
-    click.option(
+    option("--trace-block-size", TokenCount(), "Tokens per hash id of a trace.", default=512),
+    option(
         "--think-time",
-        type=Duration(),
-        help="Time from the end of an answer to the next request.  [default: the workload's]",
+        Duration(),
+        "Time from the end of an answer to the next request.  [default: the workload's]",
     ),
 )
 
-
 output_options = all_of(
-    section("Output", click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")),
-    click.option("--seed", type=WholeNumber(0), default=0, show_default=True, help="Same seed, same result."),
-    click.option(
+    section("Output", json_option),
+    option("--seed", WholeNumber(0), "Same seed, same result.", default=0),
+    option(
         "--config",
-        type=FilePath(),
+        FilePath(),
+        "Options from a YAML or TOML file, under the same names; the command line wins.",
         callback=_load_config,
-        is_eager=True,
-        expose_value=False,
-        help="Options from a YAML or TOML file, under the same names; the command line wins.",
+        **EARLY,
     ),
 )

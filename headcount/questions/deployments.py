@@ -62,6 +62,9 @@ def given_arguments(given: Mapping[str, Any], startup_log: "StartupLog | None" =
     unknown = next((name for name in found if name not in known), None)
     if unknown is not None:
         raise ValueError(f"no argument '{unknown}'; {nearest_hint(unknown, known)}")
+    spread = found.get("length_spread", 1)
+    if not 0 < spread <= 1:
+        raise ValueError(f"--length-spread is {spread:g}; it must be above 0, at most 1 (1 = exact lengths)")
     if startup_log is not None:
         engine = {name: value for name, value in found.items() if name in ENGINE_ARGUMENTS}
         asked = subject(found["model"], found["gpu"], engine, startup_log)

@@ -10,7 +10,7 @@ import pytest
     ("arguments", "told"),
     [
         (["check-scheduler", "--python", "/nowhere/python"], "/nowhere/python"),
-        (["check-scheduler", "--cases", "0"], "0 is not in the range"),
+        (["check-scheduler", "--cases", "0"], "'0' is not a whole number of at least 1"),
     ],
 )
 def test_a_wrong_argument_is_told(headcount: Callable[..., Any], arguments: list[str], told: str) -> None:

@@ -9,7 +9,9 @@ from headcount.cli.command_group import NearestGroup
 from headcount.cli.commands.calibrate_fit import check_command, fit_command
 from headcount.cli.commands.calibrate_record import record_command
 from headcount.cli.commands.calibrate_scheduler import check_scheduler_command
-from headcount.cli.option_types import TRUSTED_NAME, FilePath, OutFile
+from headcount.cli.option_types import OutPath, Reads, json_option, option
+from headcount.cli.options import format_option
+from simulator.engines.values import FilePath
 
 
 @click.group("calibrate", cls=NearestGroup)
@@ -22,18 +24,11 @@ for each in (fit_command, check_command, record_command, check_scheduler_command
 
 
 @command.command("read", cls=Command)
-@click.argument("files", nargs=-1, required=True, type=FilePath())
-@click.option(
-    "--format",
-    "format_name",
-    type=TRUSTED_NAME,
-    help="Format of all files: a name, or module:Name.  [default: found from their content]",
-)
-@click.option("--before", type=FilePath(), help="The /metrics snapshot taken before the run.")
-@click.option(
-    "--out", type=OutFile(suffixes=(".csv", ".parquet")), help="Write all requests as a table: .csv or .parquet."
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.argument("files", nargs=-1, required=True, type=Reads(FilePath()))
+@format_option
+@option("--before", FilePath(), "The /metrics snapshot taken before the run.")
+@option("--out", OutPath(suffixes=(".csv", ".parquet")), "Write all requests as a table: .csv or .parquet.")
+@json_option
 def read_command(
     files: tuple[Path, ...], format_name: str | None, before: Path | None, out: Path | None, as_json: bool
 ) -> int:

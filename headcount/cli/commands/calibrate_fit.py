@@ -7,35 +7,25 @@ import click
 from click.core import ParameterSource
 
 from headcount.cli.command import Command, section
-from headcount.cli.option_types import TRUSTED_NAME, FilePath, Number, OutFile
+from headcount.cli.option_types import OutPath, Reads, option
 from headcount.cli.options import (
+    LENGTH_SPREAD,
     cold_start_option,
     deployment_options,
+    format_option,
     output_options,
     scheduler_options,
 )
-
-
-def _check_spread(_: click.Context, __: click.Parameter, spread: float | None) -> float | None:
-    if spread is not None and not 0 < spread <= 1:
-        raise ValueError(f"--length-spread is {spread:g}; it must be above 0, at most 1 (1 = exact lengths)")
-    return spread
-
+from simulator.engines.values import FilePath, Text
 
 _inputs = section(
     "Measurements",
-    click.argument("paths", nargs=-1, required=True, type=FilePath()),
-    click.option(
-        "--format",
-        "format_name",
-        type=TRUSTED_NAME,
-        help="Format of the files.  [default: found from their content]",
-    ),
-    click.option(
+    click.argument("paths", nargs=-1, required=True, type=Reads(FilePath())),
+    format_option,
+    option(
         "--length-spread",
-        type=Number("1 for exact lengths, 0.8 for 80 % to 100 % of them"),
-        callback=_check_spread,
-        help="For runs without per-request data. 0.8: lengths uniform in 0.8–1 × the nominal ones.  [default: 1]",
+        LENGTH_SPREAD,
+        "For runs without per-request data. 0.8: lengths uniform in 0.8–1 × the nominal ones.  [default: 1]",
     ),
     cold_start_option,
 )
@@ -47,10 +37,8 @@ _inputs = section(
 @scheduler_options
 @section(
     "Output",
-    click.option(
-        "--out", required=True, type=OutFile(example="profile.toml"), help="The latency profile to write (TOML)."
-    ),
-    click.option("--name", help="Name of the profile.  [default: the file's]"),
+    option("--out", OutPath(example="profile.toml"), "The latency profile to write (TOML).", required=True),
+    option("--name", Text(), "Name of the profile.  [default: the file's]"),
 )
 @output_options
 @click.pass_context
@@ -76,10 +64,10 @@ def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -
 @scheduler_options
 @section(
     "Output",
-    click.option(
+    option(
         "--out",
-        type=OutFile(suffixes=(".html", ".svg"), is_report=True),
-        help="Also draw the comparison: a page (.html) or a chart (.svg).",
+        OutPath(suffixes=(".html", ".svg"), is_report=True),
+        "Also draw the comparison: a page (.html) or a chart (.svg).",
     ),
 )
 @output_options

@@ -7,51 +7,46 @@ from typing import Any
 import click
 
 from headcount.cli.command import Command, section
-from headcount.cli.option_types import FilePath, Number
-from headcount.cli.options import argument_options
+from headcount.cli.option_types import flag, json_option, option
+from headcount.cli.options import argument_options, interpreter_options
 from simulator.engines.argument import MEMORY, arguments_of
+from simulator.engines.values import FilePath, Number, Text
 from simulator.engines.vllm.arguments import EngineArgs
 
 
 @click.command("record", cls=Command)
 @section(
     "Deployment",
-    click.option("--model", help="Model name as on Hugging Face, a config.json or its folder; tiny to try it out."),
+    option("--model", Text(), "Model name as on Hugging Face, a config.json or its folder; tiny to try it out."),
     argument_options(MEMORY, always_none=True, without=("vllm_version", "data_parallel_size", "environment")),
-    click.option(
-        "--load-format", help="auto loads the weights of a model's folder; dummy: random ones.  [default: dummy]"
+    option(
+        "--load-format", Text(), "auto loads the weights of a model's folder; dummy: random ones.  [default: dummy]"
     ),
-    click.option("--vllm-version", help="An installed release.  [default: the newest]"),
-    click.option("--python", type=FilePath(), help="Another interpreter that has vLLM."),
+    interpreter_options,
 )
 @section(
     "Loads",
-    click.option(
+    option(
         "--precision",
-        type=Number("a share such as 0.03"),
+        Number("a share such as 0.03"),
+        "Wanted relative standard error of a step's time, at the worst composition.",
         default=0.03,
-        show_default=True,
-        help="Wanted relative standard error of a step's time, at the worst composition.",
     ),
-    click.option(
-        "--max-seconds", type=Number("seconds, such as 600"), help="Time for the loads once the engine has started."
-    ),
-    click.option("--plan-only", is_flag=True, help="Print a plan without starting an engine."),
-    click.option(
-        "--temperature", type=Number("a number from 0"), default=0.0, show_default=True, help="Sampling temperature."
-    ),
+    option("--max-seconds", Number("seconds, such as 600"), "Time for the loads once the engine has started."),
+    flag("--plan-only", "Print a plan without starting an engine."),
+    option("--temperature", Number("a number from 0"), "Sampling temperature.", default=0.0),
 )
 @section(
     "A live server instead",
-    click.option("--url", help="Its address, such as http://host:8000: its /metrics over time."),
-    click.option("--seconds", type=Number("seconds"), default=300.0, show_default=True, help="Total time."),
-    click.option("--interval", type=Number("seconds"), default=5.0, show_default=True, help="Time between readings."),
-    click.option("--log", type=FilePath(), help="The server's log, for its iteration details."),
+    option("--url", Text(), "Its address, such as http://host:8000: its /metrics over time."),
+    option("--seconds", Number("seconds"), "Total time.", default=300.0),
+    option("--interval", Number("seconds"), "Time between readings.", default=5.0),
+    option("--log", FilePath(), "The server's log, for its iteration details."),
 )
 @section(
     "Output",
-    click.option("--out", type=FilePath(), help="Folder of the recording; repeat the command to continue in it."),
-    click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout."),
+    option("--out", FilePath(), "Folder of the recording; repeat the command to continue in it."),
+    json_option,
 )
 def record_command(**values: Any) -> int:
     """Record the steps of a real vLLM engine, or the metrics of a live server.

@@ -6,15 +6,16 @@ from pathlib import Path
 import click
 
 from headcount.cli.command import Command
-from headcount.cli.option_types import FilePath
+from headcount.cli.option_types import json_option, option
+from headcount.cli.options import interpreter_options
+from simulator.engines.values import WholeNumber
 
 
 @click.command("check-scheduler", cls=Command)
-@click.option("--cases", type=click.IntRange(1), default=200, show_default=True, help="Random cases to compare.")
-@click.option("--seed", type=click.IntRange(0), help="Seed of the cases.  [default: a new one, printed]")
-@click.option("--vllm-version", help="An installed release.  [default: the newest]")
-@click.option("--python", type=FilePath(), help="Another interpreter that has vLLM.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@option("--cases", WholeNumber(1), "Random cases to compare.", default=200)
+@option("--seed", WholeNumber(0), "Seed of the cases.  [default: a new one, printed]")
+@interpreter_options
+@json_option
 def check_scheduler_command(
     cases: int, seed: int | None, vllm_version: str | None, python: Path | None, as_json: bool
 ) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from headcount.cli.command import Command, section
-from headcount.cli.option_types import NAME_OR_FILE, IntegerList, OutFile, WholeNumber
+from headcount.cli.option_types import NameOrPath, OutPath, option
 from headcount.cli.options import (
     deployment_options,
     output_options,
@@ -14,37 +14,26 @@ from headcount.cli.options import (
     slo_options,
     workload_options,
 )
+from simulator.engines.values import IntegerList, WholeNumber
 
 
 @click.command("capacity", cls=Command)
 @deployment_options(tensor_parallel_size="all that fit")
 @section(
     "Search",
-    click.option("--gpus", type=IntegerList(), default="1,2,4,8", show_default=True, help="GPU counts to answer for."),
-    click.option(
-        "--replications", type=WholeNumber(2, 10_000), default=10, show_default=True, help="Independent runs per load."
-    ),
+    option("--gpus", IntegerList(), "GPU counts to answer for.", default="1,2,4,8"),
+    option("--replications", WholeNumber(2, 10_000), "Independent runs per load.", default=10),
 )
 @section(
     "Traffic",
-    click.option(
-        "--workload",
-        type=NAME_OR_FILE,
-        default="chat",
-        show_default=True,
-        help="A preset, or a trace file (Azure CSV, Mooncake JSONL).",
-    ),
+    option("--workload", NameOrPath(), "A preset, or a trace file (Azure CSV, Mooncake JSONL).", default="chat"),
 )
 @workload_options
 @slo_options
 @scheduler_options
 @section(
     "Output",
-    click.option(
-        "--report",
-        type=OutFile(suffixes=(".html",), is_report=True),
-        help="Also write an HTML report to this file.",
-    ),
+    option("--report", OutPath(suffixes=(".html",), is_report=True), "Also write an HTML report to this file."),
 )
 @output_options
 def command(**values: Any) -> int:

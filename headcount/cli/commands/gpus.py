@@ -3,10 +3,11 @@
 import click
 
 from headcount.cli.command import Command
+from headcount.cli.option_types import flag
 
 
 @click.command("gpus", cls=Command)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, with every source.")
+@flag("--json as_json", "One JSON object on stdout, with every source.")
 def command(as_json: bool) -> int:
     """The GPUs known by name, with memory, bandwidth, FLOP/s, interconnect and price."""
     from dataclasses import asdict  # noqa: PLC0415

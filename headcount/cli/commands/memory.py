@@ -6,8 +6,9 @@ import click
 from click.core import ParameterSource
 
 from headcount.cli.command import Command, section
-from headcount.cli.option_types import IntegerList, OutFile, TokenCount
+from headcount.cli.option_types import OutPath, flag, option
 from headcount.cli.options import deployment_options, output_options
+from simulator.engines.values import IntegerList, TokenCount
 
 MAX_USERS = 1_000_000
 
@@ -16,30 +17,28 @@ MAX_USERS = 1_000_000
 @deployment_options()
 @section(
     "Traffic",
-    click.option(
+    option(
         "--mean-context",
-        type=TokenCount(),
-        help="Tokens of a typical conversation.  [default: mean prompt with answer of the chat preset]",
+        TokenCount(),
+        "Tokens of a typical conversation.  [default: mean prompt with answer of the chat preset]",
     ),
-    click.option(
+    option(
         "--users",
-        type=IntegerList("numbers of users", MAX_USERS),
+        IntegerList("numbers of users", MAX_USERS),
+        "Numbers of users: show how many tokens each can hold at once.",
         default="1,10,100,1000",
-        show_default=True,
-        help="Numbers of users: show how many tokens each can hold at once.",
     ),
 )
 @section(
     "Output",
-    click.option(
+    flag(
         "--compare",
-        is_flag=True,
-        help="Compare tensor-parallel sizes, weight formats and KV-cache formats in a table; those given stay fixed.",
+        "Compare tensor-parallel sizes, weight formats and KV-cache formats in a table; those given stay fixed.",
     ),
-    click.option(
+    option(
         "--out",
-        type=OutFile(suffixes=(".svg", ".html"), is_report=True),
-        help="Also draw the budget, to a file that ends in .svg or .html.",
+        OutPath(suffixes=(".svg", ".html"), is_report=True),
+        "Also draw the budget, to a file that ends in .svg or .html.",
     ),
 )
 @output_options

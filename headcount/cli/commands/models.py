@@ -5,10 +5,11 @@ from typing import Any
 import click
 
 from headcount.cli.command import Command
+from headcount.cli.option_types import json_option
 
 
 @click.command("models", cls=Command)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@json_option
 def command(as_json: bool) -> int:
     """The models known by name. Any other is read from its config.json."""
     from headcount.cli.output import listing  # noqa: PLC0415  imported once the command runs

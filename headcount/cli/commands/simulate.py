@@ -5,54 +5,50 @@ from typing import Any
 import click
 
 from headcount.cli.command import Command, section
-from headcount.cli.option_types import COUNT, NAME_OR_FILE, Number, OutFile, TokenCount, WholeNumber
+from headcount.cli.option_types import NameOrPath, OutPath, option
 from headcount.cli.options import (
+    LENGTH_SPREAD,
     cold_start_option,
     deployment_options,
     output_options,
     scheduler_options,
     workload_options,
 )
+from simulator.engines.values import COUNT, Number, TokenCount, WholeNumber
 
 
 @click.command("simulate", cls=Command)
 @deployment_options()
 @section(
     "Deployment",
-    click.option("--replicas", type=WholeNumber(1), default=1, show_default=True, help="Engines behind the router."),
+    option("--replicas", WholeNumber(1), "Engines behind the router.", default=1),
 )
 @section(
     "Traffic",
-    click.option("--workload", type=NAME_OR_FILE, help="A trace file to replay, or a preset with --users."),
+    option("--workload", NameOrPath(), "A trace file to replay, or a preset with --users."),
 )
 @workload_options
 @section(
     "Traffic",
-    click.option("--users", type=WholeNumber(1), help="Closed-loop users; needs --think-time or a preset."),
-    click.option("--concurrency", type=WholeNumber(1), help="Clients without think time; all start at 0 s."),
-    click.option("--rate", type=Number("requests per second, or inf"), help="Open arrivals per second."),
-    click.option(
+    option("--users", WholeNumber(1), "Closed-loop users; needs --think-time or a preset."),
+    option("--concurrency", WholeNumber(1), "Clients without think time; all start at 0 s."),
+    option("--rate", Number("requests per second, or inf"), "Open arrivals per second."),
+    option(
         "--burstiness",
-        type=Number("1 for Poisson, less for bursts"),
-        help="Burstiness of open arrivals, as in vLLM.  [default: 1, Poisson]",
+        Number("1 for Poisson, less for bursts"),
+        "Burstiness of open arrivals, as in vLLM.  [default: 1, Poisson]",
     ),
-    click.option("--input-len", type=TokenCount(), help="Prompt tokens."),
-    click.option("--output-len", type=TokenCount(), help="Output tokens."),
-    click.option(
-        "--length-spread",
-        type=Number("1 for exact lengths, 0.8 for 80 % to 100 % of them"),
-        help="0.8: lengths uniform in 0.8–1 × the given ones.  [default: 1]",
-    ),
-    click.option(
-        "--num-requests", type=COUNT, help="Number of requests.  [default: 10 × concurrency, or the whole file]"
-    ),
+    option("--input-len", TokenCount(), "Prompt tokens."),
+    option("--output-len", TokenCount(), "Output tokens."),
+    option("--length-spread", LENGTH_SPREAD, "0.8: lengths uniform in 0.8–1 × the given ones.  [default: 1]"),
+    option("--num-requests", COUNT, "Number of requests.  [default: 10 × concurrency, or the whole file]"),
 )
 @scheduler_options
 @cold_start_option
 @section(
     "Output",
-    click.option("--requests-out", type=OutFile(), help="CSV with every request's times."),
-    click.option("--steps-out", type=OutFile(), help="JSON lines with every step's decisions."),
+    option("--requests-out", OutPath(), "CSV with every request's times."),
+    option("--steps-out", OutPath(), "JSON lines with every step's decisions."),
 )
 @output_options
 def command(**values: Any) -> int:

@@ -1,28 +1,27 @@
 """`headcount training-memory`: what a rank holds in training."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from headcount.answers.training_memory import DEFAULT, option_of, training_memory
 from headcount.cli.command import Command, section
-from headcount.cli.option_types import Number, TokenCount, WholeNumber
+from headcount.cli.option_types import Option, option
 from headcount.cli.options import model_options, output_options
 from headcount.cli.output import show
 from kvcache.training.states import LORA_TARGETS, optimizer_names, precision_names
+from simulator.engines.values import Kind, Number, Switch, Text, TokenCount, WholeNumber
 
-F = TypeVar("F", bound=Callable[..., Any])
+AT_LEAST_ONE = WholeNumber(1)
 
 
-def _option(field: str, *names: str, says: str, kind: Any = None) -> Callable[[F], F]:
+def _option(field: str, short: str = "", *, says: str, kind: Kind = AT_LEAST_ONE) -> Option:
     """An option that sets a field of the plan, under the plan's default."""
-    option, default = option_of(field), getattr(DEFAULT, field)
+    name, default = option_of(field), getattr(DEFAULT, field)
     if isinstance(default, bool):
-        return click.option(f"{option}/--no-{option[2:]}", field, default=default, show_default=True, help=says)
-    kind = kind or WholeNumber(1)
-    return click.option(option, *names, field, type=kind, default=default, show_default=True, help=says)
+        return option(f"{name}/--no-{name[2:]} {field}", Switch(), says, default=default)
+    return option(f"{name} {short} {field}", kind, says, default=default)
 
 
 @click.command("training-memory", cls=Command)
@@ -38,13 +37,13 @@ def _option(field: str, *names: str, says: str, kind: Any = None) -> Callable[[F
 )
 @section(
     "Training",
-    _option("precision", kind=str, says=f"{', '.join(precision_names())}."),
+    _option("precision", kind=Text(), says=f"{', '.join(precision_names())}."),
     _option("fp32_gradients", says="Gradients accumulated in fp32, as Megatron does."),
-    _option("optimizer", kind=str, says=f"{', '.join(optimizer_names())}."),
+    _option("optimizer", kind=Text(), says=f"{', '.join(optimizer_names())}."),
     _option("micro_batch_size", says="Sequences in one forward pass of a rank."),
     _option("sequence_length", kind=TokenCount(), says="Tokens per sequence."),
     _option("gradient_accumulation", says="Micro-batches per optimizer step; they fill the pipeline."),
-    _option("recompute", kind=str, says="Activations computed again in backward: none, selective, full."),
+    _option("recompute", kind=Text(), says="Activations computed again in backward: none, selective, full."),
     _option("sequence_parallel", says="Tensor-parallel ranks split norms and dropout by tokens."),
     _option("flash_attention", says="Attention scores are never stored."),
     _option("fused_kernels", says="Fused norms, SwiGLU and softmax; without them, as in eager transformers."),
@@ -53,16 +52,16 @@ def _option(field: str, *names: str, says: str, kind: Any = None) -> Callable[[F
 @section(
     "Adapters",
     _option("lora_rank", kind=WholeNumber(0), says="Rank of the trained adapters; 0 trains every weight."),
-    _option("lora_targets", kind=str, says=f"{', '.join(LORA_TARGETS)}."),
+    _option("lora_targets", kind=Text(), says=f"{', '.join(LORA_TARGETS)}."),
     _option("qlora", says="The frozen weights are packed to NF4; needs --lora-rank."),
 )
 @section(
     "Search",
     _option("allowance", kind=Number("a share from 0 to below 1, such as 0.1"), says="Share of GPU memory left free."),
-    click.option(
+    option(
         "--num-gpus",
-        type=WholeNumber(1),
-        help="Search for the smallest cluster of at most this many GPUs; given -tp, -pp, -dp, -ep, --zero stay fixed.",
+        AT_LEAST_ONE,
+        "Search for the smallest cluster of at most this many GPUs; given -tp, -pp, -dp, -ep, --zero stay fixed.",
     ),
 )
 @output_options

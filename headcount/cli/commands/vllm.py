@@ -10,8 +10,9 @@ import click
 
 from headcount.cli.command import Command
 from headcount.cli.command_group import NearestGroup
-from headcount.cli.option_types import FilePath
+from headcount.cli.option_types import flag, json_option, option
 from kvcache.releases import DEFAULT_RELEASE
+from simulator.engines.values import FilePath, Text
 
 
 @click.group("vllm", cls=NearestGroup)
@@ -23,10 +24,10 @@ def command() -> None:
 
 
 @command.command("install", cls=Command, short_help="Install a release for the CPU.")
-@click.option("--version", default=DEFAULT_RELEASE, show_default=True, help="Release of vLLM.")
-@click.option("--python-base", type=FilePath(), help="Python interpreter to build from.  [default: headcount's own]")
-@click.option("--index-url", metavar="URL", help="Package index with torch's CPU build.  [default: pip's own settings]")
-@click.option("--yes", is_flag=True, help="Do not ask before downloading.")
+@option("--version", Text(), "Release of vLLM.", default=DEFAULT_RELEASE)
+@option("--python-base", FilePath(), "Python interpreter to build from.  [default: headcount's own]")
+@option("--index-url", Text("URL"), "Package index with torch's CPU build.  [default: pip's own settings]")
+@flag("--yes", "Do not ask before downloading.")
 def install_command(version: str, python_base: Path | None, index_url: str | None, yes: bool) -> int:
     """Install a release of vLLM for the CPU, or find the one that is there."""
     from calibrate.conformance.interpreters import interpreters  # noqa: PLC0415  imported once the command runs
@@ -48,7 +49,7 @@ def install_command(version: str, python_base: Path | None, index_url: str | Non
 
 
 @command.command("list", cls=Command, short_help="List installed releases, and whether each can be imported.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@json_option
 def list_command(as_json: bool) -> int:
     """List installed releases with size, path, and whether each can be imported."""
     from calibrate.conformance.interpreters.interpreters import imported_version, installed  # noqa: PLC0415  imported once the command runs
