@@ -2,11 +2,13 @@
 
 import gzip
 import io
+import os
 import re
 import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import EPERM
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO
 
@@ -67,6 +69,19 @@ def refuse_address(path: Path) -> None:
             f"{url} is a server's address, not a file; watch the server with "
             f"'headcount calibrate record --url {url} --out FOLDER', or save its /metrics to a file and give that"
         )
+
+
+def check_access(found: os.stat_result, path: Path, *, owners: tuple[int, ...] = (), closed: int = 0o022) -> None:
+    """Raise OSError unless `path` is this user's, or of one of `owners`, and has none of the `closed` mode bits.
+
+    Windows has neither owners' numbers nor mode bits; there, a user's folders are private by default.
+    """
+    if not hasattr(os, "geteuid"):
+        return
+    if found.st_uid not in (os.geteuid(), *owners):
+        raise OSError(EPERM, "it belongs to another user", str(path))
+    if found.st_mode & closed:
+        raise OSError(EPERM, "other users may write to it", str(path))
 
 
 @contextmanager

@@ -19,7 +19,7 @@ class Limits:
     """Each may be raised: `--limit turns=100000` on the command line, `with limits_raised(turns=100_000)` in Python."""
 
     settings_bytes: float = _limit(16e6, "a file of settings is parsed whole: ten times a profile or config.json")
-    result_bytes: float = _limit(1e9, "a result, log or recording is held in memory, parsed at some ten times its size")
+    result_bytes: float = _limit(200e6, "a result, log or recording: parsed, it takes up to ten times its size")
     line_bytes: float = _limit(16e6, "one line of a trace; with block hashes for a million tokens it has some 500 kB")
     values: float = _limit(1e7, "values of a YAML file, each counted as often as its aliases repeat it")
     nesting: float = _limit(50, "brackets within brackets; no format needs ten")

@@ -26,6 +26,7 @@ from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
+from boundary.files import check_access
 from boundary.outputs import cache_folder
 
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
@@ -42,19 +43,6 @@ def _tell(text: str) -> None:
 def _tell_unkept(place: object, error: OSError) -> None:
     kept = f"compiled kernels cannot be kept in {place} ({error.strerror or error})"
     _tell(f"{kept}, so each run compiles them again; name a folder of your own in HEADCOUNT_CACHE_DIR")
-
-
-def _check_access(found: os.stat_result, path: Path, *, owners: tuple[int, ...] = (), closed: int = 0o022) -> None:
-    """Raise OSError unless `path` is this user's, or of one of `owners`, and has none of the `closed` mode bits.
-
-    Windows has neither owners' numbers nor mode bits; there, a user's folders are private by default.
-    """
-    if not hasattr(os, "geteuid"):
-        return
-    if found.st_uid not in (os.geteuid(), *owners):
-        raise OSError(EPERM, "it belongs to another user", str(path))
-    if found.st_mode & closed:
-        raise OSError(EPERM, "other users may write to it", str(path))
 
 
 @cache
@@ -74,7 +62,7 @@ def _private_folder(base: Path) -> Path:
     """
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = base.stat()
-    _check_access(found, base, owners=(0,), closed=0 if found.st_mode & stat.S_ISVTX else stat.S_IWOTH)
+    check_access(found, base, owners=(0,), closed=0 if found.st_mode & stat.S_ISVTX else stat.S_IWOTH)
     folder = base
     for name in ("kernels", _sources_digest()):
         folder /= name
@@ -82,7 +70,7 @@ def _private_folder(base: Path) -> Path:
         found = folder.lstat()
         if not stat.S_ISDIR(found.st_mode):
             raise OSError(EPERM, "it is a link", str(folder))
-        _check_access(found, folder)
+        check_access(found, folder)
     return folder
 
 
@@ -100,7 +88,7 @@ def _read(path: Path) -> bytes:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise OSError(EPERM, "it is no file", str(path))
-        _check_access(found, path)
+        check_access(found, path)
         return file.read()
 
 

@@ -1,6 +1,7 @@
 """Interpreters with a real vLLM: built whole or not at all, found again, removed."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -89,6 +90,14 @@ def test_an_install_is_found_afterwards(pip: FakePip, cache: Path) -> None:
     assert [each.version for each in interpreters.installed()] == ["0.32.0"]
     assert interpreters.interpreter_for(None, None) == interpreters.interpreter_for("0.32.0", None) == made.python
     assert names(cache) == {"0.32.0"}
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="access rights of POSIX")
+def test_an_install_that_others_may_write_to_is_not_run(pip: FakePip, cache: Path) -> None:
+    made = interpreters.install("0.32.0")
+    made.folder.chmod(0o777)
+    with pytest.raises(ValueError, match="other users may write to it, so its vLLM is not run"):
+        interpreters.interpreter_for("0.32.0", None)
 
 
 def test_vllm_can_look_itself_up_by_its_own_name(pip: FakePip) -> None:

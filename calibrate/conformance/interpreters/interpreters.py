@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from boundary.files import check_access
 from boundary.outputs import cache_folder
 from calibrate.conformance.interpreters.interpreter_build import (
     Say,
@@ -79,9 +81,22 @@ def interpreter_for(version: str | None, python: Path | None) -> Path:
         what = f"vLLM {version} is not installed" if version else "no vLLM is installed"
         install = "headcount vllm install" + (f" --version {version}" if version else "")
         raise ValueError(f"{what}{f' ({here} is)' if here else ''}; run '{install}', or give a Python that has it")
+    _require_own(found[-1])
     if not found[-1].python.exists():
         raise ValueError(f"the Python under vLLM {found[-1].version} is gone; run {_again(found[-1].version)}")
     return found[-1].python
+
+
+def _require_own(found: Interpreter) -> None:
+    """Raise ValueError where another user could have changed what is about to be run."""
+    for folder in (interpreters_folder(), found.folder):
+        try:
+            check_access(folder.stat(), folder, owners=(0,), closed=stat.S_IWOTH)
+        except OSError as error:
+            raise ValueError(
+                f"{folder}: {error.strerror}, so its vLLM is not run; install it again, with a folder of your own in "
+                "HEADCOUNT_CACHE_DIR"
+            ) from None
 
 
 def imported_version(python: Path, code: str = IMPORT_VLLM) -> str:
