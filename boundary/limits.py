@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from numbers import Real
 from typing import Any
@@ -23,18 +22,19 @@ class Limits:
     line_bytes: float = _limit(16e6, "one line of a trace; with block hashes for a million tokens it has some 500 kB")
     values: float = _limit(1e7, "values of a YAML file, each counted as often as its aliases repeat it")
     nesting: float = _limit(50, "brackets within brackets; no format needs ten")
-    rows: float = _limit(1e8, "requests of a trace, at some 100 bytes each; Azure's largest has 27 million")
+    rows: float = _limit(1e7, "rows of a trace, at some 100 bytes each; Azure's largest has 27 million")
+    requests: float = _limit(3e6, "requests of one run, at some 500 bytes each")
     turns: float = _limit(10_000, "turns of one conversation: all that came before the start are drawn")
     answer_s: float = _limit(10.0, "seconds for the whole answer of a server, not for each piece of it")
     answer_bytes: float = _limit(50e6, "one answer of a server; vLLM's metrics are some 100 kB")
 
 
-_current: ContextVar[Limits] = ContextVar("limits", default=Limits())  # noqa: B039  frozen
+_in_force = [Limits()]  # the last one; of the whole program, since loads are drawn in threads
 
 
 def limits() -> Limits:
     """Those in force."""
-    return _current.get()
+    return _in_force[-1]
 
 
 @contextmanager
@@ -46,11 +46,18 @@ def limits_raised(**changed: float) -> Iterator[None]:
             raise ValueError(f"no limit {shortened(name)!r}; {nearest_hint(name, known)}")
         if isinstance(value, bool) or not isinstance(value, Real) or not value > 0:
             raise ValueError(f"limit {name} is {value!r}; give a number above 0")
-    token = _current.set(replace(limits(), **changed))
+    _in_force.append(replace(limits(), **changed))
     try:
         yield
     finally:
-        _current.reset(token)
+        _in_force.pop()
+
+
+def check_limit(name: str, value: float, what: str) -> None:
+    """Raise ValueError where there is more of something than its limit."""
+    most = getattr(limits(), name)
+    if value > most:
+        raise ValueError(f"{value:,.0f} {what} are more than {most:,.0f} {how_to_raise(name)}")
 
 
 def how_to_raise(name: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundary.files import InputError
-from boundary.limits import how_to_raise, limits
+from boundary.limits import check_limit, how_to_raise, limits
 from boundary.schema import Strict, Tokens, typed
 from workloads.distributions import (
     Distribution,
@@ -114,6 +114,7 @@ class Population:
         for name, value in (("num_users", num_users), ("turns_per_user", turns_per_user)):
             if value < 1:
                 raise InputError(f"{name} is {value}; it must be at least 1")
+        check_limit("requests", num_users * turns_per_user, f"requests of {num_users:,} users")
         if max_model_len < self.system_prompt_tokens + 2:
             raise InputError(
                 f"max_model_len is {max_model_len:,}; workload '{self.name}' needs at least "

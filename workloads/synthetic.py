@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from boundary.files import InputError
+from boundary.limits import check_limit
 from workloads.arrivals import arrival_times, gamma_gaps
 from workloads.distributions import Distribution, Exponential, Fixed, Uniform
 from workloads.population import Population
 from workloads.randomness import stream
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, Int32Array, RequestTable, independent_requests
 
-MAX_REQUESTS = 100_000_000  # of one run: about 20 GB
-MAX_TOKENS = 2**30  # of one prompt or one answer: their sum still is an int32
+MOST = 2**30  # users, or tokens of one prompt or answer: the sum of two still is an int32
 
 
 def closed_load(
@@ -22,7 +22,7 @@ def closed_load(
 
     Lengths are whole numbers, uniform in [length_spread, 1] × nominal; 1 is exact. No two requests share content.
     """
-    _check_count("concurrency", concurrency, MAX_REQUESTS)
+    _check_count("concurrency", concurrency)
     prompt, output = _lengths(num_requests, input_len, output_len, length_spread, seed)
     waits = np.arange(num_requests) >= concurrency
     return independent_requests(
@@ -61,7 +61,7 @@ def single_turn_users(
 ) -> Population:
     """Users whose every turn is a conversation of its own, with exponential think times of this mean; 0 is none."""
     for name, value in (("input_len", input_len), ("output_len", output_len)):
-        _check_count(name, value, MAX_TOKENS)
+        _check_count(name, value)
     _check_spread(length_spread)
     think: Distribution = Exponential(mean_value=think_time_s) if think_time_s else Fixed(value=0)
     return Population(
@@ -77,23 +77,24 @@ def single_turn_users(
 def _lengths(
     num_requests: int, input_len: int, output_len: int, length_spread: float, seed: int
 ) -> tuple[Int32Array, Int32Array]:
-    _check_count("num_requests", num_requests, MAX_REQUESTS)
+    _check_count("num_requests", num_requests)
+    check_limit("requests", num_requests, "requests")
     _check_spread(length_spread)
     drawn = []
     for name, nominal, purpose in (
         ("input_len", input_len, "user_tokens"),
         ("output_len", output_len, "output_tokens"),
     ):
-        _check_count(name, nominal, MAX_TOKENS)
+        _check_count(name, nominal)
         low = max(1, int(length_spread * nominal + 1e-9))  # 1e-9: 0.29 * 100 is 28.999999999999996
         u = stream(seed, purpose).random(num_requests)
         drawn.append((low + np.floor(u * (nominal - low + 1))).astype(np.int32))
     return drawn[0], drawn[1]
 
 
-def _check_count(name: str, value: int, maximum: int) -> None:
-    if not 1 <= value < maximum:
-        raise InputError(f"{name} is {value:,}; it must be at least 1, below {maximum:,}")
+def _check_count(name: str, value: int) -> None:
+    if not 1 <= value < MOST:
+        raise InputError(f"{name} is {value:,}; it must be at least 1, below {MOST:,}")
 
 
 def _check_spread(length_spread: float) -> None:

@@ -114,7 +114,11 @@ def test_a_wrong_name_is_told_with_the_nearest(headcount: Callable[..., Any], ar
         (["--length-spread", "0"], "length_spread is 0.0; it must be above 0, at most 1"),
         (["--length-spread", "2"], "length_spread is 2.0; it must be above 0, at most 1"),
         (["--num-requests", "0"], "'0' is not a whole number above 0"),
-        (["--num-requests", "100G"], "num_requests is 107,374,182,400; it must be at least 1, below 100,000,000"),
+        (
+            ["--num-requests", "4M"],
+            "4,194,304 requests are more than 3,000,000 (limit requests; --limit requests=N raises",
+        ),
+        (["--num-requests", "100G"], "num_requests is 107,374,182,400; it must be at least 1, below 1,073,741,824"),
         (["--concurrency", "0"], "'0' is not a whole number of at least 1"),
         (["--rate", "1"], "--rate cannot go with --concurrency"),
         (["--users", "5", "--think-time", "1s"], "--concurrency cannot go with --users"),
