@@ -61,13 +61,13 @@ def check_scheduler(
     """
     cases = [random_case(seed, number) for number in range(num_cases)]
     found = Comparison(seed=seed)
-    for case, (theirs, by_hand) in zip(cases, _probe(python, cases, found), strict=True):
-        _compare(found, case, theirs, by_hand)
+    for case, theirs in zip(cases, _probe(python, cases, found), strict=True):
+        _compare(found, case, theirs)
         watch(found)
     return found
 
 
-def _compare(found: Comparison, case: SchedulerCase, theirs: Sequence[Record], by_hand: Record | None) -> None:
+def _compare(found: Comparison, case: SchedulerCase, theirs: Sequence[Record]) -> None:
     case = replace(case, engine=with_release_rules(case.engine, found.vllm_version))
     number, theirs = found.cases, theirs[:MAX_STEPS]
     found.cases += 1
@@ -83,25 +83,11 @@ def _compare(found: Comparison, case: SchedulerCase, theirs: Sequence[Record], b
     if _is_stalled(core):  # the core's run ends with an error; vLLM may yet serve a request of higher priority
         until = len(core)
         found.stalled += 1
-    difference = (
-        first_difference(case.engine, readable_steps(case), theirs, of="readable scheduler", case=number)
-        or first_difference(case.engine, core, theirs[:until], of="compiled core", case=number)
-        or _loop_difference(case, theirs, by_hand, number)
-    )
+    difference = first_difference(
+        case.engine, readable_steps(case), theirs, of="readable scheduler", case=number
+    ) or first_difference(case.engine, core, theirs[:until], of="compiled core", case=number)
     if difference is not None:
         found.differences.append(difference)
-
-
-def _loop_difference(
-    case: SchedulerCase, theirs: Sequence[Record], by_hand: Record | None, number: int
-) -> Difference | None:
-    """Where vLLM's engine core and the loop written by hand around the same scheduler part."""
-    if by_hand is None:
-        return None
-    beside = next((record for record in theirs if record["step"] == by_hand["step"]), None)
-    return Difference(
-        case=number, engine=asdict(case.engine), of="loop by hand around vLLM's scheduler", ours=by_hand, vllm=beside
-    )
 
 
 def _is_stalled(steps: Sequence[Record]) -> bool:
@@ -122,10 +108,8 @@ def _count_features(found: Comparison, case: SchedulerCase, num_preemptions: int
         found.fewest_storm_preemptions = num_preemptions if fewest is None else min(fewest, num_preemptions)
 
 
-def _probe(
-    python: Path, cases: Sequence[SchedulerCase], found: Comparison
-) -> Iterator[tuple[list[Record], Record | None]]:
-    """Every case's steps as vLLM took them, as they come, and the first one that a loop by hand takes otherwise."""
+def _probe(python: Path, cases: Sequence[SchedulerCase], found: Comparison) -> Iterator[list[Record]]:
+    """Every case's steps as vLLM took them, as they come."""
     steps: list[Record] = []
     lines = (case.to_json() for case in cases)
     failure = "vLLM's scheduler could not be driven"
@@ -134,7 +118,7 @@ def _probe(
             if "vllm_version" in record:
                 found.vllm_version = record["vllm_version"]
             elif "case" in record:
-                yield steps, record["by_hand"]
+                yield steps
                 steps = []
             else:
                 steps.append(read_record(record))

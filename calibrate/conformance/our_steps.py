@@ -1,10 +1,7 @@
 """What our two schedulers decide in a case, step by step: the compiled core and the readable one."""
 
-from collections.abc import Sequence
-from typing import Any
-
 from calibrate.conformance.cases.scheduler_cases import MAX_STEPS, STEP_S, SchedulerCase, simulate
-from calibrate.conformance.probes.engine_loop import Load, Pipeline, run_by_hand
+from calibrate.conformance.probes.engine_loop import Load, Pipeline
 from calibrate.conformance.probing import Record
 from simulator.engines.engine import Engine
 from simulator.engines.vllm.kv_cache_manager import BlockTables
@@ -24,24 +21,46 @@ def core_steps(case: SchedulerCase) -> list[Record]:
 
 
 def readable_steps(case: SchedulerCase) -> list[Record]:
-    """The readable scheduler's, with the prefix hits of resumed requests too."""
-    load = Load(case.to_json()["requests"])
-    engine = _Readable(case, load.requests)
+    """The readable scheduler's, with the prefix hits of resumed requests too.
+
+    The loop stands for vLLM's engine core.
+    """
+    load, engine = Load(case.to_json()["requests"]), _Readable(case)
     pipeline = Pipeline(STEP_S, case.engine.pipeline_parallel_size)
-    found: list[Record] = run_by_hand(load, engine, pipeline, depth=case.engine.plans_in_flight, max_steps=MAX_STEPS)
-    return found[:MAX_STEPS]
+    in_flight: list[tuple[float, Plan]] = []  # with when it ends
+    records: list[Record] = []
+    while len(records) < MAX_STEPS:
+        for arrival_s, row in load.due():
+            engine.add(row, load.requests[row], arrival_s)
+        while len(in_flight) < case.engine.plans_in_flight and engine.scheduler.has_unfinished_requests:
+            plan, record = engine.schedule()
+            records.append(record)
+            if record["scheduled"]:
+                in_flight.append((pipeline.end_s(load.now_s), plan))
+            elif in_flight:  # an empty step waits in the queue too, and takes no time
+                in_flight.append((in_flight[-1][0], plan))
+            elif not record["preempted"]:
+                break
+        if in_flight:
+            load.now_s, oldest = in_flight.pop(0)
+            finished = [request.id for request in engine.scheduler.complete(oldest)]
+            while in_flight and not in_flight[0][1].num_scheduled_tokens:
+                engine.scheduler.complete(in_flight.pop(0)[1])
+            records[-1]["finished"] += finished
+            load.follow_up(finished)
+        elif not load.wait():
+            break  # all is done, or nothing fits: vLLM would wait for ever
+    return records[:MAX_STEPS]
 
 
 class _Readable:
-    """The readable scheduler, as the loop drives it."""
+    """The readable scheduler, with what it decides as records."""
 
-    def __init__(self, case: SchedulerCase, requests: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, case: SchedulerCase) -> None:
         self.scheduler: Engine[Request, Plan] = Scheduler(case.engine)
-        self.requests = requests
         self.is_new: dict[int, bool] = {}  # of requests that hold no blocks; False once preempted
 
-    def add(self, row: int, arrival_s: float) -> None:
-        request = self.requests[row]
+    def add(self, row: int, request: Record, arrival_s: float) -> None:
         prompt = request["prompt_tokens"]
         self.is_new[row] = True
         self.scheduler.add_request(
@@ -54,9 +73,6 @@ class _Readable:
                 table=BlockTables(spans=tuple(request["spans"]), num_prompt_tokens=prompt),
             )
         )
-
-    def has_unfinished(self) -> bool:
-        return self.scheduler.has_unfinished_requests
 
     def schedule(self) -> tuple[Plan, Record]:
         plan = self.scheduler.schedule()
@@ -77,6 +93,3 @@ class _Readable:
             "waiting": plan.num_waiting,
             "finished": [],
         }
-
-    def complete(self, plan: Plan) -> list[int]:
-        return [request.id for request in self.scheduler.complete(plan)]

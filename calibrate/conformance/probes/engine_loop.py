@@ -55,37 +55,6 @@ class Pipeline:
         return self._last_end_s
 
 
-def run_by_hand(load: Load, engine: Any, pipeline: Pipeline, *, depth: int, max_steps: int) -> list[dict[str, Any]]:
-    """Every record of an engine that holds `depth` steps in flight, with this loop for vLLM's engine core.
-
-    `engine.schedule()` gives a step and its record, `engine.complete(step)` the rows that finished.
-    """
-    in_flight: list[tuple[float, Any, bool]] = []  # when it ends, the step, whether it is empty
-    records: list[dict[str, Any]] = []
-    while len(records) < max_steps:
-        for arrival_s, row in load.due():
-            engine.add(row, arrival_s)
-        while len(in_flight) < depth and engine.has_unfinished():
-            step, record = engine.schedule()
-            records.append(record)
-            if record["scheduled"]:
-                in_flight.append((pipeline.end_s(load.now_s), step, False))
-            elif in_flight:  # an empty step waits in the queue too, and takes no time
-                in_flight.append((in_flight[-1][0], step, True))
-            elif not record["preempted"]:
-                break
-        if in_flight:
-            load.now_s, oldest, _ = in_flight.pop(0)
-            finished = engine.complete(oldest)
-            while in_flight and in_flight[0][2]:
-                engine.complete(in_flight.pop(0)[1])
-            records[-1]["finished"] += finished
-            load.follow_up(finished)
-        elif not load.wait():
-            break  # all is done, or nothing fits: vLLM would wait for ever
-    return records
-
-
 class Recorder:
     """Listens to a live vLLM scheduler: what it decides at each call, and who finishes."""
 

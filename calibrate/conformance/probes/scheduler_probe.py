@@ -5,12 +5,11 @@ usage: python scheduler_probe.py CASES.jsonl > STEPS.jsonl
 Imports vLLM with the standard library alone, so that any release can be driven. Each line of the input is one case
 (see `calibrate.conformance.cases.scheduler_cases`); for each of its `schedule()` calls one line comes out, then one
 with `"case"`. The steps are those of vLLM's `EngineCore.step` or `step_with_batch_queue` over an executor that knows
-the tokens; a loop written by hand decides the same case, and `"by_hand"` gives its first step that is another.
+the tokens.
 Time is constant per step: steps end, then arrivals enter by id, then the scheduler decides.
 """
 
 import dataclasses
-import itertools
 import json
 import math
 import os
@@ -25,7 +24,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
 import vllm
-from engine_loop import VOCABULARY, Load, Pipeline, Recorder, row_of, run_by_hand, token_of
+from engine_loop import VOCABULARY, Load, Pipeline, Recorder, row_of, token_of
 from vllm.config import CacheConfig, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig, VllmConfig
 from vllm.config.speculative import SpeculativeConfig
 from vllm.sampling_params import SamplingParams
@@ -97,8 +96,8 @@ class Engine:
             structured_output_manager=StructuredOutputManager(self.config),
         )
         self.recorder = Recorder(self.scheduler)
-        self.depth = engine["pipeline_parallel_size"] + self.asynchronous
-        assert self.config.max_concurrent_batches == self.depth, "this release holds another number of steps in flight"
+        depth = engine["pipeline_parallel_size"] + self.asynchronous
+        assert self.config.max_concurrent_batches == depth, "this release holds another number of steps in flight"
         init_none_hash(sha256)
         lookahead = getattr(self.config, "num_hash_lookahead_tokens", 0)  # releases before 0.33: hashes of blocks alone
         arguments = (engine["block_size"], sha256, *([lookahead] if lookahead else []))
@@ -216,28 +215,6 @@ class Engine:
         return draft_hash(request, position) < round(self.speculation["acceptance_rate"] * 2**32)
 
 
-class ByHand(Engine):
-    """Steps for the loop written by hand."""
-
-    def has_unfinished(self):
-        return self.scheduler.get_num_unfinished_requests() > 0
-
-    def schedule(self):
-        output = self.scheduler.schedule()
-        return Step(output, self.scheduler, None), self.recorder.records[-1]
-
-    def complete(self, step):
-        """Rows that finished, which the loop enters, not the recorder."""
-        ended = self.recorder.records[-1]["finished"]
-        num_before = len(ended)
-        self.scheduler.update_from_output(step.output, self.model_output(step))
-        if self.speculation and not self.asynchronous:
-            self.scheduler.update_draft_token_ids(self.drafts(step.names))
-        finished = ended[num_before:]
-        del ended[num_before:]
-        return finished
-
-
 class Future:
     """A step's output, which is there when the step ends."""
 
@@ -334,32 +311,18 @@ def takes(name):
     return name in getattr(SchedulerConfig, "__dataclass_fields__", {})
 
 
-def run(model_folder, case):
-    """The records of vLLM's engine core, and the first one in which the loop written by hand parts from it."""
-    settings, step_s = case["engine"], case["step_s"]
-
-    def pipeline():
-        return Pipeline(step_s, settings["pipeline_parallel_size"])
-
-    theirs = run_engine_core(
-        Load(case["requests"]), Engine(model_folder, case), pipeline(), max_steps=case["max_steps"]
-    )
-    engine = ByHand(model_folder, case)
-    by_hand = run_by_hand(Load(case["requests"]), engine, pipeline(), depth=engine.depth, max_steps=case["max_steps"])
-    pairs = itertools.zip_longest(theirs[: case["max_steps"]], by_hand[: case["max_steps"]])
-    return theirs, next((other for one, other in pairs if one != other), None)
-
-
 def main():
     with tempfile.TemporaryDirectory() as folder, open(sys.argv[1]) as cases:
         with open(os.path.join(folder, "config.json"), "w") as file:
             json.dump(TINY_MODEL, file)
         print(json.dumps({"vllm_version": vllm.__version__}), flush=True)
         for number, line in enumerate(cases):
-            records, by_hand = run(folder, json.loads(line))
-            for record in records:
+            case = json.loads(line)
+            pipeline = Pipeline(case["step_s"], case["engine"]["pipeline_parallel_size"])
+            load, engine = Load(case["requests"]), Engine(folder, case)
+            for record in run_engine_core(load, engine, pipeline, max_steps=case["max_steps"]):
                 print(json.dumps(record))
-            print(json.dumps({"case": number, "by_hand": by_hand}), flush=True)
+            print(json.dumps({"case": number}), flush=True)
 
 
 if __name__ == "__main__":
