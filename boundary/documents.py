@@ -22,7 +22,7 @@ def read_json(path: Path, purpose: Purpose = "settings_bytes") -> Any:
 
 def parse_json(text: str, where: str) -> Any:
     """JSON from elsewhere than a file; `where` begins the message. Raises InputError."""
-    with _told_as_json(text, where):
+    with _told(where, "JSON", text):
         value = json.loads(text, object_pairs_hook=_once)
     return _nested(value, where)
 
@@ -32,7 +32,7 @@ def json_values(text: str, where: str) -> Iterator[tuple[int, Any]]:
     decoder, place, line = json.JSONDecoder(object_pairs_hook=_once), 0, 1
     while found := _NO_SPACE.search(text, place):
         line += text.count("\n", place, found.start())
-        with _told_as_json(text, where):
+        with _told(where, "JSON", text):
             value, place = decoder.raw_decode(text, found.start())
         yield line, _nested(value, where)
         line += text.count("\n", found.start(), place)
@@ -41,31 +41,21 @@ def json_values(text: str, where: str) -> Iterator[tuple[int, Any]]:
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file's content. Raises InputError."""
     text = read_text(path)
-    try:
-        return _nested(tomllib.loads(text), shown(path))  # type: ignore[no-any-return]
-    except InputError:
-        raise
-    except (ValueError, RecursionError, TypeError) as error:
-        raise InputError(f"{shown(path)}: is not readable as TOML: {_reason(error)}") from None
+    with _told(shown(path), "TOML"):
+        value = tomllib.loads(text)
+    return _nested(value, shown(path))  # type: ignore[no-any-return]
 
 
 def read_yaml(path: Path, purpose: Purpose = "settings_bytes") -> Any:
     """A YAML file's content, plain values alone. Raises InputError, also for aliases that unfold without end."""
     text = read_text(path, purpose)
-    try:
+    with _told(shown(path), "YAML"):
         _refuse_deep(text, shown(path))
         value = yaml.load(text, Loader=_Loader)  # a SafeLoader
         if _Measure(shown(path)).size(value, 0) > limits().values:
             most = f"{limits().values:,.0f} values"
             raise InputError(f"{shown(path)}: its aliases repeat more than {most} {how_to_raise('values')}")
-        return value
-    except yaml.MarkedYAMLError as error:
-        place = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise InputError(f"{shown(path)}{place}: is not readable as YAML: {one_line(str(error.problem))}") from None
-    except InputError:
-        raise
-    except (yaml.YAMLError, ValueError, RecursionError, TypeError, OverflowError) as error:
-        raise InputError(f"{shown(path)}: is not readable as YAML: {_reason(error)}") from None
+    return value
 
 
 _NO_SPACE = re.compile(r"\S")
@@ -96,16 +86,22 @@ def _refuse_deep(text: str, where: str) -> None:
 
 
 @contextmanager
-def _told_as_json(text: str, where: str) -> Iterator[None]:
+def _told(where: str, language: str, text: str = "") -> Iterator[None]:
+    """What a parser finds wrong in a text of that language, as InputError."""
     try:
         yield
+    except InputError:
+        raise
     except json.JSONDecodeError as error:
         place = f", line {error.lineno}, column {error.colno}" if "\n" in text.strip() else f", column {error.colno}"
         is_cut = "Unterminated" in error.msg or not text[error.pos :].strip()
         reason = "it is empty or cut off; write or copy it again" if is_cut else error.msg
         raise InputError(f"{where}{place}: is not JSON: {reason}") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: is not readable as JSON: {_reason(error)}") from None
+    except yaml.MarkedYAMLError as error:
+        place = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise InputError(f"{where}{place}: is not readable as YAML: {one_line(str(error.problem))}") from None
+    except (yaml.YAMLError, ValueError, RecursionError, TypeError, OverflowError) as error:
+        raise InputError(f"{where}: is not readable as {language}: {_reason(error)}") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

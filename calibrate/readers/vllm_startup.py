@@ -21,13 +21,6 @@ def recognizes(path: Path, head: Head) -> bool:
 def read(path: Path) -> list[MeasuredRun]:
     """One run with options and figures. Raises ValueError where the log is of no server that came up."""
     log = read_startup_log(path)
-    memory = {
-        "weights_bytes": log.weights_gib,
-        "activation_peak_bytes": log.activation_peak_gib,
-        "non_torch_bytes": log.non_torch_gib,
-        "cuda_graph_bytes": log.cuda_graph_gib,
-        "available_kv_bytes": log.available_kv_gib,
-    }
     return [
         MeasuredRun(
             source=path,
@@ -36,7 +29,7 @@ def read(path: Path) -> list[MeasuredRun]:
             aggregates={
                 "kv_cache_tokens": float(log.kv_cache_tokens),
                 "max_concurrency": log.max_concurrency,
-                **{name: gib * GIB for name, gib in memory.items() if gib is not None},
+                **{f"{kind}_bytes": gib * GIB for kind, gib in log.memory_gib.items()},
             },
             notes=("settings and memory only; no requests",),
         )

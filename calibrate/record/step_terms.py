@@ -45,10 +45,6 @@ class TermTimes:
     median_error: float  # median absolute relative error of a step
     relative_error: float  # standard error of a predicted step time, the worst over those steps; relative
 
-    def step_s(self, steps: pd.DataFrame) -> FloatArray:
-        """Each step's time from its sums."""
-        return np.asarray(term_matrix(steps) @ self.seconds)
-
 
 def fit_terms(steps: pd.DataFrame, groups: Sequence[object]) -> TermTimes:
     """Least squares of errors relative to the fitted times, none of which is negative; steps without a time are left

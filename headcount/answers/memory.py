@@ -215,9 +215,11 @@ def memory_answer(
 def _log_terms(asked: Subject, log: "StartupLog", budget: MemoryBudget) -> list[LoggedTerm]:
     """What the server logged beside what would have been predicted."""
     modelled = memory_budget(asked.architecture, asked.gpu, asked.args, num_gpu_blocks_override=None)
-    sizes, parts = dict(waterfall(modelled)), (log.weights_gib, log.activation_peak_gib, log.non_torch_gib)
-    logged = dict(zip(LOGGED_TERMS, (*parts, log.available_kv_gib), strict=True))
-    found = [LoggedTerm(name=name, logged=value, modelled=sizes[name] / GIB) for name, value in logged.items()]
+    sizes, kinds = dict(waterfall(modelled)), ("weights", "activation_peak", "non_torch", "available_kv")
+    found = [
+        LoggedTerm(name=name, logged=log.memory_gib.get(kind), modelled=sizes[name] / GIB)
+        for name, kind in zip(LOGGED_TERMS, kinds, strict=True)
+    ]
     return [*found, LoggedTerm(name="KV blocks", logged=budget.num_gpu_blocks, modelled=modelled.num_gpu_blocks)]
 
 

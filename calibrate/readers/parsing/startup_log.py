@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,13 @@ _NEEDED = {
 }
 _ARGUMENTS = "non-default args: {"
 _LONGEST_ARGUMENTS = 100_000  # characters; a Python literal takes some hundred times its length to parse
-_MEMORY: dict[str, tuple[re.Pattern[str], Callable[[list[float]], float]]] = {
+_MEMORY: dict[str, tuple[re.Pattern[str], Callable[[Iterable[float]], float]]] = {
     # Each rank logs its own; the fullest one decides.
-    "weights_gib": (re.compile(rf"Model loading took {_NUMBER} ?GiB"), max),
-    "activation_peak_gib": (re.compile(rf"torch peak memory increase: {_NUMBER} ?GiB"), max),
-    "non_torch_gib": (re.compile(rf"non-torch forward increase memory: {_NUMBER} ?GiB"), max),
-    "cuda_graph_gib": (re.compile(rf"Graph capturing finished in [0-9]{{1,9}} secs, took {_NUMBER} ?GiB"), max),
-    "available_kv_gib": (re.compile(rf"Available KV cache memory: {_NUMBER} ?GiB"), min),
+    "weights": (re.compile(rf"Model loading took {_NUMBER} ?GiB"), max),
+    "activation_peak": (re.compile(rf"torch peak memory increase: {_NUMBER} ?GiB"), max),
+    "non_torch": (re.compile(rf"non-torch forward increase memory: {_NUMBER} ?GiB"), max),
+    "cuda_graph": (re.compile(rf"Graph capturing finished in [0-9]{{1,9}} secs, took {_NUMBER} ?GiB"), max),
+    "available_kv": (re.compile(rf"Available KV cache memory: {_NUMBER} ?GiB"), min),
 }
 
 _READ = {*OPTIONS, "model", "model_tag"}
@@ -39,7 +39,7 @@ _READ = {*OPTIONS, "model", "model_tag"}
 
 @dataclass(frozen=True, kw_only=True)
 class StartupLog:
-    """Memory per GPU in GiB as logged, to two digits; None where the log does not have it."""
+    """What it says of its engine."""
 
     path: Path
     vllm_version: str
@@ -47,11 +47,7 @@ class StartupLog:
     kv_cache_tokens: int
     max_model_len: int
     max_concurrency: float
-    weights_gib: float | None
-    activation_peak_gib: float | None
-    non_torch_gib: float | None
-    cuda_graph_gib: float | None
-    available_kv_gib: float | None
+    memory_gib: Mapping[str, float]  # of each GPU by kind, as far as it is logged, to two digits
 
     @property
     def options(self) -> dict[str, Any]:
@@ -82,12 +78,12 @@ class StartupLog:
         if num_groups == 1 and layout.groups[0].window is None:
             per_request = layout.groups[0].blocks_per_request(self.max_model_len, 0, layout.block_size)
             return round(self.kv_cache_tokens * per_request / self.max_model_len)
-        if self.available_kv_gib is None:
+        if "available_kv" not in self.memory_gib:
             raise ValueError(
                 f"{self.path}: 'Available KV cache memory' is missing, and a hybrid model's blocks do not follow from "
                 "the rest; give --num-gpu-blocks-override"
             )
-        return int(self.available_kv_gib * GIB) // layout.block_bytes()
+        return int(self.memory_gib["available_kv"] * GIB) // layout.block_bytes()
 
 
 def read_startup_log(path: Path) -> StartupLog:
@@ -100,8 +96,9 @@ def read_startup_log(path: Path) -> StartupLog:
         )
     version, tokens, concurrency = said.values()
     memory = {
-        name: choose([_number(found) for found in pattern.findall(text)]) if pattern.search(text) else None
+        name: choose(map(_number, logged))
         for name, (pattern, choose) in _MEMORY.items()
+        if (logged := pattern.findall(text))
     }
     return StartupLog(
         path=path,
@@ -110,7 +107,7 @@ def read_startup_log(path: Path) -> StartupLog:
         kv_cache_tokens=int(_number(tokens[1])),
         max_model_len=int(_number(concurrency[1])),
         max_concurrency=_number(concurrency[2]),
-        **memory,
+        memory_gib=memory,
     )
 
 
