@@ -15,6 +15,7 @@ from calibrate.record.loads import Limits, Load, Phase, load_from_json
 from calibrate.record.recorded_engine import Asked
 from calibrate.record.recorder import Progress, known_gpu, record
 from calibrate.record.recording_files import RecordingFolder, batch_sums, read_recording
+from calibrate.record.step_terms import term_matrix
 from calibrate.recording import STEP_COLUMNS
 from simulator.latency.step_time import BatchSums
 
@@ -65,7 +66,7 @@ def test_the_plan_s_loads_are_recorded_until_a_step_s_time_is_known_as_well_as_a
     recording = read_recording(fake.out)
     assert tuple(recording.steps.columns[: len(STEP_COLUMNS)]) == STEP_COLUMNS
     assert found.recorded_steps == len(recording.steps)
-    predicted = found.times.step_s(recording.steps)
+    predicted = term_matrix(recording.steps) @ found.times.seconds
     assert np.abs(predicted / recording.steps["cycle_s"] - 1).max() < 0.06  # the fake engine's steps scatter by 3 %
     assert recording.options["max_num_seqs"] == 16 and recording.options["model"] == "tiny"
     assert recording.environment["clock"] == "thread_cpu" and recording.environment["num_gpu_blocks"] == 1000
