@@ -34,8 +34,16 @@ def checked(function: Callable[P, R], names: Mapping[str, Any]) -> Callable[P, R
 
 def check_argument(name: str, value: object, hint: Any) -> None:
     """Raise ValueError unless the value is of that type."""
+    if _is_huge(value):
+        raise ValueError(f"{name} holds a whole number of too many digits; it must be below 2^63")
     if not _fits(value, hint):
         raise ValueError(f"{name} is {shortened(repr(value))}; it must be {_in_words(hint)}")
+
+
+def _is_huge(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_is_huge, value))
+    return isinstance(value, int) and abs(value) >= 2**63
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -8,6 +8,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from boundary.files import InputError
+
 # The numbers key the streams: a purpose keeps its number for ever, so that results stay reproducible.
 _PURPOSES: Final = {
     "arrivals": 0,
@@ -30,7 +32,14 @@ def stream(seed: int, purpose: str, *index: int) -> np.random.Generator:
     The k-th number of a stream depends on (seed, purpose, index, k) alone, so that two what-ifs share what they can.
     """
     key = (_PURPOSES[purpose], *index)
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=key)))
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(checked_seed(seed), spawn_key=key)))
+
+
+def checked_seed(seed: int) -> int:
+    """The seed. Raises InputError for one below 0."""
+    if seed < 0:
+        raise InputError(f"seed is {seed}; it must be a whole number, at least 0")
+    return seed
 
 
 def first_uniforms(count: int, seed: int, purpose: str, *index: int) -> npt.NDArray[np.float64]:

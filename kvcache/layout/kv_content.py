@@ -4,6 +4,7 @@ Source: vLLM 0.32.0, config/cache.py (`CacheDType`), v1/kv_cache_interface.py, `
 v1/attention/backends/triton_attn.py, flashinfer.py.
 """
 
+from boundary.names import shortened
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Attention
@@ -66,7 +67,7 @@ def _check_dtype(arch: Architecture, kv_cache_dtype: str) -> None:
     if kv_cache_dtype in NOT_MODELLED:
         raise ValueError(f"kv_cache_dtype {kv_cache_dtype!r} is not modelled: {NOT_MODELLED[kv_cache_dtype]}")
     if kv_cache_dtype not in KV_CACHE_DTYPES:
-        raise ValueError(f"no kv_cache_dtype {kv_cache_dtype!r}; allowed: {', '.join(KV_CACHE_DTYPES)}")
+        raise ValueError(f"no kv_cache_dtype {shortened(repr(kv_cache_dtype))}; allowed: {', '.join(KV_CACHE_DTYPES)}")
     if kv_cache_dtype in PACKED_LATENTS and not arch.is_mla:
         raise ValueError(
             f"kv_cache_dtype {kv_cache_dtype!r} needs latent attention, which {arch.name!r} lacks; use 'fp8'"

@@ -1,11 +1,13 @@
 """An engine argument: how it is read, what it does, what it is where the user gives nothing; each said once."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from simulator.engines.values import Kind, Switch
+from simulator.engines.values import MAX_SECONDS, Duration, Kind, Switch, TokenCount, WholeNumber
 
+LARGEST = 10**12  # of any count: beyond it a slip of the finger, and figures no longer exact in a double
 MEMORY, SCHEDULER, STEP_TIME, COLD_START = "memory", "scheduler", "step time", "cold start"
 
 
@@ -22,6 +24,18 @@ class Argument:
     short: str = ""  # a second, short flag
     flag: str = ""  # the engine's own flag, without dashes, where it is not the field's name
     is_engine_s: bool = True  # an argument of the engine, not only of its simulation
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The least and the most that a count or a time may be."""
+        match self.kind:
+            case WholeNumber(minimum=minimum):
+                return minimum, LARGEST
+            case TokenCount():
+                return 1, LARGEST
+            case Duration():
+                return 0, MAX_SECONDS
+        return -math.inf, math.inf
 
     @property
     def is_switch(self) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
+LEAST_STEP_S = 1e-4  # of a constant step: no GPU is faster, and a search would never end
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -117,7 +118,9 @@ class BatchSums:
 
 def constant_step_times(step_s: float, *, max_num_batched_tokens: int, max_num_seqs: int) -> StepTimes:
     """Every step takes `step_s` seconds: for comparing decisions, where time must be trivial."""
-    if not (math.isfinite(step_s) and step_s > 0):
-        raise ValueError(f"step_s is {step_s}; a constant step time must be a finite number of seconds above 0")
+    if not LEAST_STEP_S <= step_s < math.inf:
+        raise ValueError(
+            f"step_s is {step_s}; a constant step time must be a finite number of seconds, at least {LEAST_STEP_S:g}"
+        )
     table = np.full(max_num_batched_tokens + 1, step_s)
     return StepTimes(decode=table, prefill=table, floor=np.zeros_like(table), sampling=np.zeros(max_num_seqs + 1))

@@ -8,6 +8,7 @@ import numpy as np
 
 from simulator.simulation import Simulation
 from workloads.population import Population
+from workloads.randomness import checked_seed
 from workloads.requests import RequestTable
 from workloads.trace import Trace
 
@@ -123,7 +124,7 @@ class TraceLoad:
         return max(REQUESTS_PER_REPLICATION / size, MIN_HORIZON_S)
 
     def table(self, size: float, replication: int, *, patience: int) -> RequestTable:
-        rng = np.random.default_rng(np.random.SeedSequence([self.seed, replication]))
+        rng = np.random.default_rng(_seed_sequence(self.seed, replication))
         offset = int(rng.integers(self.trace.num_requests))
         count = math.ceil(1.1 * size * self.horizon_s(size) * 2**patience) + 100
         return self.trace.scaled(size / self.trace.requests_per_s).window(count, offset)
@@ -144,4 +145,8 @@ class TraceLoad:
 
 def replication_seed(seed: int, replication: int) -> int:
     """Independent of the seeds of all other replications."""
-    return int(np.random.SeedSequence([seed, replication]).generate_state(1)[0])
+    return int(_seed_sequence(seed, replication).generate_state(1)[0])
+
+
+def _seed_sequence(seed: int, replication: int) -> np.random.SeedSequence:
+    return np.random.SeedSequence([checked_seed(seed), replication])

@@ -190,3 +190,19 @@ def test_the_scheduler_takes_every_argument_that_it_has_under_its_name() -> None
     again = engine_config(deployment.args, deployment.budget)
     assert deployment.engine == again
     assert (again.long_prefill_token_threshold, again.scheduling_policy, again.watermark) == (512, "priority", 0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("cold_start_s", float("inf"), "cold_start_s is inf, must be at least 0"),
+        ("cold_start_s", -1.0, r"cold_start_s is -1.0, must be at least 0"),
+        ("watermark", 10**400, "watermark holds a whole number of too many digits"),
+        ("max_model_len", -(10**1000), "max_model_len holds a whole number of too many digits"),
+        ("pipeline_parallel_size", None, "pipeline_parallel_size is None; it must be a whole number"),
+        ("vllm_version", None, "vllm_version is None; it must be text"),
+    ],
+)
+def test_a_value_that_no_engine_takes_is_told_at_once(name: str, value: object, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        EngineArgs(**{name: value})

@@ -56,3 +56,8 @@ def test_streams_of_two_purposes_are_different() -> None:
 def test_a_rate_that_is_no_rate_is_refused(rate: float) -> None:
     with pytest.raises(InputError, match="requests/s"):
         gamma_gaps(rate)
+
+
+def test_a_seed_below_0_is_refused_by_name() -> None:
+    with pytest.raises(InputError, match="seed is -1; it must be a whole number, at least 0"):
+        stream(-1, "arrivals")

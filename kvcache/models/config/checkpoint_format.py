@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from boundary.names import one_line, shortened
 from boundary.schema import Lenient, typed
+from kvcache.models.config.families import entries
 from kvcache.models.config.fields import Size, Word
 from kvcache.shape.architecture import DeclaredKVCache
 
@@ -231,29 +232,6 @@ def _word(value: Any) -> str:
     return one_line(str(value)[:40])
 
 
-# What checkpoints call the modules of a component; a part counts as left out where both its ends are.
-_MODULES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "attention": (
-        ("self_attn.q_proj", "self_attn.q_b_proj", "self_attn.qkv_proj", "mixer.q_proj"),
-        ("self_attn.o_proj", "self_attn.out_proj", "mixer.o_proj"),
-    ),
-    "state_space": (
-        ("linear_attn.in_proj_qkvz", "linear_attn.in_proj_qkv", "mamba.in_proj", "mixer.in_proj", "conv.in_proj"),
-        ("linear_attn.out_proj", "mamba.out_proj", "mixer.out_proj", "conv.out_proj"),
-    ),
-    "mlp": (
-        ("mlp.gate_proj", "mlp.up_proj", "mlp.gate_up_proj", "feed_forward.w1", "mixer.up_proj"),
-        ("mlp.down_proj", "feed_forward.w2", "mixer.down_proj"),
-    ),
-    "shared_experts": (
-        ("mlp.shared_experts.up_proj", "mlp.shared_expert.up_proj", "feed_forward.shared_expert.up_proj"),
-        ("mlp.shared_experts.down_proj", "mlp.shared_expert.down_proj", "feed_forward.shared_expert.down_proj"),
-    ),
-    "experts": (
-        ("mlp.experts.0.up_proj", "block_sparse_moe.experts.0.w1", "feed_forward.experts.0.up_proj"),
-        ("mlp.experts.0.down_proj", "block_sparse_moe.experts.0.w2", "feed_forward.experts.0.down_proj"),
-    ),
-}
 _ROOTS = ("model.layers", "model.language_model.layers", "language_model.model.layers", "backbone.layers")
 _KEYS = ("ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers")
 
@@ -270,8 +248,10 @@ def unquantized_components(config: Mapping[str, Any], layers: Mapping[str, Seque
     spared = _Spared(listed)
     return tuple(
         component
-        for component, ends in _MODULES.items()
-        if listed and layers.get(component) and all(spared.has_all(ends, at) for at in _three(layers[component]))
+        for component, ends in entries("modules.toml").items()
+        if listed
+        and layers.get(component)
+        and all(spared.has_all(ends.values(), at) for at in _three(layers[component]))
     )
 
 

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from kvcache.shape.architecture import Architecture
 
 GIB = 2**30
-LARGEST = 10**12  # of any count: beyond it a slip of the finger, and figures no longer exact in a double
 
 
 # -- defaults that depend on the release, the GPU, the model or other arguments
@@ -246,12 +245,12 @@ class EngineArgs:
     def __post_init__(self) -> None:
         for name, described in arguments_of(type(self)).items():
             value = getattr(self, name)
-            if value is not None:
-                check_argument(name, value, _types()[name])
-            is_count = isinstance(described.kind, TokenCount | WholeNumber) and value is not None
-            least = described.kind.minimum if isinstance(described.kind, WholeNumber) else 1
-            if is_count and not least <= value <= LARGEST:
-                raise ValueError(f"{name} is {value:,}, must be at least {least}, at most {LARGEST:,}")
+            if value is None and described.default is None:
+                continue
+            check_argument(name, value, _types()[name])
+            least, most = described.range
+            if isinstance(value, int | float) and not least <= value <= most:
+                raise ValueError(f"{name} is {value:,}, must be at least {least}, at most {most:,}")
         share = self.gpu_memory_utilization
         if share is not None and not 0 < share <= 1:
             raise ValueError(f"gpu_memory_utilization is {share}, must lie in (0, 1]")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from boundary.names import shortened
 from kvcache.layout.kv_layout import KVGroup, has_unequal_blocks
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.settings import batches_in_flight
@@ -61,7 +62,7 @@ class EngineConfig:
 
         if self.scheduling_policy not in SCHEDULING_POLICIES:
             known = ", ".join(SCHEDULING_POLICIES)
-            raise ValueError(f"no scheduling policy '{self.scheduling_policy}'; there are {known}")
+            raise ValueError(f"no scheduling policy {shortened(repr(self.scheduling_policy))}; there are {known}")
         if self.long_prefill_token_threshold < 0 or self.long_prefill_token_threshold > self.max_model_len:
             raise ValueError(
                 f"long_prefill_token_threshold is {self.long_prefill_token_threshold:,}; "
