@@ -61,14 +61,16 @@ def shown(path: Path | str) -> str:
     return shortened(str(path), 300)
 
 
-def refuse_address(path: Path) -> None:
-    """Raises InputError where a server's address was given as a file."""
+def unreadable(path: Path, error: Exception) -> InputError:
+    """The error for a path that the system refuses, or that is a server's address."""
     if address := re.match(r"(https?):/+(.*)", str(path)):
         url = shortened("://".join(address.groups()), 300)
-        raise InputError(
+        return InputError(
             f"{url} is a server's address, not a file; watch the server with "
             f"'headcount calibrate record --url {url} --out FOLDER', or save its /metrics to a file and give that"
         )
+    reason = getattr(error, "strerror", None) or str(error)
+    return InputError(f"{shown(path)} cannot be read: {reason.lower()}")
 
 
 def check_access(found: os.stat_result, path: Path, *, owners: tuple[int, ...] = (), closed: int = 0o022) -> None:
@@ -97,9 +99,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
     except (OSError, ValueError) as error:
         if isinstance(error, ValueError) and not str(error).startswith("embedded null"):
             raise
-        refuse_address(path)
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{shown(path)} cannot be read: {reason.lower()}") from None
+        raise unreadable(path, error) from None
 
 
 @contextmanager

@@ -41,12 +41,8 @@ class Comparison:
     pairs: dict[str, int] = field(default_factory=dict)  # of options, by "one + other"
 
     def to_json(self) -> dict[str, Any]:
-        names = (
-            "seed", "vllm_version", "cases", "steps", "preemptions", "prefix_hits", "resumed_hits", "cut_short",
-            "stalled", "storms", "fewest_storm_preemptions", "options", "pairs",
-        )  # fmt: skip
         first = asdict(self.differences[0]) if self.differences else None
-        return {name: getattr(self, name) for name in names} | {
+        return {name: value for name, value in vars(self).items() if name != "differences"} | {
             "differing_cases": len(self.differences),
             "first_difference": first,
         }

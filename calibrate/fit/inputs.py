@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from boundary.files import InputError, refuse_address, shown
+from boundary.files import InputError, shown, unreadable
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers import read_file
 from calibrate.record.recording_files import read_recording
@@ -47,9 +47,7 @@ def _places(path: Path) -> list[Path]:
         inside = sorted(item for item in path.iterdir() if not item.name.startswith("."))
         found = [item for item in inside if item.is_file() or (item / RECORDING_FILE).is_file()]
     except (OSError, ValueError) as error:
-        refuse_address(path)
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{shown(path)} cannot be read: {reason.lower()}") from None
+        raise unreadable(path, error) from None
     if not found:
         raise InputError(f"{shown(path)} holds no file and no recording; give the files of measured runs")
     return found

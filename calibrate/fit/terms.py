@@ -3,43 +3,18 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
+from boundary.documents import read_toml
 from simulator.latency.gpu_constants import Constants
 from simulator.latency.model import LogError
 from simulator.latency.profile import OFFSETS, STEP_SCALE, Term, term_names, with_terms
 from simulator.latency.step_time import FloatArray
 
-EFFICIENCY_SD, COMPUTE_SD, OVERHEAD_SD = 0.2, 0.3, 0.5  # of a constant's logarithm, about what is shipped
-PRIOR_SD = {
-    STEP_SCALE: 0.15,  # the deployment's part of zero-shot TPOT errors over 400 public runs
-    "ingress_offset_s": 20e-3,
-    "step_gap_offset_s": 1e-3,
-    "gemm_bandwidth_share": EFFICIENCY_SD,
-    "gemm_compute_share": COMPUTE_SD,
-    "gemm_start_s": OVERHEAD_SD,
-    "gemm_overlap_power": OVERHEAD_SD,
-    "glue_s": OVERHEAD_SD,
-    "decode_attention_bandwidth_share": COMPUTE_SD,
-    "decode_attention_compute_share": COMPUTE_SD,
-    "decode_attention_start_s": OVERHEAD_SD,
-    "prefill_attention_compute_share": COMPUTE_SD,
-    "all_reduce_start_s": OVERHEAD_SD,
-    "all_reduce_link_share": COMPUTE_SD,
-    "expert_bandwidth_share": EFFICIENCY_SD,
-    "expert_compute_share": COMPUTE_SD,
-    "expert_start_s": OVERHEAD_SD,
-    "distinct_expert_exponent": 0.1,
-    "sampling_start_s": OVERHEAD_SD,
-    "sampling_bytes_per_logit": OVERHEAD_SD,
-    "eager_layer_s": OVERHEAD_SD,
-    "eager_decode_layer_s": OVERHEAD_SD,
-    "piecewise_eager_share": COMPUTE_SD,
-    "host_base_s": OVERHEAD_SD,
-    "host_sequence_s": OVERHEAD_SD,
-}
+PRIOR_SD: Mapping[str, float] = read_toml(Path(__file__).with_name("priors.toml"))
 # Log errors of a fitted deployment on other loads, over 400 public runs: what few held-out runs are weighed against.
 USUAL_TPOT, USUAL_TTFT = LogError(deployment=0.07, residual=0.04), LogError(deployment=0.12, residual=0.10)
 USUAL_WEIGHT = 3.0  # runs that the usual errors count for

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from boundary.documents import read_json
 from calibrate.record.loads import Limits
 from calibrate.record.step_terms import TERMS, FloatArray
 from kvcache.models.catalog import named_config
@@ -17,12 +18,7 @@ from simulator.latency.forms.physical import window_class
 
 TINY = "tiny"
 # Made up: small enough for a few loads on one processor core to take a minute.
-TINY_CONFIG = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 128, "intermediate_size": 384,
-    "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
-    "vocab_size": 8000, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
-    "hidden_act": "silu", "tie_word_embeddings": True, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
+TINY_CONFIG: dict[str, Any] = read_json(Path(__file__).with_name("tiny.json"))
 # Guesses that only order loads until the engine itself has been timed: seconds per step, then rates of one device.
 _GUESS = {"cpu": (4e-3, 2e11, 1e10), "gpu": (3e-3, 3e14, 2e12)}  # base_s, flop/s, bytes/s
 

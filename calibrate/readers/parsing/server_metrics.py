@@ -1,7 +1,4 @@
-"""vLLM's metrics under the names here.
-
-Names as in vllm/v1/metrics/loggers.py of 0.32.0, then those of releases before it: the first that is there is taken.
-"""
+"""vLLM's metrics under the names of server_metrics.toml."""
 
 import math
 from collections import defaultdict
@@ -9,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from boundary.documents import read_toml
 from calibrate.readers.parsing.engine_options import engine_option
 from calibrate.readers.parsing.histogram import Histogram
 from calibrate.readers.parsing.metrics_text import Labels
@@ -16,41 +14,13 @@ from calibrate.readers.parsing.metrics_text import Labels
 Values = Mapping[tuple[str, Labels], float]
 
 PREFIX = "vllm:"
-GAUGES = {
-    "running": ("vllm:num_requests_running",),
-    "waiting": ("vllm:num_requests_waiting",),
-    "kv_usage": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
-}
-COUNTERS = {
-    "preemptions": ("vllm:num_preemptions_total",),
-    "prefix_queries": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
-    "prefix_hits": ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
-    "prompt_tokens": ("vllm:prompt_tokens_total",),
-    "output_tokens": ("vllm:generation_tokens_total",),
-    "requests": ("vllm:request_success_total",),
-}
-HISTOGRAMS = {
-    "ttft_s": ("vllm:time_to_first_token_seconds",),
-    "itl_s": ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
-    "tpot_s": ("vllm:request_time_per_output_token_seconds",),
-    "e2e_s": ("vllm:e2e_request_latency_seconds",),
-    "queue_s": ("vllm:request_queue_time_seconds",),
-    "prefill_s": ("vllm:request_prefill_time_seconds",),
-    "decode_s": ("vllm:request_decode_time_seconds",),
-    "prompt_tokens": ("vllm:request_prompt_tokens",),
-    "output_tokens": ("vllm:request_generation_tokens",),
-    "tokens_per_step": ("vllm:iteration_tokens_total",),
-}
+_NAMES: dict[str, dict[str, Any]] = read_toml(Path(__file__).with_suffix(".toml"))
+GAUGES: Mapping[str, Sequence[str]] = _NAMES["gauges"]
+COUNTERS: Mapping[str, Sequence[str]] = _NAMES["counters"]
+HISTOGRAMS: Mapping[str, Sequence[str]] = _NAMES["histograms"]
 CACHE_CONFIG = "vllm:cache_config_info"
 START_TIME = "process_start_time_seconds"
 _MEANS = {"kv_usage"}  # over engines; the rest are sums over them
-_OPTIONS = {
-    "block_size": "block_size",
-    "gpu_memory_utilization": "gpu_memory_utilization",
-    "enable_prefix_caching": "enable_prefix_caching",
-    "cache_dtype": "kv_cache_dtype",
-    "num_gpu_blocks": "num_gpu_blocks_override",
-}
 
 
 def is_counter(name: str) -> bool:
@@ -109,7 +79,7 @@ def cache_options(labels: Mapping[str, str], where: Path | str) -> dict[str, Any
     """The settings among the labels of `CACHE_CONFIG`, under the command line's names. Raises InputError."""
     found = {
         option: engine_option(option, labels[label], where, f"{CACHE_CONFIG}: {label}")
-        for label, option in _OPTIONS.items()
+        for label, option in _NAMES["labels"].items()
         if label in labels
     }
     return {option: value for option, value in found.items() if value is not None}
