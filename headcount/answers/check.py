@@ -35,9 +35,8 @@ class CheckAnswer(Answer):
     first: Replay  # whose deployment the page names
 
     def figures(self) -> dict[str, Any]:
-        knee = self.knee
-        bend = None if knee is None else {"unit": knee.unit, "measured": knee.measured, "simulated": knee.simulated}
-        return {"runs": [item.to_json() for item in self.checked], "summary": self.summary, "knee": bend}
+        knee = None if self.knee is None else vars(self.knee)
+        return {"runs": [item.to_json() for item in self.checked], "summary": self.summary, "knee": knee}
 
     def rows(self) -> list[dict[str, Any]]:
         return [

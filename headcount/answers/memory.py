@@ -31,7 +31,9 @@ BUDGET_KEYS = (
     "kv_cache_tokens_low", "kv_cache_tokens_high", "max_concurrency", "kv_bytes_per_token",
     "kv_bytes_per_token_per_gpu", "state_bytes_per_request",
 )  # fmt: skip
-LOGGED_TERMS = ("weights", "activation peak", "non-torch", "KV cache")
+LOGGED = {  # parts of the waterfall, under their names in a start-up log
+    "weights": "weights", "activation peak": "activation_peak", "non-torch": "non_torch", "KV cache": "available_kv",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,18 +44,14 @@ class MeanContext:
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class LoggedTerm:
     """What a server logged beside what the memory model says: GiB per GPU, or blocks."""
 
     name: str
+    key: str  # in JSON
     logged: float | None
     modelled: float
-
-    @property
-    def key(self) -> str:
-        words = {"KV cache": "available_kv_gib", "KV blocks": "num_gpu_blocks"}
-        return words.get(self.name) or f"{self.name.replace(' ', '_').replace('-', '_')}_gib"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -215,12 +213,11 @@ def memory_answer(
 def _log_terms(asked: Subject, log: "StartupLog", budget: MemoryBudget) -> list[LoggedTerm]:
     """What the server logged beside what would have been predicted."""
     modelled = memory_budget(asked.architecture, asked.gpu, asked.args, num_gpu_blocks_override=None)
-    sizes, kinds = dict(waterfall(modelled)), ("weights", "activation_peak", "non_torch", "available_kv")
+    sizes = dict(waterfall(modelled))
     found = [
-        LoggedTerm(name=name, logged=log.memory_gib.get(kind), modelled=sizes[name] / GIB)
-        for name, kind in zip(LOGGED_TERMS, kinds, strict=True)
+        LoggedTerm(name, f"{kind}_gib", log.memory_gib.get(kind), sizes[name] / GIB) for name, kind in LOGGED.items()
     ]
-    return [*found, LoggedTerm(name="KV blocks", logged=budget.num_gpu_blocks, modelled=modelled.num_gpu_blocks)]
+    return [*found, LoggedTerm("KV blocks", "num_gpu_blocks", budget.num_gpu_blocks, modelled.num_gpu_blocks)]
 
 
 def _term_cells(term: LoggedTerm) -> tuple[str, ...]:

@@ -179,34 +179,27 @@ def simulate(
 
 def serve(fleet: Fleet, load: AskedLoad, outputs: Outputs = Outputs()) -> Served:
     """Serve a load. Raises ValueError where it does not go with the fleet."""
-    if load.users is not None:
-        return _serve_users(fleet, load, load.users, outputs)
-    table, description = load.table()
-    simulation = Simulation(fleet, table, log_steps=outputs.steps is not None, seed=load.seed)
-    simulation.run()
-    result = whole_run(simulation)
+    log_steps = outputs.steps is not None
+    requests = None
+    if load.users is None:
+        requests, description = load.table()
+        simulation = Simulation(fleet, requests, log_steps=log_steps, seed=load.seed)
+        simulation.run()
+        result, counted = whole_run(simulation), "every request counts, the start too"
+    else:
+        longest = fleet.max_model_len
+        drawn = UserLoad(population=load.population(longest), max_model_len=longest, seed=load.seed)
+        simulation, result = simulate_users(fleet, drawn, load.users, log_steps=log_steps)
+        description = f"{load.users:,} users, think time {drawn.think_time_s:.0f} s on average"
+        counted = f"warm-up of {result.start_s:,.0f} s removed (MSER-5), {result.end_s:,.0f} s simulated"
     _check_clock(result.end_s)
     outputs.write(simulation)
     return Served(
         result=result,
         description=description,
+        counted=counted,
         step=average_step(simulation.totals),
-        counted="every request counts, the start too",
-        requests=table,
-    )
-
-
-def _serve_users(fleet: Fleet, load: AskedLoad, users: int, outputs: Outputs) -> Served:
-    max_model_len = fleet.max_model_len
-    drawn = UserLoad(population=load.population(max_model_len), max_model_len=max_model_len, seed=load.seed)
-    simulation, result = simulate_users(fleet, drawn, users, log_steps=outputs.steps is not None)
-    _check_clock(result.end_s)
-    outputs.write(simulation)
-    return Served(
-        result=result,
-        step=average_step(simulation.totals),
-        description=f"{users:,} users, think time {drawn.think_time_s:.0f} s on average",
-        counted=f"warm-up of {result.start_s:,.0f} s removed (MSER-5), {result.end_s:,.0f} s simulated",
+        requests=requests,
     )
 
 

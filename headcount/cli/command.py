@@ -1,28 +1,25 @@
-"""A command: help under headings, raised limits, no file both read and written, no code named by a file."""
+"""A command: help under headings, raised limits, no file both read and written."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from boundary.limits import limits_raised
-from boundary.names import shortened
 from boundary.outputs import cache_folder, check_out_files
 from boundary.registry import SEARCH_PATH, search_path
-from headcount.cli.option_types import NameOrPath, OutPath, Reads, flag, option, read_limit
-from simulator.engines.values import FilePath, Text, TrustedName
+from headcount.cli.option_types import NameOrPath, Option, OutPath, Reads, flag, option, read_limit
+from simulator.engines.values import FilePath, Text
 
-F = TypeVar("F", bound=Callable[..., Any])
 OTHER = "Other options"
 _CATALOGS = (".toml", ".py", ".json")  # what a registry reads in a folder of HEADCOUNT_PATH
 
 
-def all_of(*options: Any) -> Callable[[F], F]:
+def all_of(*options: Option) -> Option:
     """Options or arguments as one decorator, in the order of `--help`."""
 
-    def decorate(function: F) -> F:
+    def decorate(function: Any) -> Any:
         for each in reversed(options):
             function = each(function)
         return function
@@ -30,10 +27,10 @@ def all_of(*options: Any) -> Callable[[F], F]:
     return decorate
 
 
-def section(heading: str, *options: Any) -> Callable[[F], F]:
+def section(heading: str, *options: Option) -> Option:
     """The same, under a heading of the help."""
 
-    def decorate(function: F) -> F:
+    def decorate(function: Any) -> Any:
         before = len(_declared(function))
         all_of(*options)(function)
         for parameter in _declared(function)[before:]:
@@ -83,7 +80,6 @@ class Command(click.Command):
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
-        _refuse_code(ctx)
         _check_files(ctx)
         return super().invoke(ctx)
 
@@ -97,19 +93,6 @@ def _values(ctx: click.Context, *types: type) -> Iterator[tuple[str, Any, Any]]:
             name = parameter.opts[-1] if isinstance(parameter, click.Option) else parameter.human_readable_name
             for each in value if isinstance(value, tuple) else (value,):
                 yield name, kind.kind, each
-
-
-def _refuse_code(ctx: click.Context) -> None:
-    """Raise ValueError for module:Name in a file or in pasted text: others write those, and it would be run."""
-    for parameter in ctx.command.params:
-        name = str(parameter.name)
-        is_from_file = ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
-        is_trusted = isinstance(parameter.type, Reads) and isinstance(parameter.type.kind, TrustedName)
-        if is_trusted and is_from_file and ":" in str(ctx.params.get(name)):
-            raise ValueError(
-                f"{parameter.opts[0]} '{shortened(str(ctx.params[name]))}' would run code that a file or a pasted line "
-                "names; give it on the command line itself"
-            )
 
 
 def _check_files(ctx: click.Context) -> None:

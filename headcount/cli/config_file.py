@@ -9,7 +9,6 @@ from boundary.documents import read_toml, read_yaml
 from boundary.files import InputError
 from boundary.names import nearest_hint, shortened
 from headcount.cli.option_names import Spelling, converted, spellings
-from headcount.cli.option_types import Reads
 from simulator.engines.values import ONE_VALUE, IntegerList
 from simulator.engines.vllm.environment import Variables
 
@@ -48,8 +47,7 @@ def _value(ctx: click.Context, spelling: Spelling, value: Any) -> Any:
     if value is None:
         raise ValueError("it has no value; give one, or leave it out")
     if isinstance(value, list) and value:
-        kind = spelling.option.type.kind if isinstance(spelling.option.type, Reads) else None
-        separator = {IntegerList: ",", Variables: " "}.get(type(kind))
+        separator = {IntegerList: ",", Variables: " "}.get(type(spelling.kind))
         if separator is None or any(isinstance(each, list | dict) for each in value):
             raise ValueError(f"'{shortened(', '.join(map(str, value)))}' is a list; {ONE_VALUE}")
         value = separator.join(map(str, value))

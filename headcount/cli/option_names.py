@@ -6,6 +6,10 @@ from typing import Any
 
 import click
 
+from boundary.names import shortened
+from headcount.cli.option_types import Reads
+from simulator.engines.values import Kind, TrustedName
+
 
 @dataclass(frozen=True)
 class Spelling:
@@ -20,6 +24,11 @@ class Spelling:
         assert self.option.name is not None, "an option without a name"
         return self.option.name
 
+    @property
+    def kind(self) -> Kind | None:
+        """What reads its value."""
+        return self.option.type.kind if isinstance(self.option.type, Reads) else None
+
 
 def spellings(parameters: Iterable[click.Parameter]) -> dict[str, Spelling]:
     """Options by each of their names, dashes inside kept, those in front left out; eager ones cannot be set so."""
@@ -32,7 +41,14 @@ def spellings(parameters: Iterable[click.Parameter]) -> dict[str, Spelling]:
 
 
 def converted(ctx: click.Context, spelling: Spelling, text: str) -> Any:
-    """A value as the command line would read it. Raises ValueError with the option's own message, without a prefix."""
+    """A value as the command line would read it. Raises ValueError with the option's own message, without a prefix.
+
+    What names code is refused: others write files and pasted lines, and it would be run.
+    """
+    if isinstance(spelling.kind, TrustedName) and ":" in text:
+        raise ValueError(
+            f"'{shortened(text)}' would run code that a file or a pasted line names; give it on the command line itself"
+        )
     try:
         return spelling.option.type_cast_value(ctx, text)
     except click.BadParameter as error:

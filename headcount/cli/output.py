@@ -1,5 +1,6 @@
 """An answer as a command shows it: text or JSON on stdout, warnings and errors on stderr, the exit code."""
 
+import json
 import shlex
 import sys
 from collections.abc import Sequence
@@ -11,9 +12,14 @@ import click
 from boundary.names import one_line
 from headcount.answers.answer import Answer
 from headcount.answers.notes import Severity
-from headcount.cli.json_output import print_json
 from headcount.text.blocks import Table
 from headcount.text.drawing import draw
+from headcount.text.units import finite
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """One object on stdout; what is not finite becomes null, since JSON has no word for it."""
+    print(json.dumps(finite(value), indent=2, allow_nan=False))
 
 
 def show(answer: Answer, *, as_json: bool) -> int:

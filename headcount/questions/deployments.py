@@ -1,16 +1,15 @@
 """The model, GPU and engine arguments that a question is about: the one place where they are read."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from boundary.names import nearest_hint
-from kvcache.formats.kv_cache_dtype import kv_cache_dtype_of
 from kvcache.gpus.gpu import GPU
-from kvcache.layout.kv_layout import kv_layout
 from kvcache.models.catalog import find_gpu, load_model
-from kvcache.shape.architecture import Architecture, with_dtype
+from kvcache.shape.architecture import Architecture
 from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.vllm.memory import memory_budget
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog
@@ -32,17 +31,34 @@ def subject(model: str, gpu: str, engine: Mapping[str, Any], startup_log: "Start
 
     Raises ValueError for a model, a GPU or an argument that is not known, with the nearest that is.
     """
-    unknown = next((name for name in engine if name not in ENGINE_ARGUMENTS), None)
-    if unknown is not None:
-        raise ValueError(f"no engine argument '{unknown}'; {nearest_hint(unknown, ENGINE_ARGUMENTS)}")
-    given = {name: value for name, value in engine.items() if value is not None}
+    given = _known(engine, ENGINE_ARGUMENTS, "engine argument")
     architecture, found = load_model(model), find_gpu(gpu)
-    if startup_log is not None:
-        logged = {name: value for name, value in startup_log.options.items() if name in ENGINE_ARGUMENTS}
-        given = logged | given
-        if "num_gpu_blocks_override" not in given:
-            given["num_gpu_blocks_override"] = _logged_blocks(startup_log, architecture, found, given)
-    return Subject(architecture=architecture, gpu=found, args=EngineArgs(**given))
+    if startup_log is None:
+        return Subject(architecture=architecture, gpu=found, args=EngineArgs(**given))
+    logged = {name: value for name, value in startup_log.options.items() if name in ENGINE_ARGUMENTS}
+    args = EngineArgs(**logged | given)
+    if args.num_gpu_blocks_override is None:
+        _check_size(startup_log, args)
+        layout = memory_budget(architecture, found, args).layout
+        args = replace(args, num_gpu_blocks_override=startup_log.num_gpu_blocks(layout))
+    return Subject(architecture=architecture, gpu=found, args=args)
+
+
+def _known(given: Mapping[str, Any], known: Collection[str], what: str) -> dict[str, Any]:
+    """What is given, less what is None. Raises ValueError for a name that is not known, with the nearest that is."""
+    unknown = next((name for name in given if name not in known), None)
+    if unknown is not None:
+        raise ValueError(f"no {what} '{unknown}'; {nearest_hint(unknown, known)}")
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _check_size(log: "StartupLog", args: EngineArgs) -> None:
+    """Raise ValueError where another tensor-parallel size is asked for than the log's."""
+    if args.tensor_parallel_size != log.tensor_parallel_size:
+        raise ValueError(
+            f"--startup-log: {log.path} is of a server with --tensor-parallel-size {log.tensor_parallel_size}, "
+            f"not {args.tensor_parallel_size}; its KV blocks say nothing of another"
+        )
 
 
 def check_counts(name: str, given: Sequence[int]) -> None:
@@ -57,11 +73,7 @@ def given_arguments(given: Mapping[str, Any], startup_log: "StartupLog | None" =
 
     Raises ValueError for an argument that is not known, with the nearest that is.
     """
-    known = ENGINE_ARGUMENTS | {"model", "gpu", "length_spread"}
-    found = {name: value for name, value in given.items() if value is not None}
-    unknown = next((name for name in found if name not in known), None)
-    if unknown is not None:
-        raise ValueError(f"no argument '{unknown}'; {nearest_hint(unknown, known)}")
+    found = _known(given, ENGINE_ARGUMENTS | {"model", "gpu", "length_spread"}, "argument")
     spread = found.get("length_spread", 1)
     if not 0 < spread <= 1:
         raise ValueError(f"--length-spread is {spread:g}; it must be above 0, at most 1 (1 = exact lengths)")
@@ -70,28 +82,3 @@ def given_arguments(given: Mapping[str, Any], startup_log: "StartupLog | None" =
         asked = subject(found["model"], found["gpu"], engine, startup_log)
         found["num_gpu_blocks_override"] = asked.args.num_gpu_blocks_override
     return found
-
-
-def _logged_blocks(log: "StartupLog", architecture: Architecture, gpu: GPU, given: Mapping[str, Any]) -> int:
-    """The KV blocks of a server's start-up log. Raises ValueError where another tensor-parallel size is asked for."""
-    size = given.get("tensor_parallel_size", 1)
-    if size != log.tensor_parallel_size:
-        raise ValueError(
-            f"--startup-log: {log.path} is of a server with --tensor-parallel-size {log.tensor_parallel_size}, "
-            f"not {size}; its KV blocks say nothing of another"
-        )
-    architecture = with_dtype(architecture, given.get("dtype", "auto"))
-    kv_cache_dtype = kv_cache_dtype_of(
-        architecture,
-        given.get("kv_cache_dtype", "auto"),
-        quantization=given.get("quantization"),
-        vllm_version=given["vllm_version"],
-    )
-    layout = kv_layout(
-        architecture,
-        tensor_parallel_size=size,
-        kv_cache_dtype=kv_cache_dtype,
-        block_size=given.get("block_size"),
-        gpu=gpu,
-    )
-    return log.num_gpu_blocks(layout)

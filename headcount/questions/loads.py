@@ -58,7 +58,12 @@ class AskedLoad:
             lengths = self._lengths("--users")
             if self.think_time is None:
                 raise ValueError("--users needs --think-time, or a preset with its own: --workload chat")
-            _check_room(lengths["input_len"], lengths["output_len"], max_model_len)
+            prompt, answer = lengths["input_len"], lengths["output_len"]
+            if prompt + answer > max_model_len:
+                raise ValueError(
+                    f"--input-len {prompt:,} with --output-len {answer:,} takes more than max_model_len "
+                    f"{max_model_len:,}; raise --max-model-len or shorten them"
+                )
             return single_turn_users(think_time_s=self.think_time, **lengths)
         workload = load_workload(self.workload, trace_block_size=self.trace_block_size)
         if isinstance(workload, Trace):
@@ -101,12 +106,3 @@ class AskedLoad:
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def _check_room(input_len: int, output_len: int, max_model_len: int) -> None:
-    """Raise ValueError where a user's turn does not fit: it would be shortened."""
-    if input_len + output_len > max_model_len:
-        raise ValueError(
-            f"--input-len {input_len:,} with --output-len {output_len:,} takes more than max_model_len "
-            f"{max_model_len:,}; raise --max-model-len or shorten them"
-        )

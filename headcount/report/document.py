@@ -1,7 +1,5 @@
 """Where the sections become one file."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from boundary.outputs import write_whole
@@ -19,24 +17,17 @@ SECTIONS = Registry(
 )
 
 
-@dataclass(frozen=True)
-class Section:
-    """A module of `headcount/report/sections`; one that has nothing to say renders an empty string."""
+def sections() -> list[tuple[int, str, str]]:
+    """Order, title and name of every section that has a file, in the order of reading.
 
-    name: str
-    title: str
-    order: int
-    render: Callable[[CapacityAnswer], str]
-
-
-def sections() -> list[Section]:
-    """Every section that has a file, in the order of reading. Raises InputError for a wrong title or order."""
+    Raises InputError for a wrong title or order.
+    """
     found = []
     for name in SECTIONS.names():
         module = SECTIONS.load(name)
         title, order = typed((module.TITLE, module.ORDER), tuple[str, int], module.__file__, "TITLE with ORDER")
-        found.append(Section(name, title, order, module.render))
-    return sorted(found, key=lambda section: section.order)
+        found.append((order, title, name))
+    return sorted(found)
 
 
 def write(path: Path, answer: CapacityAnswer) -> None:
@@ -49,7 +40,7 @@ def render_report(answer: CapacityAnswer) -> str:
     asked = answer.question
     return page(
         "page.html",
-        [(section.name, section.title, _rendered(section, answer)) for section in sections()],
+        [(name, title, _rendered(name, answer)) for _, title, name in sections()],
         model=asked.architecture.name,
         gpu=asked.gpu.name,
         workload=asked.workload.name,
@@ -57,6 +48,7 @@ def render_report(answer: CapacityAnswer) -> str:
     )
 
 
-def _rendered(section: Section, answer: CapacityAnswer) -> str:
-    with SECTIONS.running(section.name):
-        return typed(section.render(answer), str, SECTIONS.path(section.name), "what render returns")
+def _rendered(name: str, answer: CapacityAnswer) -> str:
+    """What a section says; nothing where it has nothing to say."""
+    with SECTIONS.running(name):
+        return typed(SECTIONS.load(name).render(answer), str, SECTIONS.path(name), "what render returns")

@@ -111,7 +111,7 @@ def _plan_only(values: dict[str, Any]) -> int:
 def _print_plan(plan: Any, as_json: bool, limits: dict[str, Any]) -> None:
     from collections import Counter  # noqa: PLC0415
 
-    from headcount.cli.json_output import print_json  # noqa: PLC0415
+    from headcount.cli.output import print_json  # noqa: PLC0415
 
     if as_json:
         loads = [
@@ -152,7 +152,7 @@ def _plan_line(plan: Any) -> str:
 def _record_engine(values: dict[str, Any]) -> int:
     from calibrate.conformance.interpreters.interpreters import interpreter_for  # noqa: PLC0415
     from calibrate.record.recorder import asked_config, record  # noqa: PLC0415
-    from headcount.cli.json_output import print_json  # noqa: PLC0415
+    from headcount.cli.output import print_json  # noqa: PLC0415
     from headcount.cli.progress import progress_bar  # noqa: PLC0415
 
     asked, out = _asked(values), _out(values)
@@ -217,7 +217,7 @@ def _print_recorded(found: Any, out: Path, precision: float) -> None:
 
 def _record_server(values: dict[str, Any]) -> int:
     from calibrate.record.watch_server import watch_server  # noqa: PLC0415
-    from headcount.cli.json_output import print_json  # noqa: PLC0415
+    from headcount.cli.output import print_json  # noqa: PLC0415
     from headcount.cli.progress import progress_bar  # noqa: PLC0415
 
     out = _out(values)

@@ -26,7 +26,7 @@ def check_scheduler_command(
     """
     from calibrate.conformance.check_scheduler import Comparison, check_scheduler  # noqa: PLC0415  once the command runs
     from calibrate.conformance.interpreters.interpreters import interpreter_for  # noqa: PLC0415
-    from headcount.cli.json_output import print_json  # noqa: PLC0415
+    from headcount.cli.output import print_json  # noqa: PLC0415
     from headcount.cli.progress import progress_bar  # noqa: PLC0415
 
     interpreter = interpreter_for(vllm_version, python)
