@@ -34,7 +34,8 @@ def json_values(text: str, where: str) -> Iterator[tuple[int, Any]]:
         line += text.count("\n", place, found.start())
         with _told(where, "JSON", text):
             value, place = decoder.raw_decode(text, found.start())
-        yield line, _nested(value, where)
+        brackets = text.count("[", found.start(), place) + text.count("{", found.start(), place)
+        yield line, value if brackets <= limits().nesting else _nested(value, where)
         line += text.count("\n", found.start(), place)
 
 

@@ -62,7 +62,7 @@ def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         items = value if isinstance(value, list) else [value]
         for number, item in enumerate(items, start=1):
             place = f"line {line}" + f", entry {number}" * (len(items) > 1)
-            yield place, typed(item, dict[str, Any], path, place)
+            yield place, item if isinstance(item, dict) else typed(item, dict[str, Any], path, place)
 
 
 def typed_objects(path: Path, kind: type[T]) -> list[tuple[str, T]]:

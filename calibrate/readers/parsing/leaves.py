@@ -1,5 +1,6 @@
 """What is read of a nested document: leaves by dotted path, each of one type."""
 
+import math
 from collections.abc import Mapping
 from types import GenericAlias
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import msgspec
 
 from boundary.schema import Lenient
-from calibrate.readers.parsing.files import Figure, first_number
+from calibrate.readers.parsing.files import Figure, number
 
 
 class Leaves(Lenient, frozen=True):
@@ -24,7 +25,10 @@ class Leaves(Lenient, frozen=True):
 
     def number(self, *paths: str) -> float:
         """The first of these leaves that is a number, else NaN."""
-        return first_number(*(self[path] for path in paths))
+        for path in paths:
+            if not math.isnan(found := number(self[path])):
+                return found
+        return math.nan
 
 
 def leaves(kinds: Mapping[str, Any], *figures: str) -> type[Leaves]:
