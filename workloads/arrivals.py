@@ -1,7 +1,5 @@
 """When requests of an open load arrive."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from boundary.files import InputError

@@ -1,7 +1,5 @@
 """Distributions, given by their quantiles so that what-ifs can share their random numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

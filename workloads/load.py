@@ -1,7 +1,5 @@
 """A workload by its name or its path."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

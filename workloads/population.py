@@ -1,7 +1,5 @@
 """Closed-loop users who hold conversations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -106,7 +104,7 @@ class Population:
             system_prompt_tokens=self.system_prompt_tokens,
         )
 
-    def with_think_time(self, mean_s: float) -> Population:
+    def with_think_time(self, mean_s: float) -> "Population":
         """The same users with exponential think times of that mean; 0 is none."""
         return replace(self, think_time_s=Exponential(mean_value=mean_s) if mean_s else Fixed(value=0.0))
 
@@ -192,7 +190,7 @@ class _Talk:
     """Counts the user's conversations from 0; -1 before the first."""
 
     @classmethod
-    def fresh(cls, num_users: int) -> _Talk:
+    def fresh(cls, num_users: int) -> "_Talk":
         zeros = np.zeros(num_users, np.int64)
         return cls(history=zeros, turns_left=zeros.copy(), conversation=zeros - 1)
 

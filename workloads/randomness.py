@@ -1,7 +1,5 @@
 """One independent random stream per purpose."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Final
 

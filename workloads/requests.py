@@ -1,7 +1,5 @@
 """The table of requests that a simulation serves."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -79,12 +77,12 @@ class RequestTable:
     def num_spans(self) -> int:
         return len(self.span_content)
 
-    def head(self, num_requests: int) -> RequestTable:
+    def head(self, num_requests: int) -> "RequestTable":
         """The first rows, complete in themselves since rows follow only earlier ones."""
         rows = {name: getattr(self, name)[:num_requests] for name in _DTYPES if name not in _SPAN_COLUMNS}
         return replace(self, **rows)
 
-    def scaled_arrivals(self, factor: float) -> RequestTable:
+    def scaled_arrivals(self, factor: float) -> "RequestTable":
         """The same requests at `factor` times the rate: arrival times divided by it, think times kept."""
         if not (np.isfinite(factor) and factor > 0):
             raise InputError(f"cannot scale arrivals by {factor}; give a finite factor above 0")

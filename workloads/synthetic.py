@@ -1,7 +1,5 @@
 """Loads of fixed or uniform lengths, as benchmark clients make them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from boundary.files import InputError

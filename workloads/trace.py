@@ -1,7 +1,5 @@
 """A recorded load that can be replayed."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 
@@ -63,7 +61,7 @@ class Trace:
             found[f"{name}_max"] = float(column.max())
         return found
 
-    def scaled(self, factor: float) -> Trace:
+    def scaled(self, factor: float) -> "Trace":
         """The same trace at `factor` times the rate: arrival times divided by it, order and lengths kept."""
         return replace(self, table=self.table.scaled_arrivals(factor))
 

@@ -1,7 +1,5 @@
 """What a trace format is, so that one file can add one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

@@ -210,7 +210,7 @@ def test_a_speculative_method_that_is_no_name_is_told(headcount: Run, method: ob
     config = json.dumps({"method": method, "num_speculative_tokens": 2, "acceptance_rate": 0.5})
     ran = headcount("simulate", *ON, *LOAD, "--latency-model", "constant", "--speculative-config", config)
     assert (ran.code, ran.out) == (2, "")
-    assert "is not modelled; known:" in ran.err
+    assert "it must be one of draft_model, eagle" in ran.err
 
 
 def test_times_in_a_config_are_read(headcount: Run, tmp_path: Path) -> None:

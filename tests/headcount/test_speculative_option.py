@@ -31,14 +31,28 @@ def test_its_own_words_of_vllm_are_taken(headcount: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ("eagle", "is not a JSON object with method, num_speculative_tokens, acceptance_rate"),
-        ('{"method": "ngram"}', "is not a JSON object with"),
-        ('{"method": "medusa", "num_speculative_tokens": 3, "acceptance_rate": 0.5}', "'medusa' is not modelled"),
-        ('{"method": "ngram", "num_speculative_tokens": 2.5, "acceptance_rate": 0.5}', "is a whole number"),
-        ('{"method": "ngram", "num_speculative_tokens": 3, "acceptance_rate": "high"}', "a share"),
+        ("eagle", "the text, column 1: is not JSON"),
+        ('{"method": "ngram"}', "acceptance_rate is missing"),
+        ('{"method": "ngram", "acceptance_rate": 0.5}', "'num_speculative_tokens' is missing; give it"),
+        ("[1]", "it is a list of 1; it must be a table"),
+        (
+            '{"method": "medusa", "num_speculative_tokens": 3, "acceptance_rate": 0.5}',
+            "method is 'medusa'; it must be one of draft_model, eagle, eagle3, mtp, ngram",
+        ),
+        (
+            '{"method": "ngram", "num_speculative_tokens": 2.5, "acceptance_rate": 0.5}',
+            "num_speculative_tokens is 2.5; it must be a whole number",
+        ),
+        (
+            '{"method": "ngram", "num_speculative_tokens": 3, "acceptance_rate": "high"}',
+            "acceptance_rate is 'high'; it must be a number from 0 to 1",
+        ),
         ('{"method": "ngram", "num_speculative_tokens": 99, "acceptance_rate": 0.5}', "between 1 and 64"),
         ('{"method": "ngram", "num_speculative_tokens": 3, "acceptance_rate": 2}', "from 0 to 1"),
-        ('{"method": "ngram", "num_speculative_tokens": 3, "acceptance_rate": 0.5, "seed": 1}', "seed: not modelled"),
+        (
+            '{"method": "ngram", "num_speculative_tokens": 3, "acceptance_rate": 0.5, "seed": 1}',
+            "no key 'seed'; known: acceptance_rate",
+        ),
     ],
 )
 def test_what_cannot_be_simulated_is_told(headcount: Callable[..., Any], config: str, told: str) -> None:

@@ -1,7 +1,5 @@
 """Azure LLM inference traces of 2023, 2024 or 2025: CSV with a timestamp, prompt tokens, output tokens."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,7 +81,7 @@ def _checked(path: Path, rows: pd.DataFrame, first_line: int) -> tuple[IntArray,
     return nanoseconds, prompt_tokens, output_tokens
 
 
-def _unquoted(texts: pd.Series[Any]) -> pd.Series[Any]:
+def _unquoted(texts: "pd.Series[Any]") -> "pd.Series[Any]":
     return texts.str.strip('"') if len(texts) and str(texts.iloc[0]).startswith('"') else texts
 
 
@@ -112,21 +110,21 @@ def _without_trailing_blanks(part: pd.DataFrame) -> pd.DataFrame:
     return part.iloc[: filled[-1] + 1 if len(filled) else 0]
 
 
-def _nanoseconds(path: Path, texts: pd.Series[Any], first_line: int) -> IntArray:
+def _nanoseconds(path: Path, texts: "pd.Series[Any]", first_line: int) -> IntArray:
     times = pd.to_datetime(texts, format="ISO8601", utc=True, errors="coerce")
     bad = ~times.between(*_YEARS).to_numpy() | (texts >= ":").to_numpy(bool)  # pandas knows "now" and "today", too
     _refuse(path, texts, bad, first_line, "a date such as 2023-11-16 18:15:46.6805900")
     return np.asarray(times.dt.as_unit("ns").astype("int64"), dtype=np.int64)
 
 
-def _token_counts(path: Path, texts: pd.Series[Any], first_line: int) -> IntArray:
+def _token_counts(path: Path, texts: "pd.Series[Any]", first_line: int) -> IntArray:
     counts: FloatArray = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float64)
     bad = ~((counts >= 1) & (counts < 2**31) & (counts == np.floor(counts)))
     _refuse(path, texts, bad, first_line, "a whole number of tokens, at least 1")
     return counts.astype(np.int64)
 
 
-def _refuse(path: Path, texts: pd.Series[Any], bad: Any, first_line: int, allowed: str) -> None:
+def _refuse(path: Path, texts: "pd.Series[Any]", bad: Any, first_line: int, allowed: str) -> None:
     if bad.any():
         row = int(np.argmax(bad))
         found = texts.iloc[row]

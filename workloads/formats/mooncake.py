@@ -1,7 +1,5 @@
 """Mooncake traces: JSON lines with block hashes."""
 
-from __future__ import annotations
-
 import json
 import math
 from array import array
@@ -75,11 +73,11 @@ def read(path: Path, trace_block_size: int, num_requests: int | None) -> Request
     return columns.table()
 
 
-def _floats() -> array[float]:
+def _floats() -> "array[float]":
     return array("d")
 
 
-def _ints() -> array[int]:
+def _ints() -> "array[int]":
     return array("q")
 
 
@@ -89,13 +87,13 @@ class _Columns:
 
     path: Path
     trace_block_size: int
-    arrival_s: array[float] = field(default_factory=_floats)
-    follows: array[int] = field(default_factory=_ints)
-    think_s: array[float] = field(default_factory=_floats)
-    prompt_tokens: array[int] = field(default_factory=_ints)
-    output_tokens: array[int] = field(default_factory=_ints)
-    span_count: array[int] = field(default_factory=_ints)
-    span_content: array[int] = field(default_factory=_ints)
+    arrival_s: "array[float]" = field(default_factory=_floats)
+    follows: "array[int]" = field(default_factory=_ints)
+    think_s: "array[float]" = field(default_factory=_floats)
+    prompt_tokens: "array[int]" = field(default_factory=_ints)
+    output_tokens: "array[int]" = field(default_factory=_ints)
+    span_count: "array[int]" = field(default_factory=_ints)
+    span_content: "array[int]" = field(default_factory=_ints)
     content_of: dict[tuple[int, int], int] = field(default_factory=dict)
     """(content before, hash id) -> content id."""
     last_row_of: dict[str, int] = field(default_factory=dict)

@@ -1,21 +1,15 @@
 """Speculative decoding: what is drafted, and which drafts are accepted, so that every twin agrees."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from boundary.documents import parse_json
-from boundary.names import shortened
+from boundary.schema import Share, Strict, typed
 
 SPECULATIVE_METHODS = ("eagle", "draft_model", "ngram")
 METHOD_NAMES = {"eagle": "eagle", "eagle3": "eagle", "mtp": "eagle", "draft_model": "draft_model", "ngram": "ngram"}
 """vLLM's `speculative_config` methods, with the one here that decides alike; MTP is taken to have one module."""
-
-ACCEPTED_KEYS = frozenset(
-    {"method", "num_speculative_tokens", "acceptance_rate", "model", "prompt_lookup_max", "prompt_lookup_min"}
-)
-"""Of `speculative_config`; what drafts are made of decides nothing but times and how many are accepted."""
 
 MAX_SPECULATIVE_TOKENS = 64
 _MASK = 0xFFFFFFFF
@@ -58,6 +52,16 @@ class Speculation:
         return 1 if self.method == "draft_model" else 0
 
 
+class _Config(Strict, frozen=True, kw_only=True):
+    method: Literal[tuple(METHOD_NAMES)]  # type: ignore[valid-type]
+    num_speculative_tokens: int
+    acceptance_rate: Share
+    # What drafts are made of decides nothing but times and how many are accepted.
+    model: Any = None
+    prompt_lookup_max: Any = None
+    prompt_lookup_min: Any = None
+
+
 @dataclass(frozen=True)
 class SpeculativeConfig:
     """vLLM's JSON object, with the share of drafts that are accepted."""
@@ -67,35 +71,18 @@ class SpeculativeConfig:
     def read(self, given: Any) -> Speculation:
         if isinstance(given, Speculation):
             return given
-        settings = _json_object(given)
-        unknown = [str(name) for name in settings if name not in ACCEPTED_KEYS]
-        if unknown:
-            raise ValueError(f"{', '.join(unknown)}: not modelled; known: {', '.join(sorted(ACCEPTED_KEYS))}")
-        method, count, rate = (settings[name] for name in ("method", "num_speculative_tokens", "acceptance_rate"))
-        if not isinstance(method, str) or method not in METHOD_NAMES:
-            raise ValueError(f"method '{shortened(str(method))}' is not modelled; known: {', '.join(METHOD_NAMES)}")
-        if type(count) is not int or isinstance(rate, bool) or not isinstance(rate, int | float):
+        settings = given if isinstance(given, dict) else parse_json(str(given), "the text")
+        if isinstance(settings, dict) and settings.get("acceptance_rate") is None:
             raise ValueError(
-                f"num_speculative_tokens is a whole number, acceptance_rate a share; given '{shortened(str(given))}'"
+                "acceptance_rate is missing: the share of drafted tokens that your server accepts, which its log and "
+                '/metrics tell; add it to the JSON, such as "acceptance_rate": 0.7'
             )
-        return Speculation(method=METHOD_NAMES[method], num_speculative_tokens=count, acceptance_rate=float(rate))
-
-
-def _json_object(given: Any) -> Mapping[str, Any]:
-    """Raises ValueError where it is none, or lacks what decides."""
-    try:
-        settings = given if isinstance(given, dict) else parse_json(str(given), "--speculative-config")
-    except ValueError:
-        settings = None
-    needed = ("method", "num_speculative_tokens")
-    if not isinstance(settings, dict) or any(name not in settings for name in needed):
-        raise ValueError(f"'{shortened(str(given))}' is not a JSON object with {', '.join(needed)}, acceptance_rate")
-    if "acceptance_rate" not in settings:
-        raise ValueError(
-            "acceptance_rate is missing: the share of drafted tokens that your server accepts, which its log and "
-            '/metrics tell; add it to the JSON, such as "acceptance_rate": 0.7'
+        config = typed(settings, _Config, "")
+        return Speculation(
+            method=METHOD_NAMES[config.method],
+            num_speculative_tokens=config.num_speculative_tokens,
+            acceptance_rate=config.acceptance_rate,
         )
-    return settings
 
 
 def accepted_drafts(request: int, num_output_tokens: int, num_drafts: int, acceptance_rate: float) -> int:
