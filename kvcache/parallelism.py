@@ -19,11 +19,6 @@ class Parallelism:
     pad_expert_width_to: int = 1  # some kernels want larger expert matrices than the model has
     pad_expert_hidden_to: int = 1
 
-    def __post_init__(self) -> None:
-        for key in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
-            if getattr(self, key) < 1:
-                raise ValueError(f"{key} is {getattr(self, key)}, must be at least 1")
-
     @property
     def expert_ways(self) -> int:
         """Ranks that share one layer's experts: attention replicas pool theirs (vLLM FusedMoEParallelConfig)."""

@@ -8,7 +8,6 @@ from kvcache.errors import DoesNotFitError, SplitError
 from kvcache.gpus.gpu import GPU
 from kvcache.memory.budget import MemoryBudget
 from kvcache.models.catalog import find_gpu, load_model
-from kvcache.releases import newer_than_known
 from kvcache.shape.architecture import Architecture
 from simulator.engines.argument import command_line
 from simulator.engines.vllm.arguments import EngineArgs, with_settings
@@ -97,11 +96,6 @@ class Deployment:
             "max_num_batched_tokens", "max_num_seqs",
         )  # fmt: skip
         return {name: getattr(self.budget, name) for name in names} | {"async_scheduling": self.engine.async_scheduling}
-
-    @property
-    def newer_release(self) -> str | None:
-        """What is said where the release is newer than those whose rules are known."""
-        return newer_than_known(self.args.vllm_version)
 
     @property
     def not_simulated(self) -> tuple[Assumption, ...]:

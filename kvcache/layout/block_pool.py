@@ -15,8 +15,6 @@ class BlockPool:
     """
 
     def __init__(self, num_blocks: int, *, enable_prefix_caching: bool) -> None:
-        if num_blocks < 2:
-            raise ValueError(f"num_blocks is {num_blocks}; the null block and one usable block need at least 2")
         self.num_blocks = num_blocks
         self.enable_prefix_caching = enable_prefix_caching
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, num_blocks))

@@ -6,6 +6,7 @@ Source: vLLM 0.32.0, model_executor/layers/mamba/mamba_utils.py (`MambaStateShap
 
 from math import prod
 
+from kvcache.parallelism import Parallelism, split
 from kvcache.shape.layer import KINDS, StateSpace
 
 _DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -79,12 +80,7 @@ def _inner_width(space: StateSpace) -> int:
 
 
 def _share(width: int, tp: int, space: StateSpace) -> int:
-    if width % tp:
-        raise ValueError(
-            f"tensor_parallel_size {tp} does not divide a width of {width} of the {space.kind} layers; "
-            "take one that does"
-        )
-    return width // tp
+    return split(width, Parallelism(tensor_parallel_size=tp), f"width of the {space.kind} layers,")
 
 
 def _bytes_of(dtype: str) -> int:

@@ -137,7 +137,7 @@ def test_a_recurrent_state_may_be_wider_than_the_model() -> None:
 
 def test_a_split_or_a_dtype_that_cannot_be_is_refused() -> None:
     space = StateSpace(kind="short_conv", conv_kernel=3, intermediate_size=100)
-    with pytest.raises(ValueError, match="tensor_parallel_size 8 does not divide a width of 100"):
+    with pytest.raises(ValueError, match=r"tensor_parallel_size 8 does not divide the width of the .* layers, 100"):
         state_bytes(space, "bfloat16", 8)
     with pytest.raises(ValueError, match="states of dtype 'int8' are not known"):
         state_bytes(replace(space, kind="mamba1", state_dtype="int8"), "bfloat16")

@@ -49,9 +49,6 @@ class EngineConfig:
     counts_batches_in_flight: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
         for name in ("max_num_seqs", "max_num_batched_tokens"):
             if getattr(self, name) > MAX_STEP:
                 raise ValueError(f"{name} is {getattr(self, name):,}; at most {MAX_STEP:,} can be simulated")
@@ -59,7 +56,6 @@ class EngineConfig:
             raise ValueError(
                 f"num_gpu_blocks is {self.num_gpu_blocks}; vLLM keeps one null block, so at least 2 are needed"
             )
-
         if self.scheduling_policy not in SCHEDULING_POLICIES:
             known = ", ".join(SCHEDULING_POLICIES)
             raise ValueError(f"no scheduling policy {shortened(repr(self.scheduling_policy))}; there are {known}")
@@ -72,8 +68,6 @@ class EngineConfig:
             raise ValueError(f"watermark is {self.watermark}; it must be a share of the blocks, from 0 to below 1")
         self._check_groups()
         self._check_speculation()
-        if self.pipeline_parallel_size < 1:
-            raise ValueError(f"pipeline_parallel_size is {self.pipeline_parallel_size}; it must be at least 1")
         budget = self.token_budget - self.draft_slots
         if not self.enable_chunked_prefill and budget < self.max_model_len:
             drafting = f", less drafting slots {budget:,}," if budget < self.max_num_batched_tokens else ""
