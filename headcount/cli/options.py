@@ -71,8 +71,7 @@ model_options = section(
     ),
     option("--gpu", Text(), "GPU name, such as h100-sxm; see 'headcount gpus'.", required=True),
 )
-_deployment_sources = section(
-    "Deployment",
+_deployment_sources = all_of(
     option(
         "--startup-log",
         FilePath(),
@@ -93,8 +92,8 @@ _strict_option = flag("--strict", "Refuse answers that rest on assumptions: unkn
 
 def deployment_options(**default_text: str) -> Option:
     """What is served, and on what; `default_text` as in `argument_options`."""
-    arguments = section("Deployment", argument_options(MEMORY, default_text=default_text))
-    return all_of(model_options, arguments, _deployment_sources, _strict_option)
+    arguments = argument_options(MEMORY, default_text=default_text)
+    return all_of(model_options, section("Deployment", arguments, _deployment_sources), _strict_option)
 
 
 router_option = option(
@@ -131,8 +130,7 @@ slo_options = section(
     ),
 )
 
-workload_options = section(
-    "Traffic",
+workload_options = all_of(
     option("--trace-block-size", TokenCount(), "Tokens per hash id of a trace.", default=512),
     option(
         "--think-time",

@@ -54,6 +54,18 @@ def test_a_log_of_another_tensor_parallel_size_is_refused(headcount: Callable[..
     assert "is of a server with --tensor-parallel-size 1, not 2" in ran.err
 
 
+def test_the_blocks_of_pipeline_stages_hold_the_layers_of_a_stage(headcount: Callable[..., Any], path: Path) -> None:
+    """A hybrid model's blocks follow from the logged bytes: a stage of half the layers has twice as many."""
+    log = LOG.replace("Qwen/Qwen3-8B", "google/gemma-3-12b-it") + "INFO Available KV cache memory: 50.0 GiB\n"
+    found = []
+    for stages in (1, 2):
+        path.write_text(log.replace("0.95}", f"0.95, 'pipeline_parallel_size': {stages}}}"), encoding="utf-8")
+        ran = headcount("memory", "--gpu", "h100-sxm", "--startup-log", path, "--json")
+        assert ran.code == 0, ran.err
+        found.append(json.loads(ran.out)["num_gpu_blocks"])
+    assert found[1] == pytest.approx(2 * found[0], rel=0.01)
+
+
 def test_a_simulation_runs_in_the_logged_pool(headcount: Callable[..., Any], path: Path) -> None:
     ran = headcount(
         "simulate", "--gpu", "h100-sxm", "--startup-log", path, "--concurrency", "2", "--input-len", "32",

@@ -6,7 +6,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from headcount.cli.command import Command, section
+from headcount.cli.command import Command, all_of, section
 from headcount.cli.option_types import OutPath, Reads, option
 from headcount.cli.options import (
     LENGTH_SPREAD,
@@ -18,23 +18,25 @@ from headcount.cli.options import (
 )
 from simulator.engines.values import FilePath, Text
 
-_inputs = section(
-    "Measurements",
-    click.argument("paths", nargs=-1, required=True, type=Reads(FilePath())),
-    format_option,
-    option(
-        "--length-spread",
-        LENGTH_SPREAD,
-        "For runs without per-request data. 0.8: lengths uniform in 0.8–1 × the nominal ones.  [default: 1]",
+_measured = all_of(
+    section(
+        "Measurements",
+        click.argument("paths", nargs=-1, required=True, type=Reads(FilePath())),
+        format_option,
+        option(
+            "--length-spread",
+            LENGTH_SPREAD,
+            "For runs without per-request data. 0.8: lengths uniform in 0.8–1 × the nominal ones.  [default: 1]",
+        ),
+        cold_start_option,
     ),
-    cold_start_option,
+    deployment_options(),
+    scheduler_options,
 )
 
 
 @click.command("fit", cls=Command)
-@_inputs
-@deployment_options()
-@scheduler_options
+@_measured
 @section(
     "Output",
     option("--out", OutPath(example="profile.toml"), "The latency profile to write (TOML).", required=True),
@@ -59,9 +61,7 @@ def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -
 
 
 @click.command("check", cls=Command)
-@_inputs
-@deployment_options()
-@scheduler_options
+@_measured
 @section(
     "Output",
     option(

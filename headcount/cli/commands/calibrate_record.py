@@ -162,8 +162,8 @@ def _record_engine(values: dict[str, Any]) -> int:
     with progress_bar(f"loads through {asked.model}", total=1) as bar:
 
         def watch(progress: Any) -> None:
-            bar.progress.update(bar.task, total=max(progress.planned, 1), completed=progress.done)
-            bar.note(f"{progress.steps:,} steps, about {progress.expected_left_s:,.0f} s left, {progress.note}")
+            note = f"{progress.steps:,} steps, about {progress.expected_left_s:,.0f} s left, {progress.note}"
+            bar.show(done=progress.done, total=max(progress.planned, 1), note=note)
             if progress.plan is not last[0]:
                 last[0] = progress.plan
                 if progress.plan.loads:

@@ -27,8 +27,8 @@ from simulator.engines.values import IntegerList, WholeNumber
 @section(
     "Traffic",
     option("--workload", NameOrPath(), "A preset, or a trace file (Azure CSV, Mooncake JSONL).", default="chat"),
+    workload_options,
 )
-@workload_options
 @slo_options
 @scheduler_options
 @section(

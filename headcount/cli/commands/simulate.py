@@ -26,10 +26,7 @@ from simulator.engines.values import COUNT, Number, TokenCount, WholeNumber
 @section(
     "Traffic",
     option("--workload", NameOrPath(), "A trace file to replay, or a preset with --users."),
-)
-@workload_options
-@section(
-    "Traffic",
+    workload_options,
     option("--users", WholeNumber(1), "Closed-loop users; needs --think-time or a preset."),
     option("--concurrency", WholeNumber(1), "Clients without think time; all start at 0 s."),
     option("--rate", Number("requests per second, or inf"), "Open arrivals per second."),
