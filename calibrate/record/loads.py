@@ -1,10 +1,10 @@
 """Loads that hold an engine's batch at chosen compositions."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
 
-from msgspec import Meta, convert
+from msgspec import Meta
 
 from boundary.schema import AtLeastOne, Count
 from simulator.latency.step_time import BatchSums
@@ -50,15 +50,6 @@ class Load:
             taken = phase.steps + max(sum(phase.add) // budget, by_chunk) + 2
             steps, rows = steps + taken, rows + taken * min(held, budget)
         return steps, rows
-
-    def to_json(self) -> dict[str, Any]:
-        """What the probe reads."""
-        return asdict(self)
-
-
-def load_from_json(record: Mapping[str, Any]) -> Load:
-    """The inverse of `Load.to_json`."""
-    return convert(record, Load)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ class Engine:
         """The steps of a load as they end. Raises `LoadFailedError` where the engine cannot run it."""
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(load.to_json()) + "\n")
+            self._process.stdin.write(json.dumps(asdict(load)) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             self._fail()

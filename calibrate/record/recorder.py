@@ -3,16 +3,17 @@
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from msgspec import convert
 
 from calibrate.record.design import Plan, expected_seconds, pilot, plan_loads, warm_up
-from calibrate.record.loads import Limits, Load, load_from_json
+from calibrate.record.loads import Limits, Load
 from calibrate.record.record_model import (
     attention_window,
     check_plannable,
@@ -177,7 +178,7 @@ class _Session:
                 self._run(number, entry)
 
     def _run(self, number: int, entry: dict[str, Any]) -> None:
-        load = load_from_json(entry["load"])
+        load = convert(entry["load"], Load)
         self._tell(load.name)
         records, begin_s = [], time.monotonic()
         try:
@@ -224,7 +225,7 @@ class _Session:
         clock = self._wall_per_cycle()
         for load, expected_s in zip(loads, seconds, strict=True):
             seeded = replace(load, seed=self.content["seed"] + len(self.content["loads"]))
-            entry = {"load": seeded.to_json(), "status": PLANNED, "expected_s": expected_s * clock}
+            entry = {"load": asdict(seeded), "status": PLANNED, "expected_s": expected_s * clock}
             self.content["loads"].append(entry)
         self._save()
         self._tell("planned")
@@ -240,7 +241,7 @@ class _Session:
         return guessed_seconds(self.config, self.engine.about["device"], ranks)
 
     def _loads(self, status: str) -> list[Load]:
-        return [load_from_json(each["load"]) for each in self.content["loads"] if each["status"] == status]
+        return [convert(each["load"], Load) for each in self.content["loads"] if each["status"] == status]
 
     def _any(self, status: str) -> bool:
         return any(entry["status"] == status for entry in self.content["loads"])

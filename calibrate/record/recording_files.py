@@ -10,14 +10,14 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
-from msgspec import Meta
+from msgspec import Meta, convert
 
 from boundary.documents import read_json
 from boundary.files import InputError, read_text, shown
 from boundary.outputs import write_whole
 from boundary.schema import AtLeastOne, Count, Lenient, NotNegative, Number, Positive, typed
 from calibrate.readers.parsing.engine_options import engine_options
-from calibrate.record.loads import Load, load_from_json
+from calibrate.record.loads import Load
 from calibrate.recording import STEP_COLUMNS, Recording
 from simulator.latency.step_time import BatchSums
 
@@ -143,7 +143,7 @@ class RecordingFolder:
 
     def read_done(self, entries: Sequence[Mapping[str, Any]]) -> list[pd.DataFrame]:
         """The steps of each load that is done, by what `recording.json` says of the loads."""
-        done = [(number, load_from_json(each["load"])) for number, each in enumerate(entries) if each["status"] == DONE]
+        done = [(number, convert(each["load"], Load)) for number, each in enumerate(entries) if each["status"] == DONE]
         return [self.read_steps(number, load) for number, load in done]
 
 

@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import convert
 
 from calibrate.record.design import candidates, expected_table, pilot, plan_loads, warm_up
-from calibrate.record.loads import Limits, Load, Phase, expected_steps, load_from_json
+from calibrate.record.loads import Limits, Load, Phase, expected_steps
 from calibrate.record.record_model import TINY_CONFIG, assumed_limits, attention_window, guessed_seconds, record_config
 from calibrate.record.step_terms import TERMS, fit_terms, term_matrix
 
@@ -105,7 +106,7 @@ def test_steps_foreseen_compute_every_prompt_once() -> None:
 
 def test_a_load_survives_json() -> None:
     for load in candidates(LIMITS):
-        assert load_from_json(load.to_json()) == load
+        assert convert(asdict(load), Load) == load
 
 
 def test_a_plan_is_as_precise_as_asked_for_and_costs_what_precision_costs() -> None:

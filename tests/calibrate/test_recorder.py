@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import convert
 
 from calibrate.record.design import expected_table
-from calibrate.record.loads import Limits, Load, Phase, load_from_json
+from calibrate.record.loads import Limits, Load, Phase
 from calibrate.record.recorded_engine import Asked
 from calibrate.record.recorder import Progress, known_gpu, record
 from calibrate.record.recording_files import RecordingFolder, batch_sums, read_recording
@@ -79,7 +80,7 @@ def test_steps_have_the_sums_that_the_plan_foresaw(fake: Fake) -> None:
     content = json.loads((fake.out / "recording.json").read_text(encoding="utf-8"))
     steps = read_recording(fake.out).steps
     limits = Limits(max_num_seqs=16, max_num_batched_tokens=256, max_model_len=1024, kv_tokens=16_000)
-    foreseen = [expected_table(load_from_json(entry["load"]), limits) for entry in content["loads"]]
+    foreseen = [expected_table(convert(entry["load"], Load), limits) for entry in content["loads"]]
     assert sum(map(len, foreseen)) == len(steps)
     for name in SUMS:
         assert np.array_equal(np.concatenate([table[name] for table in foreseen]), steps[name]), name
@@ -243,7 +244,7 @@ def test_a_real_engine_takes_the_steps_that_were_foreseen(vllm_python: Path, tmp
     content = json.loads((tmp_path / "recording" / "recording.json").read_text(encoding="utf-8"))
     recording = read_recording(tmp_path / "recording")
     limits = Limits(max_num_seqs=16, max_num_batched_tokens=256, max_model_len=1024, kv_tokens=10**6)
-    done = [load_from_json(entry["load"]) for entry in content["loads"] if entry["status"] == "done"]
+    done = [convert(entry["load"], Load) for entry in content["loads"] if entry["status"] == "done"]
     foreseen = [expected_table(load, limits) for load in done]
     for name in SUMS:
         assert np.array_equal(np.concatenate([table[name] for table in foreseen]), recording.steps[name]), name

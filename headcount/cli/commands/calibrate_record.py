@@ -1,6 +1,7 @@
 """`headcount calibrate record`: the steps of a real engine, or the metrics of a live server."""
 
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ def _print_plan(plan: Any, as_json: bool, limits: dict[str, Any]) -> None:
 
     if as_json:
         loads = [
-            {"load": load.to_json(), "expected_s": seconds}
+            {"load": asdict(load), "expected_s": seconds}
             for load, seconds in zip(plan.loads, plan.seconds, strict=True)
         ]
         found = {"relative_standard_error": plan.relative_error, "expected_s": sum(plan.seconds), "loads": loads}
