@@ -94,7 +94,7 @@ class _Worker:
 
 def _work(seed: int, numbers: list[int], told: Any, name: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        fuzzer = Fuzzer(seed, Path(folder))
+        fuzzer = Fuzzer(seed, Path(folder), slow=True)
         with bounded_memory():
             for number in numbers:
                 found = fuzzer.case(number)
@@ -104,7 +104,7 @@ def _work(seed: int, numbers: list[int], told: Any, name: int) -> None:
 
 def _tell_whole(seed: int, numbers: list[int]) -> int:
     with tempfile.TemporaryDirectory() as folder:
-        fuzzer = Fuzzer(seed, Path(folder))
+        fuzzer = Fuzzer(seed, Path(folder), slow=True)
         for number in numbers:
             _tell(fuzzer.case(number))
     return 0

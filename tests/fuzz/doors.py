@@ -3,8 +3,8 @@
 import gzip
 import json
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simulator.latency.profile_file import profile_text
@@ -17,8 +17,9 @@ from tests.fuzz.mutations import NASTY, mutated
 from tests.headcount.test_bad_model_config import LLAMA
 from tests.simulator.test_latency_profile import PROFILE
 
-FILE = "<FILE>"
+FILE, FOLDER, OUT = "<FILE>", "<FOLDER>", "<OUT>"
 ROOT = Path(__file__).parents[2]
+RECORDING = ROOT / "tests" / "calibrate" / "recordings" / "cpu-small"
 ON = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")
 TIMED = ("--latency-model", "constant", "--step-s", "0.01")
 CLOSED = ("--concurrency", "2", "--input-len", "40", "--output-len", "4", "--num-requests", "6")
@@ -83,19 +84,25 @@ usd_per_hour = "a list"
 
 @dataclass(frozen=True)
 class Door:
-    """`content` is right as it stands; `command` takes a file of it where FILE stands, else by HEADCOUNT_PATH."""
+    """`content` is right as it stands; `command` takes a file of it where FILE stands, or the folder that holds it.
+
+    Where neither stands in it, HEADCOUNT_PATH names the folder. `beside` is copied there first. What a command writes
+    goes to OUT.
+    """
 
     name: str
     file: str
     content: bytes
     command: tuple[object, ...]
+    beside: Path | None = None
 
     @property
     def searched(self) -> bool:
-        return FILE not in self.command
+        return not any(place in str(word) for word in self.command for place in (FILE, FOLDER))
 
-    def arguments(self, path: Path) -> tuple[str, ...]:
-        return tuple(str(path if word == FILE else word) for word in self.command)
+    def arguments(self, path: Path, out: Path) -> tuple[str, ...]:
+        words = (str(word).replace(FILE, str(path)).replace(FOLDER, str(path.parent)) for word in self.command)
+        return tuple(word.replace(OUT, str(out)) for word in words)
 
 
 def file_doors(folder: Path) -> Iterator[Door]:
@@ -140,6 +147,23 @@ def file_doors(folder: Path) -> Iterator[Door]:
 
 PASTED = "VLLM_USE_V1=1 vllm serve llama-3.1-8b -tp 2 --max-num-seqs 64 --enable-prefix-caching"
 EAGLE = '{"method": "eagle", "num_speculative_tokens": 3, "acceptance_rate": 0.6, "model": "x"}'
+
+
+def slow_doors(doors: Iterable[Door]) -> Iterator[Door]:
+    """Those whose commands take seconds."""
+    result = next(door for door in doors if door.name == "result of vllm")
+    yield replace(result, name="checked result", command=("calibrate", "check", *ON, *TIMED, FILE))
+    fit = ("calibrate", "fit", *ON, "--out", OUT, FOLDER)
+    recording, steps = RECORDING / "recording.json", RECORDING / "steps" / "010-decode-1792x8.csv"
+    yield Door("recording", "recording.json", recording.read_bytes(), fit, beside=RECORDING)
+    fit = ("calibrate", "fit", *ON, "--out", OUT, FOLDER + "/..")
+    yield Door("steps of a recording", f"steps/{steps.name}", steps.read_bytes(), fit, beside=RECORDING)
+
+
+SLOW_LINES = (
+    ("calibrate", "record", "--model", "llama-3.1-8b", "--plan-only", "--max-num-seqs", "64", "--max-model-len", "4K"),
+    ("capacity", *ON, *TIMED, "--gpus", "1,2", "--replications", "2", "--ttft", "1s", "--tpot", "50ms", "-tp", "1"),
+)
 LINES = (
     ("memory", *ON, "-tp", "2", "--max-model-len", "8K", "--gpu-memory-utilization", "0.9", "--kv-cache-dtype", "fp8"),
     ("memory", "--gpu", "h100-sxm", "--vllm-args", PASTED),
@@ -152,9 +176,9 @@ LINES = (
 )
 
 
-def mutated_line(rng: random.Random) -> tuple[str, ...]:
+def mutated_line(rng: random.Random, lines: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """A right command line with one or two values, or names, damaged."""
-    words = list(rng.choice(LINES))
+    words = list(rng.choice(lines))
     for _ in range(rng.choice((1, 1, 2))):
         place = rng.randrange(1, len(words))
         damaged = mutated(rng, words[place].encode()).decode("utf-8", errors="replace").replace("\0", "")

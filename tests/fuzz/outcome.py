@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import copytree
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 from headcount.cli import main as cli
-from tests.fuzz.doors import LINES, Door, file_doors, mutated_line
+from tests.fuzz.doors import LINES, SLOW_LINES, Door, file_doors, mutated_line, slow_doors
 from tests.fuzz.mutations import mutated
 
 MOST_S, MOST_BYTES = 20.0, 2_000_000_000
@@ -43,10 +44,12 @@ class Outcome:
 class Fuzzer:
     """Cases by number: the same seed and number, the same damage. Files lie in a temporary folder."""
 
-    def __init__(self, seed: int, folder: Path) -> None:
+    def __init__(self, seed: int, folder: Path, *, slow: bool = False) -> None:
         self.seed, self.folder = seed, folder
         (folder / "seeds").mkdir()
-        self.doors = tuple(file_doors(folder / "seeds"))
+        self.doors, self.lines = tuple(file_doors(folder / "seeds")), LINES
+        if slow:
+            self.doors, self.lines = (*self.doors, *slow_doors(self.doors)), (*LINES, *SLOW_LINES)
         run(LINES[3], "kernels are compiled before anything is timed")
 
     def unharmed(self) -> Iterator[Outcome]:
@@ -57,7 +60,7 @@ class Fuzzer:
     def case(self, number: int) -> Outcome:
         rng = random.Random(f"{self.seed}/{number}")
         if rng.random() < OF_OPTIONS:
-            line = mutated_line(rng)
+            line = mutated_line(rng, self.lines)
             return run(line, f"case {number}: options")
         door = rng.choice(self.doors)
         return self._taken(door, mutated(rng, door.content), f"case {number}: {door.name}")
@@ -65,11 +68,14 @@ class Fuzzer:
     def _taken(self, door: Door, content: bytes, case: str) -> Outcome:
         with TemporaryDirectory(dir=self.folder) as name:
             path = Path(name) / door.file
+            if door.beside is not None:
+                copytree(door.beside, name, dirs_exist_ok=True)
             path.parent.mkdir(exist_ok=True)
+            before = {*Path(name).rglob("*"), path}
             path.write_bytes(content)
             with patch.dict(os.environ, {"HEADCOUNT_PATH": name} if door.searched else {}):
-                found = run(door.arguments(path), case, content)
-            left = [item.name for item in path.parent.iterdir() if item != path]
+                found = run(door.arguments(path, self.folder / "out.toml"), case, content)
+            left = [item.name for item in {*Path(name).rglob("*")} - before]
         return found if not left or found.fault else _at_fault(found, f"left {', '.join(left)} behind")
 
 

@@ -37,6 +37,14 @@ def test_damaged_input_is_answered_or_refused_in_one_line(fuzzer: Fuzzer, part: 
     assert len({outcome.code for outcome in found}) > 1, "neither all refused nor all taken"
 
 
+@pytest.mark.slow
+def test_every_slow_door_takes_what_is_right(tmp_path: Path) -> None:
+    fuzzer = Fuzzer(SEED, tmp_path, slow=True)
+    found = [outcome for outcome in fuzzer.unharmed() if "record" in outcome.case or "checked" in outcome.case]
+    assert len(found) == 3
+    assert not [described(outcome) for outcome in found if outcome.fault or outcome.code != 0]
+
+
 def test_the_law_sees_a_fault(fuzzer: Fuzzer, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise KeyError("planted")
