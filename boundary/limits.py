@@ -23,7 +23,7 @@ class Limits:
     values: float = _limit(1e7, "values of a YAML file, each counted as often as its aliases repeat it")
     nesting: float = _limit(50, "brackets within brackets; no format needs ten")
     rows: float = _limit(1e7, "rows of a trace, at some 100 bytes each; Azure's largest has 27 million")
-    requests: float = _limit(3e6, "requests of one run, at some 500 bytes each")
+    requests: float = _limit(2e6, "requests of one run, at some 500 bytes each; a search keeps two runs at once")
     turns: float = _limit(10_000, "turns of one conversation: all that came before the start are drawn")
     answer_s: float = _limit(10.0, "seconds for the whole answer of a server, not for each piece of it")
     answer_bytes: float = _limit(50e6, "one answer of a server; vLLM's metrics are some 100 kB")

@@ -116,7 +116,7 @@ def test_a_wrong_name_is_told_with_the_nearest(headcount: Callable[..., Any], ar
         (["--num-requests", "0"], "'0' is not a whole number above 0"),
         (
             ["--num-requests", "4M"],
-            "4,194,304 requests are more than 3,000,000 (limit requests; --limit requests=N raises",
+            "4,194,304 requests are more than 2,000,000 (limit requests; --limit requests=N raises",
         ),
         (["--num-requests", "100G"], "num_requests is 107,374,182,400; it must be at least 1, below 1,073,741,824"),
         (["--concurrency", "0"], "'0' is not a whole number of at least 1"),
