@@ -25,7 +25,7 @@ from calibrate.record.record_model import TINY, TINY_CONFIG, guessed_seconds
 from calibrate.record.recorded_engine import Asked
 from calibrate.record.recorder import record
 from calibrate.record.recording_files import read_recording
-from calibrate.record.step_terms import fit_terms
+from calibrate.record.step_terms import fit_terms, term_matrix
 
 # The larger model is made up: 4 layers of width 512.
 MODELS: dict[str, dict[str, Any]] = {
@@ -73,9 +73,9 @@ def judged(steps: pd.DataFrame, pieces: Sequence[Load]) -> dict[str, Any]:
     is_traffic = steps["load"].str.startswith(TRAFFIC)
     known, other = steps[~is_traffic], steps[is_traffic]
     times = fit_terms(known, list(zip(known["load"], known["phase"], known["prefill_tokens"] > 0, strict=True)))
-    measured_s, each_s = other["cycle_s"].to_numpy(), times.step_s(other)
+    measured_s, each_s = other["cycle_s"].to_numpy(), term_matrix(other) @ times.seconds
     foreseen = [expected_table(load, LIMITS) for load in pieces]
-    total_s = sum(float(times.step_s(table).sum()) for table in foreseen)
+    total_s = sum(float((term_matrix(table) @ times.seconds).sum()) for table in foreseen)
     return {
         "designed_steps": len(known),
         "designed_s": float(known["wall_s"].sum()),
