@@ -24,6 +24,7 @@ def parse_json(text: str, where: str) -> Any:
     """JSON from elsewhere than a file; `where` begins the message. Raises InputError."""
     with _told(where, "JSON", text):
         value = json.loads(text, object_pairs_hook=_once)
+        _require_whole(value, text)
     return _nested(value, where)
 
 
@@ -34,6 +35,7 @@ def json_values(text: str, where: str) -> Iterator[tuple[int, Any]]:
         line += text.count("\n", place, found.start())
         with _told(where, "JSON", text):
             value, place = decoder.raw_decode(text, found.start())
+            _require_whole(value, text[found.start() : place])
         brackets = text.count("[", found.start(), place) + text.count("{", found.start(), place)
         yield line, value if brackets <= limits().nesting else _nested(value, where)
         line += text.count("\n", found.start(), place)
@@ -105,6 +107,12 @@ def _told(where: str, language: str, text: str = "") -> Iterator[None]:
         raise InputError(f"{where}: is not readable as {language}: {_reason(error)}") from None
 
 
+def _require_whole(value: Any, text: str) -> None:
+    r"""Raise UnicodeEncodeError for half a character: JSON may write `\ud800` alone, which no text can hold."""
+    if "\\ud" in text or "\\uD" in text:
+        json.dumps(value, ensure_ascii=False).encode()
+
+
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -119,6 +127,8 @@ def _refuse_twice(keys: list[str]) -> None:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, UnicodeError):
+        return r"it holds half a character, such as \ud800 without its other half"
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if "integer string conversion" in str(error):

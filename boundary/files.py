@@ -94,6 +94,8 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         if not stat.S_ISREG(kind):
             what = "a folder" if stat.S_ISDIR(kind) else "a pipe or a device"
             raise InputError(f"{shown(path)} is {what}; give an ordinary file")
+        if path.resolve().is_relative_to("/proc"):  # some of them never end
+            raise InputError(f"{shown(path)} is a file of the kernel; give an ordinary file")
         with path.open("rb") as file:
             yield file
     except (OSError, ValueError) as error:

@@ -32,7 +32,11 @@ def shortened(text: str, length: int = 60) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
+def printable(text: str) -> str:
+    """Text from elsewhere without control characters and line breaks, which a terminal would obey."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
+
+
 def one_line(text: str) -> str:
-    """A message on one line of a terminal: no line breaks, no control characters, of bounded length."""
-    line = " ".join(text.split())
-    return shortened("".join(char if char.isprintable() else "?" for char in line), 1000)
+    """A message on one line of a terminal, of bounded length."""
+    return shortened(printable(" ".join(text.split())), 1000)

@@ -151,7 +151,7 @@ def _fail_by_fault(error: Exception) -> int:
 def _print_any_character() -> None:
     """A stream that lacks a character, such as one in ASCII a bar, shows a question mark instead of stopping there."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
             stream.reconfigure(errors="replace")
 
 

@@ -8,6 +8,7 @@ from html import escape
 from rich.console import Console
 from rich.text import Text
 
+from boundary.names import printable
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.tables import print_table
 
@@ -32,7 +33,7 @@ def draw(blocks: Iterable[Block], out: Console | None = None) -> None:
         if isinstance(block, Table):
             print_table(out, block)
         else:
-            text = Text.assemble((block.bold, "bold"), (block.text, "dim" if block.dim else ""))
+            text = Text.assemble((printable(block.bold), "bold"), (printable(block.text), "dim" if block.dim else ""))
             out.print(text, soft_wrap=not out.is_terminal)
 
 

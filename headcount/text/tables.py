@@ -1,6 +1,7 @@
 """Tables that keep every figure whole however narrow the terminal is."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from rich.cells import cell_len
@@ -8,6 +9,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from boundary.names import printable
 from headcount.text.blocks import Table
 
 GAP = 2  # blanks after a column
@@ -20,6 +22,7 @@ def print_table(out: Console, table: Table) -> None:
 
     A file gets it as wide as it is.
     """
+    table = replace(table, rows=[[printable(cell) for cell in row] for row in table.rows])
     if table.bars:
         out.print(_bar_table(table, bar_width(out.width, [row[0] for row in table.rows])))
         return

@@ -43,6 +43,7 @@ def test_any_bytes_are_read_or_refused_in_one_line(tmp_path_factory: pytest.Temp
         ("[" * 60 + "]" * 60, "more than 50 brackets within one another (limit nesting; --limit nesting=N raises it)"),
         ("[" * 100_000, "nested too deeply"),
         ('{"a": ' + "1" * 5000 + "}", "a number of thousands of digits"),
+        (r'{"a": "\ud800"}', "it holds half a character"),
         ('{\n"a": }', "line 2, column 6: is not JSON"),
         ('{"a": [1', "column 9: is not JSON: it is empty or cut off; write or copy it again"),
     ],
@@ -117,6 +118,12 @@ def test_pipes_devices_and_folders_are_refused_without_being_opened(tmp_path: Pa
             read_text(path)
         with pytest.raises(InputError, match=f"is {what}"), text_lines(path):
             pass
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc")
+def test_files_of_the_kernel_are_refused_since_some_never_end() -> None:
+    with pytest.raises(InputError, match="is a file of the kernel; give an ordinary file"):
+        read_text(Path("/proc/self/status"))
 
 
 def test_a_file_is_read_up_to_its_limit_which_can_be_raised(tmp_path: Path) -> None:

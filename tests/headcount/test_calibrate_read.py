@@ -37,6 +37,13 @@ def test_a_figure_that_the_requests_do_not_give_is_said(headcount: Callable[...,
     assert "ttft_s.mean: 0.025 from the requests, 0.03 by the tool (-16.7%)" in ran.out
 
 
+def test_a_terminal_obeys_nothing_that_a_file_holds(headcount: Callable[..., Any], tmp_path: Path) -> None:
+    ran = headcount("calibrate", "read", put(tmp_path, "n\x1b[31m.json", model_id="\x1b]0;x\x07m\n  requests    5000"))
+    assert ran.code == 0
+    assert all(char.isprintable() or char == "\n" for char in ran.out)
+    assert "\n  requests    5000" not in ran.out
+
+
 def test_json_holds_every_file_and_run(headcount: Callable[..., Any], tmp_path: Path) -> None:
     ran = headcount("calibrate", "read", put(tmp_path), put(tmp_path, "other.json", mean_ttft_ms=30.0), "--json")
     first, second = json.loads(ran.out)["files"]
