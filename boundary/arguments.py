@@ -8,7 +8,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from boundary.names import shortened
+from boundary.names import value_shown
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,10 +24,13 @@ def checked(function: Callable[P, R], names: Mapping[str, Any]) -> Callable[P, R
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         hints = get_type_hints(function, localns=dict(names))
-        for name, value in known.bind(*args, **kwargs).arguments.items():
+        bound = known.bind(*args, **kwargs)
+        for name, value in bound.arguments.items():
             if name in hints and known.parameters[name].kind.name != "VAR_KEYWORD":
                 check_argument(name, value, hints[name])
-        return function(*args, **kwargs)
+                if isinstance(value, Real) and hasattr(value, "item"):  # a number of NumPy's
+                    bound.arguments[name] = value.item()
+        return function(*bound.args, **bound.kwargs)
 
     return call
 
@@ -37,7 +40,7 @@ def check_argument(name: str, value: object, hint: Any) -> None:
     if _is_huge(value):
         raise ValueError(f"{name} holds a whole number of too many digits; it must be below 2^63")
     if not _fits(value, hint):
-        raise ValueError(f"{name} is {shortened(repr(value))}; it must be {_in_words(hint)}")
+        raise ValueError(f"{name} is {value_shown(value)}; it must be {_in_words(hint)}")
 
 
 def _is_huge(value: object) -> bool:

@@ -1,11 +1,18 @@
 """Which known name somebody meant, and how a mistake is put into one line."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
 
 class UnknownNameError(ValueError):
     """A name that nothing known carries."""
+
+
+def check_names(given: Iterable[str], known: Collection[str], what: str) -> None:
+    """Raise UnknownNameError for the first that is not known, with the nearest that is."""
+    unknown = next((name for name in given if name not in known), None)
+    if unknown is not None:
+        raise UnknownNameError(f"no {what} '{shortened(one_line(unknown))}'; {nearest_hint(unknown, known)}")
 
 
 def nearest_hint(given: str, known: Iterable[str]) -> str:
@@ -40,3 +47,25 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """A message on one line of a terminal, of bounded length."""
     return shortened(printable(" ".join(text.split())), 1000)
+
+
+def value_shown(value: object) -> str:
+    """A value from Python in a message: as it is written, or its kind where that would be an address in memory."""
+    try:
+        text = one_line(repr(value))
+    except Exception:  # whatever a class of the user's raises
+        text = "<"
+    if not text.startswith("<"):
+        return shortened(text)
+    if name := getattr(value, "__name__", ""):
+        return f"{'class' if isinstance(value, type) else 'function'} {shortened(str(name))}"
+    return f"a value of type {shortened(type(value).__name__)}"
+
+
+def error_shown(error: BaseException) -> str:
+    """An error in a message: its kind, and what it says if it can."""
+    try:
+        text = one_line(str(error))
+    except Exception:  # whatever a class of the user's raises
+        text = ""
+    return f"{type(error).__name__}{': ' * bool(text)}{text}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from boundary.files import InputError
-from boundary.names import UnknownNameError, nearest_hint, one_line, shortened
+from boundary.names import UnknownNameError, error_shown, nearest_hint, shortened
 
 T = TypeVar("T")
 
@@ -66,8 +66,10 @@ class Registry:
         if separator:
             try:
                 return getattr(import_module(module), attribute)
-            except (Exception, SystemExit) as error:
-                said = error if isinstance(error, ImportError | AttributeError | ValueError) else _said(error)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                said = error if isinstance(error, ImportError | AttributeError | ValueError) else error_shown(error)
                 raise UnknownNameError(
                     f"no {self.what} {shortened(name, 80)!r}: {said}; give module:Name of something importable"
                 ) from None
@@ -81,18 +83,23 @@ class Registry:
         return found
 
     @contextmanager
-    def running(self, name: str) -> Iterator[None]:
-        """What code of the user's raises, or its wish to exit, as a ValueError that names the file."""
+    def running(self, name: str, reads: Path | None = None) -> Iterator[None]:
+        """What code of the user's raises, or its wish to exit, as a ValueError that names the file.
+
+        A ValueError that names the file which the code `reads` is about that file, and stays.
+        """
         try:
             yield
-        except InputError:
+        except (InputError, KeyboardInterrupt, GeneratorExit):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            if reads is not None and isinstance(error, ValueError) and str(reads) in error_shown(error):
+                raise
             path = None if ":" in name else self.path(name)
             if path is not None and path.parent == self.folder:
                 raise
             place = f"{self.what} {shortened(name, 80)!r}" if path is None else str(path)
-            raise ValueError(f"{place}: fails with {_said(error)}; correct it") from error
+            raise ValueError(f"{place}: fails with {error_shown(error)}; correct it") from error
 
     def unknown(self, name: str, known: tuple[str, ...] | None = None) -> UnknownNameError:
         """The error that names what was given, the nearest known names, and how to add one."""
@@ -143,11 +150,9 @@ def _outside(section: str, path: Path) -> Any:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         del sys.modules[name]
-        raise ValueError(f"{path}: cannot be loaded, {_said(error)}; correct or remove it") from error
+        raise ValueError(f"{path}: cannot be loaded, {error_shown(error)}; correct or remove it") from error
     return module
-
-
-def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {one_line(str(error))}"

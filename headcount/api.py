@@ -10,8 +10,6 @@ Each function is the one that the command of the same name calls. Engine argumen
 unit in their name have none, times are in seconds.
 """
 
-from inspect import isfunction
-
 from boundary.arguments import checked
 from boundary.limits import limits_raised
 from calibrate.readers.parsing.startup_log import StartupLog, read_startup_log
@@ -49,4 +47,4 @@ __all__ = [
 ]  # fmt: skip
 
 _NAMES = {"StartupLog": StartupLog, "Architecture": Architecture, "GPU": GPU}
-globals().update({name: checked(found, _NAMES) for name in __all__ if isfunction(found := globals()[name])})
+globals().update({name: checked(found, _NAMES) for name in __all__ if not isinstance(found := globals()[name], type)})

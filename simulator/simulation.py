@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from boundary.names import error_shown, value_shown
 from simulator.core import draws, layout
 from simulator.core.arrays import build_arrays
 from simulator.core.fleet import run
@@ -75,13 +76,15 @@ class Simulation:
         name = router_name(self.fleet.router)
         try:
             chosen = self._router.choose(self._view)
-        except (Exception, SystemExit) as error:
-            reason = f"choose(view) fails with {type(error).__name__}: {error}"
-            raise ValueError(f"router {name!r}: {reason}; correct it") from error
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise ValueError(f"router {name!r}: choose(view) fails with {error_shown(error)}; correct it") from error
         if not isinstance(chosen, int | np.integer) or not 0 <= chosen < self.fleet.num_engines:
             last = self.fleet.num_engines - 1
             raise ValueError(
-                f"router {name!r} chose engine {chosen!r}; choose(view) must return a number from 0 to {last}"
+                f"router {name!r} chose engine {value_shown(chosen)}; choose(view) must return a number from 0 to "
+                f"{last}"
             )
         return int(chosen)
 

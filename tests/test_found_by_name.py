@@ -182,3 +182,37 @@ def test_a_model_file_of_the_user_s_may_have_aliases(mine: Path) -> None:
     text = f'{{"name": "us/Support", "source": "a test", "aliases": ["helper"], "config": {config}}}'
     write(mine, "models/us--support.json", text)
     assert load_model("Helper") == load_model("us/support")
+
+
+@pytest.mark.parametrize(
+    ("section", "code", "told"),
+    [
+        ("readers", READER.replace("return isinstance", "raise SystemExit(0)\n    "), "fails with SystemExit: 0"),
+        ("readers", READER.replace("(path, head)", "(path)"), "fails with TypeError"),
+        ("readers", READER.replace('"JSON with the key my_ttft"', "5"), "LOOKS_LIKE is no text"),
+        ("readers", READER.replace("return [", "return None and ["), "read(path) must return a list of MeasuredRun"),
+        ("readers", READER.replace("return [", "return [5] or ["), "read(path) must return a list of MeasuredRun"),
+        ("readers", READER.replace("import json", "raise BaseException('b')"), "fails with BaseException: b; correct"),
+        (
+            "readers",
+            READER.replace("import json", "raise type('Odd', (Exception,), {'__str__': lambda self: 1 / 0})"),
+            "fails with Odd; correct it",
+        ),
+        ("readers", "raise BaseException('b')", "cannot be loaded, BaseException: b"),
+        ("trace_formats", "FORMAT = 5", "FORMAT is no TraceFormat"),
+        ("trace_formats", TRACE_FORMAT.replace('"|" in head', "exit(0)"), "fails with SystemExit: 0"),
+        ("trace_formats", TRACE_FORMAT.replace("rows = ", "return 5\n    rows = "), "read returned no RequestTable"),
+    ],
+)  # fmt: skip
+def test_code_of_the_user_s_that_fails_is_told_with_its_file(mine: Path, section: str, code: str, told: str) -> None:
+    file = write(mine, f"{section}/mine.py", code)
+    find: Callable[[Path], object] = read_measured if section == "readers" else load_workload
+    with pytest.raises(ValueError, match=re.escape(f"{file}: ") + ".*" + re.escape(told)):
+        find(write(mine, "result.json", '{"my_ttft|": 0.25, "my_ttft": 0.25}'))
+
+
+def test_what_a_reader_of_the_user_s_says_of_a_file_stays(mine: Path) -> None:
+    write(mine, "readers/mine.py", READER.replace("import json", "raise ValueError(f'{path}: holds no time')"))
+    path = write(mine, "result.json", '{"my_ttft": 0.25}')
+    with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: holds no time$"):
+        read_measured(path)

@@ -1,7 +1,7 @@
 """What a trace format is, so that one file can add one."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from boundary.files import InputError, shown, text_lines
@@ -38,7 +38,28 @@ class TraceFormat:
 
 def trace_formats() -> tuple[TraceFormat, ...]:
     """All formats, by name."""
-    return tuple(TRACE_FORMATS.load(name).FORMAT for name in TRACE_FORMATS.names())
+    return tuple(map(_format, TRACE_FORMATS.names()))
+
+
+def _format(name: str) -> TraceFormat:
+    """A module's format, whose failures name the module."""
+    found = TRACE_FORMATS.load(name).FORMAT
+    with TRACE_FORMATS.running(name):
+        if not isinstance(found, TraceFormat):
+            raise ValueError("FORMAT is no TraceFormat")
+
+    def recognises(head: str) -> bool:
+        with TRACE_FORMATS.running(name):
+            return bool(found.recognises(head))
+
+    def read(path: Path, block_size: int, num_rows: int | None) -> RequestTable:
+        with TRACE_FORMATS.running(name, path):
+            table = found.read(path, block_size, num_rows)
+            if not isinstance(table, RequestTable):
+                raise ValueError("read returned no RequestTable")
+            return table
+
+    return replace(found, recognises=recognises, read=read)
 
 
 def find_format(path: Path) -> TraceFormat:

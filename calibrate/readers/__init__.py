@@ -35,6 +35,9 @@ def reader(format_name: str) -> Reader:
     missing = [part for part in ("LOOKS_LIKE", "recognizes", "read") if not hasattr(found, part)]
     if missing:
         raise UnknownNameError(f"no format {format_name!r}: it has no {' and no '.join(missing)}; add it")
+    with READERS.running(format_name):
+        if not (isinstance(found.LOOKS_LIKE, str) and callable(found.recognizes) and callable(found.read)):
+            raise ValueError("LOOKS_LIKE is no text, or recognizes(path, head) or read(path) is no function")
     reader_: Reader = found
     return reader_
 
@@ -43,15 +46,26 @@ def find_format(path: Path) -> str:
     """The format of a file, by its content. Raises ValueError that says what was found and what can be read."""
     head = head_of(path)
     for name in READERS.names():
-        if reader(name).recognizes(path, head):
-            return name
+        found = reader(name)
+        with READERS.running(name, path):
+            if found.recognizes(path, head):
+                return name
     known = "; ".join(f"{name}: {reader(name).LOOKS_LIKE}" for name in READERS.names())
     raise ValueError(f"{path}: {_described(head)}, which no known format does; known formats: {known}")
 
 
 def read_file(path: Path, format_name: str | None = None) -> list[MeasuredRun] | list[Recording]:
     """All that a file holds: runs, or recordings of steps. Raises ValueError where it cannot be read."""
-    found = reader(format_name or find_format(path)).read(path)
+    name = format_name or find_format(path)
+    found = reader(name)
+    with READERS.running(name, path):
+        return _checked(path, found.read(path))
+
+
+def _checked(path: Path, found: list[MeasuredRun] | list[Recording]) -> list[MeasuredRun] | list[Recording]:
+    """What a reader gives. Raises ValueError where it is something else, or tells nothing."""
+    if not isinstance(found, list) or not all(isinstance(each, MeasuredRun | Recording) for each in found):
+        raise ValueError("read(path) must return a list of MeasuredRun or of Recording")
     runs = [run for run in found if isinstance(run, MeasuredRun)]
     if not found:
         raise ValueError(f"{path}: it holds no run; give the file of a run that sent requests")

@@ -86,6 +86,8 @@ def check(
     `given` are the model, the GPU and engine arguments that win over what the files say of the server. Raises
     ValueError where the files cannot be read or do not say enough, RefusedError where `strict` refuses a note.
     """
+    if not paths:
+        raise ValueError("paths is empty; give at least one measured run")
     values = given_arguments(given, startup_log)
     inputs = read_inputs([Path(path) for path in paths], format_name)
     if not inputs.runs:

@@ -178,9 +178,6 @@ def memory(
     `engine` are vLLM's engine arguments under their names; `mean_context` is a typical conversation in tokens. Raises
     ValueError for a bad argument, RefusedError where `strict` refuses a note.
     """
-    check_counts("users", users)
-    if mean_context is not None:
-        check_counts("mean_context", [mean_context])
     asked = subject(model, gpu, engine, startup_log)
     return memory_answer(asked, users, mean_context, startup_log, strict=strict)
 
@@ -194,6 +191,9 @@ def memory_answer(
     strict: bool,
 ) -> MemoryAnswer:
     """The budget of one deployment with its notes."""
+    check_counts("users", users)
+    if mean_context is not None:
+        check_counts("mean_context", [mean_context])
     budget = memory_budget(asked.architecture, asked.gpu, asked.args)
     found = [] if budget.fits else remedies(asked.architecture, asked.gpu, budget, asked.args)
     missing = None if budget.fits else why_unfit(budget, asked.args, found)

@@ -108,6 +108,8 @@ def read(
     """
     if isinstance(paths, str | Path):
         raise ValueError(f"paths is {str(paths)!r}; give a list, such as [{str(paths)!r}]")
+    if not paths:
+        raise ValueError("paths is empty; give at least one file")
     if before is not None:
         if len(paths) != 1:
             raise ValueError(f"--before goes with the one snapshot that ends the run, not with {len(paths)} files")

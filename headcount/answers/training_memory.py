@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from boundary.names import nearest_hint
+from boundary.names import check_names
 from headcount.answers.answer import Answer, Verdict, question
 from headcount.answers.notes import Facts, find_notes
 from headcount.text.blocks import Block, Line, Table
@@ -112,9 +112,7 @@ def training_memory(
     `plan` are fields of TrainingPlan; with `num_gpus` the smallest cluster of at most so many is searched, among
     layouts of the sizes in `searched` (those that `plan` leaves open unless given). Raises ValueError for a bad one.
     """
-    unknown = next((name for name in plan if name not in vars(DEFAULT)), None)
-    if unknown is not None:
-        raise ValueError(f"no training setting '{unknown}'; {nearest_hint(unknown, vars(DEFAULT))}")
+    check_names(plan, vars(DEFAULT), "training setting")
     open_sizes = {name for name in SEARCHED if name not in plan} if searched is None else set(searched)
     if num_gpus and "data_parallel_size" in open_sizes:
         plan["data_parallel_size"] = plan.get("expert_parallel_size", 1)  # where the search starts

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from boundary.names import nearest_hint
+from boundary.names import check_names
 from kvcache.gpus.gpu import GPU
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.shape.architecture import Architecture
@@ -46,9 +46,7 @@ def subject(model: str, gpu: str, engine: Mapping[str, Any], startup_log: "Start
 
 def _known(given: Mapping[str, Any], known: Collection[str], what: str) -> dict[str, Any]:
     """What is given, less what is None. Raises ValueError for a name that is not known, with the nearest that is."""
-    unknown = next((name for name in given if name not in known), None)
-    if unknown is not None:
-        raise ValueError(f"no {what} '{unknown}'; {nearest_hint(unknown, known)}")
+    check_names(given, known, what)
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -1,6 +1,7 @@
 """Which models, GPUs or weight formats are known by name."""
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -66,12 +67,12 @@ def model_source(name: str) -> str:
 
 
 @cache
-def load_model(name_or_path: str) -> Architecture:
+def load_model(name_or_path: str | Path) -> Architecture:
     """A model's shape, from a `config.json`, a folder holding one, a catalog name or an alias, in any case.
 
     Raises `UnknownNameError` with the nearest names, or `ValueError` where the config is wrong.
     """
-    name, config, path = _found(name_or_path)
+    name, config, path = _found(str(name_or_path))
     try:
         return from_config(config, name=name)
     except ValueError as error:
@@ -88,13 +89,15 @@ def named_config(name_or_path: str) -> tuple[str, dict[str, Any]]:
 def _found(name_or_path: str) -> tuple[str, dict[str, Any], Path]:
     """Name, config, file."""
     given = Path(name_or_path).expanduser()
-    if name_or_path.startswith(("/", "./", "../", "~")) and not given.exists():
-        raise ValueError(f"no file {name_or_path!r}; give a model's config.json, the folder that holds it, or a name")
-    if name_or_path and given.is_dir():
+    if name_or_path.startswith(("/", "./", "../", "~")) and not os.path.exists(given):
+        raise ValueError(
+            f"no file {shortened(name_or_path, 300)!r}; give a model's config.json, the folder that holds it, or a name"
+        )
+    if name_or_path and os.path.isdir(given):
         given = given / "config.json"
         if not given.is_file():
             raise ValueError(f"folder {name_or_path!r} holds no config.json; give a model's folder or its config.json")
-    if name_or_path and given.exists():
+    if name_or_path and os.path.exists(given):  # Path.exists raises for a name that is too long
         config = _read(given)
         config |= _modelopt_file(given, config)
         name = str(config.get("_name_or_path") or given.resolve().parent.name)

@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, get_type_hints
 
+from boundary.arguments import check_argument
 from kvcache.training.activations import RECOMPUTE
 from kvcache.training.states import LORA_TARGETS, Precision, find_optimizer, find_precision
 
@@ -52,6 +55,8 @@ class TrainingPlan:
     allowance: float = 0.1
 
     def __post_init__(self) -> None:
+        for name, kind in _types().items():
+            check_argument(name, getattr(self, name), kind)
         for name in _COUNTS:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1")
@@ -108,3 +113,8 @@ def _problems(plan: TrainingPlan) -> Iterator[str]:
             f"virtual_pipeline_stages needs gradient_accumulation {plan.gradient_accumulation} to be a multiple of "
             f"pipeline_parallel_size {plan.pipeline_parallel_size}"
         )
+
+
+@cache
+def _types() -> dict[str, Any]:
+    return get_type_hints(TrainingPlan)

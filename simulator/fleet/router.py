@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from boundary.names import shortened
+from boundary.names import error_shown, value_shown
 from boundary.registry import Registry
 from boundary.schema import typed
 from simulator.core.layout import NONE, Arrays
@@ -114,7 +114,7 @@ def find_router(router: str | RouterFactory) -> FoundRouter:
 def _router_class(name: str, found: object) -> RouterFactory:
     """Raises ValueError unless it is one: what is none is not called."""
     if not isinstance(found, type) or not callable(getattr(found, "choose", None)):
-        raise ValueError(f"router {name!r}: {shortened(repr(found))} is no class with choose(view); give one")
+        raise ValueError(f"router {name!r}: {value_shown(found)} is no class with choose(view); give one")
     return found
 
 
@@ -124,13 +124,14 @@ def check_router(router: str | RouterFactory) -> None:
     try:
         made = find_router(router).make(0)
     except TypeError as error:
-        raise ValueError(f"router {name!r}: {error}; it must be made from a seed, as Router(0)") from None
-    except ValueError:
-        raise
-    except (Exception, SystemExit) as error:
         raise ValueError(
-            f"router {name!r}: making it fails with {type(error).__name__}: {error}; correct it"
-        ) from error
+            f"router {name!r} cannot be made from a seed, as Router(0): {error_shown(error)}; "
+            "give its __init__ one parameter, the seed"
+        ) from None
+    except (ValueError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise ValueError(f"router {name!r}: making it fails with {error_shown(error)}; correct it") from error
     if not callable(getattr(made, "choose", None)):
         raise ValueError(f"router {name!r} makes a {type(made).__name__}, which has no choose(view)")
 

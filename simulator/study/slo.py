@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from boundary.arguments import check_argument
 from boundary.names import UnknownNameError, nearest_hint
 
 BoolArray = NDArray[np.bool_]
@@ -23,6 +24,8 @@ class SLO:
     attainment: float = 0.95
 
     def __post_init__(self) -> None:
+        for field, kind in (("ttft_s", float | None), ("tpot_s", float | None), ("attainment", float)):
+            check_argument(field, getattr(self, field), kind)
         for name, limit in (("TTFT", self.ttft_s), ("TPOT", self.tpot_s)):
             if limit is not None and not 0 < limit < float("inf"):
                 raise ValueError(f"the {name} limit is {limit} s; it must be a finite time above 0, or absent")

@@ -67,7 +67,7 @@ def assert_told(ran: Any, part: str, code: int = 2) -> None:
             ["memory", "--model", "/nowhere/config.json", "--gpu", "l4"],
             "no file '/nowhere/config.json'; give a mode",
         ),
-        (["memory", "--model", "x" * 5000, "--gpu", "l4"], "name too long"),
+        (["memory", "--model", "x" * 5000, "--gpu", "l4"], f"no model '{'x' * 79}…'; "),
         (["memory", "--model", "a\n\x1b[31m", "--gpu", "l4"], "no model 'a\\n\\x1b[31m'; known"),
         (
             ["memory", "--model", "llama-3.1-8b", "--gpu", "h10"],
@@ -222,6 +222,9 @@ def test_a_wrong_load_or_target_is_told(headcount: Callable[..., Any], arguments
         (ROUTER.format("1 / 0"), "choose(view) fails with ZeroDivisionError: division by zero"),
         (ROUTER.format("raise SystemExit"), "choose(view) fails with SystemExit"),
         (ROUTER.replace("pass", "raise SystemExit(0)"), "making it fails with SystemExit: 0"),
+        (ROUTER.replace("pass", "raise BaseException('b')"), "making it fails with BaseException: b; correct it"),
+        (ROUTER.format("raise BaseException('b')"), "choose(view) fails with BaseException: b; correct it"),
+        (ROUTER.replace("self, seed", "self"), "cannot be made from a seed, as Router(0): TypeError: "),
         (ROUTER.replace("()", "('outstandin',)", 1), "SEES: [1] is 'outstandin'; it must be one of last, num_e"),
         ("raise SystemExit(0)", "cannot be loaded, SystemExit: 0; correct or remove it"),
     ],
@@ -244,7 +247,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("name", "code", "part"),
     [
-        ("sys:exit", "", "latency model 'sys:exit': <built-in function exit> is no function latency_model(served)"),
+        ("sys:exit", "", "latency model 'sys:exit': function exit is no function latency_model(served)"),
         ("os:system", "", "is no function latency_model(served); give one"),
         ("shutil:rmtree", "", "is no function latency_model(served); give one"),
         ("mine", "def latency_model(served): raise SystemExit(0)", "mine.py: fails with SystemExit: 0; correct it"),

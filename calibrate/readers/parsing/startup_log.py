@@ -86,8 +86,9 @@ class StartupLog:
         return int(self.memory_gib["available_kv"] * GIB) // layout.block_bytes()
 
 
-def read_startup_log(path: Path) -> StartupLog:
+def read_startup_log(path: str | Path) -> StartupLog:
     """Raises ValueError where the file cannot be read, or is no log of a server that came up."""
+    path = Path(path)
     text = read_text(path, "result_bytes", damaged="replace")
     said = {what: found for what, pattern in _NEEDED.items() if (found := re.search(pattern, text))}
     if missing := [what for what in _NEEDED if what not in said]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from boundary.arguments import check_argument
+from boundary.names import check_names
 from kvcache.releases import (
     ASYNC_SCHEDULING,
     ASYNC_SCHEDULING_WITH_DRAFT_MODEL,
@@ -18,7 +19,7 @@ from kvcache.releases import (
     NO_RETENTION_INTERVAL,
     V0_CHUNKS_LONG_PROMPTS,
 )
-from simulator.engines.argument import COLD_START, MEMORY, SCHEDULER, STEP_TIME, argument, arguments_of
+from simulator.engines.argument import COLD_START, LARGEST, MEMORY, SCHEDULER, STEP_TIME, argument, arguments_of
 from simulator.engines.values import (
     COUNT,
     Duration,
@@ -243,12 +244,15 @@ class EngineArgs:
     max_cudagraph_capture_size: int | None = None  # no option: the memory of graphs does not follow it yet
 
     def __post_init__(self) -> None:
-        for name, described in arguments_of(type(self)).items():
+        if isinstance(self.latency_profile, str):
+            object.__setattr__(self, "latency_profile", Path(self.latency_profile))
+        described = arguments_of(type(self))
+        for name, kind in _types().items():
             value = getattr(self, name)
-            if value is None and described.default is None:
+            if value is None and (name not in described or described[name].default is None):
                 continue
-            check_argument(name, value, _types()[name])
-            least, most = described.range
+            check_argument(name, value, kind)
+            least, most = described[name].range if name in described else (0, LARGEST)
             if isinstance(value, int | float) and not least <= value <= most:
                 raise ValueError(f"{name} is {value:,}, must be at least {least}, at most {most:,}")
         share = self.gpu_memory_utilization
@@ -303,4 +307,5 @@ def _types() -> dict[str, Any]:
 
 def with_settings(args: EngineArgs | None, settings: Mapping[str, Any]) -> EngineArgs:
     """Arguments, some of them given by name; None of both stands for vLLM's own."""
+    check_names(settings, _types(), "engine argument")
     return replace(args or EngineArgs(), **settings)

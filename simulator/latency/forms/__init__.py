@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from boundary.names import shortened
+from boundary.names import value_shown
 from boundary.registry import Registry
 from boundary.schema import NotNegative, typed
 from simulator.latency.model import LatencyModel, ServedModel
@@ -32,7 +32,7 @@ def latency_model(served: ServedModel, *, form: str = DEFAULT_FORM, **options: A
     function = found if ":" in form else found.latency_model
     if not isfunction(function) or next(iter(signature(function).parameters), "") != "served":
         raise ValueError(
-            f"latency model {form!r}: {shortened(repr(function))} is no function latency_model(served); give one"
+            f"latency model {form!r}: {value_shown(function)} is no function latency_model(served); give one"
         )
     try:
         signature(function).bind(served, **options)
@@ -45,7 +45,7 @@ def latency_model(served: ServedModel, *, form: str = DEFAULT_FORM, **options: A
 def _checked(model: Any, served: ServedModel) -> LatencyModel:
     """Raises ValueError where a form hands over something else, or too short a table."""
     if not isinstance(model, LatencyModel) or not isinstance(model.step_times, StepTimes):
-        raise ValueError(f"it returned {shortened(repr(model))}, not a LatencyModel with StepTimes")
+        raise ValueError(f"it returned {value_shown(model)}, not a LatencyModel with StepTimes")
     times, sizes = model.step_times, served.args
     tokens = sizes.max_num_batched_tokens + 1
     least = {"decode": tokens, "prefill": tokens, "floor": tokens, "sampling": sizes.max_num_seqs + 1}
