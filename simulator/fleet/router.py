@@ -120,15 +120,15 @@ def _router_class(name: str, found: object) -> RouterFactory:
 
 def check_router(router: str | RouterFactory) -> None:
     """Raise ValueError unless the name, or what makes a router, does."""
-    name = router_name(router)
+    name, found = router_name(router), find_router(router)
     try:
-        made = find_router(router).make(0)
+        made = found.make(0)
     except TypeError as error:
         raise ValueError(
             f"router {name!r} cannot be made from a seed, as Router(0): {error_shown(error)}; "
             "give its __init__ one parameter, the seed"
         ) from None
-    except (ValueError, KeyboardInterrupt):
+    except KeyboardInterrupt:
         raise
     except BaseException as error:
         raise ValueError(f"router {name!r}: making it fails with {error_shown(error)}; correct it") from error

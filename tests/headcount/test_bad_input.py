@@ -222,6 +222,7 @@ def test_a_wrong_load_or_target_is_told(headcount: Callable[..., Any], arguments
         (ROUTER.format("1 / 0"), "choose(view) fails with ZeroDivisionError: division by zero"),
         (ROUTER.format("raise SystemExit"), "choose(view) fails with SystemExit"),
         (ROUTER.replace("pass", "raise SystemExit(0)"), "making it fails with SystemExit: 0"),
+        (ROUTER.replace("pass", "raise ValueError('v')"), "making it fails with ValueError: v; correct it"),
         (ROUTER.replace("pass", "raise BaseException('b')"), "making it fails with BaseException: b; correct it"),
         (ROUTER.format("raise BaseException('b')"), "choose(view) fails with BaseException: b; correct it"),
         (ROUTER.replace("self, seed", "self"), "cannot be made from a seed, as Router(0): TypeError: "),
