@@ -143,7 +143,7 @@ def _nested(value: Any, where: str) -> Any:
 
 
 def _too_deep(where: str) -> InputError:
-    most = f"{limits().nesting:,.0f} brackets within one another"
+    most = f"{limits().nesting:,.0f} levels within one another"
     return InputError(f"{where}: has more than {most} {how_to_raise('nesting')}")
 
 

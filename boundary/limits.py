@@ -21,7 +21,7 @@ class Limits:
     result_bytes: float = _limit(200e6, "a result, log or recording: parsed, it takes up to ten times its size")
     line_bytes: float = _limit(16e6, "one line of a trace; with block hashes for a million tokens it has some 500 kB")
     values: float = _limit(1e7, "values of a YAML file, each counted as often as its aliases repeat it")
-    nesting: float = _limit(50, "brackets within brackets; no format needs ten")
+    nesting: float = _limit(50, "levels of lists and tables within one another; no format needs ten")
     rows: float = _limit(1e7, "rows of a trace, at some 100 bytes each; Azure's largest has 27 million")
     requests: float = _limit(2e6, "requests of one run, at some 500 bytes each; a search keeps two runs at once")
     turns: float = _limit(10_000, "turns of one conversation: all that came before the start are drawn")

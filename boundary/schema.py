@@ -146,6 +146,8 @@ def _inside(schema: Any, step: str | int) -> Any:
 def _inside_one(schema: Any, step: str | int) -> Any:
     if isinstance(schema, inspect.StructType | inspect.DataclassType):
         return next((item.type for item in schema.fields if item.encode_name == step), None)
+    if isinstance(schema, inspect.TupleType) and isinstance(step, int):
+        return schema.item_types[step] if step < len(schema.item_types) else None
     return getattr(schema, "item_type", getattr(schema, "value_type", None))
 
 

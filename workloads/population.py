@@ -58,6 +58,9 @@ class Population:
     """What its file says, each part with its source."""
 
     def __post_init__(self) -> None:
+        for key in ("turns", "output_tokens"):
+            if not getattr(self, key).mean() > 0:
+                raise InputError(f"workload '{self.name}': {key} is always 0; give a mean above 0")
         longest = size_biased_quantile(RoundedUp(inner=self.turns), np.array([_LONGEST_AT_START]))[0]
         if longest > limits().turns:
             raise InputError(

@@ -44,13 +44,23 @@ def _value(ctx: click.Context, spelling: Spelling, value: Any) -> Any:
         if not isinstance(value, bool):
             raise ValueError(f"'{shortened(str(value))}' is neither true nor false")
         return value != spelling.turns_off
-    if value is None:
+    if value is None or value == []:
         raise ValueError("it has no value; give one, or leave it out")
     if isinstance(value, list) and value:
         separator = {IntegerList: ",", Variables: " "}.get(type(spelling.kind))
-        if separator is None or any(isinstance(each, list | dict) for each in value):
-            raise ValueError(f"'{shortened(', '.join(map(str, value)))}' is a list; {ONE_VALUE}")
+        if separator is None:
+            raise ValueError(
+                f"'{shortened(', '.join(_shown(each).strip(chr(39)) for each in value))}' is a list; {ONE_VALUE}"
+            )
+        wrong = next((each for each in value if not isinstance(each, str | int | float)), "")
+        if wrong != "":
+            raise ValueError(f"it is a list that holds {_shown(wrong)}; give text or numbers")
         value = separator.join(map(str, value))
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"'{shortened(str(value))}' is not a value for it; give text (in quotes) or a number")
+        raise ValueError(f"{_shown(value)} is not a value for it; give text (in quotes) or a number")
     return converted(ctx, spelling, str(value))
+
+
+def _shown(value: Any) -> str:
+    kinds = {dict: "a table", list: "a list", type(None): "nothing"}
+    return kinds.get(type(value)) or f"'{shortened(str(value))}'"

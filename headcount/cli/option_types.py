@@ -84,7 +84,7 @@ def read_limit(given: str) -> tuple[str, float]:
     if not value:
         raise ValueError(f"--limit '{shortened(given)}' has no value; give NAME=VALUE, such as rows=1G")
     try:
-        number = values.COUNT.read(value) if value[-1].isalpha() else float(value)
+        number = values.TokenCount(most=values.LARGEST_TEXT).read(value) if value[-1].isalpha() else float(value)
     except ValueError:
         wrong = shortened(value)
         raise ValueError(f"--limit {shortened(name)}: '{wrong}' is not a number; give one such as 64M") from None

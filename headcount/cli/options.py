@@ -11,7 +11,16 @@ from headcount.cli.config_file import read_config
 from headcount.cli.option_types import NameOrPath, Option, flag, json_option, option
 from headcount.cli.vllm_args import read_vllm_args
 from simulator.engines.argument import COLD_START, MEMORY, SCHEDULER, STEP_TIME, Argument, arguments_of, flags_of
-from simulator.engines.values import Duration, FilePath, Number, Text, TokenCount, TrustedName, WholeNumber
+from simulator.engines.values import (
+    LARGEST_TEXT,
+    Duration,
+    FilePath,
+    Number,
+    Text,
+    TokenCount,
+    TrustedName,
+    WholeNumber,
+)
 from simulator.engines.vllm.arguments import EngineArgs
 
 
@@ -141,7 +150,7 @@ workload_options = all_of(
 
 output_options = all_of(
     section("Output", json_option),
-    option("--seed", WholeNumber(0), "Same seed, same result.", default=0),
+    option("--seed", WholeNumber(0, LARGEST_TEXT), "Same seed, same result.", default=0),
     option(
         "--config",
         FilePath(),

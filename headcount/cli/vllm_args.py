@@ -10,17 +10,8 @@ from boundary.names import nearest_hint, shortened
 from headcount.cli.option_names import Spelling, converted, spellings
 from simulator.engines.argument import arguments_of
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.engines.vllm.environment import VARIABLE
+from simulator.engines.vllm.environment import VARIABLE, WITHOUT_EFFECT
 
-# What a pasted line has and capacity does not depend on; --trust-remote-code and --tokenizer decide no length here.
-WITHOUT_EFFECT = frozenset(
-    {
-        "host", "port", "api-key", "served-model-name", "trust-remote-code", "tokenizer", "tokenizer-mode", "revision",
-        "download-dir", "load-format", "chat-template", "uvicorn-log-level", "root-path", "allowed-origins",
-        "ssl-keyfile", "ssl-certfile", "disable-log-requests", "disable-log-stats", "no-enable-log-requests", "seed",
-        "enable-auto-tool-choice", "tool-call-parser", "reasoning-parser", "generation-config", "max-log-len",
-    }
-)  # fmt: skip
 # The module or the image of vLLM's server: what stands before it is python's or docker's.
 _STARTS_SERVER = re.compile(r"^(vllm\.entrypoints\.openai\.api_server|(\S+/)?vllm/vllm-openai(-\w+)?([:@]\S+)?)$")
 _RELEASED_IMAGE = re.compile(r"vllm/vllm-openai(?:-\w+)?:v?(\d+\.\d+(?:\.\d+)?)(?![\w.-])")  # the tag is the release

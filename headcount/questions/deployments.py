@@ -24,6 +24,8 @@ class Subject:
     architecture: Architecture
     gpu: GPU
     args: EngineArgs
+    unused_arguments: tuple[str, ...] = ()
+    """Of the start-up log, which may change the answer."""
 
 
 def subject(model: str, gpu: str, engine: Mapping[str, Any], startup_log: "StartupLog | None" = None) -> Subject:
@@ -41,7 +43,7 @@ def subject(model: str, gpu: str, engine: Mapping[str, Any], startup_log: "Start
         _check_size(startup_log, args)
         layout = memory_budget(architecture, found, args).layout
         args = replace(args, num_gpu_blocks_override=startup_log.num_gpu_blocks(layout))
-    return Subject(architecture=architecture, gpu=found, args=args)
+    return Subject(architecture=architecture, gpu=found, args=args, unused_arguments=startup_log.unused)
 
 
 def _known(given: Mapping[str, Any], known: Collection[str], what: str) -> dict[str, Any]:

@@ -58,8 +58,8 @@ class TrainingPlan:
         for name, kind in _types().items():
             check_argument(name, getattr(self, name), kind)
         for name in _COUNTS:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1")
+            if not 1 <= getattr(self, name) < 2**31:
+                raise ValueError(f"{name} is {getattr(self, name):,}, must be at least 1, below 2^31")
         find_precision(self.precision)
         find_optimizer(self.optimizer)
         for name, known in (("recompute", RECOMPUTE), ("lora_targets", LORA_TARGETS), ("zero_stage", ZERO_STAGES)):

@@ -7,7 +7,6 @@ from typing import Any
 
 from simulator.engines.values import MAX_SECONDS, Duration, Kind, Switch, TokenCount, WholeNumber
 
-LARGEST = 10**12  # of any count: beyond it a slip of the finger, and figures no longer exact in a double
 MEMORY, SCHEDULER, STEP_TIME, COLD_START = "memory", "scheduler", "step time", "cold start"
 
 
@@ -29,10 +28,10 @@ class Argument:
     def range(self) -> tuple[float, float]:
         """The least and the most that a count or a time may be."""
         match self.kind:
-            case WholeNumber(minimum=minimum):
-                return minimum, LARGEST
-            case TokenCount():
-                return 1, LARGEST
+            case WholeNumber(minimum=minimum, most=most):
+                return minimum, most
+            case TokenCount(most=most):
+                return 1, most
             case Duration():
                 return 0, MAX_SECONDS
         return -math.inf, math.inf

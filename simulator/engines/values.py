@@ -15,6 +15,8 @@ _MULTIPLES = {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 2**20, "g": 10**9, "
 _WHOLE = re.compile(r"^\s*[0-9]{1,18}\s*$", re.ASCII)
 _LIST = re.compile(r"^[^,\s]+(\s*,\s*[^,\s]+)+$")
 MAX_GPUS = 100_000
+LARGEST = 2**31 - 1  # of any count: the simulator keeps them in 32 bits
+LARGEST_TEXT = 10**18 - 1  # that is read at all
 MAX_SECONDS = 3.6e6  # of a limit or a think time: longer than any, short enough for an exact clock
 ONE_VALUE = "a run takes one value; run once for each"
 
@@ -89,6 +91,7 @@ class TokenCount:
     """A whole number, with k = 1000 or K = 1024 as in vLLM; `name` says of what."""
 
     name: str = "TOKENS"
+    most: int = LARGEST
 
     def read(self, given: Any) -> int:
         _refuse_list(given)
@@ -98,6 +101,8 @@ class TokenCount:
             raise ValueError(
                 f"'{shortened(str(given))}' is not a whole number above 0; give one such as 8192, 8K or 32k"
             )
+        if count > self.most:
+            raise ValueError(f"'{shortened(str(given))}' is too large; give at most {self.most:,}")
         return int(count)
 
 
@@ -106,17 +111,17 @@ COUNT = TokenCount("N")  # of sequences, blocks, requests
 
 @dataclass(frozen=True)
 class WholeNumber:
-    """A whole number of at least `minimum`, at most `most` where that is given."""
+    """A whole number of at least `minimum`, at most `most`."""
 
     minimum: int
-    most: int | None = None
+    most: int = LARGEST
     name: str = "N"
 
     def read(self, given: Any) -> int:
         _refuse_list(given)
-        limit = "" if self.most is None else f", at most {self.most:,}"
-        if not _WHOLE.match(str(given)) or not self.minimum <= int(str(given)) <= (self.most or int(str(given))):
-            raise ValueError(f"'{shortened(str(given))}' is not a whole number of at least {self.minimum}{limit}")
+        if not _WHOLE.match(str(given)) or not self.minimum <= int(str(given)) <= self.most:
+            limits = f"at least {self.minimum}, at most {self.most:,}"
+            raise ValueError(f"'{shortened(str(given))}' is not a whole number of {limits}")
         return int(str(given))
 
 
@@ -127,7 +132,7 @@ class FilePath:
     name: str = "PATH"
 
     def read(self, given: Any) -> Path:
-        if not str(given) or "\0" in str(given):
+        if not str(given).strip() or "\0" in str(given):
             raise ValueError(f"'{shortened(str(given))}' names no file; give a path, or leave the option out")
         return Path(str(given))
 

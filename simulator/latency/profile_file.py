@@ -12,12 +12,12 @@ from msgspec.structs import asdict
 from boundary.documents import read_toml
 from boundary.files import InputError, shown
 from boundary.names import shortened
-from boundary.schema import NotNegative, Number, Strict, typed
+from boundary.schema import Count, NotNegative, Number, Strict, typed
 from simulator.latency.model import RANGED, LogError
-from simulator.latency.profile import LatencyProfile, Range, Term, term_names
+from simulator.latency.profile import OFFSETS, LatencyProfile, Range, Term, term_names
 
 SCHEMA_VERSION = 1
-Setting = str | bool | int | float
+Setting = str | bool | Count | NotNegative
 LogMean = Annotated[float, Meta(ge=-5, le=5, description="a number from -5 to 5: no fit is further from 0")]
 Sd = Annotated[float, Meta(ge=1e-12, le=10, description="a standard deviation above 0, at most 10")]
 Variance = Annotated[float, Meta(ge=-100, le=100, description="a number from -100 to 100")]
@@ -31,6 +31,10 @@ class _Term(Strict, frozen=True, kw_only=True):
     prior_sd: Sd
     mean: LogMean
     sd: NotNegative = 0.0  # for whoever reads the file: the covariance's
+
+    def __post_init__(self) -> None:
+        if self.name in OFFSETS and not abs(self.mean) <= 1:
+            raise ValueError(f"{self.name}: mean is {self.mean:g}; it must be a number of seconds from -1 to 1")
 
 
 class _Posterior(Strict, frozen=True, kw_only=True):
@@ -59,8 +63,8 @@ class _File(Strict, frozen=True, kw_only=True):
     terms: list[_Term] = field(default_factory=list)
     posterior: _Posterior
     log_error: _LogErrors
-    ranges: dict[Literal[RANGED], tuple[Number, Number]] = field(default_factory=dict)  # type: ignore[valid-type]
-    held_out: dict[str, float] = field(default_factory=dict)
+    ranges: dict[Literal[RANGED], tuple[NotNegative, NotNegative]] = field(default_factory=dict)  # type: ignore[valid-type]
+    held_out: dict[str, Number] = field(default_factory=dict)
     settings: dict[str, Setting | list[Setting]] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
 

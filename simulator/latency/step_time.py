@@ -1,6 +1,5 @@
 """The form that every latency model takes before a run: tables over a step's sums."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -9,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
-LEAST_STEP_S = 1e-4  # of a constant step: no GPU is faster, and a search would never end
+LEAST_STEP_S, MOST_STEP_S = 1e-4, 3600.0  # of a constant step: no GPU is faster, and a search would never end
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -118,9 +117,10 @@ class BatchSums:
 
 def constant_step_times(step_s: float, *, max_num_batched_tokens: int, max_num_seqs: int) -> StepTimes:
     """Every step takes `step_s` seconds: for comparing decisions, where time must be trivial."""
-    if not LEAST_STEP_S <= step_s < math.inf:
+    if not LEAST_STEP_S <= step_s <= MOST_STEP_S:
         raise ValueError(
-            f"step_s is {step_s}; a constant step time must be a finite number of seconds, at least {LEAST_STEP_S:g}"
+            f"step_s is {step_s}; a constant step time must be a finite number of seconds, at least "
+            f"{LEAST_STEP_S:g}, at most {MOST_STEP_S:,.0f}"
         )
     table = np.full(max_num_batched_tokens + 1, step_s)
     return StepTimes(decode=table, prefill=table, floor=np.zeros_like(table), sampling=np.zeros(max_num_seqs + 1))

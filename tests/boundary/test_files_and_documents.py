@@ -40,7 +40,7 @@ def test_any_bytes_are_read_or_refused_in_one_line(tmp_path_factory: pytest.Temp
     ("text", "told"),
     [
         ('{"a": 1, "a": 2}', "'a' is given twice"),
-        ("[" * 60 + "]" * 60, "more than 50 brackets within one another (limit nesting; --limit nesting=N raises it)"),
+        ("[" * 60 + "]" * 60, "more than 50 levels within one another (limit nesting; --limit nesting=N raises it)"),
         ("[" * 100_000, "nested too deeply"),
         ('{"a": ' + "1" * 5000 + "}", "a number of thousands of digits"),
         (r'{"a": "\ud800"}', "it holds half a character"),
@@ -60,7 +60,7 @@ def test_json_that_cannot_be_used_is_refused_with_its_place(tmp_path: Path, text
     ("text", "told"),
     [
         ("a: 1\na: 2", "'a' is given twice"),
-        ("a: &a [*a]", "more than 50 brackets"),
+        ("a: &a [*a]", "more than 50 levels"),
         ("a: !!python/object/apply:os.system [ls]", "could not determine a constructor"),
         ("a: 2020-99-99", "month must be in 1..12"),
         (
@@ -82,7 +82,7 @@ def test_yaml_that_is_nested_deeper_than_its_loader_bears_is_refused(tmp_path: P
     path = tmp_path / "a.yaml"
     for text in ("[" * 200_000, "- " * 200_000, "{a: " * 200_000):
         path.write_text(text)
-        with pytest.raises(InputError, match="more than 50 brackets"):
+        with pytest.raises(InputError, match="more than 50 levels"):
             read_yaml(path)
 
 

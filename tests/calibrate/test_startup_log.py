@@ -88,6 +88,10 @@ def test_a_hybrid_model_s_blocks_follow_from_the_bytes_in_later_releases(tmp_pat
             log_text(arguments="{'a': <object at 0x7>}"),
             "line 3: its non-default args, {'a': <object at 0x7>}, cannot be read; remove the line",
         ),
+        (log_text(arguments=ARGUMENTS, tokens="0"), "GPU KV cache size is 0; it must be a whole number, at least 1"),
+        (log_text(arguments=ARGUMENTS, tokens="9" * 20), "GPU KV cache size is 100000000000000000000; it must be"),
+        (log_text(arguments="{'gpu_memory_utilization': -0.5}"), "gpu_memory_utilization is -0.5, must lie in"),
+        (log_text(arguments="{'max_num_seqs': 2147483648}"), "max_num_seqs is 2,147,483,648, must be at least 1"),
         (log_text(arguments=ARGUMENTS).replace("GPU KV cache size", ""), "'GPU KV cache size' is missing"),
     ],
 )

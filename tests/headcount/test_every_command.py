@@ -200,8 +200,8 @@ def test_a_pasted_line_names_no_code(headcount: Run, planted: Path) -> None:
     [
         ("model: [a, b]\n", "c.yaml: model: 'a, b' is a list; a run takes one value"),
         (BOMB, "aliases repeat"),
-        ("gpus: " + "[" * 60 + "]" * 60, "brackets within one another"),
-        ("gpus: [[1], 2]\n", "is a list"),
+        ("gpus: " + "[" * 60 + "]" * 60, "levels within one another"),
+        ("gpus: [[1], 2]\n", "is a list that holds a list"),
         ("- a\n", "it must hold option names with values"),
     ],
 )

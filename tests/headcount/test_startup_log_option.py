@@ -48,6 +48,15 @@ def test_the_logged_tokens_are_blocks_of_the_cache_that_the_checkpoint_declares(
     assert found["available_kv_bytes"] == 26_168 * 16 * found["kv_bytes_per_token"]
 
 
+def test_arguments_that_are_not_used_are_named(headcount: Callable[..., Any], path: Path) -> None:
+    more = "0.95, 'host': '0.0.0.0', 'hf_overrides': {'a': 1}, 7: 8, 'speculative_config': {'method': 'ngram'}}"
+    path.write_text(LOG.replace("0.95}", more), encoding="utf-8")
+    ran = headcount("memory", "--gpu", "h100-sxm", "--startup-log", path, "--json")
+    notes = {note["code"]: note["text"] for note in json.loads(ran.out)["notes"]}
+    told = "of the start-up log's arguments, not used: 7, hf_overrides, speculative_config"
+    assert notes["logged-arguments-not-used"] == told
+
+
 def test_a_log_of_another_tensor_parallel_size_is_refused(headcount: Callable[..., Any], path: Path) -> None:
     ran = headcount("memory", "--gpu", "h100-sxm", "--startup-log", path, "-tp", "2")
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)

@@ -122,8 +122,9 @@ def test_options_may_come_from_a_file(headcount: Run, tmp_path: Path) -> None:
         (["--num-gpus", "0"], "'0' is not a whole number of at least 1"),
         (["--model", "llama-3.1-9b"], "did you mean 'llama-3.1-8b'"),
         (["--gpu", "h10"], "no GPU 'h10'; did you mean"),
-        (["--seq-len", "100G"], "GiB short per GPU"),
-        (["--micro-batch-size", "999999999999"], "GiB short per GPU"),
+        (["--seq-len", "100G"], "'100G' is too large; give at most 2,147,483,647"),
+        (["--seq-len", "2000m"], "GiB short per GPU"),
+        (["--micro-batch-size", "2000000000"], "GiB short per GPU"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -88,7 +88,7 @@ def test_a_profile_is_read_as_it_was_written(
 ) -> None:
     rng = np.random.default_rng(seed)
     root = rng.normal(size=(len(names), len(names)))
-    terms = tuple(term(name, float(rng.normal())) for name in sorted(names))
+    terms = tuple(term(name, float(rng.uniform(-1, 1))) for name in sorted(names))
     written = profile_of(*terms, covariance=root @ root.T, source='a "quoted" source\n')
     path = tmp_path_factory.mktemp("profile") / "p.toml"
     path.write_text(profile_text(written), encoding="utf-8")
@@ -131,6 +131,10 @@ MEAN, SPREAD = "it must be a number from -5 to 5", "it must be a standard deviat
         ("deployment = 0.02", f"deployment = {'9' * 400}", f"log_error.tpot.deployment is {'9' * 59}…; {SPREAD}"),
         ("growth = 0.0", "growth = 1e9", "growth is 1000000000.0; it must be a power"),
         ("residual = 0.03", "x = 1", "no key 'x' in log_error.tpot; "),
+        ("sequences = [1, 64]", "sequences = [-1, nan]", "ranges.sequences[1] is -1; it must be a number, at least 0"),
+        ("mean = 0.005", "mean = 5.0", "mean is 5; it must be a number of seconds from -1 to 1"),
+        ("[held_out]", "[held_out]\nx = nan", "held_out.x is nan; it must be a finite number"),
+        ("tensor_parallel_size = [1, 2]", "a = -5", "settings.a is -5; it must be"),
         ("sequences = [1, 64]", "sequences = [64, 1]", "a range begins at 64 and ends at 1"),
         ("sequences =", "seqences =", "no key 'seqences' in ranges; did you mean 'sequences'"),
         ('name = "mine"', "name = 3", "name is 3; it must be text"),

@@ -203,6 +203,12 @@ def test_nobody_or_nothing_is_refused(users: int, turns: int) -> None:
         CHAT.draw(users, turns, 1, 8192)
 
 
+@pytest.mark.parametrize("key", ["turns", "output_tokens"])
+def test_what_is_always_0_is_refused(key: str) -> None:
+    with pytest.raises(InputError, match=f"workload 'bare': {key} is always 0; give a mean above 0"):
+        population_from_mapping({**BARE, key: 0}, name="bare")
+
+
 def test_a_million_turns_stay_small() -> None:
     table = CHAT.draw(20_000, 5, 1, 32_768)
     assert sum(column.nbytes for column in vars(table).values()) / table.num_requests < 80

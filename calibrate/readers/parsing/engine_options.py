@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from boundary.files import InputError, shown
 from boundary.schema import AtLeastOne, Count, typed
 from boundary.schema import Number as Finite
 from simulator.engines.argument import arguments_of
@@ -30,13 +31,19 @@ _RECORDED = {*OPTIONS, *_NAMES, "vllm_version"}
 def engine_option(name: str, given: Any, file: Path | str, place: str) -> Any:
     """The setting of that name, or the model, from a value or the text of one; None where the tool wrote None.
 
-    Raises InputError where it is not of the argument's type.
+    Raises InputError where it is not of the argument's type, or one that the engine refuses.
     """
     value = python_value(given) if isinstance(given, str) else given
     kind = Text if name in _NAMES else type(_ARGUMENTS[name].kind)
     if value is None:
         return None
-    return typed(given if kind is Text else value, _TYPES[kind], file, place)
+    found = typed(given if kind is Text else value, _TYPES[kind], file, place)
+    if name in _ARGUMENTS:
+        try:
+            EngineArgs(**{name: found})
+        except ValueError as error:
+            raise InputError(f"{shown(file)}: {place}: {error}") from None
+    return found
 
 
 def engine_options(found: Mapping[str, Any], file: Path | str, place: str) -> dict[str, Any]:

@@ -9,9 +9,11 @@ from typing import Any
 
 from boundary.files import InputError, read_text, shown
 from boundary.names import shortened
+from boundary.schema import AtLeastOne, typed
 from calibrate.readers.parsing.engine_options import OPTIONS, engine_option
 from kvcache.layout.kv_layout import KVLayout
 from kvcache.releases import LOGS_TOKENS_OF_WHOLE_REQUESTS
+from simulator.engines.vllm.environment import WITHOUT_EFFECT
 
 GIB = 2**30
 _NUMBER = r"([0-9][0-9,]{0,24}(?:\.[0-9]{0,9})?)"
@@ -63,6 +65,12 @@ class StartupLog:
         }
 
     @property
+    def unused(self) -> tuple[str, ...]:
+        """Arguments that may change an answer, and are not looked at."""
+        given = (name for name, value in self.arguments.items() if value is not None and name not in _READ)
+        return tuple(sorted(shortened(name) for name in given if name.replace("_", "-") not in WITHOUT_EFFECT))
+
+    @property
     def tensor_parallel_size(self) -> int:
         return int(self.arguments.get("tensor_parallel_size") or 1)
 
@@ -105,7 +113,7 @@ def read_startup_log(path: str | Path) -> StartupLog:
         path=path,
         vllm_version=version[1] if version[1].count(".") == 2 else f"{version[1]}.0",
         arguments=_arguments(path, text),
-        kv_cache_tokens=int(_number(tokens[1])),
+        kv_cache_tokens=typed(int(_number(tokens[1])), AtLeastOne, path, name="GPU KV cache size"),
         max_model_len=int(_number(concurrency[1])),
         max_concurrency=_number(concurrency[2]),
         memory_gib=memory,

@@ -58,6 +58,7 @@ class Facts:
 
     vllm_version: str | None = None
     environment: Sequence[str] = ()  # variables of the server that are not modelled
+    unused_arguments: Sequence[str] = ()  # of the start-up log
     architecture: "Architecture | None" = None
     terms: Sequence[tuple[str, str, str]] = ()  # of a memory budget: name, value, source
     plans: Sequence["Deployment"] = ()  # that are answered for, each once
@@ -73,6 +74,7 @@ def facts_about(asked: "Subject", **more: Any) -> Facts:
     return Facts(
         vllm_version=asked.args.vllm_version,
         environment=asked.args.ignored_environment,
+        unused_arguments=asked.unused_arguments,
         architecture=asked.architecture,
         **more,
     )

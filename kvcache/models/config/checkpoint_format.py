@@ -54,7 +54,7 @@ def quantization_config(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
     ModelOpt's own file, hf_quant_config.json, has its fields in a "quantization" of its own and no `quant_method`.
     """
-    found = config.get("quantization_config")
+    found = config.get("quantization_config", config.get("compression_config"))  # compressed-tensors' first name
     if found is None and isinstance(config.get("text_config"), Mapping):
         found = config["text_config"].get("quantization_config")
     if found is None:
@@ -108,6 +108,10 @@ def _modelopt(quantization: Mapping[str, Any]) -> str:
         return "mxfp8"
     if "MIXED" in algorithm or "AWQ" in algorithm:
         raise ValueError(f"quantization_config: quant_algo {algorithm} is not modelled; known: FP8, NVFP4, MXFP8")
+    if not re.search(r"^$|NONE|FP8|FP4", algorithm):
+        raise ValueError(
+            f"quantization_config: quant_algo '{shortened(algorithm)}' is not known; known: FP8, NVFP4, MXFP8"
+        )
     return "nvfp4" if "FP4" in algorithm else "fp8-tensor"
 
 

@@ -143,12 +143,13 @@ def _rotary_width(fields: Fields) -> int:
 
 def _longer_rotary_tables(fields: Fields) -> int:
     """How many tables' worth of rows linear rope scaling adds: vLLM stores `factor` times the positions (Gemma 3)."""
-    scaling = fields.raw("rope_scaling", "rope_parameters")
-    if isinstance(scaling, Mapping) and isinstance(scaling.get("full_attention"), Mapping):
+    scaling = fields.value(Table, "rope_scaling", "rope_parameters") or {}
+    if isinstance(scaling.get("full_attention"), Mapping):
         scaling = scaling["full_attention"]
-    if not isinstance(scaling, Mapping) or scaling.get("rope_type", scaling.get("type")) != "linear":
+    given = scaling.get("factor")
+    factor = typed(1.0 if given is None else given, Factor, fields.where, "rope_scaling.factor")
+    if scaling.get("rope_type", scaling.get("type")) != "linear":
         return 0
-    factor = typed(scaling.get("factor", 1.0), Factor, fields.where, "rope_scaling.factor")
     return max(0, round(factor) - 1)
 
 

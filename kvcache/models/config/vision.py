@@ -23,8 +23,9 @@ def vision_parameters(config: Config) -> int:
     if vision is None:
         return 0
     if not knows_encoder(config):
-        sized = {"hidden_size", "num_hidden_layers", "intermediate_size"} <= vision.keys()
-        return _siglip(_Encoder(config, vision)) if sized else 0
+        widths = ("hidden_size", "num_hidden_layers", "intermediate_size")
+        given = [typed(vision[key], Size | None, "vision_config", key) for key in widths if key in vision]  # type: ignore[arg-type]
+        return _siglip(_Encoder(config, vision)) if len(given) == len(widths) else 0
     model_type = str(config.get("model_type"))
     return _ENCODERS[model_type](_Encoder(config, {**entries("encoders.toml")[model_type], **vision}))
 

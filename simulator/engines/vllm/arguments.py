@@ -19,9 +19,10 @@ from kvcache.releases import (
     NO_RETENTION_INTERVAL,
     V0_CHUNKS_LONG_PROMPTS,
 )
-from simulator.engines.argument import COLD_START, LARGEST, MEMORY, SCHEDULER, STEP_TIME, argument, arguments_of
+from simulator.engines.argument import COLD_START, MEMORY, SCHEDULER, STEP_TIME, argument, arguments_of
 from simulator.engines.values import (
     COUNT,
+    LARGEST,
     Duration,
     FilePath,
     Number,

@@ -18,6 +18,15 @@ _WITHOUT_EFFECT = re.compile(
     r"WORKER_MULTIPROC_METHOD|ALLOW_LONG_MAX_MODEL_LEN|USE_V1|USE_MODELSCOPE|ENGINE_ITERATION_TIMEOUT_S|"
     r"HTTP_TIMEOUT_KEEP_ALIVE|TORCH_PROFILER_DIR|TRACE_FUNCTION|USAGE_.*))$"
 )
+# Arguments that capacity does not depend on; --trust-remote-code and --tokenizer decide no length here.
+WITHOUT_EFFECT = frozenset(
+    {
+        "host", "port", "api-key", "served-model-name", "trust-remote-code", "tokenizer", "tokenizer-mode", "revision",
+        "download-dir", "load-format", "chat-template", "uvicorn-log-level", "root-path", "allowed-origins",
+        "ssl-keyfile", "ssl-certfile", "disable-log-requests", "disable-log-stats", "no-enable-log-requests", "seed",
+        "enable-auto-tool-choice", "tool-call-parser", "reasoning-parser", "generation-config", "max-log-len",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
