@@ -309,7 +309,7 @@ def test_every_remedy_fits_on_the_same_gpus() -> None:
         ({"precision": "fp7"}, "no precision 'fp7'; did you mean 'fp"),
         ({"optimizer": "adam"}, "no optimizer 'adam'; did you mean 'adamw'"),
         ({"zero_stage": 4}, "no zero_stage '4'; take 0, 1, 2, 3"),
-        ({"sequence_length": 10**20}, "must be at least 1, below 2^31"),
+        ({"sequence_length": 2**31}, "must be at least 1, below 2^31"),
         ({"micro_batch_size": 0}, "micro_batch_size is 0, must be at least 1"),
         ({"allowance": 1.0}, "allowance is 1.0, must be at least 0, below 1"),
         ({"qlora": True}, "give a lora_rank"),
