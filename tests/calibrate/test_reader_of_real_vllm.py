@@ -128,7 +128,8 @@ def test_the_result_of_its_benchmark_is_read(vllm_python: Path, port: int, detai
     assert (table["output_tokens"] == NUM_TOKENS).all()
     assert (table["prompt_tokens"] == 20).all()
     assert table["ttft_s"].min() > FIRST_S
-    assert (table["e2e_s"] - table["ttft_s"]).min() > GAP_S * (NUM_TOKENS - 1) * 0.9
+    assert table["e2e_s"].min() > FIRST_S + GAP_S * (NUM_TOKENS - 1)  # no less than the server waits, however busy
+    assert (table["e2e_s"] > table["ttft_s"]).all()
     assert table["arrival_s"].iloc[0] == 0
     assert table["arrival_s"].is_monotonic_increasing
     rates = {"duration_s", "requests_per_s", "output_tokens_per_s"}
