@@ -76,7 +76,11 @@ class _Request:
 def expected_steps(load: Load, limits: Limits) -> Iterator[tuple[int, BatchSums]]:
     """Phase and sums of each step that the load gives if the KV cache holds it, as vLLM schedules it since 0.31."""
     assert load.most_requests() <= limits.max_num_seqs, "a load whose requests wait for each other"
-    assert limits.max_num_seqs <= limits.max_num_batched_tokens, "more sequences than a step has tokens wait for ever"
+    if limits.max_num_seqs > limits.max_num_batched_tokens:
+        raise ValueError(
+            f"max_num_seqs is {limits.max_num_seqs:,}, above max_num_batched_tokens {limits.max_num_batched_tokens:,}: "
+            "some sequences would wait for ever; lower it or raise that"
+        )
     alive: list[_Request] = []
     for number, phase in enumerate(load.phases):
         alive = alive[: phase.keep]
