@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calibrate.conformance.interpreters.interpreters import interpreter_for
+from calibrate.interpreters.interpreters import interpreter_for
 from calibrate.record.design import expected_table, plan_loads
 from calibrate.record.loads import Limits, Load, Phase
 from calibrate.record.record_model import TINY, TINY_CONFIG, guessed_seconds

@@ -1,12 +1,13 @@
 """Whether we count, and decide, as the real software does.
 
+    python -m benchmarks.conformance scheduler [--cases 200]     # beside vLLM: every schedule() call, on random cases
     python -m benchmarks.conformance parameters [--configs 10]   # beside transformers: every catalog model, random ones
     python -m benchmarks.conformance weights                     # beside vLLM: one rank's tensors under TP, DP and EP
     python -m benchmarks.conformance kv-cache [--cases 2000]     # beside vLLM: pages, groups, blocks, concurrency
     python -m benchmarks.conformance engine [--attention hybrid] # beside vLLM: the schedule of its whole engine
 
-runs in an interpreter with vLLM (`headcount vllm install`, or `--python PATH`), without a GPU, in a few minutes;
-`engine` runs inference of a tiny model with dummy weights on the CPU. Exit code 1 on any difference.
+Each needs an interpreter with vLLM (`headcount vllm install`, or `--python PATH`), no GPU, and a few minutes; `engine`
+runs inference of a tiny model with dummy weights on the CPU. Exit code 1 on any difference.
 """
 
 import argparse
@@ -23,11 +24,31 @@ from benchmarks.conformance.cases.weight_cases import weight_cases
 from benchmarks.conformance.engine import check_engine
 from benchmarks.conformance.kv_cache import catalog_cases, check_kv_cache, random_cases
 from benchmarks.conformance.parameters import catalog_configs, check_parameters, random_configs
+from benchmarks.conformance.scheduler import Comparison, check_scheduler
 from benchmarks.conformance.weights import check_weights
-from calibrate.conformance.interpreters.interpreters import interpreter_for
+from calibrate.interpreters.interpreters import interpreter_for
+from headcount.cli.progress import progress_bar
 
 MAX_SHOWN = 5  # differences; the JSON has all
 Found = tuple[dict[str, Any], list[str], bool]  # JSON, text, whether anything differs
+
+
+def scheduler(python: Path, cases: int, seed: int) -> Found:
+    """The decisions of vLLM's engine core at every `schedule()` call, on random cases."""
+    with progress_bar(f"cases compared with vLLM, seed {seed}", total=cases) as bar:
+
+        def watch(found: Comparison) -> None:
+            bar.advance()
+            bar.note(f"{found.steps:,} steps, {found.preemptions:,} preemptions")
+
+        found = check_scheduler(python, num_cases=cases, seed=seed, watch=watch)
+    lines = [
+        f"vLLM {found.vllm_version}, seed {found.seed}: {found.cases:,} cases, {found.steps:,} steps, "
+        f"{found.preemptions:,} preemptions, {found.prefix_hits:,} prefix hits compared; "
+        f"{len(found.differences)} cases differ",
+        *(line for each in found.differences[:1] for line in each.lines()),
+    ]
+    return found.to_json(), lines, bool(found.differences)
 
 
 def parameters(python: Path, configs: int, seed: int) -> Found:
@@ -85,9 +106,9 @@ def _not_compared(reasons: Mapping[str, str]) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("parameters", "weights", "kv-cache", "engine"))
+    parser.add_argument("what", choices=("scheduler", "parameters", "weights", "kv-cache", "engine"))
     parser.add_argument("--configs", type=int, default=10, help="random configs of each model type")
-    parser.add_argument("--cases", type=int, default=2000, help="random mixes of layers")
+    parser.add_argument("--cases", type=int, help="random ones; by default 200 of scheduler, 2,000 of kv-cache")
     parser.add_argument("--no-models", action="store_true", help="leave the catalog's models out of kv-cache")
     parser.add_argument("--attention", choices=ATTENTIONS, default="full", help="of engine; hybrid: with windows")
     parser.add_argument("--seed", type=int, help="of the random ones; a new one by default, printed")
@@ -97,14 +118,16 @@ def main() -> int:
     given = parser.parse_args()
     python = interpreter_for(given.vllm_version, given.python)
     seed = secrets.randbelow(2**31) if given.seed is None else given.seed
-    if given.what == "parameters":
+    if given.what == "scheduler":
+        found, lines, differs = scheduler(python, given.cases or 200, seed)
+    elif given.what == "parameters":
         found, lines, differs = parameters(python, given.configs, seed)
     elif given.what == "weights":
         found, lines, differs = weights(python)
     elif given.what == "engine":
         found, lines, differs = engine(python, seed, given.attention)
     else:
-        found, lines, differs = kv_cache(python, given.cases, seed, models=not given.no_models)
+        found, lines, differs = kv_cache(python, given.cases or 2000, seed, models=not given.no_models)
     print(json.dumps(found) if given.json else "\n".join(lines))
     return int(differs)
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.conformance.cases.kv_cache_cases import KVCacheCase, random_case
-from benchmarks.conformance.probing import answers
+from benchmarks.conformance.probing import Record, answers
 from benchmarks.models import catalog_entries
-from calibrate.conformance.probing import Record
 from kvcache.layout.kv_layout import KVGroup, KVLayout
 from kvcache.models.config.reader import from_config
 

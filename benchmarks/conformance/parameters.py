@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.conformance.cases.parameter_cases import model_types, random_config
-from benchmarks.conformance.probing import answers
+from benchmarks.conformance.probing import Record, answers
 from benchmarks.models import catalog_entries
-from calibrate.conformance.probing import Record
 from kvcache.models.config.reader import from_config
 from kvcache.shape.parameters import COMPONENTS, parameter_counts
 

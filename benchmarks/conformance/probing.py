@@ -1,17 +1,52 @@
-"""Runs a probe of this folder under another interpreter."""
+"""Runs a probe of this folder under another interpreter: cases in, what it says of them out."""
 
-from collections.abc import Generator, Sequence
+import json
+import subprocess
+import tempfile
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
-from calibrate.conformance.probing import Record, probe_records
+from calibrate.interpreters.interpreter_build import environment, last_line
 
+Record = dict[str, Any]
 PROBES = Path(__file__).parent / "probes"
+_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "PYTHONWARNINGS": "ignore",
+    "CUDA_VISIBLE_DEVICES": "",
+}  # fmt: skip
 
 
 def answers(python: Path, probe: str, cases: Sequence[Record], *, failure: str) -> Generator[Record]:
     """One answer to each case, in order; both have a `name`. Raises ValueError as `probe_records` does."""
-    with closing(probe_records(python, PROBES / f"{probe}.py", cases, failure=failure)) as records:
+    with closing(probe_records(python, probe, cases, failure=failure)) as records:
         for case, answer in zip(cases, records, strict=True):
             assert answer["name"] == case["name"], "the probe answers in order"
             yield answer
+
+
+def probe_records(python: Path, probe: str, cases: Iterable[Record], *, failure: str) -> Generator[Record]:
+    """What a probe writes of these cases under `python`, line by line, as it comes.
+
+    Raises ValueError, beginning with `failure`, where it ends badly.
+    """
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as errors:
+        path = Path(folder) / "cases.jsonl"
+        path.write_text("".join(json.dumps(case) + "\n" for case in cases), encoding="utf-8")
+        process = subprocess.Popen(
+            [str(python), str(PROBES / f"{probe}.py"), str(path)], stdout=subprocess.PIPE, stderr=errors, text=True,
+            env={**environment(), **_ENVIRONMENT},
+        )  # fmt: skip
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                if line.startswith("{"):  # older releases log to stdout
+                    yield json.loads(line)
+            if process.wait() != 0:
+                errors.seek(0)
+                raise ValueError(f"{failure} by {python}: {last_line(errors.read())}")
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()

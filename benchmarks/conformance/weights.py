@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.conformance.cases.weight_cases import WeightCase
-from benchmarks.conformance.probing import answers
-from calibrate.conformance.probing import Record
+from benchmarks.conformance.probing import Record, answers
 from kvcache.errors import SplitError
 from kvcache.models.config.reader import from_config
 from kvcache.parallelism import Parallelism

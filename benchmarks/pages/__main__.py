@@ -2,9 +2,9 @@
 
     python -m benchmarks.pages [--check] [--outputs [PAGE …]]
 
-Tables come from the code, and from `docs/measurements/results`: results of `headcount calibrate check-scheduler --json`
-and `python -m benchmarks.conformance engine --json`. `--check` writes nothing, and ends with 1 where a table is not
-current. `--outputs` runs the commands of the pages instead, and writes what they print below them.
+Tables come from the code, and from `docs/measurements/results`: results of
+`python -m benchmarks.conformance scheduler --json` and `… engine --json`. `--check` writes nothing, and ends with 1
+where a table is not current. `--outputs` runs the commands of the pages instead, and writes what they print below them.
 """
 
 import argparse

@@ -11,7 +11,7 @@ from benchmarks.accuracy.__main__ import RESULTS as ACCURACY
 from benchmarks.markdown import DOCS, filled
 from benchmarks.pages.__main__ import outdated
 from benchmarks.pages.fidelity import MEANINGS, fidelity_tables
-from calibrate.conformance.interpreters.recipe import find_recipe
+from calibrate.interpreters.recipe import find_recipe
 
 RESULTS = [
     json.loads(path.read_text(encoding="utf-8")) for path in sorted((DOCS / "measurements" / "results").glob("*.json"))

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from calibrate.conformance.interpreters import interpreter_build, interpreters
-from calibrate.conformance.interpreters.recipe import find_recipe, recipe_lines
+from calibrate.interpreters import interpreter_build, interpreters
+from calibrate.interpreters.recipe import find_recipe, recipe_lines
 from headcount.cli.main import cli
 
 CPU_TORCH = {"name": "torch", "version": "2.13.0+cpu", "requires_dist": ["filelock", "sympy>=1.13.3"]}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import calibrate.conformance.interpreters.interpreters
+import calibrate.interpreters.interpreters
 import calibrate.record.recorder
 from calibrate.record.record_model import TINY_CONFIG
 from calibrate.record.recording_files import read_recording
@@ -25,7 +25,7 @@ def wishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("FAKE_ENGINE", str(folder))
     monkeypatch.setattr(
-        calibrate.conformance.interpreters.interpreters, "interpreter_for", lambda version, python: Path(sys.executable)
+        calibrate.interpreters.interpreters, "interpreter_for", lambda version, python: Path(sys.executable)
     )
     monkeypatch.setattr(calibrate.record.recorder, "record", partial(calibrate.record.recorder.record, probe=FAKE))
     return folder

@@ -30,8 +30,8 @@ from simulator.engines.vllm.memory import memory_budget
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("kvcache", "workloads", "simulator", "calibrate", "headcount")
-# Test cases, build recipes and programs for other interpreters name releases as their data.
-NAME_RELEASES = ("calibrate/conformance/cases", "calibrate/conformance/interpreters", "calibrate/conformance/probes")
+# Build recipes and programs for other interpreters name releases as their data.
+NAME_RELEASES = ("calibrate/interpreters", "calibrate/record/probes")
 SOURCES = [
     path
     for package in PACKAGES

@@ -151,7 +151,7 @@ def _plan_line(plan: Any) -> str:
 
 
 def _record_engine(values: dict[str, Any]) -> int:
-    from calibrate.conformance.interpreters.interpreters import interpreter_for  # noqa: PLC0415
+    from calibrate.interpreters.interpreters import interpreter_for  # noqa: PLC0415
     from calibrate.record.recorder import asked_config, record  # noqa: PLC0415
     from headcount.cli.output import print_json  # noqa: PLC0415
     from headcount.cli.progress import progress_bar  # noqa: PLC0415

@@ -30,8 +30,8 @@ def command() -> None:
 @flag("--yes", "Do not ask before downloading.")
 def install_command(version: str, python_base: Path | None, index_url: str | None, yes: bool) -> int:
     """Install a release of vLLM for the CPU, or find the one that is there."""
-    from calibrate.conformance.interpreters import interpreters  # noqa: PLC0415  imported once the command runs
-    from calibrate.conformance.interpreters.recipe import find_recipe  # noqa: PLC0415
+    from calibrate.interpreters import interpreters  # noqa: PLC0415  imported once the command runs
+    from calibrate.interpreters.recipe import find_recipe  # noqa: PLC0415
 
     recipe = find_recipe(version)
     if version not in {each.version for each in interpreters.installed()}:
@@ -52,7 +52,7 @@ def install_command(version: str, python_base: Path | None, index_url: str | Non
 @json_option
 def list_command(as_json: bool) -> int:
     """List installed releases with size, path, and whether each can be imported."""
-    from calibrate.conformance.interpreters.interpreters import imported_version, installed  # noqa: PLC0415  imported once the command runs
+    from calibrate.interpreters.interpreters import imported_version, installed  # noqa: PLC0415  imported once the command runs
     from headcount.cli.output import listing  # noqa: PLC0415
 
     found: list[dict[str, Any]] = []
@@ -84,7 +84,7 @@ def list_command(as_json: bool) -> int:
 @click.argument("version")
 def remove_command(version: str) -> int:
     """Delete an installed release."""
-    from calibrate.conformance.interpreters.interpreters import remove  # noqa: PLC0415  imported once the command runs
+    from calibrate.interpreters.interpreters import remove  # noqa: PLC0415  imported once the command runs
 
     click.echo(f"vLLM {version} removed, {remove(version, say=_tell) / 1e9:.1f} GB freed")
     return 0

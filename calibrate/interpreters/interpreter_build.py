@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from calibrate.conformance.interpreters.recipe import Recipe
+from calibrate.interpreters.recipe import Recipe
 
 Say = Callable[[str], None]
 

@@ -7,7 +7,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from calibrate.conformance.cases.scheduler_cases import (
+from benchmarks.conformance.cases.scheduler_cases import (
     MAX_STEPS,
     SchedulerCase,
     features,
@@ -15,9 +15,9 @@ from calibrate.conformance.cases.scheduler_cases import (
     main_options,
     random_case,
 )
-from calibrate.conformance.our_steps import core_steps, readable_steps
-from calibrate.conformance.probing import PROBES, Record, probe_records
-from calibrate.conformance.step_records import Difference, first_difference, num_prefix_hits, read_record
+from benchmarks.conformance.our_steps import core_steps, readable_steps
+from benchmarks.conformance.probing import Record, probe_records
+from benchmarks.conformance.step_records import Difference, first_difference, num_prefix_hits, read_record
 from simulator.engines.vllm.engine import with_release_rules
 
 
@@ -109,7 +109,7 @@ def _probe(python: Path, cases: Sequence[SchedulerCase], found: Comparison) -> I
     steps: list[Record] = []
     lines = (case.to_json() for case in cases)
     failure = "vLLM's scheduler could not be driven"
-    with closing(probe_records(python, PROBES / "scheduler_probe.py", lines, failure=failure)) as records:
+    with closing(probe_records(python, "scheduler_probe", lines, failure=failure)) as records:
         for record in records:
             if "vllm_version" in record:
                 found.vllm_version = record["vllm_version"]

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from calibrate.conformance import check_scheduler as checker
-from calibrate.conformance.cases.scheduler_cases import (
+from benchmarks.conformance import scheduler as checker
+from benchmarks.conformance.cases.scheduler_cases import (
     EAGLE,
     REFUND,
     TEN,
@@ -27,8 +27,8 @@ from calibrate.conformance.cases.scheduler_cases import (
     main_options,
     random_case,
 )
-from calibrate.conformance.check_scheduler import Comparison, check_scheduler
-from calibrate.conformance.our_steps import core_steps, readable_steps
+from benchmarks.conformance.our_steps import core_steps, readable_steps
+from benchmarks.conformance.scheduler import Comparison, check_scheduler
 from kvcache.layout.kv_layout import KVGroup
 from kvcache.releases import NEWEST_RELEASE, SCHEDULER_RULES
 from simulator.engines.vllm import scheduler

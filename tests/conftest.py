@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.conformance.interpreters.interpreters import interpreter_for
+from calibrate.interpreters.interpreters import interpreter_for
 
 
 @pytest.fixture(scope="session")

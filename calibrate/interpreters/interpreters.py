@@ -13,7 +13,7 @@ from pathlib import Path
 
 from boundary.files import check_access
 from boundary.outputs import cache_folder
-from calibrate.conformance.interpreters.interpreter_build import (
+from calibrate.interpreters.interpreter_build import (
     Say,
     Steps,
     build,
@@ -23,7 +23,7 @@ from calibrate.conformance.interpreters.interpreter_build import (
     require_disk,
     require_python,
 )
-from calibrate.conformance.interpreters.recipe import RELEASE, find_recipe, release_key, require_release
+from calibrate.interpreters.recipe import RELEASE, find_recipe, release_key, require_release
 
 IMPORT_VLLM = "import vllm; print(vllm.__version__)"
 # vLLM may miss a package only in its engine, server or command; the name `vllm` is what its own commands look up.

@@ -1,1 +1,0 @@
-"""Our decisions beside the real engine's own."""

@@ -1,1 +1,0 @@
-"""The cases that are compared."""
