@@ -16,11 +16,19 @@ from benchmarks.pages.api import note_tables, python_tables, router_tables
 from benchmarks.pages.catalog import gpu_tables, model_tables
 from benchmarks.pages.fidelity import fidelity_tables
 from benchmarks.pages.memory import memory_tables
-from benchmarks.pages.names import file_format_tables, limit_tables, release_tables, structure_tables, workload_tables
+from benchmarks.pages.names import (
+    demand_tables,
+    file_format_tables,
+    limit_tables,
+    release_tables,
+    structure_tables,
+    workload_tables,
+)
 from benchmarks.pages.options import option_tables
 from benchmarks.pages.outputs import pages_with_outputs, with_outputs
 
 PAGES = {
+    "explanation/demand.md": demand_tables,
     "explanation/structure.md": structure_tables,
     "measurements/fidelity.md": fidelity_tables,
     "reference/engine-options.md": option_tables,

@@ -12,6 +12,7 @@ from boundary.limits import reference_rows as limits
 from calibrate.readers import READERS, reader
 from kvcache.releases import Rule, rules
 from simulator.study.slo import PRESETS as SLOS
+from workloads.demand import CHAINS, LINKS
 from workloads.distributions import KINDS
 from workloads.load import PRESETS, load_preset
 from workloads.trace_format import trace_formats
@@ -24,6 +25,11 @@ Tables = dict[str, Callable[[], str]]
 def workload_tables() -> Tables:
     """Of docs/reference/workloads.md."""
     return {"presets": _presets, "distributions": _distributions, "slos": _slos}
+
+
+def demand_tables() -> Tables:
+    """Of docs/explanation/demand.md."""
+    return {"links": _links}
 
 
 def file_format_tables() -> Tables:
@@ -52,6 +58,15 @@ def _presets() -> str:
         title = tomllib.loads(path.read_text(encoding="utf-8"))["title"]
         rows.append((f"`{name}`", title, f"{load_preset(name).think_time_s.mean():.0f} s"))
     return table(("preset", "what", "mean think time"), rows)
+
+
+def _links() -> str:
+    rows = []
+    for name, kind in LINKS.items():
+        starts = ", ".join(f"`{start}`" for start, chain in CHAINS.items() if name in chain) or "a start"
+        default = "" if kind.default is None else f"{100 * kind.default:g} %"
+        rows.append((f"`{name}`", f"{kind.meaning}, {kind.unit}", starts, default, kind.source))
+    return table(("link", "what", "in the chain of", "default", "source"), rows)
 
 
 def _limits() -> str:

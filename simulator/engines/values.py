@@ -12,6 +12,7 @@ _DURATION = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*(ms|s|min|h)\s*$"
 _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _COUNT = re.compile(r"^\s*([0-9]{0,18}\.?[0-9]{1,18})\s*([kKmMgG]?)\s*$", re.ASCII)
 _MULTIPLES = {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30}  # as vLLM reads them
+_SHARE = re.compile(r"^\s*([0-9]{0,18}\.?[0-9]{1,18})\s*(%?)\s*$", re.ASCII)
 _WHOLE = re.compile(r"^\s*[0-9]{1,18}\s*$", re.ASCII)
 _LIST = re.compile(r"^[^,\s]+(\s*,\s*[^,\s]+)+$")
 MAX_GPUS = 100_000
@@ -153,6 +154,25 @@ class Number:
             _refuse_list(given)
             raise ValueError(f"'{shortened(str(given))}' is not a number; give {self.allowed}")
         return number
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share above 0, at most all: `25%` or `0.25`."""
+
+    name: str = "SHARE"
+
+    def read(self, given: Any) -> float:
+        if isinstance(given, float):  # read already
+            return given
+        match = _SHARE.match(str(given))
+        share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+        if not 0 < share <= 1:
+            _refuse_list(given)
+            raise ValueError(
+                f"'{shortened(str(given))}' is not a share; give one above 0, at most 100%, such as 25% or 0.25"
+            )
+        return share
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,192 @@
+"""How many sessions are open at the peak, from employees, users, requests or tokens."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, Final
+
+from boundary.files import InputError
+from boundary.names import check_names, shortened
+
+MOST_PEOPLE: Final = 100_000_000  # of one service
+SECONDS_PER_HOUR: Final = 3600.0
+_GDS = (
+    "Government Digital Service, Microsoft 365 Copilot Experiment: Cross-Government Findings Report, 2025-06 "
+    "(gov.uk/government/publications), as reported by idm.net.au: 34 % of 20,000 licence holders used it daily in "
+    "Teams, 33 % in Outlook. Beside it: 13 % of all US employees use AI daily (Gallup, 2026-02), half of JPMorgan's "
+    "200,000 with its own assistant (Wall Street Journal, 2025-03)"
+)
+_PEAK = (
+    "judgement between 6 % and 12 %: JPMorgan's 200,000 use their assistant 1 to 2 hours a week (Wall Street Journal, "
+    "2025-03), which is 0.4 to 0.8 hours a working day of each of the half that is active daily, 14 % of it in the "
+    "busiest hour"
+)
+_BUSIEST_HOUR = (
+    "RAGPulse (Wang et al., arXiv 2511.12979; github.com/flashserve/RAGPulse, MIT): 146 requests in the busiest hour "
+    "of a week, 1,015 on its mean day. Beside it: 7.7 % in BurstGPT's busiest hour of the day, averaged over 61 days "
+    "(arXiv 2401.17644)"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """One number of the chain from people to sessions; `assumed` where nobody gave it."""
+
+    name: str
+    value: float
+    unit: str
+    source: str
+    assumed: bool
+
+    def __str__(self) -> str:
+        flag = f" (assumed; {_flag(self.name)})" if self.assumed else ""
+        return f"{LINKS[self.name].meaning}: {self.shown}{flag}"
+
+    @property
+    def shown(self) -> str:
+        """The value with its unit, a share in percent."""
+        return f"{100 * self.value:.4g} %" if self.unit == "share" else f"{self.value:,.6g} {self.unit}".rstrip()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkKind:
+    """What a link is, and what stands in where nobody gives it."""
+
+    meaning: str
+    unit: str
+    most: float
+    default: float | None = None
+    source: str = ""
+
+
+LINKS: Final[Mapping[str, LinkKind]] = {
+    "employees": LinkKind(meaning="registered people", unit="people", most=MOST_PEOPLE),
+    "active_share": LinkKind(
+        meaning="share of them who use it on a working day", unit="share", most=1, default=0.34, source=_GDS
+    ),
+    "peak_share": LinkKind(
+        meaning="share of the daily active with an open session at the peak minute",
+        unit="share",
+        most=1,
+        default=0.10,
+        source=_PEAK,
+    ),
+    "users": LinkKind(meaning="sessions open at the peak", unit="users", most=MOST_PEOPLE),
+    "requests_per_s": LinkKind(meaning="requests at the peak", unit="requests/s", most=1e7),
+    "tokens_per_day": LinkKind(meaning="prompt and output tokens a day", unit="tokens", most=1e15),
+    "peak_hour_share": LinkKind(
+        meaning="share of a day's requests in its busiest hour",
+        unit="share",
+        most=1,
+        default=0.144,
+        source=_BUSIEST_HOUR,
+    ),
+    "tokens_per_request": LinkKind(meaning="mean prompt and output tokens of a request", unit="tokens", most=2**31),
+    "think_time_s": LinkKind(meaning="mean think time Z", unit="s", most=3.6e6),
+    "response_time_s": LinkKind(meaning="mean response time R", unit="s", most=3.6e6),
+}
+_CYCLE = ("think_time_s", "response_time_s")
+CHAINS: Final[Mapping[str, tuple[str, ...]]] = {
+    "employees": ("active_share", "peak_share"),
+    "users": (),
+    "requests_per_s": _CYCLE,
+    "tokens_per_day": ("peak_hour_share", "tokens_per_request", *_CYCLE),
+}
+"""What a chain may start from, and the links from there to users."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand:
+    """A chain of links that ends at `users`: active sessions N at the peak, thinking or waiting."""
+
+    links: tuple[Link, ...]
+    """What the chain starts from, then what leads from it to users."""
+
+    @property
+    def users(self) -> float:
+        return self.links[0].value * self._users_per_start
+
+    @property
+    def sessions(self) -> int:
+        """Users as a whole number, rounded up; at least 1."""
+        return max(math.ceil(self.users * (1 - 1e-12)), 1)
+
+    def start_for(self, users: float) -> float:
+        """The inverse: how many employees, requests/s or tokens a day mean so many users."""
+        return users / self._users_per_start
+
+    @property
+    def _users_per_start(self) -> float:
+        return _users_per_start(self.links[0].name, {link.name: link.value for link in self.links})
+
+    def lines(self) -> list[str]:
+        """One sentence per link, the users last."""
+        before = (str(link) for link in self.links if link.name != "users")
+        return [*before, f"{LINKS['users'].meaning}: {self.users:,.6g} users"]
+
+    def to_json(self) -> dict[str, Any]:
+        """`users`, and the links as `{name, value, unit, source, assumed}`."""
+        return {"users": self.users, "links": [vars(link) for link in self.links]}
+
+
+def _users_per_start(start: str, values: Mapping[str, float]) -> float:
+    if start == "employees":
+        return values["active_share"] * values["peak_share"]
+    if start == "users":
+        return 1.0
+    cycle_s = values["think_time_s"] + values["response_time_s"]  # N = λ (Z + R)
+    if start == "requests_per_s":
+        return cycle_s
+    per_second = values["peak_hour_share"] / SECONDS_PER_HOUR
+    return per_second / values["tokens_per_request"] * cycle_s
+
+
+def demand(*, assumed: Mapping[str, tuple[float, str]] | None = None, **given: float | None) -> Demand:
+    """The chain from exactly one of CHAINS; the other links of LINKS are given, in `assumed`, or have a default.
+
+    `assumed` has a value and its source by link, such as the workload's think time. Raises InputError for an unknown
+    link, none or two to start from, a link that does not belong, is missing, or is out of its range.
+    """
+    check_names(given, LINKS, "link")
+    named = {name: value for name, value in given.items() if value is not None}
+    starts = [name for name in CHAINS if name in named]
+    if len(starts) != 1:
+        found = f"{' and '.join(map(_flag, starts))} are given" if starts else "nothing says how many people there are"
+        raise InputError(f"{found}; give one of {', '.join(map(_flag, CHAINS))}")
+    start = starts[0]
+    foreign = next((name for name in named if name not in (start, *CHAINS[start])), None)
+    if foreign is not None:
+        raise InputError(f"{_flag(foreign)} does not belong to {_flag(start)}; leave out one or the other")
+    chain = Demand(links=tuple(_link(name, named, assumed or {}) for name in (start, *CHAINS[start])))
+    if not 0 < chain.users <= MOST_PEOPLE:
+        allowed = f"it must be above 0, at most {MOST_PEOPLE:,}"
+        raise InputError(f"the number of users that follows from {_flag(start)} is {chain.users:,.4g}; {allowed}")
+    return chain
+
+
+def _link(name: str, given: Mapping[str, float], assumed: Mapping[str, tuple[float, str]]) -> Link:
+    kind = LINKS[name]
+    if name in given:
+        return Link(name=name, value=_checked(name, given[name]), unit=kind.unit, source="", assumed=False)
+    value, source = assumed.get(name, (kind.default, kind.source))
+    if value is None:
+        raise InputError(f"{_flag(name)} is missing: the {kind.meaning}; give it")
+    return Link(name=name, value=_checked(name, value), unit=kind.unit, source=source, assumed=True)
+
+
+def _checked(name: str, value: float) -> float:
+    """The value. Raises InputError unless it is a number in the link's range."""
+    kind = LINKS[name]
+    may_be_0 = name in _CYCLE  # clients without think time; an answer at once
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= kind.most or (value == 0 and not may_be_0):
+        least = "from 0 to" if may_be_0 else "above 0, at most"
+        most = "100 %" if kind.unit == "share" else f"{kind.most:,.16g}"
+        given = shortened(repr(value))
+        raise InputError(f"{_flag(name)} is {given}; the {kind.meaning} must be a number {least} {most}")
+    return float(value)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
