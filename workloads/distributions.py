@@ -112,11 +112,6 @@ class _Lognormal(Kind, frozen=True, kw_only=True):
         return Lognormal(median=self.mean * math.exp(-variance_of_log / 2), sigma=math.sqrt(variance_of_log))
 
 
-def lognormal_from_moments(mean: float, standard_deviation: float) -> Lognormal:
-    """The lognormal that has this mean and standard deviation."""
-    return _Lognormal(mean=mean, standard_deviation=standard_deviation).distribution()
-
-
 class LognormalMixture(Kind, frozen=True, kw_only=True):
     """Lognormals with weights that sum to 1.
 
@@ -241,11 +236,6 @@ class _Empirical(Kind, frozen=True, kw_only=True):
     def distribution(self) -> Empirical:
         values, counts = np.unique(np.asarray(self.samples, dtype=np.float64), return_counts=True)
         return Empirical(values=tuple(values.tolist()), probabilities=tuple((counts / counts.sum()).tolist()))
-
-
-def empirical_from_samples(samples: npt.ArrayLike) -> Empirical:
-    """The distribution that draws one of the samples, each equally likely."""
-    return _Empirical(samples=tuple(np.asarray(samples, dtype=np.float64).tolist())).distribution()
 
 
 class _Bounds(Kind, frozen=True, kw_only=True):

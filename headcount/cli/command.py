@@ -9,7 +9,7 @@ import click
 from boundary.limits import limits_raised
 from boundary.outputs import cache_folder, check_out_files
 from boundary.registry import SEARCH_PATH, search_path
-from headcount.cli.option_types import NameOrPath, Option, OutPath, Reads, flag, option, read_limit
+from headcount.cli.option_types import Option, OutPath, Reads, flag, option, read_limit
 from simulator.engines.values import FilePath, Text
 
 OTHER = "Other options"
@@ -107,9 +107,10 @@ def _check_files(ctx: click.Context) -> None:
 
 def _inputs(ctx: click.Context) -> Iterator[tuple[str, Path]]:
     """Every file and folder that the command reads, with its option."""
-    for name, _, value in _values(ctx, FilePath, NameOrPath):
-        path = Path(getattr(value, "path", value))  # a start-up log is read already
-        yield name, path / "config.json" if name == "--model" and path.is_dir() else path
+    for name, kind, value in _values(ctx, FilePath, Text):
+        if isinstance(kind, FilePath) or kind.may_be_path:
+            path = Path(getattr(value, "path", value))  # a start-up log is read already
+            yield name, path / "config.json" if name == "--model" and path.is_dir() else path
     if (config := ctx.meta.get("headcount.config")) is not None:
         yield "--config", config
     for folder in search_path():

@@ -45,12 +45,19 @@ class LazyGroup(NearestGroup):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """A command's exit code; Ctrl-C is told here, since click would add an empty line."""
+        """A command's exit code; Ctrl-C is told here, since click would add an empty line.
+
+        Raises RuntimeError where something else than rich before a closed pipe ends the process.
+        """
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             click.echo("headcount: stopped", err=True)
             raise click.exceptions.Exit(130) from None
+        except SystemExit as error:
+            if isinstance(error.__context__, BrokenPipeError):
+                raise
+            raise RuntimeError(f"the command left with {error!r}") from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -82,7 +89,7 @@ def main() -> None:
         code = cli.main(prog_name="headcount", standalone_mode=False)
         if sys.stdout is not None:  # the caller may have closed it
             sys.stdout.flush()
-    except SystemExit:  # how click or rich leave when whoever read the output has had enough
+    except SystemExit:  # how click and rich leave when whoever read the output has had enough
         code = 0
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)

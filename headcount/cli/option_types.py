@@ -49,16 +49,6 @@ def flag(names: str, says: str, **more: Any) -> Option:
 
 
 @dataclass(frozen=True)
-class NameOrPath:
-    """A name that is known, or a file that is read."""
-
-    name: str = "TEXT"
-
-    def read(self, given: Any) -> str:
-        return str(given)
-
-
-@dataclass(frozen=True)
 class OutPath:
     """A file that is written."""
 

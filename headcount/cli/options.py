@@ -8,7 +8,7 @@ import click
 
 from headcount.cli.command import EARLY, all_of, section
 from headcount.cli.config_file import read_config
-from headcount.cli.option_types import NameOrPath, Option, flag, json_option, option
+from headcount.cli.option_types import Option, flag, json_option, option
 from headcount.cli.vllm_args import read_vllm_args
 from simulator.engines.argument import COLD_START, MEMORY, SCHEDULER, STEP_TIME, Argument, arguments_of, flags_of
 from simulator.engines.values import (
@@ -18,7 +18,6 @@ from simulator.engines.values import (
     Number,
     Text,
     TokenCount,
-    TrustedName,
     WholeNumber,
 )
 from simulator.engines.vllm.arguments import EngineArgs
@@ -76,7 +75,10 @@ def _option(name: str, described: Argument, always_none: bool, default_text: str
 model_options = section(
     "Deployment",
     option(
-        "--model", NameOrPath(), "Model name as on Hugging Face, an alias, or a path to a config.json.", required=True
+        "--model",
+        Text(may_be_path=True),
+        "Model name as on Hugging Face, an alias, or a path to a config.json.",
+        required=True,
     ),
     option("--gpu", Text(), "GPU name, such as h100-sxm; see 'headcount gpus'.", required=True),
 )
@@ -107,7 +109,7 @@ def deployment_options(**default_text: str) -> Option:
 
 router_option = option(
     "--router",
-    TrustedName(),
+    Text(names_code=True),
     "round-robin, least-outstanding, session-affinity, random, power-of-two, or module:Name of your own.",
     default="least-outstanding",
 )
@@ -122,7 +124,7 @@ interpreter_options = all_of(
 )
 format_option = option(
     "--format format_name",
-    TrustedName(),
+    Text(names_code=True),
     "Format of all files: a name, or module:Name.  [default: found from their content]",
 )
 LENGTH_SPREAD = Number("1 for exact lengths, 0.8 for 80 % to 100 % of them")

@@ -39,19 +39,15 @@ def _refuse_list(given: object) -> None:
 
 @dataclass(frozen=True)
 class Text:
-    """Any text, such as a name."""
+    """Any text, such as a name.
+
+    `names_code`: it may be module:Name of code that is run; a person gives that, never a file. `may_be_path`: it is a
+    name that is known, or a file that is read.
+    """
 
     name: str = "TEXT"
-
-    def read(self, given: Any) -> str:
-        return str(given)
-
-
-@dataclass(frozen=True)
-class TrustedName:
-    """A name, or module:Name of code that is run: a person gives that, never a file."""
-
-    name: str = "TEXT"
+    names_code: bool = False
+    may_be_path: bool = False
 
     def read(self, given: Any) -> str:
         return str(given)

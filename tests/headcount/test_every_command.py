@@ -1,6 +1,7 @@
 """What every command has: one line for a fault of ours, limits, help under headings, no code from files."""
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,13 @@ def test_a_fault_of_ours_is_one_line(headcount: Run, error: Exception, monkeypat
     assert "a fault of Headcount 0.1.0, not of your input: report it with the command" in ran.err
     monkeypatch.setenv("HEADCOUNT_DEBUG", "1")
     assert "Traceback (most recent call last)" in headcount("memory", *ON).err
+
+
+def test_a_library_that_exits_is_a_fault(headcount: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory.command, "callback", lambda **_: sys.exit(0))
+    ran = headcount("memory", *ON)
+    assert (ran.code, ran.err.count("\n")) == (70, 1)
+    assert "RuntimeError: the command left with SystemExit(0); this is a fault of Headcount" in ran.err
 
 
 def test_an_error_that_no_line_raises_is_a_fault(headcount: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,8 +27,6 @@ from workloads.distributions import (
     RoundedUp,
     Uniform,
     Weibull,
-    empirical_from_samples,
-    lognormal_from_moments,
     parse_distribution,
     size_biased_quantile,
     token_counts,
@@ -97,14 +95,16 @@ def test_mixture_quantiles_invert_the_cumulative_distribution() -> None:
 
 
 def test_a_lognormal_fitted_to_moments_has_them() -> None:
-    fitted = lognormal_from_moments(441.34, 410.91)
+    fitted = parse_distribution({"kind": "lognormal", "mean": 441.34, "standard_deviation": 410.91})
+    assert isinstance(fitted, Lognormal)
     reference = stats.lognorm(fitted.sigma, scale=fitted.median)
     assert fitted.mean() == pytest.approx(441.34)
     assert reference.std() == pytest.approx(410.91)
 
 
 def test_empirical_draws_each_sample_equally_often() -> None:
-    drawn = empirical_from_samples([3, 1, 1, 8]).quantile((np.arange(8) + 0.5) / 8)
+    samples = {"kind": "empirical", "samples": [3, 1, 1, 8]}
+    drawn = parse_distribution(samples).quantile((np.arange(8) + 0.5) / 8)
     assert drawn.tolist() == [1, 1, 1, 1, 3, 3, 8, 8]
 
 
@@ -138,9 +138,8 @@ def test_specs_give_the_distributions_they_name() -> None:
     spec = {"kind": "lognormal", "median": 47.7, "sigma": 1.145, "source": "somewhere"}
     assert parse_distribution(spec) == Lognormal(median=47.7, sigma=1.145)
     assert parse_distribution({"kind": "exponential", "mean": 30}) == Exponential(mean_value=30)
-    moments = {"kind": "lognormal", "mean": 10.0, "standard_deviation": 5.0}
-    assert parse_distribution(moments) == lognormal_from_moments(10, 5)
-    assert parse_distribution({"kind": "empirical", "samples": [1, 2]}) == empirical_from_samples([1, 2])
+    halves = Empirical(values=(1, 2), probabilities=(0.5, 0.5))
+    assert parse_distribution({"kind": "empirical", "samples": [1, 2]}) == halves
     bounded = parse_distribution({"kind": "fixed", "value": 9, "maximum": 4})
     assert bounded.quantile(np.array([0.5])) == 4
 
@@ -197,11 +196,8 @@ def test_a_wrong_spec_is_told_its_place_and_what_is_allowed(spec: object, messag
         (lambda: Uniform(low=3, high=2), "uniform: low is 3, high is 2; low must not be above high"),
         (lambda: Lognormal(median=1, sigma=math.nan), "lognormal: sigma is nan"),
         (lambda: Weibull(shape=1, mean_value="x"), "weibull: mean is 'x'"),  # type: ignore[arg-type]
-        (lambda: lognormal_from_moments(0, 1), "lognormal: mean is 0"),
         (lambda: Bounded(inner=Fixed(value=1), minimum=-1), "bounds: minimum is -1"),
         (lambda: LognormalMixture(weights=(1,), medians=(math.inf,), sigmas=(1,)), "medians[1] is inf"),
-        (lambda: empirical_from_samples([1, math.nan]), "empirical: samples[2] is nan"),
-        (lambda: empirical_from_samples([]), "empirical: samples is an empty list"),
     ],
 )
 def test_python_is_held_to_the_same_ranges(make: Callable[[], object], message: str) -> None:
@@ -224,7 +220,10 @@ IN_RANGE = st.one_of(
         st.tuples(POSITIVES, POSITIVES),
         st.tuples(st.floats(1e-3, 10), st.floats(1e-3, 10)),
     ),
-    st.builds(empirical_from_samples, st.lists(st.floats(0, 2e9), min_size=1, max_size=9)),
+    st.builds(
+        lambda samples: parse_distribution({"kind": "empirical", "samples": samples}),
+        st.lists(st.floats(0, 2e9), min_size=1, max_size=9),
+    ),
 )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from headcount.cli.command import Command, section
-from headcount.cli.option_types import NameOrPath, OutPath, option
+from headcount.cli.option_types import OutPath, option
 from headcount.cli.options import (
     deployment_options,
     output_options,
@@ -14,7 +14,7 @@ from headcount.cli.options import (
     slo_options,
     workload_options,
 )
-from simulator.engines.values import IntegerList, WholeNumber
+from simulator.engines.values import IntegerList, Text, WholeNumber
 
 
 @click.command("capacity", cls=Command)
@@ -26,7 +26,9 @@ from simulator.engines.values import IntegerList, WholeNumber
 )
 @section(
     "Traffic",
-    option("--workload", NameOrPath(), "A preset, or a trace file (Azure CSV, Mooncake JSONL).", default="chat"),
+    option(
+        "--workload", Text(may_be_path=True), "A preset, or a trace file (Azure CSV, Mooncake JSONL).", default="chat"
+    ),
     workload_options,
 )
 @slo_options

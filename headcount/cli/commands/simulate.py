@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from headcount.cli.command import Command, section
-from headcount.cli.option_types import NameOrPath, OutPath, option
+from headcount.cli.option_types import OutPath, option
 from headcount.cli.options import (
     LENGTH_SPREAD,
     cold_start_option,
@@ -14,7 +14,7 @@ from headcount.cli.options import (
     scheduler_options,
     workload_options,
 )
-from simulator.engines.values import COUNT, Number, TokenCount, WholeNumber
+from simulator.engines.values import COUNT, Number, Text, TokenCount, WholeNumber
 
 
 @click.command("simulate", cls=Command)
@@ -25,7 +25,7 @@ from simulator.engines.values import COUNT, Number, TokenCount, WholeNumber
 )
 @section(
     "Traffic",
-    option("--workload", NameOrPath(), "A trace file to replay, or a preset with --users."),
+    option("--workload", Text(may_be_path=True), "A trace file to replay, or a preset with --users."),
     workload_options,
     option("--users", WholeNumber(1), "Closed-loop users; needs --think-time or a preset."),
     option("--concurrency", WholeNumber(1), "Clients without think time; all start at 0 s."),

@@ -66,13 +66,12 @@ def quantization_config(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return found  # type: ignore[no-any-return]
 
 
-def native_quantization(config: Mapping[str, Any]) -> str | None:
+def native_quantization(quantization: Mapping[str, Any] | None) -> str | None:
     """The checkpoint's own weight format as a scheme name, None for 16-bit weights.
 
     A name such as `gptq-g32` stands for a format of kvcache/formats/weights with another group size.
     Raises `ValueError` on a format that no file in kvcache/formats/weights describes.
     """
-    quantization = quantization_config(config)
     if quantization is None:
         return None
     method = str(quantization.get("quant_method", "")).lower()
@@ -174,20 +173,20 @@ _MODELOPT_KV_CACHES = {"fp8": "fp8_e4m3", "nvfp4": "nvfp4"}  # vLLM 0.32 utils/t
 _KV_CACHE_STRATEGIES = ("tensor", "attn_head")
 
 
-def declared_kv_cache(config: Mapping[str, Any], *, is_latent: bool) -> DeclaredKVCache | None:
-    """The config's KV-cache format, None where it declares none.
+def declared_kv_cache(
+    quantization: Mapping[str, Any] | None, *, is_outer: bool, is_latent: bool
+) -> DeclaredKVCache | None:
+    """The config's KV-cache format, None where it declares none; `is_outer` unless a nested config has it.
 
     Source: vLLM 0.32, utils/torch_utils.py (`get_kv_cache_quant_algo_string`), CompressedTensorsKVCacheMethod. Other
     methods (fp8, quark, …) declare none that vLLM heeds. Raises `ValueError` on a scheme that vLLM refuses.
     """
-    quantization = quantization_config(config)
     if quantization is None:
         return None
     method = str(quantization.get("quant_method", "")).lower()
     if method == "compressed-tensors":
         return _declared_by_compressed_tensors(quantization.get("kv_cache_scheme"), is_latent=is_latent)
-    # vLLM looks for ModelOpt's word in the outer config alone.
-    if method.startswith("modelopt") and config.get("quantization_config") is not None:
+    if method.startswith("modelopt") and is_outer:  # vLLM looks for ModelOpt's word there alone
         return _declared_by_modelopt(quantization)
     return None
 
@@ -240,12 +239,13 @@ _ROOTS = ("model.layers", "model.language_model.layers", "language_model.model.l
 _KEYS = ("ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers")
 
 
-def unquantized_components(config: Mapping[str, Any], layers: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
+def unquantized_components(
+    quantization: Mapping[str, Any] | None, layers: Mapping[str, Sequence[int]]
+) -> tuple[str, ...]:
     """Components whose modules are all spared by the config's quantization, looked up in three of their layers each.
 
     `layers`: the 0-based layers that each component is in. A component that is spared in some layers counts as packed.
     """
-    quantization = quantization_config(config)
     if quantization is None:
         return ()
     listed = [name for key in _KEYS for name in quantization.get(key) or ()]

@@ -6,7 +6,12 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from boundary.schema import typed
-from kvcache.models.config.checkpoint_format import declared_kv_cache, native_quantization, unquantized_components
+from kvcache.models.config.checkpoint_format import (
+    declared_kv_cache,
+    native_quantization,
+    quantization_config,
+    unquantized_components,
+)
 from kvcache.models.config.extra_tensors import read_extra_tensors
 from kvcache.models.config.families import FALLBACK, family_of
 from kvcache.models.config.fields import Factor, Fields, Table, Word
@@ -35,6 +40,7 @@ def from_config(config: Mapping[str, Any], *, name: str) -> Architecture:
     refuse_unread(fields)
     layers = read_layers(fields)
     is_latent = any(layer.attention and layer.attention.latent for layer in layers)
+    quantization, is_outer = quantization_config(config), config.get("quantization_config") is not None
     return Architecture(
         name=name,
         model_type=fields.model_type or "unknown",
@@ -50,9 +56,9 @@ def from_config(config: Mapping[str, Any], *, name: str) -> Architecture:
         **_positions(fields),
         extra_tensors=read_extra_tensors(fields, len(layers)),
         dtype=_dtype(fields),
-        native_quantization=native_quantization(config),
-        declared_kv_cache=declared_kv_cache(config, is_latent=is_latent),
-        unquantized=unquantized_components(config, _layers_by_component(layers)),
+        native_quantization=native_quantization(quantization),
+        declared_kv_cache=declared_kv_cache(quantization, is_outer=is_outer, is_latent=is_latent),
+        unquantized=unquantized_components(quantization, _layers_by_component(layers)),
         vision_parameters=vision_parameters(config),
         vision_split=family_of(outer.model_type).vision_split,
         assumptions=tuple(_assumptions(fields, config)),

@@ -29,7 +29,6 @@ from simulator.engines.values import (
     Switch,
     Text,
     TokenCount,
-    TrustedName,
     WholeNumber,
 )
 from simulator.engines.vllm.environment import Variables, check_environment, not_modelled
@@ -207,7 +206,7 @@ class EngineArgs:
         flag="speculative-config",
     )
     latency_model: str = argument(
-        TrustedName(),
+        Text(names_code=True),
         "Step times: physical, constant, or a form of your own by name.",
         decides=STEP_TIME,
         default="physical",
