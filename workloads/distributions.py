@@ -27,7 +27,7 @@ Sigma = Annotated[float, Meta(ge=0, le=10, description="a number from 0 to 10")]
 Width = Annotated[float, Meta(ge=1e-3, le=10, description="a number from 0.001 to 10")]
 Shape = Annotated[float, Meta(ge=0.01, le=1e6, description="a number from 0.01 to 1,000,000")]
 """Below, float64 cannot hold the Weibull's scale; above, all draws are equal to three digits."""
-_FIRST_ABOVE_0, _LAST_BELOW_1 = 1e-300, 1 - 2**-53  # at 0 and 1 the normal and its kin are infinite
+_FIRST_ABOVE_0, LAST_BELOW_1 = 1e-300, 1 - 2**-53  # at 0 and 1 the normal and its kin are infinite
 _LISTED: Final = Meta(min_length=1, description=f"a list of one or more, each {_FROM_0}")
 
 
@@ -294,27 +294,27 @@ def size_biased_quantile(distribution: Distribution, u: FloatArray) -> FloatArra
 
     The time left of that gap is a uniform share of it. Numerical: the Lorenz curve, inverted by interpolation.
     """
-    edges = _tail_refined_edges()
-    mass = np.diff(edges) * distribution.quantile(_midpoints(edges))
+    edges = tail_refined_edges()
+    mass = np.diff(edges) * distribution.quantile(midpoints(edges))
     if not mass.sum() > 0:
         return np.zeros(np.shape(u))
     lorenz = np.concatenate([[0.0], np.cumsum(mass)]) / mass.sum()
     rising = np.concatenate([[True], np.diff(lorenz) > 0])
-    return distribution.quantile(np.minimum(np.interp(u, lorenz[rising], edges[rising]), _LAST_BELOW_1))
+    return distribution.quantile(np.minimum(np.interp(u, lorenz[rising], edges[rising]), LAST_BELOW_1))
 
 
 def _mean_of_quantiles(distribution: Distribution) -> float:
     """By the midpoint rule: within 1e-3 of the true mean."""
-    edges = _tail_refined_edges()
-    return float(np.dot(np.diff(edges), distribution.quantile(_midpoints(edges))))
+    edges = tail_refined_edges()
+    return float(np.dot(np.diff(edges), distribution.quantile(midpoints(edges))))
 
 
-def _tail_refined_edges() -> FloatArray:
+def tail_refined_edges() -> FloatArray:
     """8,193 probabilities from 0 to 1, ever closer towards 1, where heavy tails hold their mass."""
     return 1 - np.linspace(1, 0, 8193) ** 3
 
 
-def _midpoints(edges: FloatArray) -> FloatArray:
+def midpoints(edges: FloatArray) -> FloatArray:
     return (edges[1:] + edges[:-1]) / 2
 
 

@@ -116,6 +116,10 @@ class Population:
             if value < 1:
                 raise InputError(f"{name} is {value}; it must be at least 1")
         check_limit("requests", num_users * turns_per_user, f"requests of {num_users:,} users")
+        self.check_room(max_model_len)
+
+    def check_room(self, max_model_len: int) -> None:
+        """Raise InputError unless the system prompt leaves room for a message and an answer."""
         if max_model_len < self.system_prompt_tokens + 2:
             raise InputError(
                 f"max_model_len is {max_model_len:,}; workload '{self.name}' needs at least "
@@ -173,9 +177,13 @@ class _Draws:
 
     def _fitted(self, user_u: FloatArray, output_u: FloatArray) -> tuple[IntArray, IntArray]:
         user = token_counts(self.population.user_tokens, user_u)
-        output = token_counts(self.population.output_tokens, output_u)
-        user = np.minimum(user, np.maximum(self.room - output, self.room // 2))
-        return user, np.minimum(output, self.room - user)
+        return fitted(user, token_counts(self.population.output_tokens, output_u), self.room)
+
+
+def fitted(user: IntArray, output: IntArray, room: int) -> tuple[IntArray, IntArray]:
+    """Messages and answers of turns that each fit alone beside the system prompt: what is too long is shortened."""
+    kept = np.minimum(user, np.maximum(room - output, room // 2))
+    return kept, np.minimum(output, room - kept)
 
 
 def _whole_turns(turns: Distribution, u: FloatArray) -> IntArray:

@@ -17,6 +17,7 @@ from benchmarks.pages.catalog import gpu_tables, model_tables
 from benchmarks.pages.fidelity import fidelity_tables
 from benchmarks.pages.memory import memory_tables
 from benchmarks.pages.names import (
+    change_tables,
     demand_tables,
     file_format_tables,
     limit_tables,
@@ -30,6 +31,7 @@ from benchmarks.pages.outputs import pages_with_outputs, with_outputs
 PAGES = {
     "explanation/demand.md": demand_tables,
     "explanation/structure.md": structure_tables,
+    "explanation/workloads.md": change_tables,
     "measurements/fidelity.md": fidelity_tables,
     "reference/engine-options.md": option_tables,
     "reference/file-formats.md": file_format_tables,

@@ -16,6 +16,7 @@ from workloads.demand import CHAINS, LINKS
 from workloads.distributions import KINDS
 from workloads.load import PRESETS, load_preset
 from workloads.trace_format import trace_formats
+from workloads.traffic import CHANGES
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("boundary", "kvcache", "workloads", "simulator", "calibrate", "headcount")
@@ -35,6 +36,11 @@ def demand_tables() -> Tables:
 def file_format_tables() -> Tables:
     """Of docs/reference/file-formats.md."""
     return {"traces": _traces, "readers": _readers}
+
+
+def change_tables() -> Tables:
+    """Of docs/explanation/workloads.md."""
+    return {"changes": _changes}
 
 
 def limit_tables() -> Tables:
@@ -58,6 +64,14 @@ def _presets() -> str:
         title = tomllib.loads(path.read_text(encoding="utf-8"))["title"]
         rows.append((f"`{name}`", title, f"{load_preset(name).think_time_s.mean():.0f} s"))
     return table(("preset", "what", "mean think time"), rows)
+
+
+def _changes() -> str:
+    rows = []
+    for name, change in CHANGES.items():
+        forms = f"`10%:32K`: share and {change.unit}" if change.takes_share else f"`x2`, or {change.unit}"
+        rows.append((f"`{name}`", change.meaning, forms, "yes" if change.apply_to_trace else "no"))
+    return table(("change", "what", "amount", "in a trace"), rows)
 
 
 def _links() -> str:

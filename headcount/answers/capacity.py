@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from simulator.study.capacity_table import (
     latency_summary,
 )
 from simulator.study.slo import find_slo
+from workloads.effects import TrafficEffects, traffic_effects
 from workloads.load import load_preset, load_workload
 from workloads.population import Population
 from workloads.trace import Trace
@@ -59,6 +60,7 @@ class CapacityAnswer(Answer):
     question: CapacityQuestion
     capacity: tuple[CapacityRow, ...]
     workload: str  # as asked for: a preset or a path
+    traffic: TrafficEffects | None = None  # what max_model_len makes of it; None where the model does not fit
 
     @property
     def best(self) -> CapacityRow:
@@ -110,6 +112,7 @@ class CapacityAnswer(Answer):
             "gpu": asked.gpu.name,
             "workload": self.workload,
             "think_time_s": asked.think_time_s,
+            "traffic_effects": self.traffic.to_json() if self.traffic else None,
             "slo": vars(asked.slo),
             "vllm_version": asked.args.vllm_version,
             "replications": asked.replications,
@@ -210,9 +213,14 @@ def capacity(
         searched = [plan for count in wanted.gpus for plan in deployments(wanted, count)]
         find_notes(facts_about(asked, plans=searched), strict=True)
 
+    effects = cache(partial(traffic_effects, found.table if isinstance(found, Trace) else found))
+
     def answer(rows: tuple[CapacityRow, ...], *, strict: bool = False) -> CapacityAnswer:
+        longest = next((row.plan.engine.max_model_len for row in rows if row.plan is not None), None)
+        traffic = None if longest is None else effects(longest)
         return CapacityAnswer(
-            notes=find_notes(_facts_of(asked, wanted, rows), strict=strict) if rows else (),
+            notes=find_notes(_facts_of(asked, rows, traffic), strict=strict) if rows else (),
+            traffic=traffic,
             verdict=_verdict(rows),
             question=wanted,
             capacity=rows,
@@ -265,7 +273,7 @@ def _verdict(rows: Sequence[CapacityRow]) -> Verdict:
     return Verdict.TARGET_MISSED if any(row.runs for row in rows) else Verdict.BAD_INPUT
 
 
-def _facts_of(asked: Subject, wanted: CapacityQuestion, rows: Sequence[CapacityRow]) -> Facts:
+def _facts_of(asked: Subject, rows: Sequence[CapacityRow], traffic: TrafficEffects | None) -> Facts:
     best = best_row([row for row in rows if row.plan is not None] or list(rows))
     led = [best, *(row for row in rows if row is not best)]
     steps = [(row.plan, step) for row in led if row.plan and row.point and (step := row.point.mean_step) is not None]
@@ -275,8 +283,7 @@ def _facts_of(asked: Subject, wanted: CapacityQuestion, rows: Sequence[CapacityR
         asked,
         plans=[row.plan for row in led if row.plan is not None],
         steps=steps,
-        requests=wanted.workload.table if isinstance(wanted.workload, Trace) else None,
-        max_model_len=next((row.plan.engine.max_model_len for row in rows if row.plan is not None), None),
+        traffic=traffic,
         why_unfit=rows[-1].reason if verdict is Verdict.BAD_INPUT else None,
         why_missed=missed,
     )

@@ -23,7 +23,7 @@ from simulator.results import Result, request_times, whole_run
 from simulator.simulation import Simulation
 from simulator.study.loads import UserLoad
 from simulator.study.replication import simulate_users
-from workloads.requests import RequestTable
+from workloads.effects import TrafficEffects, traffic_effects
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog
@@ -66,7 +66,7 @@ class Served:
     description: str
     counted: str  # which requests count
     step: AverageStep
-    requests: RequestTable | None = None  # as they were asked for, where they are not a population's
+    traffic: TrafficEffects
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -94,6 +94,7 @@ class SimulateAnswer(Answer):
             "settings": plan.settings,
             "architecture_assumptions": assumptions_json(plan.architecture.assumptions),
             "not_simulated": assumptions_json(plan.not_simulated),
+            "traffic_effects": self.served.traffic.to_json(),
             **self.result.to_json(),
         }
         for name, error in (("ttft_s", plan.latency.ttft_log_error), ("tpot_s", plan.latency.tpot_log_error)):
@@ -163,7 +164,7 @@ def simulate(
     known = facts_about(asked)
     find_notes(known, strict=strict)
     plan = resolve(asked.architecture, asked.gpu, asked.args)
-    known = replace(known, plans=[plan], max_model_len=plan.engine.max_model_len)
+    known = replace(known, plans=[plan])
     find_notes(known, strict=strict)
     load = AskedLoad(
         workload=workload, users=users, concurrency=concurrency, rate=rate, burstiness=burstiness, input_len=input_len,
@@ -173,22 +174,23 @@ def simulate(
     fleet = plan.fleet(replicas, router)
     progress(Progress(done=0, total=1))
     served = serve(fleet, load, outputs)
-    known = replace(known, steps=[(plan, served.step)], requests=served.requests)
+    known = replace(known, steps=[(plan, served.step)], traffic=served.traffic)
     return SimulateAnswer(notes=find_notes(known, strict=strict), plan=plan, replicas=replicas, served=served)
 
 
 def serve(fleet: Fleet, load: AskedLoad, outputs: Outputs = Outputs()) -> Served:
     """Serve a load. Raises ValueError where it does not go with the fleet."""
     log_steps = outputs.steps is not None
-    requests = None
+    longest = fleet.max_model_len
     if load.users is None:
         requests, description = load.table()
         simulation = Simulation(fleet, requests, log_steps=log_steps, seed=load.seed)
         simulation.run()
         result, counted = whole_run(simulation), "every request counts, the start too"
+        traffic = traffic_effects(requests, longest)
     else:
-        longest = fleet.max_model_len
         drawn = UserLoad(population=load.population(longest), max_model_len=longest, seed=load.seed)
+        traffic = traffic_effects(drawn.population, longest)
         simulation, result = simulate_users(fleet, drawn, load.users, log_steps=log_steps)
         description = f"{load.users:,} users, think time {drawn.think_time_s:.0f} s on average"
         counted = f"warm-up of {result.start_s:,.0f} s removed (MSER-5), {result.end_s:,.0f} s simulated"
@@ -199,7 +201,7 @@ def serve(fleet: Fleet, load: AskedLoad, outputs: Outputs = Outputs()) -> Served
         description=description,
         counted=counted,
         step=average_step(simulation.totals),
-        requests=requests,
+        traffic=traffic,
     )
 
 

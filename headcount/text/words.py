@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from simulator.deployment import Deployment
     from simulator.latency.model import LatencyModel
     from simulator.study.slo import SLO
+    from workloads.effects import TrafficEffects
 
 
 def layout_text(replicas: int, tp: int, dp: int, pp: int = 1) -> str:
@@ -55,6 +56,18 @@ def step_time_error(latency: "LatencyModel", sequences: float | None = None) -> 
         outside = f"; {counted(count, 'setting')} {'lies' if count == 1 else 'lie'} outside it" if count else ""
         return f"step times from your latency profile: {within}{outside}"
     return f"step times are not calibrated on your server: {within}"
+
+
+def traffic_text(effects: "TrafficEffects") -> str:
+    """What `max_model_len` makes of the load, each share above 0."""
+    found = (
+        (effects.conversations_cut, "conversations are cut"),
+        (effects.messages_shortened, "messages are shortened"),
+        (effects.prompts_refused, "prompts are refused"),
+        (effects.answers_cut, "answers are cut"),
+    )
+    said = [f"{100 * share:.3g} % of {what}" for share, what in found if share]
+    return f"{joined(said)} at max_model_len {effects.max_model_len:,}"
 
 
 def joined(parts: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kvcache.shape.architecture import Architecture
     from simulator.deployment import Deployment
     from simulator.latency.model import AverageStep
-    from workloads.requests import RequestTable
+    from workloads.effects import TrafficEffects
 
 NOTES = Registry(
     what="note", section="notes", folder=Path(__file__).parent, package=__name__, needs=("SEVERITY", "find")
@@ -63,8 +63,7 @@ class Facts:
     terms: Sequence[tuple[str, str, str]] = ()  # of a memory budget: name, value, source
     plans: Sequence["Deployment"] = ()  # that are answered for, each once
     steps: Sequence[tuple["Deployment", "AverageStep"]] = ()  # that the simulated plans took on average
-    requests: "RequestTable | None" = None  # as they were asked for
-    max_model_len: int | None = None
+    traffic: "TrafficEffects | None" = None  # what max_model_len makes of the load
     why_unfit: str | None = None  # why the model does not run
     why_missed: str | None = None  # why the SLO is not met
 

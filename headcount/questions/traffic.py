@@ -1,0 +1,69 @@
+"""How a change of traffic is read: `context=x2`, and the list of them that a grid runs through."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from boundary.names import check_names, shortened
+from simulator.engines.values import Duration, Number, Share, TokenCount
+from workloads.traffic import CHANGES, Amount
+
+_FACTOR = re.compile(r"^x([0-9]{0,9}\.?[0-9]{1,9})$", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class TrafficChange:
+    """What to change by how much: `context=x2`, `think-time=30s`, `long-prompts=10%:32K`."""
+
+    name: str = "NAME=AMOUNT"
+
+    def read(self, given: Any) -> tuple[str, Amount]:
+        if isinstance(given, tuple):  # read already
+            return given
+        name, value = _parts(given, "context=x2")
+        return name, read_amount(name, value)
+
+
+@dataclass(frozen=True)
+class TrafficVariation:
+    """What to vary, and the amounts: `context=x1,x2,x4`; kept in order, each once."""
+
+    name: str = "NAME=AMOUNT,AMOUNT,…"
+
+    def read(self, given: Any) -> tuple[str, tuple[Amount, ...]]:
+        if isinstance(given, tuple):
+            return given
+        name, values = _parts(given, "context=x1,x2,x4")
+        return name, tuple(dict.fromkeys(read_amount(name, value) for value in values.split(",")))
+
+
+def read_amount(name: str, text: str) -> Amount:
+    """The amount of one of CHANGES: `x2`, or a value in its unit. Raises ValueError for what is none."""
+    check_names([name], CHANGES, "change of traffic")
+    change, text = CHANGES[name], text.strip()
+    try:
+        if change.takes_share:
+            share, _, tokens = text.partition(":")
+            return Amount(value=TokenCount().read(tokens), share=Share().read(share))
+        if factor := _FACTOR.match(text):
+            return Amount(value=float(factor[1]), is_factor=True)
+        if change.unit == "s":
+            return Amount(value=Duration().read(text))
+        return Amount(value=_number(text) if change.unit == "turns" else TokenCount().read(text))
+    except ValueError as error:
+        form = "SHARE:TOKENS, such as 10%:32K" if change.takes_share else f"a factor such as x2, or {change.unit}"
+        raise ValueError(f"{name}: {error}; it takes {form}") from None
+
+
+def _number(text: str) -> float:
+    number = Number("a number of at least 1").read(text)
+    if not 1 <= number <= 1e6:
+        raise ValueError(f"'{shortened(text)}' is not a number from 1 to 1,000,000")
+    return number
+
+
+def _parts(given: Any, example: str) -> tuple[str, str]:
+    name, equals, value = str(given).partition("=")
+    if not equals or not value.strip():
+        raise ValueError(f"'{shortened(str(given))}' is no change of traffic; give NAME=AMOUNT, such as {example}")
+    return name.strip().lower().replace("_", "-"), value

@@ -1,0 +1,199 @@
+"""Other traffic than a workload's own: longer contexts, longer answers, more turns, drawn with the same numbers."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from boundary.files import InputError
+from boundary.names import check_names
+from workloads.derived import WithValue, scaled, stretched_turns
+from workloads.distributions import Distribution, Fixed, RoundedUp
+from workloads.population import Population
+from workloads.requests import OPEN_END, Int32Array
+from workloads.trace import Trace
+
+LEAST_FACTOR: Final = 0.01
+MOST_FACTOR: Final = 100.0
+_FACTORS: Final = f"give x{LEAST_FACTOR:g} to x{MOST_FACTOR:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amount:
+    """How much of something: a factor (`x2`), a value (`600`), or a value for a share of the turns (`10%:32K`)."""
+
+    value: float
+    is_factor: bool = False
+    share: float | None = None
+
+    def __str__(self) -> str:
+        if self.is_factor:
+            return f"x{self.value:g}"
+        return f"{self.value:g}" if self.share is None else f"{100 * self.share:g}%:{self.value:g}"
+
+    def factor_of(self, mean: float, what: str) -> float:
+        """By what a mean is multiplied. Raises InputError for a factor that is out of range."""
+        if not self.is_factor and not mean > 0:
+            raise InputError(f"{what} is always 0; no factor makes its mean {self.value:g}")
+        factor = self.value if self.is_factor else self.value / mean
+        if not LEAST_FACTOR <= factor <= MOST_FACTOR:
+            found = f"{what} x{factor:.4g}" + (
+                "" if self.is_factor else f", from a mean of {mean:.4g} to {self.value:g}"
+            )
+            raise InputError(f"{found}; {_FACTORS}")
+        return factor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One thing about traffic that can be changed; an amount that is no factor is a new mean in `unit`."""
+
+    meaning: str
+    unit: str
+    """Of an amount that is no factor: tokens, s or turns."""
+    apply: Callable[[Population, Amount], Population]
+    apply_to_trace: Callable[[Trace, Amount], Trace] | None = None
+    takes_share: bool = False
+    """The amount is a value for a share of the turns, never a factor."""
+
+
+def changed(population: Population, changes: Mapping[str, Amount]) -> Population:
+    """The same users with other traffic; user u's turn k is drawn with the numbers that it had.
+
+    The order of `changes` does not matter: each is of the workload's own traffic, long prompts are put in last. Raises
+    InputError for a name that is none of CHANGES, or an amount that is out of range.
+    """
+    check_names(changes, CHANGES, "change of traffic")
+    for name in CHANGES:
+        if name in changes:
+            population = _checked(name, changes[name]).apply(population, changes[name])
+    return population if not changes else replace(population, name=_renamed(population.name, changes))
+
+
+def changed_trace(trace: Trace, changes: Mapping[str, Amount]) -> Trace:
+    """The same requests with other lengths or think times. Raises InputError, also where a trace has no such thing."""
+    check_names(changes, CHANGES, "change of traffic")
+    for name in CHANGES:
+        if name in changes:
+            apply = _checked(name, changes[name]).apply_to_trace
+            if apply is None:
+                able = ", ".join(name for name, change in CHANGES.items() if change.apply_to_trace)
+                raise InputError(f"{name} cannot be changed in a trace, which is replayed; a trace takes {able}")
+            trace = apply(trace, changes[name])
+    if changes:
+        trace.table.validate()
+    return trace if not changes else replace(trace, name=_renamed(trace.name, changes))
+
+
+def _renamed(name: str, changes: Mapping[str, Amount]) -> str:
+    return ", ".join([name, *(f"{what} {changes[what]}" for what in CHANGES if what in changes)])
+
+
+def _checked(name: str, amount: Amount) -> Change:
+    change = CHANGES[name]
+    if change.takes_share != (amount.share is not None):
+        form = "SHARE:TOKENS, such as 10%:32K" if change.takes_share else "x2 or a value"
+        raise InputError(f"{name}={amount}; give {form}")
+    if amount.share is not None and not 0 < amount.share <= 1:
+        raise InputError(f"{name}={amount}; the share must be above 0, at most 100%")
+    return change
+
+
+def _scaled(what: str, distribution: Distribution, amount: Amount) -> Distribution:
+    return scaled(distribution, amount.factor_of(distribution.mean(), what))
+
+
+def _context(population: Population, amount: Amount) -> Population:
+    return replace(population, user_tokens=_scaled("context", population.user_tokens, amount))
+
+
+def _output(population: Population, amount: Amount) -> Population:
+    return replace(population, output_tokens=_scaled("output", population.output_tokens, amount))
+
+
+def _think_time(population: Population, amount: Amount) -> Population:
+    return replace(population, think_time_s=_scaled("think-time", population.think_time_s, amount))
+
+
+def _turns(population: Population, amount: Amount) -> Population:
+    factor = amount.factor_of(RoundedUp(inner=population.turns).mean(), "turns")
+    return population if factor == 1 else replace(population, turns=stretched_turns(population.turns, factor))
+
+
+def _system_prompt(population: Population, amount: Amount) -> Population:
+    tokens = amount.value * population.system_prompt_tokens if amount.is_factor else amount.value
+    if not 0 <= tokens < OPEN_END:
+        raise InputError(f"system-prompt={amount} makes {tokens:,.0f} tokens; give 0 to {OPEN_END - 1:,}")
+    return replace(population, system_prompt_tokens=round(tokens))
+
+
+def _long_prompts(population: Population, amount: Amount) -> Population:
+    share = amount.share or 0.0
+    long = Fixed(value=amount.value)
+    mixed = long if share == 1 else WithValue(inner=population.user_tokens, value=amount.value, share=share)
+    return replace(population, user_tokens=mixed)
+
+
+def _trace_context(trace: Trace, amount: Amount) -> Trace:
+    table = trace.table
+    factor = amount.factor_of(float(table.prompt_tokens.mean()), "context")
+    ends = table.span_end.astype(np.float64)
+    return replace(
+        trace,
+        table=replace(
+            table,
+            prompt_tokens=_whole(table.prompt_tokens * factor),
+            span_end=np.where(ends == OPEN_END, OPEN_END, _whole(ends * factor)).astype(np.int32),
+        ),
+    )
+
+
+def _trace_output(trace: Trace, amount: Amount) -> Trace:
+    outputs = trace.table.output_tokens
+    factor = amount.factor_of(float(outputs.mean()), "output")
+    return replace(trace, table=replace(trace.table, output_tokens=_whole(outputs * factor)))
+
+
+def _trace_think_time(trace: Trace, amount: Amount) -> Trace:
+    table = trace.table
+    follow = table.follows >= 0
+    mean = float(table.think_s[follow].mean()) if follow.any() else 0.0
+    if not mean > 0:
+        raise InputError(f"trace '{trace.name}' has no think times to change: its requests follow no others")
+    return replace(trace, table=replace(table, think_s=table.think_s * amount.factor_of(mean, "think-time")))
+
+
+def _whole(tokens: npt.NDArray[np.floating[Any]]) -> Int32Array:
+    return np.asarray(np.clip(np.rint(tokens), 1, OPEN_END - 1), dtype=np.int32)
+
+
+CHANGES: Final[Mapping[str, Change]] = {
+    "context": Change(
+        meaning="Length of each message of a user, and with it of the conversation; in a trace of each prompt.",
+        unit="tokens",
+        apply=_context,
+        apply_to_trace=_trace_context,
+    ),
+    "output": Change(
+        meaning="Length of each answer; prompts of a trace stay as they were recorded.",
+        unit="tokens",
+        apply=_output,
+        apply_to_trace=_trace_output,
+    ),
+    "think-time": Change(
+        meaning="Time from an answer to the next message; its spread is scaled too.",
+        unit="s",
+        apply=_think_time,
+        apply_to_trace=_trace_think_time,
+    ),
+    "turns": Change(meaning="Turns per conversation, at least one.", unit="turns", apply=_turns),
+    "system-prompt": Change(meaning="Tokens that all conversations begin with.", unit="tokens", apply=_system_prompt),
+    "long-prompts": Change(
+        meaning="Messages of so many tokens, for a share of all turns: 10%:32K.",
+        unit="tokens",
+        apply=_long_prompts,
+        takes_share=True,
+    ),
+}
