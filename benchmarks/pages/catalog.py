@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from benchmarks.markdown import table
 from benchmarks.models import quantized_names
+from headcount.text.units import dollars
 from kvcache.gpus.gpu import find_gpu, gpu_names
 from kvcache.models.catalog import load_model, model_names
 from kvcache.shape.parameters import active_parameters, total_parameters
@@ -36,11 +37,14 @@ def _gpus() -> str:
                 speeds.get("bf16", speeds.get("fp16", "–")),
                 speeds.get("fp8", "–"),
                 f"{gpu.interconnect} {gpu.interconnect_bytes_per_s / 1e9:,.0f}",
-                f"{gpu.usd_per_hour:.2f}",
+                dollars(gpu.usd_per_hour),
+                "–" if gpu.tdp_watts is None else f"{gpu.tdp_watts:,.0f}",
                 "measured" if constants_for(gpu).is_measured else "scaled",
             )
         )
-    return table(("GPU", "GiB", "TB/s", "bf16 TFLOP/s", "fp8 TFLOP/s", "link, GB/s", "$/hour", "step times"), rows)
+    return table(
+        ("GPU", "GiB", "TB/s", "bf16 TFLOP/s", "fp8 TFLOP/s", "link, GB/s", "$/hour", "TDP, W", "step times"), rows
+    )
 
 
 def _models() -> str:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
+from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.answers.notes import Facts, facts_about, find_notes
 from headcount.questions.deployments import Subject, check_counts, subject
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import assumptions_json, counted, milliseconds, seconds
+from headcount.text.units import assumptions_json, counted, dollars, milliseconds, seconds
 from headcount.text.words import joined, layout_text, pool_owner, pool_text
 from simulator.deployment import Deployment
 from simulator.fleet.router import RouterFactory, check_router
@@ -123,7 +124,12 @@ class CapacityAnswer(Answer):
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        return [row.to_json() for row in self.capacity]
+        return [row.to_json() | self._month(row) for row in self.capacity]
+
+    def _month(self, row: CapacityRow) -> dict[str, float | None]:
+        """A month's cost, and its part per user to sign for."""
+        month = usd_per_month(row.gpus, self.question.gpu.usd_per_hour)
+        return {"usd_per_month": month, "usd_per_user_month": usd_per_user_month(month, row.users_low)}
 
     def head(self) -> list[Block]:
         asked, best = self.question, self.best
@@ -344,7 +350,7 @@ def _cells(row: CapacityRow) -> tuple[str, ...]:
         f"{row.point.mean('output_tokens_per_s'):,.0f}",
         *(seconds(ttft[q]) for q in ("p50", "p95")),
         *(milliseconds(tpot[q]) for q in ("p50", "p95")),
-        f"{row.usd_per_hour:,.2f}",
+        dollars(row.usd_per_hour),
         dollars(row.usd_per_million_output_tokens),
         row.binding or "",
     )
@@ -354,7 +360,3 @@ def row_layout(row: CapacityRow) -> str:
     if not row.replicas:  # the sizes asked for do not divide the GPUs
         return "–"
     return layout_text(row.replicas, row.tp, row.dp, row.pp)
-
-
-def dollars(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.2f}"

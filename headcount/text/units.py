@@ -18,6 +18,10 @@ def milliseconds(value: float | None) -> str:
     return "–" if value is None else f"{value * 1e3:.1f} ms"
 
 
+def dollars(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.2f}"
+
+
 def counted(number: int, noun: str) -> str:
     """Such as `1 GPU` and `2 GPUs`."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")

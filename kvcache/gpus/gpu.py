@@ -24,7 +24,8 @@ class GPU:
     """One accelerator.
 
     `memory_bytes` is what the driver reports as total. `flops_per_s` is dense, by multiply type.
-    `interconnect_bytes_per_s` is one direction, per GPU. `source` has an entry for every field.
+    `interconnect_bytes_per_s` is one direction, per GPU. `idle_watts` is measured with a model loaded. `source` has an
+    entry for every figure that is given; a price or a power that nobody publishes is None.
     """
 
     name: str
@@ -34,16 +35,25 @@ class GPU:
     interconnect: Literal["nvlink", "pcie"]
     interconnect_bytes_per_s: Rate
     family: Slug
-    usd_per_hour: Positive
     source: Mapping[str, str]
+    usd_per_hour: Positive | None = None
+    tdp_watts: Rate | None = None
+    idle_watts: Rate | None = None
     aliases: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        missing = sorted({*_SOURCED} - {key for key, text in self.source.items() if text.strip()})
+        given = {*_SOURCED, *(key for key in _OPTIONAL if getattr(self, key) is not None)}
+        missing = sorted(given - {key for key, text in self.source.items() if text.strip()})
         if missing:
             raise ValueError(f"no source for {', '.join(missing)}; add it under [source]")
+        if self.idle_watts is not None and self.idle_watts > (self.tdp_watts or 0):
+            raise ValueError(f"idle_watts is {self.idle_watts:g}; give a tdp_watts of at least that")
         if not {"bf16", "fp16"} & self.flops_per_s.keys():
             raise ValueError("flops_per_s has neither bf16 nor fp16; give one, which others are scaled from")
+
+    def usd_per_hour_of(self, gpus: int) -> float | None:
+        """The list price of so many; None without one."""
+        return None if self.usd_per_hour is None else gpus * self.usd_per_hour
 
 
 _SOURCED = (
@@ -51,8 +61,8 @@ _SOURCED = (
     "memory_bandwidth_bytes_per_s",
     "flops_per_s",
     "interconnect_bytes_per_s",
-    "usd_per_hour",
 )
+_OPTIONAL = ("usd_per_hour", "tdp_watts", "idle_watts")
 
 
 def gpu_names() -> tuple[str, ...]:

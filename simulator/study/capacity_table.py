@@ -100,7 +100,7 @@ class CapacityRow:
     curve: tuple[Point, ...] = ()  # every point simulated precisely, by size
     curve_users: tuple[float, ...] = ()
     step_causes: dict[str, float] | None = None
-    usd_per_hour: float = 0.0
+    usd_per_hour: float | None = None  # without a list price
 
     def to_json(self) -> dict[str, Any]:
         """The keys of `headcount capacity --json`, units in each."""
@@ -119,7 +119,7 @@ class CapacityRow:
     @property
     def usd_per_million_output_tokens(self) -> float | None:
         rate = self.point.mean("output_tokens_per_s") if self.point else 0.0
-        return self.usd_per_hour / (rate * 3600) * 1e6 if rate else None
+        return self.usd_per_hour / (rate * 3600) * 1e6 if rate and self.usd_per_hour is not None else None
 
 
 def latency_summary(point: Point, name: str) -> dict[str, float | None]:
@@ -217,7 +217,7 @@ def _refined_row(
         curve=curve,
         curve_users=tuple(float(users_at(evaluator.load, item)) for item in curve),
         step_causes=step_causes(plan, point) if point else None,
-        usd_per_hour=gpus * question.gpu.usd_per_hour,
+        usd_per_hour=question.gpu.usd_per_hour_of(gpus),
     )
 
 
@@ -235,7 +235,7 @@ def _no_capacity_reason(question: CapacityQuestion, evaluator: Evaluator) -> str
 def _empty_row(
     question: CapacityQuestion, gpus: int, tp: int, reason: str, plan: Deployment | None = None
 ) -> CapacityRow:
-    usd_per_hour = gpus * question.gpu.usd_per_hour
+    usd_per_hour = question.gpu.usd_per_hour_of(gpus)
     args = replace(question.args, tensor_parallel_size=tp)
     return CapacityRow(
         gpus=gpus, tp=tp, dp=args.data_parallel_size, pp=args.pipeline_parallel_size, replicas=gpus // args.num_gpus,

@@ -13,8 +13,12 @@ from simulator.study.capacity_table import CapacityQuestion, CapacityRow
 from workloads.load import load_preset
 
 
-def told(*, gpu: str = "h100-sxm", **found: Any) -> str:
+def told(**made: Any) -> str:
     """The text of one row of made-up users, as if they had been simulated."""
+    return " ".join(str(answer_of(**made)).split())
+
+
+def answer_of(*, gpu: str = "h100-sxm", **found: Any) -> CapacityAnswer:
     given = {"latency_model": "constant", "step_s": 0.01} if "step_time_error" not in found else {}
     question = CapacityQuestion(
         architecture=load_model("qwen3-0.6b"),
@@ -26,8 +30,19 @@ def told(*, gpu: str = "h100-sxm", **found: Any) -> str:
     )
     plan = resolve(question.architecture, question.gpu, question.args)
     row = CapacityRow(gpus=2, tp=1, dp=2, replicas=1, plan=plan, **{"users": 90, "users_high": 120} | found)
-    answer = CapacityAnswer(notes=find_notes(Facts(plans=[plan])), question=question, capacity=(row,), workload="chat")
-    return " ".join(str(answer).split())
+    return CapacityAnswer(notes=find_notes(Facts(plans=[plan])), question=question, capacity=(row,), workload="chat")
+
+
+def test_a_month_s_cost_is_told_per_user_to_sign_for() -> None:
+    row = answer_of(users_low=80).rows()[0]
+    assert row["usd_per_month"] == 2 * (find_gpu("h100-sxm").usd_per_hour or 0) * 730
+    assert row["usd_per_user_month"] == row["usd_per_month"] / 80
+    assert answer_of(users_low=0).rows()[0]["usd_per_user_month"] is None
+
+
+def test_a_gpu_without_a_list_price_has_no_cost_rather_than_0() -> None:
+    row = answer_of(gpu="a30", users_low=80).rows()[0]
+    assert row["usd_per_month"] is row["usd_per_user_month"] is None
 
 
 def test_a_replica_of_two_engines_is_said_to_be_one() -> None:

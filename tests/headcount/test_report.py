@@ -173,7 +173,7 @@ def test_every_number_of_the_json_appears(html: str, answered: tuple[CapacityQue
     found = re.search(r"<pre>(\{.*?\})</pre>", html, re.DOTALL)
     assert found is not None
     written = json.loads(found[1].replace("&#34;", '"').replace("&#39;", "'").replace("&amp;", "&"))
-    assert written["capacity"] == json.loads(json.dumps([row.to_json() for row in answered[1]]))
+    assert written["capacity"] == json.loads(json.dumps(answer_of(*answered).rows()))
 
 
 def test_main_figures_are_in_the_tables(page: Page, answered: tuple[CapacityQuestion, list[CapacityRow]]) -> None:

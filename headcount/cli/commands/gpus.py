@@ -13,7 +13,7 @@ def command(as_json: bool) -> int:
     from dataclasses import asdict  # noqa: PLC0415
 
     from headcount.cli.output import listing  # noqa: PLC0415  imported once the command runs
-    from headcount.text.units import GIB  # noqa: PLC0415
+    from headcount.text.units import GIB, dollars  # noqa: PLC0415
     from kvcache.models.catalog import find_gpu, gpu_names  # noqa: PLC0415
 
     found = [find_gpu(name) for name in gpu_names()]
@@ -24,7 +24,7 @@ def command(as_json: bool) -> int:
             f"{gpu.memory_bandwidth_bytes_per_s / 1e12:.2f} TB/s",
             " ".join(f"{name} {value / 1e12:,.0f}" for name, value in gpu.flops_per_s.items()),
             f"{gpu.interconnect} {gpu.interconnect_bytes_per_s / 1e9:,.0f} GB/s",
-            f"{gpu.usd_per_hour:.2f}",
+            dollars(gpu.usd_per_hour),
         )
         for gpu in found
     ]

@@ -1,8 +1,8 @@
 """How many users each GPU count serves, the number to sign first."""
 
-from headcount.answers.capacity import CapacityAnswer, Served, dollars, error_lines, no_capacity_reason, row_layout
+from headcount.answers.capacity import CapacityAnswer, Served, error_lines, no_capacity_reason, row_layout
 from headcount.report.html import join, render_template, spaced, table
-from headcount.text.units import counted, milliseconds, seconds
+from headcount.text.units import counted, dollars, milliseconds, seconds
 from headcount.text.words import sentence, slo_text
 from simulator.study.capacity_table import CapacityRow, latency_summary
 
@@ -59,7 +59,7 @@ def _users_table(answer: CapacityAnswer) -> str:
             f"{row.users_low:,}",
             f"{row.users:,}",
             f"{row.users_high:,}",
-            f"{row.usd_per_hour:,.2f}",
+            dollars(row.usd_per_hour),
             dollars(row.usd_per_million_output_tokens),
             row.binding or ("does not run" if row.plan is None else "misses the SLO"),
         )

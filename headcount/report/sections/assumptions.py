@@ -55,6 +55,7 @@ def _settings(answer: CapacityAnswer) -> list[tuple[str, str]]:
 
 
 def _gpu_rows(gpu: GPU) -> list[tuple[str, str, str]]:
+    price = gpu.usd_per_hour
     flops = ", ".join(f"{name} {value / 1e12:,.4g}" for name, value in gpu.flops_per_s.items())
     values = {
         "memory_bytes": ("memory", f"{gpu.memory_bytes / GIB:.2f} GiB"),
@@ -63,7 +64,7 @@ def _gpu_rows(gpu: GPU) -> list[tuple[str, str, str]]:
         "interconnect_bytes_per_s": (
             f"interconnect ({gpu.interconnect})", f"{gpu.interconnect_bytes_per_s / 1e9:,.4g} GB/s in one direction"
         ),
-        "usd_per_hour": ("price", f"${gpu.usd_per_hour:,.2f} per GPU and hour"),
+        "usd_per_hour": ("price", "none known" if price is None else f"${price:,.2f} per GPU and hour"),
     }  # fmt: skip
     return [(name, value, gpu.source.get(field, "")) for field, (name, value) in values.items()]
 

@@ -1,0 +1,171 @@
+"""What GPUs cost: per month, user and token; beside an API; the energy they take."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from kvcache.gpus.gpu import GPU
+
+HOURS_PER_MONTH: Final = 730.0  # 8,760 hours of a year / 12
+SECONDS_PER_MONTH: Final = HOURS_PER_MONTH * 3600
+IDLE_SHARE_OF_TDP: Final = 0.15
+"""Where no idle power is published, by judgement: an idle H200 draws 74 W of 700 (conservemode.com/case-studies, read
+2026-11), and a CUDA context adds 26 to 66 W (arXiv 2605.23918, 2026-04)."""
+_MOST_USD: Final = 1e6  # per GPU and hour, or per million tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """Tokens of a load that so many users make at the peak, and the share of the peak load that there is on average."""
+
+    users: float
+    input_tokens_per_s: float
+    output_tokens_per_s: float
+    utilization: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("users", "input_tokens_per_s", "output_tokens_per_s"):
+            _check(name, getattr(self, name), 0, 1e12)
+        _check("utilization", self.utilization, 0, 1, above=True)
+
+    @property
+    def input_tokens_per_month(self) -> float:
+        return self.input_tokens_per_s * self.utilization * SECONDS_PER_MONTH
+
+    @property
+    def output_tokens_per_month(self) -> float:
+        return self.output_tokens_per_s * self.utilization * SECONDS_PER_MONTH
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """US dollars of GPUs that run all month; None where the price, or what it is divided by, is missing.
+
+    Each price per million tokens carries the whole cost: of input tokens alone, of output tokens alone, of both.
+    """
+
+    usd_per_hour: float | None
+    usd_per_month: float | None
+    usd_per_user_month: float | None
+    usd_per_million_input_tokens: float | None
+    usd_per_million_output_tokens: float | None
+    usd_per_million_tokens: float | None
+
+    def to_json(self) -> dict[str, float | None]:
+        return asdict(self)
+
+
+def costs(gpus: int, usd_per_gpu_hour: float | None, traffic: Traffic) -> Costs:
+    """What so many GPUs cost at a price: on-demand, reserved or your own. Raises ValueError for an impossible price."""
+    month = usd_per_month(gpus, usd_per_gpu_hour)
+    inputs, outputs = traffic.input_tokens_per_month, traffic.output_tokens_per_month
+    return Costs(
+        usd_per_hour=None if month is None else month / HOURS_PER_MONTH,
+        usd_per_month=month,
+        usd_per_user_month=_per(month, traffic.users),
+        usd_per_million_input_tokens=_per(month, inputs / 1e6),
+        usd_per_million_output_tokens=_per(month, outputs / 1e6),
+        usd_per_million_tokens=_per(month, (inputs + outputs) / 1e6),
+    )
+
+
+def usd_per_month(gpus: int, usd_per_gpu_hour: float | None) -> float | None:
+    """Of GPUs that run 730 hours; None without a price. Raises ValueError for a price that is none."""
+    if usd_per_gpu_hour is None:
+        return None
+    _check("the price per GPU and hour", usd_per_gpu_hour, 0, _MOST_USD, above=True)
+    return gpus * usd_per_gpu_hour * HOURS_PER_MONTH
+
+
+def usd_per_user_month(usd: float | None, users: float) -> float | None:
+    """A month's cost per user; None without a price or without users."""
+    return _per(usd, users)
+
+
+def utilization_of(profile: Sequence[float]) -> float:
+    """The mean of a day's 24 hourly loads, each a share of the load at the peak. Raises ValueError for any other."""
+    if len(profile) != 24:
+        raise ValueError(f"the daily profile has {len(profile)} values; give 24, one share of the peak load per hour")
+    for hour, share in enumerate(profile):
+        _check(f"hour {hour} of the daily profile", share, 0, 1)
+    if not any(profile):
+        raise ValueError("the daily profile is 0 in every hour; give at least one share above 0")
+    return math.fsum(profile) / 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class BreakEven:
+    """Own GPUs beside an API at the same tokens, both per month."""
+
+    own_usd_per_month: float
+    api_usd_per_month: float
+    load_share: float | None
+    """Of the given load, from which own GPUs are cheaper; above 1 they are not at this load; None if API is free."""
+    users: float | None
+    """From which own GPUs are cheaper; None where that is beyond the load that these GPUs were given for."""
+
+    @property
+    def own_is_cheaper(self) -> bool:
+        return self.own_usd_per_month < self.api_usd_per_month
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"own_is_cheaper": self.own_is_cheaper}
+
+
+def break_even(
+    own_usd_per_month: float | None,
+    traffic: Traffic,
+    *,
+    api_usd_per_million_input_tokens: float,
+    api_usd_per_million_output_tokens: float,
+) -> BreakEven | None:
+    """From which load GPUs that cost the same at any load beat an API that bills tokens; None without a price."""
+    _check("the API's price of input tokens", api_usd_per_million_input_tokens, 0, _MOST_USD)
+    _check("the API's price of output tokens", api_usd_per_million_output_tokens, 0, _MOST_USD)
+    if own_usd_per_month is None:
+        return None
+    api = (
+        traffic.input_tokens_per_month * api_usd_per_million_input_tokens
+        + traffic.output_tokens_per_month * api_usd_per_million_output_tokens
+    ) / 1e6
+    share = _per(own_usd_per_month, api)
+    return BreakEven(
+        own_usd_per_month=own_usd_per_month,
+        api_usd_per_month=api,
+        load_share=share,
+        users=share * traffic.users if share is not None and share <= 1 else None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Energy:
+    """An estimate for the GPU boards alone; servers and cooling come on top."""
+
+    watts: float
+    kwh_per_month: float
+    idle_is_assumed: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def energy(gpu: GPU, gpus: int, busy_share: float) -> Energy | None:
+    """Idle power plus the rest up to the TDP for the share of time that steps run; None without a published TDP."""
+    _check("the busy share", busy_share, 0, 1)
+    if gpu.tdp_watts is None:
+        return None
+    idle = gpu.idle_watts if gpu.idle_watts is not None else IDLE_SHARE_OF_TDP * gpu.tdp_watts
+    watts = gpus * (idle + (gpu.tdp_watts - idle) * busy_share)
+    kwh = watts * HOURS_PER_MONTH / 1000
+    return Energy(watts=watts, kwh_per_month=kwh, idle_is_assumed=gpu.idle_watts is None)
+
+
+def _per(usd: float | None, count: float) -> float | None:
+    return usd / count if usd is not None and count > 0 else None
+
+
+def _check(name: str, value: float, least: float, most: float, *, above: bool = False) -> None:
+    """Raise ValueError unless a number lies in a range; with `above` its lower end is not in it."""
+    if not least <= value <= most or (above and value == least):
+        raise ValueError(f"{name} is {value:g}; it must be {'above' if above else 'from'} {least:g}, at most {most:,g}")

@@ -1,0 +1,154 @@
+"""Laws of money: what is missing stays missing, what is paid is what tokens and users pay together."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headcount.answers.money import (
+    HOURS_PER_MONTH,
+    Traffic,
+    break_even,
+    costs,
+    energy,
+    usd_per_month,
+    usd_per_user_month,
+    utilization_of,
+)
+from kvcache.gpus.gpu import find_gpu, gpu_names
+
+LOAD = Traffic(users=500, input_tokens_per_s=20_000, output_tokens_per_s=3_000)
+prices = st.floats(0.01, 100)
+gpu_counts = st.integers(1, 512)
+shares = st.floats(0.01, 1)
+
+
+@given(gpus=gpu_counts, price=prices, share=shares)
+def test_users_and_tokens_together_pay_exactly_the_month(gpus: int, price: float, share: float) -> None:
+    load = replace(LOAD, utilization=share)
+    found = costs(gpus, price, load)
+    assert found.usd_per_month == pytest.approx(gpus * price * 730)
+    assert found.usd_per_hour == pytest.approx(gpus * price)
+    assert found.usd_per_user_month is not None
+    assert found.usd_per_user_month * load.users == pytest.approx(found.usd_per_month)
+    for paid, tokens in (
+        (found.usd_per_million_input_tokens, load.input_tokens_per_month),
+        (found.usd_per_million_output_tokens, load.output_tokens_per_month),
+        (found.usd_per_million_tokens, load.input_tokens_per_month + load.output_tokens_per_month),
+    ):
+        assert paid is not None
+        assert paid * tokens / 1e6 == pytest.approx(found.usd_per_month)
+
+
+def test_a_worked_month() -> None:
+    found = costs(2, 4.0, LOAD)
+    assert found.usd_per_month == 5840
+    assert found.usd_per_user_month == 11.68
+    assert found.usd_per_million_output_tokens == pytest.approx(5840 / (3000 * 730 * 3600 / 1e6))
+
+
+@given(share=shares)
+def test_idle_hours_make_tokens_dearer_and_users_not(share: float) -> None:
+    full, part = costs(1, 2.0, LOAD), costs(1, 2.0, replace(LOAD, utilization=share))
+    assert part.usd_per_month == full.usd_per_month
+    assert part.usd_per_million_tokens == pytest.approx((full.usd_per_million_tokens or 0) / share)
+
+
+def test_a_gpu_without_a_price_costs_none_and_never_0() -> None:
+    assert set(costs(8, None, LOAD).to_json().values()) == {None}
+    assert usd_per_month(8, None) is None
+    assert break_even(None, LOAD, api_usd_per_million_input_tokens=1, api_usd_per_million_output_tokens=2) is None
+    assert usd_per_user_month(100.0, 0) is None
+    assert costs(1, 2.0, Traffic(users=0, input_tokens_per_s=0, output_tokens_per_s=0)).usd_per_million_tokens is None
+
+
+def test_utilization_is_the_mean_of_a_day_s_hours() -> None:
+    assert utilization_of([1.0] * 24) == 1
+    assert utilization_of([0.0] * 12 + [0.5] * 12) == 0.25
+
+
+@given(price=prices, factor=st.floats(1.01, 10))
+def test_break_even_rises_with_the_own_price_and_falls_with_the_api_s(price: float, factor: float) -> None:
+    api = {"api_usd_per_million_input_tokens": 0.5, "api_usd_per_million_output_tokens": 1.5}
+    own = usd_per_month(4, price)
+    base = break_even(own, LOAD, **api)
+    dearer = break_even(usd_per_month(4, price * factor), LOAD, **api)
+    cheaper = break_even(own, LOAD, **{name: value * factor for name, value in api.items()})
+    assert base and dearer and cheaper
+    assert base.load_share and dearer.load_share and cheaper.load_share
+    assert cheaper.load_share < base.load_share < dearer.load_share
+    assert base.own_is_cheaper == (base.load_share < 1)
+
+
+def test_at_the_break_even_load_both_cost_the_same() -> None:
+    own = usd_per_month(1, 4.0)
+    api = {"api_usd_per_million_input_tokens": 0.1, "api_usd_per_million_output_tokens": 0.4}
+    found = break_even(own, LOAD, **api)
+    assert found is not None
+    assert found.load_share is not None and found.users is not None
+    assert found.users == pytest.approx(found.load_share * 500)
+    there = break_even(own, replace(LOAD, utilization=found.load_share), **api)
+    assert there is not None
+    assert there.api_usd_per_month == pytest.approx(own)
+
+
+def test_where_own_gpus_never_pay_no_number_of_users_is_told() -> None:
+    found = break_even(1e9, LOAD, api_usd_per_million_input_tokens=0.1, api_usd_per_million_output_tokens=0.4)
+    assert found is not None
+    assert (found.own_is_cheaper, found.users) == (False, None)
+    free = break_even(10.0, LOAD, api_usd_per_million_input_tokens=0, api_usd_per_million_output_tokens=0)
+    assert free is not None
+    assert free.load_share is None
+
+
+@given(busy=st.floats(0, 1))
+def test_energy_lies_between_idle_and_tdp_and_says_what_is_assumed(busy: float) -> None:
+    gpu = find_gpu("h100-sxm")
+    found = energy(gpu, 2, busy)
+    assert found is not None
+    assert found.idle_is_assumed
+    assert 2 * 0.15 * 700 - 1e-9 <= found.watts <= 2 * 700 + 1e-9
+    assert found.kwh_per_month == pytest.approx(found.watts * HOURS_PER_MONTH / 1000)
+    measured = energy(replace(gpu, idle_watts=70.0, source={**gpu.source, "idle_watts": "a log"}), 1, 0.5)
+    assert measured is not None
+    assert (measured.watts, measured.idle_is_assumed) == (70 + 630 / 2, False)
+
+
+def test_a_gpu_without_a_tdp_has_no_energy_estimate() -> None:
+    assert energy(replace(find_gpu("h100-sxm"), tdp_watts=None), 1, 0.5) is None
+
+
+@pytest.mark.parametrize("name", gpu_names())
+def test_optional_figures_of_a_gpu_have_sources_and_are_plausible(name: str) -> None:
+    gpu = find_gpu(name)
+    for field in ("usd_per_hour", "tdp_watts", "idle_watts"):
+        assert (getattr(gpu, field) is None) == (field not in gpu.source)
+    assert gpu.tdp_watts is None or 50 <= gpu.tdp_watts <= 2000
+    assert "stands in" not in gpu.source.get("usd_per_hour", "")
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda: usd_per_month(1, 0), "the price per GPU and hour is 0; it must be above 0, at most 1e"),
+        (lambda: usd_per_month(1, -3), "the price per GPU and hour is -3"),
+        (lambda: usd_per_month(1, math.nan), "the price per GPU and hour is nan"),
+        (lambda: replace(LOAD, utilization=0), "utilization is 0; it must be above 0, at most 1"),
+        (lambda: replace(LOAD, utilization=1.2), r"utilization is 1.2"),
+        (lambda: replace(LOAD, users=-1), "users is -1; it must be from 0"),
+        (lambda: utilization_of([0.5] * 23), "the daily profile has 23 values; give 24"),
+        (lambda: utilization_of([0.0] * 24), "0 in every hour"),
+        (lambda: utilization_of([2.0] * 24), "hour 0 of the daily profile is 2; it must be from 0, at most 1"),
+        (lambda: energy(find_gpu("l4"), 1, 1.5), "the busy share is 1.5"),
+        (
+            lambda: break_even(1.0, LOAD, api_usd_per_million_input_tokens=-1, api_usd_per_million_output_tokens=1),
+            "the API's price of input tokens is -1; it must be from 0",
+        ),
+    ],
+)
+def test_an_impossible_figure_is_one_clear_error(ask: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        ask()
