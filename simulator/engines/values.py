@@ -159,10 +159,9 @@ class Share:
     name: str = "SHARE"
 
     def read(self, given: Any) -> float:
-        if isinstance(given, float):  # read already
-            return given
         match = _SHARE.match(str(given))
         share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+        share = given if isinstance(given, float) else share  # of a file, or read already
         if not 0 < share <= 1:
             _refuse_list(given)
             raise ValueError(

@@ -122,7 +122,9 @@ def test_a_share_reads_alike_in_percent_and_as_a_number(percent: int) -> None:
     assert Share().read(Share().read(f"{percent} %")) == percent / 100
 
 
-@pytest.mark.parametrize("wrong", ["0", "0%", "-5%", "101%", "1.01", "25", "", "%", "a third", "nan", "1e-2", "5%,10%"])
-def test_what_is_no_share_is_refused(wrong: str) -> None:
+@pytest.mark.parametrize(
+    "wrong", [1.5, 0.0, math.nan, "0", "0%", "-5%", "101%", "1.01", "25", "", "%", "a third", "nan", "1e-2", "5%,10%"]
+)
+def test_what_is_no_share_is_refused(wrong: str | float) -> None:
     with pytest.raises(ValueError, match=r"is not a share; give one above 0, at most 100%|is a list"):
         Share().read(wrong)
