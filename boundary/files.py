@@ -8,7 +8,7 @@ import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from errno import EPERM
+from errno import ELOOP, EPERM
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO
 
@@ -69,7 +69,8 @@ def unreadable(path: Path, error: Exception) -> InputError:
             f"{url} is a server's address, not a file; watch the server with "
             f"'headcount calibrate record --url {url} --out FOLDER', or save its /metrics to a file and give that"
         )
-    reason = getattr(error, "strerror", None) or str(error)
+    is_loop = getattr(error, "errno", None) == ELOOP
+    reason = "it is a loop of links" if is_loop else getattr(error, "strerror", None) or str(error)
     return InputError(f"{shown(path)} cannot be read: {reason.lower()}")
 
 

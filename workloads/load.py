@@ -38,7 +38,7 @@ def load_workload(
     name, path = str(name_or_path), Path(name_or_path)
     if name.lower() in preset_names():
         return load_preset(name)
-    if not name or not os.path.exists(name):  # Path.exists raises for a name that is too long
+    if not name or not os.path.lexists(name):  # a link that leads nowhere is told by the reader
         hint = nearest_hint(name, preset_names())
         raise InputError(f"no workload '{shortened(one_line(name), 200)}': neither a file nor a preset; {hint}")
     if path.suffix == ".toml":

@@ -89,7 +89,7 @@ def named_config(name_or_path: str) -> tuple[str, dict[str, Any]]:
 def _found(name_or_path: str) -> tuple[str, dict[str, Any], Path]:
     """Name, config, file."""
     given = Path(name_or_path).expanduser()
-    if name_or_path.startswith(("/", "./", "../", "~")) and not os.path.exists(given):
+    if name_or_path.startswith(("/", "./", "../", "~")) and not os.path.lexists(given):
         raise ValueError(
             f"no file {shortened(name_or_path, 300)!r}; give a model's config.json, the folder that holds it, or a name"
         )
@@ -97,7 +97,7 @@ def _found(name_or_path: str) -> tuple[str, dict[str, Any], Path]:
         given = given / "config.json"
         if not given.is_file():
             raise ValueError(f"folder {name_or_path!r} holds no config.json; give a model's folder or its config.json")
-    if name_or_path and os.path.exists(given):  # Path.exists raises for a name that is too long
+    if name_or_path and os.path.lexists(given):  # also a link that leads nowhere, which the reader tells
         config = _read(given)
         config |= _modelopt_file(given, config)
         name = str(config.get("_name_or_path") or given.resolve().parent.name)

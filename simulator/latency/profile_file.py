@@ -12,11 +12,12 @@ from msgspec.structs import asdict
 from boundary.documents import read_toml
 from boundary.files import InputError, shown
 from boundary.names import shortened
-from boundary.schema import Count, NotNegative, Number, Strict, typed
+from boundary.schema import AtLeastOne, Count, NotNegative, Number, Strict, typed
 from simulator.latency.model import RANGED, LogError
 from simulator.latency.profile import OFFSETS, LatencyProfile, Range, Term, term_names
 
 SCHEMA_VERSION = 1
+_Sizes: Any = AtLeastOne | list[AtLeastOne]
 Setting = str | bool | Count | NotNegative
 LogMean = Annotated[float, Meta(ge=-5, le=5, description="a number from -5 to 5: no fit is further from 0")]
 Sd = Annotated[float, Meta(ge=1e-12, le=10, description="a standard deviation above 0, at most 10")]
@@ -97,6 +98,9 @@ def _profile(file: _File) -> LatencyProfile:
         )
     names = ("name", "prior_mean", "prior_sd", "mean")
     kept = ("name", "gpu", "base", "base_digest", "source", "held_out", "settings", "data")
+    for name, value in file.settings.items():
+        if name.endswith("_parallel_size"):
+            typed(value, _Sizes, "", name=f"settings.{name}")
     return LatencyProfile(
         **{name: getattr(file, name) for name in kept},
         terms=tuple(Term(**{name: getattr(term, name) for name in names}) for term in file.terms),

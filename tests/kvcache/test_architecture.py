@@ -61,6 +61,7 @@ def test_a_config_file_its_folder_and_the_catalog_name_give_the_same_shape(tmp_p
         ({"layer_types": ["sliding_attention"] * 32}, "sliding_window is missing"),
         ({"layer_types": ["linear_attention"] * 32}, "linear_attention layers are not modelled for model_type 'llama'"),
         ({"num_experts": 8, "num_experts_per_tok": 9}, "must lie in 1–8"),
+        ({"num_local_experts": 0, "num_experts_per_tok": 8}, "8 experts per token of 0 experts"),
         ({"kv_lora_rank": 512}, "qk_nope_head_dim"),
         ({"quantization_config": {"quant_method": "magic"}}, "'magic' is not modelled"),
         ({"quantization_config": {"quant_method": "gptq", "bits": 3}}, "3 bits is not modelled"),

@@ -135,6 +135,8 @@ MEAN, SPREAD = "it must be a number from -5 to 5", "it must be a standard deviat
         ("mean = 0.005", "mean = 5.0", "mean is 5; it must be a number of seconds from -1 to 1"),
         ("[held_out]", "[held_out]\nx = nan", "held_out.x is nan; it must be a finite number"),
         ("tensor_parallel_size = [1, 2]", "a = -5", "settings.a is -5; it must be"),
+        ("size = [1, 2]", "size = 0", "settings.tensor_parallel_size is 0; it must be a whole number, at least 1"),
+        ("size = [1, 2]", "size = [1, 0]", "settings.tensor_parallel_size[2] is 0; it must be"),
         ("sequences = [1, 64]", "sequences = [64, 1]", "a range begins at 64 and ends at 1"),
         ("sequences =", "seqences =", "no key 'seqences' in ranges; did you mean 'sequences'"),
         ('name = "mine"', "name = 3", "name is 3; it must be text"),

@@ -8,6 +8,7 @@ from kvcache.models.config.layer_kinds import EXPERTS, MLP, periodic
 from kvcache.shape.layer import Experts
 
 _DENSE_WIDTHS = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim")
+_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts")
 Mlp = tuple[int, Experts | None]  # width of the MLP, 0 without one; the experts
 
 
@@ -19,7 +20,10 @@ def read_mlps(fields: Fields, kinds: Sequence[str], borrows: Sequence[bool]) -> 
     apart = fields.family.kinds == "pattern"  # Nemotron-H: an MLP or experts are layers of their own
     has_mlp = [fields.family.has_mlp and (not apart or kind in (MLP, EXPERTS)) for kind in kinds]
     sparse = _expert_layers(fields, kinds)
-    num_experts = fields.integer("num_experts", "n_routed_experts", "num_local_experts", default=0)
+    counts = ("num_experts", "n_routed_experts", "num_local_experts")
+    num_experts = fields.integer(*counts, default=0)
+    if fields.raw(*counts) == 0 and (chosen := next(filter(None, map(fields.config.get, _PER_TOKEN)), 0)):
+        raise fields.error(f"{shortened(str(chosen))} experts per token of 0 experts")
     if num_experts <= 1 or not any(sparse):
         widths = _widths(fields, _dense_width(fields) if any(has_mlp) else 0, borrows)
         return _mlps(fields, widths, has_mlp, [None] * len(kinds))
@@ -51,9 +55,7 @@ def _experts(fields: Fields, num_experts: int, dense: int | None) -> Experts:
         )
     return Experts(
         num_experts=num_experts,
-        num_experts_per_tok=fields.integer(
-            "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts"
-        ),
+        num_experts_per_tok=fields.integer(*_PER_TOKEN),
         moe_intermediate_size=width,
         shared_expert_intermediate_size=shared,
         hidden_size=(fields.optional("moe_latent_size") or 0) if fields.model_type == "nemotron_h" else 0,
