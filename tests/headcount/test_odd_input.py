@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kvcache.releases import NEWEST_RELEASE
-from tests.headcount.test_bad_input import assert_told
+from tests.headcount.told import assert_told
 
 Run = Callable[..., Any]
 ON = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")

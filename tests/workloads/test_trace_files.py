@@ -1,0 +1,349 @@
+"""Trace files in their publishers' formats."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from boundary.files import InputError
+from boundary.limits import limits_raised
+from tests.workloads.trace_files import AZURE, HEADER, load_trace, mooncake, refusal, spans, write, write_lines
+from workloads.load import load_workload
+from workloads.requests import NO_PREDECESSOR, OPEN_END
+from workloads.trace import Trace
+
+DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
+
+
+# Azure
+
+
+def test_an_azure_trace_is_read_to_the_seventh_decimal(tmp_path: Path) -> None:
+    trace = load_trace(write(tmp_path, "conv.csv", AZURE))
+    assert trace.format == "azure"
+    np.testing.assert_allclose(trace.table.arrival_s, [0, 2.5, 60.1], rtol=0, atol=1e-12)
+    assert trace.table.prompt_tokens.tolist() == [300, 4000, 7]
+    assert trace.table.output_tokens.tolist() == [40, 1, 1000]
+    assert len(set(trace.table.span_content.tolist())) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "times"),
+    [
+        ("AzureLLMInferenceTrace_conv_1week.csv", ("2024-05-12 00:00:00.25+00:00", "2024-05-12 00:00:01.750000+00:00")),
+        ("lmm.csv", ("2024-10-15T12:00:00.250Z", "2024-10-15T12:00:01.750Z")),
+        ("zones.csv", ("2024-05-12 02:00:00.25+02:00", "2024-05-12 00:00:01.75Z")),
+    ],
+)
+def test_zones_are_read(tmp_path: Path, name: str, times: tuple[str, str]) -> None:
+    rows = "\n".join(f"{time},10,20" for time in times)
+    assert load_trace(write(tmp_path, name, f"{HEADER}\n{rows}\n")).table.arrival_s.tolist() == [0, 1.5]
+
+
+def test_columns_go_by_their_names(tmp_path: Path) -> None:
+    text = "GeneratedTokens,TIMESTAMP,NumImages,ContextTokens\n5,2024-10-15T12:00:00.269Z,3,770\n"
+    table = load_trace(write(tmp_path, "lmm.csv", "\ufeff" + text)).table
+    assert (table.prompt_tokens[0], table.output_tokens[0]) == (770, 5)
+
+
+def test_rows_keep_their_places_when_times_do_not_ascend(tmp_path: Path) -> None:
+    text = f"{HEADER}\n2023-11-16 10:00:05,1,1\n2023-11-16 10:00:00,2,1\n2023-11-16 10:00:05,3,1\n\n\n"
+    table = load_trace(write(tmp_path, "a.csv", text)).table
+    assert table.arrival_s.tolist() == [5, 0, 5]
+    assert table.prompt_tokens.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the file is empty"),
+        ("\n\n", "the file is empty"),
+        (HEADER + "\r\n", "has a header but no rows"),
+        (
+            HEADER.replace("GeneratedTokens", "Generated") + "\n",
+            "line 1: no column GeneratedTokens; the header has TIM",
+        ),
+        (HEADER + "\n2023-11-16 10:00:00,5,5\n2023-13-16 10:00:00,5,5", "line 3: TIMESTAMP is '2023-13-16 10:00:00'"),
+        (HEADER + "\n,5,5", "line 2: TIMESTAMP is empty; it must be a date such as 2023-11-16 18:15:46.6805900"),
+        (HEADER + "\nnow,5,5", "line 2: TIMESTAMP is 'now'; it must be a date such as"),
+        (HEADER + "\n9999-01-01 00:00:00,5,5", "line 2: TIMESTAMP is '9999-01-01 00:00:00'; it must be a date"),
+        (HEADER + ",TIMESTAMP\n2023-11-16 10:00:00,5,5,x", "line 1: a column is there twice; the header has TIM"),
+        (HEADER + '\n2023-11-16 10:00:00,5,5\n2023-11-16 10:00:00,"5,5', """line 3: ContextTokens is '"5'"""),
+        (HEADER + "\n2023-11-16 10:00:00,-5,5", "line 2: ContextTokens is '-5'; it must be a whole number of tokens"),
+        (HEADER + "\n2023-11-16 10:00:00,5,0", "line 2: GeneratedTokens is '0'; it must be a whole number of tokens"),
+        (HEADER + "\n2023-11-16 10:00:00,5,nan", "line 2: GeneratedTokens is 'nan'"),
+        (HEADER + "\n2023-11-16 10:00:00,5,1.5", "line 2: GeneratedTokens is '1.5'"),
+        (HEADER + "\n2023-11-16 10:00:00,9999999999,1", "line 2: ContextTokens is '9999999999'"),
+        (HEADER + "\n2023-11-16 10:00:00,5\n", "line 2: GeneratedTokens is empty"),
+        (HEADER + "\n2023-11-16 10:00:00,5,5\n\n2023-11-16 10:00:00,5,5\n", "line 3: TIMESTAMP is empty"),
+        (HEADER + "\n2023-11-16 10:00:00,5,5\n2023-11-16 10:00:00,5,5,6\n", "line 3, saw 4"),
+        (HEADER + "\n2023-11-16 10:00:00,5,5,6\n", "line 2: has 4 fields; the header has 3"),
+        ("a,b,c\n1,2,3\n", "starts with 'a,b,c', which no known trace format does (azure: CSV with TIMESTAMP,Context"),
+    ],
+)
+def test_a_broken_azure_file_is_told_by_line(tmp_path: Path, text: str, message: str) -> None:
+    found = refusal(write(tmp_path, "broken.csv", text))
+    assert message in found
+    assert "broken.csv" in found
+
+
+# Mooncake
+
+
+def test_a_mooncake_trace_keeps_its_times_and_line_numbers(tmp_path: Path) -> None:
+    path = write_lines(tmp_path, mooncake(3000, 600, 5, [4, 7]), mooncake(1500, 512, 6, [4]), mooncake(3000, 5, 7, [9]))
+    trace = load_trace(path)
+    assert trace.format == "mooncake"
+    assert trace.table.arrival_s.tolist() == [3.0, 1.5, 3.0]
+    assert trace.table.output_tokens.tolist() == [5, 6, 7]
+
+
+def test_equal_hash_prefixes_are_equal_content(tmp_path: Path) -> None:
+    path = write_lines(
+        tmp_path,
+        mooncake(0, 1100, 5, [4, 7, 8]),  # the last id covers 1024 to 1100
+        mooncake(0, 1536, 5, [4, 7, 9]),
+        mooncake(0, 1100, 5, [5, 7]),  # floor(1100 / 512) ids: 1024 to 1100 is its own
+    )
+    table = load_trace(path).table
+    first, second, third = (spans(table, row) for row in range(3))
+    assert [end for _, end in first] == [512, 1024, 1100, OPEN_END]
+    assert [end for _, end in second] == [512, 1024, 1536, OPEN_END]
+    assert [end for _, end in third] == [512, 1024, OPEN_END]
+    assert first[:2] == second[:2]
+    assert first[2][0] != second[2][0]
+    assert third[1][0] != first[1][0], "id 7 follows another block here, so it names another prefix"
+    private = [row[-1][0] for row in (first, second, third)]
+    assert len(set(private)) == 3
+    shared = {content for row in (first, second, third) for content, _ in row[:-1]}
+    assert shared.isdisjoint(private)
+
+
+def test_requests_without_hash_ids_share_nothing(tmp_path: Path) -> None:
+    table = load_trace(write_lines(tmp_path, mooncake(0, 600, 5), mooncake(1, 600, 5, []))).table
+    assert table.span_count.tolist() == [1, 1]
+    assert spans(table, 0) != spans(table, 1)
+
+
+def test_the_trace_block_size_is_the_traces_own(tmp_path: Path) -> None:
+    path = write_lines(tmp_path, mooncake(0, 40, 5, [1, 2, 3]))
+    assert [end for _, end in spans(load_trace(path, 16).table, 0)] == [16, 32, 40, OPEN_END]
+    found = refusal(path)
+    assert "line 1: 3 hash_ids for 40 tokens; with blocks of 512 there must be 0 or 1 (set --trace-block-size" in found
+
+
+def test_a_session_follows_its_delays(tmp_path: Path) -> None:
+    path = write_lines(
+        tmp_path,
+        mooncake(100, 10, 5, session_id="a"),
+        mooncake(200, 10, 5, session_id="b"),
+        {"session_id": "a", "delay": 2500, "input_length": 20, "output_length": 5},
+        mooncake(900, 20, 5, session_id="b"),
+        mooncake(999, 30, 5, session_id="a", delay=0),
+    )
+    table = load_trace(path).table
+    assert table.follows.tolist() == [NO_PREDECESSOR, NO_PREDECESSOR, 0, NO_PREDECESSOR, 2]
+    np.testing.assert_array_equal(table.arrival_s, [0.1, 0.2, math.nan, 0.9, math.nan])
+    assert table.think_s.tolist() == [0, 0, 2.5, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (['{"timestamp": 0, "input_length": 5,'], "line 1, column 1: is not JSON"),
+        ([mooncake(0, 5, 5), "[1, 2]"], "line 2: it is a list of 2; it must be a table"),
+        ([mooncake(0, 5, 5), "", mooncake(0, 5, 5)], "line 2: is empty"),
+        ([mooncake(0, 5, 5), '{"timestamp": 1, "input_le'], "line 2, column"),
+        ([mooncake(0, 5, 5, extra="[" * 9000 + "]" * 9000), "[" * 9000], "line 2: "),
+        (['{"input_length": ' + "9" * 400 + ', "output_length": 5, "timestamp": 0}'], "line 1: input_length is 99999"),
+        (['{"input_length": ' + "9" * 5000 + ', "output_length": 5, "timestamp": 0}'], "line 1: "),
+        ([mooncake(1e300, 5, 5)], "line 1: timestamp is 1e+300; it must be a number of milliseconds"),
+        ([mooncake(0, 5, 5, session_id=[1], delay=3)], "line 1: session_id is a list of 1; it must be"),
+        ([mooncake(0, 5, 5, delay="x")], "line 1: delay is 'x'; it must be a number of milliseconds"),
+        ([{"timestamp": 0, "input_length": 5}], "line 1: 'output_length' is missing; give it"),
+        ([mooncake(0, 5, 5), {"input_length": 5, "output_length": 5}], "line 2: 'timestamp' is missing; give it"),
+        ([mooncake(0, -5, 5)], "line 1: input_length is -5; it must be a whole number of tokens, at least 1"),
+        ([mooncake(0, 5, 5), mooncake(0, 5, 0)], "line 2: output_length is 0; it must be a whole number of tokens"),
+        ([mooncake(0, 5, 5) | {"input_length": 5.5}], "line 1: input_length is 5.5"),
+        (
+            [mooncake(0, 5, 5) | {"input_length": "5"}],
+            "line 1: input_length is '5'; it must be a whole number of tokens",
+        ),
+        ([mooncake(0, 5, 5) | {"input_length": True}], "line 1: input_length is true"),
+        ([mooncake(math.nan, 5, 5)], "line 1: timestamp is nan; it must be a number of milliseconds"),
+        ([mooncake(-1, 5, 5)], "line 1: timestamp is -1; it must be a number of milliseconds, at least 0"),
+        ([mooncake(0, 2**31 - 5, 5)], "line 1: 2,147,483,643 + 5 tokens"),
+        ([mooncake(0, 5, 5), mooncake(0, 5, 5, ["a"])], "line 2: hash_ids[1] is 'a'; it must be a whole number"),  # type: ignore[list-item]
+        (
+            [mooncake(0, 600, 5, [1, 2, 3])],
+            "line 1: 3 hash_ids for 600 tokens; with blocks of 512 there must be 1 or 2",
+        ),
+        ([mooncake(0, 5, 5, session_id="a"), mooncake(0, 5, 5, session_id="a", delay=-3)], "line 2: delay is -3"),
+    ],
+)
+def test_a_broken_mooncake_file_is_told_by_line(tmp_path: Path, lines: list[Any], message: str) -> None:
+    found = refusal(write_lines(tmp_path, *lines))
+    assert message in found
+    assert "trace.jsonl" in found
+
+
+def test_formats_that_only_resemble_mooncake_are_not_taken_for_it(tmp_path: Path) -> None:
+    bailian = mooncake(61.1, 40, 5, [1, 2, 3], chat_id=159, parent_chat_id=-1, turn=1)
+    assert "no known trace format" in refusal(write_lines(tmp_path, bailian))
+    ragpulse = mooncake(0, 40, 5) | {"timestamp": "82", "hash_ids": {"sys_prompt": [1]}}
+    assert "no known trace format" in refusal(write_lines(tmp_path, ragpulse))
+
+
+# Any trace
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"PAR1\x00\xff\xfe\x80",
+        AZURE.encode("utf-16"),
+        AZURE.encode("utf-16-le"),
+        f"{AZURE}\r\n2023-11-16 10:02:00,7,\0".encode(),
+        f"{AZURE}\r\n2023-11-16 10:02:00,7,\0".encode()[:-1] + b"\xff",
+        b'{"timestamp": 0, "input_length": 5, "output_length": 5}\n\xff\n',
+        b"\0" * 100_000,
+    ],
+)
+def test_a_trace_that_is_no_text_is_refused(tmp_path: Path, raw: bytes) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_bytes(raw)
+    assert "trace.csv: not a text file in UTF-8" in refusal(path)
+
+
+def test_pipes_devices_and_folders_are_never_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    os.mkfifo(tmp_path / "pipe.toml")
+    for path in (tmp_path / "pipe.csv", tmp_path / "pipe.toml", Path("/dev/zero")):
+        assert "is a pipe or a device; give an ordinary file" in refusal(path)
+    assert "is a folder; give an ordinary file" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("text", [AZURE, "\ufeff" + AZURE.replace("\r", "")])
+def test_a_trace_is_the_same_packed_with_a_mark_or_other_line_ends(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "trace.csv.gz"
+    path.write_bytes(gzip.compress(text.encode()))
+    plain = load_trace(write(tmp_path, "plain.csv", AZURE)).table
+    np.testing.assert_array_equal(load_trace(path).table.arrival_s, plain.arrival_s)
+    path.write_bytes(gzip.compress(text.encode())[:-9])
+    assert "its gzip data is cut off or damaged" in refusal(path)
+
+
+def test_quoted_columns_are_read(tmp_path: Path) -> None:
+    text = "\n".join(",".join(f'"{cell}"' for cell in line.split(",")) for line in AZURE.splitlines())
+    assert load_trace(write(tmp_path, "quoted.csv", text)).table.prompt_tokens.tolist() == [300, 4000, 7]
+
+
+def test_rows_and_lines_have_limits_that_can_be_raised(tmp_path: Path) -> None:
+    azure = write(tmp_path, "a.csv", AZURE)
+    lines = write_lines(tmp_path, *[mooncake(0, 5, 5)] * 3)
+    with limits_raised(rows=2):
+        assert "has more than 2 rows (limit rows; --limit rows=N raises it); replay its first" in refusal(azure)
+        assert "has more than 2 rows (limit rows; --limit rows=N raises it); replay its first" in refusal(lines)
+        assert load_workload(lines, num_requests=2).num_requests == 2  # type: ignore[union-attr]
+    with limits_raised(line_bytes=100_000):
+        for text in (AZURE + "7" * 200_000, json.dumps(mooncake(0, 5, 5, extra="x" * 200_000))):
+            found = refusal(write(tmp_path, "long.txt", text))
+            assert "long.txt: has a line of more than 100,000 bytes (limit line_bytes" in found
+
+
+@pytest.mark.parametrize("num_requests", [1, 2, 3, 9])
+def test_a_trace_is_read_only_as_far_as_asked(tmp_path: Path, num_requests: int) -> None:
+    """As the whole file's first rows; what comes after them is not looked at."""
+    lines = [mooncake(2, 1100, 5, [4, 7, 8]), mooncake(7, 600, 6, [4, 9]), mooncake(5, 40, 7)]
+    broken = [*map(json.dumps, lines), "{" * 100_000]
+    for name, whole, damaged in (
+        ("a.csv", AZURE, f"{AZURE}\r\nnow,x,-1"),
+        ("b.jsonl", "\n".join(broken[:-1]), "\n".join(broken)),
+    ):
+        expected = load_trace(write(tmp_path, name, whole)).table.head(num_requests)
+        if num_requests > 3:
+            assert f"{name}, line " in refusal(write(tmp_path, name, damaged))
+        else:
+            write(tmp_path, name, damaged)
+            found = load_workload(tmp_path / name, num_requests=num_requests)
+            assert isinstance(found, Trace)
+            for row in range(num_requests):
+                assert [end for _, end in spans(found.table, row)] == [end for _, end in spans(expected, row)]
+            for column in ("arrival_s", "follows", "think_s", "prompt_tokens", "output_tokens"):
+                np.testing.assert_array_equal(getattr(found.table, column), getattr(expected, column))
+
+
+def test_times_of_the_first_rows_begin_at_the_earliest_of_them(tmp_path: Path) -> None:
+    """A row beyond them that is earlier is not looked at."""
+    text = f"{HEADER}\n2023-11-16 10:00:05,1,1\n2023-11-16 10:00:03,2,1\n2023-11-16 10:00:00,3,1\n"
+    found = load_workload(write(tmp_path, "a.csv", text), num_requests=2)
+    assert isinstance(found, Trace)
+    assert found.table.arrival_s.tolist() == [2, 0]
+
+
+def test_an_empty_line_among_the_first_rows_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", f"{HEADER}\n2023-11-16 10:00:05,1,1\n\n2023-11-16 10:00:03,2,1\n")
+    with pytest.raises(InputError, match="line 3: is empty"):
+        load_workload(path, num_requests=2)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, "3"])
+def test_a_number_of_rows_that_is_none_is_refused(tmp_path: Path, wrong: Any) -> None:
+    path = write(tmp_path, "a.csv", AZURE)
+    with pytest.raises(InputError, match=r"num_requests is .*; it must be a whole number, at least 1"):
+        load_workload(path, num_requests=wrong)
+    with pytest.raises(InputError, match=r"trace_block_size is .*; it must be a whole number, at least 1"):
+        load_workload(path, trace_block_size=wrong)
+
+
+# Published traces
+
+
+def published(name: str) -> Any:
+    path = DATA / "traces" / name
+    if not path.exists():
+        pytest.skip(f"the published trace {name} is not here")
+    return pytest.importorskip("pandas").read_parquet(path)
+
+
+def test_the_published_azure_trace_is_read_as_its_publisher_wrote_it(tmp_path: Path) -> None:
+    rows = published("azure_llm_2023_conv.parquet")
+    ticks = np.round(rows.arrival_s.to_numpy() * 1e7).astype(np.int64)
+    times = np.datetime64("2023-11-16T18:15:46.680590000") + ticks * np.timedelta64(100, "ns")
+    columns = zip(np.datetime_as_string(times), rows.input_tokens, rows.output_tokens, strict=True)
+    lines = [f"{time.replace('T', ' ')[:27]},{prompt},{output}" for time, prompt, output in columns]
+    trace = load_trace(write(tmp_path, "AzureLLMInferenceTrace_conv.csv", "\r\n".join([HEADER, *lines])))
+    np.testing.assert_allclose(trace.table.arrival_s, rows.arrival_s, rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(trace.table.prompt_tokens, rows.input_tokens)
+    np.testing.assert_array_equal(trace.table.output_tokens, rows.output_tokens)
+
+
+def test_the_published_mooncake_trace_shares_as_its_hashes_do(tmp_path: Path) -> None:
+    rows = published("mooncake_conversation.parquet")
+    columns = zip(rows.arrival_s, rows.input_tokens, rows.output_tokens, rows.hash_ids, strict=True)
+    lines = [mooncake(round(at * 1000), int(prompt), int(out), ids.tolist()) for at, prompt, out, ids in columns]
+    table = load_trace(write_lines(tmp_path, *lines)).table
+    np.testing.assert_allclose(table.arrival_s, rows.arrival_s)
+    blocks = np.concatenate(rows.hash_ids.to_numpy())
+    assert table.num_spans == len(blocks) + len(rows)
+    # Mooncake's ids are chained already: as many contents as ids, beside one of each request's own.
+    assert len(np.unique(table.span_content)) == len(np.unique(blocks)) + len(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [("azure_llm_2023.csv", "azure"), ("azure_llm_2024_week.csv", "azure"), ("azure_lmm_2025.csv", "azure"),
+     ("mooncake.jsonl", "mooncake")],
+)  # fmt: skip
+def test_published_samples_are_known_by_content(name: str, known: str) -> None:
+    path = DATA / "trace_formats" / name
+    if not path.exists():
+        pytest.skip(f"the published sample {name} is not here")
+    assert load_trace(path).format == known
