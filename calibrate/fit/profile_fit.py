@@ -25,10 +25,9 @@ from calibrate.fit.runs import (
 from calibrate.fit.steps import HeldOut, Steps, errors_percent, fit_steps, held_out, learning_curve, steps_of
 from calibrate.fit.terms import USUAL_TPOT, USUAL_TTFT, Posterior
 from calibrate.recording import Recording
-from kvcache.formats.kv_cache_dtype import one_spelling
 from simulator.latency.gpu_constants import Constants, constants_for
 from simulator.latency.model import LogError, ServedModel, average_step, ranged_sums
-from simulator.latency.profile import LatencyProfile, Range, digest_of
+from simulator.latency.profile import LatencyProfile, Range, digest_of, settings_of
 from simulator.latency.step_time import FloatArray
 
 STEP_FLOOR = 0.02  # of a log error: what steps do not say of requests, such as the API server's share
@@ -277,20 +276,7 @@ def _run_ranges(replays: Sequence[Replay], found: RunFit) -> dict[str, Range]:
 
 def _settings(served: Sequence[ServedModel]) -> dict[str, Any]:
     """What the data covers: one value, or a list of them."""
-    rows: list[dict[str, Any]] = [
-        {
-            "model": item.architecture.name,
-            "tensor_parallel_size": item.args.tensor_parallel_size,
-            "pipeline_parallel_size": item.args.pipeline_parallel_size,
-            "data_parallel_size": item.args.data_parallel_size,
-            "enable_expert_parallel": item.args.enable_expert_parallel,
-            "quantization": item.args.quantization or "",
-            "kv_cache_dtype": one_spelling(item.args.kv_cache_dtype),
-            "enforce_eager": item.args.enforce_eager,
-            "async_scheduling": item.args.async_scheduling,
-        }
-        for item in served
-    ]
+    rows = list(map(settings_of, served))
     found: dict[str, list[Any]] = {name: sorted({row[name] for row in rows}) for name in rows[0]}
     return {name: known[0] if len(known) == 1 else known for name, known in found.items()}
 

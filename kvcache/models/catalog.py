@@ -116,12 +116,6 @@ def _modelopt_file(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     return {"quantization_config": _read(beside)}
 
 
-def quantized_names() -> Mapping[str, str]:
-    """Checkpoints of a catalog model in another weight format: name on Hugging Face → the model's name."""
-    entries = [_entry(path) for path in model_files()]
-    return {name: entry.name for entry in entries for name in entry.quantized}
-
-
 def _quantized(entry: Entry, slug: str) -> tuple[str, dict[str, Any]]:
     """The name that was asked for, with its `quantization_config` where that is the model in another format."""
     for name, quantization in entry.quantized.items():

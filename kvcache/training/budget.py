@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -132,13 +132,7 @@ def rank_parts(arch: Architecture, plan: TrainingPlan) -> tuple[RankParts, ...]:
 
 
 def _stage(arch: Architecture, plan: TrainingPlan, stage: int) -> RankParts:
-    held = _held(
-        arch,
-        _parallelism(plan),
-        stage,
-        lora_rank=plan.lora_rank,
-        targets=plan.lora_targets,
-    )
+    held = _held(arch, _parallelism(plan), stage, lora_rank=plan.lora_rank, targets=plan.lora_targets)
     states, activations = _states(held, plan), _activations(arch, plan, stage)
     return RankParts(
         weights_bytes=states.weights_bytes,
@@ -205,16 +199,8 @@ def _gathered(held: _Held, plan: TrainingPlan) -> int:
 
 
 def _activations(arch: Architecture, plan: TrainingPlan, stage: int) -> StageActivations:
-    settings = ActivationSettings(
-        micro_batch_size=plan.micro_batch_size,
-        sequence_length=plan.sequence_length,
-        recompute=plan.recompute,
-        sequence_parallel=plan.sequence_parallel,
-        flash_attention=plan.flash_attention,
-        dropout=plan.dropout,
-        fused_kernels=plan.fused_kernels,
-        precision=plan.bytes_of,
-    )
+    names = {item.name for item in fields(ActivationSettings)} - {"precision"}
+    settings = ActivationSettings(**{name: getattr(plan, name) for name in names}, precision=plan.bytes_of)
     return stage_activations(arch, _parallelism(plan), stage, settings)
 
 
@@ -258,13 +244,7 @@ def _by_kind(tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], tuple[Ten
 def _num_trainable(arch: Architecture, plan: TrainingPlan) -> int:
     if not plan.lora_rank:
         return total_parameters(arch)
-    whole = _held(
-        arch,
-        Parallelism(pad_vocabulary_to=1),
-        0,
-        lora_rank=plan.lora_rank,
-        targets=plan.lora_targets,
-    )
+    whole = _held(arch, Parallelism(pad_vocabulary_to=1), 0, lora_rank=plan.lora_rank, targets=plan.lora_targets)
     return sum(tensor.elements for tensor in (*whole.trained, *whole.trained_experts))
 
 

@@ -28,6 +28,11 @@ _SCALED_UP = (
     "eager_decode_layer_s", "host_base_s", "host_sequence_s", "step_gap_s",
 )  # fmt: skip
 
+_SETTINGS = (
+    "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel", "quantization",
+    "kv_cache_dtype", "enforce_eager", "async_scheduling",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, kw_only=True)
 class Term:
@@ -133,6 +138,14 @@ def digest_of(constants: Constants) -> str:
     return hashlib.sha256(json.dumps(numbers, sort_keys=True, default=dict).encode()).hexdigest()[:16]
 
 
+def settings_of(served: ServedModel) -> dict[str, Any]:
+    """What of a deployment a profile keeps: its values of `LatencyProfile.settings`."""
+    args = served.args
+    return {"model": served.architecture.name} | {name: getattr(args, name) for name in _SETTINGS} | {
+        "quantization": args.quantization or "", "kv_cache_dtype": one_spelling(args.kv_cache_dtype),
+    }  # fmt: skip
+
+
 def range_warnings(profile: LatencyProfile, served: ServedModel, base: Constants) -> tuple[str, ...]:
     """What of a deployment lies outside what the profile was learned from, one sentence each.
 
@@ -144,18 +157,7 @@ def range_warnings(profile: LatencyProfile, served: ServedModel, base: Constants
             "one with headcount calibrate fit"
         )
     found = []
-    actual: dict[str, Any] = {
-        "model": served.architecture.name,
-        "tensor_parallel_size": served.args.tensor_parallel_size,
-        "pipeline_parallel_size": served.args.pipeline_parallel_size,
-        "data_parallel_size": served.args.data_parallel_size,
-        "enable_expert_parallel": served.args.enable_expert_parallel,
-        "quantization": served.args.quantization or "",
-        "kv_cache_dtype": one_spelling(served.args.kv_cache_dtype),
-        "enforce_eager": served.args.enforce_eager,
-        "async_scheduling": served.args.async_scheduling,
-    }
-    for name, value in actual.items():
+    for name, value in settings_of(served).items():
         known = profile.settings.get(name)
         if known is not None and value not in (known if isinstance(known, list) else [known]):
             given = ", ".join(map(str, known)) if isinstance(known, list) else known
