@@ -3,7 +3,7 @@
 from simulator.core import layout
 from simulator.deployment import Deployment
 from simulator.latency import model as causes_of
-from simulator.latency.model import breakdown, step_with_prefill
+from simulator.latency.model import AverageStep, LatencyModel, breakdown, step_with_prefill
 from simulator.study.capacity import Point
 from simulator.study.slo import SLO
 
@@ -52,6 +52,12 @@ def what_binds(plan: Deployment, point: Point) -> str:
 def _largest(causes: dict[str, float], limit: str) -> str:
     cause = max(causes, key=lambda name: causes[name])
     return f"prefill {cause}" if limit == "TTFT" else cause
+
+
+def largest_cause(latency: LatencyModel, step: AverageStep, limit: str) -> str:
+    """What most of an average step's time goes to, of those with prefill where the limit is TTFT's."""
+    seconds = breakdown(latency, step_with_prefill(step) if limit == "TTFT" else step)
+    return _largest({CAUSE_NAMES[name]: value for name, value in seconds.items()}, limit)
 
 
 def step_causes(plan: Deployment, point: Point, *, only_prefill: bool = False) -> dict[str, float]:

@@ -22,6 +22,7 @@ from simulator.study.capacity import (
     screen_capacity,
 )
 from simulator.study.capacity_interval import interval_of_users, users_at, users_within_errors
+from simulator.study.estimate import estimate_users
 from simulator.study.loads import Load, TraceLoad, UserLoad
 from simulator.study.slo import SLO
 from simulator.study.statistics import Interval, summary, t_interval
@@ -153,30 +154,38 @@ def _row(question: CapacityQuestion, gpus: int, per_gpu: dict[int, float], watch
             str(next(reversed(plans.values()), "no tensor-parallel size divides it")),
         )
     evaluators = {tp: _evaluator(question, plan, gpus // plan.gpus, watcher) for tp, plan in runnable.items()}
-    best_tp, screened = _best_deployment(evaluators, gpus, per_gpu)
+    best_tp, screened = _best_deployment(runnable, evaluators, gpus, per_gpu)
     plan, evaluator = runnable[best_tp], evaluators[best_tp]
     if screened == 0:
         return _empty_row(question, gpus, best_tp, _no_capacity_reason(question, evaluator), plan)
     return _refined_row(question, gpus, plan, evaluator, screened)
 
 
-def _best_deployment(evaluators: dict[int, Evaluator], gpus: int, per_gpu: dict[int, float]) -> tuple[int, float]:
+def _best_deployment(
+    plans: dict[int, Deployment], evaluators: dict[int, Evaluator], gpus: int, per_gpu: dict[int, float]
+) -> tuple[int, float]:
     """The TP that serves most, with its screened capacity; a larger TP must be better by SCREENING_RATIO.
 
-    `per_gpu` remembers each TP's capacity per GPU, so that a larger count is searched from a smaller one's answer.
+    The most promising is searched first, since those that do not serve its load are then done with: by `per_gpu`, which
+    remembers each TP's capacity per GPU from a smaller count, or by its estimate.
     """
+    guesses = {
+        tp: per_gpu[tp] * gpus if tp in per_gpu else _guess(plans[tp], gpus, evaluator)
+        for tp, evaluator in evaluators.items()
+    }
     best_tp, best = max(evaluators), 0.0
-    for tp in sorted(evaluators, key=lambda tp: (-per_gpu.get(tp, 0.0), tp)):
-        evaluator = evaluators[tp]
-        known = per_gpu.get(tp) or max(per_gpu.values(), default=0.0)
-        guess = known * gpus if known else evaluator.load.first_guess() * evaluator.fleet.num_engines
+    for tp in sorted(evaluators, key=lambda tp: (-guesses[tp], tp)):
         ratio = SCREENING_RATIO if tp > best_tp else 1 / SCREENING_RATIO
-        found = screen_capacity(evaluator, max(guess, best * ratio), at_least=best * ratio)
+        found = screen_capacity(evaluators[tp], max(guesses[tp], best * ratio), at_least=best * ratio)
         if found > best * ratio:
             best_tp, best = tp, found
         if found:
             per_gpu[tp] = found / gpus
     return best_tp, best
+
+
+def _guess(plan: Deployment, gpus: int, evaluator: Evaluator) -> float:
+    return estimate_users(plan, gpus // plan.gpus, evaluator.load, evaluator.slo).size
 
 
 def _plans(question: CapacityQuestion, gpus: int) -> dict[int, Deployment | str]:

@@ -40,9 +40,6 @@ class Load(Protocol):
     def users(self, size: float, *, requests_per_s: float, e2e_mean_s: float) -> float:
         """How many active sessions the size stands for, once the load has been simulated."""
 
-    def first_guess(self) -> float:
-        """A size to begin the search at, for one replica."""
-
     def round(self, size: float) -> float:
         """The next smaller size that can be asked for."""
 
@@ -82,9 +79,6 @@ class UserLoad:
 
     def users(self, size: float, *, requests_per_s: float, e2e_mean_s: float) -> float:
         return size
-
-    def first_guess(self) -> float:
-        return 64.0
 
     def round(self, size: float) -> float:
         return float(max(math.floor(size), 1))
@@ -131,9 +125,6 @@ class TraceLoad:
 
     def users(self, size: float, *, requests_per_s: float, e2e_mean_s: float) -> float:
         return size * (self.think_time_s + e2e_mean_s)
-
-    def first_guess(self) -> float:
-        return 1.0
 
     def round(self, size: float) -> float:
         return size

@@ -1,0 +1,1 @@
+"""How near the estimate of a capacity comes to the search by simulation."""

@@ -1,0 +1,356 @@
+"""About how large a load a deployment serves, in milliseconds and without a simulation.
+
+Mean-value analysis of one engine: n sequences decode beside the prefill of those that arrive, a step takes what the
+deployment's step times say, and by Little's law n = λ × tokens of an answer × time per token. A path of drawn requests
+then shows how many miss the SLO: each waits for the prefill before it (Lindley's recursion), and its decoding for
+prefill that comes later. Requests that find all KV blocks or sequences taken wait as in a queue of many servers
+(Halfin and Whitt 1981), and the prefix cache keeps what was used within its characteristic time (Che et al. 2002).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from simulator.deployment import Deployment
+from simulator.fleet.fleet import Fleet
+from simulator.latency.model import AverageStep
+from simulator.study.binding import BLOCKED_SHARE, largest_cause
+from simulator.study.loads import Load
+from simulator.study.mean_steps import MeanSteps, Steps
+from simulator.study.slo import SLO
+from simulator.study.traffic import FloatArray, IntArray, Rows, Traffic, traffic_of
+
+PRUDENCE: Final = 0.92  # of what is worked out: a search that starts above capacity costs more than one from below
+RESOLUTION, ROUGH_RESOLUTION = 1.04, 1.2  # of the number of sequences that decode; of the first look
+_ROUGH_ROWS: Final = 512
+_FEWEST: Final = 1e-3  # sequences that decode, on average over time
+_NEVER_S: Final = 1e9
+_SAMPLED: Final = 8  # one request in so many shows the means
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """The largest load that should meet the SLO, and how it is served; `size` is never below the load's smallest.
+
+    Where not even the smallest load is expected to meet the SLO, `attainment` lies below its target.
+    """
+
+    size: float  # users, or requests/s of a trace
+    requests_per_s: float
+    in_flight: float
+    ttft_s: float  # the quantile of the attainment target
+    tpot_s: float
+    kv_usage: float
+    attainment: float
+    binding: str  # in the words of `simulator.study.binding.what_binds`
+
+
+def estimate_users(deployment: Deployment, replicas: int, load: Load, slo: SLO) -> Estimate:
+    """The capacity of so many replicas, which is not simulated.
+
+    The first estimate for a load draws its requests, which takes longer. Raises ValueError for a load that is neither
+    users nor a trace.
+    """
+    fleet = deployment.fleet(replicas, "least-outstanding")
+    traffic = traffic_of(load, fleet.num_engines)
+    rough, engine = (_Engine(deployment, fleet, path) for path in (traffic.first(_ROUGH_ROWS), traffic))
+    low, high = _Search(rough, load, slo).halve(_FEWEST, RESOLUTION * rough.most_decoding, ROUGH_RESOLUTION)
+    search = _Search(engine, load, slo)
+    low, high = search.halve(*search.bracket(low, high / low), RESOLUTION)
+    point = search.served or engine.point(low, slo)
+    size = PRUDENCE * (point.size + _queue(point, search.missed, slo)) if search.served else load.smallest
+    return Estimate(
+        size=max(load.round(size + 0.5 * traffic.is_closed), load.smallest),
+        requests_per_s=point.requests_per_s,
+        in_flight=point.in_flight,
+        ttft_s=_quantile(point.ttft_s, slo.attainment),
+        tpot_s=_quantile(point.tpot_s, slo.attainment),
+        kv_usage=point.kv_usage,
+        attainment=point.attainment,
+        binding=_binding(deployment, search.missed, slo),
+    )
+
+
+@dataclass
+class _Search:
+    """Looks for the most decoding sequences under which the SLO is met, with the last points on either side."""
+
+    engine: "_Engine"
+    load: Load
+    slo: SLO
+    served: "_Point | None" = None
+    missed: "_Point | None" = None
+
+    def serves(self, decoding: float) -> bool:
+        point = self.engine.point(decoding, self.slo)
+        if point.size < self.load.smallest or point.attainment >= self.slo.attainment:
+            self.served = point
+            return True
+        self.missed = point
+        return False
+
+    def bracket(self, near: float, step: float) -> tuple[float, float]:
+        """Two numbers, a step apart, of which the smaller serves."""
+        if self.serves(near):
+            while self.serves(near * step):
+                near *= step
+            return near, near * step
+        while near > _FEWEST and not self.serves(near / step):
+            near /= step
+        return near / step, near
+
+    def halve(self, low: float, high: float, ratio: float) -> tuple[float, float]:
+        while high / low > ratio:
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if self.serves(middle) else (low, middle)
+        return low, high
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Room:
+    """What running sequences take of what there is; who finds none waits, exponentially long."""
+
+    resource: str
+    usage: float
+    chance: float  # to find none
+    wait_s: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Flow:
+    """Mean values of one engine."""
+
+    steps: Steps
+    rate: float  # requests/s
+    token_s: float  # between two tokens of an answer, prefill of others included
+    others: float  # share of the load that one request meets
+    thinking_share: float  # of users: the fewer think, the less their number in flight varies
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Point:
+    """One load and how it is served; times by request of the path."""
+
+    size: float
+    requests_per_s: float
+    in_flight: float
+    ttft_s: FloatArray
+    tpot_s: FloatArray
+    kv_usage: float
+    attainment: float
+    ttft_misses: float
+    tpot_misses: float
+    room: _Room
+    varies_s: float  # standard deviation of the wait of a queue that always is, as users come back from thinking
+    step: AverageStep
+
+
+class _Engine:
+    """One of several that are alike."""
+
+    def __init__(self, deployment: Deployment, fleet: Fleet, traffic: Traffic) -> None:
+        pool = fleet.pools[0]
+        self.config, self.times, self.engines = pool.engine, pool.step_times, pool.num_engines
+        self.traffic, self.mean = traffic, MeanSteps(deployment, traffic)
+        self.answer = float(self.mean.answer.mean())
+        # A step is as long as that of its slowest rank; stages work on several steps at once.
+        self.interference = pool.data_parallel_size / self.config.pipeline_parallel_size
+        front_s = self.times.ingress_request_s + self.times.ingress_token_s * self.traffic.prompt
+        self._front_s = np.asarray(front_s, dtype=np.float64)
+        self._front_engines = pool.data_parallel_size
+        self._sample = np.argsort(self._new(math.inf, slice(None)), kind="stable")[_SAMPLED // 2 :: _SAMPLED]
+
+    @property
+    def most_decoding(self) -> float:
+        return max(min(self.config.max_num_seqs, self.mean.usable_blocks / self.mean.held_blocks), 1.0)
+
+    def point(self, decoding: float, slo: SLO) -> _Point:
+        """The load under which so many sequences decode on average."""
+        flow = self._flow(decoding)
+        ttft_s, tpot_s = self._times_s(flow)
+        decode_s = flow.token_s * self.answer
+        prefill_s = float((flow.steps.chunks * flow.steps.step_s + flow.steps.prefill_s).mean())
+        room = self._room(flow, decode_s + prefill_s)
+        limit_s = math.inf if slo.ttft_s is None else slo.ttft_s
+        in_time = np.where(
+            ttft_s <= limit_s, 1 - room.chance * np.exp(np.minimum(ttft_s - limit_s, 0.0) / room.wait_s), 0.0
+        )
+        fast = ~slo.misses_tpot(tpot_s) | (self.traffic.output == 1)
+        total = flow.rate * self.engines
+        e2e_s = float(ttft_s.mean()) + room.chance * room.wait_s + decode_s
+        users = total * (self.traffic.think_time_s + e2e_s)
+        return _Point(
+            size=users if self.traffic.is_closed else total,
+            requests_per_s=total,
+            in_flight=total * e2e_s,
+            ttft_s=ttft_s,
+            tpot_s=tpot_s,
+            kv_usage=room.usage,
+            attainment=float((in_time * fast).mean()) if room.chance < 1 else 0.0,
+            ttft_misses=1 - float(in_time.mean()),
+            tpot_misses=1 - float(fast.mean()),
+            room=room,
+            varies_s=math.sqrt(self.traffic.think_time_s / total) if self.traffic.is_closed else math.inf,
+            step=self._average_step(flow),
+        )
+
+    # -- mean values
+
+    def _flow(self, decoding: float) -> _Flow:
+        others, kept_for = 1.0, math.inf
+        for last in (False, False, True):
+            rows = slice(None) if last else self._sample
+            steps = self.mean.steps(1 + decoding * others, self._new(kept_for, rows), rows)
+            prefill_s = float(steps.prefill_s.mean())
+            held_up_s = decoding * others * prefill_s * self.interference
+            rate = decoding / (self.answer * steps.token_s + held_up_s)
+            thinking = rate * self.traffic.think_time_s
+            users = self.engines * (decoding + thinking + rate * (prefill_s + 2 * steps.step_s))
+            if not last:
+                others = max(1 - 1 / users, 0.0) if self.traffic.is_closed else 1.0
+                kept_for = self._kept_for(rate, decoding)
+        return _Flow(
+            steps=steps,
+            rate=rate,
+            token_s=decoding / (rate * self.answer),
+            others=others,
+            thinking_share=1 - self.engines * decoding / users if self.traffic.is_closed else 1.0,
+        )
+
+    def _new(self, kept_for: float, rows: Rows) -> IntArray:
+        """Tokens of prompts that no cache holds."""
+        prompt, size = self.traffic.prompt[rows], self.config.block_size
+        if not self.config.enable_prefix_caching:
+            return prompt
+        place = max(int(np.searchsorted(self.traffic.cache.kept_for, kept_for, side="right")) - 1, 0)
+        new: IntArray = prompt - self.traffic.cache.tokens[place][rows] // size * size
+        return new
+
+    def _kept_for(self, rate: float, decoding: float) -> float:
+        """How long the prefix cache keeps what is not used, in the unit of `Cache`: Che's approximation."""
+        free = max(self.mean.usable_blocks - decoding * self.mean.held_blocks, 0.0) / self.mean.blocks_per_token
+        held = free / rate if self.traffic.is_closed else free * self.engines
+        return float(np.interp(held, self.traffic.cache.size, self.traffic.cache.kept_for))
+
+    # -- requests
+
+    def _times_s(self, flow: _Flow) -> tuple[FloatArray, FloatArray]:
+        """TTFT and TPOT of each request of the path, were there room for all."""
+        steps, stages = flow.steps, self.config.pipeline_parallel_size
+        rate = max(flow.rate * flow.others, 1 / _NEVER_S)
+        at = np.cumsum(self.traffic.gap) / rate
+        service_s = (steps.prefill_s + steps.share * steps.step_s) / stages
+        start = at + _waits_s(at, service_s)
+        busy = -math.expm1(1 - steps.decodes)  # the chance that others decode
+        # A request joins at the end of a step, or of those decided already; prefill that arrives meanwhile joins too.
+        boundary_s = (self.traffic.uniform + self.config.plans_in_flight - 1) / stages * steps.step_s * busy
+        meanwhile = 1 + rate * float(steps.prefill_s.mean()) / stages
+        own_s = steps.chunks * steps.step_s + steps.prefill_s
+        ttft_s = self._ingress_s(flow.rate) + (start - at) + boundary_s * meanwhile + own_s
+        token_s = np.maximum(steps.token_s + self.traffic.normal * self._spread_s(flow), steps.token_s / 2)
+        # However long the prefill of others, some decodes go on beside it.
+        held_up_s = np.minimum(steps.prefill_s * self.interference, 0.98 * service_s)
+        decode_s = _stretched_s(start, service_s, held_up_s, self.mean.answer * token_s)
+        return np.asarray(ttft_s, dtype=np.float64), decode_s / self.mean.answer
+
+    def _ingress_s(self, rate: float) -> FloatArray:
+        """At the front end: its own work, the mean wait behind that of others, the way to the scheduler."""
+        arrivals = rate * self._front_engines
+        busy = min(arrivals * float(self._front_s.mean()), 0.99)
+        wait_s = arrivals * float((self._front_s**2).mean()) / (2 * (1 - busy))
+        return self._front_s + wait_s + self.times.ingress_s
+
+    def _spread_s(self, flow: _Flow) -> FloatArray:
+        """Standard deviation of each answer's mean time per token, as other sequences come and go (M/G/∞)."""
+        others, time_s = flow.steps.decodes - 1, self.mean.answer * flow.token_s
+        memory_s = float((time_s**2).mean() / (2 * time_s.mean()))
+        count = others * flow.thinking_share / self.engines  # engines even out what the router sends them
+        count *= self.traffic.dispersion_at(flow.rate * self.engines * memory_s)
+        contexts = others * self.mean.context_variance * self.times.context_s**2
+        lasting = np.maximum(time_s / memory_s, 1e-3)
+        averaged = 2 * (lasting - 1 + np.exp(-lasting)) / lasting**2
+        return np.asarray(np.sqrt((count * flow.steps.growth_s**2 + contexts) * averaged))
+
+    def _room(self, flow: _Flow, stay_s: float) -> _Room:
+        """The scarcer of KV blocks and sequences."""
+        blocks = self.mean.usable_blocks / self.mean.held_blocks
+        found = (
+            self._room_for(blocks, self.mean.held_peakedness, "KV blocks", flow, stay_s),
+            self._room_for(self.config.max_num_seqs, 1.0, "max_num_seqs", flow, stay_s),
+        )
+        scarcer = max(found, key=lambda room: room.chance)
+        return _Room(resource=scarcer.resource, usage=found[0].usage, chance=scarcer.chance, wait_s=scarcer.wait_s)
+
+    def _room_for(self, most: float, peakedness: float, resource: str, flow: _Flow, stay_s: float) -> _Room:
+        """Room for so many; all engines together, as a queue of many servers."""
+        running = flow.rate * stay_s
+        free = (most - running) * self.engines
+        if free <= 0:
+            return _Room(resource=resource, usage=1.0, chance=1.0, wait_s=_NEVER_S)
+        burst = self.traffic.dispersion_at(running * self.engines) - 1
+        sd = math.sqrt(running * self.engines * (peakedness + burst) * max(flow.thinking_share, 1e-3))
+        beta = min(free / sd, 30.0)
+        chance = 1 / (1 + beta * float(ndtr(beta)) * math.sqrt(2 * math.pi) * math.exp(beta**2 / 2))
+        return _Room(resource=resource, usage=running / most, chance=chance, wait_s=stay_s / free)
+
+    def _average_step(self, flow: _Flow) -> AverageStep:
+        steps = flow.steps
+        arrivals = flow.rate * flow.token_s  # in a step
+        new = float(steps.share.mean()) * self.config.token_budget
+        work = new * (float(self.traffic.prompt.mean()) - new / 2)
+        return AverageStep(
+            tokens=steps.decodes + arrivals * new,
+            sequences=steps.decodes + arrivals,
+            sampled=steps.decodes + arrivals,
+            decode_context=steps.decodes * self.mean.context,
+            window_context=steps.decodes * self.mean.window_context,
+            prefill_tokens=arrivals * new,
+            prefill_work=arrivals * work,
+            prefill_share=-math.expm1(-arrivals),
+        )
+
+
+def _waits_s(at: FloatArray, service_s: FloatArray) -> FloatArray:
+    """Of each arrival at one server, first come, first served: Lindley's recursion in closed form."""
+    ahead: FloatArray = np.cumsum(service_s) - service_s - at
+    return ahead - np.minimum.accumulate(ahead)
+
+
+def _stretched_s(start: FloatArray, service_s: FloatArray, held_up_s: FloatArray, decode_s: FloatArray) -> FloatArray:
+    """How long decoding takes that alone would take `decode_s`, after each service of a path that repeats itself.
+
+    Each later service holds it up for a part of its time.
+    """
+    edges = np.column_stack([start, start + service_s]).ravel()
+    progress = edges - np.repeat(np.cumsum(held_up_s), 2)
+    progress[::2] += held_up_s
+    laps, rest = np.divmod(progress[1::2] + decode_s, progress[-1])
+    ends = laps * edges[-1] + np.interp(rest, progress, edges)
+    return np.asarray(ends - edges[1::2])
+
+
+def _quantile(values: FloatArray, share: float) -> float:
+    return float(np.partition(values, place := min(int(share * len(values)), len(values) - 1))[place])
+
+
+def _queue(point: _Point, missed: _Point | None, slo: SLO) -> float:
+    """Users who may wait for room at a time: where few think, the queue hardly varies, and TTFT has time for it."""
+    if missed is None or slo.ttft_s is None or math.isinf(point.varies_s):
+        return 0.0
+    if missed.room.chance <= BLOCKED_SHARE or missed.tpot_misses > 1 - slo.attainment:
+        return 0.0
+    varies_s = float(ndtri(slo.attainment)) * point.varies_s
+    left_s = slo.ttft_s - _quantile(point.ttft_s, slo.attainment) - varies_s
+    return point.requests_per_s * max(left_s, 0.0)
+
+
+def _binding(deployment: Deployment, point: _Point | None, slo: SLO) -> str:
+    if point is None:
+        return "nothing yet"
+    limit = "TTFT" if point.ttft_misses >= point.tpot_misses else "TPOT"
+    if limit == "TTFT" and point.room.chance > BLOCKED_SHARE:
+        return f"{limit if slo.ttft_s else 'queue'}: {point.room.resource}"
+    return f"{limit}: {largest_cause(deployment.latency, point.step, limit)}"
