@@ -15,7 +15,6 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from simulator.deployment import Deployment
-from simulator.fleet.fleet import Fleet
 from simulator.latency.model import AverageStep
 from simulator.study.binding import BLOCKED_SHARE, largest_cause
 from simulator.study.loads import Load
@@ -54,9 +53,9 @@ def estimate_users(deployment: Deployment, replicas: int, load: Load, slo: SLO) 
     The first estimate for a load draws its requests, which takes longer. Raises ValueError for a load that is neither
     users nor a trace.
     """
-    fleet = deployment.fleet(replicas, "least-outstanding")
-    traffic = traffic_of(load, fleet.num_engines)
-    rough, engine = (_Engine(deployment, fleet, path) for path in (traffic.first(_ROUGH_ROWS), traffic))
+    engines = replicas * deployment.data_parallel_size
+    traffic = traffic_of(load, engines)
+    rough, engine = (_Engine(deployment, engines, path) for path in (traffic.first(_ROUGH_ROWS), traffic))
     low, high = _Search(rough, load, slo).halve(_FEWEST, RESOLUTION * rough.most_decoding, ROUGH_RESOLUTION)
     search = _Search(engine, load, slo)
     low, high = search.halve(*search.bracket(low, high / low), RESOLUTION)
@@ -151,16 +150,14 @@ class _Point:
 class _Engine:
     """One of several that are alike."""
 
-    def __init__(self, deployment: Deployment, fleet: Fleet, traffic: Traffic) -> None:
-        pool = fleet.pools[0]
-        self.config, self.times, self.engines = pool.engine, pool.step_times, pool.num_engines
+    def __init__(self, deployment: Deployment, engines: int, traffic: Traffic) -> None:
+        self.config, self.times, self.engines = deployment.engine, deployment.latency.step_times, engines
         self.traffic, self.mean = traffic, MeanSteps(deployment, traffic)
         self.answer = float(self.mean.answer.mean())
         # A step is as long as that of its slowest rank; stages work on several steps at once.
-        self.interference = pool.data_parallel_size / self.config.pipeline_parallel_size
-        front_s = self.times.ingress_request_s + self.times.ingress_token_s * self.traffic.prompt
-        self._front_s = np.asarray(front_s, dtype=np.float64)
-        self._front_engines = pool.data_parallel_size
+        self.interference = self.mean.ranks / self.config.pipeline_parallel_size
+        self._front_s = self.times.ingress_request_s + self.times.ingress_token_s * traffic.prompt.astype(np.float64)
+        self._front_mean_s, self._front_square = float(self._front_s.mean()), float((self._front_s**2).mean())
         self._sample = np.argsort(self._new(math.inf, slice(None)), kind="stable")[_SAMPLED // 2 :: _SAMPLED]
 
     @property
@@ -258,9 +255,9 @@ class _Engine:
 
     def _ingress_s(self, rate: float) -> FloatArray:
         """At the front end: its own work, the mean wait behind that of others, the way to the scheduler."""
-        arrivals = rate * self._front_engines
-        busy = min(arrivals * float(self._front_s.mean()), 0.99)
-        wait_s = arrivals * float((self._front_s**2).mean()) / (2 * (1 - busy))
+        arrivals = rate * self.mean.ranks
+        busy = min(arrivals * self._front_mean_s, 0.99)
+        wait_s = arrivals * self._front_square / (2 * (1 - busy))
         return self._front_s + wait_s + self.times.ingress_s
 
     def _spread_s(self, flow: _Flow) -> FloatArray:

@@ -155,6 +155,13 @@ def test_a_load_that_is_neither_users_nor_a_trace_is_refused() -> None:
         estimate(load=object())  # type: ignore[arg-type]  # what is refused
 
 
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "qwen3-30b-a3b"])
+def test_attention_ranks_serve_more_than_one_engine(model: str) -> None:
+    one, two = (resolve(model, "h100-sxm", max_model_len=16_384, data_parallel_size=ranks) for ranks in (1, 2))
+    assert two.fleet(3, "least-outstanding").num_engines == 6  # as the estimate counts them
+    assert estimate(two).size > 1.5 * estimate(one).size
+
+
 # -- what a cache may hold
 
 
