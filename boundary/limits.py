@@ -26,6 +26,7 @@ class Limits:
     requests: float = _limit(2e6, "requests of one run, at some 500 bytes each; a search keeps two runs at once")
     turns: float = _limit(10_000, "turns of one conversation: all that came before the start are drawn")
     answer_s: float = _limit(10.0, "seconds for the whole answer of a server, not for each piece of it")
+    store_bytes: float = _limit(2e9, "simulations kept in the cache folder; beyond it the oldest are forgotten")
     answer_bytes: float = _limit(5e6, "one answer of a server; vLLM's metrics are some 100 kB")
 
 

@@ -7,10 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boundary.names import error_shown, value_shown
-from simulator.core import draws, layout
+from simulator.core import layout
 from simulator.core.arrays import build_arrays
-from simulator.core.fleet import run
-from simulator.core.jit import router_address
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.router import View, find_router, router_name
@@ -42,7 +40,9 @@ class Simulation:
         router, seed = find_router(fleet.router), seed % 2**32
         self._router = router.make(seed) if router.choose is None else None
         if router.choose is not None:
-            self._arrays.router_memory[draws.SEED] = seed
+            from simulator.core.jit import router_address  # noqa: PLC0415  as below
+
+            self._arrays.router_memory[layout.SEED] = seed
             self._cursor["router"] = router_address(router.choose)
 
     def run(self, until_s: float = math.inf) -> None:
@@ -60,6 +60,8 @@ class Simulation:
         return is_reached
 
     def _advance(self, until_s: float) -> int:
+        from simulator.core.fleet import run  # noqa: PLC0415  loads numba: 0.3 s that no stored simulation needs
+
         while True:
             reason: int = run(self._arrays, until_s, INSTANTS_PER_CALL)
             if reason == layout.NEED_ROUTE:

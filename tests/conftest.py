@@ -1,4 +1,4 @@
-"""A real vLLM for the tests that need one."""
+"""A real vLLM for the tests that need one; for each test a store of its own."""
 
 import os
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from calibrate.interpreters.interpreters import interpreter_for
+from simulator.study.store import store
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +19,15 @@ def vllm_python() -> Path:
         if os.environ.get("CI"):
             pytest.fail(f"no real vLLM here: {reason}")
         pytest.skip(f"no real vLLM here: {reason}")
+
+
+@pytest.fixture(autouse=True)
+def own_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulations kept by no other test: many change constants that are code elsewhere."""
+    folder: list[Path] = []
+
+    def cache_folder() -> Path:
+        folder[:] = folder or [tmp_path_factory.mktemp("cache")]
+        return folder[0]
+
+    monkeypatch.setattr(store, "cache_folder", cache_folder)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from boundary.files import check_access
 from boundary.outputs import cache_folder
+from boundary.private_folder import folder_bytes
 from calibrate.interpreters.interpreter_build import (
     Say,
     Steps,
@@ -49,7 +50,7 @@ class Interpreter:
 
     def size_bytes(self) -> int:
         """The sum of its files."""
-        return sum(path.lstat().st_size for path in self.folder.rglob("*") if not path.is_dir())
+        return folder_bytes(self.folder)
 
 
 def interpreters_folder() -> Path:

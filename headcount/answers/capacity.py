@@ -24,7 +24,10 @@ from simulator.study.capacity_table import (
     deployments,
     latency_summary,
 )
+from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
+from simulator.study.running.simulations import Simulations
 from simulator.study.slo import find_slo
+from simulator.study.store.store import Store
 from workloads.effects import TrafficEffects, traffic_effects
 from workloads.load import load_preset, load_workload
 from workloads.population import Population
@@ -189,6 +192,9 @@ def capacity(
     replications: int = 10,
     seed: int = 0,
     strict: bool = False,
+    store: bool = True,
+    executor: str = DEFAULT_EXECUTOR,
+    workers: int | None = None,
     startup_log: "StartupLog | None" = None,
     progress: Watch = unwatched,
     **engine: Any,
@@ -197,10 +203,13 @@ def capacity(
 
     `engine` are vLLM's engine arguments under their names; `slo` is a name, whose limits those beside it change;
     `workload` is a preset, a population or a trace file. Without a tensor-parallel size every one that fits is tried.
+    Finished simulations are kept in the cache folder, and found there, unless `store` is False; they run in so many
+    `workers` (None: one per processor) of an `executor`: `threads`, `processes` or `ray`.
     Raises ValueError for a bad argument, RefusedError before anything is simulated where `strict` refuses a note.
     """
     check_counts("gpus", gpus)
     check_router(router)
+    runs_on = find_executor(executor, workers)
     asked = subject(model, gpu, engine, startup_log)
     found, mean_s = _with_think_time(load_workload(workload, trace_block_size=trace_block_size), think_time_s)
     wanted = CapacityQuestion(
@@ -233,7 +242,9 @@ def capacity(
             workload=str(workload),
         )
 
-    return answer(_watched(wanted, progress, answer), strict=strict)
+    with Simulations(executor=runs_on, store=Store() if store else None) as simulations:
+        rows = _watched(wanted, progress, answer, simulations)
+    return answer(rows, strict=strict)
 
 
 def _with_think_time(workload: Population | Trace, think_time_s: float | None) -> tuple[Population | Trace, float]:
@@ -245,7 +256,10 @@ def _with_think_time(workload: Population | Trace, think_time_s: float | None) -
 
 
 def _watched(
-    asked: CapacityQuestion, progress: Watch, answer: Callable[[tuple[CapacityRow, ...]], CapacityAnswer]
+    asked: CapacityQuestion,
+    progress: Watch,
+    answer: Callable[[tuple[CapacityRow, ...]], CapacityAnswer],
+    simulations: Simulations,
 ) -> tuple[CapacityRow, ...]:
     """The rows, with progress told at each simulated load; `answer` makes the answer of the rows so far."""
     rows: list[CapacityRow] = []
@@ -257,7 +271,7 @@ def _watched(
         progress(Progress(done=len(rows), total=len(asked.gpus), note=note))
 
     progress(Progress(done=0, total=len(asked.gpus), so_far=answer(())))
-    for row in capacity_rows(asked, watch):
+    for row in capacity_rows(asked, watch, simulations):
         rows.append(row)
         if len(rows) < len(asked.gpus):
             found = found_line(row)

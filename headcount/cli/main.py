@@ -23,6 +23,7 @@ COMMANDS = {
     "models": "The models known by name, with their sources.",
     "gpus": "The GPUs known by name, with their sources.",
     "calibrate": "Fit step times to a real server, and check answers against it.",
+    "cache": "What is kept in the cache folder: finished simulations, compiled kernels.",
     "vllm": "Install and list real vLLM releases to compare with.",
 }
 

@@ -141,6 +141,18 @@ slo_options = section(
     ),
 )
 
+study_options = section(
+    "Running",
+    flag("--no-store", "Neither look for finished simulations in the cache folder nor keep them there."),
+    option(
+        "--executor",
+        Text(names_code=True),
+        "Where simulations run: threads, processes, ray (on RAY_ADDRESS, if set), or module:Name of your own.",
+        default="threads",
+    ),
+    option("--workers", WholeNumber(1, 10_000), "Simulations that run side by side.  [default: one per processor]"),
+)
+
 workload_options = all_of(
     option("--trace-block-size", TokenCount(), "Tokens per hash id of a trace.", default=512),
     option(

@@ -3,18 +3,37 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Event, Thread
+from time import monotonic
+from typing import Protocol
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 
 from headcount.answers.answer import Answer, Progress, Watch
 
+LINE_EVERY_S = 10.0  # where stderr is no terminal
+
+
+class Bar(Protocol):
+    """How much is done, what is being simulated."""
+
+    def show(self, *, done: int, total: int, note: str) -> None: ...
+
+    def advance(self) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+
 
 @dataclass(frozen=True)
-class Bar:
-    """One line: how much is done, what is being simulated."""
+class DrawnBar:
+    """One line of a terminal."""
 
     progress: RichProgress
     task: TaskID
@@ -28,17 +47,72 @@ class Bar:
     def note(self, text: str) -> None:
         self.progress.update(self.task, note=text)
 
+    def say(self, text: str) -> None:
+        self.progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+@dataclass
+class Lines:
+    """A line every ten seconds, for logs."""
+
+    title: str
+    total: int
+    done: int = 0
+    said: str = ""
+    _began_s: float = field(default_factory=monotonic)
+    _ended: Event = field(default_factory=Event)
+
+    def advance(self) -> None:
+        self.done += 1
+
+    def show(self, *, done: int, total: int, note: str) -> None:
+        self.done, self.total, self.said = done, total, note
+
+    def note(self, text: str) -> None:
+        self.said = text
+
+    def say(self, text: str) -> None:
+        click.echo(text, err=True)
+
+    def line(self, now_s: float) -> str:
+        """What is done after so many seconds, and what is left at this pace."""
+        passed_s = now_s - self._began_s
+        left = f", about {_duration(passed_s / self.done * (self.total - self.done))} left" if self.done else ""
+        note = f"; {self.said}" if self.said else ""
+        return f"{self.title}: {self.done} of {self.total} after {_duration(passed_s)}{left}{note}"
+
+    def run(self) -> None:
+        while not self._ended.wait(LINE_EVERY_S):
+            click.echo(self.line(monotonic()), err=True)
+
+    def end(self) -> None:
+        self._ended.set()
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
 
 @contextmanager
 def progress_bar(title: str, *, total: int) -> Iterator[Bar]:
-    """A bar that vanishes when done; silent where stderr is no terminal."""
+    """A bar that vanishes when done; where stderr is no terminal, a line every ten seconds."""
     console = Console(file=sys.stderr)
+    if not console.is_terminal:
+        lines = Lines(title, total)
+        teller = Thread(target=lines.run, daemon=True)
+        teller.start()
+        try:
+            yield lines
+        finally:
+            lines.end()
+            teller.join()
+        return
     columns = (
         TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(),
         TextColumn("{task.fields[note]}"),
     )  # fmt: skip
-    with RichProgress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield Bar(progress, progress.add_task(title, total=total, note=""))
+    with RichProgress(*columns, console=console, transient=True) as progress:
+        yield DrawnBar(progress, progress.add_task(title, total=total, note=""))
 
 
 @contextmanager
@@ -54,7 +128,7 @@ def watched(title: str, *, interrupted: Callable[[Answer], object] = lambda _: N
             def watch(now: Progress) -> None:
                 bar.show(done=now.done, total=now.total, note=now.note)
                 if now.found:
-                    bar.progress.console.print(now.found, highlight=False, markup=False, soft_wrap=True)
+                    bar.say(now.found)
                 if now.so_far is not None:
                     answers[:] = [now.so_far]
 

@@ -3,8 +3,7 @@
 from typing import Any
 
 from simulator.core.jit import kernel
-
-SEED, COUNT = 0, 1  # words of a compiled router's memory: its stream's seed, how many were drawn
+from simulator.core.layout import COUNT, SEED
 
 
 @kernel

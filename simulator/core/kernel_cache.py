@@ -5,17 +5,14 @@ and nobody else may write to them, and only if its checksum is that of its conte
 """
 
 import hashlib
-import logging
 import os
 import pickle
 import re
 import shutil
-import stat
 import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from errno import EPERM
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,23 +23,18 @@ from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
-from boundary.files import check_access
 from boundary.outputs import cache_folder
+from boundary.private_folder import check_private_file, private_folder
+from boundary.telling import tell_once
 
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
 _OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # no link is followed, no pipe waited for
 _DURATION = "20 s to 2 minutes"
 
 
-@cache
-def _tell(text: str) -> None:
-    """Say something once; on stderr, unless the program that imported us logs elsewhere."""
-    logging.getLogger("headcount").warning("headcount: %s", text)
-
-
 def _tell_unkept(place: object, error: OSError) -> None:
     kept = f"compiled kernels cannot be kept in {place} ({error.strerror or error})"
-    _tell(f"{kept}, so each run compiles them again; name a folder of your own in HEADCOUNT_CACHE_DIR")
+    tell_once(f"{kept}, so each run compiles them again; name a folder of your own in HEADCOUNT_CACHE_DIR")
 
 
 @cache
@@ -54,30 +46,10 @@ def _sources_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def _private_folder(base: Path) -> Path:
-    """Where this core's kernels lie below the cache folder, made if need be; raises OSError where that is not safe.
-
-    The cache folder itself may also be root's. Its group may write to it, as some systems have it by default, and
-    everybody if it is sticky (as /tmp): what they put there is not ours, and is not read.
-    """
-    base.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = base.stat()
-    check_access(found, base, owners=(0,), closed=0 if found.st_mode & stat.S_ISVTX else stat.S_IWOTH)
-    folder = base
-    for name in ("kernels", _sources_digest()):
-        folder /= name
-        folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode):
-            raise OSError(EPERM, "it is a link", str(folder))
-        check_access(found, folder)
-    return folder
-
-
 @cache
 def _folder(base: Path) -> Path | None:
     try:
-        return _private_folder(base)
+        return private_folder(base, "kernels", _sources_digest())
     except OSError as error:
         _tell_unkept(error.filename or base, error)
         return None
@@ -85,10 +57,7 @@ def _folder(base: Path) -> Path | None:
 
 def _read(path: Path) -> bytes:
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _OPEN_FLAGS)) as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(EPERM, "it is no file", str(path))
-        check_access(found, path)
+        check_private_file(os.fstat(file.fileno()), path)
         return file.read()
 
 
@@ -133,7 +102,7 @@ class KernelCache(NullCache):
                 self._damage = getattr(error, "strerror", None) or str(error)
         if self._announced:
             once = "" if path is None else " for this machine, once"
-            _tell(f"compiling the simulation core{once}; {_DURATION}")
+            tell_once(f"compiling the simulation core{once}; {_DURATION}")
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
@@ -147,7 +116,7 @@ class KernelCache(NullCache):
             _tell_unkept(path.parent, error)
         else:
             if self._damage:
-                _tell(f"a compiled kernel in {path.parent} was discarded and compiled again: {self._damage}")
+                tell_once(f"a compiled kernel in {path.parent} was discarded and compiled again: {self._damage}")
         self._damage = None
 
     def _place(self, sig: Any, codegen: Any) -> tuple[bytes, Path | None]:

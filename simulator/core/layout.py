@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NONE = -1
+SEED, COUNT = 0, 1  # words of a compiled router's memory: its stream's seed, how many were drawn
 
 # Request.status
 NOT_ARRIVED, WAITING, RUNNING, FINISHED, SENT = 0, 1, 2, 3, 4

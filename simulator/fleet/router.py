@@ -136,6 +136,12 @@ def check_router(router: str | RouterFactory) -> None:
         raise ValueError(f"router {name!r} makes a {type(made).__name__}, which has no choose(view)")
 
 
+def is_shipped(name: str) -> bool:
+    """Whether the router of that name is Headcount's own, and no file or module of the user's."""
+    path = ROUTERS.files().get(name.replace("-", "_"))
+    return path is not None and path.parent == ROUTERS.folder
+
+
 def router_name(router: str | RouterFactory) -> str:
     return router if isinstance(router, str) else getattr(router, "__name__", str(router))
 

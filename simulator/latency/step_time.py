@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ class StepTimes:
         longer = {item.name: getattr(self, item.name) * factor for item in fields(self) if item.name not in kept}
         if self.prefill is self.decode:
             longer["prefill"] = longer["decode"]
-        return replace(self, **longer, shared=lambda tokens: factor * self.shared(tokens))
+        return replace(self, **longer, shared=partial(_times_as_long, factor, self.shared))
 
     def step_s(self, sums: "BatchSums", shared_s: float = 0.0) -> float:
         """One step's time from its sums, `shared_s` of it for the tokens of all ranks."""
@@ -85,6 +86,10 @@ class StepTimes:
         gpu_s = np.maximum(gpu_s, np.where(holds_prefill, self.floor[tokens], 0.0))
         host_s = self.host_base_s + self.host_sequence_s * sums["sequences"]
         return np.asarray(np.maximum(gpu_s, host_s) + self.gap_s)
+
+
+def _times_as_long(factor: float, shared: Callable[[FloatArray], FloatArray], tokens: FloatArray) -> FloatArray:
+    return factor * shared(tokens)
 
 
 @dataclass(kw_only=True)

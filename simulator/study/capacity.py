@@ -1,10 +1,8 @@
 """The largest load a deployment serves within its SLO."""
 
 import math
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -13,7 +11,9 @@ from numpy.typing import NDArray
 from simulator.fleet.fleet import Fleet
 from simulator.latency.model import AverageStep, average_step
 from simulator.study.loads import Load
-from simulator.study.replication import Replication, replicate
+from simulator.study.replication import Replication
+from simulator.study.running.simulations import Simulations
+from simulator.study.running.task import Task
 from simulator.study.slo import SLO
 from simulator.study.statistics import Interval, t_interval
 
@@ -85,12 +85,13 @@ Watcher = Callable[[Point, str], None]
 
 @dataclass(kw_only=True)
 class Evaluator:
-    """Simulates points of one deployment, each once; replications run side by side in threads."""
+    """Simulates points of one deployment, each once; replications run side by side."""
 
     fleet: Fleet
     load: Load
     slo: SLO
     watcher: Watcher | None = None
+    simulations: Simulations = field(default_factory=Simulations)
     _known: dict[float, tuple[Replication, ...]] = field(default_factory=dict)
 
     def point(self, size: float, num_replications: int) -> Point:
@@ -108,8 +109,8 @@ class Evaluator:
         return [Point(size=size, replications=known) for size, known in sorted(self._known.items())]
 
     def _replicate(self, size: float, numbers: range) -> tuple[Replication, ...]:
-        with ThreadPoolExecutor(max_workers=min(len(numbers), os.cpu_count() or 1)) as executor:
-            return tuple(executor.map(lambda number: replicate(self.fleet, self.load, size, self.slo, number), numbers))
+        task = Task(fleet=self.fleet, load=self.load, size=size, slo=self.slo, replication=0)
+        return tuple(self.simulations.run([replace(task, replication=number) for number in numbers]))
 
 
 @dataclass(frozen=True, kw_only=True)

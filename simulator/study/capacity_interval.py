@@ -80,7 +80,13 @@ def _within_pool(plan: Deployment, evaluator: Evaluator, point: Point, users: in
 
 
 def _users_on(fleet: Fleet, evaluator: Evaluator, guess: float) -> int:
-    other = Evaluator(fleet=fleet, load=evaluator.load, slo=evaluator.slo, watcher=evaluator.watcher)
+    other = Evaluator(
+        fleet=fleet,
+        load=evaluator.load,
+        slo=evaluator.slo,
+        watcher=evaluator.watcher,
+        simulations=evaluator.simulations,
+    )
     return users_at(evaluator.load, estimate_capacity(other, guess))
 
 

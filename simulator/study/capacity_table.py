@@ -24,6 +24,7 @@ from simulator.study.capacity import (
 from simulator.study.capacity_interval import interval_of_users, users_at, users_within_errors
 from simulator.study.estimate import estimate_users
 from simulator.study.loads import Load, TraceLoad, UserLoad
+from simulator.study.running.simulations import Simulations
 from simulator.study.slo import SLO
 from simulator.study.statistics import Interval, summary, t_interval
 from workloads.population import Population
@@ -136,14 +137,25 @@ def best_row(rows: Sequence[CapacityRow]) -> CapacityRow:
     return min(rows, key=lambda row: (-row.users_low, -row.users, row.gpus))
 
 
-def capacity_rows(question: CapacityQuestion, watcher: Watcher | None = None) -> Iterator[CapacityRow]:
+def capacity_rows(
+    question: CapacityQuestion, watcher: Watcher | None = None, simulations: Simulations | None = None
+) -> Iterator[CapacityRow]:
     """One row per GPU count, as each is found; what a smaller count showed is where the next search begins."""
     per_gpu: dict[int, float] = {}
+    how = _How(watcher=watcher, simulations=simulations or Simulations())
     for gpus in question.gpus:
-        yield _row(question, gpus, per_gpu, watcher)
+        yield _row(question, gpus, per_gpu, how)
 
 
-def _row(question: CapacityQuestion, gpus: int, per_gpu: dict[int, float], watcher: Watcher | None) -> CapacityRow:
+@dataclass(frozen=True, kw_only=True)
+class _How:
+    """What is simulated is told to a watcher; where it runs, and where it is kept."""
+
+    watcher: Watcher | None
+    simulations: Simulations
+
+
+def _row(question: CapacityQuestion, gpus: int, per_gpu: dict[int, float], how: _How) -> CapacityRow:
     plans = _plans(question, gpus)
     runnable = {tp: plan for tp, plan in plans.items() if isinstance(plan, Deployment)}
     if not runnable:
@@ -153,7 +165,7 @@ def _row(question: CapacityQuestion, gpus: int, per_gpu: dict[int, float], watch
             max(plans, default=1),
             str(next(reversed(plans.values()), "no tensor-parallel size divides it")),
         )
-    evaluators = {tp: _evaluator(question, plan, gpus // plan.gpus, watcher) for tp, plan in runnable.items()}
+    evaluators = {tp: _evaluator(question, plan, gpus // plan.gpus, how) for tp, plan in runnable.items()}
     best_tp, screened = _best_deployment(runnable, evaluators, gpus, per_gpu)
     plan, evaluator = runnable[best_tp], evaluators[best_tp]
     if screened == 0:
@@ -197,9 +209,13 @@ def deployments(question: CapacityQuestion, gpus: int) -> list[Deployment]:
     return [found for found in _plans(question, gpus).values() if isinstance(found, Deployment)]
 
 
-def _evaluator(question: CapacityQuestion, plan: Deployment, replicas: int, watcher: Watcher | None) -> Evaluator:
+def _evaluator(question: CapacityQuestion, plan: Deployment, replicas: int, how: _How) -> Evaluator:
     return Evaluator(
-        fleet=plan.fleet(replicas, question.router), load=question.load(plan), slo=question.slo, watcher=watcher
+        fleet=plan.fleet(replicas, question.router),
+        load=question.load(plan),
+        slo=question.slo,
+        watcher=how.watcher,
+        simulations=how.simulations,
     )
 
 

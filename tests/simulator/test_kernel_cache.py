@@ -13,6 +13,7 @@ from typing import Any
 import numba
 import pytest
 
+from boundary.telling import tell_once
 from simulator.core import kernel_cache
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
@@ -32,7 +33,7 @@ class Machine:
 
     def run(self, source: Path | None = None) -> tuple[bool, list[str]]:
         """Whether the kernel was loaded, and what was told."""
-        kernel_cache._tell.cache_clear()
+        tell_once.cache_clear()
         kernel_cache._folder.cache_clear()
         self.caplog.clear()
         spec = importlib.util.spec_from_file_location("small", source or self.source)
@@ -53,7 +54,7 @@ class Machine:
 def machine(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     monkeypatch.setenv("HEADCOUNT_CACHE_DIR", str(tmp_path / "cache"))
     yield Machine(tmp_path, caplog)
-    kernel_cache._tell.cache_clear()
+    tell_once.cache_clear()
     kernel_cache._folder.cache_clear()
 
 

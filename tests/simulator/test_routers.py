@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from simulator.core.draws import SEED
 from simulator.core.jit import call_router, entry_point, router_address
+from simulator.core.layout import SEED
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.router import Router, View, find_router, router_names
 from simulator.simulation import Simulation

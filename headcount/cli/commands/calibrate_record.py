@@ -168,7 +168,7 @@ def _record_engine(values: dict[str, Any]) -> int:
             if progress.plan is not last[0]:
                 last[0] = progress.plan
                 if progress.plan.loads:
-                    bar.progress.console.print(_plan_line(progress.plan), highlight=False, soft_wrap=True)
+                    bar.say(_plan_line(progress.plan))
 
         try:
             found = record(asked, python, out, max_seconds=values["max_seconds"], watch=watch)

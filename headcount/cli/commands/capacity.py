@@ -12,6 +12,7 @@ from headcount.cli.options import (
     output_options,
     scheduler_options,
     slo_options,
+    study_options,
     workload_options,
 )
 from simulator.engines.values import IntegerList, Text, WholeNumber
@@ -33,6 +34,7 @@ from simulator.engines.values import IntegerList, Text, WholeNumber
 )
 @slo_options
 @scheduler_options
+@study_options
 @section(
     "Output",
     option("--report", OutPath(suffixes=(".html",), is_report=True), "Also write an HTML report to this file."),
@@ -50,6 +52,7 @@ def command(**values: Any) -> int:
 
     report, as_json = values.pop("report"), values.pop("as_json")
     times = {"ttft_s": values.pop("ttft"), "tpot_s": values.pop("tpot"), "think_time_s": values.pop("think_time")}
+    values["store"] = not values.pop("no_store")
     interrupted = partial(show_interrupted, as_json=as_json)
     with watched("users per GPU count", interrupted=interrupted) as progress:
         answer = capacity(slo=values.pop("slo_name"), **values, **times, progress=progress)

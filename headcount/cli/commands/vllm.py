@@ -111,10 +111,9 @@ def _progress(steps: int) -> Iterator[Callable[[str], None]]:
     with progress_bar("vLLM", total=steps) as bar:
 
         def say(text: str) -> None:
-            if shows_bar:
-                bar.advance()
-                bar.note(text)
-            else:
+            bar.advance()
+            bar.note(text)
+            if not shows_bar:
                 _tell(text)
 
         yield say

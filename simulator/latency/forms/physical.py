@@ -196,6 +196,10 @@ def _by_all_tokens(rank: Rank, tokens: FloatArray) -> Causes:
     return times(arch.num_moe_layers, shared_experts(rank, tokens, held, mixture))
 
 
+def _shared_s(rank: Rank, tokens: FloatArray) -> FloatArray:
+    return sum(_by_all_tokens(rank, tokens).values(), start=np.zeros_like(tokens))
+
+
 def _by_sampled(rank: Rank) -> Causes:
     sampled = np.arange(rank.args.max_num_seqs + 1, dtype=np.float64)
     causes = sampling(rank, np.maximum(sampled, 1.0))  # vLLM computes logits of a prompt's unfinished chunk as well
@@ -227,7 +231,7 @@ def _step_times(
         prefill=table + token_s * np.arange(len(table)),
         floor=np.where(np.arange(len(table)) <= longest, constants.piecewise_eager_share, 1.0) * launch_s,
         sampling=np.sum(list(by_sampled.values()), axis=0),
-        shared=lambda tokens: sum(_by_all_tokens(rank, tokens).values(), start=np.zeros_like(tokens)),
+        shared=partial(_shared_s, rank),
         decode_base_s=full.start_s + windowed.start_s,
         context_s=full.context_s,
         window=window_class(rank.arch)[1],

@@ -1,0 +1,68 @@
+"""`headcount cache`: what is kept so that nothing is computed twice."""
+
+import click
+
+from headcount.cli.command import Command
+from headcount.cli.command_group import NearestGroup
+from headcount.cli.option_types import flag, json_option
+
+
+@click.group("cache", cls=NearestGroup)
+def command() -> None:
+    """Finished simulations and compiled kernels, kept in the cache folder.
+
+    The folder is that of the environment variable HEADCOUNT_CACHE_DIR, or the user's own.
+    """
+
+
+@command.command("info", cls=Command, short_help="Say where the cache is, and how large.")
+@json_option
+def info_command(as_json: bool) -> int:
+    """Say where finished simulations and compiled kernels are kept, how many there are and what they take."""
+    from boundary.outputs import cache_folder  # noqa: PLC0415  imported once the command runs
+    from boundary.private_folder import folder_bytes  # noqa: PLC0415
+    from headcount.cli.output import print_json  # noqa: PLC0415
+    from simulator.study.store.store import Store  # noqa: PLC0415
+
+    folder, store = cache_folder(), Store()
+    found = {
+        "path": str(folder),
+        "simulations": store.count() if store.path.exists() else 0,
+        "simulations_bytes": folder_bytes(store.path.parent),
+        "kernels_bytes": folder_bytes(folder / "kernels"),
+    }
+    store.close()
+    if as_json:
+        print_json({"schema_version": 1, **found})
+    else:
+        click.echo(f"{folder}")
+        click.echo(f"simulations  {found['simulations']:,}, {_megabytes(found['simulations_bytes'])}")
+        click.echo(f"kernels      {_megabytes(found['kernels_bytes'])}")
+    return 0
+
+
+@command.command("clear", cls=Command, short_help="Delete finished simulations.")
+@flag("--kernels", "Delete the compiled kernels, too; the next run compiles them again.")
+def clear_command(kernels: bool) -> int:
+    """Delete finished simulations. They are computed again where a question needs them."""
+    import shutil  # noqa: PLC0415  imported once the command runs
+
+    from boundary.outputs import cache_folder  # noqa: PLC0415
+    from boundary.private_folder import folder_bytes  # noqa: PLC0415
+    from simulator.study.store.store import Store  # noqa: PLC0415
+
+    folder, store = cache_folder(), Store()
+    places = [store.path.parent, *([folder / "kernels"] if kernels else [])]
+    before = sum(map(folder_bytes, places))
+    if store.path.exists():
+        store.clear()
+        store.close()
+    if kernels and (folder / "kernels").is_dir():
+        shutil.rmtree(folder / "kernels")
+    click.echo(f"{_megabytes(before - sum(map(folder_bytes, places)))} freed in {folder}")
+    return 0
+
+
+def _megabytes(size: object) -> str:
+    assert isinstance(size, int), "a size is a whole number of bytes"
+    return f"{size / 1e6:,.1f} MB"

@@ -1,0 +1,1 @@
+"""Ways to run simulations side by side, one file each."""

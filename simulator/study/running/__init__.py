@@ -1,0 +1,1 @@
+"""How simulations run: the unit of work, where it runs, what is found in the store."""

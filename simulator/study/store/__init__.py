@@ -1,0 +1,1 @@
+"""Finished simulations, kept under a digest of all that decides them."""

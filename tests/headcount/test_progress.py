@@ -1,0 +1,36 @@
+"""Progress where stderr is no terminal."""
+
+import time
+
+import pytest
+
+from headcount.cli import progress
+from headcount.cli.progress import Lines, progress_bar
+
+
+def test_a_line_says_what_is_done_and_what_is_left() -> None:
+    lines = Lines("users per GPU count", 4, _began_s=100.0)
+    assert lines.line(110.0) == "users per GPU count: 0 of 4 after 10 s"
+    lines.show(done=1, total=4, note="512 users → 96.2% × 10")
+    assert lines.line(160.0) == "users per GPU count: 1 of 4 after 60 s, about 3 min left; 512 users → 96.2% × 10"
+
+
+def test_lines_come_at_even_times_and_end_with_the_work(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.02)
+    with progress_bar("loads", total=2) as bar:
+        bar.advance()
+        time.sleep(0.2)
+        bar.say("found")
+    said = capsys.readouterr().err
+    assert said.count("loads: 1 of 2 after 0 s, about 0 s left\n") >= 2
+    assert said.endswith("found\n")
+    time.sleep(0.06)
+    assert capsys.readouterr().err == ""
+
+
+def test_short_work_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_bar("loads", total=1) as bar:
+        bar.show(done=1, total=1, note="")
+    assert capsys.readouterr() == ("", "")
