@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
+from time import time
 from types import MappingProxyType
 from typing import Any
 
@@ -24,7 +25,7 @@ from simulator.study.loads import UserLoad
 from simulator.study.running.task import Task
 from simulator.study.slo import SLO
 from simulator.study.store.digest import Digests, UndigestibleError
-from simulator.study.store.origin import Origin, origin
+from simulator.study.store.origin import Origin, _origin, origin
 from tests.simulator.study_tasks import small_task
 from workloads.load import load_preset
 
@@ -196,6 +197,19 @@ def test_other_code_and_another_machine_have_other_keys() -> None:
     keys = {Digests().of_task(small_task(), Origin(*names)) for names in (("a", "b"), ("a", "c"), ("c", "b"))}
     assert len(keys) == 3
     assert origin() == origin.__wrapped__()
+
+
+def test_changed_code_is_another_origin_and_code_that_changed_after_it_was_loaded_is_nobody_s(tmp_path: Path) -> None:
+    assert _origin(tmp_path, 0.0).code != _origin(tmp_path, 0.0).code  # no source
+    source = tmp_path / "simulator" / "core" / "some.py"
+    source.parent.mkdir(parents=True)
+    codes = set()
+    for text in ("1", "2", "1"):
+        source.write_text(text)
+        codes.add(_origin(tmp_path, time() + 60).code)
+        assert _origin(tmp_path, time() + 60).code in codes
+    assert len(codes) == 2
+    assert _origin(tmp_path, time() - 60).code != _origin(tmp_path, time() - 60).code
 
 
 def test_a_digest_computed_once_is_that_of_the_same_object() -> None:

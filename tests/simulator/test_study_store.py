@@ -302,6 +302,21 @@ def test_clearing_gives_the_space_back(kept: Store) -> None:
     assert kept.path.stat().st_size < before / 4
 
 
+def test_after_ctrl_c_no_more_simulations_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counting = Counting(inner=Threads(1))
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Store, "put", interrupted)
+    begun: list[int] = []
+    monkeypatch.setattr(Task, "run", lambda task, run=Task.run: (begun.append(task.replication), run(task))[1])
+    with pytest.raises(KeyboardInterrupt):
+        Simulations(executor=counting, store=Store(tmp_path)).run(small_tasks(30))
+    time.sleep(0.3)
+    assert len(begun) < 20
+
+
 def test_what_is_finished_is_kept_at_ctrl_c(tmp_path: Path) -> None:
     class Interrupted(Counting):
         def run(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Outcome]]:

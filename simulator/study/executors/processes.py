@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
@@ -23,7 +23,7 @@ class Executor:
     def origin(self) -> Origin:
         return origin()
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Outcome]]:
+    def run(self, tasks: Sequence[Task]) -> Generator[tuple[int, Outcome]]:
         parcels = [parcel(task, "processes") for task in tasks]
         if self._pool is None:  # begun anew, as on every system: a copy of a process with threads may hang
             self._pool = ProcessPoolExecutor(self._workers, get_context("spawn"), initializer=_begin)

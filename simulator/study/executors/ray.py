@@ -1,7 +1,7 @@
 """Workers of Ray: on this machine, or on the cluster that the environment variable RAY_ADDRESS names."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -31,7 +31,7 @@ class Executor:
         _check(found)
         return found
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Outcome]]:
+    def run(self, tasks: Sequence[Task]) -> Generator[tuple[int, Outcome]]:
         ray, remote = self._ray, self._remote(opened)
         most = self._workers or max(int(ray.cluster_resources().get("CPU", 1)), 1)
         left, places = list(enumerate(tasks))[::-1], dict[Any, int]()

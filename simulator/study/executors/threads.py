@@ -1,6 +1,6 @@
 """Threads of this process: the compiled core releases the interpreter's lock."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from simulator.study.running.executor import processors
@@ -16,7 +16,7 @@ class Executor:
     def origin(self) -> Origin:
         return origin()
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Outcome]]:
+    def run(self, tasks: Sequence[Task]) -> Generator[tuple[int, Outcome]]:
         pool = ThreadPoolExecutor(max_workers=max(min(len(tasks), self._workers), 1))
         try:
             places = {pool.submit(task.run): place for place, task in enumerate(tasks)}

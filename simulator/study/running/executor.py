@@ -1,7 +1,7 @@
 """Where simulations run: a file each in `executors/`, found by name, or module:Name of the user's."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -27,7 +27,7 @@ class Executor(Protocol):
     def origin(self) -> Origin:
         """Where it is expected to compute: results of another origin are not looked for."""
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Outcome]]:
+    def run(self, tasks: Sequence[Task]) -> Generator[tuple[int, Outcome]]:
         """The place of each task and its outcome, as each is finished; where it is left early, no more are begun.
 
         Raises the first ValueError of a task.

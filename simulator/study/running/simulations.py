@@ -1,6 +1,7 @@
 """Simulations of a study: found in the store, or run and kept."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -37,12 +38,12 @@ class Simulations:
         return [found[place] for place in range(len(tasks))]
 
     def _simulate(self, tasks: Sequence[Task], missing: list[int], found: dict[int, Replication]) -> None:
-        for number, (replication, computed_at) in self.executor.run([tasks[place] for place in missing]):
-            place = missing[number]
-            found[place] = replication
-            if self.store is not None:
-                key = self._digests.of_task(tasks[place], computed_at)
-                if key is not None:
+        with closing(self.executor.run([tasks[place] for place in missing])) as outcomes:
+            for number, (replication, computed_at) in outcomes:
+                place = missing[number]
+                found[place] = replication
+                key = self._digests.of_task(tasks[place], computed_at) if self.store is not None else None
+                if self.store is not None and key is not None:
                     self.store.put(key, replication)
 
     def close(self) -> None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from time import time
 
-_ROOT = Path(__file__).parents[3]
+_ROOT, _LOADED_S = Path(__file__).parents[3], time()
 _FOLDERS = ("boundary", "kvcache", "workloads", "simulator")
 _PACKAGES = ("numpy", "scipy", "numba", "llvmlite")
 _SETTINGS = ("NUMBA_", "NPY_")  # environment variables that change how numbers are computed
@@ -27,10 +28,18 @@ class Origin:
 @cache
 def origin() -> Origin:
     """That of this process."""
+    return _origin(_ROOT, _LOADED_S)
+
+
+def _origin(root: Path, loaded_s: float) -> Origin:
+    """Of code below `root`, loaded then; of no other process where its sources are missing, or newer."""
     code = hashlib.sha256(repr([sys.version, *map(version, _PACKAGES)]).encode())
-    for path in (path for name in _FOLDERS for path in sorted((_ROOT / name).rglob("*.py"))):
+    paths = [path for name in _FOLDERS for path in sorted((root / name).rglob("*.py"))]
+    for path in paths:
         content = path.read_bytes()
-        code.update(f"{path.relative_to(_ROOT).as_posix()} {len(content)} ".encode() + content)
+        code.update(f"{path.relative_to(root).as_posix()} {len(content)} ".encode() + content)
+    if not paths or max(path.stat().st_mtime for path in paths) > loaded_s:  # what runs is not what lies there
+        code.update(os.urandom(32))
     settings = sorted((name, value) for name, value in os.environ.items() if name.startswith(_SETTINGS))
     machine = hashlib.sha256(repr([platform.system(), platform.machine(), _processor(), settings]).encode())
     return Origin(code.hexdigest(), machine.hexdigest())
