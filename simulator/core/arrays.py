@@ -57,6 +57,8 @@ def build_arrays(fleet: Fleet, table: RequestTable, *, log_steps: bool) -> Array
         kinds=_kinds(pools),
         group_order=np.concatenate([group for pool in pools for group in pool.kinds]).astype(np.int32),
         blocks=np.zeros(blocks, layout.BLOCK),
+        free_queue=np.zeros((engines, max(pool.num_queue_places for pool in pools)), np.int32),
+        queue_places=np.zeros(blocks, np.int32),
         buckets=np.zeros((engines, max(pool.num_buckets for pool in pools)), np.int32),
         plans=np.zeros((engines, plans), layout.PLAN),
         entries=np.zeros((engines, plans, seqs), layout.PLAN_ENTRY),
@@ -82,6 +84,7 @@ class _Sizes:
     max_num_seqs: int
     row_blocks: int  # of the block table, per group
     num_buckets: int
+    num_queue_places: int  # of the ring that holds the free blocks: more than twice as many
 
 
 def _sizes(pool: Pool, table: RequestTable) -> _Sizes:
@@ -95,7 +98,8 @@ def _sizes(pool: Pool, table: RequestTable) -> _Sizes:
         kinds=group_kinds(engine.kv_groups),
         max_num_seqs=seqs,
         row_blocks=math.ceil(_most_slots(engine, table) / engine.block_size),
-        num_buckets=1 << max(int(engine.num_gpu_blocks).bit_length(), 4),
+        num_buckets=4 << max(int(engine.num_gpu_blocks).bit_length(), 4),
+        num_queue_places=2 << int(engine.num_gpu_blocks).bit_length(),
     )
 
 
@@ -171,6 +175,7 @@ def _fill_engine(values: Any, sizes: _Sizes) -> None:
     values["max_num_seqs"] = sizes.max_num_seqs
     values["row_blocks"] = sizes.row_blocks
     values["bucket_mask"] = sizes.num_buckets - 1
+    values["queue_mask"] = sizes.num_queue_places - 1
     values["num_kinds"] = len(sizes.kinds)
     for name in (
         "block_size", "max_model_len", "max_num_batched_tokens", "token_budget", "plans_in_flight", "decode_stagger",
@@ -241,9 +246,16 @@ def _open_order(table: RequestTable) -> NDArray[np.int32]:
 
 def _spans(table: RequestTable) -> NDArray[np.void]:
     values = np.zeros(table.num_spans, layout.SPAN)
-    values["content"] = table.span_content
+    values["content"] = _short_ids(table.span_content)
     values["end"] = table.span_end
     return values
+
+
+def _short_ids(content: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Content ids of 32 bits, equal where the given ones are."""
+    if content.max(initial=0) < 2**31:
+        return content
+    return np.unique(content, return_inverse=True)[1]
 
 
 def _initialise_engines(arrays: Arrays, fleet: Fleet, sizes: list[_Sizes]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 import numba
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 from numba.core.ccallback import CFunc
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
@@ -19,6 +19,7 @@ from numba.core.registry import CPUDispatcher
 from numba.core.sigutils import normalize_signature
 from numba.core.typed_passes import NativeLowering
 from numba.extending import intrinsic
+from numba.np import arrayobj
 
 from simulator.core.kernel_cache import KernelCache
 
@@ -125,3 +126,26 @@ def _call_python_router(address: int, *view: Any) -> int:
 
 
 call_router: Any = _call_python_router if numba.config.DISABLE_JIT else intrinsic(_call_router)
+
+
+def _prefetch(_context: Any, _array: Any, _index: Any) -> tuple[Any, Callable[..., Any]]:
+    def call(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kind = signature.args[0]
+        array = arrayobj.make_array(kind)(context, builder, values[0])
+        record = cgutils.get_item_pointer(context, builder, kind, array, [values[1]], wraparound=False)
+        address, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        hint = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(ir.VoidType(), [address, word, word, word]), "llvm.prefetch.p0i8"
+        )
+        builder.call(hint, [builder.bitcast(record, address), word(1), word(3), word(1)])  # to write, keep, data
+        return context.get_dummy_value()
+
+    return types.void(_array, types.int64), call
+
+
+def _python_prefetch(_array: Any, _index: int) -> None:
+    pass
+
+
+prefetch: Any = _python_prefetch if numba.config.DISABLE_JIT else intrinsic(_prefetch)
+"""`prefetch(array, index)` begins to load a record that is needed soon; it changes nothing, and any index will do."""

@@ -1,8 +1,8 @@
 """The arrays that the compiled core works on.
 
 Everything is a flat array of records: that is what compiles to plain loads and stores. Request, block and row
-ids are global over the fleet: an engine's blocks follow each other; the first is its null block and the sentinel
-of its free queue. Inside the core -1 means "none".
+ids are global over the fleet: an engine's blocks follow each other, the null block first. Inside the core -1 means
+"none".
 """
 
 from typing import Any, NamedTuple
@@ -73,13 +73,12 @@ REQUEST = _record(
     ]
 )
 
+# Four to a cache line: the core spends most of its time waiting for blocks to come from memory.
 BLOCK = _record(
     [
-        ("key_content", "i8"),  # NONE: not cached
+        ("key_content", "i4"),  # NONE: not cached
         ("key_index", "i4"),
         ("ref_count", "i4"),
-        ("previous", "i4"),  # in the free queue
-        ("next", "i4"),
         ("next_in_bucket", "i4"),  # oldest first
     ]
 )
@@ -96,7 +95,7 @@ GROUP = _record(
 )
 KIND = _record([("first", "i4"), ("count", "i4")])  # places in `group_order`
 
-SPAN = _record([("content", "i8"), ("end", "i4")])
+SPAN = _record([("content", "i4"), ("end", "i4")])
 
 REPLICA = _record(
     [
@@ -109,6 +108,8 @@ REPLICA = _record(
         ("waiting_head", "i4"),
         ("waiting_tail", "i4"),
         ("num_free_blocks", "i4"),
+        ("queue_head", "i8"),  # of the free queue: its first place, and one past its last, counted on and on
+        ("queue_tail", "i8"),
         ("num_free_rows", "i4"),
         ("is_laid_out", "i4"),  # 1: a request came, so its blocks, buckets and rows hold what an empty engine's do
         ("num_plans", "i4"),
@@ -118,7 +119,7 @@ REPLICA = _record(
         ("blocked_request", "i4"),  # the head of the queue was found not to fit …
         ("blocked_deficit", "i4"),  # … by so many blocks …
         ("blocked_miss_index", "i4"),  # … and with this first block not cached
-        ("blocked_miss_content", "i8"),
+        ("blocked_miss_content", "i4"),
         ("freed_at_block", "i8"),
         ("num_freed", "i8"),
         ("step", "i8"),
@@ -230,6 +231,7 @@ POOL = _record(
         ("prefix_caching", "i4"),
         ("asynchronous", "i4"),
         ("bucket_mask", "i4"),
+        ("queue_mask", "i4"),
         ("by_priority", "i4"),
         ("long_prefill_token_threshold", "i4"),
         ("threshold_spares_lone_request", "i4"),
@@ -312,6 +314,8 @@ class Arrays(NamedTuple):
     kinds: NDArray[np.void]  # pool by pool, full attention first
     group_order: NDArray[np.int32]  # pool by pool: its groups, counted from its first, by kind
     blocks: NDArray[np.void]  # engine by engine
+    free_queue: NDArray[np.int32]  # [R, queue_mask + 1], rings of blocks, NONE where one was taken from the middle
+    queue_places: NDArray[np.int32]  # of each block that lies in its engine's ring
     buckets: NDArray[np.int32]  # [R, bucket_mask + 1]
     plans: NDArray[np.void]  # [R, plans in flight]
     entries: NDArray[np.void]  # [R, plans in flight, S]

@@ -54,16 +54,15 @@ def test_blocks_are_free_or_held_at_every_moment_and_all_free_at_the_end(case: C
 def check_blocks(simulation: Simulation) -> None:
     """Each engine's free queue holds exactly its unheld blocks; every reference is one request's."""
     arrays = simulation._arrays
-    for engine in arrays.replicas:
+    for number, engine in enumerate(arrays.replicas):
         if not engine["is_laid_out"]:  # no request came: nothing in it was touched
             continue
-        sentinel = int(engine["first_block"])
-        queue, block = [], int(arrays.blocks["next"][sentinel])
-        while block != sentinel:
-            queue.append(block)
-            block = int(arrays.blocks["next"][block])
+        places = np.arange(engine["queue_head"], engine["queue_tail"]) & arrays.pools["queue_mask"][engine["pool"]]
+        places = places[arrays.free_queue[number, places] != layout.NONE]
+        queue = arrays.free_queue[number, places].tolist()
         assert len(set(queue)) == len(queue) == engine["num_free_blocks"]
-        own = np.arange(sentinel + 1, sentinel + 1 + engine["num_usable_blocks"])
+        assert arrays.queue_places[queue].tolist() == places.tolist()
+        own = np.arange(1, 1 + engine["num_usable_blocks"]) + engine["first_block"]
         unheld = own[arrays.blocks["ref_count"][own] == 0]
         assert set(queue) == set(unheld.tolist())
     held = [held_blocks(arrays, request) for request in arrays.requests if request["row"] >= 0]

@@ -47,11 +47,10 @@ def release(a: Any, replica: int, request: int) -> None:
     """Give back all blocks of a request."""
     p = a.pools[a.replicas[replica].pool]
     req = a.requests[request]
-    sentinel = a.replicas[replica].first_block
     for group in range(p.num_groups):
         first = group * p.row_blocks
         start, end = first + a.table_starts[req.row, group], first + blocks_in(a, p, group, req.num_blocks)
-        pool.free_range(a.blocks, a.replicas, a.tables, replica, req.row, start, end, sentinel)
+        pool.free_range(a, replica, req.row, start, end)
     state = a.replicas[replica]
     a.free_rows[replica, state.num_free_rows] = req.row
     state.num_free_rows += 1
@@ -77,8 +76,7 @@ def free_skipped(a: Any, replica: int, request: int) -> None:
         skipped = min(skipped_blocks(a, p, group, processed), blocks_in(a, p, group, req.num_blocks))
         if skipped > start:
             first = group * p.row_blocks
-            sentinel = a.replicas[replica].first_block
-            pool.free_range(a.blocks, a.replicas, a.tables, replica, req.row, first + start, first + skipped, sentinel)
+            pool.free_range(a, replica, req.row, first + start, first + skipped)
             a.table_starts[req.row, group] = skipped
     a.skip_at[req.row] = skip_at
 
@@ -100,9 +98,7 @@ def grow(a: Any, replica: int, request: int, num_blocks: int) -> None:
     for group in range(p.num_groups):
         first = group * p.row_blocks
         for index in range(first + blocks_in(a, p, group, req.num_blocks), first + blocks_in(a, p, group, num_blocks)):
-            a.tables[req.row, index] = pool.take(
-                a.blocks, a.buckets, a.replicas, replica, a.replicas[replica].first_block, p.bucket_mask
-            )
+            a.tables[req.row, index] = pool.take(a, replica)
     req.num_blocks = max(req.num_blocks, num_blocks)
 
 
@@ -324,7 +320,7 @@ def hold_hits(a: Any, replica: int, request: int, row: int, hits: int) -> None:
         a.table_starts[row, group] = start
         first = group * p.row_blocks
         for index in range(first + start, first + hits):
-            pool.touch(a.blocks, a.replicas, replica, a.tables[row, index])
+            pool.touch(a, replica, a.tables[row, index])
     a.skip_at[row] = 0
     req = a.requests[request]
     req.row = row

@@ -1,14 +1,17 @@
 """Which blocks are free, held or cached, compiled.
 
-The twin of `kvcache.layout.block_pool`: the free queue is a circular list through the blocks with the null block as
-its sentinel, the cache a hash table whose chains keep duplicates oldest first. A key is a content id with a place:
+The twin of `kvcache.layout.block_pool`: the free queue is a ring of block ids, the cache a hash table whose chains keep
+duplicates oldest first. A key is a content id with a place:
 the block's index, counted through all groups of layers.
 """
 
 from typing import Any
 
-from simulator.core.jit import kernel
+from simulator.core.jit import kernel, prefetch
 from simulator.core.layout import NONE
+
+# Blocks lie scattered over memory: those that are needed soon are loaded so many blocks ahead.
+AHEAD = 8
 
 
 @kernel
@@ -20,10 +23,9 @@ def lay_out(a: Any, replica: int) -> None:
         block = a.blocks[first + index]
         block.key_content = NONE
         block.next_in_bucket = NONE
-        block.previous = first + index - 1
-        block.next = first + index + 1
-    a.blocks[first].previous = first + num_blocks - 1
-    a.blocks[first + num_blocks - 1].next = first
+        a.free_queue[replica, index] = first + 1 + index
+        a.queue_places[first + index] = index - 1
+    state.queue_tail = state.num_usable_blocks
     for bucket in range(a.pools[state.pool].bucket_mask + 1):
         a.buckets[replica, bucket] = NONE
     for index in range(num_rows):
@@ -34,7 +36,7 @@ def lay_out(a: Any, replica: int) -> None:
 @kernel
 def mixed(content: int) -> int:
     """A content id spread over the buckets."""
-    return (((content ^ (content >> 23)) & 0xFFFFFF) * 0x9E3779B1) >> 12
+    return (((int(content) ^ (int(content) >> 23)) & 0xFFFFFF) * 0x9E3779B1) >> 12
 
 
 @kernel
@@ -86,61 +88,89 @@ def evict(blocks: Any, buckets: Any, replica: int, block: int, mask: int) -> Non
     blocks[block].key_content = NONE
 
 
-@kernel
-def unlink(blocks: Any, block: int) -> None:
-    before, after = blocks[block].previous, blocks[block].next
-    blocks[before].next = after
-    blocks[after].previous = before
+# -- the free queue, a ring of places: blocks come from its head and go to its tail, or back to its head
 
 
 @kernel
-def insert_after(blocks: Any, before: int, block: int) -> None:
-    after = blocks[before].next
-    blocks[block].previous = before
-    blocks[block].next = after
-    blocks[before].next = block
-    blocks[after].previous = block
+def touch(a: Any, replica: int, block: int) -> None:
+    """Hold a block that a prefix hit found; where it was free, its place in the queue stays, empty."""
+    if a.blocks[block].ref_count == 0:
+        a.free_queue[replica, a.queue_places[block]] = NONE
+        a.replicas[replica].num_free_blocks -= 1
+    a.blocks[block].ref_count += 1
 
 
 @kernel
-def touch(blocks: Any, replicas: Any, replica: int, block: int) -> None:
-    """Hold a block that a prefix hit found."""
-    if blocks[block].ref_count == 0:
-        unlink(blocks, block)
-        replicas[replica].num_free_blocks -= 1
-    blocks[block].ref_count += 1
-
-
-@kernel
-def take(blocks: Any, buckets: Any, replicas: Any, replica: int, sentinel: int, mask: int) -> int:
+def take(a: Any, replica: int) -> int:
     """Hold the block at the head of the free queue, evicting what it cached."""
-    block = blocks[sentinel].next
-    unlink(blocks, block)
-    replicas[replica].num_free_blocks -= 1
-    if blocks[block].key_content != NONE:
-        evict(blocks, buckets, replica, block, mask)
-    blocks[block].ref_count = 1
+    state = a.replicas[replica]
+    p = a.pools[state.pool]
+    prefetch(a.blocks, a.free_queue[replica, (state.queue_head + AHEAD) & p.queue_mask])
+    block = NONE
+    while block == NONE:
+        block = a.free_queue[replica, state.queue_head & p.queue_mask]
+        state.queue_head += 1
+    state.num_free_blocks -= 1
+    if a.blocks[block].key_content != NONE:
+        evict(a.blocks, a.buckets, replica, block, p.bucket_mask)
+    a.blocks[block].ref_count = 1
     return block
 
 
 @kernel
-def free_range(
-    blocks: Any, replicas: Any, tables: Any, replica: int, row: int, first: int, last: int, sentinel: int
-) -> None:
+def close_gaps(a: Any, replica: int) -> None:
+    """Move the blocks of the free queue together."""
+    state = a.replicas[replica]
+    mask = a.pools[state.pool].queue_mask
+    kept = state.queue_head
+    for place in range(state.queue_head, state.queue_tail):
+        block = a.free_queue[replica, place & mask]
+        if block != NONE:
+            a.free_queue[replica, kept & mask] = block
+            a.queue_places[block] = kept & mask
+            kept += 1
+    state.queue_tail = kept
+
+
+@kernel
+def turn_round(a: Any, replica: int, first: int, last: int) -> None:
+    """Reverse the blocks at the places [first, last) of the free queue."""
+    mask = a.pools[a.replicas[replica].pool].queue_mask
+    while first < last - 1:
+        last -= 1
+        one, other = a.free_queue[replica, first & mask], a.free_queue[replica, last & mask]
+        a.free_queue[replica, first & mask], a.free_queue[replica, last & mask] = other, one
+        a.queue_places[one], a.queue_places[other] = last & mask, first & mask
+        first += 1
+
+
+@kernel
+def free_range(a: Any, replica: int, row: int, first: int, last: int) -> None:
     """Let go of a table's blocks in [first, last) from last to first.
 
-    Without a hash they go to the queue's head, with one to its tail.
+    Without a hash they go to the queue's head, the first of them foremost, with one to its tail.
     """
-    head = sentinel
+    state = a.replicas[replica]
+    mask = a.pools[state.pool].queue_mask
+    if state.queue_tail - state.queue_head + last - first > mask:
+        close_gaps(a, replica)
+    head, tail = state.queue_head, state.queue_tail
     for index in range(last - 1, first - 1, -1):
-        block = tables[row, index]
-        blocks[block].ref_count -= 1
-        if blocks[block].ref_count > 0:
+        block = a.tables[row, index]
+        prefetch(a.blocks, a.tables[row, max(index - AHEAD, first)])
+        a.blocks[block].ref_count -= 1
+        if a.blocks[block].ref_count > 0:
             continue
-        replicas[replica].num_free_blocks += 1
-        replicas[replica].num_freed += 1
-        if blocks[block].key_content == NONE:
-            insert_after(blocks, head, block)
-            head = block
+        place = tail
+        if a.blocks[block].key_content == NONE:
+            head -= 1
+            place = head
         else:
-            insert_after(blocks, blocks[sentinel].previous, block)
+            tail += 1
+        a.free_queue[replica, place & mask] = block
+        a.queue_places[block] = place & mask
+    num_freed = tail - state.queue_tail + state.queue_head - head
+    turn_round(a, replica, head, state.queue_head)
+    state.queue_head, state.queue_tail = head, tail
+    state.num_free_blocks += num_freed
+    state.num_freed += num_freed
