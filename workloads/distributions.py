@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Protocol
 
@@ -303,6 +303,7 @@ def size_biased_quantile(distribution: Distribution, u: FloatArray) -> FloatArra
     return distribution.quantile(np.minimum(np.interp(u, lorenz[rising], edges[rising]), LAST_BELOW_1))
 
 
+@lru_cache(maxsize=64)
 def _mean_of_quantiles(distribution: Distribution) -> float:
     """By the midpoint rule: within 1e-3 of the true mean."""
     edges = tail_refined_edges()

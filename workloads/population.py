@@ -22,11 +22,9 @@ from workloads.distributions import (
     token_counts,
 )
 from workloads.randomness import first_uniforms
-from workloads.requests import NO_PREDECESSOR, OPEN_END, FloatArray, IntArray, RequestTable
+from workloads.requests import FloatArray, IntArray, RequestTable
+from workloads.sessions import Sessions
 
-SYSTEM_PROMPT_CONTENT: Final = 0
-CONVERSATIONS_PER_USER: Final = 2**24
-"""Room for content ids: conversation c of user u has the id 1 + u * CONVERSATIONS_PER_USER + c."""
 BURN_IN_TURNS: Final = 32
 """Turns that everyone takes before a stationary start, so that conversations cut by max_model_len settle as well."""
 DRAWN_AT_ONCE: Final = 2**15  # numbers
@@ -77,7 +75,21 @@ class Population:
         *,
         stationary_start: bool = True,
     ) -> RequestTable:
-        """One chain of `turns_per_user` rows per user, user 0 first.
+        """One chain of `turns_per_user` rows per user, user 0 first; arguments as of `sessions`."""
+        return self.sessions(
+            num_users, turns_per_user, seed, max_model_len, stationary_start=stationary_start
+        ).table()
+
+    def sessions(
+        self,
+        num_users: int,
+        turns_per_user: int,
+        seed: int,
+        max_model_len: int,
+        *,
+        stationary_start: bool = True,
+    ) -> Sessions:
+        """What users do.
 
         User u's turn k depends on (seed, u, k) and what came before it alone: more users or more turns leave the rest
         as it was. A conversation whose next turn would exceed `max_model_len`, output included, ends before it; a
@@ -98,7 +110,7 @@ class Population:
         columns = [talk.next_turn(*turn, room) for turn in draws.turns(turns_per_user)]
         user_prompt, output, conversation = (np.stack(column, axis=1) for column in zip(*columns, strict=True))
         first_arrival, think = draws.think_times(turns_per_user, stationary_start)
-        return _table(
+        return Sessions(
             first_arrival_s=first_arrival,
             think_s=think,
             prompt_tokens=self.system_prompt_tokens + user_prompt,
@@ -228,44 +240,6 @@ def _walk_into(talk: _Talk, draws: _Draws) -> _Talk:
         talk.history[who], talk.turns_left[who] = part.history, part.turns_left
     talk.conversation[:] = np.where(talk.turns_left > 0, 0, -1)
     return talk
-
-
-def _table(
-    *,
-    first_arrival_s: FloatArray,
-    think_s: FloatArray,
-    prompt_tokens: IntArray,
-    output_tokens: IntArray,
-    conversation: IntArray,
-    system_prompt_tokens: int,
-) -> RequestTable:
-    """[num_users, turns] arrays as rows, user by user; two spans per conversation that are shared by its turns."""
-    num_users, turns = prompt_tokens.shape
-    follows = np.arange(num_users * turns, dtype=np.int64).reshape(num_users, turns) - 1
-    follows[:, 0] = NO_PREDECESSOR
-    arrival = np.full((num_users, turns), np.nan)
-    arrival[:, 0] = first_arrival_s
-    content = 1 + np.arange(num_users, dtype=np.int64)[:, None] * CONVERSATIONS_PER_USER + conversation
-    opens = np.concatenate([[True], np.diff(content.ravel()) != 0])
-    spans_each = 2 if system_prompt_tokens else 1
-    span_content = np.full((int(opens.sum()), spans_each), SYSTEM_PROMPT_CONTENT, np.int64)
-    span_content[:, -1] = content.ravel()[opens]
-    span_end = np.full(span_content.shape, OPEN_END, np.int32)
-    if system_prompt_tokens:
-        span_end[:, 0] = system_prompt_tokens
-    n = num_users * turns
-    return RequestTable(
-        arrival_s=arrival.ravel(),
-        follows=follows.ravel(),
-        think_s=think_s.ravel(),
-        prompt_tokens=prompt_tokens.ravel().astype(np.int32),
-        output_tokens=output_tokens.ravel().astype(np.int32),
-        priority=np.zeros(n, np.int32),
-        span_start=(np.cumsum(opens) - 1) * spans_each,
-        span_count=np.full(n, spans_each, np.int32),
-        span_content=span_content.ravel(),
-        span_end=span_end.ravel(),
-    )
 
 
 class _SystemPrompt(Strict, frozen=True, kw_only=True):

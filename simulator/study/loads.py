@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -10,12 +11,15 @@ from simulator.simulation import Simulation
 from workloads.population import Population
 from workloads.randomness import checked_seed
 from workloads.requests import RequestTable
+from workloads.sessions import Sessions
 from workloads.trace import Trace
 
 REQUESTS_PER_REPLICATION = 3000  # replications, not long runs, give the interval
 MIN_HORIZON_S = 360.0  # more than four think times: sessions must cycle, caches fill
 MAX_TURNS_PER_USER = 4096
-FIRST_REQUESTS = 300_000  # drawn before it is known how many the servers take: about 100 MB
+FIRST_REQUESTS = 300_000  # drawn before it is known how many the servers take: about 140 MB
+DRAWN_STEP = 1.25  # numbers of users that are drawn: its powers, since a search tries many close to each other
+NUM_KEPT, MOST_KEPT = 32, 150_000  # draws, and turns in each: 200 MB at most
 
 
 class Load(Protocol):
@@ -71,11 +75,18 @@ class UserLoad:
         return max(REQUESTS_PER_REPLICATION * self.think_time_s / size, MIN_HORIZON_S)
 
     def table(self, size: float, replication: int, *, patience: int) -> RequestTable:
-        mean_turns = self.horizon_s(size) / max(self.think_time_s, 1.0)
-        first = min(3 * mean_turns + 12, max(FIRST_REQUESTS / size, 12))  # thousands of users wait more than they think
-        turns = math.ceil(first * 2**patience)
+        return self.sessions(size, replication, patience=patience).table(self.horizon_s(size))
+
+    def sessions(self, size: float, replication: int, *, patience: int = 0) -> Sessions:
+        """What the users of one replication were drawn to do; drawn for a few more users, so that it may be kept."""
+        step = math.ceil(math.log(size) / math.log(DRAWN_STEP) - 1e-9)
+        fewest, most = math.floor(DRAWN_STEP ** (step - 1)), math.floor(DRAWN_STEP**step + 1e-9)
+        mean_turns = self.horizon_s(max(fewest, 1)) / max(self.think_time_s, 1.0)
+        first = min(3 * mean_turns + 12, max(FIRST_REQUESTS / most, 12))  # thousands of users wait more than they think
+        turns = min(math.ceil(first * 2**patience), MAX_TURNS_PER_USER)
         seed = replication_seed(self.seed, replication)
-        return self.population.draw(int(size), min(turns, MAX_TURNS_PER_USER), seed, self.max_model_len)
+        draw = _kept_sessions if most * turns <= MOST_KEPT else _sessions
+        return draw(self.population, max(most, int(size)), turns, seed, self.max_model_len).head(int(size))
 
     def users(self, size: float, *, requests_per_s: float, e2e_mean_s: float) -> float:
         return size
@@ -86,6 +97,13 @@ class UserLoad:
     @property
     def smallest(self) -> float:
         return 1.0
+
+
+def _sessions(population: Population, users: int, turns: int, seed: int, max_model_len: int) -> Sessions:
+    return population.sessions(users, turns, seed, max_model_len)
+
+
+_kept_sessions = lru_cache(maxsize=NUM_KEPT)(_sessions)
 
 
 @dataclass(frozen=True, kw_only=True)
