@@ -76,9 +76,7 @@ class Population:
         stationary_start: bool = True,
     ) -> RequestTable:
         """One chain of `turns_per_user` rows per user, user 0 first; arguments as of `sessions`."""
-        return self.sessions(
-            num_users, turns_per_user, seed, max_model_len, stationary_start=stationary_start
-        ).table()
+        return self.sessions(num_users, turns_per_user, seed, max_model_len, stationary_start=stationary_start).table()
 
     def sessions(
         self,

@@ -1,15 +1,15 @@
 """The largest load a deployment serves within its SLO."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.fleet.fleet import Fleet
 from simulator.latency.model import AverageStep, average_step
+from simulator.study.knee import Knee, Shown, find_knee
 from simulator.study.loads import Load
 from simulator.study.replication import Replication
 from simulator.study.running.simulations import Simulations
@@ -17,17 +17,19 @@ from simulator.study.running.task import Task
 from simulator.study.slo import SLO
 from simulator.study.statistics import Interval, t_interval
 
-Bound = Literal["mean", "low", "high"]
-MIN_REPLICATIONS = 10
 SCREENING_REPLICATIONS = 2
-SCREENING_RATIO = 1.06  # a screened capacity is known to this factor
-ESTIMATE_REPLICATIONS = 4
-ESTIMATE_RATIO = 1.03  # an estimated capacity is known to this factor
-FIRST_STEP = 1.04  # of the final search, which starts from a screened capacity
-RESOLUTION = 0.02  # of the capacity found; its interval is wider than that
-MAX_GROWTH = 4.0  # from one size tried to the next: a load far beyond capacity costs much, and tells nothing
+SCREENED_WITHIN = 1.15  # loads on both sides of the target that end a screening lie this close to each other
+SLOPE = 6.0  # of the logarithm of misses over that of the load, before anything is known of it
+MAX_STEP = 3.0  # from one load tried to the next: one far beyond capacity costs much, and tells nothing
+SPACING = 1.08  # between the two loads that are replicated
+OFF_CENTRE = 1.03  # how far the estimate may lie outside of them
+FINEST = 1.01  # spacing
+JUMP = 4.0  # misses of the lower load times this are below the target, those of the upper one as far above
+FIRST_REQUESTS = 60_000  # of each load, before its interval is looked at
+MAX_REPLICATIONS = 100
+PRECISION = 0.03  # half of the 95 % interval, as a share of the capacity
+COARSE_REPLICATIONS = 6  # of an estimate that is compared with another one, paired
 MATERIAL_GROWTH = 0.05
-BOUNDS: tuple[Bound, ...] = ("mean", "low", "high")
 MAX_SIZE = 2.0**22
 
 
@@ -40,11 +42,14 @@ class Point:
 
     @property
     def attainment(self) -> Interval:
-        return t_interval([replication.attainment for replication in self.replications])
+        return self.interval("attainment")
 
-    @property
-    def queue_slope_per_s(self) -> Interval:
-        return t_interval([replication.queue_slope_per_s for replication in self.replications])
+    def interval(self, name: str) -> Interval:
+        """A figure of the replications; those of one number share their random numbers, and count once."""
+        by_number: dict[int, list[float]] = {}
+        for each in self.replications:
+            by_number.setdefault(each.number, []).append(getattr(each, name))
+        return t_interval([sum(values) / len(values) for values in by_number.values()])
 
     @property
     def queue_grows(self) -> bool:
@@ -53,13 +58,17 @@ class Point:
         A search looks at a dozen points, so that chance alone shows a slope now and then: one that adds less than
         MATERIAL_GROWTH of the requests in flight over the measured time does not count.
         """
-        interval = self.queue_slope_per_s
+        interval = self.interval("queue_slope_per_s")
         measured_s = self.mean("horizon_s") - self.mean("warmup_s")
         return interval.low > 0 and interval.mean * measured_s > MATERIAL_GROWTH * self.mean("in_flight")
 
-    def meets(self, slo: SLO, bound: Bound) -> bool:
-        """Whether attainment's mean, or an end of its 95 % interval, reaches the target without a growing queue."""
-        return float(getattr(self.attainment, bound)) >= slo.attainment and not self.queue_grows
+    def shown(self) -> Shown:
+        """What the estimate of the capacity takes from it."""
+        return Shown(
+            size=self.size,
+            misses=1 - np.array([replication.attainment for replication in self.replications]),
+            work=np.array([replication.work for replication in self.replications]),
+        )
 
     def mean(self, name: str) -> float:
         values = [float(getattr(replication, name)) for replication in self.replications]
@@ -92,113 +101,231 @@ class Evaluator:
     slo: SLO
     watcher: Watcher | None = None
     simulations: Simulations = field(default_factory=Simulations)
-    _known: dict[float, tuple[Replication, ...]] = field(default_factory=dict)
+    known: dict[float, tuple[Replication, ...]] = field(default_factory=dict)
 
     def point(self, size: float, num_replications: int) -> Point:
         """The point with at least that many replications; earlier ones are kept."""
-        known = self._known.get(size, ())
+        known = self.known.get(size, ())
         if len(known) < num_replications:
             known += self._replicate(size, range(len(known), num_replications))
-            self._known[size] = known
+            self.known[size] = known
             if self.watcher is not None:
                 self.watcher(Point(size=size, replications=known), self.load.unit)
         return Point(size=size, replications=known)
 
     def points(self) -> list[Point]:
         """Every point simulated so far, by size."""
-        return [Point(size=size, replications=known) for size, known in sorted(self._known.items())]
+        return [Point(size=size, replications=known) for size, known in sorted(self.known.items())]
 
     def _replicate(self, size: float, numbers: range) -> tuple[Replication, ...]:
         task = Task(fleet=self.fleet, load=self.load, size=size, slo=self.slo, replication=0)
         return tuple(self.simulations.run([replace(task, replication=number) for number in numbers]))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Capacity:
-    """The largest sizes at which attainment's mean, lower end or upper end still meets the SLO; 0 if none does."""
+    """The load whose expected attainment meets the target, with its 95 % interval; 0 if not even the smallest does."""
 
     low: float
     mean: float
     high: float
+    knee: Knee | None = None
+    pair: tuple[Point, ...] = ()
+    """The two loads around it that were replicated."""
+
+    @property
+    def point(self) -> Point | None:
+        """The loads around the capacity as one: what they show, averaged, is what the capacity shows."""
+        if not self.pair:
+            return None
+        return Point(size=self.mean, replications=tuple(each for point in self.pair for each in point.replications))
+
+    @property
+    def half_width(self) -> float:
+        return self.knee.half_width if self.knee else 0.0
+
+
+NOBODY = Capacity(low=0.0, mean=0.0, high=0.0)
 
 
 def screen_capacity(evaluator: Evaluator, guess: float, *, at_least: float = 0.0) -> float:
-    """The capacity to within SCREENING_RATIO, from few replications; 0 if not even the smallest load is served.
+    """The capacity to within some 15 %, from few replications; 0 if not even the smallest load is served.
 
     A deployment that does not serve `at_least` is of no interest and is given 0 at once.
     """
-    search = _Search(evaluator, "mean", SCREENING_REPLICATIONS)
-    if at_least and not search.serves(evaluator.load.round(at_least)):
+    search = _Screening(evaluator)
+    if at_least and search.misses(evaluator.load.round(at_least)) > search.target:
         return 0.0
-    return search.largest(guess, first_step=SCREENING_RATIO, ratio=SCREENING_RATIO)
+    return search.run(guess)
 
 
-def estimate_capacity(evaluator: Evaluator, guess: float) -> Point | None:
-    """The largest load served in the mean of a few replications, to within ESTIMATE_RATIO; None if none is."""
-    search = _Search(evaluator, "mean", ESTIMATE_REPLICATIONS)
-    found = search.largest(guess, first_step=FIRST_STEP, ratio=ESTIMATE_RATIO)
-    return evaluator.point(found, ESTIMATE_REPLICATIONS) if found else None
+def find_capacity(
+    evaluator: Evaluator, guess: float, *, precision: float = PRECISION, max_replications: int = MAX_REPLICATIONS
+) -> Capacity:
+    """Two loads around the capacity, replicated until the interval is narrow enough or the budget ends."""
+    centre = screen_capacity(evaluator, guess)
+    if not centre:
+        return NOBODY
+    around = _Around(evaluator, centre)
+    count = min(_first_replications(evaluator), max_replications)
+    while (knee := around.knee(count)) is not None:
+        if knee.half_width <= precision or count == max_replications:
+            return _rounded(evaluator, knee, around.points())
+        growth = min(max((knee.half_width / precision) ** 2, 1.25), 2.0)
+        count = min(math.ceil(count * growth), max_replications)
+    return NOBODY
 
 
-def find_capacity(evaluator: Evaluator, guess: float, num_replications: int = MIN_REPLICATIONS) -> Capacity:
-    """Bracket, then bisect, for the mean and for both ends of attainment's interval."""
-    found: dict[Bound, float] = {}
-    for bound in BOUNDS:
-        search = _Search(evaluator, bound, num_replications)
-        start = found.get("mean") or guess
-        found[bound] = search.largest(start, first_step=FIRST_STEP, ratio=1 + RESOLUTION)
-    return Capacity(low=found["low"], mean=found["mean"], high=found["high"])
+def _first_replications(evaluator: Evaluator) -> int:
+    """Few replications of a small fleet may all lack the rare bursts that the long run has."""
+    requests = max(point.mean("num_requests") for point in evaluator.points())
+    return min(max(math.ceil(FIRST_REQUESTS / max(requests, 1)), 8), 24)
+
+
+def coarse_capacity(evaluator: Evaluator, guess: float, base: Capacity) -> float:
+    """The capacity of something like what `base` is of: their ratio is paired over a few replications."""
+    centre, count = screen_capacity(evaluator, guess), min(COARSE_REPLICATIONS, len(base.pair[0].replications))
+    knee = _Around(evaluator, centre).knee(count) if centre else None
+    if knee is None:
+        return 0.0
+    of_base = [replace(point, replications=point.replications[:count]) for point in base.pair]
+    return base.mean * knee.over(_knee_of(of_base, evaluator)).mean
+
+
+class _Around:
+    """Two loads around the capacity, moved until it lies between them; every load replicated so far counts."""
+
+    def __init__(self, evaluator: Evaluator, centre: float) -> None:
+        self.evaluator = evaluator
+        self.replicated: dict[float, int] = {}
+        self.spacing = SPACING
+        self._place(centre)
+
+    def _place(self, centre: float) -> None:
+        """The nearest loads that were replicated, or new ones."""
+        load, reach = self.evaluator.load, self.spacing**1.5
+        below = [size for size in self.replicated if centre / reach <= size <= centre]
+        self.low = max(below) if below else max(load.round(centre / math.sqrt(self.spacing)), load.smallest)
+        above = [size for size in self.replicated if self.low < size and centre < size <= centre * reach]
+        high = load.round(max(self.low * math.sqrt(self.spacing), centre * math.sqrt(self.spacing)))
+        self.high = min(above) if above else max(high, load.round(self.low + 1) if high == self.low else high)
+
+    def points(self) -> tuple[Point, ...]:
+        """The two loads around the capacity."""
+        return tuple(self.evaluator.point(size, self.replicated[size]) for size in (self.low, self.high))
+
+    def knee(self, count: int) -> Knee | None:
+        """Where the target is met, from so many replications of each; None if the smallest load misses it."""
+        seen: set[tuple[float, float]] = set()
+        while True:
+            seen.add((self.low, self.high))
+            for size in (self.low, self.high):
+                self.replicated[size] = max(count, self.replicated.get(size, 0))
+            points = self.points()
+            knee = self._estimate()
+            mean = knee.interval().mean
+            if points[0].queue_grows:
+                mean = self.low / self.spacing**1.5
+            if mean < self.low == self.evaluator.load.smallest:
+                return None
+            if mean > MAX_SIZE:
+                raise _limits_nothing(self.evaluator.load)
+            is_jump = self.spacing > FINEST and _is_jump(points, self.evaluator.slo)
+            if not is_jump and self.low / OFF_CENTRE <= mean <= self.high * OFF_CENTRE:
+                return knee
+            self.spacing = math.sqrt(self.spacing) if is_jump else self.spacing
+            self._place(min(max(mean, self.low / MAX_STEP), self.high * MAX_STEP))
+            if (self.low, self.high) in seen:
+                return knee
+
+    def _estimate(self) -> Knee:
+        return _knee_of([self.evaluator.point(size, count) for size, count in self.replicated.items()], self.evaluator)
+
+
+def _is_jump(points: Sequence[Point], slo: SLO) -> bool:
+    """Whether misses leap over the target between two loads, so that where they do is not known well."""
+    few, many = (1 - point.attainment.mean for point in points)
+    return few < (1 - slo.attainment) / JUMP and many > (1 - slo.attainment) * JUMP
+
+
+def _knee_of(points: Sequence[Point], evaluator: Evaluator) -> Knee:
+    shown = [point.shown() for point in points]
+    return find_knee(shown, 1 - evaluator.slo.attainment, work_error=evaluator.load.work_error)
+
+
+def _rounded(evaluator: Evaluator, knee: Knee, points: tuple[Point, ...]) -> Capacity:
+    """Sizes that can be asked for; an end below the smallest load is 0."""
+    load, interval = evaluator.load, knee.interval()
+    low, mean, high = (
+        load.round(size) if size >= load.smallest else 0.0 for size in (interval.low, interval.mean, interval.high)
+    )
+    return Capacity(low=low, mean=mean, high=high, knee=knee, pair=points)
+
+
+def _limits_nothing(load: Load) -> ValueError:
+    return ValueError(
+        f"more than {MAX_SIZE:,.0f} {load.unit} meet the SLO: it limits nothing here; tighten --ttft or --tpot"
+    )
 
 
 @dataclass(frozen=True)
-class _Search:
-    """Looks for the largest size that one criterion accepts; points known already are not simulated again."""
+class _Screening:
+    """Brackets the target by secants through the logarithms of loads and misses; known points cost nothing."""
 
     evaluator: Evaluator
-    bound: Bound
-    num_replications: int
 
-    def serves(self, size: float) -> bool:
-        return self.evaluator.point(size, self.num_replications).meets(self.evaluator.slo, self.bound)
+    @property
+    def target(self) -> float:
+        return 1 - self.evaluator.slo.attainment
 
-    def largest(self, guess: float, *, first_step: float, ratio: float) -> float:
-        low, high = self._bracket(self.evaluator.load.round(guess), first_step)
-        while low > 0 and high / low > ratio:
-            middle = self.evaluator.load.round(math.sqrt(low * high))
-            if middle == low:  # the geometric mean of 2 and 4 users is no more than 2
-                middle = self.evaluator.load.round((low + high) / 2)
-            if middle in (low, high):
-                break
-            low, high = (middle, high) if self.serves(middle) else (low, middle)
-        return low
+    def misses(self, size: float) -> float:
+        return 1 - self.evaluator.point(size, SCREENING_REPLICATIONS).attainment.mean
 
-    def _bracket(self, guess: float, first_step: float) -> tuple[float, float]:
-        """A size that serves (0: none does) below one that does not, from known points or by growing steps."""
-        low, high = self._known()
-        size, step = guess, first_step
-        while low == 0.0 or high == math.inf:
-            if low == 0.0 and high == math.inf:
-                size = guess
-            elif high == math.inf:
-                size, step = self.evaluator.load.round(low * step) + (low < 1 / (step - 1)), min(step**2, MAX_GROWTH)
-            elif high <= self.evaluator.load.smallest:
-                return 0.0, high
-            else:
-                size = max(self.evaluator.load.round(high / step), self.evaluator.load.smallest)
-                step = min(step**2, MAX_GROWTH)
+    def run(self, guess: float) -> float:
+        """The load where the secant between two close loads around the target meets it."""
+        load = self.evaluator.load
+        size = max(load.round(guess), load.smallest)
+        served, missed = 0.0, math.inf  # the largest load that meets the target, the smallest beyond it that does not
+        shares: dict[float, float] = {}
+        while True:
+            shares[size] = self.misses(size)
+            served, missed = _bracket(shares, self.target)
+            if missed <= load.smallest:
+                return 0.0
+            following = self._next(shares, served, missed)
+            if following is None:
+                return max(_secant(shares, served, missed, self.target), load.smallest)
+            size = following
             if size > MAX_SIZE:
-                raise ValueError(
-                    f"more than {MAX_SIZE:,.0f} {self.evaluator.load.unit} meet the SLO: it limits nothing here; "
-                    "tighten --ttft or --tpot"
-                )
-            if self.serves(size):
-                low = size
-            else:
-                high = size
-        return low, high
+                raise _limits_nothing(load)
 
-    def _known(self) -> tuple[float, float]:
-        points = [p for p in self.evaluator.points() if len(p.replications) >= self.num_replications]
-        accepted = {point.size: point.meets(self.evaluator.slo, self.bound) for point in points}
-        high = min((size for size, serves in accepted.items() if not serves), default=math.inf)
-        return max((size for size, serves in accepted.items() if serves and size < high), default=0.0), high
+    def _next(self, shares: dict[float, float], served: float, missed: float) -> float | None:
+        load = self.evaluator.load
+        if missed == math.inf:
+            step = (self.target / shares[served]) ** (1 / SLOPE) if shares[served] > 0 else MAX_STEP
+            return load.round(served * min(max(step, 1.05), MAX_STEP)) + (load.round(served * 1.05) == served)
+        if served == 0.0:
+            step = (self.target / shares[missed]) ** (1 / SLOPE) / 1.05
+            step = step if shares[missed] < 0.9 else 1 / MAX_STEP
+            return max(load.round(missed * max(step, 1 / MAX_STEP)), load.smallest)
+        if missed / served <= SCREENED_WITHIN:
+            return None
+        aim = _secant(shares, served, missed, self.target)
+        inside = min(max(aim, served * SCREENED_WITHIN**0.5), missed / SCREENED_WITHIN**0.5)
+        following = load.round(inside)
+        if following <= served:
+            following = load.round(served + 1) if load.unit == "users" else inside
+        return following if served < following < missed else None
+
+
+def _bracket(shares: dict[float, float], target: float) -> tuple[float, float]:
+    """The smallest load that misses the target, and the largest below it that does not."""
+    missed = min((size for size, share in shares.items() if share > target), default=math.inf)
+    return max((size for size, share in shares.items() if share <= target and size < missed), default=0.0), missed
+
+
+def _secant(shares: dict[float, float], served: float, missed: float, target: float) -> float:
+    """Where the line between two loads, in logarithms, meets the target."""
+    few, many = (math.log(max(shares[size], target * 1e-2)) for size in (served, missed))
+    share = (math.log(target) - few) / (many - few) if many > few else 0.5
+    return math.exp(math.log(served) + math.log(missed / served) * min(max(share, 0.0), 1.0))

@@ -9,7 +9,7 @@ import numpy as np
 
 from simulator.deployment import Deployment
 from simulator.fleet.fleet import Fleet
-from simulator.study.capacity import Evaluator, Point, estimate_capacity
+from simulator.study.capacity import Capacity, Evaluator, Point, coarse_capacity
 from simulator.study.loads import Load
 
 POOL_MATTERS = 0.02  # half of the interval of KV blocks, from which on users are searched at its ends
@@ -43,27 +43,27 @@ def _together(users: int, ends: Iterable[int]) -> float:
     return users * math.exp(math.copysign(distance, others[0] - users))
 
 
-def users_within_errors(plan: Deployment, evaluator: Evaluator, point: Point | None, users: int) -> dict[str, Any]:
+def users_within_errors(plan: Deployment, evaluator: Evaluator, found: Capacity, users: int) -> dict[str, Any]:
     """Users where step times, then the KV pool, differ by the error that covers 90 % of servers."""
-    if point is None:
+    if not users:
         return {}
-    return _within_step_times(plan, evaluator, point, users) | _within_pool(plan, evaluator, point, users)
+    return _within_step_times(plan, evaluator, found, users) | _within_pool(plan, evaluator, found, users)
 
 
-def _within_step_times(plan: Deployment, evaluator: Evaluator, point: Point, users: int) -> dict[str, Any]:
-    if plan.latency.is_given:
+def _within_step_times(plan: Deployment, evaluator: Evaluator, found: Capacity, users: int) -> dict[str, Any]:
+    if plan.latency.is_given or found.point is None:
         return {}
-    error = plan.latency.tpot_log_error.half_width_at(step.sequences if (step := point.mean_step) else 1.0)
+    error = plan.latency.tpot_log_error.half_width_at(step.sequences if (step := found.point.mean_step) else 1.0)
 
-    def users_at(factor: float) -> int:
+    def users_times(factor: float) -> int:
         fleet = evaluator.fleet.with_pools(lambda pool: replace(pool, step_times=pool.step_times.times(factor)))
-        return _users_on(fleet, evaluator, point.size / factor)
+        return _users_on(fleet, evaluator, found, users, guess=found.mean / factor)
 
-    slower, faster = users_at(1 + error), users_at(1 / (1 + error))
+    slower, faster = users_times(1 + error), users_times(1 / (1 + error))
     return {SLOWER: min(slower, users), FASTER: max(faster, users), "step_time_error": error}
 
 
-def _within_pool(plan: Deployment, evaluator: Evaluator, point: Point, users: int) -> dict[str, Any]:
+def _within_pool(plan: Deployment, evaluator: Evaluator, found: Capacity, users: int) -> dict[str, Any]:
     budget = plan.budget
     low, high = budget.num_gpu_blocks_low, budget.num_gpu_blocks_high
     if high - low < 2 * POOL_MATTERS * budget.num_gpu_blocks:
@@ -73,21 +73,16 @@ def _within_pool(plan: Deployment, evaluator: Evaluator, point: Point, users: in
         fleet = evaluator.fleet.with_pools(
             lambda pool: replace(pool, engine=replace(pool.engine, num_gpu_blocks=blocks))
         )
-        return _users_on(fleet, evaluator, point.size)
+        return _users_on(fleet, evaluator, found, users, guess=found.mean)
 
     starts = budget.kv_cache_tokens_low >= budget.max_model_len  # else vLLM refuses to
     return {SMALLER: min(users_if(low), users) if starts else 0, LARGER: max(users_if(high), users)}
 
 
-def _users_on(fleet: Fleet, evaluator: Evaluator, guess: float) -> int:
-    other = Evaluator(
-        fleet=fleet,
-        load=evaluator.load,
-        slo=evaluator.slo,
-        watcher=evaluator.watcher,
-        simulations=evaluator.simulations,
-    )
-    return users_at(evaluator.load, estimate_capacity(other, guess))
+def _users_on(fleet: Fleet, evaluator: Evaluator, found: Capacity, users: int, *, guess: float) -> int:
+    """Users of another fleet under the same load."""
+    other = replace(evaluator, fleet=fleet, known={})
+    return math.floor(users * coarse_capacity(other, guess, found) / found.mean)
 
 
 def users_at(load: Load, point: Point | None) -> int:

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from kvcache.gpus.gpu import GPU
 from kvcache.shape.architecture import Architecture
 from simulator.deployment import Deployment, layouts
@@ -12,8 +14,8 @@ from simulator.fleet.router import RouterFactory
 from simulator.simulation import check_lengths
 from simulator.study.binding import first_missed, step_causes, what_binds
 from simulator.study.capacity import (
-    MIN_REPLICATIONS,
-    SCREENING_RATIO,
+    MAX_REPLICATIONS,
+    PRECISION,
     Capacity,
     Evaluator,
     Point,
@@ -26,7 +28,7 @@ from simulator.study.estimate import estimate_users
 from simulator.study.loads import Load, TraceLoad, UserLoad
 from simulator.study.running.simulations import Simulations
 from simulator.study.slo import SLO
-from simulator.study.statistics import Interval, summary, t_interval
+from simulator.study.statistics import FloatArray, Interval, summary, t_interval
 from workloads.population import Population
 from workloads.trace import Trace
 
@@ -46,7 +48,8 @@ class CapacityQuestion:
     slo: SLO = field(default_factory=SLO)
     args: EngineArgs = field(default_factory=EngineArgs)  # without a tensor-parallel size: the best of those that fit
     router: str | RouterFactory = "least-outstanding"
-    replications: int = MIN_REPLICATIONS
+    precision: float = PRECISION
+    replications: int = MAX_REPLICATIONS  # of a load, at most
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -55,7 +58,9 @@ class CapacityQuestion:
                 f"GPU counts {self.gpus or 'are missing'}; give whole numbers of at least 1, such as 1,2,4,8"
             )
         if self.replications < 2:
-            raise ValueError(f"{self.replications} replications give no interval; ask for at least 2 (default 10)")
+            raise ValueError(f"{self.replications} replications give no interval; ask for at least 2 (default 100)")
+        if not 0 < self.precision < 1:
+            raise ValueError(f"the precision is {self.precision}; it must lie between 0 and 1, such as 0.03 for 3 %")
 
     def load(self, plan: Deployment) -> Load:
         if isinstance(self.workload, Trace):
@@ -64,9 +69,12 @@ class CapacityQuestion:
         return UserLoad(population=self.workload, max_model_len=plan.engine.max_model_len, seed=self.seed)
 
 
+BETTER = 1.06  # a larger TP must serve more by this factor, since it is only screened
+
 _FIGURES = (
     "gpus", "replicas", "tp", "pp", "dp", "users", "users_low", "users_high", "users_low_sampling",
-    "users_high_sampling", "users_if_slower", "users_if_faster", "step_time_error", "users_if_pool_smaller",
+    "users_high_sampling", "precision", "replications",
+    "users_if_slower", "users_if_faster", "step_time_error", "users_if_pool_smaller",
     "users_if_pool_larger", "binding", "reason", "usd_per_hour", "usd_per_million_output_tokens",
 )  # fmt: skip
 _MEANS = (
@@ -89,6 +97,8 @@ class CapacityRow:
     pp: int = 1  # stages of a replica
     users_low_sampling: int = 0  # of replications alone, 95 %
     users_high_sampling: int = 0
+    precision: float = 0.0  # half of that interval, as a share of the users
+    replications: int = 0
     # At the far ends of the 90 % interval of step times; None where times are given, or nobody is served.
     users_if_slower: int | None = None
     users_if_faster: int | None = None
@@ -98,8 +108,8 @@ class CapacityRow:
     reason: str | None = None
     binding: str | None = None
     plan: Deployment | None = None  # None: the model does not fit
-    point: Point | None = None  # simulated at `users`
-    curve: tuple[Point, ...] = ()  # every point simulated precisely, by size
+    point: Point | None = None  # what the loads next to `users` showed, together
+    curve: tuple[Point, ...] = ()  # every load simulated, by size
     curve_users: tuple[float, ...] = ()
     step_causes: dict[str, float] | None = None
     usd_per_hour: float | None = None  # without a list price
@@ -126,9 +136,12 @@ class CapacityRow:
 
 def latency_summary(point: Point, name: str) -> dict[str, float | None]:
     """Percentiles over all replications' requests; `p95_low`, `p95_high`: the 95 % interval of the p95 over them."""
-    samples = [getattr(replication.times, name) for replication in point.replications]
+    by_number: dict[int, list[FloatArray]] = {}
+    for replication in point.replications:
+        by_number.setdefault(replication.number, []).append(getattr(replication.times, name))
     found = summary(point.times(name))
-    p95 = t_interval([value for value in (summary(sample)["p95"] for sample in samples) if value is not None] or [0.0])
+    tails = (summary(np.concatenate(samples))["p95"] for samples in by_number.values())
+    p95 = t_interval([value for value in tails if value is not None] or [0.0])
     return found | {"p95_low": max(p95.low, 0.0), "p95_high": p95.high}
 
 
@@ -176,7 +189,7 @@ def _row(question: CapacityQuestion, gpus: int, per_gpu: dict[int, float], how: 
 def _best_deployment(
     plans: dict[int, Deployment], evaluators: dict[int, Evaluator], gpus: int, per_gpu: dict[int, float]
 ) -> tuple[int, float]:
-    """The TP that serves most, with its screened capacity; a larger TP must be better by SCREENING_RATIO.
+    """The TP that serves most, with its screened capacity; a larger TP must be better by BETTER.
 
     The most promising is searched first, since those that do not serve its load are then done with: by `per_gpu`, which
     remembers each TP's capacity per GPU from a smaller count, or by its estimate.
@@ -187,7 +200,7 @@ def _best_deployment(
     }
     best_tp, best = max(evaluators), 0.0
     for tp in sorted(evaluators, key=lambda tp: (-guesses[tp], tp)):
-        ratio = SCREENING_RATIO if tp > best_tp else 1 / SCREENING_RATIO
+        ratio = BETTER if tp > best_tp else 1 / BETTER
         found = screen_capacity(evaluators[tp], max(guesses[tp], best * ratio), at_least=best * ratio)
         if found > best * ratio:
             best_tp, best = tp, found
@@ -222,11 +235,10 @@ def _evaluator(question: CapacityQuestion, plan: Deployment, replicas: int, how:
 def _refined_row(
     question: CapacityQuestion, gpus: int, plan: Deployment, evaluator: Evaluator, guess: float
 ) -> CapacityRow:
-    found = find_capacity(evaluator, guess, question.replications)
-    curve = tuple(point for point in evaluator.points() if len(point.replications) >= question.replications)
-    by_size = {point.size: point for point in curve}
-    users = {name: users_at(evaluator.load, by_size.get(getattr(found, name))) for name in ("low", "mean", "high")}
-    point = by_size.get(found.mean)
+    found = find_capacity(evaluator, guess, precision=question.precision, max_replications=question.replications)
+    curve, point = tuple(evaluator.points()), found.point
+    ends = {"low": found.low, "mean": found.mean, "high": found.high}
+    users = {name: users_at(evaluator.load, replace(point, size=size)) if point else 0 for name, size in ends.items()}
     return CapacityRow(
         gpus=gpus,
         tp=plan.tensor_parallel_size,
@@ -234,7 +246,9 @@ def _refined_row(
         pp=plan.pipeline_parallel_size,
         replicas=gpus // plan.gpus,
         users=users["mean"],
-        **interval_of_users(users, users_within_errors(plan, evaluator, point, users["mean"])),
+        **interval_of_users(users, users_within_errors(plan, evaluator, found, users["mean"])),
+        precision=found.half_width,
+        replications=len(found.pair[0].replications) if found.pair else 0,
         reason=None if found.mean else _no_capacity_reason(question, evaluator),
         binding=what_binds(plan, _just_above(curve, found)),
         plan=plan,

@@ -19,7 +19,18 @@ MIN_HORIZON_S = 360.0  # more than four think times: sessions must cycle, caches
 MAX_TURNS_PER_USER = 4096
 FIRST_REQUESTS = 300_000  # drawn before it is known how many the servers take: about 140 MB
 DRAWN_STEP = 1.25  # numbers of users that are drawn: its powers, since a search tries many close to each other
-NUM_KEPT, MOST_KEPT = 32, 150_000  # draws, and turns in each: 200 MB at most
+NUM_KEPT, MOST_KEPT = 16, 250_000  # draws, and turns in each: 160 MB at most
+CHAINS = (8000, 200)  # users and turns that tell the mean square of a prompt
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Drawn:
+    """One replication's requests, and how much work chance put into them."""
+
+    table: RequestTable
+    work: float
+    """Sum of squared prompt lengths, over its expectation, of the turns that would come within the horizon if answers
+    took no time: congestion does not touch it. 1 where the expectation is not known."""
 
 
 class Load(Protocol):
@@ -38,8 +49,12 @@ class Load(Protocol):
     def horizon_s(self, size: float) -> float:
         """How long one replication must run at this size."""
 
-    def table(self, size: float, replication: int, *, patience: int) -> RequestTable:
+    def draw(self, size: float, replication: int, *, patience: int = 0) -> Drawn:
         """One replication's requests; a larger `patience` gives longer sessions."""
+
+    @property
+    def work_error(self) -> float:
+        """Relative standard error of the expectation of the drawn work."""
 
     def users(self, size: float, *, requests_per_s: float, e2e_mean_s: float) -> float:
         """How many active sessions the size stands for, once the load has been simulated."""
@@ -74,10 +89,11 @@ class UserLoad:
     def horizon_s(self, size: float) -> float:
         return max(REQUESTS_PER_REPLICATION * self.think_time_s / size, MIN_HORIZON_S)
 
-    def table(self, size: float, replication: int, *, patience: int) -> RequestTable:
-        return self.sessions(size, replication, patience=patience).table(self.horizon_s(size))
+    def draw(self, size: float, replication: int, *, patience: int = 0) -> Drawn:
+        sessions, horizon_s = self._sessions(size, replication, patience), self.horizon_s(size)
+        return Drawn(table=sessions.table(horizon_s), work=self._work(sessions, horizon_s))
 
-    def sessions(self, size: float, replication: int, *, patience: int = 0) -> Sessions:
+    def _sessions(self, size: float, replication: int, patience: int) -> Sessions:
         """What the users of one replication were drawn to do; drawn for a few more users, so that it may be kept."""
         step = math.ceil(math.log(size) / math.log(DRAWN_STEP) - 1e-9)
         fewest, most = math.floor(DRAWN_STEP ** (step - 1)), math.floor(DRAWN_STEP**step + 1e-9)
@@ -87,6 +103,20 @@ class UserLoad:
         seed = replication_seed(self.seed, replication)
         draw = _kept_sessions if most * turns <= MOST_KEPT else _sessions
         return draw(self.population, max(most, int(size)), turns, seed, self.max_model_len).head(int(size))
+
+    def _work(self, sessions: Sessions, horizon_s: float) -> float:
+        """A stationary start makes a user's turns a stationary process, so that its expectation is exact."""
+        arrival_s = sessions.arrival_s()
+        if not self.think_time_s or arrival_s[:, -1].min() < horizon_s:  # not all turns within the horizon were drawn
+            return 1.0
+        squares = float((sessions.prompt_tokens[arrival_s < horizon_s].astype(float) ** 2).sum())
+        mean, _ = _mean_square(self.population, self.max_model_len)
+        return squares / (sessions.num_users * horizon_s / self.think_time_s * mean)
+
+    @property
+    def work_error(self) -> float:
+        mean, error = _mean_square(self.population, self.max_model_len)
+        return error / mean
 
     def users(self, size: float, *, requests_per_s: float, e2e_mean_s: float) -> float:
         return size
@@ -101,6 +131,15 @@ class UserLoad:
 
 def _sessions(population: Population, users: int, turns: int, seed: int, max_model_len: int) -> Sessions:
     return population.sessions(users, turns, seed, max_model_len)
+
+
+@lru_cache(maxsize=16)
+def _mean_square(population: Population, max_model_len: int) -> tuple[float, float]:
+    """Mean of a turn's squared prompt length, and its standard error."""
+    users, turns = CHAINS
+    squares = population.sessions(users, turns, 0, max_model_len).prompt_tokens.astype(float) ** 2
+    by_user = squares.mean(axis=1)
+    return float(by_user.mean()), float(by_user.std(ddof=1)) / math.sqrt(users)
 
 
 _kept_sessions = lru_cache(maxsize=NUM_KEPT)(_sessions)
@@ -135,11 +174,23 @@ class TraceLoad:
     def horizon_s(self, size: float) -> float:
         return max(REQUESTS_PER_REPLICATION / size, MIN_HORIZON_S)
 
-    def table(self, size: float, replication: int, *, patience: int) -> RequestTable:
+    def draw(self, size: float, replication: int, *, patience: int = 0) -> Drawn:
         rng = np.random.default_rng(_seed_sequence(self.seed, replication))
-        offset = int(rng.integers(self.trace.num_requests))
-        count = math.ceil(1.1 * size * self.horizon_s(size) * 2**patience) + 100
-        return self.trace.scaled(size / self.trace.requests_per_s).window(count, offset)
+        offset, horizon_s = int(rng.integers(self.trace.num_requests)), self.horizon_s(size)
+        count = math.ceil(1.1 * size * horizon_s * 2**patience) + 100
+        table = self.trace.scaled(size / self.trace.requests_per_s).window(count, offset)
+        return Drawn(table=table, work=self._work(table, size, horizon_s))
+
+    def _work(self, table: RequestTable, size: float, horizon_s: float) -> float:
+        """A random offset into a trace that is wrapped round makes every request as likely as any other."""
+        if (self.trace.table.follows >= 0).any():  # when a later turn comes, the server decides
+            return 1.0
+        square = float((table.prompt_tokens[table.arrival_s < horizon_s].astype(float) ** 2).sum())
+        return square / (size * horizon_s * float((self.trace.table.prompt_tokens.astype(float) ** 2).mean()))
+
+    @property
+    def work_error(self) -> float:
+        return 0.0
 
     def users(self, size: float, *, requests_per_s: float, e2e_mean_s: float) -> float:
         return size * (self.think_time_s + e2e_mean_s)

@@ -32,6 +32,8 @@ class Timeline:
 class Replication:
     """What one replication showed after its warm-up, over all replicas together."""
 
+    number: int
+    work: float  # drawn, over its expectation
     attainment: float
     ttft_misses: float  # share of requests
     tpot_misses: float
@@ -56,37 +58,42 @@ class Replication:
 def replicate(fleet: Fleet, load: Load, size: float, slo: SLO, replication: int) -> Replication:
     """Simulate to the horizon, drop the warm-up (MSER-5 on requests in flight), judge every request after it."""
     horizon_s = load.horizon_s(size)
-    simulation, before = _to_horizon(fleet, load, size, replication, pause_s=horizon_s * STEADY_FROM)
-    return _judge(simulation, before.totals, horizon_s, slo)
+    simulation, before, work = _to_horizon(fleet, load, size, replication, pause_s=horizon_s * STEADY_FROM)
+    return _judge(simulation, before.totals, horizon_s, slo, number=replication, work=work)
 
 
 def simulate_users(fleet: Fleet, load: Load, users: int, *, log_steps: bool = False) -> tuple[Simulation, Result]:
     """One replication of a stationary load, its warm-up removed: run once to find the warm-up, once to measure."""
-    first, _ = _to_horizon(fleet, load, users, 0, pause_s=0.0)
-    simulation, before = _to_horizon(fleet, load, users, 0, pause_s=_warmup_s(first.samples), log_steps=log_steps)
+    first, *_ = _to_horizon(fleet, load, users, 0, pause_s=0.0)
+    simulation, before, _ = _to_horizon(fleet, load, users, 0, pause_s=_warmup_s(first.samples), log_steps=log_steps)
     return simulation, result_since(simulation, before, users=users)
 
 
 def _to_horizon(
     fleet: Fleet, load: Load, size: float, replication: int, *, pause_s: float, log_steps: bool = False
-) -> tuple[Simulation, Snapshot]:
-    """Run to the horizon with a snapshot at `pause_s`; where the load ends before it, draw a longer one anew."""
+) -> tuple[Simulation, Snapshot, float]:
+    """Run to the horizon with a snapshot at `pause_s`; where the load ends before it, draw a longer one anew.
+
+    The last value is the drawn work.
+    """
     horizon_s = load.horizon_s(size)
     for patience in range(MAX_PATIENCE):
-        table = load.table(size, replication, patience=patience)
+        drawn = load.draw(size, replication, patience=patience)
         seed = replication_seed(load.seed, replication)
-        simulation = Simulation(fleet, table, log_steps=log_steps, seed=seed)
+        simulation = Simulation(fleet, drawn.table, log_steps=log_steps, seed=seed)
         simulation.run(pause_s)
         before = snapshot(simulation)
         simulation.run(horizon_s)
         if not load.ran_dry(simulation):
-            return simulation, before
+            return simulation, before, drawn.work
     raise ValueError(
         f"{size:g} {load.unit} end before {horizon_s:g} s however many requests are drawn; give users a think time"
     )
 
 
-def _judge(simulation: Simulation, before: NDArray[np.void], horizon_s: float, slo: SLO) -> Replication:
+def _judge(
+    simulation: Simulation, before: NDArray[np.void], horizon_s: float, slo: SLO, *, number: int, work: float
+) -> Replication:
     samples = simulation.samples
     warmup_s = _warmup_s(samples)
     requests = simulation.requests
@@ -101,6 +108,8 @@ def _judge(simulation: Simulation, before: NDArray[np.void], horizon_s: float, s
     totals = _steady_totals(before, simulation.totals)
     queried, blocked_s = float(totals["queried_tokens"][0]), totals["blocked_s"][0]
     return Replication(
+        number=number,
+        work=work,
         attainment=1.0 - float((ttft_missed | tpot_missed)[decided].sum()) / num_decided if decided.any() else 0.0,
         ttft_misses=float(ttft_missed[decided].sum()) / num_decided,
         tpot_misses=float(tpot_missed[decided].sum()) / num_decided,

@@ -1,0 +1,130 @@
+"""The load at which attainment falls to its target, estimated from all loads that were simulated near it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.study.statistics import FloatArray, Interval, t_interval
+
+MIN_SLOPE, MAX_SLOPE = 0.5, 60.0  # of the logarithm of misses over that of the load
+BANDWIDTH = 0.08  # of the logarithm of the load: farther loads count less
+LEAST_SHARE = 0.1  # of the misses seen: what is left of them after the correction
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Shown:
+    """What replications 0, 1, … showed at one load."""
+
+    size: float
+    misses: FloatArray
+    """[n] share of requests that miss the SLO."""
+    work: FloatArray
+    """[n] drawn work over its expectation; 1 everywhere where it is not known."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Knee:
+    """The load that just meets the target, with delete-one jackknife values over the replications (Miller 1974)."""
+
+    log_sizes: FloatArray
+    """[n] pseudo-values of the load's logarithm, by replication: independent, so that a t-interval holds."""
+    expectation_error: float = 0.0
+    """Standard error of the logarithm, from the expectation of the drawn work."""
+
+    def interval(self, confidence: float = 0.95) -> Interval:
+        """The load and its interval."""
+        return _exponential(t_interval(self.log_sizes, confidence=confidence), self.expectation_error)
+
+    def over(self, other: "Knee") -> Interval:
+        """This load over another one's, paired by replication: common random numbers cancel."""
+        n = min(len(self.log_sizes), len(other.log_sizes))
+        return _exponential(t_interval(self.log_sizes[:n] - other.log_sizes[:n]), 0.0)
+
+    @property
+    def half_width(self) -> float:
+        """Of the 95 % interval, as a share of the load."""
+        found = self.interval()
+        return math.log(found.high / found.mean) if found.high < math.inf else math.inf
+
+
+def _exponential(found: Interval, error: float) -> Interval:
+    half = math.hypot(found.high - found.mean, 1.96 * error)
+    ends = (found.mean + sign * half for sign in (0, -1, 1))
+    return Interval(*(math.exp(min(end, 700.0)) for end in ends))
+
+
+def find_knee(shown: Sequence[Shown], target_misses: float, *, work_error: float = 0.0) -> Knee:
+    """The load whose expected share of misses is the target, from two loads or more around it.
+
+    Misses grow as a power of the load there: a line in logarithms, in which a load counts by its replications and by
+    how near it is. What makes replications differ is mostly the work that was drawn: misses are corrected by its known
+    expectation (a control variate), with one coefficient for all loads. `work_error` is the relative standard error of
+    that expectation.
+    """
+    numbers = max(len(each.misses) for each in shown)
+    near = _weights(shown, None)
+    full = _log_root(shown, target_misses, near)
+    for _ in range(3):  # nearness is judged from the estimate itself
+        near = _weights(shown, full.log_size)
+        full = _log_root(shown, target_misses, near)
+    left = (_log_root([_without(each, number) for each in shown], target_misses, near) for number in range(numbers))
+    pseudo = numbers * full.log_size - (numbers - 1) * np.array([each.log_size for each in left])
+    return Knee(log_sizes=pseudo, expectation_error=abs(full.elasticity) * work_error / full.slope)
+
+
+def _weights(shown: Sequence[Shown], log_size: float | None) -> FloatArray:
+    """By replications, and by nearness to a load, the nearest counting whole."""
+    numbers = np.array([len(each.misses) for each in shown], float)
+    if log_size is None:
+        return numbers
+    away = np.abs(np.log([each.size for each in shown]) - log_size) / BANDWIDTH
+    nearness: FloatArray = np.exp(-((away - away.min()) ** 2) / 2)
+    return numbers * nearness
+
+
+def _without(shown: Shown, number: int) -> Shown:
+    if number >= len(shown.misses) or len(shown.misses) == 1:
+        return shown
+    return Shown(size=shown.size, misses=np.delete(shown.misses, number), work=np.delete(shown.work, number))
+
+
+@dataclass(frozen=True)
+class _Root:
+    log_size: float
+    slope: float  # of the logarithm of misses over that of the load
+    elasticity: float  # of misses to the drawn work
+
+
+def _log_root(shown: Sequence[Shown], target_misses: float, weights: FloatArray) -> _Root:
+    """Where the line through the loads meets the target."""
+    elasticity = _elasticity(shown)
+    x = np.log([each.size for each in shown])
+    y = np.log([_corrected(each, elasticity, target_misses) for each in shown])
+    mean_x, mean_y = np.average(x, weights=weights), np.average(y, weights=weights)
+    spread = float(weights @ (x - mean_x) ** 2)
+    slope = float(weights @ ((x - mean_x) * (y - mean_y))) / spread if spread else MIN_SLOPE
+    slope = min(max(slope, MIN_SLOPE), MAX_SLOPE)
+    return _Root(float(mean_x + (math.log(target_misses) - mean_y) / slope), slope, elasticity)
+
+
+def _corrected(shown: Shown, elasticity: float, target_misses: float) -> float:
+    """Mean misses, had the work been drawn as expected; above 0, so that it has a logarithm."""
+    seen = float(shown.misses.mean())
+    factor = max(1 - elasticity * (float(shown.work.mean()) - 1), LEAST_SHARE)
+    return max(seen * factor, target_misses * 1e-3)
+
+
+def _elasticity(shown: Sequence[Shown]) -> float:
+    """By how many per cent misses grow with 1 % more work: least squares over replications, within each load."""
+    misses, work = [], []
+    for each in shown:
+        if len(each.misses) > 2 and (mean := float(each.misses.mean())) > 0:
+            misses.append(each.misses / mean - 1)
+            work.append(each.work - each.work.mean())
+    if not misses:
+        return 0.0
+    x, y = np.concatenate(work), np.concatenate(misses)
+    spread = float(x @ x)
+    return float(x @ y) / spread if spread > 0 else 0.0
