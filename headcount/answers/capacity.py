@@ -15,7 +15,7 @@ from headcount.text.units import assumptions_json, counted, dollars, millisecond
 from headcount.text.words import joined, layout_text, pool_owner, pool_text
 from simulator.deployment import Deployment
 from simulator.fleet.router import RouterFactory, check_router
-from simulator.study.capacity import Point
+from simulator.study.capacity import MAX_REPLICATIONS, PRECISION, Point
 from simulator.study.capacity_table import (
     CapacityQuestion,
     CapacityRow,
@@ -78,7 +78,7 @@ class CapacityAnswer(Answer):
 
     @property
     def users(self) -> int:
-        """Users at which the mean of the replications meets the SLO."""
+        """Users at which the expected attainment meets the SLO."""
         return self.best.users
 
     @property
@@ -119,6 +119,7 @@ class CapacityAnswer(Answer):
             "traffic_effects": self.traffic.to_json() if self.traffic else None,
             "slo": vars(asked.slo),
             "vllm_version": asked.args.vllm_version,
+            "precision": asked.precision,
             "replications": asked.replications,
             "architecture_assumptions": assumptions_json(asked.architecture.assumptions),
             "not_simulated": assumptions_json(left_out),
@@ -170,7 +171,9 @@ class CapacityAnswer(Answer):
         plans = [row.plan for row in self.capacity if row.plan is not None]
         are_given = any(plan.latency.is_given for plan in plans)
         pool = any(row.users_if_pool_smaller is not None for row in self.capacity)
-        noise = f"simulation noise ({self.question.replications} replications)"
+        counts = sorted({row.replications for row in self.capacity if row.replications})
+        ran = " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]]))) if counts else "no"
+        noise = f"simulation noise ({ran} replications)"
         errors = [("step-time error", not are_given), ("the error of the KV blocks", pool)]
         return joined([noise, *(name for name, is_covered in errors if is_covered)])
 
@@ -189,7 +192,8 @@ def capacity(
     tpot_s: float | None = None,
     attainment: float | None = None,
     router: str | RouterFactory = "least-outstanding",
-    replications: int = 10,
+    precision: float = PRECISION,
+    replications: int = MAX_REPLICATIONS,
     seed: int = 0,
     strict: bool = False,
     store: bool = True,
@@ -221,6 +225,7 @@ def capacity(
         slo=find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment),
         args=asked.args,
         router=router,
+        precision=precision,
         replications=replications,
         seed=seed,
     )
@@ -287,9 +292,9 @@ def found_line(row: CapacityRow) -> str:
 
 
 def _verdict(rows: Sequence[CapacityRow]) -> Verdict:
-    """Bad input if no GPU count can hold the model, missed if none meets the SLO."""
+    """Bad input if no GPU count can hold the model, missed if none meets the SLO; inconclusive where noise stays."""
     if any(row.users for row in rows):
-        return Verdict.DONE
+        return Verdict.INCONCLUSIVE if any(not row.is_precise for row in rows) else Verdict.DONE
     return Verdict.TARGET_MISSED if any(row.runs for row in rows) else Verdict.BAD_INPUT
 
 
@@ -304,6 +309,7 @@ def _facts_of(asked: Subject, rows: Sequence[CapacityRow], traffic: TrafficEffec
         plans=[row.plan for row in led if row.plan is not None],
         steps=steps,
         traffic=traffic,
+        imprecise=[(row.gpus, row.precision, row.replications) for row in rows if not row.is_precise],
         why_unfit=rows[-1].reason if verdict is Verdict.BAD_INPUT else None,
         why_missed=missed,
     )
@@ -323,7 +329,7 @@ def no_capacity_reason(row: CapacityRow) -> str:
     if row.users_low_sampling and row.step_time_error is not None:
         longer = f"{row.step_time_error:.0%} longer, which their error allows"
         return f"not even one user is served where steps take {longer}; a latency profile narrows it"
-    return "the interval over the replications is too wide; more replications narrow it"
+    return "the interval over the replications is too wide; a larger --replications narrows it"
 
 
 def error_lines(row: CapacityRow) -> list[str]:

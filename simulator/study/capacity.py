@@ -24,9 +24,9 @@ MAX_STEP = 3.0  # from one load tried to the next: one far beyond capacity costs
 SPACING = 1.08  # between the two loads that are replicated
 OFF_CENTRE = 1.03  # how far the estimate may lie outside of them
 FINEST = 1.01  # spacing
-JUMP = 4.0  # misses of the lower load times this are below the target, those of the upper one as far above
+JUMP = 16.0  # times the misses of the lower load
 FIRST_REQUESTS = 60_000  # of each load, before its interval is looked at
-MAX_REPLICATIONS = 100
+MAX_REPLICATIONS = 200
 PRECISION = 0.03  # half of the 95 % interval, as a share of the capacity
 COARSE_REPLICATIONS = 6  # of an estimate that is compared with another one, paired
 MATERIAL_GROWTH = 0.05
@@ -63,10 +63,11 @@ class Point:
         return interval.low > 0 and interval.mean * measured_s > MATERIAL_GROWTH * self.mean("in_flight")
 
     def shown(self) -> Shown:
-        """What the estimate of the capacity takes from it."""
+        """What the estimate of the capacity takes from it; where the queue grows, all requests miss in the long run."""
+        missed = [1.0 if self.queue_grows else 1 - replication.attainment for replication in self.replications]
         return Shown(
             size=self.size,
-            misses=1 - np.array([replication.attainment for replication in self.replications]),
+            misses=np.array(missed),
             work=np.array([replication.work for replication in self.replications]),
         )
 
@@ -179,7 +180,7 @@ def find_capacity(
 def _first_replications(evaluator: Evaluator) -> int:
     """Few replications of a small fleet may all lack the rare bursts that the long run has."""
     requests = max(point.mean("num_requests") for point in evaluator.points())
-    return min(max(math.ceil(FIRST_REQUESTS / max(requests, 1)), 8), 24)
+    return min(max(math.ceil(FIRST_REQUESTS / max(requests, 1)), 16), 24)
 
 
 def coarse_capacity(evaluator: Evaluator, guess: float, base: Capacity) -> float:
@@ -224,8 +225,6 @@ class _Around:
             points = self.points()
             knee = self._estimate()
             mean = knee.interval().mean
-            if points[0].queue_grows:
-                mean = self.low / self.spacing**1.5
             if mean < self.low == self.evaluator.load.smallest:
                 return None
             if mean > MAX_SIZE:
@@ -244,8 +243,9 @@ class _Around:
 
 def _is_jump(points: Sequence[Point], slo: SLO) -> bool:
     """Whether misses leap over the target between two loads, so that where they do is not known well."""
-    few, many = (1 - point.attainment.mean for point in points)
-    return few < (1 - slo.attainment) / JUMP and many > (1 - slo.attainment) * JUMP
+    few, many = (float(point.shown().misses.mean()) for point in points)
+    target = 1 - slo.attainment
+    return few <= target < many and many > JUMP * max(few, target / JUMP)
 
 
 def _knee_of(points: Sequence[Point], evaluator: Evaluator) -> Knee:

@@ -58,7 +58,7 @@ class CapacityQuestion:
                 f"GPU counts {self.gpus or 'are missing'}; give whole numbers of at least 1, such as 1,2,4,8"
             )
         if self.replications < 2:
-            raise ValueError(f"{self.replications} replications give no interval; ask for at least 2 (default 100)")
+            raise ValueError(f"{self.replications} replications give no interval; ask for at least 2 (default 200)")
         if not 0 < self.precision < 1:
             raise ValueError(f"the precision is {self.precision}; it must lie between 0 and 1, such as 0.03 for 3 %")
 
@@ -98,7 +98,8 @@ class CapacityRow:
     users_low_sampling: int = 0  # of replications alone, 95 %
     users_high_sampling: int = 0
     precision: float = 0.0  # half of that interval, as a share of the users
-    replications: int = 0
+    replications: int = 0  # of each load around the capacity
+    is_precise: bool = True  # whether that share is as small as was asked for
     # At the far ends of the 90 % interval of step times; None where times are given, or nobody is served.
     users_if_slower: int | None = None
     users_if_faster: int | None = None
@@ -249,6 +250,7 @@ def _refined_row(
         **interval_of_users(users, users_within_errors(plan, evaluator, found, users["mean"])),
         precision=found.half_width,
         replications=len(found.pair[0].replications) if found.pair else 0,
+        is_precise=found.half_width <= question.precision,
         reason=None if found.mean else _no_capacity_reason(question, evaluator),
         binding=what_binds(plan, _just_above(curve, found)),
         plan=plan,

@@ -29,7 +29,9 @@ def answer_of(*, gpu: str = "h100-sxm", **found: Any) -> CapacityAnswer:
         args=EngineArgs(data_parallel_size=2, max_model_len=2048, **given),
     )
     plan = resolve(question.architecture, question.gpu, question.args)
-    row = CapacityRow(gpus=2, tp=1, dp=2, replicas=1, plan=plan, **{"users": 90, "users_high": 120} | found)
+    row = CapacityRow(
+        gpus=2, tp=1, dp=2, replicas=1, plan=plan, **{"users": 90, "users_high": 120, "replications": 24} | found
+    )
     return CapacityAnswer(notes=find_notes(Facts(plans=[plan])), question=question, capacity=(row,), workload="chat")
 
 
@@ -54,14 +56,14 @@ def test_a_replica_of_two_engines_is_said_to_be_one() -> None:
 def test_times_that_were_given_are_in_no_interval() -> None:
     text = told(users_low=80)
     assert "80 users on 2 GPUs with 95 % confidence (mean 90, up to 120)" in text
-    assert "an interval that covers simulation noise (10 replications). Latencies" in text
+    assert "an interval that covers simulation noise (24 replications). Latencies" in text
     assert "fall between" not in text
 
 
 def test_the_step_times_part_of_the_interval_is_said() -> None:
     text = told(users_low=70, step_time_error=0.2, users_if_slower=75, users_if_faster=110)
     assert "step-time error ±20%: 90 % of measured servers fall between 75 and 110 users" in text
-    assert "covers simulation noise (10 replications) and step-time error. Latencies" in text
+    assert "covers simulation noise (24 replications) and step-time error. Latencies" in text
     assert "judgement" not in text
 
 
@@ -73,7 +75,7 @@ def test_an_error_that_nobody_measured_is_called_a_judgement() -> None:
 
 @pytest.mark.parametrize(
     ("low_sampling", "why"),
-    [(80, "not even one user is served where steps take 67% longer"), (0, "more replications narrow it")],
+    [(80, "not even one user is served where steps take 67% longer"), (0, "a larger --replications narrows it")],
 )
 def test_without_a_number_to_sign_the_reason_is_told(low_sampling: int, why: str) -> None:
     errors = {"step_time_error": 0.67, "users_if_slower": 0, "users_if_faster": 100}
@@ -87,6 +89,6 @@ def test_users_at_the_ends_of_the_pool_are_told_where_it_is_hardly_known() -> No
     errors = {"step_time_error": 0.2, "users_if_slower": 75, "users_if_faster": 110}
     text = told(users_low=40, users_if_pool_smaller=50, users_if_pool_larger=115, **errors)
     assert "KV blocks per attention replica: 50 users with " in text
-    assert "(10 replications), step-time error and the error of the KV blocks. Latencies" in text
+    assert "(24 replications), step-time error and the error of the KV blocks. Latencies" in text
     text = told(users_low=0, users_low_sampling=80, users_if_pool_smaller=0, users_if_pool_larger=95, **errors)
     assert "at the low end of the KV blocks' interval vLLM serves no users" in text

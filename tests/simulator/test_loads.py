@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from simulator.study.loads import TraceLoad, UserLoad, replication_seed
 from workloads.load import load_preset
 from workloads.requests import RequestTable, independent_requests
+from workloads.synthetic import single_turn_users
 from workloads.trace import Trace
 
 COLUMNS = ("arrival_s", "think_s", "prompt_tokens", "output_tokens")
@@ -17,31 +18,61 @@ def users(seed: int = 0) -> UserLoad:
     return UserLoad(population=load_preset("chat"), max_model_len=8192, seed=seed)
 
 
-def by_user(table: RequestTable, num_users: int, name: str) -> np.ndarray:
-    return getattr(table, name).reshape(num_users, -1)
+def by_user(table: RequestTable, name: str) -> list[np.ndarray]:
+    """Each user's turns."""
+    return np.split(getattr(table, name), np.flatnonzero(table.follows < 0)[1:])
+
+
+def starts_with(long: np.ndarray, short: np.ndarray) -> bool:
+    return np.array_equal(long[: len(short)], short, equal_nan=True)
 
 
 @settings(deadline=None, max_examples=6)
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 5), st.integers(0, 99))
 def test_a_user_does_the_same_beside_any_number_of_others(fewer: int, more: int, replication: int, seed: int) -> None:
     fewer, more = min(fewer, more), max(fewer, more)
-    tables = [users(seed).table(count, replication, patience=0) for count in (fewer, more)]
+    long, short = (users(seed).draw(count, replication).table for count in (fewer, more))  # more users: a shorter run
     for name in COLUMNS:
-        few, many = (by_user(table, count, name) for table, count in zip(tables, (fewer, more), strict=True))
-        turns = min(few.shape[1], many.shape[1])
-        np.testing.assert_array_equal(few[:, :turns], many[:fewer, :turns])
+        alone, beside = by_user(long, name), by_user(short, name)
+        assert (len(alone), len(beside)) == (fewer, more)
+        assert all(starts_with(one, other) for one, other in zip(alone, beside, strict=False))
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.integers(1, 300), st.integers(0, 3))
+def test_turns_that_cannot_arrive_within_the_run_are_left_out_and_no_others(count: int, replication: int) -> None:
+    table, horizon_s = users().draw(count, replication).table, users().horizon_s(count)
+    for first, gaps in zip(by_user(table, "arrival_s"), by_user(table, "think_s"), strict=True):
+        soonest_s = first[0] + np.cumsum(gaps)
+        assert (soonest_s[:-1] <= horizon_s).all()
+        assert soonest_s[-1] > horizon_s
 
 
 def test_more_patience_only_adds_turns() -> None:
-    short, long = (users().table(5, 0, patience=patience) for patience in (0, 1))
+    restless = single_turn_users(input_len=20, output_len=5, think_time_s=0.0)
+    load = UserLoad(population=restless, max_model_len=8192, seed=0)
+    short, long = (load.draw(5, 0, patience=patience).table for patience in (0, 1))
     assert long.num_requests > short.num_requests
     for name in COLUMNS:
-        turns = by_user(short, 5, name).shape[1]
-        np.testing.assert_array_equal(by_user(short, 5, name), by_user(long, 5, name)[:, :turns])
+        pairs = zip(by_user(long, name), by_user(short, name), strict=True)
+        assert all(starts_with(more, fewer) for more, fewer in pairs)
+
+
+@pytest.mark.parametrize("size", [30, 400])
+def test_the_work_that_chance_drew_is_as_expected_on_average(size: int) -> None:
+    work = np.array([users().draw(size, number).work for number in range(150)])
+    error = np.hypot(work.std(ddof=1) / np.sqrt(len(work)), users().work_error)
+    assert abs(work.mean() - 1) < 4 * error
+    assert error < 0.05, "too few draws to prove anything"
+
+
+def test_the_work_of_a_trace_is_as_expected_on_average() -> None:
+    work = np.array([trace_load().draw(2.0, number).work for number in range(300)])
+    assert abs(work.mean() - 1) < 4 * work.std(ddof=1) / np.sqrt(len(work)) + 0.01
 
 
 def test_replications_are_different_and_each_can_be_had_again() -> None:
-    drawn = [users().table(5, replication, patience=0).prompt_tokens for replication in (0, 1, 0)]
+    drawn = [users().draw(5, replication, patience=0).table.prompt_tokens for replication in (0, 1, 0)]
     assert not np.array_equal(drawn[0], drawn[1])
     np.testing.assert_array_equal(drawn[0], drawn[2])
     assert len({replication_seed(seed, number) for seed in range(20) for number in range(20)}) == 400
@@ -63,9 +94,9 @@ def trace_load(seed: int = 0) -> TraceLoad:
 
 
 def test_trace_windows_start_at_random_offsets_that_the_seed_decides() -> None:
-    first_rows = [int(trace_load().table(1.0, number, patience=0).prompt_tokens[0]) for number in range(20)]
-    again = [int(trace_load().table(1.0, number, patience=0).prompt_tokens[0]) for number in range(20)]
-    other = [int(trace_load(seed=1).table(1.0, number, patience=0).prompt_tokens[0]) for number in range(20)]
+    first_rows = [int(trace_load().draw(1.0, number, patience=0).table.prompt_tokens[0]) for number in range(20)]
+    again = [int(trace_load().draw(1.0, number, patience=0).table.prompt_tokens[0]) for number in range(20)]
+    other = [int(trace_load(seed=1).draw(1.0, number, patience=0).table.prompt_tokens[0]) for number in range(20)]
     assert first_rows == again != other
     assert len(set(first_rows)) >= 15
 
@@ -73,7 +104,7 @@ def test_trace_windows_start_at_random_offsets_that_the_seed_decides() -> None:
 @settings(deadline=None, max_examples=20)
 @given(st.floats(0.1, 20.0), st.floats(1.1, 10.0))
 def test_a_faster_replay_keeps_order_and_lengths(rate: float, factor: float) -> None:
-    slow, fast = (trace_load().table(size, 3, patience=0) for size in (rate, rate * factor))
+    slow, fast = (trace_load().draw(size, 3, patience=0).table for size in (rate, rate * factor))
     count = min(slow.num_requests, fast.num_requests)
     for name in ("prompt_tokens", "output_tokens"):
         np.testing.assert_array_equal(getattr(slow, name)[:count], getattr(fast, name)[:count])
@@ -84,7 +115,7 @@ def test_a_faster_replay_keeps_order_and_lengths(rate: float, factor: float) -> 
 def test_a_replay_brings_the_asked_rate_for_the_whole_horizon() -> None:
     load = trace_load()
     for size in (0.5, 2.0, 30.0):
-        table, horizon_s = load.table(size, 0, patience=0), load.horizon_s(size)
+        table, horizon_s = load.draw(size, 0, patience=0).table, load.horizon_s(size)
         assert table.arrival_s[-1] > horizon_s
         assert (table.arrival_s < horizon_s).sum() == pytest.approx(size * horizon_s, rel=0.1)
 

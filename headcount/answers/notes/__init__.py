@@ -64,6 +64,7 @@ class Facts:
     plans: Sequence["Deployment"] = ()  # that are answered for, each once
     steps: Sequence[tuple["Deployment", "AverageStep"]] = ()  # that the simulated plans took on average
     traffic: "TrafficEffects | None" = None  # what max_model_len makes of the load
+    imprecise: Sequence[tuple[int, float, int]] = ()  # GPUs, precision reached, replications that it took
     why_unfit: str | None = None  # why the model does not run
     why_missed: str | None = None  # why the SLO is not met
 

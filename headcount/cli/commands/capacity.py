@@ -15,7 +15,7 @@ from headcount.cli.options import (
     study_options,
     workload_options,
 )
-from simulator.engines.values import IntegerList, Text, WholeNumber
+from simulator.engines.values import IntegerList, Share, Text, WholeNumber
 
 
 @click.command("capacity", cls=Command)
@@ -23,7 +23,8 @@ from simulator.engines.values import IntegerList, Text, WholeNumber
 @section(
     "Search",
     option("--gpus", IntegerList(), "GPU counts to answer for.", default="1,2,4,8"),
-    option("--replications", WholeNumber(2, 10_000), "Independent runs per load.", default=10),
+    option("--precision", Share(), "Half of the sampling interval, as a share of the users.", default="3%"),
+    option("--replications", WholeNumber(2, 10_000), "At most so many independent runs of a load.", default=200),
 )
 @section(
     "Traffic",
@@ -44,7 +45,8 @@ def command(**values: Any) -> int:
     """Find how many concurrent users each GPU count serves within the SLO.
 
     Users are active sessions, thinking or waiting. For each GPU count every tensor-parallel size that holds the
-    model is tried; the number of users is bracketed and bisected, each load simulated in 10 or more replications.
+    model is tried. Loads around the capacity are simulated again and again, until it is known to --precision; the
+    exit code is 3 where --replications ends before that.
     """
     from headcount.answers.capacity import capacity  # noqa: PLC0415  imported once the command runs
     from headcount.cli.output import show, show_interrupted, write_report  # noqa: PLC0415

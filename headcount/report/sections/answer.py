@@ -42,7 +42,7 @@ def _beside(best: CapacityRow | None) -> list[str]:
     """Sentences below the headline."""
     if best is None:
         return []
-    mean = f"The mean of the replications meets the SLO up to {counted(best.users, 'user')}"
+    mean = f"The expected attainment meets the SLO up to {counted(best.users, 'user')}"
     if not best.users_low:
         return [f"{mean}, but {no_capacity_reason(best)}."]
     interval = f"the 90 % interval is {best.users_low:,} to {best.users_high:,}. Its lower end is the number to sign."

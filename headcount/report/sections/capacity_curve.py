@@ -11,6 +11,7 @@ from simulator.study.capacity_table import CapacityRow
 
 TITLE = "Capacity"
 ORDER = 20
+MIN_SHOWN = 6  # replications: with fewer, a bar would span the chart
 NEAR = 1.05  # times the capacity: loads beyond it are left off the curve
 
 
@@ -82,9 +83,9 @@ def _attainment_figure(answer: CapacityAnswer, largest: Served) -> str:
         alt=f"Attainment over users on {largest.deployment}, target {percent(target)}. {said}.",
     )
     note = (
-        f"{largest.deployment}. Each point is a load simulated {answer.question.replications} times or more, with "
-        "random numbers common to all loads; bars: 95 % interval of attainment. Dotted: the mean, and both ends of "
-        "the interval from simulation noise alone."
+        f"{largest.deployment}. Each point is a load simulated {MIN_SHOWN} times or more, with random numbers common "
+        "to all loads; bars: 95 % interval of attainment as simulated. Dotted: the capacity with its interval from "
+        "simulation noise alone, estimated from all loads and corrected for the work that chance drew."
     )
     if any(point.queue_grows for _, point in curve):
         note += " A cross marks a load whose waiting queue keeps growing; it does not count as served."
@@ -121,4 +122,8 @@ def _draw_attainment(drawn: Figure, served: Served, target: float) -> None:
 def _curve(served: Served) -> list[tuple[float, Point]]:
     """Users, point: only those near the capacity, where the axis would otherwise be stretched."""
     pairs = zip(served.row.curve_users, served.row.curve, strict=True)
-    return [(users, point) for users, point in pairs if users <= NEAR * max(served.row.users_high, 1)]
+    return [
+        (users, point)
+        for users, point in pairs
+        if users <= NEAR * max(served.row.users_high, 1) and len(point.replications) >= MIN_SHOWN
+    ]

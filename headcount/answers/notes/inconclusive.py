@@ -1,0 +1,18 @@
+"""The replications ended before the capacity was known as precisely as asked."""
+
+from collections.abc import Iterator
+
+from headcount.answers.notes import Facts, Severity
+from headcount.text.units import counted
+
+SEVERITY = Severity.WARNING
+
+
+def find(facts: Facts) -> Iterator[tuple[str, str]]:
+    for gpus, precision, replications in facts.imprecise:
+        known = f"±{precision:.1%}" if precision < 1 else "hardly at all"
+        yield (
+            f"{counted(gpus, 'GPU')}: users are known to {known} after {replications} replications; "
+            "raise --replications, or ask for less with --precision",
+            "",
+        )
