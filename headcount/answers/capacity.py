@@ -15,7 +15,7 @@ from headcount.text.units import assumptions_json, counted, dollars, millisecond
 from headcount.text.words import joined, layout_text, pool_owner, pool_text
 from simulator.deployment import Deployment
 from simulator.fleet.router import RouterFactory, check_router
-from simulator.study.capacity import MAX_REPLICATIONS, PRECISION, Point
+from simulator.study.capacity import PRECISION, Point
 from simulator.study.capacity_table import (
     CapacityQuestion,
     CapacityRow,
@@ -193,7 +193,7 @@ def capacity(
     attainment: float | None = None,
     router: str | RouterFactory = "least-outstanding",
     precision: float = PRECISION,
-    replications: int = MAX_REPLICATIONS,
+    replications: int | None = None,
     seed: int = 0,
     strict: bool = False,
     store: bool = True,

@@ -161,16 +161,24 @@ def screen_capacity(evaluator: Evaluator, guess: float, *, at_least: float = 0.0
 
 
 def find_capacity(
-    evaluator: Evaluator, guess: float, *, precision: float = PRECISION, max_replications: int = MAX_REPLICATIONS
+    evaluator: Evaluator,
+    guess: float,
+    *,
+    precision: float = PRECISION,
+    replications: int | None = None,
+    max_replications: int = MAX_REPLICATIONS,
 ) -> Capacity:
-    """Two loads around the capacity, replicated until the interval is narrow enough or the budget ends."""
+    """Two loads around the capacity, replicated until the interval is narrow enough or the budget ends.
+
+    `replications` is how often they are replicated, however wide the interval is then.
+    """
     centre = screen_capacity(evaluator, guess)
     if not centre:
         return NOBODY
     around = _Around(evaluator, centre)
-    count = min(_first_replications(evaluator), max_replications)
+    count = replications or min(_first_replications(evaluator), max_replications)
     while (knee := around.knee(count)) is not None:
-        if knee.half_width <= precision or count == max_replications:
+        if knee.half_width <= precision or count in (replications, max_replications):
             return _rounded(evaluator, knee, around.points())
         growth = min(max((knee.half_width / precision) ** 2, 1.25), 2.0)
         count = min(math.ceil(count * growth), max_replications)
@@ -213,7 +221,7 @@ class _Around:
 
     def points(self) -> tuple[Point, ...]:
         """The two loads around the capacity."""
-        return tuple(self.evaluator.point(size, self.replicated[size]) for size in (self.low, self.high))
+        return self._point(self.low), self._point(self.high)
 
     def knee(self, count: int) -> Knee | None:
         """Where the target is met, from so many replications of each; None if the smallest load misses it."""
@@ -233,12 +241,23 @@ class _Around:
             if not is_jump and self.low / OFF_CENTRE <= mean <= self.high * OFF_CENTRE:
                 return knee
             self.spacing = math.sqrt(self.spacing) if is_jump else self.spacing
-            self._place(min(max(mean, self.low / MAX_STEP), self.high * MAX_STEP))
+            self._place(self._between_known(mean))
             if (self.low, self.high) in seen:
                 return knee
 
+    def _between_known(self, size: float) -> float:
+        """The size, or the middle of two loads far apart that the target lies between, if it does not lie there."""
+        shares = {known: float(self._point(known).shown().misses.mean()) for known in self.replicated}
+        served, missed = _bracket(shares, 1 - self.evaluator.slo.attainment)
+        if missed / max(served, 1e-9) > self.spacing**1.5 and served and missed < math.inf:
+            return size if served < size < missed else math.sqrt(served * missed)
+        return min(max(size, self.low / MAX_STEP), self.high * MAX_STEP)
+
+    def _point(self, size: float) -> Point:
+        return self.evaluator.point(size, self.replicated[size])
+
     def _estimate(self) -> Knee:
-        return _knee_of([self.evaluator.point(size, count) for size, count in self.replicated.items()], self.evaluator)
+        return _knee_of([self._point(size) for size in self.replicated], self.evaluator)
 
 
 def _is_jump(points: Sequence[Point], slo: SLO) -> bool:

@@ -14,7 +14,6 @@ from simulator.fleet.router import RouterFactory
 from simulator.simulation import check_lengths
 from simulator.study.binding import first_missed, step_causes, what_binds
 from simulator.study.capacity import (
-    MAX_REPLICATIONS,
     PRECISION,
     Capacity,
     Evaluator,
@@ -49,7 +48,7 @@ class CapacityQuestion:
     args: EngineArgs = field(default_factory=EngineArgs)  # without a tensor-parallel size: the best of those that fit
     router: str | RouterFactory = "least-outstanding"
     precision: float = PRECISION
-    replications: int = MAX_REPLICATIONS  # of a load, at most
+    replications: int | None = None  # of a load; None: as many as the precision takes
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -57,8 +56,8 @@ class CapacityQuestion:
             raise ValueError(
                 f"GPU counts {self.gpus or 'are missing'}; give whole numbers of at least 1, such as 1,2,4,8"
             )
-        if self.replications < 2:
-            raise ValueError(f"{self.replications} replications give no interval; ask for at least 2 (default 200)")
+        if self.replications is not None and self.replications < 2:
+            raise ValueError(f"{self.replications} replications give no interval; ask for at least 2")
         if not 0 < self.precision < 1:
             raise ValueError(f"the precision is {self.precision}; it must lie between 0 and 1, such as 0.03 for 3 %")
 
@@ -236,7 +235,7 @@ def _evaluator(question: CapacityQuestion, plan: Deployment, replicas: int, how:
 def _refined_row(
     question: CapacityQuestion, gpus: int, plan: Deployment, evaluator: Evaluator, guess: float
 ) -> CapacityRow:
-    found = find_capacity(evaluator, guess, precision=question.precision, max_replications=question.replications)
+    found = find_capacity(evaluator, guess, precision=question.precision, replications=question.replications)
     curve, point = tuple(evaluator.points()), found.point
     ends = {"low": found.low, "mean": found.mean, "high": found.high}
     users = {name: users_at(evaluator.load, replace(point, size=size)) if point else 0 for name, size in ends.items()}
@@ -250,7 +249,7 @@ def _refined_row(
         **interval_of_users(users, users_within_errors(plan, evaluator, found, users["mean"])),
         precision=found.half_width,
         replications=len(found.pair[0].replications) if found.pair else 0,
-        is_precise=found.half_width <= question.precision,
+        is_precise=question.replications is not None or found.half_width <= question.precision,
         reason=None if found.mean else _no_capacity_reason(question, evaluator),
         binding=what_binds(plan, _just_above(curve, found)),
         plan=plan,

