@@ -23,8 +23,8 @@ SLOPE = 6.0  # of the logarithm of misses over that of the load, before anything
 MAX_STEP = 3.0  # from one load tried to the next: one far beyond capacity costs much, and tells nothing
 SPACING = 1.08  # between the two loads that are replicated
 OFF_CENTRE = 1.03  # how far the estimate may lie outside of them
-FINEST = 1.01  # spacing
-JUMP = 16.0  # times the misses of the lower load
+LEAP = 16.0  # of misses from one load to the next: as in a model without chance
+FINEST = 1.01  # between two loads with a leap
 FIRST_REQUESTS = 60_000  # of each load, before its interval is looked at
 MAX_REPLICATIONS = 200
 PRECISION = 0.03  # half of the 95 % interval, as a share of the capacity
@@ -207,16 +207,16 @@ class _Around:
     def __init__(self, evaluator: Evaluator, centre: float) -> None:
         self.evaluator = evaluator
         self.replicated: dict[float, int] = {}
-        self.spacing = SPACING
+        self._target = 1 - evaluator.slo.attainment
         self._place(centre)
 
     def _place(self, centre: float) -> None:
         """The nearest loads that were replicated, or new ones."""
-        load, reach = self.evaluator.load, self.spacing**1.5
+        load, reach = self.evaluator.load, SPACING**1.5
         below = [size for size in self.replicated if centre / reach <= size <= centre]
-        self.low = max(below) if below else max(load.round(centre / math.sqrt(self.spacing)), load.smallest)
+        self.low = max(below) if below else max(load.round(centre / math.sqrt(SPACING)), load.smallest)
         above = [size for size in self.replicated if self.low < size and centre < size <= centre * reach]
-        high = load.round(max(self.low * math.sqrt(self.spacing), centre * math.sqrt(self.spacing)))
+        high = load.round(max(self.low * math.sqrt(SPACING), centre * math.sqrt(SPACING)))
         self.high = min(above) if above else max(high, load.round(self.low + 1) if high == self.low else high)
 
     def points(self) -> tuple[Point, ...]:
@@ -230,41 +230,31 @@ class _Around:
             seen.add((self.low, self.high))
             for size in (self.low, self.high):
                 self.replicated[size] = max(count, self.replicated.get(size, 0))
-            points = self.points()
             knee = self._estimate()
             mean = knee.interval().mean
             if mean < self.low == self.evaluator.load.smallest:
                 return None
             if mean > MAX_SIZE:
                 raise _limits_nothing(self.evaluator.load)
-            is_jump = self.spacing > FINEST and _is_jump(points, self.evaluator.slo)
-            if not is_jump and self.low / OFF_CENTRE <= mean <= self.high * OFF_CENTRE:
+            shares = {size: float(self._point(size).shown().misses.mean()) for size in self.replicated}
+            served, missed = _bracket(shares, self._target)
+            if served and missed < math.inf and shares[missed] > LEAP * max(shares[served], self._target / LEAP):
+                self.low, self.high = served, self.evaluator.load.round(math.sqrt(served * missed))
+                if missed / served <= FINEST or not served < self.high < missed:
+                    self.high = missed
+                    return _knee_of(self.points(), self.evaluator)  # farther loads say nothing of where misses leap
+            elif self.low / OFF_CENTRE <= mean <= self.high * OFF_CENTRE:
                 return knee
-            self.spacing = math.sqrt(self.spacing) if is_jump else self.spacing
-            self._place(self._between_known(mean))
+            else:
+                self._place(min(max(mean, self.low / MAX_STEP), self.high * MAX_STEP))
             if (self.low, self.high) in seen:
                 return knee
-
-    def _between_known(self, size: float) -> float:
-        """The size, or the middle of two loads far apart that the target lies between, if it does not lie there."""
-        shares = {known: float(self._point(known).shown().misses.mean()) for known in self.replicated}
-        served, missed = _bracket(shares, 1 - self.evaluator.slo.attainment)
-        if missed / max(served, 1e-9) > self.spacing**1.5 and served and missed < math.inf:
-            return size if served < size < missed else math.sqrt(served * missed)
-        return min(max(size, self.low / MAX_STEP), self.high * MAX_STEP)
 
     def _point(self, size: float) -> Point:
         return self.evaluator.point(size, self.replicated[size])
 
     def _estimate(self) -> Knee:
         return _knee_of([self._point(size) for size in self.replicated], self.evaluator)
-
-
-def _is_jump(points: Sequence[Point], slo: SLO) -> bool:
-    """Whether misses leap over the target between two loads, so that where they do is not known well."""
-    few, many = (float(point.shown().misses.mean()) for point in points)
-    target = 1 - slo.attainment
-    return few <= target < many and many > JUMP * max(few, target / JUMP)
 
 
 def _knee_of(points: Sequence[Point], evaluator: Evaluator) -> Knee:
