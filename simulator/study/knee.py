@@ -8,7 +8,7 @@ import numpy as np
 
 from simulator.study.statistics import FloatArray, Interval, t_interval
 
-MIN_SLOPE, MAX_SLOPE = 0.5, 60.0  # of the logarithm of misses over that of the load
+MIN_SLOPE, MAX_SLOPE = 0.5, 2000.0  # of the logarithm of misses over that of the load
 BANDWIDTH = 0.08  # of the logarithm of the load: farther loads count less
 LEAST_SHARE = 0.1  # of the misses seen: what is left of them after the correction
 
