@@ -47,6 +47,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, *, log_steps: bool) -> Array
         touched=np.zeros(engines, np.int32),
         router_memory=np.zeros(ROUTER_WORDS, np.int64),
         running=np.zeros((engines, seqs), np.int32),
+        calendar=np.full((engines, layout.CALENDAR_STEPS), NONE, np.int32),
         free_rows=np.zeros((engines, rows), np.int32),
         tables=np.zeros(
             (engines * rows, max(len(pool.engine.kv_groups) * pool.row_blocks for pool in pools)), np.int32

@@ -7,6 +7,7 @@ from simulator.core import replica as replicas
 from simulator.core.jit import call_router, entry_point, kernel
 from simulator.core.layout import (
     BETWEEN_INSTANTS,
+    CALENDAR_STEPS,
     CONTROL,
     DONE,
     LEAVES_FRONT_END,
@@ -20,21 +21,21 @@ from simulator.core.layout import (
     STALLED,
     STEPS_ENDED,
 )
-from simulator.core.vllm import pool, queue
+from simulator.core.vllm import calendar, pool, queue
 
 # -- events, a binary heap by (time, request); a request has one at a time
 
 
 @kernel
-def comes_before(a: Any, left: int, right: int) -> bool:
-    if a.heap[left].time_s != a.heap[right].time_s:
-        return a.heap[left].time_s < a.heap[right].time_s
-    return a.heap[left].request < a.heap[right].request
+def comes_before(heap: Any, left: int, right: int) -> bool:
+    if heap[left].time_s != heap[right].time_s:
+        return heap[left].time_s < heap[right].time_s
+    return heap[left].request < heap[right].request
 
 
 @kernel
-def swap(a: Any, left: int, right: int) -> None:
-    one, other = a.heap[left], a.heap[right]
+def swap(heap: Any, left: int, right: int) -> None:
+    one, other = heap[left], heap[right]
     time_s, request, kind = one.time_s, one.request, one.kind
     one.time_s, one.request, one.kind = other.time_s, other.request, other.kind
     other.time_s, other.request, other.kind = time_s, request, kind
@@ -47,8 +48,8 @@ def push(a: Any, time_s: float, kind: int, request: int) -> None:
     a.heap[place].time_s = time_s
     a.heap[place].request = request
     a.heap[place].kind = kind
-    while place > 0 and comes_before(a, place, (place - 1) >> 1):
-        swap(a, place, (place - 1) >> 1)
+    while place > 0 and comes_before(a.heap, place, (place - 1) >> 1):
+        swap(a.heap, place, (place - 1) >> 1)
         place = (place - 1) >> 1
 
 
@@ -56,17 +57,17 @@ def push(a: Any, time_s: float, kind: int, request: int) -> None:
 def pop(a: Any) -> None:
     a.cursor[0].heap_size -= 1
     size = a.cursor[0].heap_size
-    swap(a, 0, size)
+    swap(a.heap, 0, size)
     place = 0
     while True:
         child = 2 * place + 1
         if child >= size:
             return
-        if child + 1 < size and comes_before(a, child + 1, child):
+        if child + 1 < size and comes_before(a.heap, child + 1, child):
             child += 1
-        if not comes_before(a, child, place):
+        if not comes_before(a.heap, child, place):
             return
-        swap(a, child, place)
+        swap(a.heap, child, place)
         place = child
 
 
@@ -113,7 +114,7 @@ def enter(a: Any, request: int, now_s: float) -> None:
     queue.enqueue_arrival(a, replica, request)
     leader = a.replicas[replica].leader
     ranks = a.pools[a.replicas[replica].pool].ranks
-    if a.replicas[replica].num_plans == 0 and (ranks == 1 or replicas.num_rounds(a, leader, now_s) == 0):
+    if a.replicas[replica].num_plans == 0 and (ranks == 1 or replicas.num_rounds(a.replicas[leader], now_s) == 0):
         touch(a, leader)
 
 
@@ -231,7 +232,8 @@ def complete_steps(a: Any, now_s: float) -> None:
         replicas.account(a, replica, now_s)
         slot = a.replicas[replica].oldest_plan
         if replicas.complete(a, replica, now_s) > 0:
-            for index in range(a.plans[replica, slot].count):
+            plan = a.plans[replica, slot]
+            for index in range(plan.count - plan.num_quiet):
                 if a.entries[replica, slot, index].tokens < 0:
                     follow_up(a, a.entries[replica, slot, index].request, now_s)
         if a.pools[a.replicas[replica].pool].ranks > 1:
@@ -260,13 +262,15 @@ def run(a: Any, until_s: float, max_instants: int) -> int:
     a request arriving at time t is seen by the first `schedule()` at or after t.
     """
     cursor = a.cursor[0]
+    reason = PAUSED
     for _ in range(max_instants):
         if cursor.phase == BETWEEN_INSTANTS:
             next_s = min(a.next_event_s[1], next_open_s(a), next_heap_s(a))
             now_s = min(next_s, cursor.control_s)
             if next_s == math.inf or now_s > until_s:
                 stop(a, until_s if until_s < math.inf else cursor.now_s)
-                return DONE if next_s == math.inf else REACHED_TIME
+                reason = DONE if next_s == math.inf else REACHED_TIME
+                break
             if cursor.log_steps == 1 and cursor.log_size + cursor.log_reserve > a.log.shape[0]:
                 return NEED_LOG_SPACE
             take_samples(a, now_s)
@@ -276,7 +280,8 @@ def run(a: Any, until_s: float, max_instants: int) -> int:
             cursor.phase = STEPS_ENDED
             if now_s == cursor.control_s:
                 cursor.control_s = math.inf
-                return CONTROL
+                reason = CONTROL
+                break
         if not take_arrivals(a, cursor.now_s):
             return NEED_ROUTE
         for index in range(cursor.num_touched):
@@ -284,4 +289,7 @@ def run(a: Any, until_s: float, max_instants: int) -> int:
         cursor.phase = BETWEEN_INSTANTS
         if cursor.stalled_request != NONE:
             return STALLED
-    return PAUSED
+    if reason != PAUSED:  # Python looks at the requests
+        for replica in range(a.replicas.shape[0]):
+            calendar.wake(a, replica, CALENDAR_STEPS)
+    return reason

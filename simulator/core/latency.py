@@ -6,19 +6,6 @@ from simulator.core.jit import kernel
 
 
 @kernel
-def clear_sums(plan: Any) -> None:
-    plan.count = 0
-    plan.tokens = 0
-    plan.sampled = 0
-    plan.decodes = 0
-    plan.prefill_tokens = 0
-    plan.decode_context = 0
-    plan.window_context = 0
-    plan.prefill_work = 0.0
-    plan.window_prefill_work = 0.0
-
-
-@kernel
 def add_to_sums(plan: Any, computed: int, tokens: int, sampled: int, drafts: int, window: int) -> None:
     """Add a sequence that computes positions [computed - tokens, computed): a decode, drafts included, or a prefill.
 

@@ -32,6 +32,8 @@ BETWEEN_INSTANTS, STEPS_ENDED = 0, 1
 # ITL histogram: bin k holds gaps in [ITL_MIN_S * ITL_GROWTH**k, ... * ITL_GROWTH); quantiles are good to 0.5 %.
 ITL_MIN_S, ITL_GROWTH, ITL_BINS = 1e-6, 1.01, 2400
 
+CALENDAR_STEPS = 32  # the longest rest of a quiet request, and one
+
 
 def _record(fields: list[tuple[Any, ...]]) -> np.dtype[np.void]:
     """Aligned like a C struct; as `np.record`, so that the core also runs without the compiler."""
@@ -55,16 +57,18 @@ REQUEST = _record(
         ("prefilling", "i1"),  # 1: its last step ended within known tokens
         ("drafts", "i1"),  # speculative tokens that its next step verifies
         ("passed_over", "i1"),  # 1: waits, and was skipped once because its last token was in flight
+        ("admission", "i4"),  # counted by its engine; `running` is in this order
         ("last_token_s", "f8"),
         ("row", "i4"),  # of the block table
         ("span_start", "i4"),
         ("previous", "i4"),  # in the waiting queue
-        ("next", "i4"),
+        ("next", "i4"),  # there, or in the calendar
         ("replica", "i4"),  # before it arrives: where its session was served last
         ("preemptions", "i4"),
         ("priority", "i4"),
         ("cached_tokens", "i4"),  # prefix hit at first admission
         ("shared_prefix_boundary", "i4"),  # tokens; another request's prefix goes this far, a window's tail is missing
+        ("quiet_since", "i4"),  # the last step before its rest in the calendar
         ("next_decode_step", "i4"),  # pipeline parallelism: not decoded before this step
         ("arrival_s", "f8"),  # at the server's door
         ("scheduled_s", "f8"),
@@ -103,7 +107,13 @@ REPLICA = _record(
         ("leader", "i4"),  # the first of the ranks whose steps begin and end with this one's
         ("first_block", "i4"),  # its null block
         ("num_usable_blocks", "i4"),
-        ("num_running", "i4"),
+        ("num_running", "i4"),  # those in `running` and the quiet ones
+        ("num_quiet", "i4"),  # in the calendar
+        ("quiet_in_window", "i4"),  # of those, how many are shorter than the window
+        ("quiet_context", "i8"),  # their sums in the plan of the latest step
+        ("quiet_window_context", "i8"),
+        ("num_admitted", "i4"),
+        ("restless_until", "i8"),  # the step from which requests may be quiet again
         ("num_waiting", "i4"),
         ("waiting_head", "i4"),
         ("waiting_tail", "i4"),
@@ -123,6 +133,7 @@ REPLICA = _record(
         ("freed_at_block", "i8"),
         ("num_freed", "i8"),
         ("step", "i8"),
+        ("completed_step", "i8"),
         ("frontend_free_s", "f8"),  # when the front end can take the next request; kept by the first of several ranks
         ("stage_free_s", "f8"),  # when the first pipeline stage can take the next step
         ("last_end_s", "f8"),  # of the steps given to the GPU
@@ -137,6 +148,8 @@ REPLICA = _record(
 PLAN = _record(
     [
         ("count", "i4"),
+        ("num_quiet", "i4"),  # of `count`, those without an entry
+        ("step", "i8"),
         ("tokens", "i4"),
         ("sampled", "i4"),
         ("decodes", "i4"),
@@ -305,7 +318,8 @@ class Arrays(NamedTuple):
     outstanding: NDArray[np.int32]  # [R], routed there and not finished: what a router sees
     touched: NDArray[np.int32]  # [R], replicas that schedule at the present instant
     router_memory: NDArray[np.int64]  # what the compiled router keeps between decisions
-    running: NDArray[np.int32]  # [R, S], in admission order
+    running: NDArray[np.int32]  # [R, S], in admission order, but for the quiet ones
+    calendar: NDArray[np.int32]  # [R, CALENDAR_STEPS], lists of quiet requests by the step that must see them, or NONE
     free_rows: NDArray[np.int32]  # [R, S + 1]
     tables: NDArray[np.int32]  # [R * (S + 1), groups * blocks of the longest request], group by group
     table_starts: NDArray[np.int32]  # [R * (S + 1), groups], where blocks begin: the window has passed the rest

@@ -111,8 +111,8 @@ def complete(a: Any, replica: int, now_s: float) -> int:
     previous_s = state.last_completion_s
     p = a.pools[a.replicas[replica].pool]
     asynchronous = p.asynchronous
-    num_finished, num_steady = 0, 0
-    for index in range(a.plans[replica, slot].count):
+    num_finished, num_steady = 0, a.plans[replica, slot].num_quiet
+    for index in range(a.plans[replica, slot].count - num_steady):
         entry = a.entries[replica, slot, index]
         request = entry.request
         req = a.requests[request]
@@ -141,34 +141,33 @@ def complete(a: Any, replica: int, now_s: float) -> int:
     if num_steady > 0:
         record_gaps(a, now_s - previous_s, num_steady)
     if num_finished > 0:
-        drop_finished(a, replica)
+        drop_finished(state, a.running, a.requests, replica)
     state.last_completion_s = now_s
-    leave_pipeline(a, replica)
+    state.completed_step = a.plans[replica, slot].step
+    leave_pipeline(state, p.plans_in_flight)
     while state.num_plans > 0 and a.plans[replica, state.oldest_plan].count == 0:
-        leave_pipeline(a, replica)
+        leave_pipeline(state, p.plans_in_flight)
     return num_finished
 
 
 @kernel
-def leave_pipeline(a: Any, replica: int) -> None:
+def leave_pipeline(state: Any, plans_in_flight: int) -> None:
     """Drop the oldest plan, which is over."""
-    state = a.replicas[replica]
     state.num_plans -= 1
     state.oldest_plan += 1
-    if state.oldest_plan == a.pools[a.replicas[replica].pool].plans_in_flight:
+    if state.oldest_plan == plans_in_flight:
         state.oldest_plan = 0
 
 
 @kernel
-def drop_finished(a: Any, replica: int) -> None:
-    state = a.replicas[replica]
+def drop_finished(state: Any, running: Any, requests: Any, replica: int) -> None:
     kept = 0
-    for index in range(state.num_running):
-        request = a.running[replica, index]
-        if a.requests[request].status == RUNNING:
-            a.running[replica, kept] = request
+    for index in range(state.num_running - state.num_quiet):
+        request = running[replica, index]
+        if requests[request].status == RUNNING:
+            running[replica, kept] = request
             kept += 1
-    state.num_running = kept
+    state.num_running = kept + state.num_quiet
 
 
 @kernel
@@ -220,7 +219,7 @@ def decide_step(a: Any, replica: int, now_s: float) -> int:
 def fill_pipeline(a: Any, leader: int, now_s: float) -> None:
     """Decide as many steps as vLLM would have in flight, of a server's ranks one each at a time."""
     p = a.pools[a.replicas[leader].pool]
-    while p.ranks == 1 or num_rounds(a, leader, now_s) < p.plans_in_flight:
+    while p.ranks == 1 or num_rounds(a.replicas[leader], now_s) < p.plans_in_flight:
         tokens, num_decided = 0, 0
         for rank in range(leader, leader + p.ranks):
             if p.ranks > 1:
@@ -244,7 +243,7 @@ def fill_pipeline(a: Any, leader: int, now_s: float) -> None:
 @kernel
 def await_oldest(a: Any, leader: int, now_s: float) -> None:
     """Enter when the oldest step of each rank ends; where none is in flight, what waits will wait for ever."""
-    is_idle = num_rounds(a, leader, now_s) == 0
+    is_idle = num_rounds(a.replicas[leader], now_s) == 0
     for rank in range(leader, leader + a.pools[a.replicas[leader].pool].ranks):
         state = a.replicas[rank]
         if state.num_plans > 0:
@@ -275,10 +274,9 @@ def cold_s(a: Any, replica: int) -> float:
 
 
 @kernel
-def num_rounds(a: Any, leader: int, now_s: float) -> int:
+def num_rounds(leader: Any, now_s: float) -> int:
     """Steps of a server's ranks that are decided and not over."""
-    state = a.replicas[leader]
-    return int(state.last_end_s > now_s) + int(state.previous_end_s > now_s)
+    return int(leader.last_end_s > now_s) + int(leader.previous_end_s > now_s)
 
 
 @kernel

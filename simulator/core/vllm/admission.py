@@ -85,7 +85,7 @@ def admit(a: Any, replica: int, slot: int, request: int, budget: int, any_runs: 
         if tokens == 0:
             return 0
         padded = 1 if tokens > 1 else 0
-    tokens = plan.capped(a, replica, tokens)
+    tokens = plan.capped(a.replicas[replica].threshold, tokens)
     if tokens > budget and p.chunked_prefill == 0:
         return 0
     tokens = min(tokens, budget)
@@ -106,7 +106,7 @@ def admit(a: Any, replica: int, slot: int, request: int, budget: int, any_runs: 
         a.totals[replica].hit_tokens += hit_tokens
     blocks.grow(a, replica, request, blocks.num_blocks_of(num_slots, p.block_size))
     blocks.cache(a, replica, request, hit_tokens + tokens)
-    place = a.plans[replica, slot].count
+    place = a.plans[replica, slot].count - a.plans[replica, slot].num_quiet
     sampled = plan.schedule_request(a, replica, slot, request, tokens, p.speculative_tokens if padded == 1 else 0)
     if padded == 1:
         a.entries[replica, slot, place].padded = 1
@@ -139,8 +139,11 @@ def schedule_waiting(a: Any, replica: int, slot: int, budget: int, any_prefills:
         req.status = RUNNING
         if req.scheduled_s != req.scheduled_s:  # NaN: first time
             req.scheduled_s = now_s
-        a.running[replica, state.num_running] = request
+        a.running[replica, state.num_running - state.num_quiet] = request
+        req.admission = state.num_admitted
+        req.next = NONE
         state.num_running += 1
+        state.num_admitted += 1
         budget -= tokens + p.draft_slots
         request = following
     return NOT_BLOCKED

@@ -45,13 +45,15 @@ def next_skip(a: Any, p: Any, group: int, tokens: int) -> int:
 @kernel
 def release(a: Any, replica: int, request: int) -> None:
     """Give back all blocks of a request."""
-    p = a.pools[a.replicas[replica].pool]
+    state = a.replicas[replica]
+    p = a.pools[state.pool]
     req = a.requests[request]
     for group in range(p.num_groups):
         first = group * p.row_blocks
         start, end = first + a.table_starts[req.row, group], first + blocks_in(a, p, group, req.num_blocks)
-        pool.free_range(a, replica, req.row, start, end)
-    state = a.replicas[replica]
+        pool.free_range(
+            state, p.queue_mask, a.blocks, a.free_queue, a.queue_places, a.tables, replica, req.row, start, end
+        )
     a.free_rows[replica, state.num_free_rows] = req.row
     state.num_free_rows += 1
     req.row = NONE
@@ -62,7 +64,8 @@ def release(a: Any, replica: int, request: int) -> None:
 @kernel
 def free_skipped(a: Any, replica: int, request: int) -> None:
     """Give back what lies before each window, counted from the tokens whose steps are over."""
-    p = a.pools[a.replicas[replica].pool]
+    state = a.replicas[replica]
+    p = a.pools[state.pool]
     req = a.requests[request]
     processed = max(req.computed - req.in_flight, 0)
     if processed < a.skip_at[req.row]:
@@ -76,7 +79,10 @@ def free_skipped(a: Any, replica: int, request: int) -> None:
         skipped = min(skipped_blocks(a, p, group, processed), blocks_in(a, p, group, req.num_blocks))
         if skipped > start:
             first = group * p.row_blocks
-            pool.free_range(a, replica, req.row, first + start, first + skipped)
+            start, end = first + start, first + skipped
+            pool.free_range(
+                state, p.queue_mask, a.blocks, a.free_queue, a.queue_places, a.tables, replica, req.row, start, end
+            )
             a.table_starts[req.row, group] = skipped
     a.skip_at[req.row] = skip_at
 
@@ -98,7 +104,7 @@ def grow(a: Any, replica: int, request: int, num_blocks: int) -> None:
     for group in range(p.num_groups):
         first = group * p.row_blocks
         for index in range(first + blocks_in(a, p, group, req.num_blocks), first + blocks_in(a, p, group, num_blocks)):
-            a.tables[req.row, index] = pool.take(a, replica)
+            a.tables[req.row, index] = pool.take(a.replicas[replica], p, a.blocks, a.free_queue, a.buckets, replica)
     req.num_blocks = max(req.num_blocks, num_blocks)
 
 
@@ -320,7 +326,8 @@ def hold_hits(a: Any, replica: int, request: int, row: int, hits: int) -> None:
         a.table_starts[row, group] = start
         first = group * p.row_blocks
         for index in range(first + start, first + hits):
-            pool.touch(a, replica, a.tables[row, index])
+            was_free = pool.touch(a.blocks, a.free_queue, a.queue_places, replica, a.tables[row, index])
+            a.replicas[replica].num_free_blocks -= was_free
     a.skip_at[row] = 0
     req = a.requests[request]
     req.row = row

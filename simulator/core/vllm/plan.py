@@ -7,8 +7,7 @@ from simulator.core.latency import add_to_sums, remove_from_sums
 
 
 @kernel
-def capped(a: Any, replica: int, tokens: int) -> int:
-    threshold = a.replicas[replica].threshold
+def capped(threshold: int, tokens: int) -> int:
     return min(tokens, threshold) if threshold > 0 else tokens
 
 
@@ -23,7 +22,7 @@ def schedule_request(a: Any, replica: int, slot: int, request: int, tokens: int,
     if sampled == 1 and p.asynchronous == 1:
         req.placeholders += 1 + drafts
     plan = a.plans[replica, slot]
-    entry = a.entries[replica, slot, plan.count]
+    entry = a.entries[replica, slot, plan.count - plan.num_quiet]
     entry.request = request
     entry.tokens = tokens
     entry.sampled = sampled
@@ -42,9 +41,9 @@ def schedule_quiet_run(a: Any, replica: int, slot: int, first: int, budget: int)
     """
     p = a.pools[a.replicas[replica].pool]
     plan = a.plans[replica, slot]
-    count, context, window_context = plan.count, 0, 0
+    count, context, window_context = plan.count - plan.num_quiet, 0, 0
     asynchronous, window = p.asynchronous, p.window
-    end = min(first + budget, a.replicas[replica].num_running)
+    end = min(first + budget, a.replicas[replica].num_running - a.replicas[replica].num_quiet)
     index = first
     while index < end:
         request = a.running[replica, index]
@@ -64,7 +63,7 @@ def schedule_quiet_run(a: Any, replica: int, slot: int, first: int, budget: int)
         window_context += min(computed, window)
         index += 1
     num_quiet = index - first
-    plan.count = count
+    plan.count = count + plan.num_quiet
     plan.tokens += num_quiet
     plan.sampled += num_quiet
     plan.decodes += num_quiet

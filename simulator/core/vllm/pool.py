@@ -92,85 +92,92 @@ def evict(blocks: Any, buckets: Any, replica: int, block: int, mask: int) -> Non
 
 
 @kernel
-def touch(a: Any, replica: int, block: int) -> None:
-    """Hold a block that a prefix hit found; where it was free, its place in the queue stays, empty."""
-    if a.blocks[block].ref_count == 0:
-        a.free_queue[replica, a.queue_places[block]] = NONE
-        a.replicas[replica].num_free_blocks -= 1
-    a.blocks[block].ref_count += 1
+def touch(blocks: Any, queue: Any, places: Any, replica: int, block: int) -> int:
+    """Hold a block that a prefix hit found; 1 where it was free: then its place in the queue stays, empty."""
+    blocks[block].ref_count += 1
+    if blocks[block].ref_count > 1:
+        return 0
+    queue[replica, places[block]] = NONE
+    return 1
 
 
 @kernel
-def take(a: Any, replica: int) -> int:
+def take(state: Any, p: Any, blocks: Any, queue: Any, buckets: Any, replica: int) -> int:
     """Hold the block at the head of the free queue, evicting what it cached."""
-    state = a.replicas[replica]
-    p = a.pools[state.pool]
-    prefetch(a.blocks, a.free_queue[replica, (state.queue_head + AHEAD) & p.queue_mask])
+    prefetch(blocks, queue[replica, (state.queue_head + AHEAD) & p.queue_mask])
     block = NONE
     while block == NONE:
-        block = a.free_queue[replica, state.queue_head & p.queue_mask]
+        block = queue[replica, state.queue_head & p.queue_mask]
         state.queue_head += 1
     state.num_free_blocks -= 1
-    if a.blocks[block].key_content != NONE:
-        evict(a.blocks, a.buckets, replica, block, p.bucket_mask)
-    a.blocks[block].ref_count = 1
+    if blocks[block].key_content != NONE:
+        evict(blocks, buckets, replica, block, p.bucket_mask)
+    blocks[block].ref_count = 1
     return block
 
 
 @kernel
-def close_gaps(a: Any, replica: int) -> None:
-    """Move the blocks of the free queue together."""
-    state = a.replicas[replica]
-    mask = a.pools[state.pool].queue_mask
-    kept = state.queue_head
-    for place in range(state.queue_head, state.queue_tail):
-        block = a.free_queue[replica, place & mask]
+def close_gaps(queue: Any, places: Any, replica: int, mask: int, head: int, tail: int) -> int:
+    """Move the blocks of the free queue together; returns its new tail."""
+    kept = head
+    for place in range(head, tail):
+        block = queue[replica, place & mask]
         if block != NONE:
-            a.free_queue[replica, kept & mask] = block
-            a.queue_places[block] = kept & mask
+            queue[replica, kept & mask] = block
+            places[block] = kept & mask
             kept += 1
-    state.queue_tail = kept
+    return kept
 
 
 @kernel
-def turn_round(a: Any, replica: int, first: int, last: int) -> None:
+def turn_round(queue: Any, places: Any, replica: int, mask: int, first: int, last: int) -> None:
     """Reverse the blocks at the places [first, last) of the free queue."""
-    mask = a.pools[a.replicas[replica].pool].queue_mask
     while first < last - 1:
         last -= 1
-        one, other = a.free_queue[replica, first & mask], a.free_queue[replica, last & mask]
-        a.free_queue[replica, first & mask], a.free_queue[replica, last & mask] = other, one
-        a.queue_places[one], a.queue_places[other] = last & mask, first & mask
+        block = queue[replica, first & mask]
+        queue[replica, first & mask] = queue[replica, last & mask]
+        queue[replica, last & mask] = block
+        places[block] = last & mask
+        places[queue[replica, first & mask]] = first & mask
         first += 1
 
 
 @kernel
-def free_range(a: Any, replica: int, row: int, first: int, last: int) -> None:
+def free_range(
+    state: Any,
+    mask: int,
+    blocks: Any,
+    queue: Any,
+    places: Any,
+    tables: Any,
+    replica: int,
+    row: int,
+    first: int,
+    last: int,
+) -> None:
     """Let go of a table's blocks in [first, last) from last to first.
 
     Without a hash they go to the queue's head, the first of them foremost, with one to its tail.
     """
-    state = a.replicas[replica]
-    mask = a.pools[state.pool].queue_mask
     if state.queue_tail - state.queue_head + last - first > mask:
-        close_gaps(a, replica)
+        state.queue_tail = close_gaps(queue, places, replica, mask, state.queue_head, state.queue_tail)
     head, tail = state.queue_head, state.queue_tail
     for index in range(last - 1, first - 1, -1):
-        block = a.tables[row, index]
-        prefetch(a.blocks, a.tables[row, max(index - AHEAD, first)])
-        a.blocks[block].ref_count -= 1
-        if a.blocks[block].ref_count > 0:
+        block = tables[row, index]
+        prefetch(blocks, tables[row, max(index - AHEAD, first)])
+        blocks[block].ref_count -= 1
+        if blocks[block].ref_count > 0:
             continue
         place = tail
-        if a.blocks[block].key_content == NONE:
+        if blocks[block].key_content == NONE:
             head -= 1
             place = head
         else:
             tail += 1
-        a.free_queue[replica, place & mask] = block
-        a.queue_places[block] = place & mask
+        queue[replica, place & mask] = block
+        places[block] = place & mask
     num_freed = tail - state.queue_tail + state.queue_head - head
-    turn_round(a, replica, head, state.queue_head)
+    turn_round(queue, places, replica, mask, head, state.queue_head)
     state.queue_head, state.queue_tail = head, tail
     state.num_free_blocks += num_freed
     state.num_freed += num_freed

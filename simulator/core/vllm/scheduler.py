@@ -3,9 +3,8 @@
 from typing import Any
 
 from simulator.core.jit import kernel
-from simulator.core.latency import clear_sums
 from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, NONE, NOT_BLOCKED, RUNNING
-from simulator.core.vllm import admission, blocks, plan, queue
+from simulator.core.vllm import admission, blocks, calendar, plan, queue
 
 
 @kernel
@@ -16,7 +15,9 @@ def want(a: Any, replica: int, request: int, budget: int) -> int:
         return 0  # the token that ends it is in flight already
     if p.decode_stagger > 0 and a.replicas[replica].step < req.next_decode_step:
         return 0
-    wanted = plan.capped(a, replica, req.prompt + req.output + req.drafts + req.placeholders - req.computed)
+    wanted = plan.capped(
+        a.replicas[replica].threshold, req.prompt + req.output + req.drafts + req.placeholders - req.computed
+    )
     return min(wanted, budget, p.max_model_len - 1 - req.computed)
 
 
@@ -64,11 +65,10 @@ def victim_place(a: Any, replica: int) -> int:
 
 
 @kernel
-def remove_running(a: Any, replica: int, place: int) -> None:
-    state = a.replicas[replica]
+def remove_running(state: Any, running: Any, replica: int, place: int) -> None:
     state.num_running -= 1
     for later in range(place, state.num_running):
-        a.running[replica, later] = a.running[replica, later + 1]
+        running[replica, later] = running[replica, later + 1]
 
 
 @kernel
@@ -85,7 +85,7 @@ def make_room(a: Any, replica: int, slot: int, place: int, num_blocks: int) -> A
     while missing > state.num_free_blocks:
         worst = victim_place(a, replica)
         victim = a.running[replica, worst]
-        remove_running(a, replica, worst)
+        remove_running(state, a.running, replica, worst)
         if worst < place - shift:  # it had its turn in this step
             tokens = plan.unschedule(a, replica, slot, victim)
             if tokens > 0:
@@ -106,14 +106,14 @@ def schedule_running(a: Any, replica: int, slot: int) -> Any:
     """Returns the budget left, how many were preempted, and whether a prefill was scheduled."""
     p = a.pools[a.replicas[replica].pool]
     state = a.replicas[replica]
-    budget = p.token_budget
+    budget = p.token_budget - state.num_quiet
     num_preempted, any_prefills = 0, 0
     index = 0
-    while index < state.num_running and budget > p.draft_slots:
+    while index < state.num_running - state.num_quiet and budget > p.draft_slots:
         num_quiet = plan.schedule_quiet_run(a, replica, slot, index, budget - p.draft_slots)
         index += num_quiet
         budget -= num_quiet
-        if index == state.num_running or budget <= p.draft_slots:
+        if index == state.num_running - state.num_quiet or budget <= p.draft_slots:
             break
         request = a.running[replica, index]
         req = a.requests[request]
@@ -154,12 +154,15 @@ def schedule(a: Any, replica: int, slot: int, now_s: float) -> int:
     """Decide one step into plan `slot`; returns how many requests were preempted."""
     p = a.pools[a.replicas[replica].pool]
     state = a.replicas[replica]
+    is_enough = calendar.open_step(a, replica)
     state.step += 1
-    clear_sums(a.plans[replica, slot])
+    calendar.schedule_quiet(state, a.plans[replica, slot])
     state.threshold = p.long_prefill_token_threshold
     if state.num_running + state.num_waiting <= 1 and p.threshold_spares_lone_request == 1:
         state.threshold = 0  # nobody to starve
     budget, num_preempted, any_prefills = schedule_running(a, replica, slot)
+    if is_enough:
+        calendar.close_step(state, p, a.running, a.requests, a.calendar, replica)
     state.block_reason = NOT_BLOCKED
     if num_preempted == 0:
         state.block_reason = admission.schedule_waiting(a, replica, slot, budget, any_prefills, now_s)

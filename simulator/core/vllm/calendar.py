@@ -1,0 +1,140 @@
+"""Requests to which nothing happens for some steps.
+
+A quiet request decodes one token a step: it needs no block, hashes none, ends nothing. While the token budget suffices
+for all, its steps need not look at it. So it leaves `running` and lies in a calendar under the step that must see it
+again; a step counts all quiet ones at once, and their own counters are brought up to date as they come back.
+"""
+
+from typing import Any
+
+from simulator.core.jit import kernel
+from simulator.core.layout import CALENDAR_STEPS, NONE
+
+MIN_STEPS = 4  # a shorter rest saves nothing
+
+
+@kernel
+def schedule_quiet(state: Any, plan: Any) -> None:
+    """Enter one token of every quiet request into an empty plan."""
+    state.quiet_context += state.num_quiet
+    state.quiet_window_context += state.quiet_in_window
+    plan.step = state.step
+    plan.num_quiet = plan.count = plan.tokens = plan.sampled = plan.decodes = state.num_quiet
+    plan.decode_context = state.quiet_context
+    plan.window_context = state.quiet_window_context
+    plan.prefill_tokens = 0
+    plan.prefill_work = plan.window_prefill_work = 0.0
+
+
+@kernel
+def bring_up_to_date(state: Any, req: Any, p: Any) -> None:
+    """Give a quiet request what the steps since have done to it, and take it out of the sums."""
+    num_scheduled = state.step - req.quiet_since
+    num_delivered = max(state.completed_step - req.quiet_since, 0)
+    state.num_quiet -= 1
+    state.quiet_in_window -= int(req.computed < p.window)
+    req.computed += num_scheduled
+    req.in_flight += num_scheduled - num_delivered
+    req.placeholders += (num_scheduled - num_delivered) * p.asynchronous
+    req.output += num_delivered
+    if num_delivered > 0:
+        req.last_token_s = state.last_completion_s
+    state.quiet_context -= req.computed
+    state.quiet_window_context -= min(req.computed, p.window)
+
+
+@kernel
+def rise(a: Any, replica: int, request: int) -> None:
+    """Put a quiet request back into `running`, where its admission belongs, and into the plans in flight."""
+    state, req = a.replicas[replica], a.requests[request]
+    p = a.pools[state.pool]
+    bring_up_to_date(state, req, p)
+    for number in range(state.num_plans):
+        slot = (state.oldest_plan + number) % p.plans_in_flight
+        plan = a.plans[replica, slot]
+        if plan.step > req.quiet_since:
+            entry = a.entries[replica, slot, plan.count - plan.num_quiet]
+            entry.request = request
+            entry.tokens = entry.sampled = 1
+            plan.num_quiet -= 1
+    req.quiet_since = 0
+    req.next = NONE
+    place = state.num_running - state.num_quiet - 1
+    while place > 0 and a.requests[a.running[replica, place - 1]].admission > req.admission:
+        a.running[replica, place] = a.running[replica, place - 1]
+        place -= 1
+    a.running[replica, place] = request
+
+
+@kernel
+def suffices(state: Any, p: Any, running: Any, requests: Any, replica: int) -> bool:
+    """Whether tokens and free blocks suffice for all that run: nobody is preempted, or cut short but the last."""
+    num_blocks, tokens = 0, state.num_quiet
+    for index in range(state.num_running - state.num_quiet):
+        req = requests[running[replica, index]]
+        wanted = max(req.prompt + req.output + req.placeholders - req.computed, 0)
+        if wanted > 1 and req.admission == state.num_admitted - 1:
+            wanted = min(wanted, max(p.token_budget - tokens, 0))
+        tokens += wanted
+        if req.computed + wanted > req.quiet_until:
+            num_blocks += wanted // p.block_size + 1
+    return tokens <= p.token_budget and num_blocks * p.num_groups <= state.num_free_blocks
+
+
+@kernel
+def wake(a: Any, replica: int, num_steps: int) -> None:
+    """Let all rise that the next `num_steps` steps must see."""
+    state = a.replicas[replica]
+    for step in range(state.step + 1, state.step + 1 + num_steps):
+        if state.num_quiet == 0:
+            return
+        request = a.calendar[replica, step % CALENDAR_STEPS]
+        a.calendar[replica, step % CALENDAR_STEPS] = NONE
+        while request != NONE:
+            following = a.requests[request].next
+            rise(a, replica, request)
+            request = following
+
+
+@kernel
+def open_step(a: Any, replica: int) -> bool:
+    """Let those rise that the step must see; whether the others may rest. If not, all rise, and stay up for a while."""
+    state = a.replicas[replica]
+    p = a.pools[state.pool]
+    if state.step < state.restless_until or p.takes_quiet_steps == 0 or a.cursor[0].log_steps == 1:
+        return False
+    for num_steps in (1, CALENDAR_STEPS):
+        wake(a, replica, num_steps)
+        if suffices(state, p, a.running, a.requests, replica):
+            return True
+    state.restless_until = state.step + CALENDAR_STEPS
+    return False
+
+
+@kernel
+def num_quiet_steps(req: Any, window: int) -> int:
+    """For how many steps a request may lie down; in the sum of contexts it grows up to the window only."""
+    num_steps = min(req.quiet_until - req.computed, CALENDAR_STEPS - 1)
+    return min(num_steps, window - req.computed) if req.computed < window else num_steps
+
+
+@kernel
+def close_step(state: Any, p: Any, running: Any, requests: Any, calendar: Any, replica: int) -> None:
+    """Let those lie down that the next steps need not see."""
+    kept = 0
+    for index in range(state.num_running - state.num_quiet):
+        request = running[replica, index]
+        req = requests[request]
+        num_steps = num_quiet_steps(req, p.window)
+        if num_steps < MIN_STEPS:
+            running[replica, kept] = request
+            kept += 1
+            continue
+        bucket = (state.step + num_steps + 1) % CALENDAR_STEPS
+        req.quiet_since = state.step
+        req.next = calendar[replica, bucket]
+        calendar[replica, bucket] = request
+        state.num_quiet += 1
+        state.quiet_context += req.computed
+        state.quiet_window_context += min(req.computed, p.window)
+        state.quiet_in_window += int(req.computed < p.window)
