@@ -88,6 +88,15 @@ class Deployment:
         )
         return Fleet(pools=(pool,), router=router)
 
+    def with_step_times(self, factor: float) -> "Deployment":
+        """The same, each step of which takes so many times as long."""
+        step_times = self.latency.step_times.times(factor)
+        return replace(self, latency=replace(self.latency, step_times=step_times))
+
+    def with_kv_blocks(self, blocks: int) -> "Deployment":
+        """The same with another number of KV blocks to schedule with."""
+        return replace(self, engine=replace(self.engine, num_gpu_blocks=blocks))
+
     @property
     def settings(self) -> dict[str, str | int | float]:
         """vLLM's arguments that decide the answer, given or assumed."""

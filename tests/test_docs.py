@@ -155,6 +155,8 @@ def test_every_json_key_is_on_its_page() -> None:
         hc.memory("llama-3.1-8b", "h100-sxm"),
         hc.simulate("llama-3.1-8b", "h100-sxm", **load),
         hc.capacity("llama-3.1-8b", "h100-sxm", **chat),
+        hc.compare("llama-3.1-8b", "h100-sxm", precision=0.9, **chat),
     )
     found = {key for answer in answers for key in answer.to_json()} | set(answers[2].to_json()["capacity"][0])
+    found |= set(answers[3].to_json()["layouts"][0])
     assert sorted(key for key in found if f"`{key}`" not in page) == []

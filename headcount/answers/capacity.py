@@ -163,6 +163,7 @@ class CapacityAnswer(Answer):
             f"think time: {self.question.think_time_s:.0f} s on average"
             + ("; users of a trace without sessions are λ (Z + R)" if is_trace else ""),
             *dict.fromkeys(pool_text(plan.budget) for plan in self.plans),
+            *(screened_line(row) for row in self.capacity if len(row.screened) > 1),
         ]
 
     @property
@@ -215,7 +216,7 @@ def capacity(
     check_router(router)
     runs_on = find_executor(executor, workers)
     asked = subject(model, gpu, engine, startup_log)
-    found, mean_s = _with_think_time(load_workload(workload, trace_block_size=trace_block_size), think_time_s)
+    found, mean_s = with_think_time(load_workload(workload, trace_block_size=trace_block_size), think_time_s)
     wanted = CapacityQuestion(
         architecture=asked.architecture,
         gpu=asked.gpu,
@@ -252,7 +253,7 @@ def capacity(
     return answer(rows, strict=strict)
 
 
-def _with_think_time(workload: Population | Trace, think_time_s: float | None) -> tuple[Population | Trace, float]:
+def with_think_time(workload: Population | Trace, think_time_s: float | None) -> tuple[Population | Trace, float]:
     """The workload with the asked think time, and its mean; a trace takes the chat preset's."""
     if isinstance(workload, Population):
         workload = workload if think_time_s is None else workload.with_think_time(think_time_s)
@@ -289,6 +290,12 @@ def found_line(row: CapacityRow) -> str:
     """A row, told as soon as it is found."""
     figures = f"{row.users_low:,} to {row.users_high:,} users, mean {row.users:,}"
     return f"{counted(row.gpus, 'GPU')}: {figures if row.users else row.reason or 'no users'}"
+
+
+def screened_line(row: CapacityRow) -> str:
+    """Every tensor-parallel size that was looked at, and about how many users it serves."""
+    sizes = (f"TP {each.tp} {'does not run' if each.reason else f'about {each.users:,}'}" for each in row.screened)
+    return f"looked at for {counted(row.gpus, 'GPU')}: {', '.join(sizes)} users"
 
 
 def _verdict(rows: Sequence[CapacityRow]) -> Verdict:

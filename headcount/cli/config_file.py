@@ -9,7 +9,7 @@ from boundary.documents import read_toml, read_yaml
 from boundary.files import InputError
 from boundary.names import nearest_hint, shortened
 from headcount.cli.option_names import Spelling, converted, spellings
-from simulator.engines.values import ONE_VALUE, IntegerList
+from simulator.engines.values import ONE_VALUE, IntegerList, Listed
 from simulator.engines.vllm.environment import Variables
 
 
@@ -47,7 +47,7 @@ def _value(ctx: click.Context, spelling: Spelling, value: Any) -> Any:
     if value is None or value == []:
         raise ValueError("it has no value; give one, or leave it out")
     if isinstance(value, list) and value:
-        separator = {IntegerList: ",", Variables: " "}.get(type(spelling.kind))
+        separator = {IntegerList: ",", Listed: ",", Variables: " "}.get(type(spelling.kind))
         if separator is None:
             raise ValueError(
                 f"'{shortened(', '.join(_shown(each).strip(chr(39)) for each in value))}' is a list; {ONE_VALUE}"

@@ -8,7 +8,7 @@ import click
 
 from boundary.names import shortened
 from headcount.cli.option_types import Reads
-from simulator.engines.values import Kind, Text
+from simulator.engines.values import Kind, Listed, Text
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,8 @@ def converted(ctx: click.Context, spelling: Spelling, text: str) -> Any:
 
     What names code is refused: others write files and pasted lines, and it would be run.
     """
-    if isinstance(spelling.kind, Text) and spelling.kind.names_code and ":" in text:
+    kind = spelling.kind.each if isinstance(spelling.kind, Listed) else spelling.kind
+    if isinstance(kind, Text) and kind.names_code and ":" in text:
         raise ValueError(
             f"'{shortened(text)}' would run code that a file or a pasted line names; give it on the command line itself"
         )

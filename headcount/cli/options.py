@@ -1,6 +1,7 @@
 """The options that commands share, under vLLM's names where vLLM has one."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from simulator.engines.values import (
     LARGEST_TEXT,
     Duration,
     FilePath,
+    IntegerList,
+    Kind,
+    Listed,
     Number,
     Text,
     TokenCount,
@@ -49,19 +53,33 @@ def _load_startup_log(ctx: click.Context, _: click.Parameter, path: Path | None)
 
 
 def argument_options(
-    *decides: str, always_none: bool = False, without: tuple[str, ...] = (), default_text: Mapping[str, str] = {}
+    *decides: str,
+    always_none: bool = False,
+    are_lists: bool = False,
+    without: tuple[str, ...] = (),
+    default_text: Mapping[str, str] = {},
 ) -> Option:
     """The options of an engine's arguments that decide so; with `always_none` nothing given is None.
 
-    `default_text` says by name what a default is where it is another than the argument's.
+    `default_text` says by name what a default is where it is another than the argument's. With `are_lists` each takes
+    values separated by commas, apart from those that hold commas themselves.
     """
     return all_of(
         *(
-            _option(name, described, always_none, default_text.get(name, described.default_text))
+            _option(
+                name,
+                replace(described, kind=_listed(described.kind)) if are_lists else described,
+                always_none,
+                default_text.get(name, described.default_text),
+            )
             for name, described in arguments_of(EngineArgs).items()
             if described.decides in decides and name not in without
         )
     )
+
+
+def _listed(kind: Kind) -> Kind:
+    return Listed(kind) if isinstance(kind, Text | TokenCount | WholeNumber | Number | Duration) else kind
 
 
 def _option(name: str, described: Argument, always_none: bool, default_text: str) -> Option:
@@ -72,17 +90,19 @@ def _option(name: str, described: Argument, always_none: bool, default_text: str
     )
 
 
+_MODEL = option(
+    "--model",
+    Text(may_be_path=True),
+    "Model name as on Hugging Face, an alias, or a path to a config.json.",
+    required=True,
+)
 model_options = section(
     "Deployment",
-    option(
-        "--model",
-        Text(may_be_path=True),
-        "Model name as on Hugging Face, an alias, or a path to a config.json.",
-        required=True,
-    ),
+    _MODEL,
     option("--gpu", Text(), "GPU name, such as h100-sxm; see 'headcount gpus'.", required=True),
 )
-_deployment_sources = all_of(
+_startup_log_option = section(
+    "Deployment",
     option(
         "--startup-log",
         FilePath(),
@@ -90,6 +110,9 @@ _deployment_sources = all_of(
         callback=_load_startup_log,
         is_eager=True,
     ),
+)
+vllm_args_option = section(
+    "Deployment",
     option(
         "--vllm-args",
         Text(),
@@ -98,21 +121,41 @@ _deployment_sources = all_of(
         **EARLY,
     ),
 )
-_strict_option = flag("--strict", "Refuse answers that rest on assumptions: unknown architectures, unmeasured GPUs.")
+strict_option = flag("--strict", "Refuse answers that rest on assumptions: unknown architectures, unmeasured GPUs.")
 
 
 def deployment_options(**default_text: str) -> Option:
     """What is served, and on what; `default_text` as in `argument_options`."""
-    arguments = argument_options(MEMORY, default_text=default_text)
-    return all_of(model_options, section("Deployment", arguments, _deployment_sources), _strict_option)
+    arguments = section("Deployment", argument_options(MEMORY, default_text=default_text))
+    return all_of(model_options, arguments, _startup_log_option, vllm_args_option, strict_option)
 
 
-router_option = option(
-    "--router",
-    Text(names_code=True),
-    "round-robin, least-outstanding, session-affinity, random, power-of-two, or module:Name of your own.",
-    default="least-outstanding",
-)
+_ROUTERS = "round-robin, least-outstanding, session-affinity, random, power-of-two, or module:Name of your own."
+
+
+def listed_deployment_options(*, gpus: str) -> Option:
+    """The same, each a list: of GPUs, GPU counts, engine arguments, routers."""
+    tp = {"tensor_parallel_size": "the best that fits"}
+    return all_of(
+        section(
+            "Deployment",
+            _MODEL,
+            option("--gpu", Listed(Text()), "GPU names, such as h100-sxm,l40s; see 'headcount gpus'.", required=True),
+            option("--gpus", IntegerList(), "GPUs of each layout, or a list.", default=gpus),
+            argument_options(MEMORY, always_none=True, are_lists=True, default_text=tp),
+        ),
+        vllm_args_option,
+        strict_option,
+        section(
+            "Scheduler",
+            argument_options(SCHEDULER, always_none=True, are_lists=True),
+            option("--router", Listed(Text(names_code=True)), _ROUTERS, default="least-outstanding"),
+        ),
+        section("Step times", argument_options(STEP_TIME, always_none=True, are_lists=True)),
+    )
+
+
+router_option = option("--router", Text(names_code=True), _ROUTERS, default="least-outstanding")
 scheduler_options = all_of(
     section("Scheduler", argument_options(SCHEDULER), router_option),
     section("Step times", argument_options(STEP_TIME)),

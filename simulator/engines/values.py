@@ -19,7 +19,7 @@ MAX_GPUS = 100_000
 LARGEST = 2**31 - 1  # of any count: the simulator keeps them in 32 bits
 LARGEST_TEXT = 10**18 - 1  # that is read at all
 MAX_SECONDS = 3.6e6  # of a limit or a think time: longer than any, short enough for an exact clock
-ONE_VALUE = "a run takes one value; run once for each"
+ONE_VALUE = "a run takes one value; 'headcount compare' takes lists"
 
 
 class Kind(Protocol):
@@ -168,6 +168,22 @@ class Share:
                 f"'{shortened(str(given))}' is not a share; give one above 0, at most 100%, such as 25% or 0.25"
             )
         return share
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Values of another kind, separated by commas; kept in order, each once."""
+
+    each: Kind
+
+    @property
+    def name(self) -> str:
+        return f"{self.each.name},…"
+
+    def read(self, given: Any) -> tuple[Any, ...]:
+        if isinstance(given, tuple):  # read already
+            return given
+        return tuple(dict.fromkeys(self.each.read(part.strip()) for part in str(given).split(",")))
 
 
 @dataclass(frozen=True)

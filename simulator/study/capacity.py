@@ -29,6 +29,7 @@ FIRST_REQUESTS = 60_000  # of each load, before its interval is looked at
 MAX_REPLICATIONS = 200
 PRECISION = 0.03  # half of the 95 % interval, as a share of the capacity
 COARSE_REPLICATIONS = 6  # of an estimate that is compared with another one, paired
+QUICK_REPLICATIONS, QUICK_MOST = 4, 24  # of a large fleet, where each has many requests; at most
 MATERIAL_GROWTH = 0.05
 MAX_SIZE = 2.0**22
 
@@ -167,21 +168,26 @@ def find_capacity(
     precision: float = PRECISION,
     replications: int | None = None,
     max_replications: int = MAX_REPLICATIONS,
+    is_quick: bool = False,
 ) -> Capacity:
     """Two loads around the capacity, replicated until the interval is narrow enough or the budget ends.
 
-    `replications` is how often they are replicated, however wide the interval is then.
+    `replications` is how often they are replicated, however wide the interval is then; `is_quick` begins with fewer
+    and ends with QUICK_MOST, for what is compared paired.
     """
+    first, most = _first_replications, max_replications
+    if is_quick:
+        first, most = _few_replications, min(QUICK_MOST, max_replications)
     centre = screen_capacity(evaluator, guess)
     if not centre:
         return NOBODY
     around = _Around(evaluator, centre)
-    count = replications or min(_first_replications(evaluator), max_replications)
+    count = replications or min(first(evaluator), most)
     while (knee := around.knee(count)) is not None:
-        if knee.half_width <= precision or count in (replications, max_replications):
+        if knee.half_width <= precision or count in (replications, most):
             return _rounded(evaluator, knee, around.points())
         growth = min(max((knee.half_width / precision) ** 2, 1.25), 2.0)
-        count = min(math.ceil(count * growth), max_replications)
+        count = min(math.ceil(count * growth), most)
     return NOBODY
 
 
@@ -189,6 +195,10 @@ def _first_replications(evaluator: Evaluator) -> int:
     """Few replications of a small fleet may all lack the rare bursts that the long run has."""
     requests = max(point.mean("num_requests") for point in evaluator.points())
     return min(max(math.ceil(FIRST_REQUESTS / max(requests, 1)), 16), 24)
+
+
+def _few_replications(evaluator: Evaluator) -> int:
+    return min(max(_first_replications(evaluator) // 2, QUICK_REPLICATIONS), COARSE_REPLICATIONS)
 
 
 def coarse_capacity(evaluator: Evaluator, guess: float, base: Capacity) -> float:

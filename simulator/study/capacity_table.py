@@ -1,7 +1,7 @@
 """Users per GPU count: the main answer."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,8 @@ from simulator.study.capacity import (
     screen_capacity,
 )
 from simulator.study.capacity_interval import interval_of_users, users_at, users_within_errors
-from simulator.study.estimate import estimate_users
+from simulator.study.estimate import estimate_users, estimated_users
+from simulator.study.knee import Knee
 from simulator.study.loads import Load, TraceLoad, UserLoad
 from simulator.study.running.simulations import Simulations
 from simulator.study.slo import SLO
@@ -50,6 +51,7 @@ class CapacityQuestion:
     precision: float = PRECISION
     replications: int | None = None  # of a load; None: as many as the precision takes
     seed: int = 0
+    step_time_factor: float = 1.0  # every step takes so many times as long
 
     def __post_init__(self) -> None:
         if not self.gpus or min(self.gpus) < 1:
@@ -80,6 +82,15 @@ _MEANS = (
     "in_flight", "requests_per_s", "output_tokens_per_s", "kv_usage", "prefix_hit_rate", "preemptions_per_request",
 )  # fmt: skip
 _POOL = ("num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Screened:
+    """A tensor-parallel size and about how many users it serves; with a reason it does not run."""
+
+    tp: int
+    users: int
+    reason: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -113,6 +124,8 @@ class CapacityRow:
     curve_users: tuple[float, ...] = ()
     step_causes: dict[str, float] | None = None
     usd_per_hour: float | None = None  # without a list price
+    knee: Knee | None = None  # what a paired ratio with another row takes
+    screened: tuple[Screened, ...] = ()  # every tensor-parallel size that was looked at
 
     def to_json(self) -> dict[str, Any]:
         """The keys of `headcount capacity --json`, units in each."""
@@ -121,6 +134,7 @@ class CapacityRow:
         found |= {name: point.mean(name) if point else 0.0 for name in _MEANS}
         found |= {name: latency_summary(point, name) if point else None for name in ("ttft_s", "tpot_s")}
         found |= {name: getattr(budget, name, None) for name in _POOL}
+        found["screened"] = [asdict(each) for each in self.screened]
         return found | {"attainment": _interval(point.attainment) if point else None}
 
     @property
@@ -155,35 +169,55 @@ def capacity_rows(
 ) -> Iterator[CapacityRow]:
     """One row per GPU count, as each is found; what a smaller count showed is where the next search begins."""
     per_gpu: dict[int, float] = {}
-    how = _How(watcher=watcher, simulations=simulations or Simulations())
+    how = How(watcher=watcher, simulations=simulations or Simulations())
     for gpus in question.gpus:
         yield _row(question, gpus, per_gpu, how)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _How:
+class How:
     """What is simulated is told to a watcher; where it runs, and where it is kept."""
 
-    watcher: Watcher | None
-    simulations: Simulations
+    watcher: Watcher | None = None
+    simulations: Simulations = field(default_factory=Simulations)
 
 
-def _row(question: CapacityQuestion, gpus: int, per_gpu: dict[int, float], how: _How) -> CapacityRow:
-    plans = _plans(question, gpus)
+def _row(question: CapacityQuestion, gpus: int, per_gpu: dict[int, float], how: How) -> CapacityRow:
+    plans = plans_of(question, gpus)
     runnable = {tp: plan for tp, plan in plans.items() if isinstance(plan, Deployment)}
     if not runnable:
-        return _empty_row(
+        return empty_row(
             question,
             gpus,
             max(plans, default=1),
             str(next(reversed(plans.values()), "no tensor-parallel size divides it")),
         )
-    evaluators = {tp: _evaluator(question, plan, gpus // plan.gpus, how) for tp, plan in runnable.items()}
+    evaluators = {tp: evaluator_of(question, plan, gpus // plan.gpus, how) for tp, plan in runnable.items()}
     best_tp, screened = _best_deployment(runnable, evaluators, gpus, per_gpu)
     plan, evaluator = runnable[best_tp], evaluators[best_tp]
+    looked_at = _screened(plans, evaluators, per_gpu, gpus)
     if screened == 0:
-        return _empty_row(question, gpus, best_tp, _no_capacity_reason(question, evaluator), plan)
-    return _refined_row(question, gpus, plan, evaluator, screened)
+        row = empty_row(question, gpus, best_tp, no_capacity_reason(question, evaluator), plan)
+        return replace(row, screened=looked_at)
+    return replace(_refined_row(question, gpus, plan, evaluator, screened), screened=looked_at)
+
+
+def _screened(
+    plans: Mapping[int, Deployment | str], evaluators: Mapping[int, Evaluator], per_gpu: Mapping[int, float], gpus: int
+) -> tuple[Screened, ...]:
+    """Every tensor-parallel size, by size, with what its screening found or else its estimate."""
+    found = []
+    for tp, plan in sorted(plans.items()):
+        if isinstance(plan, str):
+            found.append(Screened(tp=tp, users=0, reason=plan))
+            continue
+        evaluator = evaluators[tp]
+        guess = estimate_users(plan, gpus // plan.gpus, evaluator.load, evaluator.slo)
+        users = estimated_users(evaluator.load, guess, evaluator.slo)
+        if per_gpu.get(tp) and users:  # of a trace users are more than the size that is searched
+            users = round(users * per_gpu[tp] * gpus / guess.size)
+        found.append(Screened(tp=tp, users=users))
+    return tuple(found)
 
 
 def _best_deployment(
@@ -213,16 +247,22 @@ def _guess(plan: Deployment, gpus: int, evaluator: Evaluator) -> float:
     return estimate_users(plan, gpus // plan.gpus, evaluator.load, evaluator.slo).size
 
 
-def _plans(question: CapacityQuestion, gpus: int) -> dict[int, Deployment | str]:
-    return layouts(question.architecture, question.gpu, question.args, num_gpus=gpus)
+def plans_of(question: CapacityQuestion, gpus: int) -> dict[int, Deployment | str]:
+    """By tensor-parallel size: the layout of a replica, or why it does not run."""
+    found = layouts(question.architecture, question.gpu, question.args, num_gpus=gpus)
+    factor = question.step_time_factor
+    if factor == 1:
+        return found
+    return {tp: plan if isinstance(plan, str) else plan.with_step_times(factor) for tp, plan in found.items()}
 
 
 def deployments(question: CapacityQuestion, gpus: int) -> list[Deployment]:
     """The layouts of a replica that are searched for so many GPUs."""
-    return [found for found in _plans(question, gpus).values() if isinstance(found, Deployment)]
+    return [found for found in plans_of(question, gpus).values() if isinstance(found, Deployment)]
 
 
-def _evaluator(question: CapacityQuestion, plan: Deployment, replicas: int, how: _How) -> Evaluator:
+def evaluator_of(question: CapacityQuestion, plan: Deployment, replicas: int, how: How) -> Evaluator:
+    """Simulates loads on so many replicas."""
     return Evaluator(
         fleet=plan.fleet(replicas, question.router),
         load=question.load(plan),
@@ -236,6 +276,26 @@ def _refined_row(
     question: CapacityQuestion, gpus: int, plan: Deployment, evaluator: Evaluator, guess: float
 ) -> CapacityRow:
     found = find_capacity(evaluator, guess, precision=question.precision, replications=question.replications)
+    return row_of(
+        question,
+        plan,
+        evaluator,
+        found,
+        gpus=gpus,
+        within_errors=lambda users: users_within_errors(plan, evaluator, found, users),
+    )
+
+
+def row_of(
+    question: CapacityQuestion,
+    plan: Deployment,
+    evaluator: Evaluator,
+    found: Capacity,
+    *,
+    gpus: int,
+    within_errors: Callable[[int], Mapping[str, Any]],
+) -> CapacityRow:
+    """What was found of one layout; `within_errors` says what its users are where step times and KV pool differ."""
     curve, point = tuple(evaluator.points()), found.point
     ends = {"low": found.low, "mean": found.mean, "high": found.high}
     users = {name: users_at(evaluator.load, replace(point, size=size)) if point else 0 for name, size in ends.items()}
@@ -246,11 +306,11 @@ def _refined_row(
         pp=plan.pipeline_parallel_size,
         replicas=gpus // plan.gpus,
         users=users["mean"],
-        **interval_of_users(users, users_within_errors(plan, evaluator, found, users["mean"])),
+        **interval_of_users(users, within_errors(users["mean"])),
         precision=found.half_width,
         replications=len(found.pair[0].replications) if found.pair else 0,
         is_precise=question.replications is not None or found.half_width <= question.precision,
-        reason=None if found.mean else _no_capacity_reason(question, evaluator),
+        reason=None if found.mean else no_capacity_reason(question, evaluator),
         binding=what_binds(plan, _just_above(curve, found)),
         plan=plan,
         point=point,
@@ -258,6 +318,7 @@ def _refined_row(
         curve_users=tuple(float(users_at(evaluator.load, item)) for item in curve),
         step_causes=step_causes(plan, point) if point else None,
         usd_per_hour=question.gpu.usd_per_hour_of(gpus),
+        knee=found.knee,
     )
 
 
@@ -266,15 +327,17 @@ def _just_above(curve: tuple[Point, ...], found: Capacity) -> Point:
     return next((point for point in curve if point.size > found.mean), curve[-1])
 
 
-def _no_capacity_reason(question: CapacityQuestion, evaluator: Evaluator) -> str:
+def no_capacity_reason(question: CapacityQuestion, evaluator: Evaluator) -> str:
+    """Why not even the smallest load is served."""
     point = evaluator.points()[0]
     load = "1 user" if (point.size, evaluator.load.unit) == (1, "users") else f"{point.size:g} {evaluator.load.unit}"
     return f"not even {load} meets the SLO: {first_missed(question.slo, point)}"
 
 
-def _empty_row(
+def empty_row(
     question: CapacityQuestion, gpus: int, tp: int, reason: str, plan: Deployment | None = None
 ) -> CapacityRow:
+    """Nobody is served, for that reason."""
     usd_per_hour = question.gpu.usd_per_hour_of(gpus)
     args = replace(question.args, tensor_parallel_size=tp)
     return CapacityRow(

@@ -73,6 +73,14 @@ def estimate_users(deployment: Deployment, replicas: int, load: Load, slo: SLO) 
     )
 
 
+def estimated_users(load: Load, found: Estimate, slo: SLO) -> int:
+    """How many users an estimate stands for; 0 where not even the smallest load should meet the SLO."""
+    if found.attainment < slo.attainment and found.size <= load.smallest:
+        return 0
+    e2e_s = found.in_flight / found.requests_per_s if found.requests_per_s else 0.0
+    return int(load.users(found.size, requests_per_s=found.requests_per_s, e2e_mean_s=e2e_s))
+
+
 @dataclass
 class _Search:
     """Looks for the most decoding sequences under which the SLO is met, with the last points on either side."""

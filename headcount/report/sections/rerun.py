@@ -12,11 +12,16 @@ PACKAGES = ("headcount", "numpy", "numba", "scipy")
 
 
 def render(answer: CapacityAnswer) -> str:
+    return rendered(answer.asked, answer.question.seed)
+
+
+def rendered(command: str, seed: int) -> str:
+    """The command with its seed, and the versions that give the same figures."""
     versions = [(name, _version(name)) for name in PACKAGES]
     return render_template(
         "rerun.html",
-        command=answer.asked,
-        seed=answer.question.seed,
+        command=command,
+        seed=seed,
         versions=[*versions, ("Python", platform.python_version())],
     )
 

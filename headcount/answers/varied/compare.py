@@ -1,0 +1,303 @@
+"""Which way to serve is the cheapest, or serves the most?"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from boundary.names import check_names
+from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
+from headcount.answers.notes import find_notes
+from headcount.answers.varied.attribution import Attribution, attribution, ratio_text
+from headcount.answers.varied.layout import Layout
+from headcount.answers.varied.layouts import Layouts, facts_of
+from headcount.answers.varied.ranking import check_sort, ranked
+from headcount.questions.deployments import ENGINE_ARGUMENTS, check_counts
+from headcount.questions.variations import Axis, Choice, axes_of, choices, first_values, values_of
+from headcount.text.blocks import Block, Line, Table
+from headcount.text.units import counted, dollars, milliseconds, percent, seconds
+from simulator.fleet.router import RouterFactory, check_router
+from simulator.study.capacity import Point, Watcher
+from simulator.study.running.executor import DEFAULT_EXECUTOR
+from simulator.study.slo import SLO, find_slo
+
+MOST_LAYOUTS = 1000
+FAR_BEHIND = 1.5
+"""By its estimate a layout is so many times as dear as the best: it is not simulated. Two estimates are off by less
+(docs/measurements/screening.md)."""
+PRECISION, REPLICATIONS = 0.05, 24
+SHOWN_CUT = 0.01  # of conversations, prompts or answers, from which on a table has a column for it
+COLUMNS = (
+    "layout", "servers", "users to sign", "users", "$/month", "$/user/month", "TTFT p95", "TPOT p95", "vs best",
+    "what binds",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class CompareAnswer(Answer):
+    """Layouts side by side, the best first; those that lost stay, with the reason."""
+
+    page = "compare_page"
+    model: str
+    workload: str
+    slo: SLO
+    seed: int
+    sort: str
+    axes: tuple[Axis, ...]
+    layouts: tuple[Layout, ...]
+    base: Choice
+    attribution: Attribution | None = None
+    precision: float = PRECISION
+
+    @property
+    def best(self) -> Layout | None:
+        """The first of those that serve somebody."""
+        first = self.layouts[0] if self.layouts else None
+        return first if first is not None and first.row is not None and first.row.users else None
+
+    def figures(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "workload": self.workload,
+            "slo": vars(self.slo),
+            "seed": self.seed,
+            "sort": self.sort,
+            "varied": [axis.name for axis in self.axes],
+            "best": self.best.name if self.best else None,
+            "layouts": self.rows(),
+            "attribution": self.attribution.to_json() if self.attribution else None,
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [layout.to_json(self.best) for layout in self.layouts]
+
+    def head(self) -> list[Block]:
+        title = Line(f", workload {self.workload}: {self.slo}", bold=self.model)
+        best = self.best
+        if best is None:
+            return [title]
+        cost = best.usd_per_user_month
+        said = f": {best.users:,} users on {counted(best.gpus, 'GPU')}" + (
+            f", ${cost:,.2f} per user and month" if cost else ""
+        )
+        return [title, Line(f"{said}; {ORDERS[self.sort]} of {counted(len(self.layouts), 'layout')}", bold=best.name)]
+
+    def body(self) -> list[Block]:
+        reasons = [Line(f"{layout.name}: {layout.reason}") for layout in self.layouts if layout.reason]
+        return [
+            Table(columns=self.columns, rows=self.cells(), text_columns=(0, 1, len(self.columns) - 1), bold_column=2),
+            *reasons,
+            *self._gains(),
+            Line(),
+            *(Line(text, dim=True) for text in self.legend),
+        ]
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether some layout's limit on the context touches at least 1 % of the traffic."""
+        return any(layout.traffic and layout.traffic.worst >= SHOWN_CUT for layout in self.layouts)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (*COLUMNS[:-1], *(["traffic cut"] if self.is_cut else []), COLUMNS[-1])
+
+    def cells(self) -> list[tuple[str, ...]]:
+        return [self._cells(layout) for layout in self.layouts]
+
+    def _cells(self, layout: Layout) -> tuple[str, ...]:
+        cut = [percent(layout.traffic.worst) if layout.traffic else "–"] if self.is_cut else []
+        money = dollars(layout.usd_per_month), dollars(layout.usd_per_user_month)
+        if layout.row is None or not layout.row.users:
+            about = f"about {layout.users:,}" if layout.is_screened_only else "0"
+            why = "only screened: far behind" if layout.is_screened_only else "see below"
+            return (layout.name, layout.layout, about, "–", *money, "–", "–", "–", *cut, why)
+        ratio = layout.cost_over(self.best) if self.by_cost and self.best else None
+        ratio = ratio or (layout.users_over(self.best) if self.best else None)
+        return (
+            layout.name,
+            layout.layout,
+            f"{layout.users:,}",
+            f"{layout.row.users:,}",
+            *money,
+            seconds(layout.p95_s("ttft_s")),
+            milliseconds(layout.p95_s("tpot_s")),
+            "best" if layout is self.best else ratio_text(ratio),
+            *cut,
+            layout.row.binding or "",
+        )
+
+    @property
+    def by_cost(self) -> bool:
+        return self.sort in ("cost", "month")
+
+    def _gains(self) -> list[Block]:
+        found = self.attribution
+        if found is None:
+            return []
+        whole = f" {found.of} from the base to the best, one change after the other: "
+        chain, alone = ", ".join(map(str, found.chain)), ", ".join(map(str, found.alone))
+        said: list[Block] = [Line(), Line(f"{whole}{chain}", bold=ratio_text(found.whole))]
+        return [*said, Line(f"each change alone: {alone}")] if len(found.alone) > 1 else said
+
+    @property
+    def legend(self) -> list[str]:
+        """What the columns mean."""
+        of = "$/user" if self.by_cost else "users"
+        return [
+            "users to sign: the lower end of an interval that covers simulation noise, step-time error and the error "
+            "of the KV blocks; users: the mean. Latencies are those at 'users'.",
+            f"vs best: {of} beside the first row, from the same users and requests in both, with its 95 % interval "
+            "over replications. Errors of step times are not in it: layouts of one GPU share them.",
+            f"only screened: by its estimate over {FAR_BEHIND:g} times as far behind; --all simulates it, too.",
+        ]
+
+
+ORDERS = {
+    "cost": "the least per user",
+    "users": "the most users",
+    "ttft": "the least TTFT",
+    "tpot": "the least TPOT",
+    "month": "the least per month",
+}
+
+
+@question
+def compare(
+    model: str,
+    gpu: str | Sequence[str],
+    *,
+    gpus: int | Sequence[int] = 8,
+    workload: str | Path = "chat",
+    think_time_s: float | None = None,
+    trace_block_size: int = 512,
+    slo: str = "chat",
+    ttft_s: float | None = None,
+    tpot_s: float | None = None,
+    attainment: float | None = None,
+    router: str | RouterFactory | Sequence[str | RouterFactory] = "least-outstanding",
+    sort: str = "cost",
+    simulate_all: bool = False,
+    precision: float = PRECISION,
+    replications: int = REPLICATIONS,
+    seed: int = 0,
+    strict: bool = False,
+    store: bool = True,
+    executor: str = DEFAULT_EXECUTOR,
+    workers: int | None = None,
+    progress: Watch = unwatched,
+    **engine: Any,
+) -> CompareAnswer:
+    """Layouts side by side, ranked; GPU, GPU count, router and every engine argument may be a list.
+
+    The first value of every list is the base, over which the best layout's gain is told change by change. Layouts far
+    behind by their estimate are only screened, unless `simulate_all`. Raises ValueError for a bad argument,
+    RefusedError where `strict` refuses a note.
+    """
+    check_sort(sort)
+    check_names(engine, ENGINE_ARGUMENTS, "engine argument")
+    check_counts("gpus", values_of("gpus", gpus))
+    for each in values_of("router", router):
+        check_router(each)
+    given = {"gpu": gpu, "gpus": gpus, **engine, "router": router}
+    axes, base = axes_of(given), first_values(given)
+    asked = list(choices(axes, most=MOST_LAYOUTS, what="layouts"))
+    limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)
+    layouts = Layouts(
+        model=model,
+        workload=workload,
+        think_time_s=think_time_s,
+        trace_block_size=trace_block_size,
+        base=base,
+        study={"slo": limits, "precision": precision, "replications": replications, "seed": seed},
+    )
+    found = [layouts.screened(choice) for choice in asked]
+
+    def answer(rows: Sequence[Layout], gained: Attribution | None = None, *, strict: bool = False) -> CompareAnswer:
+        order = ranked(rows, sort)
+        verdict = verdict_of(order, precision)
+        return CompareAnswer(
+            notes=find_notes(facts_of(order, verdict), strict=strict),
+            verdict=verdict,
+            model=layouts.architecture.name,
+            workload=str(workload),
+            slo=limits,
+            seed=seed,
+            sort=sort,
+            axes=tuple(axes),
+            layouts=order,
+            base=asked[0],
+            attribution=gained,
+            precision=precision,
+        )
+
+    if strict:
+        find_notes(facts_of(found, Verdict.DONE), strict=True)
+    wanted = [place for place in range(len(found)) if simulate_all or _is_promising(found, place, sort)]
+    with layouts.simulations(executor, workers, store=store):
+        for done, place in enumerate(wanted):
+            progress(Progress(done=done, total=len(wanted), note=found[place].name, so_far=answer(found)))
+            found[place] = layouts.simulated(found[place], _noted(progress, done, len(wanted), found[place].name))
+            progress(Progress(done=done + 1, total=len(wanted), found=found_line(found[place])))
+        gained = _gained(layouts, found, asked, sort)
+    return answer(found, gained, strict=strict)
+
+
+def _is_promising(found: Sequence[Layout], place: int, sort: str) -> bool:
+    """Whether a layout runs, and is the base, or by its estimate not far behind the best."""
+    layout = found[place]
+    if layout.looked is None or layout.looked.plan is None:
+        return False
+    if place == 0 or sort in ("ttft", "tpot"):
+        return True
+    costs = [_estimated_cost(each, sort) for each in found]
+    least = min(costs)
+    return costs[place] <= FAR_BEHIND * least or least == math.inf
+
+
+def _estimated_cost(layout: Layout, sort: str) -> float:
+    """What a user costs by the estimate; where users are what counts, or there is no price, a user counts alone."""
+    if not layout.users:
+        return math.inf
+    month = layout.usd_per_month if sort != "users" else None
+    return (month or 1.0) / layout.users
+
+
+def _gained(layouts: Layouts, found: list[Layout], asked: Sequence[Choice], sort: str) -> Attribution | None:
+    """What the best gains over the base; layouts between them are simulated where they were only screened."""
+    best = ranked(found, sort)[0]
+    if best.row is None or not best.row.users:
+        return None
+
+    def at(choice: Choice) -> Layout:
+        place = asked.index(choice)
+        found[place] = layouts.simulated(found[place])
+        return found[place]
+
+    return attribution(found[0], best, at, by_cost=sort in ("cost", "month"))
+
+
+def found_line(layout: Layout) -> str:
+    """A layout, told as soon as it is found."""
+    row = layout.row
+    if row is None or not row.users:
+        return f"{layout.name}: {layout.reason or 'no users'}"
+    return f"{layout.name}: {row.users_low:,} to {row.users_high:,} users, mean {row.users:,}"
+
+
+def verdict_of(layouts: Sequence[Layout], precision: float) -> Verdict:
+    """Bad input if nothing runs, missed if nobody is served, inconclusive if the best is not known well enough."""
+    best = layouts[0]
+    if best.row is not None and best.row.users:
+        return Verdict.INCONCLUSIVE if best.row.precision > precision else Verdict.DONE
+    if any(layout.is_screened_only for layout in layouts):
+        return Verdict.DONE
+    return Verdict.TARGET_MISSED if any(layout.row for layout in layouts) else Verdict.BAD_INPUT
+
+
+def _noted(progress: Watch, done: int, total: int, name: str) -> Watcher:
+    def watch(point: Point, unit: str) -> None:
+        note = f"{name}: {point.size:,.4g} {unit} → {point.attainment.mean:.1%} × {len(point.replications)}"
+        progress(Progress(done=done, total=total, note=note))
+
+    return watch

@@ -1,0 +1,105 @@
+"""One way to serve: what it is, what it costs, how many users it serves, or why it serves nobody."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from headcount.answers.money import usd_per_month, usd_per_user_month
+from headcount.questions.deployments import Subject
+from headcount.questions.variations import Choice, choice_text
+from headcount.text.words import layout_text
+from simulator.study.capacity_table import CapacityRow, latency_summary
+from simulator.study.statistics import Interval
+from simulator.study.variations.ratios import inverse, times, users_ratio
+from simulator.study.variations.variation import Look
+from workloads.effects import TrafficEffects
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Layout:
+    """A combination of what was listed; without a row it was only screened, without a look it cannot be asked for."""
+
+    choice: Choice
+    gpus: int
+    asked: Subject | None = None
+    looked: Look | None = None
+    row: CapacityRow | None = None
+    refusal: str | None = None
+    traffic: TrafficEffects | None = None
+
+    @property
+    def name(self) -> str:
+        return choice_text(self.choice)
+
+    @property
+    def reason(self) -> str | None:
+        """Why it serves nobody."""
+        if self.refusal is not None or self.looked is None:
+            return self.refusal
+        return self.looked.reason if self.row is None else self.row.reason
+
+    @property
+    def is_screened_only(self) -> bool:
+        return self.row is None and self.looked is not None and self.looked.plan is not None
+
+    @property
+    def users(self) -> int:
+        """The number to sign; about how many where it was only screened."""
+        if self.row is not None:
+            return self.row.users_low
+        return self.looked.users if self.looked else 0
+
+    @property
+    def usd_per_month(self) -> float | None:
+        return usd_per_month(self.gpus, self.asked.gpu.usd_per_hour) if self.asked else None
+
+    @property
+    def usd_per_user_month(self) -> float | None:
+        return usd_per_user_month(self.usd_per_month, self.users)
+
+    @property
+    def layout(self) -> str:
+        """Such as `4 × TP2`."""
+        plan = self.looked.plan if self.looked else None
+        if plan is None:
+            return "–"
+        return layout_text(
+            self.gpus // plan.gpus, plan.tensor_parallel_size, plan.data_parallel_size, plan.pipeline_parallel_size
+        )
+
+    def p95_s(self, name: str) -> float | None:
+        """Of `ttft_s` or `tpot_s`, at the mean number of users."""
+        return latency_summary(self.row.point, name)["p95"] if self.row and self.row.point else None
+
+    def users_over(self, other: "Layout") -> Interval | None:
+        """Users over another one's, paired."""
+        if self.row is None or other.row is None:
+            return None
+        return users_ratio(self.row, other.row)
+
+    def cost_over(self, other: "Layout") -> Interval | None:
+        """Dollars per user over another one's, paired."""
+        users, mine, others = self.users_over(other), self.usd_per_month, other.usd_per_month
+        return None if users is None or mine is None or not others else times(inverse(users), mine / others)
+
+    def to_json(self, best: "Layout | None") -> dict[str, Any]:
+        """The choice, the row's own keys, the money, the ratios to the best."""
+        found = self.row.to_json() if self.row else {}
+        users, cost = (self.users_over(best), self.cost_over(best)) if best else (None, None)
+        return {
+            **{
+                name: value if isinstance(value, int | str | None) else str(value)
+                for name, value in self.choice.items()
+            },
+            "gpu": self.asked.gpu.name if self.asked else None,
+            "gpus": self.gpus,
+            "layout": self.layout,
+            **found,
+            "reason": self.reason,
+            "is_screened_only": self.is_screened_only,
+            "users_estimated": self.looked.users if self.looked else None,
+            "usd_per_month": self.usd_per_month,
+            "usd_per_user_month": self.usd_per_user_month,
+            "users_over_best": vars(users) if users else None,
+            "usd_per_user_over_best": vars(cost) if cost else None,
+            "traffic_effects": self.traffic.to_json() if self.traffic else None,
+        }

@@ -1,0 +1,120 @@
+"""Layouts of one question: screened, then simulated, with the same users in all."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from boundary.names import UnknownNameError
+from headcount.answers.answer import Verdict
+from headcount.answers.capacity import with_think_time
+from headcount.answers.notes import Facts, facts_about
+from headcount.answers.varied.layout import Layout
+from headcount.questions.deployments import ENGINE_ARGUMENTS, subject
+from headcount.questions.variations import Choice
+from kvcache.models.catalog import load_model
+from kvcache.shape.architecture import Architecture
+from simulator.study.capacity import Watcher
+from simulator.study.capacity_table import CapacityQuestion, How
+from simulator.study.running.executor import find_executor
+from simulator.study.running.simulations import Simulations
+from simulator.study.store.store import Store
+from simulator.study.variations.variation import look, simulated
+from workloads.effects import TrafficEffects, traffic_effects
+from workloads.load import load_workload
+from workloads.population import Population
+from workloads.trace import Trace
+
+
+@dataclass(kw_only=True)
+class Layouts:
+    """What all layouts share, and how each is found; `base` has a value for everything that a choice may change."""
+
+    model: str
+    workload: str | Path
+    think_time_s: float | None
+    trace_block_size: int
+    base: Choice
+    study: Mapping[str, Any]  # of a CapacityQuestion
+    _how: How = field(default_factory=How)
+
+    @cached_property
+    def architecture(self) -> Architecture:
+        return load_model(self.model)
+
+    @cached_property
+    def _load(self) -> tuple[Population | Trace, float]:
+        return with_think_time(load_workload(self.workload, trace_block_size=self.trace_block_size), self.think_time_s)
+
+    @contextmanager
+    def simulations(self, executor: str, workers: int | None, *, store: bool) -> Iterator[None]:
+        """Where simulations run, and whether they are kept, meanwhile."""
+        with Simulations(executor=find_executor(executor, workers), store=Store() if store else None) as found:
+            self._how = How(simulations=found)
+            yield
+
+    def screened(self, choice: Choice) -> Layout:
+        """A layout with its estimate. Raises UnknownNameError for a name that none is known by."""
+        given = {**self.base, **choice}
+        gpus = given["gpus"]
+        try:
+            engine = {name: value for name, value in given.items() if name in ENGINE_ARGUMENTS}
+            asked = subject(self.model, given["gpu"], engine)
+            found = look(self._question(given, asked))
+        except UnknownNameError:
+            raise
+        except ValueError as error:
+            return Layout(choice=choice, gpus=gpus, refusal=str(error))
+        traffic = self._traffic(found.plan.engine.max_model_len) if found.plan else None
+        return Layout(choice=choice, gpus=gpus, asked=asked, looked=found, traffic=traffic)
+
+    def _question(self, given: Choice, asked: Any) -> CapacityQuestion:
+        workload, think_time_s = self._load
+        return CapacityQuestion(
+            architecture=asked.architecture,
+            gpu=asked.gpu,
+            gpus=(given["gpus"],),
+            workload=workload,
+            think_time_s=think_time_s,
+            args=asked.args,
+            router=given["router"],
+            **self.study,
+        )
+
+    def simulated(self, layout: Layout, watcher: Watcher | None = None) -> Layout:
+        """The same with its row; as it is where nothing runs."""
+        if layout.looked is None or layout.looked.plan is None or layout.row is not None:
+            return layout
+        return replace(layout, row=simulated(layout.looked, replace(self._how, watcher=watcher)))
+
+    def _traffic(self, max_model_len: int) -> TrafficEffects:
+        found, _ = self._load
+        return _effects(found, max_model_len)
+
+
+@lru_cache(maxsize=64)
+def _effects(workload: Population | Trace, max_model_len: int) -> TrafficEffects:
+    return traffic_effects(workload.table if isinstance(workload, Trace) else workload, max_model_len)
+
+
+def facts_of(layouts: Sequence[Layout], verdict: Verdict) -> Facts:
+    """What notes are found in, the first layout leading."""
+    running = [layout for layout in layouts if layout.looked and layout.looked.plan]
+    led = [*(layout for layout in running if layout.row), *(layout for layout in running if not layout.row)]
+    plans = [layout.looked.plan for layout in led if layout.looked and layout.looked.plan]
+    rows = [layout.row for layout in led if layout.row]
+    steps = [(row.plan, step) for row in rows if row.plan and row.point and (step := row.point.mean_step) is not None]
+    reasons = [layout.reason for layout in layouts if layout.reason]
+    asked = next((layout.asked for layout in (*led, *layouts) if layout.asked), None)
+    more: dict[str, Any] = {
+        "plans": plans,
+        "steps": steps,
+        "traffic": max((each.traffic for each in led if each.traffic), key=lambda each: each.worst, default=None),
+        "why_unfit": reasons[0] if verdict is Verdict.BAD_INPUT and reasons else None,
+        "why_missed": f"no layout meets the SLO; {reasons[0]}"
+        if verdict is Verdict.TARGET_MISSED and reasons
+        else None,
+    }
+    return facts_about(asked, **more) if asked else Facts(**more)

@@ -1,0 +1,82 @@
+"""Which variations of a question are asked for: axes of values, and every combination of them."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Final
+
+from boundary.names import shortened
+
+Choice = Mapping[str, Any]
+"""One value of each axis, by the axis's name."""
+
+_SHORT: Final = {
+    "tensor_parallel_size": "TP {}",
+    "pipeline_parallel_size": "PP {}",
+    "data_parallel_size": "DP {}",
+    "quantization": "weights {}",
+    "kv_cache_dtype": "KV {}",
+    "gpu": "{}",
+    "router": "{}",
+    "users": "{:,} users",
+}
+_NOT_LISTED: Final = ("environment",)  # which is a list itself
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What is varied, and its values in order; the first is the base's."""
+
+    name: str
+    values: tuple[Any, ...]
+
+
+def axes_of(given: Mapping[str, Any]) -> list[Axis]:
+    """Everything given as a list of more than one value, in the order given. Raises ValueError for an empty list."""
+    axes = [Axis(name, values_of(name, value)) for name, value in given.items()]
+    return [axis for axis in axes if len(axis.values) > 1]
+
+
+def values_of(name: str, given: Any) -> tuple[Any, ...]:
+    """A list's values, each once, or the one value. Raises ValueError for an empty list."""
+    if name in _NOT_LISTED or isinstance(given, str) or not isinstance(given, Sequence):
+        return (given,)
+    if not given:
+        raise ValueError(f"{name} is an empty list; give at least one value, or leave it out")
+    return tuple(dict.fromkeys(given))
+
+
+def first_values(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is given, the first value of each list: the base."""
+    return {name: values_of(name, value)[0] for name, value in given.items()}
+
+
+def choices(axes: Sequence[Axis], *, most: int, what: str) -> Iterator[Choice]:
+    """Every combination, the last axis first. Raises ValueError for more than `most`, with how many they are."""
+    count = math.prod(len(axis.values) for axis in axes)
+    if count > most:
+        sizes = " × ".join(f"{len(axis.values):,} of {axis.name}" for axis in axes)
+        raise ValueError(f"{count:,} {what} ({sizes}) are too many; give at most {most:,}")
+    return (
+        dict(zip((axis.name for axis in axes), values, strict=True))
+        for values in product(*(axis.values for axis in axes))
+    )
+
+
+def value_text(name: str, value: Any) -> str:
+    """Such as `TP 2`, `KV fp8` or `max_num_seqs 128`."""
+    if name == "gpus":
+        return f"{value:,} GPU" + ("" if value == 1 else "s")
+    if isinstance(value, bool):
+        value = "on" if value else "off"
+    elif isinstance(value, int) and name not in _SHORT:
+        value = f"{value:,}"
+    elif not isinstance(value, int | str):
+        value = "default" if value is None else shortened(getattr(value, "__name__", str(value)), 40)
+    return _SHORT.get(name, f"{name} {{}}").format(value)
+
+
+def choice_text(choice: Choice) -> str:
+    """All of a choice in a line."""
+    return ", ".join(value_text(name, value) for name, value in choice.items()) or "as given"

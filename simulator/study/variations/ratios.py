@@ -1,0 +1,51 @@
+"""Two rows beside each other: their ratio, paired by replication, so that common random numbers cancel."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from simulator.study.capacity_table import CapacityRow
+from simulator.study.knee import Knee
+from simulator.study.statistics import Interval
+
+
+def users_ratio(row: CapacityRow, base: CapacityRow, *, numbers: int | None = None) -> Interval | None:
+    """The users of a row over those of another, with its 95 % interval over replications; None if either has none.
+
+    1 to 1 for a row and itself. `numbers` is how many replications count, where not all that both have.
+    """
+    if not row.users or not base.users or row.knee is None or base.knee is None:
+        return None
+    found = _first(row.knee, numbers).over(_first(base.knee, numbers))
+    return times(found, _users_per_size(row) / _users_per_size(base))
+
+
+def chain_ratios(rows: Sequence[CapacityRow], *, numbers: int | None = None) -> list[Interval | None]:
+    """Each row over the one before it; where all serve somebody, their product is the last row over the first."""
+    numbers = numbers if numbers is not None else common_replications(rows)
+    pairs = zip(rows[1:], rows, strict=False)
+    return [users_ratio(row, before, numbers=numbers) for row, before in pairs]
+
+
+def common_replications(rows: Sequence[CapacityRow]) -> int | None:
+    """How many replications all of them have that serve somebody."""
+    return min((len(row.knee.log_sizes) for row in rows if row.knee is not None), default=None)
+
+
+def times(found: Interval, factor: float) -> Interval:
+    """A ratio of something that is users times a factor, such as users per dollar."""
+    return Interval(found.mean * factor, found.low * factor, found.high * factor)
+
+
+def inverse(found: Interval) -> Interval:
+    """The ratio the other way round, such as dollars per user."""
+    return Interval(1 / found.mean, 1 / found.high, 1 / found.low if found.low > 0 else math.inf)
+
+
+def _first(knee: Knee, numbers: int | None) -> Knee:
+    return knee if numbers is None else replace(knee, log_sizes=knee.log_sizes[:numbers])
+
+
+def _users_per_size(row: CapacityRow) -> float:
+    """1 for users; of a trace, users for each request/s."""
+    return row.users / row.point.size if row.point else 1.0

@@ -1,0 +1,106 @@
+"""One of many variations of a question: looked at in milliseconds, then simulated, but more briefly than alone."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from simulator.deployment import Deployment
+from simulator.study.capacity import Capacity, Evaluator, find_capacity
+from simulator.study.capacity_interval import FASTER, LARGER, POOL_MATTERS, SLOWER, SMALLER, users_within_errors
+from simulator.study.capacity_table import (
+    CapacityQuestion,
+    CapacityRow,
+    How,
+    empty_row,
+    evaluator_of,
+    no_capacity_reason,
+    plans_of,
+    row_of,
+)
+from simulator.study.estimate import Estimate, estimate_users, estimated_users
+
+SENSITIVE = 0.5  # of the users: where an error leaves fewer, how many is simulated
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Look:
+    """What an estimate says of a question with one GPU count; with a reason nothing runs there."""
+
+    question: CapacityQuestion
+    gpus: int
+    users: int = 0  # about
+    plan: Deployment | None = None
+    estimate: Estimate | None = None
+    reason: str | None = None
+    tp: int = 1
+
+
+def look(question: CapacityQuestion) -> Look:
+    """The tensor-parallel size that serves most by its estimate, of those that the question leaves open."""
+    gpus = question.gpus[0]
+    plans = plans_of(question, gpus)
+    found: list[Look] = []
+    for tp, plan in plans.items():
+        if isinstance(plan, Deployment):
+            load = question.load(plan)
+            estimate = estimate_users(plan, gpus // plan.gpus, load, question.slo)
+            users = estimated_users(load, estimate, question.slo)
+            found.append(Look(question=question, gpus=gpus, users=users, plan=plan, estimate=estimate, tp=tp))
+    if found:
+        return max(found, key=lambda each: (each.users, -each.tp))
+    why = str(next(reversed(plans.values()), "no tensor-parallel size divides the GPUs"))
+    return Look(question=question, gpus=gpus, reason=why, tp=max(plans, default=1))
+
+
+def simulated(looked: Look, how: How) -> CapacityRow:
+    """The row of a variation, from two loads around its capacity; errors of step times and KV pool by estimate."""
+    question, plan, gpus = looked.question, looked.plan, looked.gpus
+    if plan is None or looked.estimate is None:
+        return empty_row(question, gpus, looked.tp, looked.reason or "it does not run")
+    evaluator = evaluator_of(question, plan, gpus // plan.gpus, how)
+    found = find_capacity(
+        evaluator,
+        looked.estimate.size,
+        precision=question.precision,
+        replications=question.replications,
+        is_quick=True,
+    )
+    if not found.mean:
+        return empty_row(question, gpus, looked.tp, no_capacity_reason(question, evaluator), plan)
+    return row_of(
+        question,
+        plan,
+        evaluator,
+        found,
+        gpus=gpus,
+        within_errors=lambda users: estimated_within_errors(looked, evaluator, found, users),
+    )
+
+
+def estimated_within_errors(looked: Look, evaluator: Evaluator, found: Capacity, users: int) -> dict[str, Any]:
+    """Users where step times, then the KV pool, differ by the error that covers 90 % of servers, as estimates have it.
+
+    An estimate's own error cancels in the ratio of two of them, but not where few are left: there they are simulated.
+    """
+    plan, here = looked.plan, looked.estimate
+    if plan is None or here is None or not users or not looked.users:
+        return {}
+
+    def users_if(other: Deployment) -> int:
+        there = estimate_users(other, looked.gpus // plan.gpus, evaluator.load, evaluator.slo)
+        serves = estimated_users(evaluator.load, there, evaluator.slo) > 0
+        return round(users * there.size / here.size) if serves else 0
+
+    within: dict[str, Any] = {}
+    if not plan.latency.is_given and found.point is not None:
+        error = plan.latency.tpot_log_error.half_width_at(step.sequences if (step := found.point.mean_step) else 1.0)
+        slower, faster = users_if(plan.with_step_times(1 + error)), users_if(plan.with_step_times(1 / (1 + error)))
+        within |= {SLOWER: min(slower, users), FASTER: max(faster, users), "step_time_error": error}
+    budget = plan.budget
+    low, high = budget.num_gpu_blocks_low, budget.num_gpu_blocks_high
+    if high - low >= 2 * POOL_MATTERS * budget.num_gpu_blocks:
+        starts = budget.kv_cache_tokens_low >= budget.max_model_len  # else vLLM refuses to
+        smaller = users_if(plan.with_kv_blocks(low)) if starts else 0
+        larger = users_if(plan.with_kv_blocks(high))
+        within |= {SMALLER: min(smaller, users), LARGER: max(larger, users)}
+    is_sensitive = min(within.get(SLOWER, users), within.get(SMALLER, users)) < SENSITIVE * users
+    return users_within_errors(plan, evaluator, found, users) if is_sensitive else within

@@ -1,0 +1,128 @@
+"""`headcount compare`: what is listed is tried, ranked and explained; what loses stays."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headcount as hc
+from headcount.answers.varied.compare import MOST_LAYOUTS
+from headcount.answers.varied.ranking import SORTS, ranked
+from headcount.questions.variations import axes_of, choices, value_text
+from tests.headcount.conftest import SHORT_ANSWERS
+
+QUICK: dict[str, Any] = {
+    "workload": SHORT_ANSWERS, "latency_model": "constant", "step_s": 0.01, "replications": 2, "store": False,
+    "precision": 0.9, "max_model_len": 4096,
+}  # fmt: skip
+LISTS: dict[str, Any] = {"gpus": 2, "tensor_parallel_size": [1, 2, 3], "max_num_seqs": [2, 4]}
+
+
+@pytest.fixture(scope="module")
+def answer() -> hc.CompareAnswer:
+    return hc.compare("qwen3-0.6b", "h100-sxm", **LISTS, **QUICK, simulate_all=True)
+
+
+def test_every_combination_is_in_the_answer_once(answer: hc.CompareAnswer) -> None:
+    found = {(each.choice["tensor_parallel_size"], each.choice["max_num_seqs"]) for each in answer.layouts}
+    assert found == {(tp, seqs) for tp in (1, 2, 3) for seqs in (2, 4)}
+    assert len(answer.layouts) == 6
+
+
+def test_a_layout_that_cannot_run_stays_with_its_reason(answer: hc.CompareAnswer) -> None:
+    lost = [each for each in answer.layouts if each.choice["tensor_parallel_size"] == 3]
+    assert [each.users for each in lost] == [0, 0]
+    assert "does not divide 2 GPUs" in str(answer)
+    assert answer.layouts[-1] in lost
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_layouts_are_ranked_by_the_column_asked_for(answer: hc.CompareAnswer, sort: str) -> None:
+    served = [each for each in ranked(answer.layouts, sort) if each.row and each.row.users]
+    measured = [SORTS[sort](each) for each in served]
+    assert measured == sorted(measured)
+    assert len(served) == 4
+
+
+def test_the_best_beside_itself_is_exactly_1(answer: hc.CompareAnswer) -> None:
+    first = answer.rows()[0]
+    assert first["users_over_best"] == first["usd_per_user_over_best"] == {"mean": 1.0, "low": 1.0, "high": 1.0}
+
+
+def test_the_changes_from_the_base_to_the_best_multiply_to_the_whole(answer: hc.CompareAnswer) -> None:
+    found = answer.attribution
+    assert found is not None
+    assert found.whole is not None
+    assert math.prod(each.ratio.mean for each in found.chain if each.ratio) == pytest.approx(found.whole.mean)
+    assert [each.what for each in found.chain][-1] == "max_num_seqs 4"
+
+
+def test_one_layout_is_a_comparison_with_nothing_to_gain() -> None:
+    alone = hc.compare("qwen3-0.6b", "h100-sxm", gpus=1, max_num_seqs=2, **QUICK)
+    assert [each.name for each in alone.layouts] == ["as given"]
+    assert alone.attribution is None
+    assert alone.verdict is hc.Verdict.DONE
+
+
+def test_far_behind_by_the_estimate_is_only_screened() -> None:
+    few = hc.compare("qwen3-0.6b", "h100-sxm", gpus=1, max_num_seqs=[4, 1], **QUICK)
+    assert [each.is_screened_only for each in few.layouts] == [False, True]
+    assert "only screened: far behind" in str(few)
+    assert few.rows()[1]["users_estimated"] > 0
+
+
+def test_too_many_layouts_are_refused_with_their_number() -> None:
+    axes = axes_of({"max_num_seqs": list(range(1, 102)), "block_size": [16] + list(range(32, 320, 16))})
+    with pytest.raises(ValueError, match=r"1,919 layouts \(101 of max_num_seqs × 19 of block_size\) are too many"):
+        choices(axes, most=MOST_LAYOUTS, what="layouts")
+
+
+def test_values_are_named_as_people_say_them() -> None:
+    assert value_text("tensor_parallel_size", 2) == "TP 2"
+    assert value_text("kv_cache_dtype", "fp8") == "KV fp8"
+    assert value_text("enable_prefix_caching", False) == "enable_prefix_caching off"
+    assert value_text("max_num_batched_tokens", 16384) == "max_num_batched_tokens 16,384"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"gpu": "h10"}, "no GPU 'h10'"),
+        ({"sort": "price"}, "no order 'price'"),
+        ({"quantization": ["fp8", "fp9"]}, "fp9"),
+        ({"max_nm_seqs": 3}, "max_nm_seqs"),
+        ({"gpus": []}, "gpus is an empty list"),
+        ({"router": ["random", "roundrobin"]}, "roundrobin"),
+    ],
+    ids=str,
+)
+def test_what_is_not_known_is_told_at_once(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        hc.compare(**{"model": "qwen3-0.6b", "gpu": "h100-sxm", **QUICK, **given})
+
+
+def test_the_command_answers_as_python_does(
+    headcount: Callable[..., Any], answer: hc.CompareAnswer, tmp_path: Path
+) -> None:
+    report = tmp_path / "compare.html"
+    ran = headcount(
+        "compare", "--model", "qwen3-0.6b", "--gpu", "h100-sxm", "--gpus", "2", "-tp", "1,2,3", "--max-num-seqs", "2,4",
+        "--workload", SHORT_ANSWERS, "--latency-model", "constant", "--step-s", "0.01", "--replications", "2",
+        "--precision", "0.9", "--no-store", "--all", "--max-model-len", "4096", "--json", "--report", report,
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert found["best"] == answer.best.name if answer.best else None
+    assert [each["users_low"] for each in found["layouts"][:4]] == [each["users_low"] for each in answer.rows()[:4]]
+    page = report.read_text(encoding="utf-8")
+    assert "headcount compare --model qwen3-0.6b" in page
+    assert "max_num_seqs 4" in page
+
+
+def test_a_list_for_capacity_points_here(headcount: Callable[..., Any]) -> None:
+    ran = headcount("capacity", "--model", "qwen3-0.6b", "--gpu", "h100-sxm", "--max-num-seqs", "128,256")
+    assert ran.code == 2
+    assert "'headcount compare' takes lists" in ran.err

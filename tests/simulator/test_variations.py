@@ -1,0 +1,86 @@
+"""Paired ratios keep the laws of ratios, and a brief search finds what a long one does."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvcache.models.catalog import find_gpu, load_model
+from simulator.engines.vllm.arguments import EngineArgs
+from simulator.study.capacity_table import CapacityQuestion, CapacityRow, How
+from simulator.study.knee import Knee
+from simulator.study.variations.ratios import chain_ratios, common_replications, inverse, users_ratio
+from simulator.study.variations.variation import look, simulated
+from workloads.load import load_preset
+
+LOGS = st.lists(st.floats(0.0, 6.0), min_size=3, max_size=8)
+
+
+def row(log_sizes: list[float], users: int = 100) -> CapacityRow:
+    knee = Knee(log_sizes=np.array(log_sizes))
+    return CapacityRow(gpus=1, tp=1, replicas=1, users=users, users_low=users, users_high=users, knee=knee)
+
+
+@given(LOGS)
+def test_a_ratio_of_a_row_with_itself_is_exactly_1(log_sizes: list[float]) -> None:
+    found = users_ratio(row(log_sizes), row(log_sizes))
+    assert found is not None
+    assert (found.mean, found.low, found.high) == (1.0, 1.0, 1.0)
+
+
+@given(st.lists(LOGS, min_size=2, max_size=5))
+def test_the_product_of_a_chain_is_the_last_over_the_first(chain: list[list[float]]) -> None:
+    rows = [row(log_sizes) for log_sizes in chain]
+    product = math.prod(found.mean for found in chain_ratios(rows) if found is not None)
+    whole = users_ratio(rows[-1], rows[0], numbers=common_replications(rows))
+    assert whole is not None
+    assert product == pytest.approx(whole.mean, rel=1e-9)
+
+
+@given(LOGS, LOGS)
+def test_the_other_way_round_a_ratio_is_its_inverse(one: list[float], other: list[float]) -> None:
+    there, back = users_ratio(row(one), row(other)), users_ratio(row(other), row(one))
+    assert there is not None
+    assert back is not None
+    assert inverse(there).mean == pytest.approx(back.mean)
+    assert there.low <= there.mean <= there.high
+
+
+def test_random_numbers_that_are_common_cancel() -> None:
+    luck = np.array([0.3, -0.2, 0.1, -0.1])
+    found = users_ratio(row(list(5.0 + luck)), row(list(4.0 + luck)))
+    assert found is not None
+    assert found.low == pytest.approx(math.e) == found.high
+
+
+def test_a_row_that_serves_nobody_has_no_ratio() -> None:
+    nobody = CapacityRow(gpus=1, tp=1, replicas=1, users=0, users_low=0, users_high=0)
+    assert users_ratio(nobody, row([1.0, 2.0, 3.0])) is users_ratio(row([1.0, 2.0, 3.0]), nobody) is None
+
+
+def question(**settings: object) -> CapacityQuestion:
+    args = EngineArgs(latency_model="constant", step_s=0.02, max_model_len=8192, **settings)  # type: ignore[arg-type]
+    return CapacityQuestion(
+        architecture=load_model("llama-3.1-8b"), gpu=find_gpu("h100-sxm"), gpus=(1,), workload=load_preset("chat"),
+        think_time_s=84.0, args=args, precision=0.1, replications=4,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_what_is_slower_serves_fewer_by_estimate_and_by_simulation() -> None:
+    fast, slow = look(question(max_num_seqs=16)), look(question(max_num_seqs=8))
+    assert fast.users > slow.users > 0
+    rows = [simulated(each, How()) for each in (fast, slow)]
+    found = users_ratio(*rows)
+    assert found is not None
+    assert found.low > 1
+    assert rows[0].users == pytest.approx(fast.users, rel=0.5)
+
+
+def test_what_does_not_run_is_a_row_with_its_reason() -> None:
+    asked = question(tensor_parallel_size=3)
+    found = simulated(look(asked), How())
+    assert (found.users, found.plan) == (0, None)
+    assert "does not divide 1 GPU" in str(found.reason)
