@@ -26,7 +26,7 @@ ROUTER = "SEES = ()\nclass Router:\n  def __init__(self, seed): pass\n  def choo
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["nope"], "no command 'nope'; known: calibrate, capacity"),
+        (["zzzz"], "no command 'zzzz'; known: cache, calibrate, capacity"),
         (["capacit"], "no command 'capacit'; did you mean 'capacity'?"),
         (["--nope"], "No such option '--nope'"),
         (["capacity", "--model"], "'--model' requires an argument"),

@@ -75,7 +75,7 @@ def test_far_behind_by_the_estimate_is_only_screened() -> None:
 
 
 def test_too_many_layouts_are_refused_with_their_number() -> None:
-    axes = axes_of({"max_num_seqs": list(range(1, 102)), "block_size": [16] + list(range(32, 320, 16))})
+    axes = axes_of({"max_num_seqs": list(range(1, 102)), "block_size": [16, *range(32, 320, 16)]})
     with pytest.raises(ValueError, match=r"1,919 layouts \(101 of max_num_seqs × 19 of block_size\) are too many"):
         choices(axes, most=MOST_LAYOUTS, what="layouts")
 
