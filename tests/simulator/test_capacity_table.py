@@ -25,7 +25,7 @@ DESIGN_KEYS = {
 FURTHER_KEYS = {
     "num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high", "kv_usage", "prefix_hit_rate",
     "preemptions_per_request", "reason", "users_low_sampling", "users_high_sampling", "users_if_slower",
-    "users_if_faster", "step_time_error", "users_if_pool_smaller", "users_if_pool_larger", "dp", "pp",
+    "screened", "users_if_faster", "step_time_error", "users_if_pool_smaller", "users_if_pool_larger", "dp", "pp",
     "precision", "replications",
 }  # fmt: skip
 LATENCY_KEYS = {"mean", "p50", "p90", "p95", "p99", "p95_low", "p95_high"}

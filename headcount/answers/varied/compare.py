@@ -48,7 +48,6 @@ class CompareAnswer(Answer):
     layouts: tuple[Layout, ...]
     base: Choice
     attribution: Attribution | None = None
-    precision: float = PRECISION
 
     @property
     def best(self) -> Layout | None:
@@ -215,7 +214,7 @@ def compare(
 
     def answer(rows: Sequence[Layout], gained: Attribution | None = None, *, strict: bool = False) -> CompareAnswer:
         order = ranked(rows, sort)
-        verdict = verdict_of(order, precision)
+        verdict = verdict_of(order)
         return CompareAnswer(
             notes=find_notes(facts_of(order, verdict), strict=strict),
             verdict=verdict,
@@ -228,7 +227,6 @@ def compare(
             layouts=order,
             base=asked[0],
             attribution=gained,
-            precision=precision,
         )
 
     if strict:
@@ -285,11 +283,11 @@ def found_line(layout: Layout) -> str:
     return f"{layout.name}: {row.users_low:,} to {row.users_high:,} users, mean {row.users:,}"
 
 
-def verdict_of(layouts: Sequence[Layout], precision: float) -> Verdict:
+def verdict_of(layouts: Sequence[Layout]) -> Verdict:
     """Bad input if nothing runs, missed if nobody is served, inconclusive if the best is not known well enough."""
     best = layouts[0]
     if best.row is not None and best.row.users:
-        return Verdict.INCONCLUSIVE if best.row.precision > precision else Verdict.DONE
+        return Verdict.DONE if best.row.is_precise else Verdict.INCONCLUSIVE
     if any(layout.is_screened_only for layout in layouts):
         return Verdict.DONE
     return Verdict.TARGET_MISSED if any(layout.row for layout in layouts) else Verdict.BAD_INPUT

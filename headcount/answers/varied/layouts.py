@@ -111,6 +111,7 @@ def facts_of(layouts: Sequence[Layout], verdict: Verdict) -> Facts:
     more: dict[str, Any] = {
         "plans": plans,
         "steps": steps,
+        "imprecise": [(row.gpus, row.precision, row.replications) for row in rows[:1] if not row.is_precise],
         "traffic": max((each.traffic for each in led if each.traffic), key=lambda each: each.worst, default=None),
         "why_unfit": reasons[0] if verdict is Verdict.BAD_INPUT and reasons else None,
         "why_missed": f"no layout meets the SLO; {reasons[0]}"

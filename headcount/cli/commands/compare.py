@@ -14,7 +14,7 @@ from headcount.cli.options import (
     study_options,
     workload_options,
 )
-from simulator.engines.values import Number, Text, WholeNumber
+from simulator.engines.values import Share, Text, WholeNumber
 
 
 @click.command("compare", cls=Command)
@@ -23,7 +23,7 @@ from simulator.engines.values import Number, Text, WholeNumber
     "Ranking",
     option("--sort", Text(), "Rank by: cost (per user), users, ttft, tpot, or month (cost per month).", default="cost"),
     flag("--all simulate_all", "Also simulate layouts that are far behind by their estimate."),
-    option("--precision", Number("a share, such as 0.05"), "Half of the interval of the mean users.", default=0.05),
+    option("--precision", Share(), "Half of the sampling interval, as a share of the users.", default="5%"),
     option("--replications", WholeNumber(2, 10_000), "Independent runs per load, at most.", default=24),
 )
 @section(
