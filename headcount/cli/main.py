@@ -18,6 +18,7 @@ from headcount.cli.command_group import NearestGroup
 COMMANDS = {
     "capacity": "How many users each GPU count serves, with an interval.",
     "compare": "Layouts side by side: GPUs, parallel sizes, formats, limits, routers; ranked by cost per user.",
+    "whatif": "What a longer context, more users or another setting costs: a grid, or a tornado.",
     "simulate": "Serve one load: latency percentiles, KV use, preemptions.",
     "memory": "Whether a model fits, where the memory goes, and how many conversations fit at once.",
     "training-memory": "Memory per GPU in training, and the smallest cluster that holds the run.",

@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
-from boundary.names import shortened
+from boundary.names import check_names, shortened
+from headcount.questions.traffic import read_amount
+from simulator.engines.argument import arguments_of
+from simulator.engines.values import COUNT, Duration, Kind, Number, Switch, Text
+from simulator.engines.vllm.arguments import EngineArgs
+from workloads.traffic import CHANGES
 
 Choice = Mapping[str, Any]
 """One value of each axis, by the axis's name."""
@@ -20,6 +25,15 @@ _SHORT: Final = {
     "gpu": "{}",
     "router": "{}",
     "users": "{:,} users",
+}
+STEP_TIMES: Final = "step_times"
+_KINDS: Final[dict[str, Kind]] = {
+    "users": COUNT,
+    "gpu": Text(),
+    "gpus": COUNT,
+    "router": Text(names_code=True),
+    "ttft": Duration(),
+    "tpot": Duration(),
 }
 _NOT_LISTED: Final = ("environment",)  # which is a list itself
 
@@ -64,8 +78,55 @@ def choices(axes: Sequence[Axis], *, most: int, what: str) -> Iterator[Choice]:
     )
 
 
+def varied(given: Mapping[str, Any]) -> list[Axis]:
+    """The axes of a grid, their values read: traffic, users, GPUs, engine arguments, limits, `step_times`.
+
+    Raises ValueError for a name or a value that is none, with what is known.
+    """
+    return [_axis(name, value) for name, value in given.items()]
+
+
+def read_vary(text: str) -> tuple[str, str]:
+    """`context=x1,x2` in two. Raises ValueError for any other form."""
+    name, equals, values = text.partition("=")
+    if not equals or not values.strip():
+        raise ValueError(f"'{shortened(text)}' varies nothing; give NAME=VALUE,VALUE, such as context=x1,x2,x4")
+    return name.strip(), values
+
+
+def _axis(given_name: str, given: Any) -> Axis:
+    name = given_name.lower().lstrip("-")
+    name = name.replace("_", "-") if name.replace("_", "-") in CHANGES else name.replace("-", "_")
+    engine = {key: described.kind for key, described in arguments_of(EngineArgs).items()}
+    check_names([name], [*CHANGES, *_KINDS, STEP_TIMES, *engine], "thing to vary")
+    each = given.split(",") if isinstance(given, str) else given if isinstance(given, Sequence) else [given]
+    values = tuple(dict.fromkeys(_value(name, value, engine.get(name)) for value in each))
+    if not values:
+        raise ValueError(f"{name} is an empty list; give at least one value")
+    return Axis(name, values)
+
+
+def _value(name: str, given: Any, kind: Kind | None) -> Any:
+    if name in CHANGES:
+        return read_amount(name, given) if isinstance(given, str) else given
+    if name == STEP_TIMES:
+        factor = Number("a factor, such as 1.2").read(str(given).lower().removeprefix("x"))
+        if not 0.01 <= factor <= 100:
+            raise ValueError(f"step_times x{factor:g}; give x0.01 to x100")
+        return factor
+    if isinstance(kind, Switch) and isinstance(given, str):
+        check_names([given], ("on", "off"), f"value of {name}")
+        return given == "on"
+    known = _KINDS.get(name, kind)
+    return known.read(given.strip()) if known is not None and isinstance(given, str) else given
+
+
 def value_text(name: str, value: Any) -> str:
     """Such as `TP 2`, `KV fp8` or `max_num_seqs 128`."""
+    if name == STEP_TIMES:
+        return f"step times x{value:g}"
+    if name in ("ttft", "tpot"):
+        return f"{name.upper()} ≤ {value:g} s" if value >= 1 else f"{name.upper()} ≤ {1000 * value:g} ms"
     if name == "gpus":
         return f"{value:,} GPU" + ("" if value == 1 else "s")
     if isinstance(value, bool):

@@ -235,7 +235,7 @@ def compare(
     with layouts.simulations(executor, workers, store=store):
         for done, place in enumerate(wanted):
             progress(Progress(done=done, total=len(wanted), note=found[place].name, so_far=answer(found)))
-            found[place] = layouts.simulated(found[place], _noted(progress, done, len(wanted), found[place].name))
+            found[place] = layouts.simulated(found[place], noted(progress, done, len(wanted), found[place].name))
             progress(Progress(done=done + 1, total=len(wanted), found=found_line(found[place])))
         gained = _gained(layouts, found, asked, sort)
     return answer(found, gained, strict=strict)
@@ -293,7 +293,9 @@ def verdict_of(layouts: Sequence[Layout]) -> Verdict:
     return Verdict.TARGET_MISSED if any(layout.row for layout in layouts) else Verdict.BAD_INPUT
 
 
-def _noted(progress: Watch, done: int, total: int, name: str) -> Watcher:
+def noted(progress: Watch, done: int, total: int, name: str) -> Watcher:
+    """Tells progress of each load that is simulated for a layout."""
+
     def watch(point: Point, unit: str) -> None:
         note = f"{name}: {point.size:,.4g} {unit} → {point.attainment.mean:.1%} × {len(point.replications)}"
         progress(Progress(done=done, total=total, note=note))

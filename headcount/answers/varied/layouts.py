@@ -12,20 +12,22 @@ from headcount.answers.answer import Verdict
 from headcount.answers.capacity import with_think_time
 from headcount.answers.notes import Facts, facts_about
 from headcount.answers.varied.layout import Layout
-from headcount.questions.deployments import ENGINE_ARGUMENTS, subject
-from headcount.questions.variations import Choice
+from headcount.questions.deployments import ENGINE_ARGUMENTS, Subject, subject
+from headcount.questions.variations import STEP_TIMES, Choice
 from kvcache.models.catalog import load_model
 from kvcache.shape.architecture import Architecture
 from simulator.study.capacity import Watcher
 from simulator.study.capacity_table import CapacityQuestion, How
 from simulator.study.running.executor import find_executor
 from simulator.study.running.simulations import Simulations
+from simulator.study.slo import SLO
 from simulator.study.store.store import Store
 from simulator.study.variations.variation import look, simulated
 from workloads.effects import TrafficEffects, traffic_effects
 from workloads.load import load_workload
 from workloads.population import Population
 from workloads.trace import Trace
+from workloads.traffic import CHANGES, changed, changed_trace
 
 
 @dataclass(kw_only=True)
@@ -56,22 +58,35 @@ class Layouts:
             yield
 
     def screened(self, choice: Choice) -> Layout:
-        """A layout with its estimate. Raises UnknownNameError for a name that none is known by."""
+        """A layout with its estimate. Raises ValueError for an unknown name, or traffic that is impossible."""
         given = {**self.base, **choice}
-        gpus = given["gpus"]
+        gpus, load = given["gpus"], self._workload(given)
         try:
             engine = {name: value for name, value in given.items() if name in ENGINE_ARGUMENTS}
             asked = subject(self.model, given["gpu"], engine)
-            found = look(self._question(given, asked))
+            found = look(self._question(given, asked, load))
         except UnknownNameError:
             raise
         except ValueError as error:
             return Layout(choice=choice, gpus=gpus, refusal=str(error))
-        traffic = self._traffic(found.plan.engine.max_model_len) if found.plan else None
+        traffic = _effects(found.question.workload, found.plan.engine.max_model_len) if found.plan else None
         return Layout(choice=choice, gpus=gpus, asked=asked, looked=found, traffic=traffic)
 
-    def _question(self, given: Choice, asked: Any) -> CapacityQuestion:
+    def _workload(self, given: Choice) -> tuple[Population | Trace, float]:
+        """With the traffic that is asked for, and the mean think time."""
         workload, think_time_s = self._load
+        changes = {name: given[name] for name in CHANGES if name in given}
+        if not changes:
+            return workload, think_time_s
+        if isinstance(workload, Trace):
+            return changed_trace(workload, changes), think_time_s
+        found = changed(workload, changes)
+        return found, found.think_time_s.mean()
+
+    def _question(self, given: Choice, asked: Subject, load: tuple[Population | Trace, float]) -> CapacityQuestion:
+        workload, think_time_s = load
+        slo: SLO = self.study["slo"]
+        limits = {f"{name}_s": given[name] for name in ("ttft", "tpot") if name in given}
         return CapacityQuestion(
             architecture=asked.architecture,
             gpu=asked.gpu,
@@ -80,7 +95,8 @@ class Layouts:
             think_time_s=think_time_s,
             args=asked.args,
             router=given["router"],
-            **self.study,
+            step_time_factor=given.get(STEP_TIMES, 1.0),
+            **{**self.study, "slo": replace(slo, **limits)},
         )
 
     def simulated(self, layout: Layout, watcher: Watcher | None = None) -> Layout:
@@ -88,10 +104,6 @@ class Layouts:
         if layout.looked is None or layout.looked.plan is None or layout.row is not None:
             return layout
         return replace(layout, row=simulated(layout.looked, replace(self._how, watcher=watcher)))
-
-    def _traffic(self, max_model_len: int) -> TrafficEffects:
-        found, _ = self._load
-        return _effects(found, max_model_len)
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,314 @@
+"""What does a longer context, more users or another setting cost?"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from boundary.files import InputError
+from boundary.names import check_names
+from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
+from headcount.answers.money import usd_per_month
+from headcount.answers.notes import find_notes
+from headcount.answers.varied.attribution import ratio_text
+from headcount.answers.varied.compare import SHOWN_CUT, found_line, noted
+from headcount.answers.varied.layout import Layout
+from headcount.answers.varied.layouts import Layouts, facts_of
+from headcount.questions.deployments import ENGINE_ARGUMENTS
+from headcount.questions.variations import Axis, Choice, choices, varied
+from headcount.text.blocks import Block, Line, Table
+from headcount.text.units import counted, dollars, percent
+from simulator.fleet.router import RouterFactory, check_router
+from simulator.study.running.executor import DEFAULT_EXECUTOR
+from simulator.study.slo import SLO, find_slo
+from simulator.study.statistics import Interval
+from workloads.traffic import Amount
+
+MOST_CELLS = 400
+SWING = 0.2  # of each assumption, in a tornado
+GPU_COUNTS = (1, 2, 4, 8)
+PRECISION, REPLICATIONS = 0.05, 24
+_SWUNG = ("context", "output", "think-time", "turns", "system-prompt", "step_times", "ttft", "tpot")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """GPUs for so many users, and what they cost; None where no number of them serves anybody."""
+
+    users: int
+    gpus: int | None
+    usd_per_month: float | None
+
+    def __str__(self) -> str:
+        if self.gpus is None:
+            return "–"
+        cost = f", ${dollars(self.usd_per_month)}" if self.usd_per_month is not None else ""
+        return counted(self.gpus, "GPU") + cost
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Swing:
+    """What one assumption does, a fifth less and a fifth more of it."""
+
+    name: str
+    less: Layout
+    more: Layout
+    base: Layout
+
+    @property
+    def effects(self) -> tuple[Interval | None, Interval | None]:
+        """Users over the base's."""
+        return self.less.users_over(self.base), self.more.users_over(self.base)
+
+    @property
+    def width(self) -> float:
+        """From the fewest users to the most, as a share of the base's; one that serves nobody has lost all."""
+        less, more = (0.0 if found is None else found.mean for found in self.effects)
+        return max(less, more, 1.0) - min(less, more, 1.0)
+
+    def to_json(self) -> dict[str, Any]:
+        less, more = self.effects
+        return {"name": self.name, "less": vars(less) if less else None, "more": vars(more) if more else None}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class WhatifAnswer(Answer):
+    """A grid of cells, each beside the first; or what each assumption does, the largest effect first."""
+
+    page = "whatif_page"
+    model: str
+    workload: str
+    slo: SLO
+    seed: int
+    axes: tuple[Axis, ...]  # without users
+    users: tuple[int, ...]
+    cells: tuple[Layout, ...]
+    needs: tuple[tuple[Need, ...], ...]  # of each cell, one for each number of users
+    swings: tuple[Swing, ...] = ()
+
+    @property
+    def base(self) -> Layout | None:
+        """The cell of every axis's first value."""
+        return self.cells[0] if self.cells else None
+
+    def figures(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "workload": self.workload,
+            "slo": vars(self.slo),
+            "seed": self.seed,
+            "varied": [axis.name for axis in self.axes],
+            "users_asked": list(self.users),
+            "cells": self.rows(),
+            "tornado": [swing.to_json() for swing in self.swings],
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [self._row(cell, needs) for cell, needs in zip(self.cells, self.needs, strict=True)]
+
+    def _row(self, cell: Layout, needs: tuple[Need, ...]) -> dict[str, Any]:
+        found = cell.to_json(self.base)
+        for key in ("users_over_best", "usd_per_user_over_best"):
+            found[key.replace("best", "base")] = found.pop(key)
+        return found | {"needs": [vars(need) for need in needs]}
+
+    def head(self) -> list[Block]:
+        base = self.base
+        title = Line(f", workload {self.workload}: {self.slo}", bold=self.model)
+        if base is None or base.row is None:
+            return [title]
+        return [
+            title,
+            Line(f" ({base.name}, {base.layout})", bold=f"{base.users:,} users on {counted(base.gpus, 'GPU')}"),
+        ]
+
+    def body(self) -> list[Block]:
+        blocks: list[Block] = []
+        if self.swings:
+            columns = ("assumption", f"{SWING:.0%} less", f"{SWING:.0%} more")
+            rows = [(swing.name, *map(ratio_text, swing.effects)) for swing in self.swings]
+            blocks += [Table(columns=columns, rows=rows), Line()]
+        if len(self.cells) > 1 or not self.swings:
+            blocks += [Table(columns=self.columns, rows=self.table_rows(), text_columns=(0, 1), bold_column=2), Line()]
+        reasons = [Line(f"{cell.name}: {cell.reason}") for cell in self.cells if cell.reason]
+        return [*blocks, *reasons, *(Line(text, dim=True) for text in self.legend)]
+
+    @property
+    def is_cut(self) -> bool:
+        return any(cell.traffic and cell.traffic.worst >= SHOWN_CUT for cell in self.cells)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        cut = ["traffic cut"] if self.is_cut else []
+        return ("what if", "servers", "users to sign", "users", "vs base", *map(_for_users, self.users), *cut)
+
+    def table_rows(self) -> list[tuple[str, ...]]:
+        return [self._cells(cell, needs) for cell, needs in zip(self.cells, self.needs, strict=True)]
+
+    def _cells(self, cell: Layout, needs: tuple[Need, ...]) -> tuple[str, ...]:
+        cut = [percent(cell.traffic.worst) if cell.traffic else "–"] if self.is_cut else []
+        mean = f"{cell.row.users:,}" if cell.row else "–"
+        ratio = "base" if cell is self.base else ratio_text(cell.users_over(self.base) if self.base else None)
+        ratio = ratio if cell.row and cell.row.users else "–"
+        return (cell.name, cell.layout, f"{cell.users:,}", mean, ratio, *map(str, needs), *cut)
+
+    @property
+    def legend(self) -> list[str]:
+        """What the columns mean."""
+        said = [
+            "users to sign: the lower end of an interval that covers simulation noise, step-time error and the error "
+            "of the KV blocks; users: the mean. vs base: users beside the first cell, with its 95 % interval, from the "
+            "same random numbers.",
+        ]
+        if self.users:
+            said.append(
+                "GPUs for users: whole servers, in proportion to the row's users to sign; many together serve a little "
+                "more."
+            )
+        return said
+
+
+def _for_users(users: int) -> str:
+    return f"for {users:,}"
+
+
+@question
+def whatif(
+    model: str,
+    gpu: str,
+    *,
+    vary: Mapping[str, Any] | None = None,
+    tornado: bool = False,
+    gpus: int | None = None,
+    users: int | None = None,
+    workload: str | Path = "chat",
+    think_time_s: float | None = None,
+    trace_block_size: int = 512,
+    slo: str = "chat",
+    ttft_s: float | None = None,
+    tpot_s: float | None = None,
+    attainment: float | None = None,
+    router: str | RouterFactory = "least-outstanding",
+    precision: float = PRECISION,
+    replications: int = REPLICATIONS,
+    seed: int = 0,
+    strict: bool = False,
+    store: bool = True,
+    executor: str = DEFAULT_EXECUTOR,
+    workers: int | None = None,
+    progress: Watch = unwatched,
+    **engine: Any,
+) -> WhatifAnswer:
+    """Users over a grid, or GPUs and dollars for given users; `vary` has lists by name, such as context=["x1", "x2"].
+
+    With `tornado` each assumption is also a fifth less and a fifth more. Without `gpus` the fewest are taken that hold
+    the model. Raises ValueError for a bad argument or a grid that is too large, RefusedError where `strict` refuses a
+    note.
+    """
+    check_names(engine, ENGINE_ARGUMENTS, "engine argument")
+    axes = varied(vary or {})
+    if not axes and not tornado:
+        raise ValueError("nothing is varied; give --vary NAME=VALUE,VALUE, such as context=x1,x2,x4, or --tornado")
+    counts = next((axis.values for axis in axes if axis.name == "users"), () if users is None else (users,))
+    axes = [axis for axis in axes if axis.name != "users"]
+    asked = list(choices(axes, most=max(MOST_CELLS // max(len(counts), 1), 1), what="cells"))
+    for each in next((axis.values for axis in axes if axis.name == "router"), (router,)):
+        check_router(each)
+    limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)
+
+    def layouts_on(count: int) -> Layouts:
+        return Layouts(
+            model=model,
+            workload=workload,
+            think_time_s=think_time_s,
+            trace_block_size=trace_block_size,
+            base={"gpu": gpu, "gpus": count, **engine, "router": router},
+            study={"slo": limits, "precision": precision, "replications": replications, "seed": seed},
+        )
+
+    layouts = layouts_on(gpus) if gpus else _smallest(layouts_on, asked[0])
+    found = [layouts.screened(choice) for choice in asked]
+    if strict:
+        find_notes(facts_of(found, Verdict.DONE), strict=True)
+    tried = _swung(layouts, asked[0], limits) if tornado else []
+    total = len(found) + 2 * len(tried)
+    with layouts.simulations(executor, workers, store=store):
+
+        def simulated(layout: Layout, done: int) -> Layout:
+            result = layouts.simulated(layout, noted(progress, done, total, layout.name))
+            progress(Progress(done=done + 1, total=total, found=found_line(result)))
+            return result
+
+        cells = tuple(simulated(layout, done) for done, layout in enumerate(found))
+        pairs = [
+            [simulated(each, len(found) + 2 * at + n) for n, each in enumerate(pair)]
+            for at, (_, *pair) in enumerate(tried)
+        ]
+    swings = [
+        Swing(name=name, less=less, more=more, base=cells[0])
+        for (name, *_), (less, more) in zip(tried, pairs, strict=True)
+    ]
+    verdict = _verdict(cells)
+    return WhatifAnswer(
+        notes=find_notes(facts_of(cells, verdict), strict=strict),
+        verdict=verdict,
+        model=layouts.architecture.name,
+        workload=str(workload),
+        slo=limits,
+        seed=seed,
+        axes=tuple(axes),
+        users=tuple(counts),
+        cells=cells,
+        needs=tuple(tuple(_need(cell, count) for count in counts) for cell in cells),
+        swings=tuple(sorted(swings, key=lambda swing: -swing.width)),
+    )
+
+
+def _smallest(layouts_on: Callable[[int], Layouts], first: Choice) -> Layouts:
+    """On the fewest GPUs that hold the model."""
+    tried = [layouts_on(count) for count in GPU_COUNTS]
+    return next((each for each in tried if (seen := each.screened(first)).looked and seen.looked.plan), tried[0])
+
+
+def _swung(layouts: Layouts, base: Choice, slo: SLO) -> list[tuple[str, Layout, Layout]]:
+    """Each assumption that can be less and more."""
+    found = []
+    for name in _SWUNG:
+        limit = {"ttft": slo.ttft_s, "tpot": slo.tpot_s}.get(name, 1.0)
+        if name in base or limit is None:
+            continue
+        factors = (1 - SWING, 1 + SWING)
+        try:
+            less, more = (layouts.screened({**base, name: _scaled(name, factor, limit)}) for factor in factors)
+        except InputError:  # this load has no such thing
+            continue
+        if less.refusal is None and more.refusal is None and less.looked and more.looked:
+            changes = less.looked.question.workload != more.looked.question.workload
+            if changes or name in ("step_times", "ttft", "tpot"):
+                found.append((_spoken(name), less, more))
+    return found
+
+
+def _scaled(name: str, factor: float, limit: float) -> Any:
+    return factor * limit if name in ("step_times", "ttft", "tpot") else Amount(value=factor, is_factor=True)
+
+
+def _spoken(name: str) -> str:
+    return {"step_times": "step times", "ttft": "TTFT limit", "tpot": "TPOT limit"}.get(name, name)
+
+
+def _need(cell: Layout, users: int) -> Need:
+    """Whole servers, in proportion: many of them even out what each gets, and serve a little more than that."""
+    plan = cell.looked.plan if cell.looked else None
+    if plan is None or cell.row is None or cell.asked is None or not cell.users:
+        return Need(users=users, gpus=None, usd_per_month=None)
+    gpus = plan.gpus * math.ceil(users * (cell.gpus // plan.gpus) / cell.users)
+    return Need(users=users, gpus=gpus, usd_per_month=usd_per_month(gpus, cell.asked.gpu.usd_per_hour))
+
+
+def _verdict(cells: Sequence[Layout]) -> Verdict:
+    served = [cell.row for cell in cells if cell.row is not None and cell.row.users]
+    if served:
+        return Verdict.DONE if all(row.is_precise for row in served) else Verdict.INCONCLUSIVE
+    return Verdict.TARGET_MISSED if any(cell.row for cell in cells) else Verdict.BAD_INPUT

@@ -1,0 +1,106 @@
+"""`headcount whatif`: grids over traffic, users and settings, each cell beside the first."""
+
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headcount as hc
+from headcount.questions.variations import read_vary, varied
+from tests.headcount.conftest import SHORT_ANSWERS
+from workloads.traffic import Amount
+
+QUICK: dict[str, Any] = {
+    "workload": SHORT_ANSWERS, "latency_model": "constant", "step_s": 0.01, "replications": 2, "store": False,
+    "precision": 0.9, "max_model_len": 4096, "max_num_seqs": 2,
+}  # fmt: skip
+VARY = {"output": ["x1", "x4"], "users": [10, 500, 5000]}
+
+
+@pytest.fixture(scope="module")
+def answer() -> hc.WhatifAnswer:
+    return hc.whatif("qwen3-0.6b", "h100-sxm", vary=VARY, **QUICK)
+
+
+def test_longer_answers_serve_fewer_users(answer: hc.WhatifAnswer) -> None:
+    few, many = answer.cells[1], answer.cells[0]
+    assert 0 < few.users < many.users
+    assert answer.rows()[0]["users_over_base"] == {"mean": 1.0, "low": 1.0, "high": 1.0}
+    assert answer.rows()[1]["users_over_base"]["high"] < 1
+
+
+def test_more_users_never_need_fewer_gpus_and_each_gets_a_place(answer: hc.WhatifAnswer) -> None:
+    for cell, needs in zip(answer.cells, answer.needs, strict=True):
+        gpus = [need.gpus or 0 for need in needs]
+        assert all(fewer <= more for fewer, more in pairwise(gpus))
+        assert all(count * cell.users >= need.users for count, need in zip(gpus, needs, strict=True))
+    assert [need.users for need in answer.needs[0]] == [10, 500, 5000]
+
+
+def test_a_grid_of_a_million_cells_is_refused_with_its_size() -> None:
+    vary = {"max_num_seqs": list(range(1, 1001)), "max_num_batched_tokens": list(range(2000, 3000))}
+    with pytest.raises(ValueError, match=r"1,000,000 cells \(1,000 of max_num_seqs × 1,000 of .*\) are too many"):
+        hc.whatif("qwen3-0.6b", "h100-sxm", vary=vary)
+
+
+@pytest.mark.slow
+def test_a_tornado_is_sorted_by_its_effect() -> None:
+    found = hc.whatif("qwen3-0.6b", "h100-sxm", tornado=True, tpot_s=0.015, **QUICK)
+    widths = [swing.width for swing in found.swings]
+    assert widths == sorted(widths, reverse=True)
+    names = {swing.name for swing in found.swings}
+    assert {"output", "think-time", "step times", "TTFT limit"} <= names
+    thinking = next(swing for swing in found.swings if swing.name == "think-time")
+    less, more = thinking.effects
+    assert less is not None
+    assert more is not None
+    assert less.mean < 1 < more.mean
+    assert "20% less" in str(found)
+
+
+def test_what_is_varied_is_read_by_its_kind() -> None:
+    axes = varied({"context": "x1,2K", "-ttft": "500ms,2s", "tensor-parallel-size": "1,2", "step_times": ["x1", 1.2]})
+    assert [axis.name for axis in axes] == ["context", "ttft", "tensor_parallel_size", "step_times"]
+    assert axes[0].values == (Amount(value=1.0, is_factor=True), Amount(value=2048))
+    assert [axis.values for axis in axes[1:]] == [(0.5, 2.0), (1, 2), (1.0, 1.2)]
+    assert varied({"enable_prefix_caching": "on,off"})[0].values == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "nothing is varied"),
+        ({"vary": {"contxt": "x2"}}, "no thing to vary 'contxt'; did you mean 'context'"),
+        ({"vary": {"context": "x0"}}, "context x0"),
+        ({"vary": {"users": "0"}}, "not a whole number above 0"),
+        ({"vary": {"enable_prefix_caching": "maybe"}}, "no value of enable_prefix_caching 'maybe'"),
+        ({"vary": {"step_times": "0"}}, "step_times x0; give x0.01 to x100"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_varied_is_told_at_once(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        hc.whatif("qwen3-0.6b", "h100-sxm", **QUICK, **given)
+
+
+def test_text_that_varies_nothing_is_told_with_an_example() -> None:
+    with pytest.raises(ValueError, match="give NAME=VALUE,VALUE, such as context=x1,x2,x4"):
+        read_vary("context")
+
+
+def test_the_command_writes_a_heatmap(headcount: Callable[..., Any], answer: hc.WhatifAnswer, tmp_path: Path) -> None:
+    report = tmp_path / "whatif.html"
+    ran = headcount(
+        "whatif", "--model", "qwen3-0.6b", "--gpu", "h100-sxm", "--vary", "output=x1,x4", "--vary", "users=10,500,5000",
+        "--workload", SHORT_ANSWERS, "--latency-model", "constant", "--step-s", "0.01", "--replications", "2",
+        "--precision", "0.9", "--no-store", "--max-model-len", "4096", "--max-num-seqs", "2", "--json",
+        "--report", report,
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert [cell["needs"] for cell in found["cells"]] == [cell["needs"] for cell in answer.rows()]
+    page = report.read_text(encoding="utf-8")
+    assert "GPUs, columns 10 users, 500 users, 5,000 users" in page
