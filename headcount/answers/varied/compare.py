@@ -26,7 +26,7 @@ MOST_LAYOUTS = 1000
 FAR_BEHIND = 1.5
 """By its estimate a layout is so many times as dear as the best: it is not simulated. Two estimates are off by less
 (docs/measurements/screening.md)."""
-PRECISION, REPLICATIONS = 0.05, 24
+PRECISION = 0.05
 SHOWN_CUT = 0.01  # of conversations, prompts or answers, from which on a table has a column for it
 COLUMNS = (
     "layout", "servers", "users to sign", "users", "$/month", "$/user/month", "TTFT p95", "TPOT p95", "vs best",
@@ -178,7 +178,7 @@ def compare(
     sort: str = "cost",
     simulate_all: bool = False,
     precision: float = PRECISION,
-    replications: int = REPLICATIONS,
+    replications: int | None = None,
     seed: int = 0,
     strict: bool = False,
     store: bool = True,

@@ -28,7 +28,7 @@ from workloads.traffic import Amount
 MOST_CELLS = 400
 SWING = 0.2  # of each assumption, in a tornado
 GPU_COUNTS = (1, 2, 4, 8)
-PRECISION, REPLICATIONS = 0.05, 24
+PRECISION = 0.05
 _SWUNG = ("context", "output", "think-time", "turns", "system-prompt", "step_times", "ttft", "tpot")
 
 
@@ -191,7 +191,7 @@ def whatif(
     attainment: float | None = None,
     router: str | RouterFactory = "least-outstanding",
     precision: float = PRECISION,
-    replications: int = REPLICATIONS,
+    replications: int | None = None,
     seed: int = 0,
     strict: bool = False,
     store: bool = True,

@@ -24,7 +24,9 @@ from simulator.engines.values import Share, Text, WholeNumber
     option("--sort", Text(), "Rank by: cost (per user), users, ttft, tpot, or month (cost per month).", default="cost"),
     flag("--all simulate_all", "Also simulate layouts that are far behind by their estimate."),
     option("--precision", Share(), "Half of the sampling interval, as a share of the users.", default="5%"),
-    option("--replications", WholeNumber(2, 10_000), "Independent runs per load, at most.", default=24),
+    option(
+        "--replications", WholeNumber(2, 10_000), "Independent runs of a load.  [default: as many as --precision takes]"
+    ),
 )
 @section(
     "Traffic",

@@ -36,7 +36,9 @@ from simulator.engines.values import COUNT, Share, Text, WholeNumber
     option("--users", COUNT, "Answer with the GPUs and dollars that so many users need."),
     option("--gpus", COUNT, "GPUs that are simulated.  [default: the fewest that hold the model]"),
     option("--precision", Share(), "Half of the sampling interval, as a share of the users.", default="5%"),
-    option("--replications", WholeNumber(2, 10_000), "Independent runs per load, at most.", default=24),
+    option(
+        "--replications", WholeNumber(2, 10_000), "Independent runs of a load.  [default: as many as --precision takes]"
+    ),
 )
 @model_options
 @section(
