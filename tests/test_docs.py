@@ -156,7 +156,8 @@ def test_every_json_key_is_on_its_page() -> None:
         hc.simulate("llama-3.1-8b", "h100-sxm", **load),
         hc.capacity("llama-3.1-8b", "h100-sxm", **chat),
         hc.compare("llama-3.1-8b", "h100-sxm", precision=0.9, **chat),
+        hc.whatif("llama-3.1-8b", "h100-sxm", vary={"users": [1]}, precision=0.9, **(chat | {"gpus": 1})),
     )
     found = {key for answer in answers for key in answer.to_json()} | set(answers[2].to_json()["capacity"][0])
-    found |= set(answers[3].to_json()["layouts"][0])
+    found |= set(answers[3].to_json()["layouts"][0]) | set(answers[4].to_json()["cells"][0])
     assert sorted(key for key in found if f"`{key}`" not in page) == []

@@ -29,7 +29,7 @@ FIRST_REQUESTS = 60_000  # of each load, before its interval is looked at
 MAX_REPLICATIONS = 200
 PRECISION = 0.03  # half of the 95 % interval, as a share of the capacity
 COARSE_REPLICATIONS = 6  # of an estimate that is compared with another one, paired
-QUICK_REPLICATIONS, QUICK_MOST = 4, 24  # of a large fleet, where each has many requests; at most
+QUICK_REPLICATIONS, QUICK_MOST = 4, 60  # of a large fleet, where each has many requests; at most
 MATERIAL_GROWTH = 0.05
 MAX_SIZE = 2.0**22
 

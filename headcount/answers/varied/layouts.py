@@ -111,8 +111,8 @@ def _effects(workload: Population | Trace, max_model_len: int) -> TrafficEffects
     return traffic_effects(workload.table if isinstance(workload, Trace) else workload, max_model_len)
 
 
-def facts_of(layouts: Sequence[Layout], verdict: Verdict) -> Facts:
-    """What notes are found in, the first layout leading."""
+def facts_of(layouts: Sequence[Layout], verdict: Verdict, *, judged: int = 1) -> Facts:
+    """What notes are found in, the first layout leading; so many of the simulated ones have to be known well."""
     running = [layout for layout in layouts if layout.looked and layout.looked.plan]
     led = [*(layout for layout in running if layout.row), *(layout for layout in running if not layout.row)]
     plans = [layout.looked.plan for layout in led if layout.looked and layout.looked.plan]
@@ -123,7 +123,9 @@ def facts_of(layouts: Sequence[Layout], verdict: Verdict) -> Facts:
     more: dict[str, Any] = {
         "plans": plans,
         "steps": steps,
-        "imprecise": [(row.gpus, row.precision, row.replications) for row in rows[:1] if not row.is_precise],
+        "imprecise": [
+            (row.gpus, row.precision, row.replications) for row in rows[:judged] if row.users and not row.is_precise
+        ],
         "traffic": max((each.traffic for each in led if each.traffic), key=lambda each: each.worst, default=None),
         "why_unfit": reasons[0] if verdict is Verdict.BAD_INPUT and reasons else None,
         "why_missed": f"no layout meets the SLO; {reasons[0]}"

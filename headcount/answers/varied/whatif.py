@@ -251,7 +251,7 @@ def whatif(
     ]
     verdict = _verdict(cells)
     return WhatifAnswer(
-        notes=find_notes(facts_of(cells, verdict), strict=strict),
+        notes=find_notes(facts_of(cells, verdict, judged=len(cells)), strict=strict),
         verdict=verdict,
         model=layouts.architecture.name,
         workload=str(workload),
