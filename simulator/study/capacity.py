@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from simulator.fleet.fleet import Fleet
 from simulator.latency.model import AverageStep, average_step
-from simulator.study.knee import Knee, Shown, find_knee
+from simulator.study.knee import LEAST_MISSES, Knee, Shown, find_knee
 from simulator.study.loads import Load
 from simulator.study.replication import Replication
 from simulator.study.running.simulations import Simulations
@@ -23,14 +23,14 @@ SLOPE = 6.0  # of the logarithm of misses over that of the load, before anything
 MAX_STEP = 3.0  # from one load tried to the next: one far beyond capacity costs much, and tells nothing
 SPACING = 1.08  # between the two loads that are replicated
 OFF_CENTRE = 1.03  # how far the estimate may lie outside of them
-LEAP = 16.0  # of misses from one load to the next: as in a model without chance
+LEAP = 40.0  # a slope of misses over the load, in logarithms, as in a model without chance
 FINEST = 1.01  # between two loads with a leap
 FIRST_REQUESTS = 60_000  # of each load, before its interval is looked at
 MAX_REPLICATIONS = 200
 PRECISION = 0.03  # half of the 95 % interval, as a share of the capacity
 COARSE_REPLICATIONS = 6  # of an estimate that is compared with another one, paired
 QUICK_REPLICATIONS, QUICK_MOST = 4, 60  # of a large fleet, where each has many requests; at most
-MATERIAL_GROWTH = 0.05
+MATERIAL_GROWTH = 0.25
 MAX_SIZE = 2.0**22
 
 
@@ -248,17 +248,24 @@ class _Around:
                 raise _limits_nothing(self.evaluator.load)
             shares = {size: float(self._point(size).shown().misses.mean()) for size in self.replicated}
             served, missed = _bracket(shares, self._target)
-            if served and missed < math.inf and shares[missed] > LEAP * max(shares[served], self._target / LEAP):
+            if served and missed < math.inf and self._leaps(shares, served, missed):
                 self.low, self.high = served, self.evaluator.load.round(math.sqrt(served * missed))
                 if missed / served <= FINEST or not served < self.high < missed:
                     self.high = missed
                     return _knee_of(self.points(), self.evaluator)  # farther loads say nothing of where misses leap
             elif self.low / OFF_CENTRE <= mean <= self.high * OFF_CENTRE:
                 return knee
+            elif served and missed < math.inf and not served < mean < missed:
+                self._place(math.sqrt(served * missed))
             else:
                 self._place(min(max(mean, self.low / MAX_STEP), self.high * MAX_STEP))
             if (self.low, self.high) in seen:
                 return knee
+
+    def _leaps(self, shares: dict[float, float], served: float, missed: float) -> bool:
+        """Whether misses grow so fast from one load to the other that a line between them says little."""
+        few = max(shares[served], LEAST_MISSES * self._target)
+        return math.log(shares[missed] / few) > LEAP * math.log(missed / served)
 
     def _point(self, size: float) -> Point:
         return self.evaluator.point(size, self.replicated[size])

@@ -10,6 +10,7 @@ from simulator.study.statistics import FloatArray, Interval, t_interval
 
 MIN_SLOPE, MAX_SLOPE = 0.5, 2000.0  # of the logarithm of misses over that of the load
 BANDWIDTH = 0.08  # of the logarithm of the load: farther loads count less
+LEAST_MISSES = 1e-3  # of the target: fewer are taken for so many, so that they have a logarithm
 LEAST_SHARE = 0.1  # of the misses seen: what is left of them after the correction
 
 
@@ -113,7 +114,7 @@ def _corrected(shown: Shown, elasticity: float, target_misses: float) -> float:
     """Mean misses, had the work been drawn as expected; above 0, so that it has a logarithm."""
     seen = float(shown.misses.mean())
     factor = max(1 - elasticity * (float(shown.work.mean()) - 1), LEAST_SHARE)
-    return max(seen * factor, target_misses * 1e-3)
+    return max(seen * factor, target_misses * LEAST_MISSES)
 
 
 def _elasticity(shown: Sequence[Shown]) -> float:
