@@ -20,6 +20,7 @@ from headcount.answers.fit import FitAnswer, fit
 from headcount.answers.memory import MemoryAnswer, memory
 from headcount.answers.memory_comparison import MemoryComparison, memory_comparison
 from headcount.answers.notes import Note, RefusedError, Severity
+from headcount.answers.plan import PlanAnswer, plan
 from headcount.answers.read import ReadAnswer, read
 from headcount.answers.simulate import SimulateAnswer, simulate
 from headcount.answers.training_memory import TrainingMemoryAnswer, training_memory
@@ -40,12 +41,13 @@ from workloads.load import load_workload, preset_names
 from workloads.synthetic import closed_load, open_load
 
 __all__ = [
-    "SLO", "Answer", "CapacityAnswer", "CheckAnswer", "CompareAnswer", "Deployment", "EngineArgs", "FitAnswer", "Fleet",
-    "MemoryAnswer", "MemoryComparison", "Note", "Pool", "Progress", "ReadAnswer", "RefusedError", "Result",
-    "Severity", "SimulateAnswer", "Simulation", "TrainingMemoryAnswer", "Verdict", "View", "WhatifAnswer", "capacity",
-    "check", "closed_load", "compare", "find_gpu", "fit", "gpu_names", "limits_raised", "load_model", "load_workload",
-    "memory", "memory_budget", "memory_comparison", "model_names", "open_load", "preset_names", "read",
-    "read_startup_log", "request_times", "resolve", "simulate", "training_memory", "whatif", "whole_run",
+    "SLO", "Answer", "CapacityAnswer", "CheckAnswer", "CompareAnswer", "Deployment", "EngineArgs", "FitAnswer",
+    "Fleet", "MemoryAnswer", "MemoryComparison", "Note", "PlanAnswer", "Pool", "Progress", "ReadAnswer",
+    "RefusedError", "Result", "Severity", "SimulateAnswer", "Simulation", "TrainingMemoryAnswer", "Verdict", "View",
+    "WhatifAnswer", "capacity", "check", "closed_load", "compare", "find_gpu", "fit", "gpu_names", "limits_raised",
+    "load_model", "load_workload", "memory", "memory_budget", "memory_comparison", "model_names", "open_load",
+    "plan", "preset_names", "read", "read_startup_log", "request_times", "resolve", "simulate", "training_memory",
+    "whatif", "whole_run",
 ]  # fmt: skip
 
 _NAMES = {"StartupLog": StartupLog, "Architecture": Architecture, "GPU": GPU}

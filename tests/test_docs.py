@@ -12,6 +12,7 @@ import pytest
 import headcount as hc
 from benchmarks.pages.outputs import examples, output
 from headcount.cli.main import COMMANDS, cli
+from tests.simulator.made_up_fleets import simulate_as
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -147,7 +148,7 @@ def users_low_by_gpus(text: str) -> dict[int, int]:
     return {int(gpus): int(users.replace(",", "")) for gpus, users in rows}
 
 
-def test_every_json_key_is_on_its_page() -> None:
+def test_every_json_key_is_on_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
     page = (ROOT / "docs" / "reference" / "json-keys.md").read_text(encoding="utf-8")
     load = {"input_len": 64, "output_len": 4, "concurrency": 2, "latency_model": "constant"}
     chat = {"gpus": [1], "latency_model": "constant", "step_s": 0.01, "max_num_seqs": 2, "replications": 2}
@@ -160,4 +161,7 @@ def test_every_json_key_is_on_its_page() -> None:
     )
     found = {key for answer in answers for key in answer.to_json()} | set(answers[2].to_json()["capacity"][0])
     found |= set(answers[3].to_json()["layouts"][0]) | set(answers[4].to_json()["cells"][0])
+    simulate_as(monkeypatch, lambda _, servers: 100 * servers)
+    planned = hc.plan("llama-3.1-8b", users=10, gpu="h100-sxm", latency_model="constant").to_json()
+    found |= {*planned, *planned["best"]}
     assert sorted(key for key in found if f"`{key}`" not in page) == []

@@ -25,7 +25,7 @@ from benchmarks.pages.names import (
     structure_tables,
     workload_tables,
 )
-from benchmarks.pages.options import option_tables
+from benchmarks.pages.options import option_tables, plan_tables
 from benchmarks.pages.outputs import pages_with_outputs, with_outputs
 
 PAGES = {
@@ -40,6 +40,7 @@ PAGES = {
     "reference/memory.md": memory_tables,
     "reference/models.md": model_tables,
     "reference/notes.md": note_tables,
+    "reference/plan-options.md": plan_tables,
     "reference/python.md": python_tables,
     "reference/release-rules.md": release_tables,
     "reference/routers.md": router_tables,

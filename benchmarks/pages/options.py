@@ -1,8 +1,12 @@
-"""The table of docs/reference/engine-options.md, from vLLM's engine arguments."""
+"""Tables of options: the engine's, and those of a command."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
+
+import click
 
 from benchmarks.markdown import table
+from headcount.cli.commands import plan
 from simulator.engines.argument import arguments_of, flags_of
 from simulator.engines.vllm.arguments import EngineArgs
 
@@ -10,6 +14,18 @@ from simulator.engines.vllm.arguments import EngineArgs
 def option_tables() -> dict[str, Callable[[], str]]:
     """By the names of the page's markers."""
     return {"options": _options}
+
+
+def plan_tables() -> dict[str, Callable[[], str]]:
+    """Of docs/reference/plan-options.md, a table for each heading of the help."""
+    own = ("People", "Choice", "Money", "Output")
+    return {heading.lower(): partial(_of_command, plan.command, heading) for heading in own}
+
+
+def _of_command(command: click.Command, heading: str) -> str:
+    context = click.Context(command)
+    rows = (each.get_help_record(context) for each in command.params if vars(each).get("heading") == heading)
+    return table(("option", "what"), [(f"`{row[0]}`", " ".join(row[1].split())) for row in rows if row is not None])
 
 
 def _options() -> str:

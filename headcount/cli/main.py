@@ -16,6 +16,7 @@ from headcount import __version__
 from headcount.cli.command_group import NearestGroup
 
 COMMANDS = {
+    "plan": "The cheapest fleet for so many people: which GPUs, how many, what it costs.",
     "capacity": "How many users each GPU count serves, with an interval.",
     "compare": "Layouts side by side: GPUs, parallel sizes, formats, limits, routers; ranked by cost per user.",
     "whatif": "What a longer context, more users or another setting costs: a grid, or a tornado.",
@@ -76,6 +77,7 @@ def cli() -> None:
     A discrete-event simulator of vLLM. Try:
 
     \b
+        headcount plan --model llama-3.1-8b --users 500
         headcount capacity --model llama-3.1-8b --gpu h100-sxm --gpus 1,2,4,8
     """
 

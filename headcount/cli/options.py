@@ -90,7 +90,7 @@ def _option(name: str, described: Argument, always_none: bool, default_text: str
     )
 
 
-_MODEL = option(
+model_option = option(
     "--model",
     Text(may_be_path=True),
     "Model name as on Hugging Face, an alias, or a path to a config.json.",
@@ -98,7 +98,7 @@ _MODEL = option(
 )
 model_options = section(
     "Deployment",
-    _MODEL,
+    model_option,
     option("--gpu", Text(), "GPU name, such as h100-sxm; see 'headcount gpus'.", required=True),
 )
 _startup_log_option = section(
@@ -139,7 +139,7 @@ def listed_deployment_options(*, gpus: str) -> Option:
     return all_of(
         section(
             "Deployment",
-            _MODEL,
+            model_option,
             option("--gpu", Listed(Text()), "GPU names, such as h100-sxm,l40s; see 'headcount gpus'.", required=True),
             option("--gpus", IntegerList(), "GPUs of each layout, or a list.", default=gpus),
             argument_options(MEMORY, always_none=True, are_lists=True, default_text=tp),

@@ -33,7 +33,7 @@ def subject(model: str, gpu: str, engine: Mapping[str, Any], startup_log: "Start
 
     Raises ValueError for a model, a GPU or an argument that is not known, with the nearest that is.
     """
-    given = _known(engine, ENGINE_ARGUMENTS, "engine argument")
+    given = given_engine_arguments(engine)
     architecture, found = load_model(model), find_gpu(gpu)
     if startup_log is None:
         return Subject(architecture=architecture, gpu=found, args=EngineArgs(**given))
@@ -44,6 +44,11 @@ def subject(model: str, gpu: str, engine: Mapping[str, Any], startup_log: "Start
         layout = memory_budget(architecture, found, args).layout
         args = replace(args, num_gpu_blocks_override=startup_log.num_gpu_blocks(layout))
     return Subject(architecture=architecture, gpu=found, args=args, unused_arguments=startup_log.unused)
+
+
+def given_engine_arguments(engine: Mapping[str, Any]) -> dict[str, Any]:
+    """vLLM's arguments that have a value. Raises ValueError for a name that is not known, with the nearest that is."""
+    return _known(engine, ENGINE_ARGUMENTS, "engine argument")
 
 
 def _known(given: Mapping[str, Any], known: Collection[str], what: str) -> dict[str, Any]:

@@ -187,6 +187,40 @@ class Listed:
 
 
 @dataclass(frozen=True)
+class Extra:
+    """A share on top, which may be more than all: `30%` or `0.3`."""
+
+    name: str = "SHARE"
+
+    def read(self, given: Any) -> float:
+        match = _SHARE.match(str(given))
+        if match is None:
+            _refuse_list(given)
+            raise ValueError(f"'{shortened(str(given))}' is not a share; give one of at least 0, such as 30% or 0.3")
+        return float(match[1]) / (100 if match[2] else 1)
+
+
+@dataclass(frozen=True)
+class PriceList:
+    """US dollars: one number, or one for each name, `h100-sxm=2.5,l40s=0.9`."""
+
+    name: str = "USD"
+
+    def read(self, given: Any) -> float | dict[str, float]:
+        if isinstance(given, dict | float):
+            return given
+        parts = [part.strip() for part in str(given).split(",")]
+        number = Number("US dollars, such as 2.5, or h100-sxm=2.5,l40s=0.9")
+        if len(parts) == 1 and "=" not in parts[0]:
+            return number.read(parts[0])
+        prices: dict[str, float] = {}
+        for part in parts:
+            name, _, usd = part.partition("=")
+            prices[name.strip()] = number.read(usd)
+        return prices
+
+
+@dataclass(frozen=True)
 class IntegerList:
     """Whole numbers above 0, separated by commas; kept in order, each once."""
 

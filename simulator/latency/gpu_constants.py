@@ -95,6 +95,15 @@ def constants_for(gpu: GPU) -> Constants:
     raise AssertionError("the fallback constants are part of the package")
 
 
+def has_measured_times(gpu: GPU) -> bool:
+    """Whether whole runs, or at least kernels, were measured on this very GPU."""
+    for stem in (gpu.name, gpu.family):
+        if (FOLDER / f"{stem}.toml").is_file():
+            content = _content(stem)
+            return gpu.name in (*content.get("measured_gpus", ()), *content.get("kernel_table_gpus", ()))
+    return False
+
+
 @cache
 def _read(stem: str, gpu_name: str) -> Constants:
     """One file over those it extends. Raises ValueError on a constant that is unknown, missing or without a source."""

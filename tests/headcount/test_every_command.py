@@ -126,10 +126,10 @@ def test_long_help_stands_under_headings() -> None:
             assert "\nOther options:\n" in shown
 
 
-def test_tensor_parallel_sizes_are_tried_by_capacity_alone(headcount: Run) -> None:
+def test_tensor_parallel_sizes_are_tried_by_searches_alone(headcount: Run) -> None:
     for command in commands():
         shown = " ".join(command.get_help(click.Context(command)).split())
-        assert ("[default: all that fit]" in shown) == (command.name == "capacity")
+        assert ("[default: all that fit]" in shown) == (command.name in ("capacity", "plan"))
         assert "capacity tries all" not in shown
 
 

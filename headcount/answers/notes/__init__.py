@@ -65,6 +65,7 @@ class Facts:
     steps: Sequence[tuple["Deployment", "AverageStep"]] = ()  # that the simulated plans took on average
     traffic: "TrafficEffects | None" = None  # what max_model_len makes of the load
     imprecise: Sequence[tuple[int, float, int]] = ()  # GPUs, precision reached, replications that it took
+    scaled: Sequence[tuple[int, int]] = ()  # servers that were simulated, servers that are answered for
     why_unfit: str | None = None  # why the model does not run
     why_missed: str | None = None  # why the SLO is not met
 

@@ -1,0 +1,390 @@
+"""Which GPUs, and how many, do these people need, and what does it cost?"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from boundary.names import check_names
+from headcount.answers import plan_text
+from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
+from headcount.answers.capacity import with_think_time
+from headcount.answers.money import BreakEven, Traffic, break_even, costs, utilization_of
+from headcount.answers.notes import Facts, find_notes
+from headcount.answers.plan_rows import FleetRow, every_row, rows_of, sized_row
+from headcount.questions.deployments import given_engine_arguments
+from headcount.questions.people import People
+from headcount.text.blocks import Block
+from headcount.text.units import assumptions_json
+from kvcache.gpus.gpu import GPU, find_gpu, gpu_names
+from kvcache.models.catalog import load_model
+from simulator.engines.vllm.arguments import EngineArgs
+from simulator.fleet.router import RouterFactory, check_router
+from simulator.latency.gpu_constants import has_measured_times
+from simulator.study.capacity import Point
+from simulator.study.fleets.layouts import MAX_REPLICATIONS, PRECISION, FleetQuestion, Offer, every_layout, variants
+from simulator.study.fleets.nearest import Nearest, cheaper_router, nearest_fleets
+from simulator.study.fleets.search import Race, search_fleets
+from simulator.study.fleets.traffic import Request, mean_request
+from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
+from simulator.study.running.simulations import Simulations
+from simulator.study.slo import find_slo
+from simulator.study.store.store import Store
+from workloads.demand import LINKS, Demand
+from workloads.effects import TrafficEffects, traffic_effects
+from workloads.load import load_workload
+from workloads.trace import Trace
+
+MEAN_OVER_PEAK: Final = 1 / (24 * (LINKS["peak_hour_share"].default or 1))
+"""Load of a mean hour over that of the busiest, where the busiest has the default share of a day."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PlanAnswer(Answer):
+    """The cheapest fleet for these people, with the others it was compared with."""
+
+    page = "plan_page"
+    race: Race
+    demand: Demand
+    people: People
+    request: Request
+    workload: str
+    money: "Money"
+    explain: bool = False
+    traffic: TrafficEffects | None = None
+    nearest: tuple[Nearest, ...] = ()
+    """Changes under which a fleet serves the users where none does, or for less."""
+
+    @property
+    def best(self) -> FleetRow | None:
+        """The cheapest fleet that serves the users; None where none does."""
+        return self.fleets[0] if self.race.best is not None else None
+
+    @cached_property
+    def fleets(self) -> tuple[FleetRow, ...]:
+        """The leading layout of each kind of GPU, cheapest first."""
+        return tuple(rows_of(self.race, self.demand.users))
+
+    @cached_property
+    def layouts(self) -> tuple[FleetRow, ...]:
+        """Every layout, those that were dropped last."""
+        return tuple(every_row(self.race, self.demand.users))
+
+    @property
+    def users_to_serve(self) -> float:
+        """Of the demand, with growth and headroom."""
+        return self.race.question.users
+
+    @property
+    def gpus(self) -> int | None:
+        """How many to buy, spare servers included."""
+        return self.best.gpus if self.best else None
+
+    @property
+    def usd_per_month(self) -> float | None:
+        """Of the cheapest fleet."""
+        return self.best.usd_per_month if self.best else None
+
+    @cached_property
+    def peak(self) -> Traffic | None:
+        """The demand's traffic, as the cheapest fleet serves it."""
+        if self.best is None or self.best.requests_per_s is None:
+            return None
+        per_s = self.best.requests_per_s / self.people.factor
+        return Traffic(
+            users=self.demand.users,
+            input_tokens_per_s=per_s * self.request.input_tokens,
+            output_tokens_per_s=per_s * self.request.output_tokens,
+            utilization=self.money.utilization,
+        )
+
+    @cached_property
+    def break_even(self) -> BreakEven | None:
+        """The cheapest fleet beside an API; None without the API's prices."""
+        api_input, api_output = self.money.api_input_usd, self.money.api_output_usd
+        if self.peak is None or api_input is None or api_output is None:
+            return None
+        return _beside_api(self.usd_per_month, self.peak, api_input, api_output)
+
+    def figures(self) -> dict[str, Any]:
+        asked, args = self.race.question, self.race.question.variants[0]
+        best = self.best
+        return {
+            "model": asked.architecture.name,
+            "workload": self.workload,
+            "think_time_s": asked.think_time_s,
+            "traffic_effects": self.traffic.to_json() if self.traffic else None,
+            "slo": vars(asked.slo),
+            "vllm_version": args.vllm_version,
+            "router": asked.router if isinstance(asked.router, str) else None,
+            "seed": asked.seed,
+            "architecture_assumptions": assumptions_json(asked.architecture.assumptions),
+            "demand": self.demand.to_json(),
+            "growth": self.people.growth,
+            "headroom": self.people.headroom,
+            "spare_servers": asked.spare,
+            "users_to_serve": self.users_to_serve,
+            "meets_target": best is not None,
+            "best": best.to_json() if best else None,
+            "fleets": self.rows(),
+            "layouts": [row.to_json() for row in self.layouts],
+            "nearest": [
+                {"change": each.change, "fleet": sized_row(each.sized, self.demand.users).to_json()}
+                for each in self.nearest
+            ],
+            "costs": costs(best.gpus or 0, best.usd_per_gpu_hour, self.peak).to_json() if best and self.peak else None,
+            "utilization": self.money.utilization,
+            "utilization_assumed": self.money.utilization_is_assumed,
+            "break_even": self.break_even.to_json() if self.break_even else None,
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [row.to_json() for row in self.fleets]
+
+    def head(self) -> list[Block]:
+        return plan_text.head(self)
+
+    def body(self) -> list[Block]:
+        return plan_text.body(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Money:
+    """Prices that a plan was asked with; US dollars per million tokens."""
+
+    api_input_usd: float | None
+    api_output_usd: float | None
+    utilization: float
+    utilization_is_assumed: bool
+
+
+@question
+def plan(
+    model: str,
+    *,
+    users: int | None = None,
+    employees: int | None = None,
+    requests_per_s: float | None = None,
+    tokens_per_day: float | None = None,
+    active_share: float | None = None,
+    peak_share: float | None = None,
+    peak_hour_share: float | None = None,
+    tokens_per_request: float | None = None,
+    response_time_s: float | None = None,
+    growth: float = 0.0,
+    headroom: float = 0.0,
+    spare: int = 0,
+    gpu: str | Sequence[str] | None = None,
+    quantization: str | Sequence[str] | None = None,
+    kv_cache_dtype: str | Sequence[str] | None = None,
+    price: float | Mapping[str, float] | None = None,
+    api_input_price: float | None = None,
+    api_output_price: float | None = None,
+    utilization: float | None = None,
+    daily_profile: Sequence[float] | None = None,
+    workload: str | Path = "chat",
+    think_time_s: float | None = None,
+    trace_block_size: int = 512,
+    slo: str = "chat",
+    ttft_s: float | None = None,
+    tpot_s: float | None = None,
+    attainment: float | None = None,
+    router: str | RouterFactory = "least-outstanding",
+    precision: float = PRECISION,
+    replications: int = MAX_REPLICATIONS,
+    seed: int = 0,
+    strict: bool = False,
+    store: bool = True,
+    executor: str = DEFAULT_EXECUTOR,
+    workers: int | None = None,
+    explain: bool = False,
+    progress: Watch = unwatched,
+    **engine: Any,
+) -> PlanAnswer:
+    """The cheapest fleet that serves these people within the SLO, and how much others would cost.
+
+    Exactly one of `users`, `employees`, `requests_per_s`, `tokens_per_day` says how many people there are; the links
+    from there to users are in docs/explanation/demand.md. `growth` and `headroom` are shares on top; `spare` servers
+    may fail. `gpu`, `quantization`, `kv_cache_dtype` are one name or several, `price` is US dollars per GPU and hour,
+    of all or by name. `engine` are vLLM's engine arguments under their names. Raises ValueError for a bad argument,
+    RefusedError before anything is simulated where `strict` refuses a note.
+    """
+    check_router(router)
+    runs_on = find_executor(executor, workers)
+    people = People(
+        users=users, employees=employees, requests_per_s=requests_per_s, tokens_per_day=tokens_per_day,
+        active_share=active_share, peak_share=peak_share, peak_hour_share=peak_hour_share,
+        tokens_per_request=tokens_per_request, response_time_s=response_time_s,
+        growth=growth, headroom=headroom, spare=spare,
+    )  # fmt: skip
+    money = _money(api_input_price, api_output_price, utilization, daily_profile)
+    found, mean_s = with_think_time(load_workload(workload, trace_block_size=trace_block_size), think_time_s)
+    args = EngineArgs(**given_engine_arguments(engine))
+    asked = FleetQuestion(
+        architecture=load_model(model),
+        offers=_offers(_names(gpu, "gpu"), price),
+        variants=tuple(variants(args, _names(quantization, "quantization"), _names(kv_cache_dtype, "kv_cache_dtype"))),
+        workload=found,
+        think_time_s=mean_s,
+        users=1,  # until the chain is known
+        spare=spare,
+        slo=find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment),
+        router=router,
+        precision=precision,
+        replications=replications,
+        seed=seed,
+    )
+    request = mean_request(asked)
+    chain = people.chain(think_time_s=mean_s, asked_think_time_s=think_time_s, slo=asked.slo, request=lambda: request)
+    asked = replace(asked, users=chain.users * people.factor)
+    if strict:
+        searched, _ = every_layout(asked)
+        find_notes(_facts(asked, [layout.plan for layout in searched]), strict=True)
+
+    def answer(race: Race, nearest: tuple[Nearest, ...] = ()) -> PlanAnswer:
+        best = race.best
+        longest = best.layout.plan.engine.max_model_len if best else None
+        table = found.table if isinstance(found, Trace) else found
+        traffic = traffic_effects(table, longest) if longest else None
+        return PlanAnswer(
+            notes=find_notes(_facts_of(race, traffic)),
+            verdict=_verdict(race),
+            race=race,
+            demand=chain,
+            people=people,
+            request=request,
+            workload=str(workload),
+            money=money,
+            explain=explain,
+            traffic=traffic,
+            nearest=nearest,
+        )
+
+    with Simulations(executor=runs_on, store=Store() if store else None) as simulations:
+        race = _watched(asked, progress, answer, simulations)
+        if race.best is not None:
+            cheaper = cheaper_router(asked, race.best, simulations=simulations)
+            return answer(race, (cheaper,) if cheaper else ())
+        return answer(race, tuple(_watched_nearest(asked, progress, answer(race), simulations)))
+
+
+def _names(given: str | Sequence[str] | None, what: str) -> tuple[str, ...]:
+    """One name or several, each once. Raises ValueError for an empty list."""
+    if given is None:
+        return ()
+    names = tuple(dict.fromkeys([given] if isinstance(given, str) else given))
+    if not names or not all(name.strip() for name in names):
+        raise ValueError(f"{what} has an empty name or none; give at least one, or leave it out")
+    return names
+
+
+def _offers(names: Sequence[str], price: float | Mapping[str, float] | None) -> tuple[Offer, ...]:
+    """The GPUs with their prices; by default those with a price and step times. Raises ValueError without a price."""
+    asked = {gpu.name: gpu for gpu in map(find_gpu, names)} or {
+        gpu.name: gpu for gpu in map(find_gpu, gpu_names()) if gpu.usd_per_hour and has_measured_times(gpu)
+    }
+    if isinstance(price, Mapping):
+        given = {find_gpu(name).name: usd for name, usd in price.items()}
+        check_names(given, asked, "GPU of the plan")
+    else:
+        given = {} if price is None else dict.fromkeys(asked, price)
+    return tuple(Offer(gpu=gpu, usd_per_hour=_price(gpu, given)) for gpu in asked.values())
+
+
+def _price(gpu: GPU, given: Mapping[str, float]) -> float:
+    usd = given.get(gpu.name, gpu.usd_per_hour)
+    if usd is None:
+        raise ValueError(f"{gpu.name} has no price in the catalog; give --price {gpu.name}=USD per GPU and hour")
+    if not 0 < usd <= 1e6:
+        raise ValueError(
+            f"the price of {gpu.name} is {usd:g} USD per GPU and hour; give one above 0, at most 1,000,000"
+        )
+    return usd
+
+
+def _money(
+    api_input: float | None, api_output: float | None, utilization: float | None, profile: Sequence[float] | None
+) -> Money:
+    if (api_input is None) != (api_output is None):
+        raise ValueError("an API bills input and output tokens; give both --api-input-price and --api-output-price")
+    if utilization is not None and profile is not None:
+        raise ValueError("--utilization and --daily-profile say the same; leave out one")
+    if profile is not None:
+        utilization = utilization_of(profile)
+    nobody = Traffic(users=0, input_tokens_per_s=0, output_tokens_per_s=0, utilization=utilization or 1)
+    if api_input is not None and api_output is not None:  # checks the prices before any work
+        _beside_api(None, nobody, api_input, api_output)
+    return Money(
+        api_input_usd=api_input,
+        api_output_usd=api_output,
+        utilization=MEAN_OVER_PEAK if utilization is None else utilization,
+        utilization_is_assumed=utilization is None,
+    )
+
+
+def _beside_api(usd_per_month: float | None, traffic: Traffic, api_input: float, api_output: float) -> BreakEven | None:
+    return break_even(
+        usd_per_month,
+        traffic,
+        api_usd_per_million_input_tokens=api_input,
+        api_usd_per_million_output_tokens=api_output,
+    )
+
+
+def _watched(
+    asked: FleetQuestion, progress: Watch, answer: Callable[[Race], PlanAnswer], simulations: Simulations
+) -> Race:
+    """The last state of the race, with progress told at each simulated load."""
+    race: Race | None = None
+
+    def watch(point: Point | None = None, unit: str = "") -> None:
+        done = len(race.sized) if race else 0
+        note = f"{point.size:,.4g} {unit} × {len(point.replications)}" if point is not None else ""
+        progress(Progress(done=done, total=max(len(race.gpus) if race else 1, done + 1), note=note))
+
+    for race in search_fleets(asked, watch, simulations):
+        found = plan_text.found_line(race)
+        total = max(len(race.gpus), len(race.sized) + 1)
+        progress(Progress(done=len(race.sized), total=total, found=found, so_far=answer(race)))
+    assert race is not None, "a search yields its screening at least"
+    return race
+
+
+def _watched_nearest(
+    asked: FleetQuestion, progress: Watch, so_far: PlanAnswer, simulations: Simulations
+) -> Iterator[Nearest]:
+    """What would serve the users, told as it is found."""
+    progress(Progress(done=0, total=1, found="no fleet serves these users; looking for what would", so_far=so_far))
+    for each in nearest_fleets(asked, _offers((), None), simulations=simulations):
+        progress(Progress(done=0, total=1, found=plan_text.nearest_text(each)))
+        yield each
+
+
+def _verdict(race: Race) -> Verdict:
+    best = race.best
+    if best is None:
+        return Verdict.TARGET_MISSED
+    return Verdict.INCONCLUSIVE if best.is_confirmed and not best.row.is_precise else Verdict.DONE
+
+
+def _facts(asked: FleetQuestion, plans: Sequence[Any], **more: Any) -> Facts:
+    args = asked.variants[0]
+    return Facts(
+        vllm_version=args.vllm_version,
+        environment=args.ignored_environment,
+        architecture=asked.architecture,
+        plans=plans,
+        **more,
+    )
+
+
+def _facts_of(race: Race, traffic: TrafficEffects | None) -> Facts:
+    best = race.best
+    if best is None:
+        return _facts(race.question, [], why_missed=plan_text.why_missed(race) if race.is_over else None)
+    steps = [(best.layout.plan, step)] if best.row.point and (step := best.row.point.mean_step) else []
+    row = best.row
+    imprecise = [] if row.is_precise or not race.is_over else [(row.gpus, row.precision, row.replications)]
+    scaled = [] if best.is_whole else [(best.row.replicas, best.servers)]
+    return _facts(race.question, [best.layout.plan], steps=steps, traffic=traffic, scaled=scaled, imprecise=imprecise)

@@ -1,0 +1,167 @@
+"""One fleet of a plan: its size, its cost, how it serves the users."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from headcount.answers.money import usd_per_month, usd_per_user_month
+from headcount.text.words import layout_text
+from simulator.deployment import Deployment
+from simulator.study.capacity_table import latency_summary
+from simulator.study.fleets.layouts import Dropped
+from simulator.study.fleets.screening import Screened
+from simulator.study.fleets.search import Race
+from simulator.study.fleets.sizing import Sized
+
+SIMULATED, SCALED, SCREENED, DROPPED = "simulated", "scaled", "screened", "dropped"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetRow:
+    """A layout as people read it; figures that a layout does not have are None."""
+
+    gpu: str
+    state: str  # simulated; scaled from fewer servers; screened: estimated alone; dropped
+    tp: int | None
+    pp: int | None = None
+    dp: int | None = None
+    quantization: str | None = None
+    kv_cache_dtype: str | None = None
+    gpus: int | None = None  # spare servers included
+    servers: int | None = None  # the same
+    spare_servers: int | None = None
+    simulated_servers: int | None = None  # together
+    users_low: int | None = None  # the number to sign with the spare servers down
+    users: int | None = None
+    users_high: int | None = None
+    precision: float | None = None
+    replications: int | None = None
+    usd_per_gpu_hour: float | None = None
+    usd_per_hour: float | None = None
+    usd_per_month: float | None = None
+    usd_per_user_month: float | None = None
+    requests_per_s: float | None = None  # this, and what follows: under the users to serve, spare servers down
+    in_flight: float | None = None
+    attainment: float | None = None
+    kv_usage: float | None = None
+    ttft_s: dict[str, float | None] | None = None
+    tpot_s: dict[str, float | None] | None = None
+    binding: str | None = None  # what keeps it from serving more
+    reason: str | None = None  # why it was dropped, or is only screened
+    serve_line: str | None = None
+
+    @property
+    def runs(self) -> bool:
+        return self.servers is not None
+
+    @property
+    def layout(self) -> str:
+        """Such as `2 × TP2, fp8 weights`."""
+        size = layout_text(self.servers, self.tp or 1, self.dp or 1, self.pp or 1) if self.servers else f"TP{self.tp}"
+        weights = f", {self.quantization}" if self.quantization else ""
+        return size + weights + (f", KV {self.kv_cache_dtype}" if self.kv_cache_dtype not in (None, "auto") else "")
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def rows_of(race: Race, demanded: float) -> list[FleetRow]:
+    """The leading layout of each kind of GPU, cheapest first; costs are per user of the demand today."""
+    found = [_leader(race, gpu, demanded) for gpu in race.gpus]
+    found.sort(key=lambda row: (row.usd_per_hour is None, row.usd_per_hour))
+    missing = dict.fromkeys(each.gpu for each in race.dropped if each.gpu not in race.gpus)
+    reasons = {name: [each for each in race.dropped if each.gpu == name] for name in missing}
+    return [*found, *(_dropped_row(max(each, key=lambda drop: drop.attainment)) for each in reasons.values())]
+
+
+def every_row(race: Race, demanded: float) -> list[FleetRow]:
+    """All layouts, the dropped ones last."""
+    by_screened = {id(each.screened): each for each in race.sized}
+    found = [
+        sized_row(sized, demanded) if (sized := by_screened.get(id(each))) else _screened_row(each, demanded)
+        for each in race.screened
+    ]
+    return [*found, *map(_dropped_row, race.dropped)]
+
+
+def _leader(race: Race, gpu: str, demanded: float) -> FleetRow:
+    if (best := race.best_of(gpu)) is not None:
+        return sized_row(best, demanded)
+    if failed := race.sized_of(gpu):
+        return sized_row(failed[0], demanded)
+    return _screened_row(race.screened_of(gpu)[0], demanded)
+
+
+def sized_row(sized: Sized, demanded: float) -> FleetRow:
+    """A layout that was simulated; costs are per user of the demand today."""
+    row, plan = sized.row, sized.layout.plan
+    named = _named(plan)
+    if not sized.servers:
+        return FleetRow(**named, state=DROPPED, simulated_servers=row.replicas, reason=row.reason or _no_number(sized))
+    served = sized.served
+    assert served is not None, "a fleet that serves the users was simulated under them"
+    return FleetRow(
+        **named,
+        **_bought(sized, sized.layout.offer.usd_per_hour, sized.usd_per_hour, demanded),
+        state=SIMULATED if sized.is_whole else SCALED,
+        gpus=sized.gpus,
+        simulated_servers=row.replicas,
+        users_low=sized.users("users_low"),
+        users=sized.users("users"),
+        users_high=sized.users("users_high"),
+        precision=row.precision,
+        replications=row.replications,
+        requests_per_s=sized.mean("requests_per_s"),
+        in_flight=sized.mean("in_flight"),
+        attainment=served.attainment.mean,
+        kv_usage=served.mean("kv_usage"),
+        ttft_s=latency_summary(served, "ttft_s"),
+        tpot_s=latency_summary(served, "tpot_s"),
+        binding=row.binding,
+    )
+
+
+def _screened_row(each: Screened, demanded: float) -> FleetRow:
+    return FleetRow(
+        **_named(each.layout.plan),
+        **_bought(each, each.layout.offer.usd_per_hour, each.usd_per_hour, demanded),
+        state=SCREENED,
+        gpus=(each.servers + each.spare) * each.layout.plan.gpus,
+        users_low=int(each.users_per_server * each.servers),
+        binding=each.estimate.binding,
+        reason="estimated, not simulated: it cannot win",
+    )
+
+
+def _dropped_row(each: Dropped) -> FleetRow:
+    return FleetRow(
+        gpu=each.gpu, state=DROPPED, tp=each.tp, quantization=each.quantization, kv_cache_dtype=each.kv_cache_dtype,
+        reason=each.reason,
+    )  # fmt: skip
+
+
+def _named(plan: Deployment) -> dict[str, Any]:
+    return {
+        "gpu": plan.gpu.name,
+        "tp": plan.tensor_parallel_size,
+        "pp": plan.pipeline_parallel_size,
+        "dp": plan.data_parallel_size,
+        "quantization": plan.given.quantization,
+        "kv_cache_dtype": plan.given.kv_cache_dtype,
+        "serve_line": plan.serve_line,
+    }
+
+
+def _bought(each: Screened | Sized, usd_per_gpu_hour: float, usd_per_hour: float, demanded: float) -> dict[str, Any]:
+    month = usd_per_month(1, usd_per_hour)
+    return {
+        "servers": each.servers + each.spare,
+        "spare_servers": each.spare,
+        "usd_per_gpu_hour": usd_per_gpu_hour,
+        "usd_per_hour": usd_per_hour,
+        "usd_per_month": month,
+        "usd_per_user_month": usd_per_user_month(month, demanded),
+    }
+
+
+def _no_number(sized: Sized) -> str:
+    return f"no number to sign on {sized.row.replicas} × TP{sized.row.tp}: its interval begins at 0 users"

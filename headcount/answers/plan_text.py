@@ -1,0 +1,209 @@
+"""A plan in sentences and tables."""
+
+from typing import TYPE_CHECKING
+
+from headcount.answers.plan_rows import DROPPED, SCALED, SCREENED, FleetRow, rows_of, sized_row
+from headcount.text.blocks import Block, Line, Table
+from headcount.text.units import counted, milliseconds, percent, seconds
+from simulator.study.fleets.nearest import Nearest
+from simulator.study.fleets.search import Race
+
+if TYPE_CHECKING:
+    from headcount.answers.plan import PlanAnswer
+
+COLUMNS = (
+    "GPU", "GPUs", "servers", "users to sign", "$/month", "$/user/month", "TTFT p95", "TPOT p95", "found", "what binds",
+)  # fmt: skip
+
+
+def head(answer: "PlanAnswer") -> list[Block]:
+    """What was asked, the cheapest fleet, the next one."""
+    asked = answer.race.question
+    lines: list[Block] = [
+        Line(f", workload {answer.workload}: {asked.slo}", bold=asked.architecture.name),
+        Line(f": {money_text}" if (money_text := cost(answer)) else "", bold=headline(answer)),
+    ]
+    others = [row for row in answer.fleets[1:] if row.runs]
+    if answer.best and others:
+        lines.append(Line(_next_best(answer.best, others[0])))
+    return lines
+
+
+def headline(answer: "PlanAnswer") -> str:
+    """The fleet to buy, or that there is none."""
+    best, users = answer.best, counted(round(answer.demand.users), "user")
+    if best is None:
+        return f"No fleet that was tried serves {users} within the SLO"
+    spare = f", {best.spare_servers} of them spare" if best.spare_servers else ""
+    return f"{users}: {gpus_text(best)}, {best.layout}{spare}"
+
+
+def gpus_text(row: FleetRow) -> str:
+    """Such as `8 × h100-sxm`."""
+    return f"{row.gpus:,} × {row.gpu}"
+
+
+def cost(answer: "PlanAnswer") -> str:
+    """What the cheapest fleet costs, and how many users it serves."""
+    best = answer.best
+    if best is None or best.usd_per_month is None or best.usd_per_user_month is None:
+        return ""
+    return (
+        f"${best.usd_per_month:,.0f} a month, ${best.usd_per_user_month:,.2f} per user; "
+        f"{best.users_low:,} users to sign"
+    )
+
+
+def _next_best(best: FleetRow, other: FleetRow) -> str:
+    assert best.usd_per_month and other.usd_per_month, "fleets that run have a cost"
+    more = other.usd_per_month / best.usd_per_month - 1
+    estimated = ", as estimated" if other.state == SCREENED else ""
+    return f"next: {gpus_text(other)}, {other.layout}: {percent(round(more, 2))} more{estimated}"
+
+
+def body(answer: "PlanAnswer") -> list[Block]:
+    """The fleets side by side, the chain, how to start the best."""
+    rows = [row for row in answer.fleets if row.runs]
+    found: list[Block] = [fleets_table(rows)] if rows else []
+    found += [Line(f"{row.gpu}: {row.reason}") for row in answer.fleets if not row.runs and row.reason]
+    found += [Line(nearest_text(each)) for each in answer.nearest]
+    found += [Line(), *chain(answer), *_start(answer), *money(answer)]
+    if answer.explain:
+        found += [Line(), Line(bold="every layout"), layouts_table(answer)]
+    return [*found, Line(), *_legend(answer)]
+
+
+def fleets_table(rows: list[FleetRow]) -> Table:
+    return Table(
+        columns=COLUMNS,
+        rows=[_cells(row) for row in rows],
+        text_columns=(0, 2, len(COLUMNS) - 2, len(COLUMNS) - 1),
+        bold_column=COLUMNS.index("users to sign"),
+    )
+
+
+def _cells(row: FleetRow) -> tuple[str, ...]:
+    about = "≈ " if row.state == SCREENED else ""
+    how = {SCREENED: "estimated", SCALED: f"scaled from {row.simulated_servers}"}
+    return (
+        row.gpu,
+        f"{row.gpus:,}",
+        row.layout,
+        f"{about}{row.users_low:,}",
+        f"{about}{row.usd_per_month:,.0f}",
+        f"{about}{row.usd_per_user_month:,.2f}",
+        seconds(row.ttft_s["p95"] if row.ttft_s else None),
+        milliseconds(row.tpot_s["p95"] if row.tpot_s else None),
+        how.get(row.state, row.state),
+        row.binding or "",
+    )
+
+
+def chain(answer: "PlanAnswer") -> list[Line]:
+    """Users → requests/s → in flight → GPUs."""
+    lines = [Line(text) for text in answer.demand.lines()]
+    people, best = answer.people, answer.best
+    if people.factor != 1:
+        extra = (("growth", people.growth), ("headroom", people.headroom))
+        named = " and ".join(f"{percent(share)} {name}" for name, share in extra if share)
+        lines.append(Line(f"with {named}: {answer.users_to_serve:,.6g} users to serve"))
+    if best is not None and best.requests_per_s is not None and best.in_flight is not None and best.servers:
+        spare = best.spare_servers or 0
+        servers = counted(best.servers - spare, "server") + (f" + {spare} spare" if spare else "")
+        rates = f"{_figure(best.requests_per_s)} requests/s → {_figure(best.in_flight)} in flight"
+        lines.append(Line(f"→ {rates} → {servers} → {counted(best.gpus or 0, 'GPU')}"))
+    return lines
+
+
+def nearest_text(each: Nearest) -> str:
+    """A change under which a fleet serves the users."""
+    row = sized_row(each.sized, 1)
+    return f"with {each.change}: {gpus_text(row)}, {row.layout}, would serve them for ${row.usd_per_month:,.0f} a month"
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _start(answer: "PlanAnswer") -> list[Line]:
+    best = answer.best
+    if best is None or not best.servers:
+        return []
+    each = "start the server" if best.servers == 1 else f"start each of the {best.servers:,} servers"
+    return [Line(f"{each} with: {best.serve_line}")]
+
+
+def money(answer: "PlanAnswer") -> list[Line]:
+    """The cheapest fleet beside an API, if its prices were given."""
+    found = answer.break_even
+    if found is None:
+        return []
+    flag = " (assumed; --utilization)" if answer.money.utilization_is_assumed else ""
+    at = f"at {percent(round(answer.money.utilization, 3))} of the peak on average{flag}"
+    verdict = "own GPUs cost less" if found.own_is_cheaper else "the API costs less"
+    from_users = f"; own GPUs cost less from {found.users:,.0f} users" if found.users is not None else ""
+    return [
+        Line(f"the API bills ${found.api_usd_per_month:,.0f} a month for these tokens, {at}: {verdict}{from_users}")
+    ]
+
+
+def layouts_table(answer: "PlanAnswer") -> Table:
+    """Every layout, those that were dropped last."""
+    columns = ("GPU", "layout", "GPUs", "users", "$/month", "state", "why")
+    rows = [
+        (
+            row.gpu,
+            row.layout,
+            f"{row.gpus:,}" if row.gpus else "",
+            f"{row.users_low:,}" if row.users_low is not None else "",
+            f"{row.usd_per_month:,.0f}" if row.usd_per_month is not None else "",
+            row.state,
+            row.reason or row.binding or "",
+        )
+        for row in answer.layouts
+    ]
+    return Table(columns=columns, rows=rows, keys=2, text_columns=(0, 1, 5, 6))
+
+
+def _legend(answer: "PlanAnswer") -> list[Line]:
+    if not any(row.runs for row in answer.fleets):
+        return []
+    spare = " with the spare servers down" if answer.race.question.spare else ""
+    return [
+        Line(
+            f"users to sign: the lower end of an interval that covers simulation noise, step-time error and the KV "
+            f"blocks{spare}. $/user/month: per user of today. Latencies: under the users to serve{spare}.",
+            dim=True,
+        ),
+        Line("estimated: not simulated, since it costs too much to win. --explain shows every layout.", dim=True),
+        Line(f"think time: {answer.race.question.think_time_s:.0f} s on average", dim=True),
+    ]
+
+
+def found_line(race: Race) -> str:
+    """What was found just now."""
+    if race.is_over:
+        return ""
+    if not race.sized:
+        return _screening(race)
+    row = next(row for row in rows_of(race.only(race.sized[-1]), 1))
+    if not row.runs:
+        return f"{row.gpu}, TP{row.tp}: {row.reason}"
+    return f"{gpus_text(row)}, {row.layout}: {row.users_low:,} users to sign, ${row.usd_per_month:,.0f} a month"
+
+
+def _screening(race: Race) -> str:
+    count = len(race.screened) + len(race.dropped)
+    if not race.screened:
+        return f"screened {counted(count, 'layout')}: none should serve the users"
+    rows = [row for row in rows_of(race, 1) if row.runs][:3]
+    named = ", ".join(f"{gpus_text(row)} (≈ ${row.usd_per_month:,.0f} a month)" for row in rows)
+    return f"screened {counted(count, 'layout')}; the cheapest, as estimated: {named}"
+
+
+def why_missed(race: Race) -> str:
+    """Why no fleet serves the users."""
+    last = [row for row in rows_of(race, 1) if row.state == DROPPED and row.reason]
+    return (
+        f"no fleet serves these users within the SLO; {last[0].gpu}: {last[0].reason}" if last else "no fleet was tried"
+    )

@@ -1,0 +1,120 @@
+"""`headcount plan`: the cheapest fleet for so many people."""
+
+from functools import partial
+from typing import Any
+
+import click
+
+from headcount.cli.command import Command, section
+from headcount.cli.option_types import OutPath, flag, option
+from headcount.cli.options import (
+    argument_options,
+    model_option,
+    output_options,
+    scheduler_options,
+    slo_options,
+    strict_option,
+    study_options,
+    vllm_args_option,
+    workload_options,
+)
+from simulator.engines.argument import MEMORY
+from simulator.engines.values import (
+    Duration,
+    Extra,
+    Listed,
+    Number,
+    PriceList,
+    Share,
+    Text,
+    TokenCount,
+    WholeNumber,
+)
+from workloads.demand import MOST_PEOPLE
+
+_PEOPLE = WholeNumber(1, MOST_PEOPLE)
+_USD = Number("US dollars, such as 2.5", "USD")
+
+_people_options = section(
+    "People",
+    option("--users", _PEOPLE, "Sessions open at the peak, thinking or waiting."),
+    option("--employees", _PEOPLE, "Registered people; shares lead from there to users."),
+    option("--active-share", Share(), "Employees who use it on a working day.  [default: 34%]"),
+    option("--peak-share", Share(), "Of those, with an open session at the peak minute.  [default: 10%]"),
+    option("--requests-per-s", Number("requests per second, such as 12.5"), "Requests at the peak."),
+    option("--tokens-per-day", TokenCount(most=10**15), "Prompt and output tokens of a day."),
+    option("--peak-hour-share", Share(), "A day's requests that come in its busiest hour.  [default: 14.4%]"),
+    option("--tokens-per-request", TokenCount(), "Prompt and output of a request.  [default: the workload's mean]"),
+    option("--response-time", Duration(), "From a request to the end of its answer.  [default: estimated]"),
+    option("--growth", Extra(), "Users to add, such as 30%.", default="0%"),
+    option("--headroom", Extra(), "Users to add on top of these, such as 10%.", default="0%"),
+    option("--spare", WholeNumber(0, 1000), "Servers that may fail: the rest still serve all users.", default="0"),
+)
+_choice_options = section(
+    "Choice",
+    model_option,
+    option("--gpu", Listed(Text()), "GPUs to choose from.  [default: each with a price and measured step times]"),
+    option("--quantization -q", Listed(Text()), "Weight formats to choose from.  [default: the checkpoint's]"),
+    option("--kv-cache-dtype", Listed(Text()), "KV-cache formats to choose from.  [default: auto]"),
+)
+_money_options = section(
+    "Money",
+    option("--price", PriceList(), "Per GPU and hour: of all, or GPU=USD,GPU=USD.  [default: the catalog's]"),
+    option("--api-input-price", _USD, "An API's price of a million input tokens, to compare with."),
+    option("--api-output-price", _USD, "The same of output tokens."),
+    option("--utilization", Share(), "Mean load over the peak's.  [default: 29%, from the peak-hour share]"),
+)
+
+
+@click.command("plan", cls=Command)
+@_people_options
+@_choice_options
+@section(
+    "Deployment",
+    argument_options(
+        MEMORY, without=("quantization", "kv_cache_dtype"), default_text={"tensor_parallel_size": "all that fit"}
+    ),
+)
+@vllm_args_option
+@strict_option
+@_money_options
+@section(
+    "Traffic",
+    option(
+        "--workload", Text(may_be_path=True), "A preset, or a trace file (Azure CSV, Mooncake JSONL).", default="chat"
+    ),
+    workload_options,
+)
+@slo_options
+@scheduler_options
+@section(
+    "Search",
+    option("--precision", Share(), "Half of the sampling interval of the best fleet's users.", default="5%"),
+    option("--replications", WholeNumber(2, 10_000), "At most so many independent runs of a load.", default=50),
+)
+@study_options
+@section(
+    "Output",
+    flag("--explain", "Also show every layout, with the reason why it was dropped."),
+    option("--report", OutPath(suffixes=(".html",), is_report=True), "Also write an HTML report to this file."),
+)
+@output_options
+def command(**values: Any) -> int:
+    """Find the cheapest fleet that serves so many people within the SLO.
+
+    Give one of --users, --employees, --requests-per-s and --tokens-per-day. Every layout of every GPU is estimated
+    first; the cheapest of each GPU are then simulated, with as few servers as serve all users.
+    """
+    from headcount.answers.plan import plan  # noqa: PLC0415  imported once the command runs
+    from headcount.cli.output import show, show_interrupted, write_report  # noqa: PLC0415
+    from headcount.cli.progress import watched  # noqa: PLC0415
+
+    report, as_json = values.pop("report"), values.pop("as_json")
+    values["store"] = not values.pop("no_store")
+    times = {f"{name}_s": values.pop(name) for name in ("ttft", "tpot", "think_time", "response_time")}
+    interrupted = partial(show_interrupted, as_json=as_json)
+    with watched("kinds of GPU", interrupted=interrupted) as progress:
+        answer = plan(slo=values.pop("slo_name"), **values, **times, progress=progress)
+    code = show(answer, as_json=as_json)
+    write_report(answer, report, as_json=as_json)
+    return code

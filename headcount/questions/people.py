@@ -1,0 +1,76 @@
+"""How many users a fleet is planned for: the chain from people, then growth and headroom."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from simulator.study.fleets.traffic import Request
+from simulator.study.slo import SLO
+from workloads.demand import CHAINS, LINKS, MOST_PEOPLE, Demand, demand
+
+MOST_EXTRA: Final = 100.0  # growth or headroom: a hundred times more
+MOST_SPARE: Final = 1000  # servers
+
+
+@dataclass(frozen=True, kw_only=True)
+class People:
+    """What is known of the people; None is not given. Raises ValueError for what is out of range."""
+
+    users: float | None = None
+    employees: float | None = None
+    requests_per_s: float | None = None
+    tokens_per_day: float | None = None
+    active_share: float | None = None
+    peak_share: float | None = None
+    peak_hour_share: float | None = None
+    tokens_per_request: float | None = None
+    response_time_s: float | None = None
+    growth: float = 0.0
+    headroom: float = 0.0
+    spare: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("growth", "headroom"):
+            if not 0 <= getattr(self, name) <= MOST_EXTRA:
+                raise ValueError(
+                    f"--{name} is {getattr(self, name):g}; give a share from 0% to {MOST_EXTRA:,.0%}, such as 30%"
+                )
+        if not 0 <= self.spare <= MOST_SPARE:
+            raise ValueError(f"--spare is {self.spare}; give a number of servers from 0 to {MOST_SPARE:,}")
+
+    @property
+    def factor(self) -> float:
+        """Users to plan for over those of today."""
+        return (1 + self.growth) * (1 + self.headroom)
+
+    def chain(
+        self, *, think_time_s: float, asked_think_time_s: float | None, slo: SLO, request: Callable[[], Request]
+    ) -> Demand:
+        """The links from what is given to users; `request` is asked only where a link needs it."""
+        given: dict[str, Any] = {name: getattr(self, name, None) for name in LINKS if name != "think_time_s"}
+        start = next((name for name in CHAINS if given[name] is not None), None)
+        assumed: dict[str, tuple[float, str]] = {}
+        if start is not None and "response_time_s" in CHAINS[start]:
+            given["think_time_s"] = asked_think_time_s
+            assumed["think_time_s"] = (think_time_s, "the workload")
+            needs = [name for name in ("response_time_s", "tokens_per_request") if name in CHAINS[start]]
+            if any(given[name] is None for name in needs):
+                assumed |= _of_request(request(), slo)
+        found = demand(assumed=assumed, **given)
+        if found.users * self.factor > MOST_PEOPLE:
+            raise ValueError(
+                f"growth and headroom make {found.users * self.factor:,.4g} users; plan for at most {MOST_PEOPLE:,}"
+            )
+        return found
+
+
+def _of_request(request: Request, slo: SLO) -> dict[str, tuple[float, str]]:
+    """The links that the workload and the GPUs tell."""
+    tokens = request.input_tokens + request.output_tokens
+    found = {"tokens_per_request": (tokens, "the workload's means, drawn")}
+    if request.response_time_s is not None:
+        found["response_time_s"] = (request.response_time_s, f"estimated at capacity on {request.layout}")
+    elif slo.ttft_s is not None and slo.tpot_s is not None:
+        at_limits_s = slo.ttft_s + slo.tpot_s * max(request.output_tokens - 1, 0)
+        found["response_time_s"] = (at_limits_s, "an answer at the SLO's limits")
+    return found

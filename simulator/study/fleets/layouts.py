@@ -1,0 +1,140 @@
+"""Every way to serve a model on the GPUs on offer, and why some cannot."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from boundary.names import UnknownNameError
+from kvcache.gpus.gpu import GPU
+from kvcache.shape.architecture import Architecture
+from simulator.deployment import MAX_TENSOR_PARALLEL_SIZE, Deployment, layouts
+from simulator.engines.vllm.arguments import EngineArgs
+from simulator.fleet.router import RouterFactory
+from simulator.study.capacity_table import CapacityQuestion
+from simulator.study.loads import Load
+from simulator.study.slo import SLO
+from workloads.population import Population
+from workloads.trace import Trace
+
+MAX_REPLICATIONS = 50  # of a load of the fleet that wins
+PRECISION = 0.05  # of its users: less than half of what step times leave open
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """A kind of GPU at a price."""
+
+    gpu: GPU
+    usd_per_hour: float  # of one
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetQuestion:
+    """Which fleet serves so many users at the least cost, with so many servers to spare?"""
+
+    architecture: Architecture
+    offers: tuple[Offer, ...]
+    variants: tuple[EngineArgs, ...]  # without a tensor-parallel size: every one that fits a node
+    workload: Population | Trace
+    think_time_s: float
+    users: float
+    spare: int = 0
+    slo: SLO = field(default_factory=SLO)
+    router: str | RouterFactory = "least-outstanding"
+    precision: float = PRECISION
+    replications: int = MAX_REPLICATIONS
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.offers or not self.variants:
+            raise ValueError("no GPU is on offer; name at least one that has a price")
+        if not self.users > 0:
+            raise ValueError(f"a fleet for {self.users:g} users; give a number above 0")
+
+    def capacity_of(self, layout: "Layout", servers: int, *, replications: int) -> CapacityQuestion:
+        """The question how many users so many servers of a layout serve."""
+        return CapacityQuestion(
+            architecture=self.architecture,
+            gpu=layout.offer.gpu,
+            gpus=(servers * layout.plan.gpus,),
+            workload=self.workload,
+            think_time_s=self.think_time_s,
+            slo=self.slo,
+            args=layout.plan.given,
+            router=self.router,
+            precision=self.precision,
+            replications=replications,
+            seed=self.seed,
+        )
+
+    def load(self, layout: "Layout") -> Load:
+        return self.capacity_of(layout, 1, replications=2).load(layout.plan)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Layout:
+    """One kind of server: what one `vllm serve` starts."""
+
+    offer: Offer
+    plan: Deployment
+
+    def usd_per_hour(self, servers: int) -> float:
+        return servers * self.plan.gpus * self.offer.usd_per_hour
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dropped:
+    """A layout that does not take part, and why."""
+
+    gpu: str
+    tp: int | None
+    quantization: str | None
+    kv_cache_dtype: str | None
+    reason: str
+    attainment: float = -1.0  # estimated of a single user; below any where it does not run
+
+
+def every_layout(question: FleetQuestion) -> tuple[list[Layout], list[Dropped]]:
+    """What runs, and what does not. Raises ValueError where an argument is refused on every GPU."""
+    found: list[Layout] = []
+    dropped: list[Dropped] = []
+    refused: list[ValueError] = []
+    for offer in question.offers:
+        for args in question.variants:
+            try:
+                sizes = layouts(question.architecture, offer.gpu, args, num_gpus=_node(args))
+            except UnknownNameError:
+                raise
+            except ValueError as error:  # such as a format that this GPU lacks
+                refused.append(error)
+                dropped.append(_dropped(offer, args, args.tensor_parallel_size, str(error)))
+                continue
+            for tp, plan in sizes.items():
+                if isinstance(plan, str):
+                    dropped.append(_dropped(offer, args, tp, plan))
+                else:
+                    found.append(Layout(offer=offer, plan=plan))
+    if len(refused) == len(question.offers) * len(question.variants):
+        raise refused[0]
+    return found, dropped
+
+
+def _node(args: EngineArgs) -> int:
+    """GPUs of the largest server that is tried."""
+    if args.tensor_parallel_size is not None:
+        return args.num_gpus
+    return MAX_TENSOR_PARALLEL_SIZE * args.pipeline_parallel_size * args.data_parallel_size
+
+
+def _dropped(offer: Offer, args: EngineArgs, tp: int | None, reason: str) -> Dropped:
+    return Dropped(
+        gpu=offer.gpu.name, tp=tp, quantization=args.quantization, kv_cache_dtype=args.kv_cache_dtype, reason=reason
+    )
+
+
+def variants(
+    args: EngineArgs, quantizations: tuple[str, ...], kv_cache_dtypes: tuple[str, ...]
+) -> Iterator[EngineArgs]:
+    """The arguments with each weight format and each KV format; those of `args` where none is given."""
+    for quantization in quantizations or (args.quantization,):
+        for dtype in kv_cache_dtypes or (args.kv_cache_dtype,):
+            yield replace(args, quantization=quantization, kv_cache_dtype=dtype)

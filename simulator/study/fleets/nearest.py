@@ -1,0 +1,145 @@
+"""What would serve the users where nothing that was asked for does: each change is tried, none is guessed."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import islice
+from typing import Final
+
+from kvcache.models.catalog import load_model, model_names
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.parameters import active_parameters, total_parameters
+from simulator.study.capacity import Watcher
+from simulator.study.fleets.layouts import FleetQuestion, Offer
+from simulator.study.fleets.screening import AFFINITY, Screened
+from simulator.study.fleets.search import screen_all
+from simulator.study.fleets.sizing import COARSE_REPLICATIONS, Sized, Sizing
+from simulator.study.running.simulations import Simulations
+from workloads.population import Population
+
+LONGER: Final = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0)  # times a limit
+_SIMULATED: Final = 2  # changes of a kind, each with its cheapest layout
+_FEWEST_USERS: Final = 10.0  # estimated per server: a change that barely helps is none
+_MOST_USERS: Final = 500  # simulated together
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Nearest:
+    """A change of the question under which a fleet serves the users, by simulation."""
+
+    change: str  # the options that make it
+    sized: Sized
+
+
+def nearest_fleets(
+    question: FleetQuestion,
+    others: Sequence[Offer],
+    watcher: Watcher | None = None,
+    simulations: Simulations | None = None,
+) -> Iterator[Nearest]:
+    """One for each kind of change that helps: router, limit, weight format, `others` GPUs, smaller model."""
+    kept = simulations or Simulations()
+    for changes in (_routers, _limits, _formats, _gpus(others), _models):
+        helpful = (
+            (change, changed, first) for change, changed in changes(question) for first in _screened(changed)[:1]
+        )
+        for change, changed, first in islice(helpful, _SIMULATED):
+            sized = Sizing(changed, first, COARSE_REPLICATIONS, _MOST_USERS, watcher, kept).run(first.servers)
+            if sized.servers:
+                yield Nearest(change=change, sized=sized)
+                break
+
+
+def cheaper_router(
+    question: FleetQuestion, best: Sized, watcher: Watcher | None = None, simulations: Simulations | None = None
+) -> Nearest | None:
+    """Session affinity, where it saves money: conversations find their own prefix in their server's cache."""
+    if question.router == AFFINITY or best.servers == 1 or not isinstance(question.workload, Population):
+        return None
+    changed = replace(question, router=AFFINITY)
+    first = next(iter(_screened(changed)), None)
+    if first is None or first.usd_per_hour >= best.usd_per_hour:
+        return None
+    kept = simulations or Simulations()
+    sized = Sizing(changed, first, COARSE_REPLICATIONS, _MOST_USERS, watcher, kept).run(first.servers)
+    is_cheaper = sized.servers and sized.usd_per_hour < best.usd_per_hour
+    return Nearest(change=f"--router {AFFINITY}", sized=sized) if is_cheaper else None
+
+
+Changes = Callable[[FleetQuestion], Iterator[tuple[str, FleetQuestion]]]
+
+
+def _screened(question: FleetQuestion) -> list[Screened]:
+    """Layouts that should serve more than a few users, cheapest first."""
+    try:
+        found = screen_all(question).screened
+    except ValueError:  # the change is refused, such as a format that no GPU on offer has
+        return []
+    return [each for each in found if each.users_per_server >= _FEWEST_USERS]
+
+
+def _routers(question: FleetQuestion) -> Iterator[tuple[str, FleetQuestion]]:
+    """Conversations that stay on one server find their own prefix in its cache; the estimate does not know it."""
+    if question.router != AFFINITY:
+        yield f"--router {AFFINITY}", replace(question, router=AFFINITY)
+
+
+def _limits(question: FleetQuestion) -> Iterator[tuple[str, FleetQuestion]]:
+    """A longer limit on TTFT, on TPOT, on both: the least that helps."""
+    slo = question.slo
+    for factor in LONGER:
+        ttft_s = None if slo.ttft_s is None else round(slo.ttft_s * factor, 4)
+        tpot_s = None if slo.tpot_s is None else round(slo.tpot_s * factor, 4)
+        said = [f"--ttft {1e3 * ttft_s:g}ms" if ttft_s else "", f"--tpot {1e3 * tpot_s:g}ms" if tpot_s else ""]
+        if ttft_s is not None:
+            yield said[0], replace(question, slo=replace(slo, ttft_s=ttft_s))
+        if tpot_s is not None:
+            yield said[1], replace(question, slo=replace(slo, tpot_s=tpot_s))
+        if ttft_s is not None and tpot_s is not None:
+            yield " ".join(said), replace(question, slo=replace(slo, ttft_s=ttft_s, tpot_s=tpot_s))
+
+
+def _formats(question: FleetQuestion) -> Iterator[tuple[str, FleetQuestion]]:
+    args = question.variants[0]
+    if args.quantization is None:
+        changed = tuple(replace(each, quantization="fp8") for each in question.variants)
+        yield "--quantization fp8", replace(question, variants=changed)
+
+
+def _gpus(others: Sequence[Offer]) -> Changes:
+    """All of them at once: the cheapest is taken."""
+
+    def changes(question: FleetQuestion) -> Iterator[tuple[str, FleetQuestion]]:
+        asked = {offer.gpu.name for offer in question.offers}
+        new = tuple(offer for offer in others if offer.gpu.name not in asked)
+        if new:
+            changed = replace(question, offers=new)
+            cheapest = next(iter(_screened(changed)), None)
+            if cheapest is not None:
+                yield f"--gpu {cheapest.layout.offer.gpu.name}", replace(changed, offers=(cheapest.layout.offer,))
+
+    return changes
+
+
+def _models(question: FleetQuestion) -> Iterator[tuple[str, FleetQuestion]]:
+    """The largest model of the catalog that passes the screening: fewer parameters are rarely slower."""
+    own = active_parameters(question.architecture)
+    smaller = [name for size, name in _sizes() if size < own]
+    low, high = 0, len(smaller)
+    while low < high:  # the first that passes, from the largest
+        middle = (low + high) // 2
+        passes = bool(_screened(replace(question, architecture=load_model(smaller[middle]))))
+        low, high = (low, middle) if passes else (middle + 1, high)
+    for name in smaller[low : low + _SIMULATED]:
+        yield f"--model {name}", replace(question, architecture=load_model(name))
+
+
+@cache
+def _sizes() -> tuple[tuple[int, str], ...]:
+    """Active parameters and name of each model that anybody could chat with, the largest first."""
+    found = [(active_parameters(model), name) for name in model_names() if _is_dense(model := load_model(name))]
+    return tuple(sorted(found, reverse=True))
+
+
+def _is_dense(model: Architecture) -> bool:
+    return not model.is_moe and total_parameters(model) > 0

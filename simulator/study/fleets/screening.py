@@ -1,0 +1,87 @@
+"""How many servers of each layout the users should need, by the estimate."""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from simulator.study.estimate import Estimate, estimate_users
+from simulator.study.fleets.layouts import Dropped, FleetQuestion, Layout
+from simulator.study.loads import Load
+
+MOST_ESTIMATED = 1024  # servers: more of them serve as many each
+AFFINITY: Final = "session-affinity"  # a conversation stays on its server, as if that were the only one
+_ROUNDS = 6
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Screened:
+    """A layout with the servers it should need, without spare ones."""
+
+    layout: Layout
+    servers: int
+    users_per_server: float  # estimated to sign
+    estimate: Estimate
+    users: float  # to serve
+    spare: int
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Spare servers included."""
+        return self.layout.usd_per_hour(self.servers + self.spare)
+
+    def usd_per_hour_if(self, factor: float) -> float:
+        """The same, if each server serves so many times what is estimated."""
+        servers = math.ceil(self.users / (self.users_per_server * factor))
+        return self.layout.usd_per_hour(max(servers, 1) + self.spare)
+
+
+def estimated_users(layout: Layout, servers: int, question: FleetQuestion, load: Load) -> tuple[float, Estimate]:
+    """Users to sign for: those of the estimate, less what step times leave open; 0 where it meets no load."""
+    counted = 1 if question.router == AFFINITY else min(servers, MOST_ESTIMATED)
+    found = estimate_users(layout.plan, counted, load, question.slo)
+    if found.attainment < question.slo.attainment:
+        return 0.0, found
+    users = found.size
+    if load.unit != "users":
+        users *= question.think_time_s + found.in_flight / found.requests_per_s
+    latency = layout.plan.latency
+    sequences = found.in_flight / (counted * layout.plan.data_parallel_size)
+    error = 0.0 if latency.is_given else latency.tpot_log_error.half_width_at(sequences)
+    return users / (1 + error) * servers / counted, found
+
+
+def screened(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
+    """About how many servers the users need; dropped where not even one user should be served within the SLO."""
+    load, servers = question.load(layout), 1
+    for _ in range(_ROUNDS):
+        users, estimate = estimated_users(layout, servers, question, load)
+        if not users:
+            return _served_nobody(layout, estimate, servers)
+        needed = max(math.ceil(question.users / users * servers), 1)
+        if needed == servers or servers > MOST_ESTIMATED:
+            break
+        servers = needed
+    return Screened(
+        layout=layout,
+        servers=max(math.ceil(question.users / users * servers), 1),
+        users_per_server=users / servers,
+        estimate=estimate,
+        spare=question.spare,
+        users=question.users,
+    )
+
+
+def _served_nobody(layout: Layout, estimate: Estimate, servers: int) -> Dropped:
+    args = layout.plan.given
+    among = f" spread over {servers:,} servers" if servers > 1 else ""
+    return Dropped(
+        gpu=layout.offer.gpu.name,
+        tp=layout.plan.tensor_parallel_size,
+        quantization=args.quantization,
+        kv_cache_dtype=args.kv_cache_dtype,
+        attainment=estimate.attainment,
+        reason=(
+            f"estimated to miss the SLO under any load{among} ({estimate.binding}): TTFT {estimate.ttft_s:.3g} s, "
+            f"TPOT {estimate.tpot_s * 1e3:.3g} ms at the target's percentile"
+        ),
+    )

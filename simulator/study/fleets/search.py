@@ -1,0 +1,121 @@
+"""The cheapest layout of each kind of GPU: a race in which what cannot win is not simulated."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from simulator.study.capacity import Watcher
+from simulator.study.fleets.layouts import Dropped, FleetQuestion, every_layout
+from simulator.study.fleets.screening import Screened, screened
+from simulator.study.fleets.sizing import COARSE_REPLICATIONS, COARSE_USERS, MOST_USERS, Sized, Sizing
+from simulator.study.running.simulations import Simulations
+
+OUT_OF_THE_RACE: Final = 2.0  # times the best cost
+OPTIMISM: Final = 1.3  # by what a layout may serve more than estimated: the largest of the screening page is 1.27
+CLOSE: Final = 1.3  # times the best cost: a GPU beyond it shows its first layout alone
+NEAR: Final = 1.15  # a layout whose screened cost is so near the best of its GPU is simulated too
+MOST_OF_A_GPU: Final = 3  # layouts that are simulated
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Race:
+    """What is known of every layout so far."""
+
+    question: FleetQuestion
+    dropped: tuple[Dropped, ...]
+    screened: tuple[Screened, ...]  # cheapest first
+    sized: tuple[Sized, ...] = ()  # the latest last
+    is_over: bool = False
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """Kinds of GPU that have a layout, cheapest first as screened."""
+        return tuple(dict.fromkeys(each.layout.offer.gpu.name for each in self.screened))
+
+    @property
+    def best(self) -> Sized | None:
+        """The cheapest fleet that serves the users."""
+        return cheapest(self.sized)
+
+    def best_of(self, gpu: str) -> Sized | None:
+        return cheapest(self.sized_of(gpu))
+
+    def sized_of(self, gpu: str) -> list[Sized]:
+        return [each for each in self.sized if each.layout.offer.gpu.name == gpu]
+
+    def screened_of(self, gpu: str) -> list[Screened]:
+        return [each for each in self.screened if each.layout.offer.gpu.name == gpu]
+
+    def is_sized(self, screened: Screened) -> bool:
+        return any(each.screened is screened for each in self.sized)
+
+    def only(self, sized: Sized) -> "Race":
+        """The same for one layout alone."""
+        return replace(self, sized=(sized,), screened=(sized.screened,), dropped=())
+
+    def with_sized(self, found: Sized) -> "Race":
+        others = (each for each in self.sized if each.screened is not found.screened)
+        return replace(self, sized=(*others, found))
+
+
+def cheapest(sized: Sequence[Sized]) -> Sized | None:
+    """The least cost per hour, then the most users; None where none serves the users."""
+    serving = [each for each in sized if each.servers]
+    return min(serving, key=lambda each: (each.usd_per_hour, -each.users()), default=None)
+
+
+def search_fleets(
+    question: FleetQuestion, watcher: Watcher | None = None, simulations: Simulations | None = None
+) -> Iterator[Race]:
+    """What is known after the screening, then after each layout that is simulated; the last is the answer.
+
+    Raises ValueError where an argument is refused on every GPU.
+    """
+    race, kept = screen_all(question), simulations or Simulations()
+    yield race
+    while (following := _next(race)) is not None:
+        sizing = Sizing(
+            question, following, min(COARSE_REPLICATIONS, question.replications), COARSE_USERS, watcher, kept
+        )
+        race = race.with_sized(sizing.run(following.servers))
+        yield race
+    while (best := race.best) is not None and not best.is_confirmed:
+        sizing = Sizing(question, best.screened, question.replications, MOST_USERS, watcher, kept)
+        race = race.with_sized(sizing.run(best.servers))
+        yield race
+    yield replace(race, is_over=True)
+
+
+def screen_all(question: FleetQuestion) -> Race:
+    """Every layout with the servers it should need, without a simulation."""
+    layouts, dropped = every_layout(question)
+    found: list[Screened] = []
+    for layout in layouts:
+        each = screened(layout, question)
+        if isinstance(each, Screened):
+            found.append(each)
+        else:
+            dropped.append(each)
+    found.sort(key=lambda each: (each.usd_per_hour, -each.users_per_server * each.servers))
+    return Race(question=question, dropped=tuple(dropped), screened=tuple(found))
+
+
+def _next(race: Race) -> Screened | None:
+    """The cheapest layout by its estimate that is not simulated and could still be an answer."""
+    return next((each for each in race.screened if not race.is_sized(each) and _is_in_the_race(race, each)), None)
+
+
+def _is_in_the_race(race: Race, each: Screened) -> bool:
+    gpu = each.layout.offer.gpu.name
+    best, rival, simulated = race.best, race.best_of(gpu), race.sized_of(gpu)
+    least = each.usd_per_hour_if(OPTIMISM)
+    if best is not None and least > OUT_OF_THE_RACE * best.usd_per_hour:
+        return False
+    if rival is None or len(simulated) == MOST_OF_A_GPU:
+        return len(simulated) < MOST_OF_A_GPU
+    if each.usd_per_hour == rival.usd_per_hour:  # as much money may buy more
+        return each.users_per_server * each.servers > OPTIMISM * rival.users()
+    if best is not None and rival.usd_per_hour > CLOSE * best.usd_per_hour:
+        return False
+    first = race.screened_of(gpu)[0].usd_per_hour
+    return each.usd_per_hour <= NEAR * first and least < rival.usd_per_hour

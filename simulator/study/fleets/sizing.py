@@ -1,0 +1,179 @@
+"""The fewest servers of one layout that serve the users, by simulation."""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from simulator.study.capacity import Evaluator, Point, Watcher
+from simulator.study.capacity_table import CapacityRow, capacity_rows
+from simulator.study.fleets.layouts import FleetQuestion, Layout
+from simulator.study.fleets.screening import Screened, estimated_users
+from simulator.study.running.simulations import Simulations
+
+MOST_SERVERS: Final = 16  # of a fleet that is simulated whole
+MOST_USERS, COARSE_USERS = 4_000, 1_500  # the same; of one that is compared with others
+SERVED_REPLICATIONS = 3  # of the users to serve
+COARSE_REPLICATIONS: Final = 8  # of a fleet that is compared with others
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sized:
+    """A layout with its number of servers; 0 where it serves nobody, for the reason of its row."""
+
+    screened: Screened
+    servers: int  # without spare ones
+    row: CapacityRow  # of the largest fleet that was simulated, at most that many servers
+    served: Point | None  # that fleet under its part of the users to serve
+    each: float = 1.0  # users of a server over those of one that was simulated
+    is_confirmed: bool = False  # as precise and as large as it is simulated at all
+
+    @property
+    def layout(self) -> Layout:
+        return self.screened.layout
+
+    @property
+    def scale(self) -> float:
+        """Servers over those that were simulated."""
+        return self.servers / self.row.replicas
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all its servers were simulated together."""
+        return self.servers == self.row.replicas
+
+    @property
+    def spare(self) -> int:
+        return self.screened.spare
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Spare servers included."""
+        return self.layout.usd_per_hour(self.servers + self.spare)
+
+    @property
+    def gpus(self) -> int:
+        """Spare servers included."""
+        return (self.servers + self.spare) * self.layout.plan.gpus
+
+    def users(self, name: str = "users_low") -> int:
+        """One of a row's numbers of users, for all servers but the spare ones."""
+        users: int = getattr(self.row, name)
+        return math.floor(users * self.scale * self.each + 1e-9)
+
+    def mean(self, name: str) -> float:
+        """A rate or a number in flight under the users to serve, over all servers but the spare ones."""
+        return self.served.mean(name) * self.scale * self.each if self.served is not None else 0.0
+
+
+@dataclass
+class Sizing:
+    """Simulates one layout with several numbers of servers, each once."""
+
+    question: FleetQuestion
+    screened: Screened
+    replications: int
+    most_users: int = MOST_USERS
+    watcher: Watcher | None = None
+    simulations: Simulations = field(default_factory=Simulations)
+    rows: dict[int, CapacityRow] = field(default_factory=dict)
+
+    def run(self, first: int) -> Sized:
+        """The fewest servers whose number to sign reaches the users; `first` is where the search begins."""
+        servers, most = first, self._most_simulated()
+        while True:
+            row = self._row(min(servers, most))
+            if not row.users_low:
+                return self._sized(0, row)
+            enough = self._enough()
+            if enough is None:  # one more at least, however chance has it
+                few = max(self.rows)
+                if few == most:
+                    return self._scaled(most)
+                servers = max(math.ceil(self._needed(few)), few + 1)
+                continue
+            fewer = self._fewer(enough)
+            if fewer is None:
+                return self._sized(enough, self.rows[enough])
+            servers = fewer
+
+    def _most_simulated(self) -> int:
+        """Servers that are simulated together: what a simulation takes grows with users."""
+        return max(min(MOST_SERVERS, int(self.most_users / max(self.screened.users_per_server, 1.0))), 1)
+
+    def _row(self, servers: int) -> CapacityRow:
+        if servers not in self.rows:
+            asked = self.question.capacity_of(self.screened.layout, servers, replications=self.replications)
+            self.rows[servers] = next(capacity_rows(asked, self.watcher, self.simulations))
+        return self.rows[servers]
+
+    def _needed(self, servers: int) -> float:
+        """Servers that the users need if each serves what it does in a fleet that was simulated."""
+        return self.question.users * servers / self.rows[servers].users_low
+
+    def _enough(self) -> int | None:
+        """The smallest fleet that was simulated and serves the users."""
+        return min(
+            (servers for servers, row in self.rows.items() if row.users_low >= self.question.users), default=None
+        )
+
+    def _fewer(self, enough: int) -> int | None:
+        """A smaller fleet that may serve the users too: what the simulated one shows, as the estimate changes."""
+        short = max((servers for servers in self.rows if servers < enough), default=0)
+        if enough - short < 2:
+            return None
+        ratio = self.rows[enough].users_low / max(self._estimated(enough), 1e-9)
+        found, servers = None, min(math.ceil(self._needed(enough)), enough - 1)
+        while servers > short and ratio * self._estimated(servers) >= self.question.users:
+            found, servers = servers, servers - 1
+        return found
+
+    def _scaled(self, most: int) -> Sized:
+        """More servers than are simulated: each serves what it does there, less what it loses by the estimate.
+
+        Side by side they share bursts, which helps and is left out; where any server may get a conversation's next
+        turn, each finds fewer prefixes in its cache, which is not.
+        """
+        row, servers, each = self.rows[most], 0, 1.0
+        for _ in range(8):
+            needed = math.ceil(self._needed(most) / each - 1e-9)
+            if needed <= servers:
+                break
+            servers = needed
+            each = min(each, self._estimated(servers) / servers / (self._estimated(most) / most))
+            if not each:
+                return self._sized(0, replace(row, reason="estimated to miss the SLO when spread over more servers"))
+        return self._sized(servers, row, each)
+
+    def _estimated(self, servers: int) -> float:
+        layout = self.screened.layout
+        return estimated_users(layout, servers, self.question, self.question.load(layout))[0]
+
+    def _sized(self, servers: int, row: CapacityRow, each: float = 1.0) -> Sized:
+        served = self._served(servers * each, row) if servers else None
+        return Sized(
+            screened=self.screened,
+            servers=servers,
+            row=row,
+            served=served,
+            each=each,
+            is_confirmed=self._is_confirmed(servers, row),
+        )
+
+    def _is_confirmed(self, servers: int, row: CapacityRow) -> bool:
+        is_known = row.is_precise or self.replications >= self.question.replications
+        return is_known and (servers == row.replicas or self.most_users >= MOST_USERS)
+
+    def _served(self, servers: float, row: CapacityRow) -> Point:
+        """The simulated fleet under its part of the users to serve; fewer servers stand for those that serve less."""
+        question, layout = self.question, self.screened.layout
+        assert row.point is not None, "a row with users has a point"
+        evaluator = Evaluator(
+            fleet=layout.plan.fleet(row.replicas, question.router),
+            load=question.load(layout),
+            slo=question.slo,
+            watcher=self.watcher,
+            simulations=self.simulations,
+        )
+        share = question.users * row.replicas / servers / row.users
+        size = max(evaluator.load.round(row.point.size * share), evaluator.load.smallest)
+        return evaluator.point(size, SERVED_REPLICATIONS)

@@ -1,0 +1,206 @@
+"""What a plan answers, and how; formulas stand in for simulations."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headcount as hc
+from headcount.answers.plan_rows import DROPPED, SCREENED
+from simulator.study.capacity_table import CapacityQuestion
+from tests.simulator.made_up_fleets import simulate_as
+
+PER_SERVER = {"h100-sxm": 200, "l40s": 60, "h200-sxm": 400}
+ON = ("--model", "llama-3.1-8b", "--latency-model", "constant", "--step-s", "0.02", "--max-num-seqs", "32", "-tp", "1")
+GIVEN: dict[str, Any] = {
+    "latency_model": "constant", "step_s": 0.02, "max_num_seqs": 32, "tensor_parallel_size": 1,
+    "gpu": ["h100-sxm", "l40s"],
+}  # fmt: skip
+Run = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def formulas(monkeypatch: pytest.MonkeyPatch) -> None:
+    def linear(question: CapacityQuestion, servers: int) -> int:
+        return PER_SERVER.get(question.gpu.name, 100) * servers
+
+    simulate_as(monkeypatch, linear)
+
+
+def test_the_answer_names_the_cheapest_fleet_its_cost_and_the_next() -> None:
+    answer = hc.plan("llama-3.1-8b", users=500, **GIVEN)
+    assert answer.best is not None
+    assert (answer.best.gpu, answer.gpus, answer.best.users_low) == ("h100-sxm", 3, 600)
+    assert answer.usd_per_month == pytest.approx(3 * 3.99 * 730)
+    text = str(answer)
+    assert "500 users: 3 × h100-sxm, 3 × TP1: $8,738 a month, $17.48 per user; 600 users to sign" in " ".join(
+        text.split()
+    )
+    assert "next: 9 × l40s, 9 × TP1: 40 % more" in text
+    assert "start each of the 3 servers with: vllm serve" in text
+
+
+def test_the_cheapest_fleet_comes_first_in_the_table() -> None:
+    frame = hc.plan("llama-3.1-8b", users=500, **GIVEN).to_frame()
+    assert list(frame["usd_per_month"]) == sorted(frame["usd_per_month"])
+
+
+def test_growth_and_headroom_are_planned_for_but_today_s_users_pay() -> None:
+    answer = hc.plan("llama-3.1-8b", users=500, growth=0.3, headroom=0.1, spare=1, **GIVEN)
+    assert answer.users_to_serve == pytest.approx(500 * 1.3 * 1.1)
+    assert answer.best is not None
+    assert answer.best.users_low is not None
+    assert answer.best.users_low >= 715
+    assert (answer.best.servers, answer.best.spare_servers) == (5, 1)
+    assert answer.best.usd_per_user_month == pytest.approx(5 * 3.99 * 730 / 500)
+    assert "with 30 % growth and 10 % headroom: 715 users to serve" in str(answer)
+    assert "→ 4 servers + 1 spare → 5 GPUs" in str(answer)
+
+
+@pytest.mark.parametrize("given", [{"employees": 2000}, {"requests_per_s": 5.0}, {"tokens_per_day": 10**9}], ids=str)
+def test_the_chain_leads_back_to_what_was_given(given: dict[str, float]) -> None:
+    answer = hc.plan("llama-3.1-8b", **given, **GIVEN)
+    assert answer.demand.start_for(answer.demand.users) == pytest.approx(next(iter(given.values())))
+    assumed = [link for link in answer.demand.links if link.assumed]
+    assert assumed
+    assert all(link.source for link in assumed)
+    assert str(answer).count("(assumed;") == len(assumed)
+
+
+def test_a_given_think_time_is_not_assumed() -> None:
+    answer = hc.plan("llama-3.1-8b", requests_per_s=5.0, think_time_s=30.0, response_time_s=10.0, **GIVEN)
+    assert answer.demand.users == pytest.approx(5 * 40)
+    assert not any(link.assumed for link in answer.demand.links)
+
+
+def test_an_api_is_compared_at_the_same_tokens() -> None:
+    prices = {"api_input_price": 0.1, "api_output_price": 0.4}
+    answer = hc.plan("llama-3.1-8b", users=500, utilization=0.5, **prices, **GIVEN)
+    found = answer.break_even
+    assert found is not None
+    assert answer.peak is not None
+    tokens = answer.peak.input_tokens_per_month * 0.1 + answer.peak.output_tokens_per_month * 0.4
+    assert found.api_usd_per_month == pytest.approx(tokens / 1e6)
+    assert found.own_usd_per_month == answer.usd_per_month
+    assert "the API bills" in str(answer)
+    assert "(assumed; --utilization)" not in str(answer)
+
+
+def test_a_price_decides_which_fleet_is_cheapest() -> None:
+    answer = hc.plan("llama-3.1-8b", users=500, price={"l40s": 0.5}, **GIVEN)
+    assert answer.best is not None
+    assert (answer.best.gpu, answer.best.usd_per_gpu_hour) == ("l40s", 0.5)
+
+
+def test_every_layout_has_its_state_and_a_reason_where_it_did_not_take_part() -> None:
+    answer = hc.plan("llama-3.1-8b", users=500, **{**GIVEN, "tensor_parallel_size": None, "gpu": ["l4", "h200-sxm"]})
+    assert len(answer.layouts) == 8
+    assert all(row.reason for row in answer.layouts if row.state in (SCREENED, DROPPED))
+
+
+def test_each_format_in_a_list_is_a_layout() -> None:
+    answer = hc.plan("llama-3.1-8b", users=50, quantization=["fp8", "none"], kv_cache_dtype=["auto", "fp8"], **GIVEN)
+    found = {(row.gpu, row.quantization, row.kv_cache_dtype) for row in answer.layouts}
+    assert len(found) == 8
+
+
+def test_the_json_has_one_object_with_the_fleets_and_the_chain(headcount: Run) -> None:
+    ran = headcount("plan", *ON, "--users", 500, "--gpu", "h100-sxm,l40s", "--json")
+    found = json.loads(ran.out)
+    assert ran.code == 0
+    assert found["best"] == found["fleets"][0]
+    assert found["demand"]["users"] == 500
+    assert found["meets_target"] is True
+    assert found["best"]["serve_line"].startswith("vllm serve ")
+
+
+def test_a_target_that_no_fleet_meets_ends_with_1(headcount: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_as(monkeypatch, lambda *_: 0)
+    ran = headcount("plan", *ON, "--users", 500, "--gpu", "h100-sxm")
+    assert ran.code == 1
+    assert "No fleet that was tried serves 500 users" in ran.out
+    assert "not even 1 user meets the SLO" in ran.err
+
+
+def test_where_no_fleet_serves_the_users_it_tells_what_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    def only_large_limits(question: CapacityQuestion, servers: int) -> int:
+        return 100 * servers if (question.slo.ttft_s or 0) > 1 or question.gpu.name == "h200-sxm" else 0
+
+    simulate_as(monkeypatch, only_large_limits)
+    answer = hc.plan("llama-3.1-8b", users=50, **GIVEN | {"gpu": "h100-sxm"})
+    found = {each.change: each.sized for each in answer.nearest}
+    assert int(answer.verdict) == 1
+    assert "--ttft 1250ms" in found
+    assert all(sized.users() >= 50 for sized in found.values())
+    assert "with --ttft 1250ms: 1 × h100-sxm, 1 × TP1, would serve them for $2,913 a month" in str(answer)
+
+
+def test_a_wide_interval_ends_with_3(headcount: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_as(monkeypatch, lambda *_: 600, precision=0.2)
+    assert headcount("plan", *ON, "--users", 500, "--gpu", "h100-sxm").code == 3
+
+
+def test_a_large_fleet_says_from_how_many_servers_it_follows() -> None:
+    answer = hc.plan("llama-3.1-8b", users=100_000, **GIVEN)
+    assert answer.best is not None
+    assert answer.best.servers == 500
+    assert [note.code for note in answer.notes].count("fleet-scaled") == 1
+    assert "scaled from" in str(answer)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--users", "0"), "'0' is not a whole number of at least 1"),
+        (("--users", "-3"), "'-3' is not a whole number of at least 1"),
+        (("--users", "1000000000"), "at most 100,000,000"),
+        (("--users", "5", "--gpu", ","), "gpu has an empty name or none"),
+        (("--users", "5", "--gpu", "h100-sxm,h10"), "no GPU 'h10'; did you mean"),
+        (("--users", "5", "--gpu", "a30"), "give --price a30=USD"),
+        (("--users", "5", "--gpu", "t4", "--price", "0"), "give one above 0"),
+        (("--users", "5", "--gpu", "t4", "--price", "l4=1"), "no GPU of the plan 'l4'"),
+        (("--users", "5", "--price", "cheap"), "is not a number"),
+        (("--users", "5", "--quantization", "fp9"), "no quantization 'fp9'"),
+        (("--users", "5", "--employees", "9"), "--employees and --users are given"),
+        (("--users", "5", "--peak-share", "10%"), "--peak-share does not belong to --users"),
+        ((), "nothing says how many people there are"),
+        (("--users", "5", "--growth", "-5%"), "'-5%' is not a share"),
+        (("--users", "100000000", "--growth", "50%"), "plan for at most 100,000,000"),
+        (("--users", "5", "--api-input-price", "3"), "give both"),
+        (("--users", "5", "--api-input-price", "-3", "--api-output-price", "1"), "the API's price of input tokens"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_one_clear_line(words: tuple[str, ...], told: str, headcount: Run) -> None:
+    ran = headcount("plan", *ON, *words)
+    assert ran.code == 2, ran
+    assert (ran.out, ran.err.count("\n")) == ("", 1)
+    assert told in ran.err
+
+
+def test_an_empty_list_of_gpus_is_refused_in_python() -> None:
+    with pytest.raises(ValueError, match="gpu has an empty name or none"):
+        hc.plan("llama-3.1-8b", users=5, gpu=[])
+
+
+@pytest.mark.slow
+def test_the_report_is_one_file_with_every_part(tmp_path: Path) -> None:
+    hc.plan("llama-3.1-8b", users=500, **GIVEN).report(tmp_path / "plan.html")
+    text = (tmp_path / "plan.html").read_text(encoding="utf-8")
+    for part in (
+        "The answer",
+        "What else was compared",
+        "From people to GPUs",
+        "Start it",
+        "Every layout",
+        "Run it again",
+    ):
+        assert part in text
+    assert not re.search(r"(src|href)=\"https?:", text)
+
+
+def test_a_notebook_shows_tables() -> None:
+    assert "<table>" in hc.plan("llama-3.1-8b", users=500, **GIVEN)._repr_html_()

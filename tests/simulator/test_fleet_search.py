@@ -1,0 +1,115 @@
+"""The cheapest fleet: laws of the search, with formulas in place of simulations."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from simulator.study.capacity_table import CapacityQuestion
+from simulator.study.fleets.search import OPTIMISM, OUT_OF_THE_RACE, Race, search_fleets
+from tests.simulator.made_up_fleets import fleet_question, simulate_as
+
+PER_SERVER = {"h100-sxm": 200, "l40s": 90, "a100-80gb": 150, "h200-sxm": 260}
+
+
+def linear(question: CapacityQuestion, servers: int) -> int:
+    return PER_SERVER[question.gpu.name] * servers
+
+
+def answer(users: float, *gpus: str, spare: int = 0) -> Race:
+    return list(search_fleets(fleet_question(*(gpus or PER_SERVER), users=users, spare=spare)))[-1]
+
+
+def cost(race: Race) -> float:
+    assert race.best is not None
+    return race.best.usd_per_hour
+
+
+@pytest.mark.parametrize(("users", "servers"), [(1, 1), (200, 1), (201, 2), (1000, 5), (1001, 6), (50_000, 250)])
+def test_the_fewest_servers_that_serve_all_users_are_found(
+    users: int, servers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulate_as(monkeypatch, linear)
+    best = answer(users, "h100-sxm").best
+    assert best is not None
+    assert best.servers == servers
+    assert best.users() >= users
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(per_server=st.integers(40, 900), gain=st.floats(-0.4, 0.4), users=st.integers(1, 6000))
+def test_no_smaller_fleet_that_was_simulated_serves_the_users(
+    per_server: int, gain: float, users: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much servers gain or lose side by side."""
+
+    def law(_: CapacityQuestion, servers: int) -> int:
+        return int(per_server * servers * (1 + gain * (1 - 1 / servers)))
+
+    asked = simulate_as(monkeypatch, law)
+    best = answer(users, "h100-sxm").best
+    assert best is not None
+    question = fleet_question("h100-sxm", users=users)
+    assert best.users() >= users
+    assert not [servers for _, _, servers in asked if servers < best.servers and law(question, servers) >= users]
+    assert len(set(asked)) <= 6
+
+
+def test_more_users_never_cost_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_as(monkeypatch, linear)
+    found = [cost(answer(users)) for users in (1, 50, 90, 91, 200, 350, 900, 5000, 40_000)]
+    assert found == sorted(found)
+
+
+def test_spare_servers_never_cost_less_and_the_rest_serves_all_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_as(monkeypatch, linear)
+    races = [answer(500, spare=spare) for spare in (0, 1, 2, 5)]
+    assert [cost(race) for race in races] == sorted(cost(race) for race in races)
+    for race, spare in zip(races, (0, 1, 2, 5), strict=True):
+        best = race.best
+        assert best is not None
+        assert best.users() >= 500
+        assert best.gpus == (best.servers + spare) * best.layout.plan.gpus
+
+
+def test_the_cheapest_of_all_gpus_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_as(monkeypatch, linear)
+    race = answer(1000)
+    assert cost(race) == min(cost(answer(1000, gpu)) for gpu in PER_SERVER)
+
+
+def test_a_gpu_that_costs_far_too_much_is_not_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = simulate_as(monkeypatch, linear)
+    race = answer(5000, "l40s", "gb300")
+    least = min(each.usd_per_hour_if(OPTIMISM) for each in race.screened_of("gb300"))
+    assert least > OUT_OF_THE_RACE * cost(race)
+    assert {gpu for gpu, _, _ in asked} == {"l40s"}
+
+
+def test_a_gpu_whose_simulation_serves_nobody_does_not_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    def law(question: CapacityQuestion, servers: int) -> int:
+        return 0 if question.gpu.name == "l40s" else 100 * servers
+
+    simulate_as(monkeypatch, law)
+    race = answer(300, "l40s", "h100-sxm")
+    assert race.best is not None
+    assert race.best.layout.offer.gpu.name == "h100-sxm"
+    assert race.best_of("l40s") is None
+
+
+def test_where_no_layout_serves_anybody_none_is_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(_: CapacityQuestion, __: int) -> int:
+        return 0
+
+    simulate_as(monkeypatch, nobody)
+    race = answer(300)
+    assert race.best is None
+    assert race.is_over
+
+
+def test_every_layout_is_screened_or_has_a_reason() -> None:
+    question = fleet_question("l4", "t4", "h100-sxm", users=100, tensor_parallel_size=None)
+    race = next(iter(search_fleets(question)))
+    found = [(each.layout.offer.gpu.name, each.layout.plan.tensor_parallel_size) for each in race.screened]
+    found += [(each.gpu, each.tp or 0) for each in race.dropped]
+    assert sorted(found) == [(gpu, tp) for gpu in ("h100-sxm", "l4", "t4") for tp in (1, 2, 4, 8)]
+    assert all(each.reason for each in race.dropped)
