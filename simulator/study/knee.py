@@ -29,31 +29,35 @@ class Shown:
 class Knee:
     """The load that just meets the target, with delete-one jackknife values over the replications (Miller 1974)."""
 
+    log_size: float
+    """Logarithm of the load."""
     log_sizes: FloatArray
-    """[n] pseudo-values of the load's logarithm, by replication: independent, so that a t-interval holds."""
+    """[n] its pseudo-values by replication: nearly independent, so that they give a t-interval."""
     expectation_error: float = 0.0
     """Standard error of the logarithm, from the expectation of the drawn work."""
 
     def interval(self, confidence: float = 0.95) -> Interval:
         """The load and its interval."""
-        return _exponential(t_interval(self.log_sizes, confidence=confidence), self.expectation_error)
+        return _exponential(self.log_size, self.log_sizes, self.expectation_error, confidence)
 
     def over(self, other: "Knee") -> Interval:
         """This load over another one's, paired by replication: common random numbers cancel."""
         n = min(len(self.log_sizes), len(other.log_sizes))
-        return _exponential(t_interval(self.log_sizes[:n] - other.log_sizes[:n]), 0.0)
+        return _exponential(self.log_size - other.log_size, self.log_sizes[:n] - other.log_sizes[:n], 0.0, 0.95)
 
     @property
     def half_width(self) -> float:
         """Of the 95 % interval, as a share of the load."""
         found = self.interval()
-        return math.log(found.high / found.mean) if found.high < math.inf else math.inf
+        return math.log(found.high / found.mean)
 
 
-def _exponential(found: Interval, error: float) -> Interval:
+def _exponential(value: float, pseudo: FloatArray, error: float, confidence: float) -> Interval:
+    """A value known as its logarithm, with the t-interval of its pseudo-values and another error beside it."""
+    found = t_interval(pseudo, confidence=confidence)
     half = math.hypot(found.high - found.mean, 1.96 * error)
-    ends = (found.mean + sign * half for sign in (0, -1, 1))
-    return Interval(*(math.exp(min(end, 700.0)) for end in ends))
+    low, mean, high = (math.exp(min(value + sign * half, 700.0)) for sign in (-1, 0, 1))
+    return Interval(mean=mean, low=low, high=high)
 
 
 def find_knee(shown: Sequence[Shown], target_misses: float, *, work_error: float = 0.0) -> Knee:
@@ -72,7 +76,9 @@ def find_knee(shown: Sequence[Shown], target_misses: float, *, work_error: float
         full = _log_root(shown, target_misses, near)
     left = (_log_root([_without(each, number) for each in shown], target_misses, near) for number in range(numbers))
     pseudo = numbers * full.log_size - (numbers - 1) * np.array([each.log_size for each in left])
-    return Knee(log_sizes=pseudo, expectation_error=abs(full.elasticity) * work_error / full.slope)
+    return Knee(
+        log_size=full.log_size, log_sizes=pseudo, expectation_error=abs(full.elasticity) * work_error / full.slope
+    )
 
 
 def _weights(shown: Sequence[Shown], log_size: float | None) -> FloatArray:
