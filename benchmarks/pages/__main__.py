@@ -11,6 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from benchmarks.large_fleets import large_fleet_tables
 from benchmarks.markdown import DOCS, filled
 from benchmarks.pages.api import note_tables, python_tables, router_tables
 from benchmarks.pages.catalog import gpu_tables, model_tables
@@ -33,6 +34,7 @@ PAGES = {
     "explanation/structure.md": structure_tables,
     "explanation/workloads.md": change_tables,
     "measurements/fidelity.md": fidelity_tables,
+    "measurements/large-fleets.md": large_fleet_tables,
     "reference/engine-options.md": option_tables,
     "reference/file-formats.md": file_format_tables,
     "reference/gpus.md": gpu_tables,

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from simulator.study.capacity_table import CapacityQuestion
 from simulator.study.fleets.search import OPTIMISM, OUT_OF_THE_RACE, Race, search_fleets
+from simulator.study.fleets.sizing import loss_of, servers_needed
 from tests.simulator.made_up_fleets import fleet_question, simulate_as
 
 PER_SERVER = {"h100-sxm": 200, "l40s": 90, "a100-80gb": 150, "h200-sxm": 260}
@@ -104,6 +105,17 @@ def test_where_no_layout_serves_anybody_none_is_best(monkeypatch: pytest.MonkeyP
     race = answer(300)
     assert race.best is None
     assert race.is_over
+
+
+@given(each=st.integers(20, 4000), users=st.floats(1e3, 1e8), loss=st.floats(0, 0.9))
+def test_the_servers_that_are_needed_serve_the_users_and_fewer_do_not(each: int, users: float, loss: float) -> None:
+    servers = servers_needed(16, users / each, loss)
+    assert each * servers * (servers / 16) ** -loss == pytest.approx(users, rel=1e-6)
+
+
+def test_a_loss_is_found_again_from_two_fleets_and_a_gain_is_none() -> None:
+    assert loss_of(100, 100 * 2**-0.4) == pytest.approx(0.4)
+    assert loss_of(100, 120) == 0
 
 
 def test_every_layout_is_screened_or_has_a_reason() -> None:

@@ -8,7 +8,7 @@ from simulator.study.estimate import Estimate, estimate_users
 from simulator.study.fleets.layouts import Dropped, FleetQuestion, Layout
 from simulator.study.loads import Load
 
-MOST_ESTIMATED = 1024  # servers: more of them serve as many each
+MOST_ESTIMATED = 64  # servers: more of them serve as many each
 AFFINITY: Final = "session-affinity"  # a conversation stays on its server, as if that were the only one
 _ROUNDS = 6
 

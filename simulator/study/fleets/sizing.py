@@ -1,7 +1,7 @@
 """The fewest servers of one layout that serve the users, by simulation."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from simulator.study.capacity import Evaluator, Point, Watcher
@@ -12,6 +12,8 @@ from simulator.study.running.simulations import Simulations
 
 MOST_SERVERS: Final = 16  # of a fleet that is simulated whole
 MOST_USERS, COARSE_USERS = 4_000, 1_500  # the same; of one that is compared with others
+NO_LOSS: Final = 0.93  # of a server's users in a fleet twice as large, as estimated: noise, or worth a simulation
+MOST_LOSS: Final = 0.9
 SERVED_REPLICATIONS = 3  # of the users to serve
 COARSE_REPLICATIONS: Final = 8  # of a fleet that is compared with others
 
@@ -63,6 +65,16 @@ class Sized:
     def mean(self, name: str) -> float:
         """A rate or a number in flight under the users to serve, over all servers but the spare ones."""
         return self.served.mean(name) * self.scale * self.each if self.served is not None else 0.0
+
+
+def loss_of(few_each: float, many_each: float) -> float:
+    """The power at which users of a server fall with the number of servers, from one number and twice as many."""
+    return min(max(math.log2(few_each / many_each), 0.0), MOST_LOSS)
+
+
+def servers_needed(simulated: int, if_as_many_each: float, loss: float) -> float:
+    """Servers, where each of n serves (n / simulated) ** -loss of what it does in a fleet that was simulated."""
+    return simulated * math.pow(if_as_many_each / simulated, 1 / (1 - loss))
 
 
 @dataclass
@@ -128,21 +140,24 @@ class Sizing:
         return found
 
     def _scaled(self, most: int) -> Sized:
-        """More servers than are simulated: each serves what it does there, less what it loses by the estimate.
+        """More servers than are simulated: each serves what it does there, less what it loses among more of them."""
+        loss = self._loss(most)
+        most = max(self.rows)
+        if not self.rows[most].users_low:
+            return self._sized(0, self.rows[most])
+        servers = math.ceil(servers_needed(most, self._needed(most), loss) - 1e-9)
+        return self._sized(servers, self.rows[most], (servers / most) ** -loss)
 
-        Side by side they share bursts, which helps and is left out; where any server may get a conversation's next
-        turn, each finds fewer prefixes in its cache, which is not.
+    def _loss(self, most: int) -> float:
+        """See `servers_needed`: from two fleets, of which one is twice as large, if the estimate sees any loss.
+
+        Where any server may get the next turn of a conversation, it finds less of it in its cache the more there are.
         """
-        row, servers, each = self.rows[most], 0, 1.0
-        for _ in range(8):
-            needed = math.ceil(self._needed(most) / each - 1e-9)
-            if needed <= servers:
-                break
-            servers = needed
-            each = min(each, self._estimated(servers) / servers / (self._estimated(most) / most))
-            if not each:
-                return self._sized(0, replace(row, reason="estimated to miss the SLO when spread over more servers"))
-        return self._sized(servers, row, each)
+        few, many = (most // 2, 2 * (most // 2)) if most > 1 else (1, 2)
+        if self._estimated(many) / many >= NO_LOSS * self._estimated(few) / few:
+            return 0.0
+        small, large = (self._row(servers) for servers in (few, many))
+        return loss_of(small.users_low / few, large.users_low / many) if small.users_low and large.users_low else 0.0
 
     def _estimated(self, servers: int) -> float:
         layout = self.screened.layout
