@@ -16,6 +16,7 @@ from benchmarks.markdown import DOCS
 ROOT = DOCS.parent
 EXAMPLE = re.compile(r"```(sh|python)\n([^`]*?)```\n\n```text\n(.*?)```", re.DOTALL)
 COLUMNS = 120  # as wide as a page shows without scrolling
+_PROGRESS = re.compile(r"^[^\n]*: \d+ of \d+ after [^\n]*\n", re.MULTILINE)  # what a slow machine adds
 _INSTALLS = re.compile(r"^python3 -m venv .*?&& \.venv/bin/(?=headcount )")
 
 
@@ -58,4 +59,4 @@ def output(language: str, code: str) -> str:
         )
     if done.returncode:
         raise RuntimeError(f"{code}ends with {done.returncode}:\n{done.stdout}")
-    return "\n".join(line.rstrip() for line in done.stdout.strip("\n").splitlines()) + "\n"
+    return "\n".join(line.rstrip() for line in _PROGRESS.sub("", done.stdout).strip("\n").splitlines()) + "\n"

@@ -84,7 +84,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 SEARCH = (
-    "capacity", *ON, "--gpus", "1,2,4", "--replications", "2", "--max-num-seqs", "2", "--workload", SHORT_ANSWERS,
+    "capacity", *ON, "--gpus", "1,2,4", "--replications", "6", "--max-num-seqs", "2", "--workload", SHORT_ANSWERS,
 )  # fmt: skip
 
 
