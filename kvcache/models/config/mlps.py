@@ -22,7 +22,12 @@ def read_mlps(fields: Fields, kinds: Sequence[str], borrows: Sequence[bool]) -> 
     sparse = _expert_layers(fields, kinds)
     counts = ("num_experts", "n_routed_experts", "num_local_experts")
     num_experts = fields.integer(*counts, default=0)
-    if fields.raw(*counts) == 0 and (chosen := next(filter(None, map(fields.config.get, _PER_TOKEN)), 0)):
+    is_dense_with_0 = fields.model_type == "granitemoehybrid"  # transformers: has_experts = num_local_experts > 0
+    if (
+        fields.raw(*counts) == 0
+        and not is_dense_with_0
+        and (chosen := next(filter(None, map(fields.config.get, _PER_TOKEN)), 0))
+    ):
         raise fields.error(f"{shortened(str(chosen))} experts per token of 0 experts")
     if num_experts <= 1 or not any(sparse):
         widths = _widths(fields, _dense_width(fields) if any(has_mlp) else 0, borrows)
