@@ -18,7 +18,7 @@ from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study.capacity import Evaluator, find_capacity
 from simulator.study.fleets.layouts import FleetQuestion, Layout, Offer
 from simulator.study.fleets.screening import estimated_users
-from simulator.study.fleets.sizing import MOST_SERVERS, MOST_USERS, NO_LOSS, loss_of
+from simulator.study.fleets.sizing import MOST_SERVERS, MOST_USERS, kept
 from simulator.study.loads import Load
 from workloads.load import load_preset
 
@@ -94,11 +94,9 @@ def law_error(rows: list[dict[str, Any]], servers: int) -> tuple[int, float]:
         number for number, each in by_servers.items()
         if number <= MOST_SERVERS and number <= max(MOST_USERS / each["users_each"], 1) and number <= servers
     )  # fmt: skip
-    base, half = by_servers[most], by_servers.get(most // 2)
-    loss = 0.0
-    if half is not None and base["estimate_each"] < NO_LOSS * half["estimate_each"]:
-        loss = loss_of(half["users_each"], base["users_each"])
-    return most, base["users_each"] * (servers / most) ** -loss / row["users_each"] - 1
+    base = by_servers[most]
+    share = kept(lambda number: float(by_servers[number]["estimate_each"]), most, servers)
+    return most, base["users_each"] * share / row["users_each"] - 1
 
 
 def large_fleet_tables() -> dict[str, Callable[[], str]]:

@@ -5,8 +5,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simulator.study.capacity_table import CapacityQuestion
+from simulator.study.fleets import sizing
 from simulator.study.fleets.search import OPTIMISM, OUT_OF_THE_RACE, Race, search_fleets
-from simulator.study.fleets.sizing import loss_of, servers_needed
+from simulator.study.fleets.sizing import MOST_SERVERS, kept
 from tests.simulator.made_up_fleets import fleet_question, simulate_as
 
 PER_SERVER = {"h100-sxm": 200, "l40s": 90, "a100-80gb": 150, "h200-sxm": 260}
@@ -107,15 +108,21 @@ def test_where_no_layout_serves_anybody_none_is_best(monkeypatch: pytest.MonkeyP
     assert race.is_over
 
 
-@given(each=st.integers(20, 4000), users=st.floats(1e3, 1e8), loss=st.floats(0, 0.9))
-def test_the_servers_that_are_needed_serve_the_users_and_fewer_do_not(each: int, users: float, loss: float) -> None:
-    servers = servers_needed(16, users / each, loss)
-    assert each * servers * (servers / 16) ** -loss == pytest.approx(users, rel=1e-6)
+@given(loss=st.floats(0.3, 0.8), servers=st.integers(1, 10_000), simulated=st.integers(1, MOST_SERVERS))
+def test_a_loss_that_the_estimate_sees_goes_on_in_larger_fleets(loss: float, servers: int, simulated: int) -> None:
+    found = kept(lambda number: 100 * number**-loss, simulated, servers)
+    assert found == pytest.approx(min((servers / simulated) ** -loss, 1))
 
 
-def test_a_loss_is_found_again_from_two_fleets_and_a_gain_is_none() -> None:
-    assert loss_of(100, 100 * 2**-0.4) == pytest.approx(0.4)
-    assert loss_of(100, 120) == 0
+@given(gain=st.floats(0, 0.5), servers=st.integers(1, 10_000))
+def test_a_gain_that_the_estimate_sees_is_left_out(gain: float, servers: int) -> None:
+    assert kept(lambda number: 100 * number**gain, 4, max(servers, 4)) == 1
+
+
+def test_a_fleet_that_loses_more_than_it_gains_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_as(monkeypatch, linear)
+    monkeypatch.setattr(sizing, "kept", lambda _, simulated, servers: (servers / simulated) ** -1.2)
+    assert answer(50_000, "h100-sxm").best is None
 
 
 def test_every_layout_is_screened_or_has_a_reason() -> None:

@@ -12,6 +12,6 @@ def find(facts: Facts) -> Iterator[tuple[str, str]]:
     for simulated, servers in facts.scaled:
         yield (
             f"users of {servers:,} servers follow from {simulated:,} that were simulated together: as many for each, "
-            "less what a fleet of half the size shows that prefix caches lose",
+            "less what prefix caches lose by the estimate",
             MEASURED,
         )

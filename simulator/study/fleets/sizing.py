@@ -1,19 +1,21 @@
 """The fewest servers of one layout that serve the users, by simulation."""
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from simulator.study.capacity import Evaluator, Point, Watcher
 from simulator.study.capacity_table import CapacityRow, capacity_rows
 from simulator.study.fleets.layouts import FleetQuestion, Layout
-from simulator.study.fleets.screening import Screened, estimated_users
+from simulator.study.fleets.screening import AFFINITY, Screened, estimated_users
 from simulator.study.running.simulations import Simulations
 
 MOST_SERVERS: Final = 16  # of a fleet that is simulated whole
-MOST_USERS, COARSE_USERS = 4_000, 1_500  # the same; of one that is compared with others
-NO_LOSS: Final = 0.93  # of a server's users in a fleet twice as large, as estimated: noise, or worth a simulation
-MOST_LOSS: Final = 0.9
+MOST_USERS, COARSE_USERS = 4_000, 1_000  # the same; of one that is compared with others
+NO_LOSS: Final = 0.85  # of a server's users in a fleet twice as large, as estimated: above it may be chance
+UNSURE: Final = 1.08  # times an estimate, that it is worth a simulation
+MOST_BOUGHT: Final = 10_000_000  # servers
 SERVED_REPLICATIONS = 3  # of the users to serve
 COARSE_REPLICATIONS: Final = 8  # of a fleet that is compared with others
 
@@ -67,14 +69,20 @@ class Sized:
         return self.served.mean(name) * self.scale * self.each if self.served is not None else 0.0
 
 
-def loss_of(few_each: float, many_each: float) -> float:
-    """The power at which users of a server fall with the number of servers, from one number and twice as many."""
-    return min(max(math.log2(few_each / many_each), 0.0), MOST_LOSS)
+def kept(each: Callable[[int], float], simulated: int, servers: int) -> float:
+    """What a server serves among so many, over what it does among those that are simulated; never more.
 
-
-def servers_needed(simulated: int, if_as_many_each: float, loss: float) -> float:
-    """Servers, where each of n serves (n / simulated) ** -loss of what it does in a fleet that was simulated."""
-    return simulated * math.pow(if_as_many_each / simulated, 1 / (1 - loss))
+    `each` estimates users of one server by their number. Where any server may get the next turn of a conversation, it
+    finds less of it in its cache the more there are: by the estimate up to MOST_SERVERS, beyond by the power of the
+    number of servers that the last doubling shows.
+    """
+    nearest = each(min(servers, MOST_SERVERS))
+    near = min(nearest / each(simulated), 1.0)
+    if servers <= MOST_SERVERS or not near:
+        return near
+    half = each(MOST_SERVERS // 2)
+    loss = math.log2(half / nearest) if nearest < NO_LOSS * half else 0.0
+    return near * math.pow(servers / MOST_SERVERS, -loss)
 
 
 @dataclass
@@ -134,30 +142,24 @@ class Sizing:
         if enough - short < 2:
             return None
         ratio = self.rows[enough].users_low / max(self._estimated(enough), 1e-9)
-        found, servers = None, min(math.ceil(self._needed(enough)), enough - 1)
-        while servers > short and ratio * self._estimated(servers) >= self.question.users:
-            found, servers = servers, servers - 1
-        return found
+        servers = max(min(math.ceil(self._needed(enough)), enough - 1), short + 1)
+        if UNSURE * ratio * self._estimated(servers) < self.question.users:
+            return None
+        while servers > short + 1 and ratio * self._estimated(servers - 1) >= self.question.users:
+            servers -= 1
+        return servers
 
     def _scaled(self, most: int) -> Sized:
         """More servers than are simulated: each serves what it does there, less what it loses among more of them."""
-        loss = self._loss(most)
-        most = max(self.rows)
-        if not self.rows[most].users_low:
-            return self._sized(0, self.rows[most])
-        servers = math.ceil(servers_needed(most, self._needed(most), loss) - 1e-9)
-        return self._sized(servers, self.rows[most], (servers / most) ** -loss)
-
-    def _loss(self, most: int) -> float:
-        """See `servers_needed`: from two fleets, of which one is twice as large, if the estimate sees any loss.
-
-        Where any server may get the next turn of a conversation, it finds less of it in its cache the more there are.
-        """
-        few, many = (most // 2, 2 * (most // 2)) if most > 1 else (1, 2)
-        if self._estimated(many) / many >= NO_LOSS * self._estimated(few) / few:
-            return 0.0
-        small, large = (self._row(servers) for servers in (few, many))
-        return loss_of(small.users_low / few, large.users_low / many) if small.users_low and large.users_low else 0.0
+        if self.question.router == AFFINITY:
+            return self._sized(math.ceil(self._needed(most) - 1e-9), self.rows[most])
+        servers, each = 0, 1.0
+        while (needed := math.ceil(self._needed(most) / each - 1e-9)) > servers:
+            servers, each = needed, kept(lambda number: self._estimated(number) / number, most, needed)
+            if not each or servers > MOST_BOUGHT:
+                row = replace(self.rows[most], reason="servers lose too much when conversations are spread over more")
+                return self._sized(0, row)
+        return self._sized(servers, self.rows[most], each)
 
     def _estimated(self, servers: int) -> float:
         layout = self.screened.layout
