@@ -166,7 +166,8 @@ class _Engine:
         self.interference = self.mean.ranks / self.config.pipeline_parallel_size
         self._front_s = self.times.ingress_request_s + self.times.ingress_token_s * traffic.prompt.astype(np.float64)
         self._front_mean_s, self._front_square = float(self._front_s.mean()), float((self._front_s**2).mean())
-        self._sample = np.argsort(self._new(math.inf, slice(None)), kind="stable")[_SAMPLED // 2 :: _SAMPLED]
+        by_new = np.argsort(self._new(math.inf, slice(None)), kind="stable")
+        self._sample = by_new[_SAMPLED // 2 :: _SAMPLED] if len(by_new) > _SAMPLED else by_new
 
     @property
     def most_decoding(self) -> float:

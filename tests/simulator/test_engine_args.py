@@ -27,7 +27,6 @@ LLAMA, GEMMA, H100 = load_model("llama-3.1-8b"), load_model("gemma-3-12b"), find
 ADDED = """
 from dataclasses import dataclass
 from simulator.engines.argument import MEMORY, argument
-from benchmarks.pages.options import reference_rows
 from simulator.engines.values import WholeNumber
 from simulator.engines.vllm import arguments
 
@@ -39,6 +38,7 @@ arguments.EngineArgs = More
 
 import json, sys
 import headcount as hc
+from benchmarks.pages.options import reference_rows
 from click.testing import CliRunner
 from headcount.cli.main import cli
 from headcount.cli.options import deployment_options

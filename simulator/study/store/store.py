@@ -17,7 +17,7 @@ from simulator.study.replication import Replication
 from simulator.study.store.encoding import decode, encode
 
 T = TypeVar("T")
-VERSION = 1  # of the table; what a row holds is decided by the code that its key names
+SCHEMA = 1  # of the table; what a row holds is decided by the code that its key names
 BUSY_S = 5.0  # to wait for another process; what it commits takes milliseconds
 PAGE_BYTES = 16384  # rows have some 100 kB; each page costs a call
 EVICTED_SHARE = 0.1  # of the rows, at once
@@ -161,16 +161,16 @@ class Store:
 
 def _prepare(database: sqlite3.Connection) -> None:
     """Make the table, or see that it is one that this release reads."""
-    version = _value(database, "pragma user_version")
-    if version > VERSION:
+    schema = _value(database, "pragma user_version")
+    if schema > SCHEMA:
         raise NewerStoreError("a newer release of Headcount wrote it")
-    if version < VERSION:
+    if schema < SCHEMA:
         database.execute(f"pragma page_size = {PAGE_BYTES}")
     database.execute("pragma journal_mode = wal")
     database.execute("pragma synchronous = normal")  # a lost machine may lose the last rows, never the file
-    if version < VERSION:
+    if schema < SCHEMA:
         database.execute(_TABLE)
-        database.execute(f"pragma user_version = {VERSION}")
+        database.execute(f"pragma user_version = {SCHEMA}")
 
 
 def _value(database: sqlite3.Connection, question: str) -> int:
