@@ -1,7 +1,7 @@
 """How many users do these GPUs serve?"""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
 from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.answers.notes import Facts, facts_about, find_notes
+from headcount.answers.varied.lifts import LIFTS_LEGEND, Lift, find_lifts, lift_lines
 from headcount.questions.deployments import Subject, check_counts, subject
+from headcount.questions.loads import with_think_time
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import assumptions_json, counted, dollars, milliseconds, seconds
 from headcount.text.words import joined, layout_text, pool_owner, pool_text
@@ -29,8 +31,7 @@ from simulator.study.running.simulations import Simulations
 from simulator.study.slo import find_slo
 from simulator.study.store.store import Store
 from workloads.effects import TrafficEffects, traffic_effects
-from workloads.load import load_preset, load_workload
-from workloads.population import Population
+from workloads.load import load_workload
 from workloads.trace import Trace
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class CapacityAnswer(Answer):
     capacity: tuple[CapacityRow, ...]
     workload: str  # as asked for: a preset or a path
     traffic: TrafficEffects | None = None  # what max_model_len makes of it; None where the model does not fit
+    lifts: tuple[Lift, ...] | None = None  # what was tried to lift the best row, the largest gain first; None: unasked
 
     @property
     def best(self) -> CapacityRow:
@@ -125,6 +127,7 @@ class CapacityAnswer(Answer):
             "not_simulated": assumptions_json(left_out),
             "seed": asked.seed,
             "capacity": self.rows(),
+            "lifts": None if self.lifts is None else [lift.to_json() for lift in self.lifts],
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -153,7 +156,8 @@ class CapacityAnswer(Answer):
             text_columns=(0, len(COLUMNS) - 1),
             bold_column=COLUMNS.index("users low"),
         )
-        return [table, *reasons, Line(), *(Line(text, dim=True) for text in self._legend())]
+        lifts = [] if self.lifts is None else [Line(), *lift_lines(self.lifts, self.best)]
+        return [table, *reasons, *lifts, Line(), *(Line(text, dim=True) for text in self._legend())]
 
     def _legend(self) -> list[str]:
         is_trace = isinstance(self.question.workload, Trace)
@@ -164,6 +168,7 @@ class CapacityAnswer(Answer):
             + ("; users of a trace without sessions are λ (Z + R)" if is_trace else ""),
             *dict.fromkeys(pool_text(plan.budget) for plan in self.plans),
             *(screened_line(row) for row in self.capacity if len(row.screened) > 1),
+            *([LIFTS_LEGEND] if self.lifts else []),
         ]
 
     @property
@@ -195,6 +200,7 @@ def capacity(
     router: str | RouterFactory = "least-outstanding",
     precision: float = PRECISION,
     replications: int | None = None,
+    lifts: bool = False,
     seed: int = 0,
     strict: bool = False,
     store: bool = True,
@@ -208,6 +214,7 @@ def capacity(
 
     `engine` are vLLM's engine arguments under their names; `slo` is a name, whose limits those beside it change;
     `workload` is a preset, a population or a trace file. Without a tensor-parallel size every one that fits is tried.
+    With `lifts` the changes of one setting that promise most are tried on the GPU count that leads.
     Finished simulations are kept in the cache folder, and found there, unless `store` is False; they run in so many
     `workers` (None: one per processor) of an `executor`: `threads`, `processes` or `ray`.
     Raises ValueError for a bad argument, RefusedError before anything is simulated where `strict` refuses a note.
@@ -250,15 +257,11 @@ def capacity(
 
     with Simulations(executor=runs_on, store=Store() if store else None) as simulations:
         rows = _watched(wanted, progress, answer, simulations)
-    return answer(rows, strict=strict)
-
-
-def with_think_time(workload: Population | Trace, think_time_s: float | None) -> tuple[Population | Trace, float]:
-    """The workload with the asked think time, and its mean; a trace takes the chat preset's."""
-    if isinstance(workload, Population):
-        workload = workload if think_time_s is None else workload.with_think_time(think_time_s)
-        return workload, workload.think_time_s.mean()
-    return workload, think_time_s if think_time_s is not None else load_preset("chat").think_time_s.mean()
+        found_lifts = None
+        if lifts:
+            progress(Progress(done=0, total=1, so_far=answer(rows)))
+            found_lifts = find_lifts(wanted, best_row(rows), progress, simulations)
+    return replace(answer(rows, strict=strict), lifts=found_lifts)
 
 
 def _watched(

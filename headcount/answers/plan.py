@@ -9,11 +9,11 @@ from typing import Any, Final
 from boundary.names import check_names
 from headcount.answers import plan_text
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
-from headcount.answers.capacity import with_think_time
 from headcount.answers.money import BreakEven, Traffic, break_even, costs, utilization_of
 from headcount.answers.notes import Facts, find_notes
 from headcount.answers.plan_rows import FleetRow, every_row, rows_of, sized_row
 from headcount.questions.deployments import given_engine_arguments
+from headcount.questions.loads import with_think_time
 from headcount.questions.people import People
 from headcount.text.blocks import Block
 from headcount.text.units import assumptions_json

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workloads.load import load_workload
+from workloads.load import load_preset, load_workload
 from workloads.population import Population
 from workloads.requests import RequestTable
 from workloads.synthetic import closed_load, open_load, single_turn_users
@@ -102,6 +102,14 @@ class AskedLoad:
         if self.input_len is None or self.output_len is None:
             raise ValueError(f"{load} needs --input-len and --output-len, or a --workload")
         return {name: getattr(self, name) for name in _LENGTHS if getattr(self, name) is not None}
+
+
+def with_think_time(workload: Population | Trace, think_time_s: float | None) -> tuple[Population | Trace, float]:
+    """The workload with the asked think time, and its mean; a trace takes the chat preset's."""
+    if isinstance(workload, Population):
+        workload = workload if think_time_s is None else workload.with_think_time(think_time_s)
+        return workload, workload.think_time_s.mean()
+    return workload, think_time_s if think_time_s is not None else load_preset("chat").think_time_s.mean()
 
 
 def _flag(name: str) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 
 from boundary.names import UnknownNameError
 from headcount.answers.answer import Verdict
-from headcount.answers.capacity import with_think_time
 from headcount.answers.notes import Facts, facts_about
 from headcount.answers.varied.layout import Layout
 from headcount.questions.deployments import ENGINE_ARGUMENTS, Subject, subject
+from headcount.questions.loads import with_think_time
 from headcount.questions.variations import STEP_TIMES, Choice
 from kvcache.models.catalog import load_model
 from kvcache.shape.architecture import Architecture

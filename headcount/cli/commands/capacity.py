@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from headcount.cli.command import Command, section
-from headcount.cli.option_types import OutPath, option
+from headcount.cli.option_types import OutPath, flag, option
 from headcount.cli.options import (
     deployment_options,
     output_options,
@@ -27,6 +27,7 @@ from simulator.engines.values import IntegerList, Share, Text, WholeNumber
     option(
         "--replications", WholeNumber(2, 10_000), "Independent runs of a load.  [default: as many as --precision takes]"
     ),
+    flag("--lifts", "Also try what gains most: one setting changed at a time, simulated with the same users."),
 )
 @section(
     "Traffic",

@@ -1,0 +1,154 @@
+"""What lifts the users that were found: changes of one setting, each tried with the same users."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from headcount.answers.answer import Progress, Watch
+from headcount.answers.varied.attribution import ratio_text
+from headcount.answers.varied.compare import noted
+from headcount.answers.varied.layout import Layout
+from headcount.text.blocks import Line
+from headcount.text.units import counted
+from simulator.deployment import Deployment
+from simulator.engines.argument import arguments_of, flag_of
+from simulator.engines.vllm.arguments import EngineArgs
+from simulator.study.capacity_table import CapacityQuestion, CapacityRow, How
+from simulator.study.running.simulations import Simulations
+from simulator.study.statistics import Interval
+from simulator.study.variations.ratios import users_ratio
+from simulator.study.variations.variation import look, simulated
+
+MOST_TRIED: Final = 3
+MOST_TOLD: Final = 2
+WORTH_TRYING: Final = 0.95  # of the users as they are, by the estimate: with fewer a change is not simulated
+MOST_MEMORY: Final = 0.95  # of a GPU; beyond it vLLM often runs out of memory
+LIFTS_LEGEND: Final = (
+    "what lifts it: one setting changed at a time, the most promising simulated with the same users; in brackets the "
+    "95 % interval of the ratio of users."
+)
+LOWERS_PRECISION: Final = ("quantization", "kv_cache_dtype")  # of what the model computes, and so perhaps its quality
+_CHANGES_POOL: Final = ("quantization", "kv_cache_dtype", "gpu_memory_utilization", "tensor_parallel_size")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Lift:
+    """One setting changed, simulated beside the row whose number leads."""
+
+    argument: str
+    value: Any
+    layout: Layout
+    base: CapacityRow
+
+    @property
+    def ratio(self) -> Interval | None:
+        """Users over the base's, paired, with the 95 % interval; None where nobody is served."""
+        return users_ratio(self.layout.row, self.base) if self.layout.row else None
+
+    @property
+    def gains(self) -> bool:
+        """Whether the whole interval lies above 1."""
+        return self.ratio is not None and self.ratio.low > 1
+
+    @property
+    def change(self) -> str:
+        """As the command line takes it, such as `--kv-cache-dtype fp8`."""
+        described = arguments_of(EngineArgs).get(self.argument)
+        return f"--{flag_of(self.argument, described) if described else self.argument} {self.value}"
+
+    def __str__(self) -> str:
+        said = f"{self.base.users_low:,} → {self.layout.users:,} users to sign, {ratio_text(self.ratio)}"
+        return f"{said}; {self.remark}" if self.remark else said
+
+    @property
+    def remark(self) -> str:
+        """What to mind beside the gain."""
+        return "answers change with the format: test their quality" if self.argument in LOWERS_PRECISION else ""
+
+    def to_json(self) -> dict[str, Any]:
+        row, ratio = self.layout.row, self.ratio
+        return {
+            "argument": self.argument,
+            "value": self.value,
+            "users_low": row.users_low if row else 0,
+            "users": row.users if row else 0,
+            "ratio": vars(ratio) if ratio else None,
+            "gains": self.gains,
+            "lowers_precision": self.argument in LOWERS_PRECISION,
+        }
+
+
+def find_lifts(
+    asked: CapacityQuestion, base: CapacityRow, progress: Watch, simulations: Simulations
+) -> tuple[Lift, ...]:
+    """The most promising changes by their estimates, simulated as often as the base; the largest gain first."""
+    if base.plan is None or not base.users:
+        return ()
+    args = replace(asked.args, tensor_parallel_size=base.tp)
+    here = replace(asked, gpus=(base.gpus,), args=args, replications=base.replications)
+    found = [_looked(here, base, name, value) for name, value in _candidates(asked, base, base.plan)]
+    least = WORTH_TRYING * look(here).users
+    worth = [lift for lift in found if lift is not None and lift.layout.users >= max(least, 1)]
+    worth.sort(key=lambda lift: (lift.argument != "router", -lift.layout.users))  # estimates know nothing of routers
+    tried = []
+    for place, lift in enumerate(worth := worth[:MOST_TRIED]):
+        watcher = noted(progress, place, len(worth), lift.change)
+        tried.append(_simulated(lift, How(watcher=watcher, simulations=simulations)))
+        progress(Progress(done=place + 1, total=len(worth)))
+    return tuple(sorted(tried, key=lambda lift: -(lift.ratio.mean if lift.ratio else 0.0)))
+
+
+def _looked(here: CapacityQuestion, base: CapacityRow, argument: str, value: Any) -> Lift | None:
+    """A change with its estimate; None where it does not run."""
+    try:
+        if argument == "router":
+            looked = look(replace(here, router=value))
+        else:
+            looked = look(replace(here, args=replace(here.args, **{argument: value})))
+    except ValueError:
+        return None
+    layout = Layout(choice={argument: value}, gpus=base.gpus, looked=looked)
+    return None if looked.plan is None else Lift(argument=argument, value=value, layout=layout, base=base)
+
+
+def _simulated(lift: Lift, how: How) -> Lift:
+    assert lift.layout.looked is not None, "a change is looked at before it is simulated"
+    return replace(lift, layout=replace(lift.layout, row=simulated(lift.layout.looked, how)))
+
+
+def _candidates(asked: CapacityQuestion, base: CapacityRow, plan: Deployment) -> Iterator[tuple[str, Any]]:
+    """Settings that may help; KV blocks that were given hold for the settings beside them alone."""
+    if base.replicas > 1 and asked.router != "session-affinity":
+        yield "router", "session-affinity"
+    for name, value in _settings(base, plan, is_size_given=asked.args.tensor_parallel_size is not None):
+        if asked.args.num_gpu_blocks_override is None or name not in _CHANGES_POOL:
+            yield name, value
+
+
+def _settings(base: CapacityRow, plan: Deployment, *, is_size_given: bool) -> Iterator[tuple[str, Any]]:
+    args, binding = plan.args, base.binding or ""
+    if not plan.budget.kv_cache_dtype.startswith("fp8"):
+        yield "kv_cache_dtype", "fp8"
+    if plan.budget.quantization == "none":
+        yield "quantization", "fp8"
+    yield "max_num_batched_tokens", 2 * args.max_num_batched_tokens
+    yield "max_num_batched_tokens", args.max_num_batched_tokens // 2
+    if "KV blocks" in binding and args.gpu_memory_utilization < MOST_MEMORY:
+        yield "gpu_memory_utilization", MOST_MEMORY
+    if "max_num_seqs" in binding:
+        yield "max_num_seqs", 2 * args.max_num_seqs
+    if is_size_given:  # else the base has the best of all
+        yield "tensor_parallel_size", 2 * base.tp
+        yield "tensor_parallel_size", base.tp // 2
+
+
+def lift_lines(lifts: Sequence[Lift], row: CapacityRow) -> list[Line]:
+    """The changes that gain most, then those that were tried and do not."""
+    if not lifts:
+        return [Line("what lifts it: by their estimates no change of one setting gains")]
+    gaining = [lift for lift in lifts if lift.gains]
+    others = [f"{lift.change} {ratio_text(lift.ratio)}" for lift in lifts if not lift.gains]
+    where = f"on {counted(row.gpus, 'GPU')}, where {row.binding} binds"
+    said = [Line(f"what lifts it {where}: {'' if gaining else 'nothing that was tried'}".rstrip(": "))]
+    said += [Line(f": {lift}", bold=f"  {lift.change}") for lift in gaining[:MOST_TOLD]]
+    return [*said, Line(f"tried without gain: {', '.join(others)}")] if others else said
