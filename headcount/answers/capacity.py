@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
 from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.answers.notes import Facts, facts_about, find_notes
+from headcount.answers.varied.attribution import ratio_text
 from headcount.answers.varied.lifts import LIFTS_LEGEND, Lift, find_lifts, lift_lines
 from headcount.questions.deployments import Subject, check_counts, subject
 from headcount.questions.loads import with_think_time
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import assumptions_json, counted, dollars, milliseconds, seconds
+from headcount.text.units import assumptions_json, counted, dollars, milliseconds, percent, seconds
 from headcount.text.words import joined, layout_text, pool_owner, pool_text
 from simulator.deployment import Deployment
 from simulator.fleet.router import RouterFactory, check_router
@@ -123,6 +124,7 @@ class CapacityAnswer(Answer):
             "vllm_version": asked.args.vllm_version,
             "precision": asked.precision,
             "replications": asked.replications,
+            "hours_met": asked.hours_met,
             "architecture_assumptions": assumptions_json(asked.architecture.assumptions),
             "not_simulated": assumptions_json(left_out),
             "seed": asked.seed,
@@ -140,7 +142,8 @@ class CapacityAnswer(Answer):
 
     def head(self) -> list[Block]:
         asked, best = self.question, self.best
-        title = f" on {asked.gpu.name}, workload {self.workload}: {asked.slo}"
+        hours = "" if asked.hours_met is None else f", in {percent(asked.hours_met)} of hours"
+        title = f" on {asked.gpu.name}, workload {self.workload}: {asked.slo}{hours}"
         lines: list[Block] = [Line(title, bold=asked.architecture.name)]
         if best.users:
             lines.append(Line(f" (mean {best.users:,}, up to {best.users_high:,})", bold=headline(best)))
@@ -200,6 +203,7 @@ def capacity(
     router: str | RouterFactory = "least-outstanding",
     precision: float = PRECISION,
     replications: int | None = None,
+    hours_met: float | None = None,
     lifts: bool = False,
     seed: int = 0,
     strict: bool = False,
@@ -214,6 +218,7 @@ def capacity(
 
     `engine` are vLLM's engine arguments under their names; `slo` is a name, whose limits those beside it change;
     `workload` is a preset, a population or a trace file. Without a tensor-parallel size every one that fits is tried.
+    With `hours_met` this share of clock hours has to meet the SLO, such as 0.95; else the long run has to.
     With `lifts` the changes of one setting that promise most are tried on the GPU count that leads.
     Finished simulations are kept in the cache folder, and found there, unless `store` is False; they run in so many
     `workers` (None: one per processor) of an `executor`: `threads`, `processes` or `ray`.
@@ -235,6 +240,7 @@ def capacity(
         router=router,
         precision=precision,
         replications=replications,
+        hours_met=hours_met,
         seed=seed,
     )
     if strict:
@@ -257,11 +263,10 @@ def capacity(
 
     with Simulations(executor=runs_on, store=Store() if store else None) as simulations:
         rows = _watched(wanted, progress, answer, simulations)
-        found_lifts = None
         if lifts:
             progress(Progress(done=0, total=1, so_far=answer(rows)))
-            found_lifts = find_lifts(wanted, best_row(rows), progress, simulations)
-    return replace(answer(rows, strict=strict), lifts=found_lifts)
+        tried = find_lifts(wanted, best_row(rows), progress, simulations) if lifts else None
+    return replace(answer(rows, strict=strict), lifts=tried)
 
 
 def _watched(
@@ -347,6 +352,9 @@ def error_lines(row: CapacityRow) -> list[str]:
     lines: list[str] = []
     if row.plan is None or not row.users:
         return lines
+    if row.hours_over_long_run is not None:
+        gained = ratio_text(row.hours_over_long_run)
+        lines.append(f"mean over the long run: {row.users_long_run:,} users; hours instead of it: {gained}")
     if row.step_time_error is not None:
         lines.append(
             f"step-time error ±{row.step_time_error:.0%}: {interval_label(row.plan)} "

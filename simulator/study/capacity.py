@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from simulator.fleet.fleet import Fleet
 from simulator.latency.model import AverageStep, average_step
 from simulator.study.knee import LEAST_MISSES, Knee, Shown, find_knee
-from simulator.study.loads import Load
+from simulator.study.loads import HOUR_S, Load
 from simulator.study.replication import Replication
 from simulator.study.running.simulations import Simulations
 from simulator.study.running.task import Task
@@ -31,6 +31,7 @@ PRECISION = 0.03  # half of the 95 % interval, as a share of the capacity
 COARSE_REPLICATIONS = 6  # of an estimate that is compared with another one, paired
 QUICK_REPLICATIONS, QUICK_MOST = 4, 60  # of a large fleet, where each has many requests; at most
 MATERIAL_GROWTH = 0.25
+UNLUCKY = 2.0  # misses of an hour that 95 % stay below over their mean, before anything is known of them
 MAX_SIZE = 2.0**22
 
 
@@ -70,6 +71,7 @@ class Point:
             size=self.size,
             misses=np.array(missed),
             work=np.array([replication.work for replication in self.replications]),
+            hours=(self.mean("horizon_s") - self.mean("warmup_s")) / HOUR_S,
         )
 
     def mean(self, name: str) -> float:
@@ -101,6 +103,7 @@ class Evaluator:
     fleet: Fleet
     load: Load
     slo: SLO
+    hours_met: float | None = None  # the share of hours that have to meet the SLO; None: the long run has to
     watcher: Watcher | None = None
     simulations: Simulations = field(default_factory=Simulations)
     known: dict[float, tuple[Replication, ...]] = field(default_factory=dict)
@@ -217,7 +220,6 @@ class _Around:
     def __init__(self, evaluator: Evaluator, centre: float) -> None:
         self.evaluator = evaluator
         self.replicated: dict[float, int] = {}
-        self._target = 1 - evaluator.slo.attainment
         self._place(centre)
 
     def _place(self, centre: float) -> None:
@@ -247,8 +249,8 @@ class _Around:
             if mean > MAX_SIZE:
                 raise _limits_nothing(self.evaluator.load)
             shares = {size: float(self._point(size).shown().misses.mean()) for size in self.replicated}
-            served, missed = _bracket(shares, self._target)
-            if served and missed < math.inf and self._leaps(shares, served, missed):
+            served, missed = _bracket(shares, knee.target_misses)
+            if served and missed < math.inf and _leaps(shares, served, missed, knee.target_misses):
                 self.low, self.high = served, self.evaluator.load.round(math.sqrt(served * missed))
                 if missed / served <= FINEST or not served < self.high < missed:
                     self.high = missed
@@ -262,11 +264,6 @@ class _Around:
             if (self.low, self.high) in seen:
                 return knee
 
-    def _leaps(self, shares: dict[float, float], served: float, missed: float) -> bool:
-        """Whether misses grow so fast from one load to the other that a line between them says little."""
-        few = max(shares[served], LEAST_MISSES * self._target)
-        return math.log(shares[missed] / few) > LEAP * math.log(missed / served)
-
     def _point(self, size: float) -> Point:
         return self.evaluator.point(size, self.replicated[size])
 
@@ -274,9 +271,15 @@ class _Around:
         return _knee_of([self._point(size) for size in self.replicated], self.evaluator)
 
 
+def _leaps(shares: dict[float, float], served: float, missed: float, target: float) -> bool:
+    """Whether misses grow so fast from one load to the other that a line between them says little."""
+    few = max(shares[served], LEAST_MISSES * target)
+    return math.log(shares[missed] / few) > LEAP * math.log(missed / served)
+
+
 def _knee_of(points: Sequence[Point], evaluator: Evaluator) -> Knee:
-    shown = [point.shown() for point in points]
-    return find_knee(shown, 1 - evaluator.slo.attainment, work_error=evaluator.load.work_error)
+    shown, target, error = [point.shown() for point in points], 1 - evaluator.slo.attainment, evaluator.load.work_error
+    return find_knee(shown, target, work_error=error, hours_met=evaluator.hours_met)
 
 
 def _rounded(evaluator: Evaluator, knee: Knee, points: tuple[Point, ...]) -> Capacity:
@@ -302,7 +305,8 @@ class _Screening:
 
     @property
     def target(self) -> float:
-        return 1 - self.evaluator.slo.attainment
+        target = 1 - self.evaluator.slo.attainment
+        return target if self.evaluator.hours_met is None else target / UNLUCKY
 
     def misses(self, size: float) -> float:
         return 1 - self.evaluator.point(size, SCREENING_REPLICATIONS).attainment.mean

@@ -25,7 +25,7 @@ from simulator.study.capacity import (
 from simulator.study.capacity_interval import interval_of_users, users_at, users_within_errors
 from simulator.study.estimate import estimate_users, estimated_users
 from simulator.study.knee import Knee
-from simulator.study.loads import Load, TraceLoad, UserLoad
+from simulator.study.loads import HOUR_S, MIN_HORIZON_S, Load, TraceLoad, UserLoad
 from simulator.study.running.simulations import Simulations
 from simulator.study.slo import SLO
 from simulator.study.statistics import FloatArray, Interval, summary, t_interval
@@ -50,6 +50,7 @@ class CapacityQuestion:
     router: str | RouterFactory = "least-outstanding"
     precision: float = PRECISION
     replications: int | None = None  # of a load; None: as many as the precision takes
+    hours_met: float | None = None  # the share of hours that have to meet the SLO; None: the long run has to
     seed: int = 0
     step_time_factor: float = 1.0  # every step takes so many times as long
 
@@ -62,14 +63,24 @@ class CapacityQuestion:
             raise ValueError(f"{self.replications} replications give no interval; ask for at least 2")
         if not 0 < self.precision < 1:
             raise ValueError(f"the precision is {self.precision}; it must lie between 0 and 1, such as 0.03 for 3 %")
+        if self.hours_met is not None and not LEAST_HOURS_MET <= self.hours_met <= MOST_HOURS_MET:
+            raise ValueError(
+                f"the share of hours that meet the SLO is {self.hours_met}; it must lie between {LEAST_HOURS_MET} and "
+                f"{MOST_HOURS_MET}, such as 0.95 for 95 %"
+            )
 
     def load(self, plan: Deployment) -> Load:
+        length_s = MIN_HORIZON_S if self.hours_met is None else HOUR_S
         if isinstance(self.workload, Trace):
             check_lengths(plan.engine, self.workload.table)
-            return TraceLoad(trace=self.workload, think_time_s=self.think_time_s, seed=self.seed)
-        return UserLoad(population=self.workload, max_model_len=plan.engine.max_model_len, seed=self.seed)
+            return TraceLoad(
+                trace=self.workload, think_time_s=self.think_time_s, seed=self.seed, min_horizon_s=length_s
+            )
+        most = plan.engine.max_model_len
+        return UserLoad(population=self.workload, max_model_len=most, seed=self.seed, min_horizon_s=length_s)
 
 
+LEAST_HOURS_MET, MOST_HOURS_MET = 0.5, 0.999  # with more, no number of replications shows the hour that counts
 BETTER = 1.06  # a larger TP must serve more by this factor, since it is only screened
 
 _FIGURES = (
@@ -116,6 +127,9 @@ class CapacityRow:
     step_time_error: float | None = None  # by what share steps may be longer, or their inverse shorter
     users_if_pool_smaller: int | None = None  # at the ends of the interval of KV blocks; None where they hardly differ
     users_if_pool_larger: int | None = None
+    # Where single hours have to meet the SLO: users if the long run had to, and the users over them, paired.
+    users_long_run: int | None = None
+    hours_over_long_run: Interval | None = None
     reason: str | None = None
     binding: str | None = None
     plan: Deployment | None = None  # None: the model does not fit
@@ -134,6 +148,8 @@ class CapacityRow:
         found |= {name: point.mean(name) if point else 0.0 for name in _MEANS}
         found |= {name: latency_summary(point, name) if point else None for name in ("ttft_s", "tpot_s")}
         found |= {name: getattr(budget, name, None) for name in _POOL}
+        found["users_long_run"] = self.users_long_run
+        found["hours_over_long_run"] = vars(self.hours_over_long_run) if self.hours_over_long_run else None
         found["screened"] = [asdict(each) for each in self.screened]
         return found | {"attainment": _interval(point.attainment) if point else None}
 
@@ -267,6 +283,7 @@ def evaluator_of(question: CapacityQuestion, plan: Deployment, replicas: int, ho
         fleet=plan.fleet(replicas, question.router),
         load=question.load(plan),
         slo=question.slo,
+        hours_met=question.hours_met,
         watcher=how.watcher,
         simulations=how.simulations,
     )
@@ -276,7 +293,7 @@ def _refined_row(
     question: CapacityQuestion, gpus: int, plan: Deployment, evaluator: Evaluator, guess: float
 ) -> CapacityRow:
     found = find_capacity(evaluator, guess, precision=question.precision, replications=question.replications)
-    return row_of(
+    row = row_of(
         question,
         plan,
         evaluator,
@@ -284,6 +301,18 @@ def _refined_row(
         gpus=gpus,
         within_errors=lambda users: users_within_errors(plan, evaluator, found, users),
     )
+    return row if question.hours_met is None else _beside_long_run(row, evaluator, found)
+
+
+def _beside_long_run(row: CapacityRow, evaluator: Evaluator, found: Capacity) -> CapacityRow:
+    """What it costs that single hours meet the SLO: the long run is judged in the same replications."""
+    if found.knee is None:
+        return row
+    long_run = find_capacity(replace(evaluator, hours_met=None), found.mean, replications=row.replications)
+    if long_run.knee is None or long_run.point is None:
+        return row
+    users = users_at(evaluator.load, replace(long_run.point, size=long_run.mean))
+    return replace(row, users_long_run=users, hours_over_long_run=found.knee.over(long_run.knee))
 
 
 def row_of(

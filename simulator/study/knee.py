@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import ndtri
 
 from simulator.study.statistics import FloatArray, Interval, t_interval
 
@@ -23,6 +24,8 @@ class Shown:
     """[n] share of requests that miss the SLO."""
     work: FloatArray
     """[n] drawn work over its expectation; 1 everywhere where it is not known."""
+    hours: float = 1.0
+    """That a replication measured."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -35,6 +38,8 @@ class Knee:
     """[n] its pseudo-values by replication: nearly independent, so that they give a t-interval."""
     expectation_error: float = 0.0
     """Standard error of the logarithm, from the expectation of the drawn work."""
+    target_misses: float = 0.0
+    """Mean misses at this load; fewer than the target where single hours have to meet it."""
 
     def interval(self, confidence: float = 0.95) -> Interval:
         """The load and its interval."""
@@ -60,25 +65,61 @@ def _exponential(value: float, pseudo: FloatArray, error: float, confidence: flo
     return Interval(mean=mean, low=low, high=high)
 
 
-def find_knee(shown: Sequence[Shown], target_misses: float, *, work_error: float = 0.0) -> Knee:
+def find_knee(
+    shown: Sequence[Shown], target_misses: float, *, work_error: float = 0.0, hours_met: float | None = None
+) -> Knee:
     """The load whose expected share of misses is the target, from two loads or more around it.
 
     Misses grow as a power of the load there: a line in logarithms, in which a load counts by its replications and by
     how near it is. What makes replications differ is mostly the work that was drawn: misses are corrected by its known
     expectation (a control variate), with one coefficient for all loads. `work_error` is the relative standard error of
-    that expectation.
+    that expectation. With `hours_met` this share of hours has to meet the target, not the long run.
     """
     numbers = max(len(each.misses) for each in shown)
     near = _weights(shown, None)
-    full = _log_root(shown, target_misses, near)
+
+    def root(each: Sequence[Shown]) -> _Root:
+        return _log_root(each, target_misses / _unlucky(each, near, hours_met), near)
+
+    full = root(shown)
     for _ in range(3):  # nearness is judged from the estimate itself
         near = _weights(shown, full.log_size)
-        full = _log_root(shown, target_misses, near)
-    left = (_log_root([_without(each, number) for each in shown], target_misses, near) for number in range(numbers))
+        full = root(shown)
+    left = (root([_without(each, number) for each in shown]) for number in range(numbers))
     pseudo = numbers * full.log_size - (numbers - 1) * np.array([each.log_size for each in left])
     return Knee(
-        log_size=full.log_size, log_sizes=pseudo, expectation_error=abs(full.elasticity) * work_error / full.slope
+        log_size=full.log_size,
+        log_sizes=pseudo,
+        expectation_error=abs(full.elasticity) * work_error / full.slope,
+        target_misses=target_misses / _unlucky(shown, near, hours_met),
     )
+
+
+def _unlucky(shown: Sequence[Shown], weights: FloatArray, hours_met: float | None) -> float:
+    """Misses of an hour that all but that share stay below, over their mean; 1 where the long run counts.
+
+    Hours are taken for lognormal: most have few misses, few have many.
+    """
+    if hours_met is None:
+        return 1.0
+    variances = [_relative_variance(each) for each in shown]
+    if not any(variances):
+        return 1.0
+    found = float(np.average(variances, weights=weights * np.sign(variances)))
+    square = math.log1p(found)
+    return max(math.exp(float(ndtri(hours_met)) * math.sqrt(square) - square / 2), 1.0)
+
+
+def _relative_variance(shown: Shown) -> float:
+    """Of one hour's misses, over their squared mean; 0 where it is not known."""
+    misses = shown.misses
+    if len(misses) < 2 or not misses.any():
+        return 0.0
+    if misses.all():  # the variance of logarithms is known better than one that the worst hours decide
+        found = math.expm1(min(float(np.log(misses).var(ddof=1)), 10.0))
+    else:
+        found = float(misses.var(ddof=1)) / float(misses.mean()) ** 2
+    return shown.hours * found
 
 
 def _weights(shown: Sequence[Shown], log_size: float | None) -> FloatArray:
@@ -94,7 +135,7 @@ def _weights(shown: Sequence[Shown], log_size: float | None) -> FloatArray:
 def _without(shown: Shown, number: int) -> Shown:
     if number >= len(shown.misses) or len(shown.misses) == 1:
         return shown
-    return Shown(size=shown.size, misses=np.delete(shown.misses, number), work=np.delete(shown.work, number))
+    return replace(shown, misses=np.delete(shown.misses, number), work=np.delete(shown.work, number))
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from workloads.trace import Trace
 
 REQUESTS_PER_REPLICATION = 3000  # replications, not long runs, give the interval
 MIN_HORIZON_S = 360.0  # more than four think times: sessions must cycle, caches fill
+HOUR_S = 3600.0  # where hours are judged: misses of some minutes depend on those before, so that runs are as long
 MAX_TURNS_PER_USER = 4096
 FIRST_REQUESTS = 300_000  # drawn before it is known how many the servers take: about 140 MB
 DRAWN_STEP = 1.25  # numbers of users that are drawn: its powers, since a search tries many close to each other
@@ -74,6 +75,7 @@ class UserLoad:
     population: Population
     max_model_len: int
     seed: int
+    min_horizon_s: float = MIN_HORIZON_S
 
     @property
     def unit(self) -> str:
@@ -87,7 +89,7 @@ class UserLoad:
         return self.population.think_time_s.mean()
 
     def horizon_s(self, size: float) -> float:
-        return max(REQUESTS_PER_REPLICATION * self.think_time_s / size, MIN_HORIZON_S)
+        return max(REQUESTS_PER_REPLICATION * self.think_time_s / size, self.min_horizon_s)
 
     def draw(self, size: float, replication: int, *, patience: int = 0) -> Drawn:
         sessions, horizon_s = self._sessions(size, replication, patience), self.horizon_s(size)
@@ -156,6 +158,7 @@ class TraceLoad:
     trace: Trace
     think_time_s: float
     seed: int
+    min_horizon_s: float = MIN_HORIZON_S
 
     def __post_init__(self) -> None:
         if not 0 < self.trace.requests_per_s < math.inf:
@@ -172,7 +175,7 @@ class TraceLoad:
         return simulation.all_have_arrived
 
     def horizon_s(self, size: float) -> float:
-        return max(REQUESTS_PER_REPLICATION / size, MIN_HORIZON_S)
+        return max(REQUESTS_PER_REPLICATION / size, self.min_horizon_s)
 
     def draw(self, size: float, replication: int, *, patience: int = 0) -> Drawn:
         rng = np.random.default_rng(_seed_sequence(self.seed, replication))

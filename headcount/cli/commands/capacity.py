@@ -27,6 +27,11 @@ from simulator.engines.values import IntegerList, Share, Text, WholeNumber
     option(
         "--replications", WholeNumber(2, 10_000), "Independent runs of a load.  [default: as many as --precision takes]"
     ),
+    option(
+        "--hours-met",
+        Share(),
+        "Share of clock hours that have to meet the SLO, such as 95%; runs are an hour long.  [default: the long run]",
+    ),
     flag("--lifts", "Also try what gains most: one setting changed at a time, simulated with the same users."),
 )
 @section(
