@@ -43,6 +43,7 @@ class KnownLoad:
     grows_from: float = math.inf
     simulated: list[tuple[float, int]] = field(default_factory=list)
     slo: SLO = TARGET
+    hours_met: float | None = None
 
     def __post_init__(self) -> None:
         rng = np.random.default_rng(self.seed)
