@@ -23,6 +23,7 @@ DESIGN_KEYS = {
     "ttft_s", "tpot_s", "attainment", "binding", "usd_per_hour", "usd_per_million_output_tokens",
 }  # fmt: skip
 FURTHER_KEYS = {
+    "users_long_run", "hours_over_long_run",
     "num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high", "kv_usage", "prefix_hit_rate",
     "preemptions_per_request", "reason", "users_low_sampling", "users_high_sampling", "users_if_slower",
     "screened", "users_if_faster", "step_time_error", "users_if_pool_smaller", "users_if_pool_larger", "dp", "pp",
