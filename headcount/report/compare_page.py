@@ -4,6 +4,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from boundary.names import shortened
 from boundary.outputs import write_whole
 from headcount.answers.varied.attribution import Change, ratio_text
 from headcount.answers.varied.compare import CompareAnswer
@@ -14,6 +15,7 @@ from headcount.report.sections import notes, rerun
 
 MOST_BARS = 24
 BAR_HEIGHT = 16  # SVG units
+LONGEST_NAME = 48  # characters beside a bar; the table has all
 
 
 def write(path: Path, answer: CompareAnswer) -> None:
@@ -22,8 +24,8 @@ def write(path: Path, answer: CompareAnswer) -> None:
     made = page(
         "varied.html",
         [
-            ("answer", "Answer", _answer(answer)),
-            ("gain", "What gains", _gain(answer)),
+            ("answer", "Answer", answer_section(answer)),
+            ("gain", "What gains", gain_section(answer)),
             (notes.TITLE.lower(), notes.TITLE, notes.render(answer)),
             ("rerun", rerun.TITLE, rerun.rendered(answer.asked, answer.seed)),
         ],
@@ -35,7 +37,8 @@ def write(path: Path, answer: CompareAnswer) -> None:
     write_whole(path, made)
 
 
-def _answer(answer: CompareAnswer) -> str:
+def answer_section(answer: CompareAnswer) -> str:
+    """Bars, the table, why some serve nobody."""
     served = [layout for layout in answer.layouts if layout.users][:MOST_BARS]
     lost = [(layout.name, layout.reason) for layout in answer.layouts if layout.reason]
     drawn = [figures(_bars(answer, served))] if served else []
@@ -65,12 +68,13 @@ def _draw(drawn: Figure, served: list[Layout], values: list[float], what: str) -
     places = list(range(len(served)))[::-1]
     for place, layout, value in zip(places, served, values, strict=True):
         axes.barh(place, value, color=FIRST if layout.row else MUTED, alpha=1.0 if layout.row else 0.4, height=0.7)
-    axes.set_yticks(places, [layout.name for layout in served], color=INK)
+    axes.set_yticks(places, [shortened(layout.name, LONGEST_NAME) for layout in served], color=INK)
     axes.set_xlabel(what)
     thousands(axes.xaxis)
 
 
-def _gain(answer: CompareAnswer) -> str:
+def gain_section(answer: CompareAnswer) -> str:
+    """What each change from the base to the best does."""
     found = answer.attribution
     if found is None:
         return ""

@@ -44,7 +44,7 @@ class Attribution:
 
 def steps_between(base: Choice, best: Choice) -> list[tuple[str, Choice, Choice]]:
     """By change: its text, the choice with it and those before it, the choice with it alone."""
-    changed = [name for name in base if base[name] != best[name]]
+    changed = [name for name in best if name not in base or base[name] != best[name]]
     return [
         (
             value_text(name, best[name]),

@@ -143,12 +143,13 @@ class CompareAnswer(Answer):
     def legend(self) -> list[str]:
         """What the columns mean."""
         of = "$/user" if self.by_cost else "users"
+        screened = f"only screened: by its estimate over {FAR_BEHIND:g} times as far behind; --all simulates it, too."
         return [
             "users to sign: the lower end of an interval that covers simulation noise, step-time error and the error "
             "of the KV blocks; users: the mean. Latencies are those at 'users'.",
             f"vs best: {of} beside the first row, from the same users and requests in both, with its 95 % interval "
             "over replications. Errors of step times are not in it: layouts of one GPU share them.",
-            f"only screened: by its estimate over {FAR_BEHIND:g} times as far behind; --all simulates it, too.",
+            *([screened] if any(layout.is_screened_only for layout in self.layouts) else []),
         ]
 
 

@@ -27,6 +27,7 @@ LIFTS_LEGEND: Final = (
     "what lifts it: one setting changed at a time, the most promising simulated with the same users; in brackets the "
     "95 % interval of the ratio of users."
 )
+PRECISION_REMARK: Final = "answers change with the format: test their quality"
 LOWERS_PRECISION: Final = ("quantization", "kv_cache_dtype")  # of what the model computes, and so perhaps its quality
 _CHANGES_POOL: Final = ("quantization", "kv_cache_dtype", "gpu_memory_utilization", "tensor_parallel_size")
 
@@ -63,7 +64,7 @@ class Lift:
     @property
     def remark(self) -> str:
         """What to mind beside the gain."""
-        return "answers change with the format: test their quality" if self.argument in LOWERS_PRECISION else ""
+        return PRECISION_REMARK if self.argument in LOWERS_PRECISION else ""
 
     def to_json(self) -> dict[str, Any]:
         row, ratio = self.layout.row, self.ratio

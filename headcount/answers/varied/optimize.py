@@ -1,0 +1,295 @@
+"""Which engine arguments serve the most users on these GPUs?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from boundary.names import check_names
+from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
+from headcount.answers.notes import find_notes
+from headcount.answers.varied.attribution import Attribution, attribution, ratio_text
+from headcount.answers.varied.compare import FAR_BEHIND, CompareAnswer, noted, verdict_of
+from headcount.answers.varied.layout import Layout
+from headcount.answers.varied.layouts import Layouts, facts_of
+from headcount.answers.varied.lifts import LOWERS_PRECISION, PRECISION_REMARK
+from headcount.answers.varied.racing import leader, race, simplest, simulate_in
+from headcount.answers.varied.ranking import ranked
+from headcount.answers.varied.search import check_space, searched
+from headcount.questions.deployments import ENGINE_ARGUMENTS, check_counts
+from headcount.questions.variations import Axis, Choice, varied
+from headcount.text.blocks import Block, Line, Table
+from headcount.text.units import dollars, milliseconds, seconds
+from simulator.fleet.router import RouterFactory, check_router
+from simulator.study.running.executor import DEFAULT_EXECUTOR
+from simulator.study.slo import find_slo
+from simulator.study.statistics import Interval
+
+ABOUT: Final = 1.01  # figures nearer than that count as equal
+TRIALS: Final = 200
+FINALISTS: Final = 6
+MOST_TRIALS, MOST_FINALISTS = 10_000, 100
+SPACE: Final[dict[str, tuple[Any, ...]]] = {
+    "max_num_batched_tokens": (1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768),
+    "max_num_seqs": (32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024),
+    "kv_cache_dtype": ("fp8",),
+    "quantization": ("fp8",),
+    "gpu_memory_utilization": (0.95,),
+}
+"""What is searched unless it is given; the default of each is tried, too. Every combination has its best TP."""
+FRONTIER_COLUMNS = ("frontier", "servers", "users to sign", "$/user/month", "TTFT p95", "TPOT p95")
+ROUTERS: Final = ("session-affinity",)  # no estimate knows routers, so that the finalists try them
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class OptimizeAnswer(Answer):
+    """The best arguments found beside the defaults, and the frontier of cost and latency."""
+
+    page = "optimize_page"
+    compared: CompareAnswer
+    base: Layout
+    best: Layout
+    num_looked_at: int
+
+    @property
+    def gain(self) -> Interval | None:
+        """Users over those of the defaults, paired; None where either serves nobody."""
+        return self.best.users_over(self.base)
+
+    @property
+    def serve_line(self) -> str:
+        """The command that starts one of the best servers; nothing where nobody is served."""
+        looked = self.best.looked
+        return looked.plan.serve_line if self.best.users and looked and looked.plan else ""
+
+    @property
+    def frontier(self) -> tuple[Layout, ...]:
+        """The best, and each layout than which none has more users, less TTFT p95 and less TPOT p95, to within 1 %."""
+        served = [layout for layout in self.compared.layouts if layout.row and layout.row.users]
+        kept: list[Layout] = []
+        for each in served:
+            alike = any(_is_as_good(other, each) for other in kept)
+            if each is self.best or not (alike or any(_dominates(other, each) for other in served)):
+                kept.append(each)
+        return tuple(kept)
+
+    def figures(self) -> dict[str, Any]:
+        found = self.compared.figures()
+        return {
+            **{name: found[name] for name in ("model", "workload", "slo", "seed")},
+            "searched": found["varied"],
+            "num_looked_at": self.num_looked_at,
+            "best": self.best.to_json(self.best),
+            "defaults": self.base.to_json(self.best),
+            "gain": vars(self.gain) if self.gain else None,
+            "serve_line": self.serve_line,
+            "frontier": [layout.name for layout in self.frontier],
+            "layouts": self.rows(),
+            "attribution": found["attribution"],
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        on_frontier = self.frontier
+        return [
+            layout.to_json(self.best) | {"name": layout.name, "is_on_frontier": layout in on_frontier}
+            for layout in self.compared.layouts
+        ]
+
+    def head(self) -> list[Block]:
+        title, *_ = self.compared.head()
+        best, base = self.best, self.base
+        if not best.users:
+            return [title, Line(f"nobody is served; {best.reason or base.reason}")]
+        if best is base:
+            said = f" users to sign; of {self.num_looked_at:,} choices looked at, none is sure to gain over it"
+            return [title, Line(said, bold=f"as given: {base.users:,}")]
+        cost = f", ${dollars(best.usd_per_user_month)} per user and month" if best.usd_per_user_month else ""
+        gain = f"; beside {base.users:,} as given, {ratio_text(self.gain)}" if base.users else ""
+        return [
+            title,
+            Line(f"{cost}{gain}", bold=f"{best.name}: {best.users:,} users to sign"),
+            Line(self.serve_line),
+            *([Line(PRECISION_REMARK)] if any(name in best.choice for name in LOWERS_PRECISION) else []),
+        ]
+
+    def body(self) -> list[Block]:
+        rows = [frontier_cells(layout) for layout in self.frontier]
+        table = Table(columns=FRONTIER_COLUMNS, rows=rows, text_columns=(0, 1), bold_column=2)
+        frontier: list[Block] = [table, Line()] if rows else []
+        return [*frontier, *self.compared.body()]
+
+
+def frontier_cells(layout: Layout) -> tuple[str, ...]:
+    """A layout in the table of the frontier."""
+    latencies = seconds(layout.p95_s("ttft_s")), milliseconds(layout.p95_s("tpot_s"))
+    return (layout.name, layout.layout, f"{layout.users:,}", dollars(layout.usd_per_user_month), *latencies)
+
+
+def _dominates(one: Layout, other: Layout) -> bool:
+    """Whether it is about as good in all, and better in some."""
+    is_better = any(a * ABOUT < b for a, b in zip(_costs(one), _costs(other), strict=True))
+    return is_better and _is_as_good(one, other)
+
+
+def _is_as_good(one: Layout, other: Layout) -> bool:
+    return all(a <= b * ABOUT for a, b in zip(_costs(one), _costs(other), strict=True))
+
+
+def _costs(layout: Layout) -> tuple[float, float, float]:
+    """What should be little."""
+    return 1 / max(layout.users, 1), layout.p95_s("ttft_s") or 0.0, layout.p95_s("tpot_s") or 0.0
+
+
+@question
+def optimize(
+    model: str,
+    gpu: str,
+    *,
+    gpus: int = 1,
+    search: Mapping[str, Any] | None = None,
+    trials: int = TRIALS,
+    finalists: int = FINALISTS,
+    workload: str | Path = "chat",
+    think_time_s: float | None = None,
+    trace_block_size: int = 512,
+    slo: str = "chat",
+    ttft_s: float | None = None,
+    tpot_s: float | None = None,
+    attainment: float | None = None,
+    router: str | RouterFactory | None = None,
+    seed: int = 0,
+    strict: bool = False,
+    store: bool = True,
+    executor: str = DEFAULT_EXECUTOR,
+    workers: int | None = None,
+    progress: Watch = unwatched,
+    **engine: Any,
+) -> OptimizeAnswer:
+    """The engine arguments that serve the most users on these GPUs, beside those that are given.
+
+    `search` has lists by name, such as max_num_seqs=[64, 128]; without it everything in SPACE that is not given is
+    searched. `trials` choices are looked at by their estimates, the best `finalists` are simulated. Raises ValueError
+    for a bad argument, or where Optuna is missing; RefusedError where `strict` refuses a note.
+    """
+    check_names(engine, ENGINE_ARGUMENTS, "engine argument")
+    check_counts("gpus", [gpus])
+    check_space(trials=(trials, MOST_TRIALS), finalists=(finalists, MOST_FINALISTS))
+    check_router(router or "least-outstanding")
+    given = {name: value for name, value in engine.items() if value is not None}
+    axes = space(search, {**given, **({"router": router} if router else {})})
+    limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)
+    layouts = Layouts(
+        model=model,
+        workload=workload,
+        think_time_s=think_time_s,
+        trace_block_size=trace_block_size,
+        base={"gpu": gpu, "gpus": gpus, **given, "router": router or "least-outstanding"},
+        study={"slo": limits, "replications": None, "seed": seed},
+    )
+    base = layouts.screened({})
+    if strict:
+        find_notes(facts_of([base], Verdict.DONE), strict=True)
+    engine_axes = [axis for axis in axes if axis.name != "router"]
+    looked = searched(layouts, engine_axes, base, trials=trials, seed=seed, progress=progress)
+    entrants = _finalists(looked, base, finalists)
+    if gpus > 1:
+        routers = next((axis.values for axis in axes if axis.name == "router"), ())
+        first = [base, *entrants][:3]
+        entrants += [layouts.screened({**each.choice, "router": name}) for each in first for name in routers]
+    run = _Run(layouts, str(workload), tuple(axes), len(looked), progress)
+    with layouts.simulations(executor, workers, store=store):
+        return run.answer(base, entrants, strict=strict)
+
+
+@dataclass
+class _Run:
+    """Simulates the base and the finalists, and makes the answer of them."""
+
+    layouts: Layouts
+    workload: str
+    axes: tuple[Axis, ...]
+    num_looked_at: int
+    progress: Watch
+
+    def answer(self, base: Layout, entrants: Sequence[Layout], *, strict: bool) -> OptimizeAnswer:
+        done: list[Layout] = []
+        total = len(entrants) + 1
+
+        def simulate(layout: Layout, replications: int) -> Layout:
+            watcher = noted(self.progress, min(len(done), total), total, layout.name)
+            done.append(simulate_in(self.layouts, layout, replications, watcher))
+            if len(done) <= total:
+                so_far = self._answer(done, leader(done))
+                self.progress(Progress(done=len(done), total=total, so_far=so_far))
+            return done[-1]
+
+        rows = race(base, entrants, simulate)
+        most = max((each.row.replications for each in rows if each.row), default=0)
+
+        def at(choice: Choice) -> Layout:
+            place = next((place for place, each in enumerate(rows) if each.choice == choice), len(rows))
+            known = rows[place] if place < len(rows) else self.layouts.screened(choice)
+            if known.row is None or known.row.replications != most:
+                known = simulate_in(self.layouts, known, most)
+            rows[place : place + 1] = [known]
+            return known
+
+        best = simplest(leader(rows), at)
+        gained = attribution(rows[0], best, at, by_cost=False) if best.users else None
+        return self._answer(rows, best, gained, strict=strict)
+
+    def _answer(
+        self, rows: Sequence[Layout], best: Layout, gained: Attribution | None = None, *, strict: bool = False
+    ) -> OptimizeAnswer:
+        order = (best, *(each for each in ranked(rows, "users") if each is not best))
+        verdict, study = verdict_of(order), self.layouts.study
+        compared = CompareAnswer(
+            notes=(),
+            model=self.layouts.architecture.name,
+            workload=self.workload,
+            slo=study["slo"],
+            seed=study["seed"],
+            sort="users",
+            axes=self.axes,
+            layouts=order,
+            base=rows[0].choice,
+            attribution=gained,
+        )
+        return OptimizeAnswer(
+            notes=find_notes(facts_of(order, verdict), strict=strict),
+            verdict=verdict,
+            compared=compared,
+            base=rows[0],
+            best=best,
+            num_looked_at=self.num_looked_at,
+        )
+
+
+def space(search: Mapping[str, Any] | None, given: Choice) -> list[Axis]:
+    """What is searched: what is asked for, else everything in SPACE that is not given.
+
+    Raises ValueError for what is no engine argument, or is given as well.
+    """
+    if not search:
+        names = [name for name in (*SPACE, "router") if name not in given]
+        return [Axis(name, SPACE.get(name, ROUTERS)) for name in names]
+    axes = varied(search)
+    check_names([axis.name for axis in axes], [*ENGINE_ARGUMENTS, "router"], "argument to search")
+    for name in (axis.name for axis in axes if axis.name in given):
+        raise ValueError(f"{name} is given and searched; leave out one or the other")
+    for axis in axes:
+        for each in axis.values if axis.name == "router" else ():
+            check_router(each)
+    return axes
+
+
+def _finalists(looked: Sequence[Layout], base: Layout, count: int) -> list[Layout]:
+    """By their estimates the most users, half as many with the least TPOT; one of those that are estimated alike."""
+    alike: dict[tuple[float, ...], Layout] = {}
+    for each in sorted(looked, key=lambda layout: len(layout.choice)):
+        if each.users and each.looked and each.looked.estimate and each.choice:
+            alike.setdefault((each.users, each.looked.estimate.ttft_s, each.looked.estimate.tpot_s), each)
+    found = sorted(alike.values(), key=lambda each: (-each.users, len(each.choice)))
+    near = [each for each in found[count:] if each.users * FAR_BEHIND >= found[0].users]
+    near.sort(key=lambda each: each.looked.estimate.tpot_s if each.looked and each.looked.estimate else 0.0)
+    return found[:count] + near[: count // 2]

@@ -1,0 +1,86 @@
+"""`headcount optimize`: the engine arguments that serve the most users."""
+
+from functools import partial
+from typing import Any
+
+import click
+
+from headcount.cli.command import Command, section
+from headcount.cli.option_types import OutPath, option
+from headcount.cli.options import (
+    argument_options,
+    model_options,
+    output_options,
+    slo_options,
+    strict_option,
+    study_options,
+    vllm_args_option,
+    workload_options,
+)
+from simulator.engines.argument import MEMORY, SCHEDULER, STEP_TIME
+from simulator.engines.values import COUNT, Text, WholeNumber
+
+
+@click.command("optimize", cls=Command)
+@section(
+    "Search",
+    option("--gpus", COUNT, "GPUs to serve on.", default=1),
+    option(
+        "--search",
+        Text("NAME=VALUE,VALUE,…"),
+        "What is searched instead of the default; may be repeated: any engine option, or router.  [default: "
+        "max-num-batched-tokens, max-num-seqs, kv-cache-dtype, quantization, gpu-memory-utilization and router, apart "
+        "from those that are given]",
+        multiple=True,
+    ),
+    option("--trials", WholeNumber(1, 10_000), "Choices that are looked at by an estimate, in ms each.", default=200),
+    option("--finalists", WholeNumber(1, 100), "Choices that are simulated.", default=6),
+)
+@model_options
+@section(
+    "Deployment",
+    argument_options(MEMORY, always_none=True, default_text={"tensor_parallel_size": "the best that fits"}),
+    vllm_args_option,
+)
+@strict_option
+@section(
+    "Traffic",
+    option(
+        "--workload", Text(may_be_path=True), "A preset, or a trace file (Azure CSV, Mooncake JSONL).", default="chat"
+    ),
+    workload_options,
+)
+@slo_options
+@section(
+    "Scheduler",
+    argument_options(SCHEDULER, always_none=True),
+    option("--router", Text(names_code=True), "A router that is kept.  [default: least-outstanding, and searched]"),
+)
+@section("Step times", argument_options(STEP_TIME, always_none=True))
+@study_options
+@section(
+    "Output",
+    option("--report", OutPath(suffixes=(".html",), is_report=True), "Also write an HTML report to this file."),
+)
+@output_options
+def command(**values: Any) -> int:
+    """Search the engine arguments that serve the most users: what is not given is searched.
+
+    Optuna proposes choices, an estimate of each takes milliseconds. The best are simulated with the same users: briefly
+    at first, then again and again those that are close. The answer is what surely gains over the arguments as given,
+    with the `vllm serve` line, and the frontier of users, TTFT and TPOT. Needs headcount[optimize].
+    """
+    from headcount.answers.varied.optimize import optimize  # noqa: PLC0415  imported once the command runs
+    from headcount.cli.output import show, show_interrupted, write_report  # noqa: PLC0415
+    from headcount.cli.progress import watched  # noqa: PLC0415
+    from headcount.questions.variations import read_vary  # noqa: PLC0415
+
+    report, as_json = values.pop("report"), values.pop("as_json")
+    times = {"ttft_s": values.pop("ttft"), "tpot_s": values.pop("tpot"), "think_time_s": values.pop("think_time")}
+    values["store"] = not values.pop("no_store")
+    search = dict(map(read_vary, values.pop("search")))
+    with watched("choices", interrupted=partial(show_interrupted, as_json=as_json)) as progress:
+        answer = optimize(search=search, slo=values.pop("slo_name"), **values, **times, progress=progress)
+    code = show(answer, as_json=as_json)
+    write_report(answer, report, as_json=as_json)
+    return code

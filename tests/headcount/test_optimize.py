@@ -1,0 +1,159 @@
+"""`headcount optimize`: what gains is found, what does not is left out, and the close ones are run more often."""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import headcount as hc
+from headcount.answers.varied.optimize import space
+from headcount.answers.varied.racing import ROUNDS, leader, race
+from simulator.study.knee import Knee
+from simulator.study.statistics import Interval
+from tests.headcount.conftest import SHORT_ANSWERS
+
+QUICK: dict[str, Any] = {
+    "workload": SHORT_ANSWERS, "latency_model": "constant", "step_s": 0.4, "ttft_s": 5.0, "tpot_s": 1.0, "store": False,
+    "max_model_len": 4096, "gpu_memory_utilization": 0.05, "tensor_parallel_size": 1,
+}  # fmt: skip
+GAINS: dict[str, Any] = {"kv_cache_dtype": ["fp8"], "max_num_seqs": [4, 8], "block_size": [32]}
+
+
+def asked(**given: Any) -> hc.OptimizeAnswer:
+    return hc.optimize("qwen3-0.6b", "h100-sxm", **{**QUICK, "finalists": 2, **given})
+
+
+@pytest.fixture(scope="module")
+def answer() -> hc.OptimizeAnswer:
+    return asked(search=GAINS)
+
+
+def test_the_one_change_that_gains_is_found_alone(answer: hc.OptimizeAnswer) -> None:
+    assert answer.best.choice == {"kv_cache_dtype": "fp8"}
+    assert answer.gain is not None
+    assert answer.gain.low > 1
+    assert "--kv-cache-dtype fp8" in answer.serve_line
+    assert "test their quality" in str(answer)
+    assert answer.num_looked_at == 2 * 3 * 2
+
+
+def test_the_gain_is_the_ratio_to_the_arguments_as_given(answer: hc.OptimizeAnswer) -> None:
+    assert answer.base.name == "as given"
+    assert answer.best.row is not None
+    assert answer.base.row is not None
+    assert answer.gain is not None
+    assert answer.best.row.replications == answer.base.row.replications
+    assert answer.gain.mean == pytest.approx(answer.best.row.users / answer.base.row.users, rel=0.01)
+
+
+def test_nothing_beside_the_frontier_is_better_than_it_in_all(answer: hc.OptimizeAnswer) -> None:
+    assert answer.best in answer.frontier
+    for each in answer.frontier:
+        for other in answer.compared.layouts:
+            if other.row and other.row.users and each is not answer.best:
+                better = other.users > 1.01 * each.users
+                better &= (other.p95_s("ttft_s") or 0) * 1.01 < (each.p95_s("ttft_s") or 0)
+                assert not (better and (other.p95_s("tpot_s") or 0) * 1.01 < (each.p95_s("tpot_s") or 0))
+
+
+def test_where_nothing_gains_the_arguments_stay_as_given() -> None:
+    worse = asked(search={"max_num_seqs": [4]})
+    assert worse.best is worse.base
+    assert "none is sure to gain" in str(worse)
+    assert worse.gain == Interval(1.0, 1.0, 1.0)
+
+
+def test_one_seed_gives_one_answer_though_the_optimizer_draws() -> None:
+    pytest.importorskip("optuna")
+    few = {"search": GAINS, "trials": 5, "seed": 3}
+    first = asked(**few)
+    assert first.num_looked_at <= 5
+    assert asked(**few).to_json() == first.to_json()
+
+
+def test_without_the_optimizer_every_choice_is_looked_at_or_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(ValueError, match=r"5 of 12 choices .* install headcount\[optimize\]"):
+        asked(search=GAINS, trials=5)
+
+
+def test_what_is_given_is_not_searched() -> None:
+    assert [axis.name for axis in space(None, {"max_num_seqs": 8, "router": "random"})] == [
+        "max_num_batched_tokens", "kv_cache_dtype", "quantization", "gpu_memory_utilization",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"search": {"max_num_seqs": [8]}, "max_num_seqs": 4}, "max_num_seqs is given and searched"),
+        ({"search": {"context": ["x2"]}}, "no argument to search 'context'"),
+        ({"search": {"router": ["roundrobin"]}}, "roundrobin"),
+        ({"search": {"max_num_seqs": []}}, "max_num_seqs is an empty list"),
+        ({"trials": 0}, "trials is 0"),
+        ({"finalists": 101}, "finalists is 101"),
+        ({"gpus": 0}, "gpus has 0"),
+        ({"max_nm_seqs": 3}, "max_nm_seqs"),
+    ],
+    ids=str,
+)
+def test_what_is_not_known_is_told_at_once(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        asked(**given)
+
+
+@dataclass(eq=False)
+class Racer:
+    """A layout whose capacity is known, with noise of its own in every replication."""
+
+    name: str
+    log_users: float
+    ran: tuple[int, ...] = ()
+
+    @property
+    def row(self) -> Any:
+        return SimpleNamespace(users=1000 * np.exp(self.log_users), replications=self.ran[-1]) if self.ran else None
+
+    def users_over(self, other: "Racer") -> Interval:
+        return _knee(self).over(_knee(other))
+
+
+def _knee(racer: Racer) -> Knee:
+    noise = 0.02 * np.random.default_rng(sum(map(ord, racer.name))).standard_normal(ROUNDS[-1])
+    return Knee(log_size=racer.log_users, log_sizes=racer.log_users + noise[: racer.ran[-1]])
+
+
+def test_those_clearly_behind_run_least_and_the_close_ones_and_the_base_most() -> None:
+    racers: list[Any] = [Racer("base", 0.0), Racer("a", 0.40), Racer("b", 0.395), Racer("c", 0.1)]
+
+    def simulate(layout: Any, replications: int) -> Any:
+        return Racer(layout.name, layout.log_users, (*layout.ran, replications))
+
+    field: list[Any] = race(racers[0], racers[1:], simulate)
+    runs = {each.name: each.ran for each in field}
+    assert runs["c"] == ROUNDS[:1]
+    assert len(runs["base"]) == len(runs["a"]) > 1
+    assert leader(field).name == "a"
+
+
+def test_the_command_answers_as_python_does(
+    headcount: Callable[..., Any], answer: hc.OptimizeAnswer, tmp_path: Path
+) -> None:
+    report = tmp_path / "optimize.html"
+    ran = headcount(
+        "optimize", "--model", "qwen3-0.6b", "--gpu", "h100-sxm", "--search", "kv-cache-dtype=fp8", "--search",
+        "max-num-seqs=4,8", "--search", "block-size=32", "--finalists", "2", "--workload", SHORT_ANSWERS,
+        "--latency-model", "constant", "--step-s", "0.4", "--ttft", "5s", "--tpot", "1s", "--no-store",
+        "--max-model-len", "4096", "--gpu-memory-utilization", "0.05", "-tp", "1", "--json", "--report", report,
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out) == json.loads(json.dumps(answer.to_json()))
+    page = report.read_text(encoding="utf-8")
+    assert answer.serve_line in page
+    assert "headcount optimize --model qwen3-0.6b" in page
