@@ -193,7 +193,7 @@ def serve(fleet: Fleet, load: AskedLoad, outputs: Outputs = Outputs()) -> Served
         traffic = traffic_effects(drawn.population, longest)
         simulation, result = simulate_users(fleet, drawn, load.users, log_steps=log_steps)
         description = f"{load.users:,} users, think time {drawn.think_time_s:.0f} s on average"
-        counted = f"warm-up of {result.start_s:,.0f} s removed (MSER-5), {result.end_s:,.0f} s simulated"
+        counted = f"warm-up of {result.start_s:,.0f} s removed, {result.end_s:,.0f} s simulated"
     _check_clock(result.end_s)
     outputs.write(simulation)
     return Served(

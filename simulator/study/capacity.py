@@ -25,7 +25,8 @@ SPACING = 1.08  # between the two loads that are replicated
 OFF_CENTRE = 1.03  # how far the estimate may lie outside of them
 LEAP = 40.0  # a slope of misses over the load, in logarithms, as in a model without chance
 FINEST = 1.01  # between two loads with a leap
-FIRST_REQUESTS = 60_000  # of each load, before its interval is looked at
+FIRST_REQUESTS = 120_000  # of each load, before its interval is looked at
+FEWEST, FIRST_MOST = 8, 24  # replications of a load by then
 MAX_REPLICATIONS = 200
 PRECISION = 0.03  # half of the 95 % interval, as a share of the capacity
 COARSE_REPLICATIONS = 6  # of an estimate that is compared with another one, paired
@@ -197,7 +198,7 @@ def find_capacity(
 def _first_replications(evaluator: Evaluator) -> int:
     """Few replications of a small fleet may all lack the rare bursts that the long run has."""
     requests = max(point.mean("num_requests") for point in evaluator.points())
-    return min(max(math.ceil(FIRST_REQUESTS / max(requests, 1)), 16), 24)
+    return min(max(math.ceil(FIRST_REQUESTS / max(requests, 1)), FEWEST), FIRST_MOST)
 
 
 def _few_replications(evaluator: Evaluator) -> int:
@@ -206,8 +207,8 @@ def _few_replications(evaluator: Evaluator) -> int:
 
 def coarse_capacity(evaluator: Evaluator, guess: float, base: Capacity) -> float:
     """The capacity of something like what `base` is of: their ratio is paired over a few replications."""
-    centre, count = screen_capacity(evaluator, guess), min(COARSE_REPLICATIONS, len(base.pair[0].replications))
-    knee = _Around(evaluator, centre).knee(count) if centre else None
+    count = min(COARSE_REPLICATIONS, len(base.pair[0].replications) // 2 + 1)
+    knee = _Around(evaluator, max(guess, evaluator.load.smallest)).knee(count)
     if knee is None:
         return 0.0
     of_base = [replace(point, replications=point.replications[:count]) for point in base.pair]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from simulator.deployment import Deployment
-from simulator.fleet.fleet import Fleet
 from simulator.study.capacity import Capacity, Evaluator, Point, coarse_capacity
+from simulator.study.estimate import estimate_users
 from simulator.study.loads import Load
 
 POOL_MATTERS = 0.02  # half of the interval of KV blocks, from which on users are searched at its ends
@@ -55,11 +55,10 @@ def _within_step_times(plan: Deployment, evaluator: Evaluator, found: Capacity, 
         return {}
     error = plan.latency.tpot_log_error.half_width_at(step.sequences if (step := found.point.mean_step) else 1.0)
 
-    def users_times(factor: float) -> int:
-        fleet = evaluator.fleet.with_pools(lambda pool: replace(pool, step_times=pool.step_times.times(factor)))
-        return _users_on(fleet, evaluator, found, users, guess=found.mean / factor)
-
-    slower, faster = users_times(1 + error), users_times(1 / (1 + error))
+    slower, faster = (
+        _users_on(plan.with_step_times(factor), plan, evaluator, found, users)
+        for factor in (1 + error, 1 / (1 + error))
+    )
     return {SLOWER: min(slower, users), FASTER: max(faster, users), "step_time_error": error}
 
 
@@ -70,19 +69,21 @@ def _within_pool(plan: Deployment, evaluator: Evaluator, found: Capacity, users:
         return {}
 
     def users_if(blocks: int) -> int:
-        fleet = evaluator.fleet.with_pools(
-            lambda pool: replace(pool, engine=replace(pool.engine, num_gpu_blocks=blocks))
-        )
-        return _users_on(fleet, evaluator, found, users, guess=found.mean)
+        return _users_on(plan.with_kv_blocks(blocks), plan, evaluator, found, users)
 
     starts = budget.kv_cache_tokens_low >= budget.max_model_len  # else vLLM refuses to
     return {SMALLER: min(users_if(low), users) if starts else 0, LARGER: max(users_if(high), users)}
 
 
-def _users_on(fleet: Fleet, evaluator: Evaluator, found: Capacity, users: int, *, guess: float) -> int:
-    """Users of another fleet under the same load."""
+def _users_on(changed: Deployment, plan: Deployment, evaluator: Evaluator, found: Capacity, users: int) -> int:
+    """Users of a fleet of changed servers under the same load; where to look, the estimate says."""
+    servers = sum(pool.num_servers for pool in evaluator.fleet.pools)
+    sizes = [estimate_users(each, servers, evaluator.load, evaluator.slo).size for each in (changed, plan)]
+    fleet = evaluator.fleet.with_pools(
+        lambda pool: replace(pool, engine=changed.engine, step_times=changed.latency.step_times)
+    )
     other = replace(evaluator, fleet=fleet, known={})
-    return math.floor(users * coarse_capacity(other, guess, found) / found.mean)
+    return math.floor(users * coarse_capacity(other, found.mean * sizes[0] / sizes[1], found) / found.mean)
 
 
 def users_at(load: Load, point: Point | None) -> int:

@@ -14,10 +14,12 @@ from workloads.requests import RequestTable
 from workloads.sessions import Sessions
 from workloads.trace import Trace
 
-REQUESTS_PER_REPLICATION = 3000  # replications, not long runs, give the interval
-MIN_HORIZON_S = 360.0  # more than four think times: sessions must cycle, caches fill
+REQUESTS_PER_REPLICATION = 6000
+MIN_HORIZON_S = 360.0
+THINK_TIMES = 8.0  # sessions must cycle, caches fill, crowding come and go
+ANSWERS, TOKEN_S = 20.0, 0.05  # so many mean answers, a token in such a time: requests in flight must settle
 HOUR_S = 3600.0  # where hours are judged: misses of some minutes depend on those before, so that runs are as long
-MAX_TURNS_PER_USER = 4096
+MAX_TURNS_PER_USER = 16_384
 FIRST_REQUESTS = 300_000  # drawn before it is known how many the servers take: about 140 MB
 DRAWN_STEP = 1.25  # numbers of users that are drawn: its powers, since a search tries many close to each other
 NUM_KEPT, MOST_KEPT = 16, 250_000  # draws, and turns in each: 160 MB at most
@@ -89,7 +91,9 @@ class UserLoad:
         return self.population.think_time_s.mean()
 
     def horizon_s(self, size: float) -> float:
-        return max(REQUESTS_PER_REPLICATION * self.think_time_s / size, self.min_horizon_s)
+        requests_per_s = size / max(self.think_time_s, 1e-9)
+        shortest_s = max(self.min_horizon_s, THINK_TIMES * self.think_time_s)
+        return _horizon_s(requests_per_s, self.population.output_tokens.mean(), shortest_s)
 
     def draw(self, size: float, replication: int, *, patience: int = 0) -> Drawn:
         sessions, horizon_s = self._sessions(size, replication, patience), self.horizon_s(size)
@@ -175,7 +179,7 @@ class TraceLoad:
         return simulation.all_have_arrived
 
     def horizon_s(self, size: float) -> float:
-        return max(REQUESTS_PER_REPLICATION / size, self.min_horizon_s)
+        return _horizon_s(size, float(self.trace.table.output_tokens.mean()), self.min_horizon_s)
 
     def draw(self, size: float, replication: int, *, patience: int = 0) -> Drawn:
         rng = np.random.default_rng(_seed_sequence(self.seed, replication))
@@ -204,6 +208,11 @@ class TraceLoad:
     @property
     def smallest(self) -> float:
         return 1e-3
+
+
+def _horizon_s(requests_per_s: float, output_tokens: float, shortest_s: float) -> float:
+    """Long enough for what is slow in a load: a run that starts empty must forget it."""
+    return max(REQUESTS_PER_REPLICATION / requests_per_s, ANSWERS * TOKEN_S * output_tokens, shortest_s)
 
 
 def replication_seed(seed: int, replication: int) -> int:

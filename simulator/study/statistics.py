@@ -31,22 +31,6 @@ def t_interval(values: Sequence[float] | FloatArray, *, confidence: float = 0.95
     return Interval(mean, mean - half, mean + half)
 
 
-def mser5_truncation(series: FloatArray) -> int:
-    """How many leading observations to drop as warm-up, by MSER-5 (White, Cobb & Spratt 2000).
-
-    Batch means of 5 are cut where the standard error of what remains is least; never more than half is cut.
-    """
-    num_batches = len(series) // 5
-    if num_batches < 4:
-        return 0
-    means = series[: num_batches * 5].reshape(num_batches, 5).mean(axis=1)
-    tail = means[::-1]
-    counts = np.arange(1, num_batches + 1)
-    squares = np.cumsum(tail**2) - np.cumsum(tail) ** 2 / counts
-    statistic = (np.maximum(squares, 0.0) / counts**2)[::-1]  # index d: with d batches dropped
-    return int(np.argmin(statistic[: num_batches // 2 + 1])) * 5
-
-
 def slope(times_s: FloatArray, values: FloatArray) -> float:
     """Least-squares slope, per second; 0 where there are fewer than two points."""
     if len(times_s) < 2:

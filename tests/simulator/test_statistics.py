@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from simulator.core import layout
-from simulator.study.statistics import PERCENTILES, histogram_summary, mser5_truncation, slope, summary, t_interval
+from simulator.study.statistics import PERCENTILES, histogram_summary, slope, summary, t_interval
 
 SAMPLES = 4000
 
@@ -31,41 +31,6 @@ def test_one_replication_bounds_nothing() -> None:
 def test_equal_replications_leave_no_doubt() -> None:
     interval = t_interval([0.25] * 10)
     assert interval.low == interval.mean == interval.high == 0.25
-
-
-@settings(deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(2, 80))
-def test_mser5_finds_a_planted_transient(seed: int, batches: int) -> None:
-    """A level 10 standard deviations off for at most 40 % of the series goes wholly, and little goes with it."""
-    rng = np.random.default_rng(seed)
-    planted, length = 5 * batches, 1000
-    series = rng.normal(0.0, 1.0, length)
-    series[:planted] += 10.0
-    cut = mser5_truncation(series)
-    assert planted <= cut <= length // 2
-
-
-@settings(deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(0, 600))
-def test_mser5_never_cuts_more_than_half_off_white_noise(seed: int, length: int) -> None:
-    cut = mser5_truncation(np.random.default_rng(seed).normal(0.0, 1.0, length))
-    assert 0 <= cut <= max(length / 2, 0)
-    assert cut % 5 == 0
-
-
-def test_mser5_leaves_most_of_white_noise() -> None:
-    rng = np.random.default_rng(3)
-    cuts = [mser5_truncation(rng.normal(0.0, 1.0, 1000)) for _ in range(200)]
-    assert np.median(cuts) <= 100
-
-
-@pytest.mark.parametrize("length", [0, 1, 19])
-def test_mser5_leaves_a_short_series_alone(length: int) -> None:
-    assert mser5_truncation(np.arange(length, dtype=float)) == 0
-
-
-def test_mser5_leaves_a_constant_series_alone() -> None:
-    assert mser5_truncation(np.full(500, 3.0)) == 0
 
 
 @given(st.floats(-100, 100), st.floats(-100, 100), st.integers(2, 50))
