@@ -83,6 +83,13 @@ def test_without_the_optimizer_every_choice_is_looked_at_or_it_is_named(monkeypa
         asked(search=GAINS, trials=5)
 
 
+def test_routers_are_tried_where_there_are_several_servers() -> None:
+    assert [each.name for each in asked(search={"router": ["random"]}).compared.layouts] == ["as given"]
+    two = asked(search={"router": ["random"]}, gpus=2, max_num_seqs=4)
+    assert {each.name for each in two.compared.layouts} == {"as given", "random"}
+    assert two.best.name == "as given"
+
+
 def test_what_is_given_is_not_searched() -> None:
     assert [axis.name for axis in space(None, {"max_num_seqs": 8, "router": "random"})] == [
         "max_num_batched_tokens", "kv_cache_dtype", "quantization", "gpu_memory_utilization",

@@ -57,13 +57,19 @@ class Layout:
         return usd_per_user_month(self.usd_per_month, self.users)
 
     @property
+    def num_servers(self) -> int:
+        """0 where nothing runs."""
+        plan = self.looked.plan if self.looked else None
+        return self.gpus // plan.gpus if plan else 0
+
+    @property
     def layout(self) -> str:
         """Such as `4 × TP2`."""
         plan = self.looked.plan if self.looked else None
         if plan is None:
             return "–"
         return layout_text(
-            self.gpus // plan.gpus, plan.tensor_parallel_size, plan.data_parallel_size, plan.pipeline_parallel_size
+            self.num_servers, plan.tensor_parallel_size, plan.data_parallel_size, plan.pipeline_parallel_size
         )
 
     def p95_s(self, name: str) -> float | None:

@@ -192,10 +192,9 @@ def optimize(
     engine_axes = [axis for axis in axes if axis.name != "router"]
     looked = searched(layouts, engine_axes, base, trials=trials, seed=seed, progress=progress)
     entrants = _finalists(looked, base, finalists)
-    if gpus > 1:
-        routers = next((axis.values for axis in axes if axis.name == "router"), ())
-        first = [base, *entrants][:3]
-        entrants += [layouts.screened({**each.choice, "router": name}) for each in first for name in routers]
+    routers = next((axis.values for axis in axes if axis.name == "router"), ())
+    first = [each for each in (base, *entrants) if each.num_servers > 1][:3]
+    entrants += [layouts.screened({**each.choice, "router": name}) for each in first for name in routers]
     run = _Run(layouts, str(workload), tuple(axes), len(looked), progress)
     with layouts.simulations(executor, workers, store=store):
         return run.answer(base, entrants, strict=strict)
