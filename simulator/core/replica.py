@@ -99,8 +99,8 @@ def finish(a: Any, replica: int, request: int, now_s: float) -> None:
     a.outstanding[replica] -= 1
     a.cursor[0].num_finished += 1
     if a.cursor[0].log_steps == 1:
-        plan.log_word(a, request)
-        plan.log_word(a, -4)
+        plan.log_word(a.cursor[0], a.log, request)
+        plan.log_word(a.cursor[0], a.log, -4)
 
 
 @kernel

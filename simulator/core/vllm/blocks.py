@@ -13,16 +13,16 @@ def num_blocks_of(tokens: int, block_size: int) -> int:
 
 
 @kernel
-def blocks_in(a: Any, p: Any, group: int, num_blocks: int) -> int:
+def blocks_in(groups: Any, p: Any, group: int, num_blocks: int) -> int:
     """The blocks of a group that hold as much as `num_blocks` of the smallest; a state is one block, however long."""
-    ratio = a.groups[p.first_group + group].ratio
+    ratio = groups[p.first_group + group].ratio
     return num_blocks if ratio == 1 else (num_blocks + ratio - 1) // ratio
 
 
 @kernel
-def skipped_blocks(a: Any, p: Any, group: int, tokens: int) -> int:
+def skipped_blocks(groups: Any, p: Any, group: int, tokens: int) -> int:
     """Blocks that no token after the first `tokens` attends to."""
-    of = a.groups[p.first_group + group]
+    of = groups[p.first_group + group]
     window = of.window
     if window == 0:
         return 0
@@ -33,13 +33,13 @@ def skipped_blocks(a: Any, p: Any, group: int, tokens: int) -> int:
 
 
 @kernel
-def next_skip(a: Any, p: Any, group: int, tokens: int) -> int:
+def next_skip(groups: Any, p: Any, group: int, tokens: int) -> int:
     """The number of tokens at which `skipped_blocks` grows next, from `tokens` on."""
-    of = a.groups[p.first_group + group]
+    of = groups[p.first_group + group]
     window = of.window
     if of.chunked == 1:
         return (tokens // window + 1) * window
-    return (skipped_blocks(a, p, group, tokens) + 1) * p.block_size * of.ratio + window - 1
+    return (skipped_blocks(groups, p, group, tokens) + 1) * p.block_size * of.ratio + window - 1
 
 
 @kernel
@@ -50,7 +50,7 @@ def release(a: Any, replica: int, request: int) -> None:
     req = a.requests[request]
     for group in range(p.num_groups):
         first = group * p.row_blocks
-        start, end = first + a.table_starts[req.row, group], first + blocks_in(a, p, group, req.num_blocks)
+        start, end = first + a.table_starts[req.row, group], first + blocks_in(a.groups, p, group, req.num_blocks)
         pool.free_range(
             state, p.queue_mask, a.blocks, a.free_queue, a.queue_places, a.tables, replica, req.row, start, end
         )
@@ -74,9 +74,9 @@ def free_skipped(a: Any, replica: int, request: int) -> None:
     for group in range(p.num_groups):
         if a.groups[p.first_group + group].window == 0:
             continue
-        skip_at = min(skip_at, next_skip(a, p, group, processed))
+        skip_at = min(skip_at, next_skip(a.groups, p, group, processed))
         start = a.table_starts[req.row, group]
-        skipped = min(skipped_blocks(a, p, group, processed), blocks_in(a, p, group, req.num_blocks))
+        skipped = min(skipped_blocks(a.groups, p, group, processed), blocks_in(a.groups, p, group, req.num_blocks))
         if skipped > start:
             first = group * p.row_blocks
             start, end = first + start, first + skipped
@@ -92,7 +92,9 @@ def num_missing(a: Any, p: Any, request: int, num_blocks: int) -> int:
     """New blocks over all groups, until the request has up to `num_blocks` of the smallest per group."""
     count = 0
     for group in range(p.num_groups):
-        count += blocks_in(a, p, group, num_blocks) - blocks_in(a, p, group, a.requests[request].num_blocks)
+        count += blocks_in(a.groups, p, group, num_blocks) - blocks_in(
+            a.groups, p, group, a.requests[request].num_blocks
+        )
     return count
 
 
@@ -103,7 +105,9 @@ def grow(a: Any, replica: int, request: int, num_blocks: int) -> None:
     req = a.requests[request]
     for group in range(p.num_groups):
         first = group * p.row_blocks
-        for index in range(first + blocks_in(a, p, group, req.num_blocks), first + blocks_in(a, p, group, num_blocks)):
+        for index in range(
+            first + blocks_in(a.groups, p, group, req.num_blocks), first + blocks_in(a.groups, p, group, num_blocks)
+        ):
             a.tables[req.row, index] = pool.take(a.replicas[replica], p, a.blocks, a.free_queue, a.buckets, replica)
     req.num_blocks = max(req.num_blocks, num_blocks)
 
@@ -237,7 +241,7 @@ def hit_of_kind(a: Any, replica: int, request: int, row: int, kind: int, max_tok
     group = a.group_order[a.kinds[p.first_kind + kind].first]
     if a.groups[p.first_group + group].window > 0 and a.groups[p.first_group + group].chunked == 0:
         return last_window(a, replica, request, row, kind, limit)
-    start = skipped_blocks(a, p, group, max_tokens)
+    start = skipped_blocks(a.groups, p, group, max_tokens)
     begin_at(a, p, row, kind, start)
     return run_from(a, replica, request, row, kind, start, limit)
 
@@ -293,11 +297,11 @@ def deficit(a: Any, replica: int, row: int, hits: int, full_tokens: int, num_tok
     full_blocks, chunk_blocks = num_blocks_of(full_tokens, p.block_size), num_blocks_of(num_tokens, p.block_size)
     full, chunk = 0, 0
     for group in range(p.num_groups):
-        held = max(skipped_blocks(a, p, group, hits * p.block_size), hits)
+        held = max(skipped_blocks(a.groups, p, group, hits * p.block_size), hits)
         cap = a.groups[p.first_group + group].cap
-        full_group = blocks_in(a, p, group, full_blocks)
+        full_group = blocks_in(a.groups, p, group, full_blocks)
         full += max((min(full_group, cap) if cap > 0 else full_group) - held, 0)
-        chunk += max(blocks_in(a, p, group, chunk_blocks) - held, 0)
+        chunk += max(blocks_in(a.groups, p, group, chunk_blocks) - held, 0)
     missing = max(full, chunk) - a.replicas[replica].num_free_blocks
     if a.replicas[replica].num_running > 0:
         missing += p.watermark_blocks
@@ -311,7 +315,7 @@ def deficit(a: Any, replica: int, row: int, hits: int, full_tokens: int, num_tok
 @kernel
 def first_held(a: Any, p: Any, row: int, group: int, hits: int) -> int:
     """Where the blocks begin that a hit of `hits` blocks holds: those before the window stay where they are."""
-    skipped = min(skipped_blocks(a, p, group, hits * p.block_size), hits)
+    skipped = min(skipped_blocks(a.groups, p, group, hits * p.block_size), hits)
     return max(skipped, a.table_starts[row, group])
 
 

@@ -118,9 +118,9 @@ def unschedule(a: Any, replica: int, slot: int, request: int) -> int:
 
 
 @kernel
-def log_word(a: Any, word: int) -> None:
-    a.log[a.cursor[0].log_size] = word
-    a.cursor[0].log_size += 1
+def log_word(cursor: Any, log: Any, word: int) -> None:
+    log[cursor.log_size] = word
+    cursor.log_size += 1
 
 
 @kernel
@@ -129,13 +129,13 @@ def log_step(a: Any, replica: int, slot: int, num_preempted: int) -> None:
     state = a.replicas[replica]
     plan = a.plans[replica, slot]
     for index in range(plan.count):
-        log_word(a, a.entries[replica, slot, index].request)
-        log_word(a, a.entries[replica, slot, index].tokens)
-    log_word(a, plan.count)
-    log_word(a, num_preempted)
-    log_word(a, state.num_free_blocks)
-    log_word(a, state.num_running)
-    log_word(a, state.num_waiting)
-    log_word(a, state.step)
-    log_word(a, replica)
-    log_word(a, -3)
+        log_word(a.cursor[0], a.log, a.entries[replica, slot, index].request)
+        log_word(a.cursor[0], a.log, a.entries[replica, slot, index].tokens)
+    log_word(a.cursor[0], a.log, plan.count)
+    log_word(a.cursor[0], a.log, num_preempted)
+    log_word(a.cursor[0], a.log, state.num_free_blocks)
+    log_word(a.cursor[0], a.log, state.num_running)
+    log_word(a.cursor[0], a.log, state.num_waiting)
+    log_word(a.cursor[0], a.log, state.step)
+    log_word(a.cursor[0], a.log, replica)
+    log_word(a.cursor[0], a.log, -3)

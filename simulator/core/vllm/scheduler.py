@@ -95,7 +95,7 @@ def make_room(a: Any, replica: int, slot: int, place: int, num_blocks: int) -> A
         preempt(a, replica, victim)
         num_preempted += 1
         if a.cursor[0].log_steps == 1:
-            plan.log_word(a, victim)
+            plan.log_word(a.cursor[0], a.log, victim)
         if victim == request:
             break
     return refund, shift, num_preempted
