@@ -234,7 +234,8 @@ class _Run:
             return known
 
         best = simplest(leader(rows), at)
-        gained = attribution(rows[0], best, at, by_cost=False) if best.users else None
+        is_known = best.users and rows[0].users
+        gained = attribution(rows[0], best, at, by_cost=False) if is_known else None
         return self._answer(rows, best, gained, strict=strict)
 
     def _answer(
