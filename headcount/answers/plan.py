@@ -24,8 +24,9 @@ from simulator.fleet.router import RouterFactory, check_router
 from simulator.latency.gpu_constants import has_measured_times
 from simulator.study.capacity import Point
 from simulator.study.fleets.layouts import MAX_REPLICATIONS, PRECISION, FleetQuestion, Offer, every_layout, variants
-from simulator.study.fleets.nearest import Nearest, cheaper_router, nearest_fleets
-from simulator.study.fleets.search import Race, search_fleets
+from simulator.study.fleets.nearest import Nearest, affinity_instead, nearest_fleets
+from simulator.study.fleets.screening import LEAST_OUTSTANDING
+from simulator.study.fleets.search import Race, cheaper_router, search_fleets
 from simulator.study.fleets.traffic import Request, mean_request
 from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
 from simulator.study.running.simulations import Simulations
@@ -190,7 +191,7 @@ def plan(
     ttft_s: float | None = None,
     tpot_s: float | None = None,
     attainment: float | None = None,
-    router: str | RouterFactory = "least-outstanding",
+    router: str | RouterFactory | None = None,
     precision: float = PRECISION,
     replications: int = MAX_REPLICATIONS,
     seed: int = 0,
@@ -206,11 +207,12 @@ def plan(
 
     Exactly one of `users`, `employees`, `requests_per_s`, `tokens_per_day` says how many people there are; the links
     from there to users are in docs/explanation/demand.md. `growth` and `headroom` are shares on top; `spare` servers
-    may fail. `gpu`, `quantization`, `kv_cache_dtype` are one name or several, `price` is US dollars per GPU and hour,
+    may fail. Without a `router` it is least-outstanding, or session-affinity where that should cost clearly less.
+    `gpu`, `quantization`, `kv_cache_dtype` are one name or several, `price` is US dollars per GPU and hour,
     of all or by name. `engine` are vLLM's engine arguments under their names. Raises ValueError for a bad argument,
     RefusedError before anything is simulated where `strict` refuses a note.
     """
-    check_router(router)
+    check_router(router or LEAST_OUTSTANDING)
     runs_on = find_executor(executor, workers)
     people = People(
         users=users, employees=employees, requests_per_s=requests_per_s, tokens_per_day=tokens_per_day,
@@ -230,7 +232,7 @@ def plan(
         users=1,  # until the chain is known
         spare=spare,
         slo=find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment),
-        router=router,
+        router=router or LEAST_OUTSTANDING,
         precision=precision,
         replications=replications,
         seed=seed,
@@ -238,6 +240,8 @@ def plan(
     request = mean_request(asked)
     chain = people.chain(think_time_s=mean_s, asked_think_time_s=think_time_s, slo=asked.slo, request=lambda: request)
     asked = replace(asked, users=chain.users * people.factor)
+    if router is None:
+        asked = replace(asked, router=cheaper_router(asked))
     if strict:
         searched, _ = every_layout(asked)
         find_notes(_facts(asked, [layout.plan for layout in searched]), strict=True)
@@ -264,7 +268,7 @@ def plan(
     with Simulations(executor=runs_on, store=Store() if store else None) as simulations:
         race = _watched(asked, progress, answer, simulations)
         if race.best is not None:
-            cheaper = cheaper_router(asked, race.best, simulations=simulations)
+            cheaper = affinity_instead(asked, race.best, simulations=simulations)
             return answer(race, (cheaper,) if cheaper else ())
         return answer(race, tuple(_watched_nearest(asked, progress, answer(race), simulations)))
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from headcount.answers.plan_rows import DROPPED, SCALED, SCREENED, FleetRow, rows_of, sized_row
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, milliseconds, percent, seconds
+from simulator.fleet.router import router_name
 from simulator.study.fleets.nearest import Nearest
 from simulator.study.fleets.search import Race
 
@@ -168,7 +169,8 @@ def layouts_table(answer: "PlanAnswer") -> Table:
 def _legend(answer: "PlanAnswer") -> list[Line]:
     if not any(row.runs for row in answer.fleets):
         return []
-    spare = " with the spare servers down" if answer.race.question.spare else ""
+    asked = answer.race.question
+    spare = " with the spare servers down" if asked.spare else ""
     return [
         Line(
             f"users to sign: the lower end of an interval that covers simulation noise, step-time error and the KV "
@@ -176,7 +178,7 @@ def _legend(answer: "PlanAnswer") -> list[Line]:
             dim=True,
         ),
         Line("estimated: not simulated, since it costs too much to win. --explain shows every layout.", dim=True),
-        Line(f"think time: {answer.race.question.think_time_s:.0f} s on average", dim=True),
+        Line(f"think time: {asked.think_time_s:.0f} s on average; router: {router_name(asked.router)}", dim=True),
     ]
 
 

@@ -130,7 +130,7 @@ def deployment_options(**default_text: str) -> Option:
     return all_of(model_options, arguments, _startup_log_option, vllm_args_option, strict_option)
 
 
-_ROUTERS = "round-robin, least-outstanding, session-affinity, random, power-of-two, or module:Name of your own."
+ROUTERS = "round-robin, least-outstanding, session-affinity, random, power-of-two, or module:Name of your own."
 
 
 def listed_deployment_options(*, gpus: str) -> Option:
@@ -149,13 +149,13 @@ def listed_deployment_options(*, gpus: str) -> Option:
         section(
             "Scheduler",
             argument_options(SCHEDULER, always_none=True, are_lists=True),
-            option("--router", Listed(Text(names_code=True)), _ROUTERS, default="least-outstanding"),
+            option("--router", Listed(Text(names_code=True)), ROUTERS, default="least-outstanding"),
         ),
         section("Step times", argument_options(STEP_TIME, always_none=True, are_lists=True)),
     )
 
 
-router_option = option("--router", Text(names_code=True), _ROUTERS, default="least-outstanding")
+router_option = option("--router", Text(names_code=True), ROUTERS, default="least-outstanding")
 scheduler_options = all_of(
     section("Scheduler", argument_options(SCHEDULER), router_option),
     section("Step times", argument_options(STEP_TIME)),

@@ -1,13 +1,17 @@
 """The cheapest fleet: laws of the search, with formulas in place of simulations."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kvcache.models.catalog import load_model
+from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study.capacity_table import CapacityQuestion
 from simulator.study.fleets import sizing
-from simulator.study.fleets.search import OPTIMISM, OUT_OF_THE_RACE, Race, search_fleets
-from simulator.study.fleets.sizing import MOST_SERVERS, kept
+from simulator.study.fleets.search import OPTIMISM, OUT_OF_THE_RACE, Race, cheaper_router, search_fleets
+from simulator.study.fleets.sizing import LOSS_GROWS, MOST_SERVERS, kept
 from tests.simulator.made_up_fleets import fleet_question, simulate_as
 
 PER_SERVER = {"h100-sxm": 200, "l40s": 90, "a100-80gb": 150, "h200-sxm": 260}
@@ -110,8 +114,10 @@ def test_where_no_layout_serves_anybody_none_is_best(monkeypatch: pytest.MonkeyP
 
 @given(loss=st.floats(0.3, 0.8), servers=st.integers(1, 10_000), simulated=st.integers(1, MOST_SERVERS))
 def test_a_loss_that_the_estimate_sees_goes_on_in_larger_fleets(loss: float, servers: int, simulated: int) -> None:
+    """Beyond the largest fleet that is simulated by a larger power, since each doubling loses more."""
     found = kept(lambda number: 100 * number**-loss, simulated, servers)
-    assert found == pytest.approx(min((servers / simulated) ** -loss, 1))
+    near, beyond = min(servers, MOST_SERVERS), max(servers / MOST_SERVERS, 1.0)
+    assert found == pytest.approx(min((near / simulated) ** -loss, 1) * beyond ** (-loss * LOSS_GROWS))
 
 
 @given(gain=st.floats(0, 0.5), servers=st.integers(1, 10_000))
@@ -132,3 +138,12 @@ def test_every_layout_is_screened_or_has_a_reason() -> None:
     found += [(each.gpu, each.tp or 0) for each in race.dropped]
     assert sorted(found) == [(gpu, tp) for gpu in ("h100-sxm", "l4", "t4") for tp in (1, 2, 4, 8)]
     assert all(each.reason for each in race.dropped)
+
+
+def test_conversations_stay_on_their_server_where_that_is_clearly_cheaper() -> None:
+    """Eight servers of the 70B model lose most of what the prefix cache of one holds; two of the 8B model little."""
+    small = replace(fleet_question("h100-sxm", users=700), variants=(EngineArgs(tensor_parallel_size=1),))
+    large = replace(
+        small, users=1500, architecture=load_model("llama-3.1-70b"), variants=(EngineArgs(tensor_parallel_size=4),)
+    )
+    assert (cheaper_router(small), cheaper_router(large)) == ("least-outstanding", "session-affinity")

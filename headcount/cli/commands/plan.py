@@ -8,17 +8,17 @@ import click
 from headcount.cli.command import Command, section
 from headcount.cli.option_types import OutPath, flag, option
 from headcount.cli.options import (
+    ROUTERS,
     argument_options,
     model_option,
     output_options,
-    scheduler_options,
     slo_options,
     strict_option,
     study_options,
     vllm_args_option,
     workload_options,
 )
-from simulator.engines.argument import MEMORY
+from simulator.engines.argument import MEMORY, SCHEDULER, STEP_TIME
 from simulator.engines.values import (
     Duration,
     Extra,
@@ -86,11 +86,20 @@ _money_options = section(
     workload_options,
 )
 @slo_options
-@scheduler_options
+@section(
+    "Scheduler",
+    argument_options(SCHEDULER),
+    option(
+        "--router",
+        Text(names_code=True),
+        f"{ROUTERS}  [default: least-outstanding, or session-affinity where that should cost clearly less]",
+    ),
+)
+@section("Step times", argument_options(STEP_TIME))
 @section(
     "Search",
     option("--precision", Share(), "Half of the sampling interval of the best fleet's users.", default="5%"),
-    option("--replications", WholeNumber(2, 10_000), "At most so many independent runs of a load.", default=50),
+    option("--replications", WholeNumber(2, 10_000), "At most so many independent runs of a load.", default=24),
 )
 @study_options
 @section(

@@ -15,7 +15,7 @@ from simulator.study.slo import SLO
 from workloads.population import Population
 from workloads.trace import Trace
 
-MAX_REPLICATIONS = 50  # of a load of the fleet that wins
+MAX_REPLICATIONS = 24  # of a load of the fleet that wins
 PRECISION = 0.05  # of its users: less than half of what step times leave open
 
 

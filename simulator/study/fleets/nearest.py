@@ -50,7 +50,7 @@ def nearest_fleets(
                 break
 
 
-def cheaper_router(
+def affinity_instead(
     question: FleetQuestion, best: Sized, watcher: Watcher | None = None, simulations: Simulations | None = None
 ) -> Nearest | None:
     """Session affinity, where it saves money: conversations find their own prefix in their server's cache."""

@@ -9,6 +9,7 @@ from simulator.study.fleets.layouts import Dropped, FleetQuestion, Layout
 from simulator.study.loads import Load
 
 MOST_ESTIMATED = 64  # servers: more of them serve as many each
+LEAST_OUTSTANDING: Final = "least-outstanding"
 AFFINITY: Final = "session-affinity"  # a conversation stays on its server, as if that were the only one
 _ROUNDS = 6
 
