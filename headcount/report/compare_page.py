@@ -42,7 +42,9 @@ def answer_section(answer: CompareAnswer) -> str:
     served = [layout for layout in answer.layouts if layout.users][:MOST_BARS]
     lost = [(layout.name, layout.reason) for layout in answer.layouts if layout.reason]
     drawn = [figures(_bars(answer, served))] if served else []
-    shown = table(answer.columns, answer.cells(), caption="Layouts, the best first", layout="numbers last-is-text")
+    shown = table(
+        answer.columns, answer.cells(), caption="Layouts, the best first", layout="numbers last-is-text named bold-3"
+    )
     told = [render_template("reasons.html", reasons=lost)] if lost else []
     return join(*drawn, shown, *told, *map(paragraph, answer.legend))
 
@@ -58,9 +60,8 @@ def _bars(answer: CompareAnswer, served: list[Layout]) -> str:
         + ", ".join(f"{each.name} {value:,.4g}" for each, value in zip(served, values, strict=True)),
         height=60 + BAR_HEIGHT * len(served),
     )
-    return figure(
-        f"{served[0].name}: {values[0]:,.4g} {what}", svg, "Pale bars are estimates: those layouts were only screened."
-    )
+    shown = f"${values[0]:,.2f} per user and month" if by_cost else f"{values[0]:,.0f} {what}"
+    return figure(f"{served[0].name}: {shown}", svg, "Pale bars are estimates: those layouts were only screened.")
 
 
 def _draw(drawn: Figure, served: list[Layout], values: list[float], what: str) -> None:

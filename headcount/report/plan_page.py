@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from boundary.outputs import write_whole
 from headcount.answers import plan_text
@@ -85,9 +86,11 @@ def _draw_costs(drawn: Figure, rows: list[FleetRow]) -> None:
         elif row is rows[0]:
             bar.set_color(SECOND)
         cost = row.usd_per_month or 0.0
-        axes.annotate(f" {cost:,.0f}", (cost, bar.get_y() + bar.get_height() / 2), va="center", color=INK)
+        middle = bar.get_y() + bar.get_height() / 2
+        axes.annotate(f"{cost:,.0f}", (cost, middle), xytext=(4, 0), textcoords="offset points", va="center", color=INK)
     axes.set_xlim(0, 1.2 * max(costs))
     axes.set_xlabel("US dollars a month")
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
     thousands(axes.xaxis)
 
 
@@ -114,7 +117,8 @@ def _serve(answer: PlanAnswer) -> str:
 
 
 def _table(found: Table) -> str:
-    return table(found.columns, found.rows, caption="", layout="numbers last-is-text")
+    bold = f" bold-{found.bold_column + 1}" if found.bold_column is not None else ""
+    return table(found.columns, found.rows, caption="", layout=f"numbers last-is-text{bold}")
 
 
 def _json(answer: PlanAnswer) -> str:

@@ -40,7 +40,7 @@ def _answer(answer: WhatifAnswer) -> str:
     lost = [(cell.name, cell.reason) for cell in answer.cells if cell.reason]
     drawn = [figures(_heatmap(answer))] if len(answer.cells) * max(len(answer.users), 1) > 1 else []
     told = [render_template("reasons.html", reasons=lost)] if lost else []
-    shown = table(answer.columns, answer.table_rows(), caption="Every cell")
+    shown = table(answer.columns, answer.table_rows(), caption="Every cell", layout="numbers named bold-3")
     return join(*drawn, shown, *told, *map(paragraph, answer.legend))
 
 
@@ -72,13 +72,14 @@ def _heatmap(answer: WhatifAnswer) -> str:
         f"{row or 'all'}: {', '.join(f'{value:,.0f}' for value in line)}"
         for row, line in zip(rows, values, strict=True)
     )
+    title = "GPUs that so many users need" if answer.users else "Users to sign"
     svg = chart(
         lambda drawn: _draw(drawn, rows, columns, values),
         name="grid",
         alt=f"{what}, columns {', '.join(columns)}. {'; '.join(lines)}.",
         height=70 + ROW_HEIGHT * len(rows),
     )
-    return figure(f"{what[0].upper()}{what[1:]} of each cell", svg, "The darker a cell, the larger its figure.")
+    return figure(title, svg, "The darker a cell, the larger its figure.")
 
 
 def _draw(
@@ -110,7 +111,7 @@ def _tornado(answer: WhatifAnswer) -> str:
     note = f"Each assumption {SWING:.0%} less and {SWING:.0%} more, the others as they are. 0 is the base."
     rows = [(swing.name, *map(ratio_text, swing.effects)) for swing in swings]
     shown = table(("assumption", f"{SWING:.0%} less", f"{SWING:.0%} more"), rows, caption="Users beside the base")
-    return join(figures(figure(f"{swings[0].name} matters most", svg, note)), shown)
+    return join(figures(figure(f"The largest effect: {swings[0].name}", svg, note)), shown)
 
 
 def _draw_tornado(drawn: Figure, swings: tuple[Swing, ...]) -> None:

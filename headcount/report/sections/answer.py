@@ -65,7 +65,7 @@ def _users_table(answer: CapacityAnswer) -> str:
         )
         for row in answer.capacity
     ]
-    return table(columns, rows, caption="Users per GPU count", layout="numbers last-is-text")
+    return table(columns, rows, caption="Users per GPU count", layout="numbers last-is-text bold-3")
 
 
 def _reasons(answer: CapacityAnswer) -> str:

@@ -19,4 +19,4 @@ def render(answer: CapacityAnswer) -> str:
     ]
     caption = f"One setting changed at a time on {counted(best.gpus, 'GPU')}, simulated with the same users"
     columns = ("change", "users to sign", "with it", "users, with the 95 % interval", "mind")
-    return table(columns, rows, caption=caption, layout="numbers last-is-text")
+    return table(columns, rows, caption=caption, layout="numbers last-is-text bold-3")
