@@ -1,6 +1,7 @@
 """`headcount cache`, and what `capacity` keeps."""
 
 import json
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,27 @@ def test_clear_leaves_the_kernels_unless_asked(headcount: Run, cache: Path) -> N
     assert (cache / "kernels").exists()
     assert headcount("cache", "clear", "--kernels").out == f"3.0 MB freed in {cache}\n"
     assert not (cache / "kernels").exists()
+
+
+def test_a_locked_store_is_not_cleared(headcount: Run, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "BUSY_S", 0.01)
+    kept = store.Store(cache)
+    kept.count()  # makes the file
+    kept.close()
+    with sqlite3.connect(kept.path, isolation_level=None) as other:
+        other.execute("begin exclusive")
+        ran = headcount("cache", "clear")
+    assert ran.code == 2
+    assert "finished simulations were not deleted; end the program that uses them, then try again" in ran.err
+
+
+def test_clear_deletes_a_damaged_store(headcount: Run, cache: Path) -> None:
+    kept = store.Store(cache)
+    kept.count()
+    kept.close()
+    kept.damaged.write_bytes(bytes(2_000_000))
+    headcount("cache", "clear")
+    assert not kept.damaged.exists()
 
 
 @pytest.mark.slow

@@ -54,9 +54,12 @@ def clear_command(kernels: bool) -> int:
     folder, store = cache_folder(), Store()
     places = [store.path.parent, *([folder / "kernels"] if kernels else [])]
     before = sum(map(folder_bytes, places))
+    store.damaged.unlink(missing_ok=True)
     if store.path.exists():
-        store.clear()
+        is_clear = store.clear()
         store.close()
+        if not is_clear:
+            raise ValueError("finished simulations were not deleted; end the program that uses them, then try again")
     if kernels and (folder / "kernels").is_dir():
         shutil.rmtree(folder / "kernels")
     click.echo(f"{_megabytes(before - sum(map(folder_bytes, places)))} freed in {folder}")

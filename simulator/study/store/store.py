@@ -58,6 +58,11 @@ class Store:
         """The file; it need not exist."""
         return self._base / "simulations" / "store.sqlite3"
 
+    @property
+    def damaged(self) -> Path:
+        """What a damaged file is named; it need not exist."""
+        return self.path.with_suffix(".damaged")
+
     def get(self, key: bytes) -> Replication | None:
         """What was put under the key, if it is still there and undamaged."""
         row = self._tried(lambda database: _row(database, key), None)
@@ -91,14 +96,15 @@ class Store:
         """How many simulations are kept."""
         return self._tried(lambda database: int(_value(database, "select count(*) from simulations")), 0)
 
-    def clear(self) -> None:
-        """Forget all of them, and give the disk its space back."""
+    def clear(self) -> bool:
+        """Forget all of them, and give the disk its space back; False where that failed."""
 
-        def clear(database: sqlite3.Connection) -> None:
+        def clear(database: sqlite3.Connection) -> bool:
             for statement in ("delete from simulations", "vacuum", "pragma wal_checkpoint(truncate)"):
                 database.execute(statement)
+            return True
 
-        self._tried(clear, None)
+        return self._tried(clear, False)
 
     def close(self) -> None:
         """Leave the file; the next call opens it again."""
@@ -147,7 +153,7 @@ class Store:
 
     def _move_aside(self) -> str:
         """Give the damaged file another name, unless another process has done so and begun a new one."""
-        damaged = self.path.with_suffix(".damaged")
+        damaged = self.damaged
         try:
             if self.path.stat().st_ino != self._inode:
                 return ""
