@@ -39,6 +39,11 @@ def shortened(text: str, length: int = 60) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
+def readable(number: float) -> str:
+    """A number in a message, such as `1,000,000`, `88.4` or `0.0012`: never with an exponent from 1,000 on."""
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
+
+
 def printable(text: str) -> str:
     """Text from elsewhere without control characters and line breaks, which a terminal would obey."""
     return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)

@@ -1,5 +1,6 @@
 """Other traffic than a workload's own: longer contexts, longer answers, more turns, drawn with the same numbers."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -8,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from boundary.files import InputError
-from boundary.names import check_names
+from boundary.names import check_names, readable
 from workloads.derived import WithValue, scaled, stretched_turns
 from workloads.distributions import Distribution, Fixed, RoundedUp
-from workloads.population import Population
+from workloads.population import Population, mean_context_tokens
 from workloads.requests import OPEN_END, Int32Array
 from workloads.trace import Trace
 
@@ -31,7 +32,7 @@ class Amount:
     def __str__(self) -> str:
         if self.is_factor:
             return f"x{self.value:g}"
-        return f"{self.value:g}" if self.share is None else f"{100 * self.share:g}%:{self.value:g}"
+        return f"{self.value:.15g}" if self.share is None else f"{100 * self.share:g}%:{self.value:.15g}"
 
     def factor_of(self, mean: float, what: str) -> float:
         """By what a mean is multiplied. Raises InputError for a factor that is out of range."""
@@ -39,10 +40,11 @@ class Amount:
             raise InputError(f"{what} is always 0; no factor makes its mean {self.value:g}")
         factor = self.value if self.is_factor else self.value / mean
         if not LEAST_FACTOR <= factor <= MOST_FACTOR:
-            found = f"{what} x{factor:.4g}" + (
-                "" if self.is_factor else f", from a mean of {mean:.4g} to {self.value:g}"
-            )
-            raise InputError(f"{found}; {_FACTORS}")
+            if self.is_factor:
+                raise InputError(f"{what} x{factor:.4g}; {_FACTORS}")
+            least, most = (readable(limit * mean) for limit in (LEAST_FACTOR, MOST_FACTOR))
+            given = f"{what} {readable(self.value)} is x{readable(factor)} of the mean, {readable(mean)}"
+            raise InputError(f"{given}; give {least} to {most}, or x{LEAST_FACTOR:g} to x{MOST_FACTOR:g}")
         return factor
 
 
@@ -106,7 +108,25 @@ def _scaled(what: str, distribution: Distribution, amount: Amount) -> Distributi
 
 
 def _context(population: Population, amount: Amount) -> Population:
-    return replace(population, user_tokens=_scaled("context", population.user_tokens, amount))
+    messages = population.user_tokens
+    if amount.is_factor:
+        return replace(population, user_tokens=_scaled("context", messages, amount))
+    return replace(population, user_tokens=scaled(messages, _message_factor(population, amount.value)))
+
+
+def _message_factor(population: Population, context: float) -> float:
+    """How many times as long messages make prompt and answer that long on average, where nothing is cut."""
+    messages, answers = population.user_tokens.mean(), population.output_tokens.mean()
+    now, fixed = mean_context_tokens(population, OPEN_END - 1), population.system_prompt_tokens
+    turns = (now - fixed) / (messages + answers)  # of messages and answers that a turn holds as it ends
+    rest = fixed + turns * answers
+    least, most = (rest + factor * turns * messages for factor in (LEAST_FACTOR, 10 * MOST_FACTOR))
+    if not least <= context <= most:
+        raise InputError(
+            f"context {readable(context)}; prompt and answer have {now:,.0f} tokens on average, and longer or shorter "
+            f"messages make that {math.ceil(least):,} to {math.floor(most):,}; for less, also vary output or turns"
+        )
+    return (context - rest) / (turns * messages)
 
 
 def _output(population: Population, amount: Amount) -> Population:
@@ -171,7 +191,8 @@ def _whole(tokens: npt.NDArray[np.floating[Any]]) -> Int32Array:
 
 CHANGES: Final[Mapping[str, Change]] = {
     "context": Change(
-        meaning="Length of each message of a user, and with it of the conversation; in a trace of each prompt.",
+        meaning="Length of the conversation, prompt and answer together: each message of a user is longer; in a trace "
+        "of each prompt.",
         unit="tokens",
         apply=_context,
         apply_to_trace=_trace_context,

@@ -23,7 +23,7 @@ from workloads.distributions import (
     RoundedUp,
     Uniform,
 )
-from workloads.population import Population
+from workloads.population import Population, mean_context_tokens
 from workloads.requests import OPEN_END, RequestTable, independent_requests
 from workloads.trace import Trace
 from workloads.traffic import CHANGES, Amount, changed, changed_trace
@@ -117,13 +117,19 @@ def test_twice_the_output_and_think_time_double_theirs_alone() -> None:
 @settings(max_examples=20, deadline=None)
 @given(mean=st.floats(20, 5000))
 def test_a_value_becomes_the_mean_with_the_shape_kept(mean: float) -> None:
-    found = changed(
-        CHAT, {"context": Amount(value=mean), "output": Amount(value=mean), "think-time": Amount(value=mean)}
-    )
-    assert found.user_tokens.mean() == pytest.approx(mean)
+    found = changed(CHAT, {"output": Amount(value=mean), "think-time": Amount(value=mean)})
     assert found.output_tokens.mean() == pytest.approx(mean)
     assert found.think_time_s.mean() == pytest.approx(mean)
     assert RoundedUp(inner=changed(CHAT, {"turns": Amount(value=5)}).turns).mean() == pytest.approx(5, rel=1e-3)
+
+
+@pytest.mark.parametrize("tokens", [4096, 8192, 32768, 131072])
+def test_a_context_in_tokens_becomes_the_mean_of_prompt_and_answer(tokens: int) -> None:
+    found = changed(CHAT, {"context": Amount(value=tokens)})
+    assert mean_context_tokens(found, OPEN_END - 1) == pytest.approx(tokens, rel=0.03)  # 1 standard error is 0.9 %
+    assert found.output_tokens == CHAT.output_tokens
+    with pytest.raises(InputError, match=r"context 400; prompt and answer have 3,6.. tokens on average, .* 2,4.. to"):
+        changed(CHAT, {"context": Amount(value=400)})
 
 
 def test_a_share_of_long_prompts_is_that_share_of_the_messages() -> None:
@@ -171,9 +177,12 @@ def test_a_trace_scales_prompts_with_what_they_share_outputs_and_think_times() -
     ("asked", "said"),
     [
         ({"context": Amount(value=0, is_factor=True)}, "context x0; give x0.01 to x100"),
-        ({"output": Amount(value=1e9)}, "output x.*, from a mean of .* to 1e\\+09; give x0.01 to x100"),
+        (
+            {"output": Amount(value=1e9)},
+            "output 1,000,000,000 is x.* of the mean, .*; give 4.406 to 44,0.*, or x0.01 to x100",
+        ),
         ({"turns": Amount(value=0.1, is_factor=True)}, "a conversation has at least 1 turn"),
-        ({"turns": Amount(value=100_000)}, "turns x.*give x0.01 to x100"),
+        ({"turns": Amount(value=100_000)}, "turns 100,000 is x.* of the mean, .*; give .*, or x0.01 to x100"),
         ({"context": Amount(value=100, share=0.1)}, "give x2 or a value"),
         ({"long-prompts": X2}, "long-prompts=x2; give SHARE:TOKENS, such as 10%:32K"),
         ({"long-prompts": Amount(value=5, share=2)}, "the share must be above 0, at most 100%"),
