@@ -116,7 +116,10 @@ def main() -> int:
     parser.add_argument("--python", type=Path, help="another interpreter that has vLLM")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     given = parser.parse_args()
-    python = interpreter_for(given.vllm_version, given.python)
+    try:
+        python = interpreter_for(given.vllm_version, given.python)
+    except ValueError as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
     seed = secrets.randbelow(2**31) if given.seed is None else given.seed
     if given.what == "scheduler":
         found, lines, differs = scheduler(python, given.cases or 200, seed)
