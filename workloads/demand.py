@@ -7,7 +7,7 @@ from numbers import Real
 from typing import Any, Final
 
 from boundary.files import InputError
-from boundary.names import check_names, shortened
+from boundary.names import check_names, readable, shortened
 
 MOST_PEOPLE: Final = 100_000_000  # of one service
 SECONDS_PER_HOUR: Final = 3600.0
@@ -46,7 +46,7 @@ class Link:
     @property
     def shown(self) -> str:
         """The value with its unit, a share in percent."""
-        return f"{100 * self.value:.4g} %" if self.unit == "share" else f"{self.value:,.6g} {self.unit}".rstrip()
+        return f"{100 * self.value:.4g} %" if self.unit == "share" else f"{readable(self.value)} {self.unit}".rstrip()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,7 @@ class Demand:
     def lines(self) -> list[str]:
         """One sentence per link, the users last."""
         before = (str(link) for link in self.links if link.name != "users")
-        return [*before, f"{LINKS['users'].meaning}: {self.users:,.6g} users"]
+        return [*before, f"{LINKS['users'].meaning}: {readable(self.users)} users"]
 
     def to_json(self) -> dict[str, Any]:
         """`users`, and the links as `{name, value, unit, source, assumed}`."""
@@ -161,7 +161,7 @@ def demand(*, assumed: Mapping[str, tuple[float, str]] | None = None, **given: f
     chain = Demand(links=tuple(_link(name, named, assumed or {}) for name in (start, *CHAINS[start])))
     if not 0 < chain.users <= MOST_PEOPLE:
         allowed = f"it must be above 0, at most {MOST_PEOPLE:,}"
-        raise InputError(f"the number of users that follows from {_flag(start)} is {chain.users:,.4g}; {allowed}")
+        raise InputError(f"the number of users that follows from {_flag(start)} is {readable(chain.users)}; {allowed}")
     return chain
 
 

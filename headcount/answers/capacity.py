@@ -15,7 +15,7 @@ from headcount.questions.deployments import Subject, check_counts, subject
 from headcount.questions.loads import with_think_time
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import assumptions_json, counted, dollars, milliseconds, percent, seconds
-from headcount.text.words import joined, layout_text, pool_owner, pool_text
+from headcount.text.words import joined, layout_text, load_text, pool_owner, pool_text
 from simulator.deployment import Deployment
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.capacity import PRECISION, Point
@@ -281,7 +281,7 @@ def _watched(
     def watch(point: Point | None = None, unit: str = "") -> None:
         note = ""
         if point is not None:
-            note = f"{point.size:,.4g} {unit} → {point.attainment.mean:.1%} × {len(point.replications)}"
+            note = load_text(point, unit)
         progress(Progress(done=len(rows), total=len(asked.gpus), note=note))
 
     progress(Progress(done=0, total=len(asked.gpus), so_far=answer(())))
@@ -324,7 +324,7 @@ def _facts_of(asked: Subject, rows: Sequence[CapacityRow], traffic: TrafficEffec
         plans=[row.plan for row in led if row.plan is not None],
         steps=steps,
         traffic=traffic,
-        imprecise=[(row.gpus, row.precision, row.replications) for row in rows if not row.is_precise],
+        imprecise=[(row.gpus, row.precision, row.replications) for row in rows if row.is_rough],
         why_unfit=rows[-1].reason if verdict is Verdict.BAD_INPUT else None,
         why_missed=missed,
     )

@@ -168,4 +168,6 @@ def _per(usd: float | None, count: float) -> float | None:
 def _check(name: str, value: float, least: float, most: float, *, above: bool = False) -> None:
     """Raise ValueError unless a number lies in a range; with `above` its lower end is not in it."""
     if not least <= value <= most or (above and value == least):
-        raise ValueError(f"{name} is {value:g}; it must be {'above' if above else 'from'} {least:g}, at most {most:,g}")
+        raise ValueError(
+            f"{name} is {value:g}; it must be {'above' if above else 'from'} {least:g}, at most {most:,.0f}"
+        )

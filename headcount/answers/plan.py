@@ -17,6 +17,7 @@ from headcount.questions.loads import with_think_time
 from headcount.questions.people import People
 from headcount.text.blocks import Block
 from headcount.text.units import assumptions_json
+from headcount.text.words import load_text
 from kvcache.gpus.gpu import GPU, find_gpu, gpu_names
 from kvcache.models.catalog import load_model
 from simulator.engines.vllm.arguments import EngineArgs
@@ -344,7 +345,7 @@ def _watched(
 
     def watch(point: Point | None = None, unit: str = "") -> None:
         done = len(race.sized) if race else 0
-        note = f"{point.size:,.4g} {unit} × {len(point.replications)}" if point is not None else ""
+        note = load_text(point, unit) if point is not None else ""
         progress(Progress(done=done, total=max(len(race.gpus) if race else 1, done + 1), note=note))
 
     for race in search_fleets(asked, watch, simulations):
@@ -389,6 +390,6 @@ def _facts_of(race: Race, traffic: TrafficEffects | None) -> Facts:
         return _facts(race.question, [], why_missed=plan_text.why_missed(race) if race.is_over else None)
     steps = [(best.layout.plan, step)] if best.row.point and (step := best.row.point.mean_step) else []
     row = best.row
-    imprecise = [] if row.is_precise or not race.is_over else [(row.gpus, row.precision, row.replications)]
+    imprecise = [] if not row.is_rough or not race.is_over else [(row.gpus, row.precision, row.replications)]
     scaled = [] if best.is_whole else [(best.row.replicas, best.servers)]
     return _facts(race.question, [best.layout.plan], steps=steps, traffic=traffic, scaled=scaled, imprecise=imprecise)

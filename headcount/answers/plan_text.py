@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from boundary.names import readable
 from headcount.answers.plan_rows import DROPPED, SCALED, SCREENED, FleetRow, rows_of, sized_row
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, milliseconds, percent, seconds
@@ -34,6 +35,8 @@ def headline(answer: "PlanAnswer") -> str:
     """The fleet to buy, or that there is none."""
     best, users = answer.best, counted(round(answer.demand.users), "user")
     if best is None:
+        if not answer.race.is_over:
+            return f"{users}: stopped before a fleet that serves them was simulated"
         return f"No fleet that was tried serves {users} within the SLO"
     spare = f", {best.spare_servers} of them spare" if best.spare_servers else ""
     return f"{users}: {gpus_text(best)}, {best.layout}{spare}"
@@ -107,7 +110,7 @@ def chain(answer: "PlanAnswer") -> list[Line]:
     if people.factor != 1:
         extra = (("growth", people.growth), ("headroom", people.headroom))
         named = " and ".join(f"{percent(share)} {name}" for name, share in extra if share)
-        lines.append(Line(f"with {named}: {answer.users_to_serve:,.6g} users to serve"))
+        lines.append(Line(f"with {named}: {readable(answer.users_to_serve)} users to serve"))
     if best is not None and best.requests_per_s is not None and best.in_flight is not None and best.servers:
         spare = best.spare_servers or 0
         servers = counted(best.servers - spare, "server") + (f" + {spare} spare" if spare else "")
@@ -177,9 +180,23 @@ def _legend(answer: "PlanAnswer") -> list[Line]:
             f"blocks{spare}. $/user/month: per user of today. Latencies: under the users to serve{spare}.",
             dim=True,
         ),
-        Line("estimated: not simulated, since it costs too much to win. --explain shows every layout.", dim=True),
+        Line(f"{servers_meaning(answer)}{_estimated(answer)} --explain shows every layout.", dim=True),
         Line(f"think time: {asked.think_time_s:.0f} s on average; router: {router_name(asked.router)}", dim=True),
     ]
+
+
+def servers_meaning(answer: "PlanAnswer") -> str:
+    """The first layout in words."""
+    row = next(row for row in answer.fleets if row.runs)
+    assert row.servers and row.gpus, "a fleet that runs has servers"
+    each = " each" if row.servers > 1 else ""
+    return f"{row.layout}: {counted(row.servers, 'server')} of {counted(row.gpus // row.servers, 'GPU')}{each}."
+
+
+def _estimated(answer: "PlanAnswer") -> str:
+    if all(row.state != SCREENED for row in answer.fleets if row.runs):
+        return ""
+    return f" estimated: not simulated{', since it costs too much to win' if answer.race.is_over else ' yet'}."
 
 
 def found_line(race: Race) -> str:

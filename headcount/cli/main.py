@@ -70,7 +70,7 @@ class LazyGroup(NearestGroup):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(package_name="headcount")
+@click.version_option(__version__)
 @click.option("--debug", is_flag=True, expose_value=False, help="Show where an error arose.")
 def cli() -> None:
     """How many people can these GPUs serve at once, and how many GPUs do these people need?

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from boundary.names import readable
 from simulator.study.fleets.traffic import Request
 from simulator.study.slo import SLO
 from workloads.demand import CHAINS, LINKS, MOST_PEOPLE, Demand, demand
@@ -58,9 +59,8 @@ class People:
                 assumed |= _of_request(request(), slo)
         found = demand(assumed=assumed, **given)
         if found.users * self.factor > MOST_PEOPLE:
-            raise ValueError(
-                f"growth and headroom make {found.users * self.factor:,.4g} users; plan for at most {MOST_PEOPLE:,}"
-            )
+            users = readable(found.users * self.factor)
+            raise ValueError(f"growth and headroom make {users} users; plan for at most {MOST_PEOPLE:,}")
         return found
 
 

@@ -1,17 +1,17 @@
 """Which variations of a question are asked for: axes of values, and every combination of them."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
-from boundary.names import check_names, shortened
+from boundary.names import UnknownNameError, check_names, one_line, shortened
 from headcount.questions.traffic import read_amount
 from simulator.engines.argument import arguments_of
 from simulator.engines.values import COUNT, Duration, Kind, Number, Switch, Text
 from simulator.engines.vllm.arguments import EngineArgs
-from workloads.traffic import CHANGES
+from workloads.traffic import CHANGES, Amount
 
 Choice = Mapping[str, Any]
 """One value of each axis, by the axis's name."""
@@ -86,7 +86,17 @@ def varied(given: Mapping[str, Any]) -> list[Axis]:
     return [_axis(name, value) for name, value in given.items()]
 
 
-def read_vary(text: str) -> tuple[str, str]:
+def read_varied(texts: Iterable[str]) -> dict[str, str]:
+    """Of `--vary`, values by name. Raises ValueError for a name that is given twice, or any other form."""
+    found: dict[str, str] = {}
+    for name, values in map(_named, texts):
+        if name in found:
+            raise ValueError(f"{name} is given twice; give all its values at once: {name}={found[name]},{values}")
+        found[name] = values
+    return found
+
+
+def _named(text: str) -> tuple[str, str]:
     """`context=x1,x2` in two. Raises ValueError for any other form."""
     name, equals, values = text.partition("=")
     if not equals or not values.strip():
@@ -98,7 +108,8 @@ def _axis(given_name: str, given: Any) -> Axis:
     name = given_name.lower().lstrip("-")
     name = name.replace("_", "-") if name.replace("_", "-") in CHANGES else name.replace("-", "_")
     engine = {key: described.kind for key, described in arguments_of(EngineArgs).items()}
-    check_names([name], [*CHANGES, *_KINDS, STEP_TIMES, *engine], "thing to vary")
+    if name not in engine:
+        _check_name(name, [*CHANGES, *_KINDS, STEP_TIMES], engine)
     each = given.split(",") if isinstance(given, str) else given if isinstance(given, Sequence) else [given]
     values = tuple(dict.fromkeys(_value(name, value, engine.get(name)) for value in each))
     if not values:
@@ -106,16 +117,34 @@ def _axis(given_name: str, given: Any) -> Axis:
     return Axis(name, values)
 
 
+def _check_name(name: str, main: Collection[str], engine: Collection[str]) -> None:
+    """Raise UnknownNameError for a name that cannot be varied, with the nearest or the main names."""
+    try:
+        check_names([name], [*main, *engine], "thing to vary")
+    except UnknownNameError as error:
+        if "did you mean" in str(error):
+            raise
+        known = ", ".join([*main, "any engine option"]).replace("_", "-")
+        raise UnknownNameError(f"no thing to vary '{shortened(one_line(name))}'; known: {known}") from None
+
+
 def _value(name: str, given: Any, kind: Kind | None) -> Any:
     if name in CHANGES:
         return read_amount(name, given) if isinstance(given, str) else given
+    try:
+        return _read(name, given, kind)
+    except ValueError as error:
+        raise ValueError(f"{name.replace('_', '-')}: {error}") from None
+
+
+def _read(name: str, given: Any, kind: Kind | None) -> Any:
     if name == STEP_TIMES:
         factor = Number("a factor, such as 1.2").read(str(given).lower().removeprefix("x"))
         if not 0.01 <= factor <= 100:
-            raise ValueError(f"step_times x{factor:g}; give x0.01 to x100")
+            raise ValueError(f"x{factor:g} is out of range; give x0.01 to x100")
         return factor
     if isinstance(kind, Switch) and isinstance(given, str):
-        check_names([given], ("on", "off"), f"value of {name}")
+        check_names([given], ("on", "off"), "value")
         return given == "on"
     known = _KINDS.get(name, kind)
     return known.read(given.strip()) if known is not None and isinstance(given, str) else given
@@ -129,7 +158,9 @@ def value_text(name: str, value: Any) -> str:
         return f"{name.upper()} ≤ {value:g} s" if value >= 1 else f"{name.upper()} ≤ {1000 * value:g} ms"
     if name == "gpus":
         return f"{value:,} GPU" + ("" if value == 1 else "s")
-    if isinstance(value, bool):
+    if isinstance(value, Amount) and not value.is_factor and value.share is None:
+        value = f"{value.value:,.15g}"
+    elif isinstance(value, bool):
         value = "on" if value else "off"
     elif isinstance(value, int) and name not in _SHORT:
         value = f"{value:,}"

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from boundary.names import readable
 from headcount.text.units import counted, percent
 
 if TYPE_CHECKING:
     from kvcache.memory.budget import MemoryBudget
     from simulator.deployment import Deployment
     from simulator.latency.model import LatencyModel
+    from simulator.study.capacity import Point
     from simulator.study.slo import SLO
     from workloads.effects import TrafficEffects
 
@@ -56,6 +58,12 @@ def step_time_error(latency: "LatencyModel", sequences: float | None = None) -> 
         outside = f"; {counted(count, 'setting')} {'lies' if count == 1 else 'lie'} outside it" if count else ""
         return f"step times from your latency profile: {within}{outside}"
     return f"step times are not calibrated on your server: {within}"
+
+
+def load_text(point: "Point", unit: str) -> str:
+    """A load that was simulated just now, such as `4,188 users: 97.7% meet the SLO in 4 replications`."""
+    runs = counted(len(point.replications), "replication")
+    return f"{readable(point.size)} {unit}: {point.attainment.mean:.1%} meet the SLO in {runs}"
 
 
 def traffic_text(effects: "TrafficEffects") -> str:

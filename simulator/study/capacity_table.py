@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -92,6 +92,7 @@ _FIGURES = (
 _MEANS = (
     "in_flight", "requests_per_s", "output_tokens_per_s", "kv_usage", "prefix_hit_rate", "preemptions_per_request",
 )  # fmt: skip
+ROUGH: Final = 0.25  # half of the sampling interval, as a share of the users
 _POOL = ("num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high")
 
 
@@ -140,6 +141,11 @@ class CapacityRow:
     usd_per_hour: float | None = None  # without a list price
     knee: Knee | None = None  # what a paired ratio with another row takes
     screened: tuple[Screened, ...] = ()  # every tensor-parallel size that was looked at
+
+    @property
+    def is_rough(self) -> bool:
+        """Whether the users are known worse than asked, or hardly known where so many replications were asked for."""
+        return not self.is_precise or self.precision > ROUGH
 
     def to_json(self) -> dict[str, Any]:
         """The keys of `headcount capacity --json`, units in each."""

@@ -133,7 +133,7 @@ def test_optional_figures_of_a_gpu_have_sources_and_are_plausible(name: str) -> 
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        (lambda: usd_per_month(1, 0), "the price per GPU and hour is 0; it must be above 0, at most 1e"),
+        (lambda: usd_per_month(1, 0), "the price per GPU and hour is 0; it must be above 0, at most 1,000,000"),
         (lambda: usd_per_month(1, -3), "the price per GPU and hour is -3"),
         (lambda: usd_per_month(1, math.nan), "the price per GPU and hour is nan"),
         (lambda: replace(LOAD, utilization=0), "utilization is 0; it must be above 0, at most 1"),

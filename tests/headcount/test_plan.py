@@ -125,6 +125,22 @@ def test_a_target_that_no_fleet_meets_ends_with_1(headcount: Run, monkeypatch: p
     assert "not even 1 user meets the SLO" in ran.err
 
 
+def test_a_plan_that_is_stopped_does_not_say_that_no_fleet_serves_the_users() -> None:
+    seen: list[hc.Answer] = []
+    hc.plan("llama-3.1-8b", users=500, **GIVEN, progress=lambda told: seen.append(told.so_far) if told.so_far else None)
+    stopped, done = str(seen[0]), str(seen[-1])
+    assert "500 users: stopped before a fleet that serves them was simulated" in stopped
+    assert "estimated: not simulated yet" in stopped
+    assert "stopped" not in done
+    assert "3 × TP1: 3 servers of 1 GPU each." in done
+
+
+def test_users_that_few_replications_hardly_know_carry_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_as(monkeypatch, lambda _, servers: 100 * servers, precision=0.3)
+    answer = hc.plan("llama-3.1-8b", users=500, **GIVEN)
+    assert any("users are known to ±30.0% after" in str(note) for note in answer.notes)
+
+
 def test_where_no_fleet_serves_the_users_it_tells_what_would(monkeypatch: pytest.MonkeyPatch) -> None:
     def only_large_limits(question: CapacityQuestion, servers: int) -> int:
         return 100 * servers if (question.slo.ttft_s or 0) > 1 or question.gpu.name == "h200-sxm" else 0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import headcount as hc
-from headcount.questions.variations import read_vary, varied
+from headcount.questions.variations import read_varied, varied
 from tests.headcount.conftest import SHORT_ANSWERS
 from workloads.traffic import Amount
 
@@ -75,9 +75,18 @@ def test_what_is_varied_is_read_by_its_kind() -> None:
         ({}, "nothing is varied"),
         ({"vary": {"contxt": "x2"}}, "no thing to vary 'contxt'; did you mean 'context'"),
         ({"vary": {"context": "x0"}}, "context x0"),
-        ({"vary": {"users": "0"}}, "not a whole number above 0"),
-        ({"vary": {"enable_prefix_caching": "maybe"}}, "no value of enable_prefix_caching 'maybe'"),
-        ({"vary": {"step_times": "0"}}, "step_times x0; give x0.01 to x100"),
+        ({"vary": {"users": "0"}}, "users: '0' is not a whole number above 0"),
+        (
+            {"vary": {"price": "1"}},
+            "no thing to vary 'price'; known: context, .*, users, .*, any engine option",
+        ),
+        ({"vary": {"users": list(range(1, 600))}}, r"599 cells \(599 of users\) are too many; give at most 400"),
+        (
+            {"vary": {"users": [1, 2], "max_num_seqs": list(range(1, 600))}},
+            r"1,198 cells \(2 of users × 599 of max_num_seqs\) are too many",
+        ),
+        ({"vary": {"enable_prefix_caching": "maybe"}}, "enable-prefix-caching: no value 'maybe'; known: off, on"),
+        ({"vary": {"step_times": "0"}}, "step-times: x0 is out of range; give x0.01 to x100"),
     ],
     ids=str,
 )
@@ -88,7 +97,13 @@ def test_what_cannot_be_varied_is_told_at_once(given: dict[str, Any], said: str)
 
 def test_text_that_varies_nothing_is_told_with_an_example() -> None:
     with pytest.raises(ValueError, match="give NAME=VALUE,VALUE, such as context=x1,x2,x4"):
-        read_vary("context")
+        read_varied(["context"])
+
+
+def test_what_is_varied_twice_is_told() -> None:
+    assert read_varied(["context=x1", "users=5,6"]) == {"context": "x1", "users": "5,6"}
+    with pytest.raises(ValueError, match="context is given twice; give all its values at once: context=x1,x2,x4"):
+        read_varied(["context=x1,x2", "context=x4"])
 
 
 def test_the_command_writes_a_heatmap(headcount: Callable[..., Any], answer: hc.WhatifAnswer, tmp_path: Path) -> None:

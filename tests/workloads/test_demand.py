@@ -72,6 +72,7 @@ def test_what_nobody_gave_is_marked_as_assumed_with_its_source() -> None:
     assert lines[1] == "share of them who use it on a working day: 34 % (assumed; --active-share)"
     assert lines[-1] == "sessions open at the peak: 136 users"
     assert demand(users=7).lines() == ["sessions open at the peak: 7 users"]
+    assert demand(users=1_000_000).lines() == ["sessions open at the peak: 1,000,000 users"]
     assert all(link["source"] for link in found.to_json()["links"] if link["assumed"])
 
 

@@ -17,6 +17,7 @@ from headcount.questions.deployments import ENGINE_ARGUMENTS, check_counts
 from headcount.questions.variations import Axis, Choice, axes_of, choices, first_values, values_of
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, dollars, milliseconds, percent, seconds
+from headcount.text.words import load_text
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.capacity import Point, Watcher
 from simulator.study.running.executor import DEFAULT_EXECUTOR
@@ -77,7 +78,7 @@ class CompareAnswer(Answer):
         if best is None:
             return [title]
         cost = best.usd_per_user_month
-        said = f": {best.users:,} users on {counted(best.gpus, 'GPU')}" + (
+        said = f": {counted(best.users, 'user')} on {counted(best.gpus, 'GPU')}" + (
             f", ${cost:,.2f} per user and month" if cost else ""
         )
         return [title, Line(f"{said}; {ORDERS[self.sort]} of {counted(len(self.layouts), 'layout')}", bold=best.name)]
@@ -298,7 +299,7 @@ def noted(progress: Watch, done: int, total: int, name: str) -> Watcher:
     """Tells progress of each load that is simulated for a layout."""
 
     def watch(point: Point, unit: str) -> None:
-        note = f"{name}: {point.size:,.4g} {unit} → {point.attainment.mean:.1%} × {len(point.replications)}"
+        note = f"{name}: {load_text(point, unit)}"
         progress(Progress(done=done, total=total, note=note))
 
     return watch

@@ -124,7 +124,7 @@ def facts_of(layouts: Sequence[Layout], verdict: Verdict, *, judged: int = 1) ->
         "plans": plans,
         "steps": steps,
         "imprecise": [
-            (row.gpus, row.precision, row.replications) for row in rows[:judged] if row.users and not row.is_precise
+            (row.gpus, row.precision, row.replications) for row in rows[:judged] if row.users and row.is_rough
         ],
         "traffic": max((each.traffic for each in led if each.traffic), key=lambda each: each.worst, default=None),
         "why_unfit": reasons[0] if verdict is Verdict.BAD_INPUT and reasons else None,

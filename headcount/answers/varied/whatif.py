@@ -120,7 +120,7 @@ class WhatifAnswer(Answer):
             return [title]
         return [
             title,
-            Line(f" ({base.name}, {base.layout})", bold=f"{base.users:,} users on {counted(base.gpus, 'GPU')}"),
+            Line(f" on {counted(base.gpus, 'GPU')} ({base.name}, {base.layout})", bold=counted(base.users, "user")),
         ]
 
     def body(self) -> list[Block]:
@@ -211,8 +211,9 @@ def whatif(
     if not axes and not tornado:
         raise ValueError("nothing is varied; give --vary NAME=VALUE,VALUE, such as context=x1,x2,x4, or --tornado")
     counts = next((axis.values for axis in axes if axis.name == "users"), () if users is None else (users,))
+    choices(axes, most=MOST_CELLS, what="cells")  # too many are refused, users counted
     axes = [axis for axis in axes if axis.name != "users"]
-    asked = list(choices(axes, most=max(MOST_CELLS // max(len(counts), 1), 1), what="cells"))
+    asked = list(choices(axes, most=MOST_CELLS, what="cells"))
     for each in next((axis.values for axis in axes if axis.name == "router"), (router,)):
         check_router(each)
     limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)

@@ -73,12 +73,12 @@ def command(**values: Any) -> int:
     from headcount.answers.varied.optimize import optimize  # noqa: PLC0415  imported once the command runs
     from headcount.cli.output import show, show_interrupted, write_report  # noqa: PLC0415
     from headcount.cli.progress import watched  # noqa: PLC0415
-    from headcount.questions.variations import read_vary  # noqa: PLC0415
+    from headcount.questions.variations import read_varied  # noqa: PLC0415
 
     report, as_json = values.pop("report"), values.pop("as_json")
     times = {"ttft_s": values.pop("ttft"), "tpot_s": values.pop("tpot"), "think_time_s": values.pop("think_time")}
     values["store"] = not values.pop("no_store")
-    search = dict(map(read_vary, values.pop("search")))
+    search = read_varied(values.pop("search"))
     with watched("choices", interrupted=partial(show_interrupted, as_json=as_json)) as progress:
         answer = optimize(search=search, slo=values.pop("slo_name"), **values, **times, progress=progress)
     code = show(answer, as_json=as_json)

@@ -71,12 +71,12 @@ def command(**values: Any) -> int:
     from headcount.answers.varied.whatif import whatif  # noqa: PLC0415  imported once the command runs
     from headcount.cli.output import show, show_interrupted, write_report  # noqa: PLC0415
     from headcount.cli.progress import watched  # noqa: PLC0415
-    from headcount.questions.variations import read_vary  # noqa: PLC0415
+    from headcount.questions.variations import read_varied  # noqa: PLC0415
 
     report, as_json = values.pop("report"), values.pop("as_json")
     times = {"ttft_s": values.pop("ttft"), "tpot_s": values.pop("tpot"), "think_time_s": values.pop("think_time")}
     values["store"] = not values.pop("no_store")
-    vary = dict(map(read_vary, values.pop("vary")))
+    vary = read_varied(values.pop("vary"))
     with watched("cells", interrupted=partial(show_interrupted, as_json=as_json)) as progress:
         answer = whatif(vary=vary, slo=values.pop("slo_name"), **values, **times, progress=progress)
     code = show(answer, as_json=as_json)
