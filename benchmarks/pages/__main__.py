@@ -11,7 +11,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.coverage import page_tables as coverage_tables
 from benchmarks.large_fleets import large_fleet_tables
 from benchmarks.markdown import DOCS, filled
 from benchmarks.pages.api import note_tables, python_tables, router_tables
@@ -29,6 +28,7 @@ from benchmarks.pages.names import (
 )
 from benchmarks.pages.options import option_tables, plan_tables
 from benchmarks.pages.outputs import pages_with_outputs, with_outputs
+from benchmarks.sampling import page_tables as sampling_tables
 
 PAGES = {
     "explanation/demand.md": demand_tables,
@@ -36,7 +36,7 @@ PAGES = {
     "explanation/workloads.md": change_tables,
     "measurements/fidelity.md": fidelity_tables,
     "measurements/large-fleets.md": large_fleet_tables,
-    "measurements/sampling.md": coverage_tables,
+    "measurements/sampling.md": sampling_tables,
     "reference/engine-options.md": option_tables,
     "reference/file-formats.md": file_format_tables,
     "reference/gpus.md": gpu_tables,

@@ -1,7 +1,8 @@
-"""How often 95 % sampling intervals hold the truth: `python -m benchmarks.coverage [CASE …] [--seeds 200] [--page]`.
+"""How often 95 % sampling intervals hold the truth: `python -m benchmarks.sampling [CASE …] [--seeds 200] [--page]`.
 
-Each case is asked with many seeds, as `headcount capacity` asks it. The truth is exact where queueing theory has it,
-else an estimate from TRUTH_REPLICATIONS replications, each TRUTH_TIMES as long, with seeds of their own.
+Each case is asked with many seeds, as `headcount capacity` asks it; what is stored is not asked again. The truth is
+exact where queueing theory has it, else an estimate from TRUTH_REPLICATIONS replications, each TRUTH_TIMES as long,
+with seeds of their own.
 --page writes the table from what is stored. The case of a trace needs `../shared/data`.
 """
 
@@ -32,7 +33,7 @@ from workloads.load import load_workload
 from workloads.requests import RequestTable, independent_requests
 from workloads.trace import Trace
 
-STORED = DOCS / "measurements" / "results" / "coverage.json"
+STORED = DOCS / "measurements" / "results" / "sampling.json"
 PAGE = DOCS / "measurements" / "sampling.md"
 TRUTH_REPLICATIONS, TRUTH_TIMES, TRUTH_SEED = 48, 8, 1_000_003
 AZURE = Path("../shared/data/traces/azure_llm_2023_conv.parquet")
@@ -150,6 +151,8 @@ CASES: dict[str, Callable[[int], Case]] = {
 @cache
 def truth(name: str) -> float:
     """The exact capacity, or one from many replications at loads next to it."""
+    if name in stored():
+        return float(stored()[name]["truth"])
     case = CASES[name](TRUTH_SEED)
     if case.exact is not None:
         return case.exact
@@ -205,7 +208,7 @@ HEADS = ("case", "truth", "seeds", "interval holds it", "low end above it", "bia
 
 def page_tables() -> dict[str, Callable[[], str]]:
     """The table of docs/measurements/sampling.md."""
-    return {"coverage": lambda: table(HEADS, [summary_row(case) for case in stored().values()])}
+    return {"sampling": lambda: table(HEADS, [summary_row(case) for case in stored().values()])}
 
 
 def main() -> None:
@@ -216,8 +219,8 @@ def main() -> None:
     asked = parser.parse_args()
     if not asked.page:
         for name in asked.cases:
-            found: list[dict[str, Any]] = []
-            for seed in range(asked.seeds):
+            found: list[dict[str, Any]] = stored().get(name, {}).get("answers", [])
+            for seed in range(len(found), asked.seeds):
                 found.append({"seed": seed} | answer(CASES[name](seed)))
                 if len(found) % 10 == 0 or len(found) == asked.seeds:
                     keep(name, found)

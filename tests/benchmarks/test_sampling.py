@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from benchmarks.coverage import CASES, answer
+from benchmarks.sampling import CASES, answer
 from simulator.study.statistics import t_interval
 
 SEEDS = range(12)
