@@ -12,6 +12,7 @@ from simulator.study.statistics import FloatArray, Interval, t_interval
 MIN_SLOPE, MAX_SLOPE = 0.5, 2000.0  # of the logarithm of misses over that of the load
 BANDWIDTH = 0.08  # of the logarithm of the load: farther loads count less
 LEAST_MISSES = 1e-3  # of the target: fewer are taken for so many, so that they have a logarithm
+SEARCHED = 1.1  # times the jackknife's half-width: loads are placed by what the same replications showed (sampling.md)
 LEAST_SHARE = 0.1  # of the misses seen: what is left of them after the correction
 
 
@@ -60,7 +61,7 @@ class Knee:
 def _exponential(value: float, pseudo: FloatArray, error: float, confidence: float) -> Interval:
     """A value known as its logarithm, with the t-interval of its pseudo-values and another error beside it."""
     found = t_interval(pseudo, confidence=confidence)
-    half = math.hypot(found.high - found.mean, 1.96 * error)
+    half = math.hypot(SEARCHED * (found.high - found.mean), 1.96 * error)
     low, mean, high = (math.exp(min(value + sign * half, 700.0)) for sign in (-1, 0, 1))
     return Interval(mean=mean, low=low, high=high)
 
