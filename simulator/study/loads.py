@@ -16,7 +16,7 @@ from workloads.trace import Trace
 
 REQUESTS_PER_REPLICATION = 6000
 MIN_HORIZON_S = 360.0
-THINK_TIMES = 8.0  # sessions must cycle, caches fill, crowding come and go
+THINK_TIMES, MOST_THINK_TIMES = 8.0, 100.0  # sessions must cycle, caches fill, crowding come and go
 ANSWERS, TOKEN_S = 20.0, 0.05  # so many mean answers, a token in such a time: requests in flight must settle
 HOUR_S = 3600.0  # where hours are judged: misses of some minutes depend on those before, so that runs are as long
 MAX_TURNS_PER_USER = 16_384
@@ -91,9 +91,8 @@ class UserLoad:
         return self.population.think_time_s.mean()
 
     def horizon_s(self, size: float) -> float:
-        requests_per_s = size / max(self.think_time_s, 1e-9)
-        shortest_s = max(self.min_horizon_s, THINK_TIMES * self.think_time_s)
-        return _horizon_s(requests_per_s, self.population.output_tokens.mean(), shortest_s)
+        turns = min(max(REQUESTS_PER_REPLICATION / size, THINK_TIMES), MOST_THINK_TIMES)  # of each user
+        return max(turns * self.think_time_s, self.min_horizon_s, _settled_s(self.population.output_tokens.mean()))
 
     def draw(self, size: float, replication: int, *, patience: int = 0) -> Drawn:
         sessions, horizon_s = self._sessions(size, replication, patience), self.horizon_s(size)
@@ -179,7 +178,8 @@ class TraceLoad:
         return simulation.all_have_arrived
 
     def horizon_s(self, size: float) -> float:
-        return _horizon_s(size, float(self.trace.table.output_tokens.mean()), self.min_horizon_s)
+        settled_s = _settled_s(float(self.trace.table.output_tokens.mean()))
+        return max(REQUESTS_PER_REPLICATION / size, self.min_horizon_s, settled_s)
 
     def draw(self, size: float, replication: int, *, patience: int = 0) -> Drawn:
         rng = np.random.default_rng(_seed_sequence(self.seed, replication))
@@ -210,9 +210,9 @@ class TraceLoad:
         return 1e-3
 
 
-def _horizon_s(requests_per_s: float, output_tokens: float, shortest_s: float) -> float:
-    """Long enough for what is slow in a load: a run that starts empty must forget it."""
-    return max(REQUESTS_PER_REPLICATION / requests_per_s, ANSWERS * TOKEN_S * output_tokens, shortest_s)
+def _settled_s(output_tokens: float) -> float:
+    """How long a run that starts empty takes to forget that its first requests met nobody."""
+    return ANSWERS * TOKEN_S * output_tokens
 
 
 def replication_seed(seed: int, replication: int) -> int:
