@@ -183,11 +183,12 @@ def stored() -> dict[str, Any]:
 
 
 def keep(name: str, found: list[dict[str, Any]]) -> None:
-    """Beside the other cases, rounded: what is below a thousandth says nothing."""
+    """Beside the other cases, each a line, rounded: what is below a thousandth says nothing."""
     rounded = [{key: float(f"{value:.6g}") for key, value in each.items()} for each in found]
     case = {"title": CASES[name](0).title, "truth": truth(name), "answers": rounded}
     kept = stored() | {name: case}
-    STORED.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(each)}" for key, each in kept.items())
+    STORED.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
 
 
 def summary_row(case: dict[str, Any]) -> tuple[str, ...]:
@@ -208,7 +209,7 @@ HEADS = ("case", "truth", "seeds", "interval holds it", "low end above it", "bia
 
 def page_tables() -> dict[str, Callable[[], str]]:
     """The table of docs/measurements/sampling.md."""
-    return {"sampling": lambda: table(HEADS, [summary_row(case) for case in stored().values()])}
+    return {"sampling": lambda: table(HEADS, [summary_row(case) for case in stored().values() if case["answers"]])}
 
 
 def main() -> None:
