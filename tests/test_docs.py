@@ -148,6 +148,22 @@ def users_low_by_gpus(text: str) -> dict[int, int]:
     return {int(gpus): int(users.replace(",", "")) for gpus, users in rows}
 
 
+QUESTIONS = ROOT / "docs" / "how-to" / "questions.md"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", re.findall(r"\| `headcount ([^`]+)` \|", QUESTIONS.read_text(encoding="utf-8")))
+def test_every_question_is_answered_by_its_command(line: str) -> None:
+    """Briefly: with two replications, and with few choices."""
+    words, command = shlex.split(line), line.split(maxsplit=1)[0]
+    few = {"optimize": ["--finalists", "1"], "simulate": [], "memory": []}
+    brief = few.get(command, ["--replications", "2"])
+    plan = ["--gpu", "h100-sxm,l40s"] if command == "plan" else []
+    done = subprocess.run([HEADCOUNT, *words, *brief, *plan, "--json"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert '"model": "meta-llama/Llama-3.1-8B-Instruct"' in done.stdout
+
+
 def test_every_json_key_is_on_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
     page = (ROOT / "docs" / "reference" / "json-keys.md").read_text(encoding="utf-8")
     load = {"input_len": 64, "output_len": 4, "concurrency": 2, "latency_model": "constant"}
