@@ -166,7 +166,8 @@ class CapacityAnswer(Answer):
         is_trace = isinstance(self.question.workload, Trace)
         return [
             "users: active sessions, thinking or waiting. users low is the number to sign: the lower end of an "
-            f"interval that covers {self.covered}. Latencies are those at 'users'.",
+            f"interval that covers {self.covered}. Latencies are those at 'users', as simulated. The users are "
+            "corrected for the work that chance drew, the latencies are not: a p95 may lie beyond its limit.",
             f"think time: {self.question.think_time_s:.0f} s on average"
             + ("; users of a trace without sessions are λ (Z + R)" if is_trace else ""),
             *dict.fromkeys(pool_text(plan.budget) for plan in self.plans),

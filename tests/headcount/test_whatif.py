@@ -119,3 +119,14 @@ def test_the_command_writes_a_heatmap(headcount: Callable[..., Any], answer: hc.
     assert [cell["needs"] for cell in found["cells"]] == [cell["needs"] for cell in answer.rows()]
     page = report.read_text(encoding="utf-8")
     assert "GPUs, columns 10 users, 500 users, 5,000 users" in page
+
+
+def test_each_cell_is_told_as_it_is_found() -> None:
+    cells: list[int] = []
+
+    def watch(told: hc.Progress) -> None:
+        if isinstance(told.so_far, hc.WhatifAnswer):
+            cells.append(len(told.so_far.rows()))
+
+    hc.whatif("qwen3-0.6b", "h100-sxm", **QUICK, vary={"output": "x1,x4"}, progress=watch)
+    assert cells == [1, 2]

@@ -163,8 +163,8 @@ class WhatifAnswer(Answer):
         ]
         if self.users:
             said.append(
-                "GPUs for users: whole servers, in proportion to the row's users to sign; many together serve a little "
-                "more."
+                "for so many users: GPUs and their dollars a month; whole servers, in proportion to the row's users to "
+                "sign. Many together serve a little more."
             )
         return said
 
@@ -234,36 +234,38 @@ def whatif(
         find_notes(facts_of(found, Verdict.DONE), strict=True)
     tried = _swung(layouts, asked[0], limits) if tornado else []
     total = len(found) + 2 * len(tried)
+
+    def answer(cells: Sequence[Layout], swings: Sequence[Swing] = (), *, strict: bool = False) -> WhatifAnswer:
+        verdict = _verdict(cells)
+        return WhatifAnswer(
+            notes=find_notes(facts_of(cells, verdict, judged=len(cells)), strict=strict),
+            verdict=verdict,
+            model=layouts.architecture.name,
+            workload=str(workload),
+            slo=limits,
+            seed=seed,
+            axes=tuple(axes),
+            users=tuple(counts),
+            cells=tuple(cells),
+            needs=tuple(tuple(_need(cell, count) for count in counts) for cell in cells),
+            swings=tuple(sorted(swings, key=lambda swing: -swing.width)),
+        )
+
+    done: list[Layout] = []
     with layouts.simulations(executor, workers, store=store):
 
-        def simulated(layout: Layout, done: int) -> Layout:
-            result = layouts.simulated(layout, noted(progress, done, total, layout.name))
-            progress(Progress(done=done + 1, total=total, found=found_line(result)))
+        def simulated(layout: Layout) -> Layout:
+            result = layouts.simulated(layout, noted(progress, len(done), total, layout.name))
+            done.append(result)
+            so_far = answer(done[: len(found)])
+            progress(Progress(done=len(done), total=total, found=found_line(result), so_far=so_far))
             return result
 
-        cells = tuple(simulated(layout, done) for done, layout in enumerate(found))
-        pairs = [
-            [simulated(each, len(found) + 2 * at + n) for n, each in enumerate(pair)]
-            for at, (_, *pair) in enumerate(tried)
+        cells = [simulated(layout) for layout in found]
+        swings = [
+            Swing(name=name, less=simulated(less), more=simulated(more), base=cells[0]) for name, less, more in tried
         ]
-    swings = [
-        Swing(name=name, less=less, more=more, base=cells[0])
-        for (name, *_), (less, more) in zip(tried, pairs, strict=True)
-    ]
-    verdict = _verdict(cells)
-    return WhatifAnswer(
-        notes=find_notes(facts_of(cells, verdict, judged=len(cells)), strict=strict),
-        verdict=verdict,
-        model=layouts.architecture.name,
-        workload=str(workload),
-        slo=limits,
-        seed=seed,
-        axes=tuple(axes),
-        users=tuple(counts),
-        cells=cells,
-        needs=tuple(tuple(_need(cell, count) for count in counts) for cell in cells),
-        swings=tuple(sorted(swings, key=lambda swing: -swing.width)),
-    )
+    return answer(cells, swings, strict=strict)
 
 
 def _smallest(layouts_on: Callable[[int], Layouts], first: Choice) -> Layouts:
