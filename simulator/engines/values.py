@@ -85,14 +85,18 @@ class Duration:
 
 @dataclass(frozen=True)
 class TokenCount:
-    """A whole number, with k = 1000 or K = 1024 as in vLLM; `name` says of what."""
+    """A whole number, with k = 1000 or K = 1024 as in vLLM; `name` says of what.
+
+    `is_decimal`: K and M are a thousand and a million, as people mean them outside of vLLM's options.
+    """
 
     name: str = "TOKENS"
     most: int = LARGEST
+    is_decimal: bool = False
 
     def read(self, given: Any) -> int:
         _refuse_list(given)
-        match = _COUNT.match(str(given))
+        match = _COUNT.match(str(given).lower() if self.is_decimal else str(given))
         count = float(match[1]) * _MULTIPLES[match[2]] if match else 0.0
         if match is None or count < 1 or count != int(count):
             raise ValueError(

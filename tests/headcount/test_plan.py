@@ -125,6 +125,11 @@ def test_a_target_that_no_fleet_meets_ends_with_1(headcount: Run, monkeypatch: p
     assert "not even 1 user meets the SLO" in ran.err
 
 
+def test_300m_tokens_a_day_are_300_million(headcount: Run) -> None:
+    ran = headcount("plan", *ON, "--tokens-per-day", "300M", "--gpu", "h100-sxm")
+    assert "prompt and output tokens a day: 300,000,000 tokens" in ran.out
+
+
 def test_a_plan_that_is_stopped_does_not_say_that_no_fleet_serves_the_users() -> None:
     seen: list[hc.Answer] = []
     hc.plan("llama-3.1-8b", users=500, **GIVEN, progress=lambda told: seen.append(told.so_far) if told.so_far else None)

@@ -42,7 +42,9 @@ _people_options = section(
     option("--active-share", Share(), "Employees who use it on a working day.  [default: 34%]"),
     option("--peak-share", Share(), "Of those, with an open session at the peak minute.  [default: 10%]"),
     option("--requests-per-s", Number("requests per second, such as 12.5"), "Requests at the peak."),
-    option("--tokens-per-day", TokenCount(most=10**15), "Prompt and output tokens of a day."),
+    option(
+        "--tokens-per-day", TokenCount(most=10**15, is_decimal=True), "Prompt and output tokens of a day, such as 300M."
+    ),
     option("--peak-hour-share", Share(), "A day's requests that come in its busiest hour.  [default: 14.4%]"),
     option("--tokens-per-request", TokenCount(), "Prompt and output of a request.  [default: the workload's mean]"),
     option("--response-time", Duration(), "From a request to the end of its answer.  [default: estimated]"),
