@@ -1,5 +1,7 @@
 """What keeps a deployment from serving more users."""
 
+import numpy as np
+
 from simulator.core import layout
 from simulator.deployment import Deployment
 from simulator.latency import model as causes_of
@@ -76,6 +78,19 @@ def first_missed(slo: SLO, point: Point) -> str:
     parts = [f"{_percent(ttft)} of requests miss the TTFT limit"] if slo.ttft_s is not None else []
     parts += [f"{_percent(tpot)} miss the TPOT limit"] if slo.tpot_s is not None else []
     return ", ".join(parts)
+
+
+def reached(slo: SLO, point: Point) -> str:
+    """What a limit would have to be, such as `TTFT 1.42 s, TPOT 7.9 ms at the target's percentile`; may be empty."""
+    found = {name: point.times(name) for name in ("ttft_s", "tpot_s")}
+    at = {
+        name: float(np.percentile(finite, 100 * slo.attainment))
+        for name, values in found.items()
+        if len(finite := values[np.isfinite(values)])
+    }
+    parts = [f"TTFT {at['ttft_s']:.3g} s"] if "ttft_s" in at else []
+    parts += [f"TPOT {at['tpot_s'] * 1e3:.3g} ms"] if "tpot_s" in at else []
+    return f"{', '.join(parts)} at the target's percentile" if parts else ""
 
 
 def _percent(share: float) -> str:

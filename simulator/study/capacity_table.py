@@ -12,7 +12,7 @@ from simulator.deployment import Deployment, layouts
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.fleet.router import RouterFactory
 from simulator.simulation import check_lengths
-from simulator.study.binding import first_missed, step_causes, what_binds
+from simulator.study.binding import first_missed, reached, step_causes, what_binds
 from simulator.study.capacity import (
     PRECISION,
     Capacity,
@@ -366,7 +366,8 @@ def no_capacity_reason(question: CapacityQuestion, evaluator: Evaluator) -> str:
     """Why not even the smallest load is served."""
     point = evaluator.points()[0]
     load = "1 user" if (point.size, evaluator.load.unit) == (1, "users") else f"{point.size:g} {evaluator.load.unit}"
-    return f"not even {load} meets the SLO: {first_missed(question.slo, point)}"
+    found = (first_missed(question.slo, point), reached(question.slo, point))
+    return f"not even {load} meets the SLO: {'; '.join(filter(None, found))}"
 
 
 def empty_row(

@@ -5,13 +5,14 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kvcache.gpus.gpu import GPU
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.core.layout import BLOCKED_BY_MAX_NUM_SEQS
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.study.binding import first_missed, what_binds
+from simulator.study.binding import first_missed, reached, what_binds
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow, capacity_rows
 from simulator.study.slo import SLO
 from workloads.synthetic import single_turn_users
@@ -129,3 +130,9 @@ def test_a_few_misses_are_not_none_and_most_are_not_all(share: float, said: str)
     point: Any = SimpleNamespace(mean=lambda _: share)
     slo = SLO(ttft_s=1.0, tpot_s=None, attainment=0.95)
     assert first_missed(slo, point) == f"{said} of requests miss the TTFT limit"
+
+
+def test_what_a_load_reaches_is_told_at_the_target_s_percentile() -> None:
+    times = {"ttft_s": np.arange(101) / 100, "tpot_s": np.array([np.nan])}
+    point: Any = SimpleNamespace(times=times.get)
+    assert reached(SLO(ttft_s=0.5, tpot_s=0.05, attainment=0.95), point) == "TTFT 0.95 s at the target's percentile"
