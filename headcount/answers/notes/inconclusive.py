@@ -10,9 +10,9 @@ SEVERITY = Severity.WARNING
 
 def find(facts: Facts) -> Iterator[tuple[str, str]]:
     for gpus, precision, replications in facts.imprecise:
-        known = f"±{precision:.1%}" if precision < 1 else "hardly at all"
+        known = f"known to ±{precision:.1%}" if precision < 1 else "hardly known"
         yield (
-            f"{counted(gpus, 'GPU')}: users are known to {known} after {replications} replications; "
+            f"{counted(gpus, 'GPU')}: users are {known} after {replications} replications; "
             "ask for more with --replications, or accept it with --precision",
             "",
         )
