@@ -5,7 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.fleet.fleet import Fleet
 from simulator.study.loads import TraceLoad, UserLoad, replication_seed
+from simulator.study.replication import WARMUP_SHARE
+from tests.simulator.study_tasks import small_task
+from tests.simulator.test_pools import pool_of
 from workloads.load import load_preset
 from workloads.requests import RequestTable, independent_requests
 from workloads.synthetic import single_turn_users
@@ -128,3 +132,12 @@ def test_a_trace_without_a_rate_is_refused() -> None:
     table = independent_requests(arrival_s=[0.0, 0.0], prompt_tokens=[5, 5], output_tokens=[1, 1])
     with pytest.raises(ValueError, match="has no rate that could be scaled"):
         TraceLoad(trace=Trace(name="t", format="test", table=table, source="s"), think_time_s=1.0, seed=0)
+
+
+def test_what_is_left_out_as_warm_up_does_not_depend_on_what_happens_in_it() -> None:
+    """Else a run's worst time is cut away where it comes early, and kept where it comes late."""
+    shown = [small_task(fleet=Fleet(pools=(pool_of(step_s, 100),))).run().replication for step_s in (0.001, 0.5)]
+    calm, crowded = shown
+    assert crowded.in_flight > calm.in_flight
+    assert calm.warmup_s == crowded.warmup_s == calm.horizon_s * WARMUP_SHARE
+    assert calm.num_requests == pytest.approx(2.0 * (calm.horizon_s - calm.warmup_s), abs=2)
