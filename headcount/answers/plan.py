@@ -40,6 +40,7 @@ from workloads.trace import Trace
 
 MEAN_OVER_PEAK: Final = 1 / (24 * (LINKS["peak_hour_share"].default or 1))
 """Load of a mean hour over that of the busiest, where the busiest has the default share of a day."""
+AMPLE: Final = 2.0  # times the users to serve: where a fleet serves so many, noise decides nothing
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -390,6 +391,8 @@ def _facts_of(race: Race, traffic: TrafficEffects | None) -> Facts:
         return _facts(race.question, [], why_missed=plan_text.why_missed(race) if race.is_over else None)
     steps = [(best.layout.plan, step)] if best.row.point and (step := best.row.point.mean_step) else []
     row = best.row
-    imprecise = [] if not row.is_rough or not race.is_over else [(row.gpus, row.precision, row.replications)]
+    matters = best.users() < AMPLE * race.question.users  # else the lower end is enough by far
+    is_rough = row.is_rough and race.is_over and matters
+    imprecise = [(row.gpus, row.precision, row.replications)] if is_rough else []
     scaled = [] if best.is_whole else [(best.row.replicas, best.servers)]
     return _facts(race.question, [best.layout.plan], steps=steps, traffic=traffic, scaled=scaled, imprecise=imprecise)
