@@ -9,7 +9,7 @@ from typing import Any, Final
 from boundary.names import UnknownNameError, check_names, one_line, shortened
 from headcount.questions.traffic import read_amount
 from simulator.engines.argument import arguments_of
-from simulator.engines.values import COUNT, Duration, Kind, Number, Switch, Text
+from simulator.engines.values import COUNT, Duration, Kind, Number, Switch, Text, TokenCount
 from simulator.engines.vllm.arguments import EngineArgs
 from workloads.traffic import CHANGES, Amount
 
@@ -28,7 +28,7 @@ _SHORT: Final = {
 }
 STEP_TIMES: Final = "step_times"
 _KINDS: Final[dict[str, Kind]] = {
-    "users": COUNT,
+    "users": TokenCount("N", is_decimal=True),
     "gpu": Text(),
     "gpus": COUNT,
     "router": Text(names_code=True),

@@ -67,6 +67,7 @@ def test_what_is_varied_is_read_by_its_kind() -> None:
     assert axes[0].values == (Amount(value=1.0, is_factor=True), Amount(value=2048))
     assert [axis.values for axis in axes[1:]] == [(0.5, 2.0), (1, 2), (1.0, 1.2)]
     assert varied({"enable_prefix_caching": "on,off"})[0].values == (True, False)
+    assert varied({"users": "500,2K"})[0].values == (500, 2000)  # of people, K is a thousand
 
 
 @pytest.mark.parametrize(
