@@ -16,7 +16,8 @@ from workloads.trace import Trace
 
 REQUESTS_PER_REPLICATION = 6000
 MIN_HORIZON_S = 360.0
-THINK_TIMES, MOST_THINK_TIMES = 8.0, 100.0  # sessions must cycle, caches fill, crowding come and go
+LONGEST_S = 7200.0  # for the sake of the requests alone, where users are few
+THINK_TIMES = 8.0  # sessions must cycle, caches fill, crowding come and go
 ANSWERS, TOKEN_S = 20.0, 0.05  # so many mean answers, a token in such a time: requests in flight must settle
 HOUR_S = 3600.0  # where hours are judged: misses of some minutes depend on those before, so that runs are as long
 MAX_TURNS_PER_USER = 16_384
@@ -91,8 +92,12 @@ class UserLoad:
         return self.population.think_time_s.mean()
 
     def horizon_s(self, size: float) -> float:
-        turns = min(max(REQUESTS_PER_REPLICATION / size, THINK_TIMES), MOST_THINK_TIMES)  # of each user
-        return max(turns * self.think_time_s, self.min_horizon_s, _settled_s(self.population.output_tokens.mean()))
+        return max(
+            min(REQUESTS_PER_REPLICATION * self.think_time_s / size, LONGEST_S),
+            THINK_TIMES * self.think_time_s,
+            self.min_horizon_s,
+            _settled_s(self.population.output_tokens.mean()),
+        )
 
     def draw(self, size: float, replication: int, *, patience: int = 0) -> Drawn:
         sessions, horizon_s = self._sessions(size, replication, patience), self.horizon_s(size)
