@@ -208,7 +208,8 @@ def _few_replications(evaluator: Evaluator) -> int:
 def coarse_capacity(evaluator: Evaluator, guess: float, base: Capacity) -> float:
     """The capacity of something like what `base` is of: their ratio is paired over a few replications."""
     count = min(COARSE_REPLICATIONS, len(base.pair[0].replications) // 2 + 1)
-    knee = _Around(evaluator, max(guess, evaluator.load.smallest)).knee(count)
+    centre = screen_capacity(evaluator, guess)
+    knee = _Around(evaluator, centre).knee(count) if centre else None
     if knee is None:
         return 0.0
     of_base = [replace(point, replications=point.replications[:count]) for point in base.pair]
