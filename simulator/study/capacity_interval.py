@@ -83,7 +83,8 @@ def _users_on(changed: Deployment, plan: Deployment, evaluator: Evaluator, found
         lambda pool: replace(pool, engine=changed.engine, step_times=changed.latency.step_times)
     )
     other = replace(evaluator, fleet=fleet, known={})
-    return math.floor(users * coarse_capacity(other, found.mean * sizes[0] / sizes[1], found) / found.mean)
+    ratio = min(max(sizes[0] / sizes[1], 0.5), 2.0) if sizes[1] else 1.0  # an estimate near a leap may be far off
+    return math.floor(users * coarse_capacity(other, found.mean * ratio, found) / found.mean)
 
 
 def users_at(load: Load, point: Point | None) -> int:
