@@ -311,7 +311,7 @@ class _Screening:
         return target if self.evaluator.hours_met is None else target / UNLUCKY
 
     def misses(self, size: float) -> float:
-        return 1 - self.evaluator.point(size, SCREENING_REPLICATIONS).attainment.mean
+        return float(self.evaluator.point(size, SCREENING_REPLICATIONS).shown().misses.mean())
 
     def run(self, guess: float) -> float:
         """The load where the secant between two close loads around the target meets it."""

@@ -206,3 +206,10 @@ def test_no_replication_is_simulated_twice() -> None:
 def test_a_growing_queue_is_no_capacity() -> None:
     known = KnownLoad(scale=500.0, grows_from=300.0, whole=False)
     assert find(known, 450.0).pair[0].size <= 300.0
+
+
+def test_where_only_the_queue_grows_that_is_the_limit() -> None:
+    """With a limit on TPOT alone all that is decided may be in time, however many wait."""
+    known = KnownLoad(scale=1e9, grows_from=300.0, whole=False)
+    assert find(known, 450.0).mean == pytest.approx(300.0, rel=0.02)
+    assert max(size for size, _ in known.simulated) < 1500
