@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
+from headcount.answers.capacity_text import error_lines, found_line, headline, row_layout, rows_table, screened_line
 from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.answers.notes import Facts, facts_about, find_notes
-from headcount.answers.varied.attribution import ratio_text
 from headcount.answers.varied.lifts import LIFTS_LEGEND, Lift, find_lifts, lift_lines
 from headcount.questions.deployments import Subject, check_counts, subject
 from headcount.questions.loads import with_think_time
-from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import assumptions_json, counted, dollars, milliseconds, percent, seconds
-from headcount.text.words import joined, layout_text, load_text, pool_owner, pool_text
+from headcount.text.blocks import Block, Line
+from headcount.text.units import assumptions_json, counted, percent
+from headcount.text.words import joined, load_text, pool_text
 from simulator.deployment import Deployment
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.capacity import PRECISION, Point
@@ -25,7 +25,6 @@ from simulator.study.capacity_table import (
     best_row,
     capacity_rows,
     deployments,
-    latency_summary,
 )
 from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
 from simulator.study.running.simulations import Simulations
@@ -37,11 +36,6 @@ from workloads.trace import Trace
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog
-
-COLUMNS = (
-    "GPUs", "layout", "users low", "users", "users high", "in flight", "req/s", "tokens/s", "TTFT p50", "TTFT p95",
-    "TPOT p50", "TPOT p95", "$/hour", "$/M tokens", "what binds",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -153,12 +147,7 @@ class CapacityAnswer(Answer):
         reasons = [Line(f"{counted(row.gpus, 'GPU')}: {row.reason}") for row in self.capacity if row.reason]
         if not any(row.runs for row in self.capacity):
             return [*reasons]
-        table = Table(
-            columns=COLUMNS,
-            rows=[_cells(row) for row in self.capacity],
-            text_columns=(0, len(COLUMNS) - 1),
-            bold_column=COLUMNS.index("users low"),
-        )
+        table = rows_table(self.capacity)
         lifts = [] if self.lifts is None else [Line(), *lift_lines(self.lifts, self.best)]
         return [table, *reasons, *lifts, Line(), *(Line(text, dim=True) for text in self._legend())]
 
@@ -295,18 +284,6 @@ def _watched(
     return tuple(rows)
 
 
-def found_line(row: CapacityRow) -> str:
-    """A row, told as soon as it is found."""
-    figures = f"{row.users_low:,} to {row.users_high:,} users, mean {row.users:,}"
-    return f"{counted(row.gpus, 'GPU')}: {figures if row.users else row.reason or 'no users'}"
-
-
-def screened_line(row: CapacityRow) -> str:
-    """Every tensor-parallel size that was looked at, and about how many users it serves."""
-    sizes = (f"TP {each.tp} {'does not run' if each.reason else f'about {each.users:,}'}" for each in row.screened)
-    return f"looked at for {counted(row.gpus, 'GPU')}: {', '.join(sizes)} users"
-
-
 def _verdict(rows: Sequence[CapacityRow]) -> Verdict:
     """Bad input if no GPU count can hold the model, missed if none meets the SLO; inconclusive where noise stays."""
     if any(row.users for row in rows):
@@ -329,73 +306,3 @@ def _facts_of(asked: Subject, rows: Sequence[CapacityRow], traffic: TrafficEffec
         why_unfit=rows[-1].reason if verdict is Verdict.BAD_INPUT else None,
         why_missed=missed,
     )
-
-
-def headline(best: CapacityRow) -> str:
-    """The number to sign, or why there is none."""
-    if best.users_low:
-        return f"{best.users_low:,} users on {counted(best.gpus, 'GPU')} with 95 % confidence"
-    return f"No number to sign on {counted(best.gpus, 'GPU')}: {no_capacity_reason(best)}"
-
-
-def no_capacity_reason(row: CapacityRow) -> str:
-    """Why the lower end of the interval of users is 0."""
-    if row.users_low_sampling and row.users_if_pool_smaller == 0:
-        return "at the low end of the KV blocks' interval vLLM serves no users; narrow it with --startup-log"
-    if row.users_low_sampling and row.step_time_error is not None:
-        longer = f"{row.step_time_error:.0%} longer, which their error allows"
-        return f"not even one user is served where steps take {longer}; a latency profile narrows it"
-    return "the interval over the replications is too wide; a larger --replications narrows it"
-
-
-def error_lines(row: CapacityRow) -> list[str]:
-    """What step-time error and the uncertain KV blocks make of the users, a sentence each."""
-    lines: list[str] = []
-    if row.plan is None or not row.users:
-        return lines
-    if row.hours_over_long_run is not None:
-        gained = ratio_text(row.hours_over_long_run)
-        lines.append(f"mean over the long run: {row.users_long_run:,} users; hours instead of it: {gained}")
-    if row.step_time_error is not None:
-        lines.append(
-            f"step-time error ±{row.step_time_error:.0%}: {interval_label(row.plan)} "
-            f"{row.users_if_slower:,} and {row.users_if_faster:,} users"
-        )
-    if row.users_if_pool_smaller is not None:
-        budget = row.plan.budget
-        lines.append(
-            f"KV blocks per {pool_owner(budget)}: {row.users_if_pool_smaller:,} users with "
-            f"{budget.num_gpu_blocks_low:,} blocks, {row.users_if_pool_larger:,} with {budget.num_gpu_blocks_high:,}"
-        )
-    return lines
-
-
-def interval_label(plan: Deployment) -> str:
-    """What the interval under longer and shorter steps stands for."""
-    if plan.latency.calibrated:
-        return "with 90 % probability your server falls between"
-    return "90 % of " + ("measured servers" if plan.latency.is_measured else "servers, by judgement,") + " fall between"
-
-
-def _cells(row: CapacityRow) -> tuple[str, ...]:
-    cells = (str(row.gpus), row_layout(row), f"{row.users_low:,}", f"{row.users:,}", f"{row.users_high:,}")
-    if row.point is None:
-        return cells
-    ttft, tpot = latency_summary(row.point, "ttft_s"), latency_summary(row.point, "tpot_s")
-    return (
-        *cells,
-        f"{row.point.mean('in_flight'):,.1f}",
-        f"{row.point.mean('requests_per_s'):,.1f}",
-        f"{row.point.mean('output_tokens_per_s'):,.0f}",
-        *(seconds(ttft[q]) for q in ("p50", "p95")),
-        *(milliseconds(tpot[q]) for q in ("p50", "p95")),
-        dollars(row.usd_per_hour),
-        dollars(row.usd_per_million_output_tokens),
-        row.binding or "",
-    )
-
-
-def row_layout(row: CapacityRow) -> str:
-    if not row.replicas:  # the sizes asked for do not divide the GPUs
-        return "–"
-    return layout_text(row.replicas, row.tp, row.dp, row.pp)

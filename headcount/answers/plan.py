@@ -1,7 +1,7 @@
 """Which GPUs, and how many, do these people need, and what does it cost?"""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -247,32 +247,65 @@ def plan(
     if strict:
         searched, _ = every_layout(asked)
         find_notes(_facts(asked, [layout.plan for layout in searched]), strict=True)
-
-    def answer(race: Race, nearest: tuple[Nearest, ...] = ()) -> PlanAnswer:
-        best = race.best
-        longest = best.layout.plan.engine.max_model_len if best else None
-        table = found.table if isinstance(found, Trace) else found
-        traffic = traffic_effects(table, longest) if longest else None
-        return PlanAnswer(
-            notes=find_notes(_facts_of(race, traffic)),
-            verdict=_verdict(race),
-            race=race,
-            demand=chain,
-            people=people,
-            request=request,
-            workload=str(workload),
-            money=money,
-            explain=explain,
-            traffic=traffic,
-            nearest=nearest,
-        )
-
+    planning = _Planning(
+        question=asked, demand=chain, people=people, request=request, workload=str(workload), money=money,
+        explain=explain,
+    )  # fmt: skip
     with Simulations(executor=runs_on, store=Store() if store else None) as simulations:
-        race = _watched(asked, progress, answer, simulations)
+        return planning.searched(progress, simulations)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Planning:
+    """A question, with what every answer to it says beside the fleets."""
+
+    question: FleetQuestion
+    demand: Demand
+    people: People
+    request: Request
+    workload: str
+    money: Money
+    explain: bool
+
+    def answer(self, race: Race, nearest: tuple[Nearest, ...] = ()) -> PlanAnswer:
+        load, best = self.question.workload, race.best
+        table = load.table if isinstance(load, Trace) else load
+        traffic = traffic_effects(table, best.layout.plan.engine.max_model_len) if best else None
+        also = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "question"}
+        notes = find_notes(_facts_of(race, traffic))
+        return PlanAnswer(notes=notes, verdict=_verdict(race), race=race, traffic=traffic, nearest=nearest, **also)
+
+    def searched(self, progress: Watch, simulations: Simulations) -> PlanAnswer:
+        """The cheapest fleet, with what would serve the users where none does, or for less."""
+        race = self._race(progress, simulations)
         if race.best is not None:
-            cheaper = affinity_instead(asked, race.best, simulations=simulations)
-            return answer(race, (cheaper,) if cheaper else ())
-        return answer(race, tuple(_watched_nearest(asked, progress, answer(race), simulations)))
+            cheaper = affinity_instead(self.question, race.best, simulations=simulations)
+            return self.answer(race, (cheaper,) if cheaper else ())
+        return self.answer(race, tuple(self._nearest(race, progress, simulations)))
+
+    def _race(self, progress: Watch, simulations: Simulations) -> Race:
+        """The last state of the race, with progress told at each simulated load."""
+        race: Race | None = None
+
+        def watch(point: Point | None = None, unit: str = "") -> None:
+            done = len(race.sized) if race else 0
+            note = load_text(point, unit) if point is not None else ""
+            progress(Progress(done=done, total=max(len(race.gpus) if race else 1, done + 1), note=note))
+
+        for race in search_fleets(self.question, watch, simulations):
+            found = plan_text.found_line(race)
+            total = max(len(race.gpus), len(race.sized) + 1)
+            progress(Progress(done=len(race.sized), total=total, found=found, so_far=self.answer(race)))
+        assert race is not None, "a search yields its screening at least"
+        return race
+
+    def _nearest(self, race: Race, progress: Watch, simulations: Simulations) -> Iterator[Nearest]:
+        """What would serve the users, told as it is found."""
+        found = "no fleet serves these users; looking for what would"
+        progress(Progress(done=0, total=1, found=found, so_far=self.answer(race)))
+        for each in nearest_fleets(self.question, _offers((), None), simulations=simulations):
+            progress(Progress(done=0, total=1, found=plan_text.nearest_text(each)))
+            yield each
 
 
 def _names(given: str | Sequence[str] | None, what: str) -> tuple[str, ...]:
@@ -336,35 +369,6 @@ def _beside_api(usd_per_month: float | None, traffic: Traffic, api_input: float,
         api_usd_per_million_input_tokens=api_input,
         api_usd_per_million_output_tokens=api_output,
     )
-
-
-def _watched(
-    asked: FleetQuestion, progress: Watch, answer: Callable[[Race], PlanAnswer], simulations: Simulations
-) -> Race:
-    """The last state of the race, with progress told at each simulated load."""
-    race: Race | None = None
-
-    def watch(point: Point | None = None, unit: str = "") -> None:
-        done = len(race.sized) if race else 0
-        note = load_text(point, unit) if point is not None else ""
-        progress(Progress(done=done, total=max(len(race.gpus) if race else 1, done + 1), note=note))
-
-    for race in search_fleets(asked, watch, simulations):
-        found = plan_text.found_line(race)
-        total = max(len(race.gpus), len(race.sized) + 1)
-        progress(Progress(done=len(race.sized), total=total, found=found, so_far=answer(race)))
-    assert race is not None, "a search yields its screening at least"
-    return race
-
-
-def _watched_nearest(
-    asked: FleetQuestion, progress: Watch, so_far: PlanAnswer, simulations: Simulations
-) -> Iterator[Nearest]:
-    """What would serve the users, told as it is found."""
-    progress(Progress(done=0, total=1, found="no fleet serves these users; looking for what would", so_far=so_far))
-    for each in nearest_fleets(asked, _offers((), None), simulations=simulations):
-        progress(Progress(done=0, total=1, found=plan_text.nearest_text(each)))
-        yield each
 
 
 def _verdict(race: Race) -> Verdict:

@@ -9,7 +9,7 @@ import click
 
 from headcount.cli.command import EARLY, all_of, section
 from headcount.cli.config_file import read_config
-from headcount.cli.option_types import Option, flag, json_option, option
+from headcount.cli.option_types import Option, OutPath, flag, json_option, option
 from headcount.cli.vllm_args import read_vllm_args
 from simulator.engines.argument import COLD_START, MEMORY, SCHEDULER, STEP_TIME, Argument, arguments_of, flags_of
 from simulator.engines.values import (
@@ -20,6 +20,7 @@ from simulator.engines.values import (
     Kind,
     Listed,
     Number,
+    Share,
     Text,
     TokenCount,
     WholeNumber,
@@ -204,6 +205,32 @@ workload_options = all_of(
         "Time from the end of an answer to the next request.  [default: the workload's]",
     ),
 )
+
+traffic_options = section(
+    "Traffic",
+    option(
+        "--workload", Text(may_be_path=True), "A preset, or a trace file (Azure CSV, Mooncake JSONL).", default="chat"
+    ),
+    workload_options,
+)
+
+report_options = section(
+    "Output",
+    option("--report", OutPath(suffixes=(".html",), is_report=True), "Also write an HTML report to this file."),
+)
+
+
+def precision_options(*, precision: str) -> Option:
+    """How well users are to be known, and what that may take."""
+    return all_of(
+        option("--precision", Share(), "Half of the sampling interval, as a share of the users.", default=precision),
+        option(
+            "--replications",
+            WholeNumber(2, 10_000),
+            "Independent runs of a load.  [default: as many as --precision takes]",
+        ),
+    )
+
 
 output_options = all_of(
     section("Output", json_option),

@@ -3,18 +3,22 @@
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from boundary.names import one_line
 from headcount.answers.answer import Answer
 from headcount.answers.notes import Severity
+from headcount.cli.progress import watched
 from headcount.text.blocks import Table
 from headcount.text.drawing import draw
 from headcount.text.units import finite
+
+DURATIONS: Final = ("ttft", "tpot", "think_time", "response_time")  # options that Python names with their unit
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -40,6 +44,21 @@ def show_interrupted(answer: Answer, *, as_json: bool) -> None:
         print_json({**answer.to_json(), "interrupted": True})
     elif answer.rows():
         draw(answer.blocks())
+
+
+def ask_study(ask: Callable[..., Answer], values: dict[str, Any], what: str) -> int:
+    """Ask a question whose loads are simulated, with a command's values; the exit code.
+
+    Progress counts `what`. Ctrl-C shows what was found by then.
+    """
+    report, as_json = values.pop("report"), values.pop("as_json")
+    values |= {"store": not values.pop("no_store"), "slo": values.pop("slo_name")}
+    values |= {f"{name}_s": values.pop(name) for name in DURATIONS if name in values}
+    with watched(what, interrupted=partial(show_interrupted, as_json=as_json)) as progress:
+        answer = ask(**values, progress=progress)
+    code = show(answer, as_json=as_json)
+    write_report(answer, report, as_json=as_json)
+    return code
 
 
 def command_line(arguments: list[str] | None = None) -> str:

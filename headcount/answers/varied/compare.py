@@ -191,8 +191,8 @@ def compare(
 ) -> CompareAnswer:
     """Layouts side by side, ranked; GPU, GPU count, router and every engine argument may be a list.
 
-    The first value of every list is the base, over which the best layout's gain is told change by change. Layouts far
-    behind by their estimate are only screened, unless `simulate_all`. Raises ValueError for a bad argument,
+    The first value of every list is the base. The answer shows what each change from the base to the best layout gains.
+    Layouts far behind by their estimate are only screened, unless `simulate_all`. Raises ValueError for a bad argument,
     RefusedError where `strict` refuses a note.
     """
     check_sort(sort)

@@ -1,21 +1,22 @@
 """`headcount capacity`: users per GPU count."""
 
-from functools import partial
 from typing import Any
 
 import click
 
 from headcount.cli.command import Command, section
-from headcount.cli.option_types import OutPath, flag, option
+from headcount.cli.option_types import flag, option
 from headcount.cli.options import (
     deployment_options,
     output_options,
+    precision_options,
+    report_options,
     scheduler_options,
     slo_options,
     study_options,
-    workload_options,
+    traffic_options,
 )
-from simulator.engines.values import IntegerList, Share, Text, WholeNumber
+from simulator.engines.values import IntegerList, Share
 
 
 @click.command("capacity", cls=Command)
@@ -23,10 +24,7 @@ from simulator.engines.values import IntegerList, Share, Text, WholeNumber
 @section(
     "Search",
     option("--gpus", IntegerList(), "GPU counts to answer for.", default="1,2,4,8"),
-    option("--precision", Share(), "Half of the sampling interval, as a share of the users.", default="3%"),
-    option(
-        "--replications", WholeNumber(2, 10_000), "Independent runs of a load.  [default: as many as --precision takes]"
-    ),
+    precision_options(precision="3%"),
     option(
         "--hours-met",
         Share(),
@@ -34,20 +32,11 @@ from simulator.engines.values import IntegerList, Share, Text, WholeNumber
     ),
     flag("--lifts", "Also try what gains most: one setting changed at a time, simulated with the same users."),
 )
-@section(
-    "Traffic",
-    option(
-        "--workload", Text(may_be_path=True), "A preset, or a trace file (Azure CSV, Mooncake JSONL).", default="chat"
-    ),
-    workload_options,
-)
+@traffic_options
 @slo_options
 @scheduler_options
 @study_options
-@section(
-    "Output",
-    option("--report", OutPath(suffixes=(".html",), is_report=True), "Also write an HTML report to this file."),
-)
+@report_options
 @output_options
 def command(**values: Any) -> int:
     """Find how many concurrent users each GPU count serves within the SLO.
@@ -57,15 +46,6 @@ def command(**values: Any) -> int:
     more than 200 times; the exit code is 3 where that does not suffice.
     """
     from headcount.answers.capacity import capacity  # noqa: PLC0415  imported once the command runs
-    from headcount.cli.output import show, show_interrupted, write_report  # noqa: PLC0415
-    from headcount.cli.progress import watched  # noqa: PLC0415
+    from headcount.cli.output import ask_study  # noqa: PLC0415
 
-    report, as_json = values.pop("report"), values.pop("as_json")
-    times = {"ttft_s": values.pop("ttft"), "tpot_s": values.pop("tpot"), "think_time_s": values.pop("think_time")}
-    values["store"] = not values.pop("no_store")
-    interrupted = partial(show_interrupted, as_json=as_json)
-    with watched("users per GPU count", interrupted=interrupted) as progress:
-        answer = capacity(slo=values.pop("slo_name"), **values, **times, progress=progress)
-    code = show(answer, as_json=as_json)
-    write_report(answer, report, as_json=as_json)
-    return code
+    return ask_study(capacity, values, "users per GPU count")

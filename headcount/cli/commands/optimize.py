@@ -1,21 +1,21 @@
 """`headcount optimize`: the engine arguments that serve the most users."""
 
-from functools import partial
 from typing import Any
 
 import click
 
 from headcount.cli.command import Command, section
-from headcount.cli.option_types import OutPath, option
+from headcount.cli.option_types import option
 from headcount.cli.options import (
     argument_options,
     model_options,
     output_options,
+    report_options,
     slo_options,
     strict_option,
     study_options,
+    traffic_options,
     vllm_args_option,
-    workload_options,
 )
 from simulator.engines.argument import MEMORY, SCHEDULER, STEP_TIME
 from simulator.engines.values import COUNT, Text, WholeNumber
@@ -43,13 +43,7 @@ from simulator.engines.values import COUNT, Text, WholeNumber
     vllm_args_option,
 )
 @strict_option
-@section(
-    "Traffic",
-    option(
-        "--workload", Text(may_be_path=True), "A preset, or a trace file (Azure CSV, Mooncake JSONL).", default="chat"
-    ),
-    workload_options,
-)
+@traffic_options
 @slo_options
 @section(
     "Scheduler",
@@ -58,10 +52,7 @@ from simulator.engines.values import COUNT, Text, WholeNumber
 )
 @section("Step times", argument_options(STEP_TIME, always_none=True))
 @study_options
-@section(
-    "Output",
-    option("--report", OutPath(suffixes=(".html",), is_report=True), "Also write an HTML report to this file."),
-)
+@report_options
 @output_options
 def command(**values: Any) -> int:
     """Search the engine arguments that serve the most users: what is not given is searched.
@@ -71,16 +62,8 @@ def command(**values: Any) -> int:
     with the `vllm serve` line, and the frontier of users, TTFT and TPOT. Needs headcount[optimize].
     """
     from headcount.answers.varied.optimize import optimize  # noqa: PLC0415  imported once the command runs
-    from headcount.cli.output import show, show_interrupted, write_report  # noqa: PLC0415
-    from headcount.cli.progress import watched  # noqa: PLC0415
+    from headcount.cli.output import ask_study  # noqa: PLC0415
     from headcount.questions.variations import read_varied  # noqa: PLC0415
 
-    report, as_json = values.pop("report"), values.pop("as_json")
-    times = {"ttft_s": values.pop("ttft"), "tpot_s": values.pop("tpot"), "think_time_s": values.pop("think_time")}
-    values["store"] = not values.pop("no_store")
-    search = read_varied(values.pop("search"))
-    with watched("choices", interrupted=partial(show_interrupted, as_json=as_json)) as progress:
-        answer = optimize(search=search, slo=values.pop("slo_name"), **values, **times, progress=progress)
-    code = show(answer, as_json=as_json)
-    write_report(answer, report, as_json=as_json)
-    return code
+    values["search"] = read_varied(values["search"])
+    return ask_study(optimize, values, "choices")

@@ -1,22 +1,22 @@
 """`headcount plan`: the cheapest fleet for so many people."""
 
-from functools import partial
 from typing import Any
 
 import click
 
 from headcount.cli.command import Command, section
-from headcount.cli.option_types import OutPath, flag, option
+from headcount.cli.option_types import flag, option
 from headcount.cli.options import (
     ROUTERS,
     argument_options,
     model_option,
     output_options,
+    report_options,
     slo_options,
     strict_option,
     study_options,
+    traffic_options,
     vllm_args_option,
-    workload_options,
 )
 from simulator.engines.argument import MEMORY, SCHEDULER, STEP_TIME
 from simulator.engines.values import (
@@ -80,13 +80,7 @@ _money_options = section(
 @vllm_args_option
 @strict_option
 @_money_options
-@section(
-    "Traffic",
-    option(
-        "--workload", Text(may_be_path=True), "A preset, or a trace file (Azure CSV, Mooncake JSONL).", default="chat"
-    ),
-    workload_options,
-)
+@traffic_options
 @slo_options
 @section(
     "Scheduler",
@@ -107,8 +101,8 @@ _money_options = section(
 @section(
     "Output",
     flag("--explain", "Also show every layout, with the reason why it was dropped."),
-    option("--report", OutPath(suffixes=(".html",), is_report=True), "Also write an HTML report to this file."),
 )
+@report_options
 @output_options
 def command(**values: Any) -> int:
     """Find the cheapest fleet that serves so many people within the SLO.
@@ -117,15 +111,6 @@ def command(**values: Any) -> int:
     first; the cheapest of each GPU are then simulated, with as few servers as serve all users.
     """
     from headcount.answers.plan import plan  # noqa: PLC0415  imported once the command runs
-    from headcount.cli.output import show, show_interrupted, write_report  # noqa: PLC0415
-    from headcount.cli.progress import watched  # noqa: PLC0415
+    from headcount.cli.output import ask_study  # noqa: PLC0415
 
-    report, as_json = values.pop("report"), values.pop("as_json")
-    values["store"] = not values.pop("no_store")
-    times = {f"{name}_s": values.pop(name) for name in ("ttft", "tpot", "think_time", "response_time")}
-    interrupted = partial(show_interrupted, as_json=as_json)
-    with watched("kinds of GPU", interrupted=interrupted) as progress:
-        answer = plan(slo=values.pop("slo_name"), **values, **times, progress=progress)
-    code = show(answer, as_json=as_json)
-    write_report(answer, report, as_json=as_json)
-    return code
+    return ask_study(plan, values, "kinds of GPU")

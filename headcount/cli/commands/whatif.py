@@ -1,25 +1,26 @@
 """`headcount whatif`: grids over traffic, users and settings."""
 
-from functools import partial
 from typing import Any
 
 import click
 
 from headcount.cli.command import Command, section
-from headcount.cli.option_types import OutPath, flag, option
+from headcount.cli.option_types import flag, option
 from headcount.cli.options import (
     argument_options,
     model_options,
     output_options,
+    precision_options,
+    report_options,
     scheduler_options,
     slo_options,
     strict_option,
     study_options,
+    traffic_options,
     vllm_args_option,
-    workload_options,
 )
 from simulator.engines.argument import MEMORY
-from simulator.engines.values import COUNT, Share, Text, WholeNumber
+from simulator.engines.values import COUNT, Text
 
 
 @click.command("whatif", cls=Command)
@@ -35,10 +36,7 @@ from simulator.engines.values import COUNT, Share, Text, WholeNumber
     flag("--tornado", "Also each assumption, 20 % less and 20 % more, the largest effect first."),
     option("--users", COUNT, "Answer with the GPUs and dollars that so many users need."),
     option("--gpus", COUNT, "GPUs that are simulated.  [default: the fewest that hold the model]"),
-    option("--precision", Share(), "Half of the sampling interval, as a share of the users.", default="5%"),
-    option(
-        "--replications", WholeNumber(2, 10_000), "Independent runs of a load.  [default: as many as --precision takes]"
-    ),
+    precision_options(precision="5%"),
 )
 @model_options
 @section(
@@ -47,20 +45,11 @@ from simulator.engines.values import COUNT, Share, Text, WholeNumber
     vllm_args_option,
 )
 @strict_option
-@section(
-    "Traffic",
-    option(
-        "--workload", Text(may_be_path=True), "A preset, or a trace file (Azure CSV, Mooncake JSONL).", default="chat"
-    ),
-    workload_options,
-)
+@traffic_options
 @slo_options
 @scheduler_options
 @study_options
-@section(
-    "Output",
-    option("--report", OutPath(suffixes=(".html",), is_report=True), "Also write an HTML report to this file."),
-)
+@report_options
 @output_options
 def command(**values: Any) -> int:
     """Find what a longer context, more users or another setting costs: --vary context=x1,x2,x4 --vary users=250,500.
@@ -69,16 +58,8 @@ def command(**values: Any) -> int:
     and dollars, else users to sign.
     """
     from headcount.answers.varied.whatif import whatif  # noqa: PLC0415  imported once the command runs
-    from headcount.cli.output import show, show_interrupted, write_report  # noqa: PLC0415
-    from headcount.cli.progress import watched  # noqa: PLC0415
+    from headcount.cli.output import ask_study  # noqa: PLC0415
     from headcount.questions.variations import read_varied  # noqa: PLC0415
 
-    report, as_json = values.pop("report"), values.pop("as_json")
-    times = {"ttft_s": values.pop("ttft"), "tpot_s": values.pop("tpot"), "think_time_s": values.pop("think_time")}
-    values["store"] = not values.pop("no_store")
-    vary = read_varied(values.pop("vary"))
-    with watched("cells", interrupted=partial(show_interrupted, as_json=as_json)) as progress:
-        answer = whatif(vary=vary, slo=values.pop("slo_name"), **values, **times, progress=progress)
-    code = show(answer, as_json=as_json)
-    write_report(answer, report, as_json=as_json)
-    return code
+    values["vary"] = read_varied(values["vary"])
+    return ask_study(whatif, values, "cells")

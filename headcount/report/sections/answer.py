@@ -1,6 +1,7 @@
 """How many users each GPU count serves, the number to sign first."""
 
-from headcount.answers.capacity import CapacityAnswer, Served, error_lines, no_capacity_reason, row_layout
+from headcount.answers.capacity import CapacityAnswer, Served
+from headcount.answers.capacity_text import error_lines, no_capacity_reason, row_layout
 from headcount.report.html import join, render_template, spaced, table
 from headcount.text.units import counted, dollars, milliseconds, seconds
 from headcount.text.words import sentence, slo_text

@@ -2,7 +2,8 @@
 
 from matplotlib.figure import Figure
 
-from headcount.answers.capacity import CapacityAnswer, Served, row_layout
+from headcount.answers.capacity import CapacityAnswer, Served
+from headcount.answers.capacity_text import row_layout
 from headcount.report.charts import FIRST, INK, chart
 from headcount.report.html import figure, figures, join, table
 from headcount.text.units import counted

@@ -16,7 +16,7 @@ from workloads.population import Population
 from workloads.trace import Trace
 
 MAX_REPLICATIONS = 24  # of a load of the fleet that wins
-PRECISION = 0.05  # of its users: less than half of what step times leave open
+PRECISION = 0.05  # of its users; step-time error is more than twice as large
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,7 @@ class Screened:
 
 
 def estimated_users(layout: Layout, servers: int, question: FleetQuestion, load: Load) -> tuple[float, Estimate]:
-    """Users to sign for: those of the estimate, less what step times leave open; 0 where it meets no load."""
+    """Users to sign for: the estimate, lowered by the step-time error; 0 if even the smallest load misses the SLO."""
     counted = 1 if question.router == AFFINITY else min(servers, MOST_ESTIMATED)
     found = estimate_users(layout.plan, counted, load, question.slo)
     if found.attainment < question.slo.attainment:
