@@ -1,9 +1,8 @@
-"""How often 95 % sampling intervals hold the truth: `python -m benchmarks.sampling [CASE …] [--seeds 200] [--page]`.
+"""How often 95 % sampling intervals hold the truth: `python -m benchmarks.sampling [--case NAME] [--seeds 200]`.
 
 Each case is asked with many seeds, as `headcount capacity` asks it; what is stored is not asked again. The truth is
 exact where queueing theory has it, else an estimate from TRUTH_REPLICATIONS replications, each TRUTH_TIMES as long,
-with seeds of their own.
---page writes the table from what is stored. The case of a trace needs `../shared/data`.
+with seeds of their own. `python -m benchmarks.pages` then writes the table. The case of a trace needs `../shared/data`.
 """
 
 import argparse
@@ -19,7 +18,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import brentq
 
-from benchmarks.markdown import DOCS, filled, table
+from benchmarks.markdown import DOCS, table
 from headcount.questions.deployments import subject
 from simulator.deployment import layouts
 from simulator.engines.vllm.engine import EngineConfig
@@ -34,7 +33,6 @@ from workloads.requests import RequestTable, independent_requests
 from workloads.trace import Trace
 
 STORED = DOCS / "measurements" / "results" / "sampling.json"
-PAGE = DOCS / "measurements" / "sampling.md"
 TRUTH_REPLICATIONS, TRUTH_TIMES, TRUTH_SEED = 48, 8, 1_000_003
 AZURE = Path("../shared/data/traces/azure_llm_2023_conv.parquet")
 STEP_S, STEPS = 0.01, 100  # of a constant step, of a mean answer: 1 s
@@ -214,19 +212,16 @@ def page_tables() -> dict[str, Callable[[], str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("cases", nargs="*", choices=[*CASES, []], default=list(CASES))
+    parser.add_argument("--case", choices=CASES, action="append")
     parser.add_argument("--seeds", type=int, default=200)
-    parser.add_argument("--page", action="store_true", help="write the table of the page, and ask nothing")
     asked = parser.parse_args()
-    if not asked.page:
-        for name in asked.cases:
-            found: list[dict[str, Any]] = stored().get(name, {}).get("answers", [])
-            for seed in range(len(found), asked.seeds):
-                found.append({"seed": seed} | answer(CASES[name](seed)))
-                if len(found) % 10 == 0 or len(found) == asked.seeds:
-                    keep(name, found)
-                    print(name, *summary_row(stored()[name]), sep="  ", flush=True)
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), page_tables()), encoding="utf-8")
+    for name in asked.case or CASES:
+        found: list[dict[str, Any]] = stored().get(name, {}).get("answers", [])
+        for seed in range(len(found), asked.seeds):
+            found.append({"seed": seed} | answer(CASES[name](seed)))
+            if len(found) % 10 == 0 or len(found) == asked.seeds:
+                keep(name, found)
+                print(name, *summary_row(stored()[name]), sep="  ", flush=True)
 
 
 if __name__ == "__main__":

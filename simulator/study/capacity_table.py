@@ -23,7 +23,7 @@ from simulator.study.capacity import (
     screen_capacity,
 )
 from simulator.study.capacity_interval import interval_of_users, users_at, users_within_errors
-from simulator.study.estimate import estimate_users, estimated_users
+from simulator.study.estimate import Estimate, estimate_users, estimated_users
 from simulator.study.knee import Knee
 from simulator.study.loads import HOUR_S, MIN_HORIZON_S, Load, TraceLoad, UserLoad
 from simulator.study.running.simulations import Simulations
@@ -215,45 +215,40 @@ def _row(question: CapacityQuestion, gpus: int, per_gpu: dict[int, float], how: 
             str(next(reversed(plans.values()), "no tensor-parallel size divides it")),
         )
     evaluators = {tp: evaluator_of(question, plan, gpus // plan.gpus, how) for tp, plan in runnable.items()}
-    best_tp, screened = _best_deployment(runnable, evaluators, gpus, per_gpu)
+    estimates = {
+        tp: estimate_users(runnable[tp], gpus // runnable[tp].gpus, each.load, each.slo)
+        for tp, each in evaluators.items()
+    }
+    best_tp, screened = _best_deployment(evaluators, estimates, gpus, per_gpu)
     plan, evaluator = runnable[best_tp], evaluators[best_tp]
-    looked_at = _screened(plans, evaluators, per_gpu, gpus)
+    looked_at = tuple(
+        Screened(tp=tp, users=0, reason=each)
+        if isinstance(each, str)
+        else Screened(tp=tp, users=_about(evaluators[tp], estimates[tp], per_gpu.get(tp, 0.0) * gpus))
+        for tp, each in sorted(plans.items())
+    )
     if screened == 0:
         row = empty_row(question, gpus, best_tp, no_capacity_reason(question, evaluator), plan)
         return replace(row, screened=looked_at)
     return replace(_refined_row(question, gpus, plan, evaluator, screened), screened=looked_at)
 
 
-def _screened(
-    plans: Mapping[int, Deployment | str], evaluators: Mapping[int, Evaluator], per_gpu: Mapping[int, float], gpus: int
-) -> tuple[Screened, ...]:
-    """Every tensor-parallel size, by size, with what its screening found or else its estimate."""
-    found = []
-    for tp, plan in sorted(plans.items()):
-        if isinstance(plan, str):
-            found.append(Screened(tp=tp, users=0, reason=plan))
-            continue
-        evaluator = evaluators[tp]
-        guess = estimate_users(plan, gpus // plan.gpus, evaluator.load, evaluator.slo)
-        users = estimated_users(evaluator.load, guess, evaluator.slo)
-        if per_gpu.get(tp) and users:  # of a trace users are more than the size that is searched
-            users = round(users * per_gpu[tp] * gpus / guess.size)
-        found.append(Screened(tp=tp, users=users))
-    return tuple(found)
+def _about(evaluator: Evaluator, estimate: Estimate, screened: float) -> int:
+    """Users of the load that a screening found, if there was one, else of the estimate."""
+    users = estimated_users(evaluator.load, estimate, evaluator.slo)
+    # Of a trace users are more than the size that is searched.
+    return round(users * screened / estimate.size) if screened and users else users
 
 
 def _best_deployment(
-    plans: dict[int, Deployment], evaluators: dict[int, Evaluator], gpus: int, per_gpu: dict[int, float]
+    evaluators: Mapping[int, Evaluator], estimates: Mapping[int, Estimate], gpus: int, per_gpu: dict[int, float]
 ) -> tuple[int, float]:
     """The TP that serves most, with its screened capacity; a larger TP must be better by BETTER.
 
     The most promising is searched first, since those that do not serve its load are then done with: by `per_gpu`, which
     remembers each TP's capacity per GPU from a smaller count, or by its estimate.
     """
-    guesses = {
-        tp: per_gpu[tp] * gpus if tp in per_gpu else _guess(plans[tp], gpus, evaluator)
-        for tp, evaluator in evaluators.items()
-    }
+    guesses = {tp: per_gpu[tp] * gpus if tp in per_gpu else each.size for tp, each in estimates.items()}
     best_tp, best = max(evaluators), 0.0
     for tp in sorted(evaluators, key=lambda tp: (-guesses[tp], tp)):
         ratio = BETTER if tp > best_tp else 1 / BETTER
@@ -263,10 +258,6 @@ def _best_deployment(
         if found:
             per_gpu[tp] = found / gpus
     return best_tp, best
-
-
-def _guess(plan: Deployment, gpus: int, evaluator: Evaluator) -> float:
-    return estimate_users(plan, gpus // plan.gpus, evaluator.load, evaluator.slo).size
 
 
 def plans_of(question: CapacityQuestion, gpus: int) -> dict[int, Deployment | str]:

@@ -207,13 +207,9 @@ def whatif(
     note.
     """
     check_names(engine, ENGINE_ARGUMENTS, "engine argument")
-    axes = varied(vary or {})
-    if not axes and not tornado:
+    if not vary and not tornado:
         raise ValueError("nothing is varied; give --vary NAME=VALUE,VALUE, such as context=x1,x2,x4, or --tornado")
-    counts = next((axis.values for axis in axes if axis.name == "users"), () if users is None else (users,))
-    choices(axes, most=MOST_CELLS, what="cells")  # too many are refused, users counted
-    axes = [axis for axis in axes if axis.name != "users"]
-    asked = list(choices(axes, most=MOST_CELLS, what="cells"))
+    axes, counts, asked = _grid(vary or {}, users)
     for each in next((axis.values for axis in axes if axis.name == "router"), (router,)):
         check_router(each)
     limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)
@@ -245,7 +241,7 @@ def whatif(
             slo=limits,
             seed=seed,
             axes=tuple(axes),
-            users=tuple(counts),
+            users=counts,
             cells=tuple(cells),
             needs=tuple(tuple(_need(cell, count) for count in counts) for cell in cells),
             swings=tuple(sorted(swings, key=lambda swing: -swing.width)),
@@ -266,6 +262,15 @@ def whatif(
             Swing(name=name, less=simulated(less), more=simulated(more), base=cells[0]) for name, less, more in tried
         ]
     return answer(cells, swings, strict=strict)
+
+
+def _grid(vary: Mapping[str, Any], users: int | None) -> tuple[list[Axis], tuple[int, ...], list[Choice]]:
+    """Axes, numbers of users to answer for, the choices to simulate. Raises ValueError where the cells are too many."""
+    axes = varied(vary)
+    choices(axes, most=MOST_CELLS, what="cells")  # users counted
+    counts = next((axis.values for axis in axes if axis.name == "users"), () if users is None else (users,))
+    simulated = [axis for axis in axes if axis.name != "users"]
+    return simulated, counts, list(choices(simulated, most=MOST_CELLS, what="cells"))
 
 
 def _smallest(layouts_on: Callable[[int], Layouts], first: Choice) -> Layouts:

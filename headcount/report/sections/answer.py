@@ -78,7 +78,7 @@ def _load_table(answer: CapacityAnswer) -> str:
     if not answer.served:
         return ""
     columns = ("GPUs", "in flight", "requests/s", "output tokens/s", *LATENCY_COLUMNS, "attainment (95 % interval)")
-    caption = "Load and latency at the mean number of users"
+    caption = "Load and latency at the mean number of users, as simulated: only users are corrected for drawn work"
     return table(columns, [_load_row(served) for served in answer.served], caption=caption)
 
 
