@@ -78,10 +78,14 @@ def split(width: int, parallelism: Parallelism, what: str, *, exact: bool = True
     if exact and width % parts:
         named = f"tensor_parallel_size {parts}"
         if parts != parallelism.tensor_parallel_size:
-            sizes = f"{parallelism.tensor_parallel_size} × data_parallel_size {parallelism.data_parallel_size}"
-            named = f"tensor_parallel_size {sizes} = {parts}"
-        raise SplitError(f"{named} does not divide the {what} {width}; take one that does")
+            factors = f"{parallelism.tensor_parallel_size} × data_parallel_size {parallelism.data_parallel_size}"
+            named = f"tensor_parallel_size {factors} = {parts}"
+        sizes = _divisors(width) if width <= _MOST_LISTED else "one that does"
+        raise SplitError(f"{named} does not divide the {what} {width}; take {sizes}")
     return -(-width // parts)
+
+
+_MOST_LISTED = 128  # heads of today's models; the divisors of a width say nothing to a reader
 
 
 def _divisors(count: int) -> str:

@@ -7,6 +7,7 @@ from benchmarks.markdown import table
 from benchmarks.models import quantized_names
 from headcount.text.units import dollars
 from kvcache.gpus.gpu import find_gpu, gpu_names
+from kvcache.models.builds import builds
 from kvcache.models.catalog import load_model, model_names
 from kvcache.shape.parameters import active_parameters, total_parameters
 from simulator.latency.gpu_constants import constants_for
@@ -21,7 +22,7 @@ def gpu_tables() -> dict[str, Callable[[], str]]:
 
 def model_tables() -> dict[str, Callable[[], str]]:
     """By the names of the page's markers."""
-    return {"models": _models}
+    return {"models": _models, "builds": _builds}
 
 
 def _gpus() -> str:
@@ -64,3 +65,16 @@ def _models() -> str:
             )
         )
     return table(("model", "type", "parameters, B", "active, B", "longest context", "packed checkpoints"), rows)
+
+
+def _builds() -> str:
+    rows = [
+        (
+            ", ".join(build.owners),
+            ", ".join(f"`{ending}`" for ending in build.endings if ending) or "as the model's",
+            ", ".join(f"`{each}…`" for each in build.models) or "any",
+            build.like,
+        )
+        for build in builds()
+    ]
+    return table(("publisher", "the name ends in", "models", "packed like"), rows)

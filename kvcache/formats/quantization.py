@@ -102,9 +102,10 @@ class QuantizationScheme:
         So Qwen did for its own AWQ checkpoints (Qwen2.5-72B: 29,696 for 29,568); blocks of FP8 nobody widens.
         """
         if self.cuts_groups(tensor) and (self.is_native or not self.aligned):
+            whole = ", --enable-expert-parallel (whole experts)" if tensor.component == "experts" else ""
             raise SplitError(
                 f"quantization {self.name!r}: one rank's {tensor.component} matrix of {tensor.cols} inputs does not "
-                f"hold whole groups of {self.group_size}; take a smaller tensor-parallel size or another format"
+                f"hold whole groups of {self.group_size}; take a smaller tensor-parallel size{whole} or another format"
             )
 
     def expert_padding_on(self, gpu: GPU) -> tuple[int, int]:

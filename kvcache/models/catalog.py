@@ -2,19 +2,21 @@
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from boundary.documents import read_json
 from boundary.files import InputError, shown
-from boundary.names import one_line, shortened
-from boundary.registry import Registry
+from boundary.names import UnknownNameError, one_line, shortened
+from boundary.registry import LONGEST_NAME, Registry
 from boundary.schema import table, typed
 from kvcache.formats.quantization import find_quantization, quantization_names
 from kvcache.gpus.gpu import find_gpu, gpu_names
+from kvcache.models.builds import Build, possible_builds, why_not_modelled
 from kvcache.models.config.fields import Word
 from kvcache.models.config.reader import from_config
 from kvcache.shape.architecture import Architecture
@@ -63,31 +65,45 @@ def model_files() -> tuple[Path, ...]:
 
 def model_source(name: str) -> str:
     """Where a catalog model's facts come from."""
-    return _entry(_catalog_path(name)).source
+    return _entry(_catalog_file(name)[0]).source
 
 
 @cache
 def load_model(name_or_path: str | Path) -> Architecture:
     """A model's shape, from a `config.json`, a folder holding one, a catalog name or an alias, in any case.
 
-    Raises `UnknownNameError` with the nearest names, or `ValueError` where the config is wrong.
+    A build that is known by its publisher's way of naming alone carries an assumption. Raises `UnknownNameError` with
+    the nearest names, or `ValueError` where the config is wrong.
     """
-    name, config, path = _found(str(name_or_path))
+    found = _found(str(name_or_path))
     try:
-        return from_config(config, name=name)
+        architecture = from_config(found.config, name=found.name)
     except ValueError as error:
-        if path.parent == MODELS.folder:
+        if found.path.parent == MODELS.folder:
             raise
-        raise InputError(f"{shown(path)}: {error}") from None
+        raise InputError(f"{shown(found.path)}: {error}") from None
+    if found.build is None or not found.build.config:
+        return architecture
+    why = f"by its name, like {found.build.like}; give its config.json to be certain"
+    packed = ("weight format", str(architecture.native_quantization), why)
+    return replace(architecture, assumptions=(*architecture.assumptions, packed))
 
 
 def named_config(name_or_path: str) -> tuple[str, dict[str, Any]]:
     """A model's name with its config as `load_model` reads it; raises as that does."""
-    return _found(name_or_path)[:2]
+    found = _found(name_or_path)
+    return found.name, found.config
 
 
-def _found(name_or_path: str) -> tuple[str, dict[str, Any], Path]:
-    """Name, config, file."""
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    name: str
+    config: dict[str, Any]
+    path: Path
+    build: Build | None = None  # where only the name tells the weight format
+
+
+def _found(name_or_path: str) -> _Found:
     given = Path(name_or_path).expanduser()
     if name_or_path.startswith(("/", "./", "../", "~")) and not os.path.lexists(given):
         raise ValueError(
@@ -101,11 +117,16 @@ def _found(name_or_path: str) -> tuple[str, dict[str, Any], Path]:
         config = _read(given)
         config |= _modelopt_file(given, config)
         name = str(config.get("_name_or_path") or given.resolve().parent.name)
-        return shortened(one_line(name), 100), config, given
-    path = _catalog_path(name_or_path)
+        return _Found(name=shortened(one_line(name), 100), config=config, path=given)
+    path, build = _catalog_file(name_or_path)
     entry = _entry(path)
+    if build is not None:
+        name = one_line(name_or_path.strip().strip("/"))
+        name = name if "/" in name else f"{build.owners[0]}/{name}"
+        packed = {"quantization_config": dict(build.config)} if build.config else {}
+        return _Found(name=name, config={**entry.config, **packed}, path=path, build=build)
     name, quantization = _quantized(entry, slug_of(name_or_path))
-    return name, {**entry.config, **quantization}, path
+    return _Found(name=name, config={**entry.config, **quantization}, path=path)
 
 
 def _modelopt_file(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,17 +145,38 @@ def _quantized(entry: Entry, slug: str) -> tuple[str, dict[str, Any]]:
     return entry.name, {}
 
 
-def _catalog_path(name: str) -> Path:
+def _catalog_file(name: str) -> tuple[Path, Build | None]:
+    """The model's file, with the build where the name follows a publisher's convention. Raises UnknownNameError."""
     slug, files = slug_of(name), MODELS.files()
     aliases: dict[str, str] = json.loads(ALIASES.read_text(encoding="utf-8"))
     for stem, file in files.items():
         if file.parent != MODELS.folder:  # of the user's
             entry = _entry(file)
             aliases |= {slug_of(each): stem for each in (entry.name, *entry.aliases, *entry.quantized)}
-    path = files.get(aliases.get(slug, slug))
-    if path is None:
-        raise MODELS.unknown(name, (*model_names(), *aliases))
-    return path
+    for spelling in (slug, re.sub(r"[ :_]", "-", slug)):
+        if path := files.get(aliases.get(spelling, spelling)):
+            return path, None
+    named = [(files[aliases[base]], build) for base, build in possible_builds(slug) if base in aliases]
+    is_open = "--" not in slug and len(named) > 1 and not named[0][1].models
+    if not named or is_open:
+        raise _unknown(name, slug, named, (*model_names(), *aliases))
+    return named[0]
+
+
+def _unknown(name: str, slug: str, named: Sequence[tuple[Path, Build]], known: tuple[str, ...]) -> UnknownNameError:
+    """The error that says which publishers have such a build, why a model is refused, or how to fetch its config."""
+    why = why_not_modelled(slug)
+    if why is not None:
+        return UnknownNameError(f"model {shortened(name, LONGEST_NAME)!r} is not modelled: {why}; take another model")
+    owners = list(dict.fromkeys(f"{build.owners[0]}/{name}" for _, build in named))
+    if owners:
+        return UnknownNameError(f"no model {name!r}: its format depends on the publisher; give {' or '.join(owners)}")
+    error = MODELS.unknown(name, known)
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", name) or len(name) > LONGEST_NAME:
+        return error
+    folder = name.rpartition("/")[2]
+    fetch = f"hf download {name} --include '*config.json' --local-dir {folder}"
+    return UnknownNameError(f"{error}. Or fetch its config ({fetch}) and give --model ./{folder}")
 
 
 def slug_of(name: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 from benchmarks.models import quantized_names
 from boundary.names import UnknownNameError
 from kvcache.gpus.gpu import GPUS, read_gpu
+from kvcache.models.builds import Build, builds
 from kvcache.models.catalog import (
     ALIASES,
     find_gpu,
@@ -23,6 +24,7 @@ from kvcache.models.catalog import (
     quantization_names,
     slug_of,
 )
+from kvcache.models.config.checkpoint_format import native_quantization
 from simulator.engines.vllm.memory import memory_budget
 
 
@@ -53,7 +55,8 @@ def test_a_quantized_checkpoint_is_its_model_in_its_own_format(name: str, base: 
         found = load_model(spelling)
         assert found.name == name
         assert found.native_quantization in quantization_names()
-        own = {"native_quantization": found.native_quantization, "unquantized": found.unquantized}
+        fields = ("native_quantization", "unquantized", "declared_kv_cache")
+        own = {field: getattr(found, field) for field in fields}
         assert found == replace(load_model(base), name=name, **own)
 
 
@@ -144,3 +147,67 @@ def test_loading_one_model_with_one_gpu_imports_no_numpy() -> None:
         "assert not {'numpy', 'pandas', 'scipy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "weights", "kv_cache"),
+    [
+        ("nvidia/Llama-3.3-70B-Instruct-FP8", "llama-3.3-70b", "fp8-tensor", "fp8_e4m3"),
+        ("nvidia/Qwen3-30B-A3B-FP4", "qwen3-30b-a3b", "nvfp4", "fp8_e4m3"),
+        ("RedHatAI/Qwen3-32B-FP8-dynamic", "qwen3-32b", "fp8", None),
+        ("neuralmagic/Meta-Llama-3.1-405B-Instruct-quantized.w4a16", "llama-3.1-405b", "w4a16", None),
+        ("Qwen/Qwen3-30B-A3B-GPTQ-Int4", "qwen3-30b-a3b", "gptq", None),
+        ("zai-org/GLM-4.6-FP8", "glm-4.6", "fp8", None),
+        ("unsloth/Llama-3.1-8B-Instruct-bnb-4bit", "llama-3.1-8b", "nf4-double", None),
+    ],
+)
+def test_a_builds_name_gives_its_model_and_its_format_and_says_that_it_was_assumed(
+    name: str, base: str, weights: str, kv_cache: str | None
+) -> None:
+    found, model = load_model(name), load_model(base)
+    assert (found.name, found.layers, found.native_quantization) == (name, model.layers, weights)
+    assert (found.declared_kv_cache.dtype if found.declared_kv_cache else None) == kv_cache
+    assert [(what, value) for what, value, _ in found.assumptions] == [("weight format", weights)]
+
+
+def test_a_copy_of_the_publishers_weights_is_the_model_itself() -> None:
+    assert load_model("unsloth/Llama-3.1-8B-Instruct") == replace(
+        load_model("llama-3.1-8b"), name="unsloth/Llama-3.1-8B-Instruct"
+    )
+
+
+def test_nvidias_kimi_leaves_attention_in_16_bits_whether_its_config_or_its_name_is_known() -> None:
+    for name in ("nvidia/Kimi-K2.5-NVFP4", "nvidia/Kimi-K2-Thinking-NVFP4"):
+        assert load_model(name).unquantized == ("attention",)
+
+
+def test_a_build_without_its_owner_is_the_model_publishers_or_asked_for() -> None:
+    assert load_model("qwen3-30b-a3b-thinking-2507-fp8").native_quantization == "fp8-block"
+    with pytest.raises(UnknownNameError, match=r"publisher; give nvidia/llama-3.1-8b-fp8 or RedHatAI/llama-3.1-8b-fp8"):
+        load_model("llama-3.1-8b-fp8")
+    with pytest.raises(UnknownNameError, match=r"no model 'Qwen/Llama-3.1-8B-FP8'"):
+        load_model("Qwen/Llama-3.1-8B-FP8")
+
+
+@pytest.mark.parametrize("build", builds(), ids=lambda build: build.like)
+def test_every_convention_is_read_as_some_format_and_names_what_it_is_like(build: Build) -> None:
+    assert build.like.strip()
+    assert build.source.strip()
+    assert build.config == {} or native_quantization(build.config) is not None
+    assert all(ending == ending.lower() for ending in build.endings)
+
+
+def test_an_unknown_checkpoint_is_met_with_the_command_that_fetches_its_config() -> None:
+    fetch = r"hf download acme/new-7b --include '\*config.json' --local-dir new-7b\) and give --model \./new-7b"
+    with pytest.raises(UnknownNameError, match=fetch):
+        load_model("acme/new-7b")
+
+
+def test_a_model_that_is_known_not_to_be_modelled_says_why() -> None:
+    with pytest.raises(UnknownNameError, match=r"sparse attention .* deepseek-ai/DeepSeek-V3.1 has the same layers"):
+        load_model("deepseek-ai/DeepSeek-V3.2-Exp")
+
+
+def test_tags_of_other_tools_find_the_model() -> None:
+    assert load_model("gpt-oss:20b").name == "openai/gpt-oss-20b"
+    assert load_model("Llama_3.1_8B").name == "meta-llama/Llama-3.1-8B-Instruct"
