@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from calibrate.check.doctor import Diagnosis, diagnose
 from calibrate.check.replay import Replay, replay
 from calibrate.check.runs import Checked, Knee, Row, check_run, find_knee, summary_rows
 from calibrate.fit.inputs import read_inputs
@@ -12,6 +13,7 @@ from headcount.answers.answer import Answer, Progress, Watch, question, unwatche
 from headcount.answers.notes import Facts, find_notes
 from headcount.questions.deployments import given_arguments
 from headcount.text.blocks import Block, Line, Table
+from headcount.text.diagnosis import diagnosis_lines
 from headcount.text.units import counted
 
 if TYPE_CHECKING:
@@ -33,10 +35,13 @@ class CheckAnswer(Answer):
     knee: Knee | None
     summary: Mapping[str, Mapping[str, float]]
     first: Replay  # whose deployment the page names
+    diagnosis: Diagnosis | None  # None where nothing is expected of the server
 
     def figures(self) -> dict[str, Any]:
         knee = None if self.knee is None else vars(self.knee)
-        return {"runs": [item.to_json() for item in self.checked], "summary": self.summary, "knee": knee}
+        diagnosis = None if self.diagnosis is None else self.diagnosis.to_json()
+        runs = [item.to_json() for item in self.checked]
+        return {"runs": runs, "summary": self.summary, "knee": knee, "diagnosis": diagnosis}
 
     def rows(self) -> list[dict[str, Any]]:
         return [
@@ -47,7 +52,8 @@ class CheckAnswer(Answer):
 
     def head(self) -> list[Block]:
         plan = self.first.deployment
-        return [Line(f" on {plan.gpu.name}: {counted(len(self.checked), 'measured run')}", bold=plan.architecture.name)]
+        what = Line(f" on {plan.gpu.name}: {counted(len(self.checked), 'measured run')}", bold=plan.architecture.name)
+        return [what, *map(Line, diagnosis_lines(self.diagnosis))]
 
     def body(self) -> list[Block]:
         return [*(block for item in self.checked for block in _run_blocks(item)), *self._together()]
@@ -97,6 +103,9 @@ def check(
         progress(Progress(number, len(inputs.runs), run.source.name))
         replays.append(replay(run, values))
         checked.append(check_run(replays[-1]))
+    count = len(inputs.runs)
+    pairs = list(zip(replays, checked, strict=True))
+    diagnosis = diagnose(pairs, values, lambda note: progress(Progress(count, count, f"with {note}")))
     facts = Facts(architecture=replays[0].deployment.architecture, plans=[item.deployment for item in replays])
     return CheckAnswer(
         notes=find_notes(facts, strict=strict),
@@ -104,6 +113,7 @@ def check(
         knee=find_knee(checked),
         summary=summary_rows(checked),
         first=replays[0],
+        diagnosis=diagnosis,
     )
 
 

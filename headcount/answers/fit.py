@@ -119,13 +119,15 @@ def fit(
     out: str | Path | None = None,
     format_name: str | None = None,
     startup_log: "StartupLog | None" = None,
+    force: bool = False,
     progress: Watch = unwatched,
     **given: Any,
 ) -> FitAnswer:
     """Fit step times to recordings of engine steps or to benchmark results; `save()` writes the profile.
 
     `given` are the model, the GPU and engine arguments that win over what the files say of the server. Raises
-    ValueError where the files cannot be read or do not say enough; `out` is a file that must not be among them.
+    ValueError where the files cannot be read or do not say enough, and, without `force`, where the profile misses the
+    very data that it was fitted to; `out` is a file that must not be among them.
     """
     for option in NOT_FITTED:
         if given.get(option) is not None:
@@ -134,7 +136,7 @@ def fit(
     inputs = read_inputs([Path(path) for path in paths], format_name)
     if out is not None and Path(out).resolve() in inputs.files:
         raise ValueError(f"--out {out}: is one of the files to fit, which it would replace; name another")
-    fitted = fit_inputs(inputs, values, name=name, watch=lambda note: progress(Progress(0, 1, note)))
+    fitted = fit_inputs(inputs, values, name=name, force=force, watch=lambda note: progress(Progress(0, 1, note)))
     return FitAnswer(notes=find_notes(Facts()), fitted=fitted)
 
 

@@ -11,8 +11,9 @@ from boundary.outputs import write_whole
 from calibrate.check.runs import Checked
 from headcount.answers.check import CheckAnswer, error_text
 from headcount.report.charts import FIRST, LIMIT, MUTED, SECOND, chart
-from headcount.report.html import drawing, figure, figures, join, page, table
+from headcount.report.html import drawing, figure, figures, join, page, paragraph, table
 from headcount.report.sections import notes
+from headcount.text.diagnosis import diagnosis_lines
 
 NAMES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "itl_s": "ITL", "e2e_s": "E2E"}
 MAX_STEPS = 400  # of a distribution's line
@@ -41,7 +42,9 @@ def _sections(answer: CheckAnswer) -> list[tuple[str, str, str]]:
             )
             for name in item.samples
         ]
+    verdict = join(*map(paragraph, diagnosis_lines(answer.diagnosis)))
     return [
+        *([("verdict", "As fast as it should be?", verdict)] if verdict else []),
         ("means", "Simulated against measured", figures(*charts)),
         ("notes", notes.TITLE, notes.render(answer)),
         ("every-figure", "Every figure", join(*(_figures_table(item) for item in checked))),

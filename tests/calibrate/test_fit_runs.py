@@ -107,8 +107,12 @@ def test_a_fit_that_misses_its_own_data_is_refused(monkeypatch: pytest.MonkeyPat
     for place in (1, 3):
         slow = {name: 10 * value for name, value in runs[place].aggregates.items()}
         runs[place] = replace(runs[place], aggregates=slow)
-    with pytest.raises(ValueError, match=r"misses its own data: .*TPOT by \d+ % .*limit 14 %.*worst are c"):
-        fit(Inputs(runs=tuple(runs), recordings=(), sha256=""), {}, name="x")
+    inputs = Inputs(runs=tuple(runs), recordings=(), sha256="")
+    with pytest.raises(
+        ValueError, match=r"misses its own data: .*TPOT by \d+ % .*limit 14 %.*worst are c.* give --force"
+    ):
+        fit(inputs, {}, name="x")
+    assert fit(inputs, {}, name="x", force=True).own["tpot_median_percent"] > 14
 
 
 def test_runs_that_cannot_be_fitted_are_told() -> None:

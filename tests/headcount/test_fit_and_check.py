@@ -115,6 +115,7 @@ def test_a_check_lays_each_figure_beside(
     assert [run["overloaded"] for run in found["runs"]] == [False, False, True]
     assert found["runs"][0]["figures"]["tpot_s.mean"]["error_percent"] == pytest.approx(0, abs=1e-6)
     assert found["summary"]["ttft_s.mean"]["runs"] == 2
+    assert found["diagnosis"]["as_it_should_be"]
     text = page.read_text(encoding="utf-8")
     assert "<svg" in text
     assert "overloaded: 3 of 6 requests failed" in text
@@ -127,6 +128,36 @@ def test_a_check_in_words(headcount: Callable[..., Any], files: Callable[..., Pa
     assert ran.code == 0, ran.err
     assert "tpot mean" in ran.out
     assert drawing.read_text(encoding="utf-8").startswith('<svg xmlns="http://www.w3.org/2000/svg"')
+
+
+def test_a_check_says_by_how_much_a_server_is_too_slow_and_what_would_explain_it(
+    headcount: Callable[..., Any], files: Callable[..., Path], tmp_path: Path
+) -> None:
+    page = tmp_path / "check.html"
+    folder = files(measured_closed_run(4, {"gemm_bandwidth_share": -0.5}))
+    ran = headcount("calibrate", "check", folder, *DEPLOYMENT, "--out", page)
+    assert ran.code == 0, ran.err
+    verdict, figures, explanation = ran.out.splitlines()[1:4]
+    assert verdict == "verdict: your server is 1.5 × slower than one with h100-sxm should be"
+    assert "90 % of servers lie within ±" in figures
+    assert explanation.startswith("  best explanation of")
+    assert verdict in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_refused_fit_leaves_no_file_and_force_reaches_it(
+    headcount: Callable[..., Any], files: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    force: bool,
+) -> None:  # fmt: skip
+    def refuse(*_: Any, force: bool, **__: Any) -> None:
+        raise ValueError(f"asked with force {force}")
+
+    monkeypatch.setattr("headcount.answers.fit.fit_inputs", refuse)
+    profile = tmp_path / "p.toml"
+    command = ("calibrate", "fit", files(recording({}, count=9)), *DEPLOYMENT, "--out", profile)
+    ran = headcount(*command, *(("--force",) if force else ()))
+    assert f"asked with force {force}" in ran.err
+    assert not profile.exists()
 
 
 def test_a_fit_in_words(headcount: Callable[..., Any], files: Callable[..., Path], tmp_path: Path) -> None:

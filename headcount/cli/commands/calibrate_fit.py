@@ -7,7 +7,7 @@ import click
 from click.core import ParameterSource
 
 from headcount.cli.command import Command, all_of, section
-from headcount.cli.option_types import OutPath, Reads, option
+from headcount.cli.option_types import OutPath, Reads, flag, option
 from headcount.cli.options import (
     LENGTH_SPREAD,
     cold_start_option,
@@ -41,6 +41,7 @@ _measured = all_of(
     "Output",
     option("--out", OutPath(example="profile.toml"), "The latency profile to write (TOML).", required=True),
     option("--name", Text(), "Name of the profile.  [default: the file's]"),
+    flag("--force", "Write the profile even if it misses the very data that it was fitted to."),
 )
 @output_options
 @click.pass_context
@@ -56,7 +57,8 @@ def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -
 
     out: Path = values["out"]
     with watched("fit") as progress:
-        answer = fit(paths, name=values["name"] or out.stem, out=out, progress=progress, **_given(ctx, values))
+        given = _given(ctx, values)
+        answer = fit(paths, name=values["name"] or out.stem, out=out, force=values["force"], progress=progress, **given)
     return show(answer.save(out), as_json=values["as_json"])
 
 
@@ -73,7 +75,10 @@ def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -
 @output_options
 @click.pass_context
 def check_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -> int:
-    """Simulate measured runs as they were sent, and compare each latency with the measured one.
+    """Simulate measured runs as they were sent, and say whether the server is as fast as it should be.
+
+    Each latency stands beside the measured one. Where they lie further apart than servers differ, the runs are
+    simulated again with eager mode, other GPUs, formats and limits, and the best explanation is named.
 
     Overloaded runs (requests that failed, a queue that grew, a rate that was not served) are listed apart and excluded
     from the averages.
@@ -91,7 +96,7 @@ def check_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any)
 
 def _given(ctx: click.Context, values: dict[str, Any]) -> dict[str, Any]:
     """The options that were given, on the command line or in a file: defaults do not win over a run's own."""
-    skipped = ("out", "name", "as_json", "seed", "router", "strict")
+    skipped = ("out", "name", "force", "as_json", "seed", "router", "strict")
     return {
         name: value
         for name, value in values.items()
