@@ -79,6 +79,7 @@ class KVLayout:
     bytes_per_token: int  # on one rank while every layer still attends to it, over all stages; states are apart
     mamba_cache_mode: str | None = None
     stage_starts: tuple[int, ...] = (0,)  # first layer of each pipeline stage
+    draft_block_bytes: int = 0  # what a drafter's layers store under each block id
 
     @property
     def state_bytes_per_request(self) -> int:
@@ -94,7 +95,7 @@ class KVLayout:
             sum(1 for layer in group.layers if layer >= (first or 0) and (end is None or layer < end))
             for group in self.groups
         ]
-        return self.page_size_bytes * max(held)
+        return self.page_size_bytes * max(held) + self.draft_block_bytes
 
     def num_blocks(self, available_bytes: Sequence[int]) -> int:
         """Blocks of the pool, from what each pipeline stage has left: the poorest stage decides."""

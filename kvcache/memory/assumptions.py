@@ -31,6 +31,7 @@ def assumptions(placed: Placement, stage: Stage) -> tuple[Assumption, ...]:
     if "gpu" in placed.unmeasured:
         rows.append(("overheads off H100", "as on H100 80GB", "the fit has no start-up log of this GPU"))
     rows += _format_assumptions(placed)
+    rows += _draft_assumptions(placed)
     if placed.layout.mamba_cache_mode is not None:
         rows.append(("state cache", _state_cache(placed), STATE_SOURCE))
     if (newer := newer_than_known(placed.settings.vllm_version)) is not None:
@@ -44,6 +45,16 @@ def assumptions(placed: Placement, stage: Stage) -> tuple[Assumption, ...]:
             ("max_model_len", f"{placed.settings.max_model_len} > {limit}", "vLLM starts this only with --hf-overrides")
         )
     return (*rows, *placed.arch.assumptions)
+
+
+def _draft_assumptions(placed: Placement) -> Iterator[Assumption]:
+    drafter = placed.drafter
+    if drafter is None:
+        return
+    kept = placed.layout.draft_block_bytes / placed.layout.block_size / 1024
+    held = f"{placed.drafter_bytes / GIB:.2f} GiB of the weights, {kept:.1f} KiB of each token's KV cache"
+    yield ("drafter's memory", held, f"counted tensor by tensor: {drafter.arch.name}; no start-up log with drafts")
+    yield from drafter.assumptions
 
 
 def _format_assumptions(placed: Placement) -> Iterator[Assumption]:

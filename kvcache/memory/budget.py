@@ -10,6 +10,7 @@ from kvcache.layout.kv_layout import KVLayout, kv_bytes_per_token, kv_layout
 from kvcache.memory.assumptions import assumptions, interval_assumptions
 from kvcache.memory.placement import Placement, Stage, parallelism_of, stage_of
 from kvcache.memory.settings import MemorySettings, max_in_flight_tokens
+from kvcache.models.drafters import Drafter, find_drafter
 from kvcache.releases import KV_CACHE_SIZE_BY_CONCURRENCY, NULL_BLOCK_BESIDE_ONE_REQUEST, check_known_memory
 from kvcache.shape.architecture import Architecture, with_dtype
 
@@ -123,6 +124,8 @@ def budget_of(architecture: Architecture, gpu: GPU, settings: MemorySettings) ->
     architecture, scheme = _in_format(architecture, settings)
     kv_cache = resolve_kv_cache_dtype(settings.kv_cache_dtype, architecture, scheme, settings.vllm_version)
     parallelism = parallelism_of(settings, scheme, gpu)
+    drafts = settings.speculation
+    drafter = find_drafter(architecture, drafts.drafter, drafts.model, settings.quantization) if drafts else None
     layout = kv_layout(
         architecture,
         tensor_parallel_size=settings.tensor_parallel_size,
@@ -133,9 +136,29 @@ def budget_of(architecture: Architecture, gpu: GPU, settings: MemorySettings) ->
         gpu=gpu,
     )
     placed = Placement(
-        arch=architecture, gpu=gpu, parallelism=parallelism, scheme=scheme, layout=layout, settings=settings
+        arch=architecture,
+        gpu=gpu,
+        parallelism=parallelism,
+        scheme=scheme,
+        layout=_with_drafter(layout, _drafted_kv_bytes(drafter, settings.tensor_parallel_size, kv_cache.name)),
+        settings=settings,
+        drafter=drafter,
     )
     return _budget(placed, kv_cache)
+
+
+def _drafted_kv_bytes(drafter: Drafter | None, tp: int, kv_cache_dtype: str) -> int:
+    """What a drafter's layers store of one token on one rank."""
+    return kv_bytes_per_token(drafter.arch, tp, kv_cache_dtype) if drafter else 0
+
+
+def _with_drafter(layout: KVLayout, drafted_bytes: int) -> KVLayout:
+    """The layout with the drafter's layers, which store their keys with values under the model's block ids."""
+    return replace(
+        layout,
+        bytes_per_token=layout.bytes_per_token + drafted_bytes,
+        draft_block_bytes=layout.block_size * drafted_bytes,
+    )
 
 
 def _in_format(architecture: Architecture, settings: MemorySettings) -> tuple[Architecture, QuantizationScheme]:
@@ -170,7 +193,7 @@ def _budget(placed: Placement, kv_cache: KVCacheDtype) -> MemoryBudget:
     concurrency = layout.max_concurrency(num_blocks, max_model_len, in_flight)
     block_bytes = layout.block_bytes(limiting)
     of_stage = placed.parallelism.stage_layers(arch.num_hidden_layers, limiting)
-    stage, unmeasured = stages[limiting], placed.unmeasured
+    stage, unmeasured, tp = stages[limiting], placed.unmeasured, settings.tensor_parallel_size
     low, high = (num_blocks, num_blocks) if override is not None else _interval(layout, stages, available, unmeasured)
     needed = layout.blocks_per_request(max_model_len, in_flight)  # blocks of one request, with the null block
     needed += 1 if NULL_BLOCK_BESIDE_ONE_REQUEST.holds_in(settings.vllm_version) else 0
@@ -195,8 +218,10 @@ def _budget(placed: Placement, kv_cache: KVCacheDtype) -> MemoryBudget:
         block_size=layout.block_size,
         kv_cache_tokens=_kv_cache_tokens(placed, num_blocks, concurrency),
         max_concurrency=concurrency,
-        kv_bytes_per_token=kv_bytes_per_token(arch, 1, kv_cache.name),
-        kv_bytes_per_token_per_gpu=kv_bytes_per_token(arch, settings.tensor_parallel_size, kv_cache.name, of_stage),
+        kv_bytes_per_token=kv_bytes_per_token(arch, 1, kv_cache.name)
+        + _drafted_kv_bytes(placed.drafter, 1, kv_cache.name),
+        kv_bytes_per_token_per_gpu=kv_bytes_per_token(arch, tp, kv_cache.name, of_stage)
+        + _drafted_kv_bytes(placed.drafter, tp, kv_cache.name),
         state_bytes_per_request=layout.state_bytes_per_request,
         layout=layout,
         assumptions=(

@@ -9,6 +9,7 @@ from kvcache.layout.kv_layout import KVLayout
 from kvcache.memory.interval import Terms, shipped_residuals, unmeasured_conditions
 from kvcache.memory.settings import MemorySettings
 from kvcache.memory.terms import activation_peak_bytes, buffers_bytes, cuda_graph_bytes, non_torch_bytes
+from kvcache.models.drafters import Drafter
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.parameters import stage_tensors
@@ -24,6 +25,15 @@ class Placement:
     scheme: QuantizationScheme
     layout: KVLayout
     settings: MemorySettings
+    drafter: Drafter | None = None
+
+    @property
+    def drafter_bytes(self) -> int:
+        """The drafter's weights on one rank."""
+        if self.drafter is None:
+            return 0
+        drafter = self.drafter
+        return weight_bytes(drafter.scheme, drafter.tensors(self.parallelism), drafter.arch.dtype)
 
     @property
     def unmeasured(self) -> tuple[str, ...]:
@@ -65,7 +75,8 @@ def stage_of(placed: Placement, stage: int) -> Stage:
     tensors = stage_tensors(arch, parallelism, stage)
     return Stage(
         weights_bytes=weight_bytes(placed.scheme, tensors, arch.dtype)
-        + buffers_bytes(arch, parallelism, attention_layers),
+        + buffers_bytes(arch, parallelism, attention_layers)
+        + placed.drafter_bytes,
         activation_peak_bytes=activation_peak_bytes(
             arch,
             parallelism,

@@ -5,6 +5,15 @@ from typing import Protocol
 from kvcache.releases import BATCH_IN_FLIGHT_PER_STAGE
 
 
+class DraftSettings(Protocol):
+    """Speculative decoding, as far as memory depends on it."""
+
+    @property
+    def drafter(self) -> str | None: ...  # its kind, see `kvcache.models.drafters`; None: nothing is computed to draft
+    @property
+    def model(self) -> str | None: ...
+
+
 class MemorySettings(Protocol):
     """An engine's arguments with a value for each, as far as its memory depends on them."""
 
@@ -40,6 +49,8 @@ class MemorySettings(Protocol):
     def enable_prefix_caching(self) -> bool: ...
     @property
     def async_scheduling(self) -> bool: ...
+    @property
+    def speculation(self) -> DraftSettings | None: ...
     @property
     def vllm_version(self) -> str: ...
 

@@ -69,6 +69,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, *, log_steps: bool) -> Array
         step_time=_padded([np.stack([pool.times.decode, pool.times.prefill, pool.times.floor]) for pool in pools]),
         sampling_time=_padded([pool.times.sampling for pool in pools]),
         shared_time=_padded([_shared_times(pool, table) for pool in fleet.pools]),
+        acceptance_limits=_padded([_acceptance_limits(pool.engine) for pool in pools]).astype(np.int64),
         log=np.zeros(max(LOG_WORDS, 4 * words) if log_steps else 1, np.int32),
     )
     _initialise_engines(arrays, fleet, pools)
@@ -112,6 +113,12 @@ def _shared_times(pool: Pool, table: RequestTable) -> NDArray[np.float64]:
     times = pool.step_times.shared(np.arange(min(budget, in_table + drafted) + 1, dtype=np.float64))
     assert np.isfinite(times).all() and (times >= 0).all(), "a negative or non-finite time shared by ranks"
     return times
+
+
+def _acceptance_limits(engine: EngineConfig) -> NDArray[np.float64]:
+    """By position; whole numbers, which floats hold exactly."""
+    rates = engine.speculation.rates if engine.speculation else ()
+    return np.array([acceptance_limit(rate) for rate in rates], np.float64)
 
 
 def _words_per_instant(pool: _Sizes) -> int:
@@ -192,8 +199,6 @@ def _fill_engine(values: Any, sizes: _Sizes) -> None:
     values["retention_interval"] = NONE if interval is None else interval
     values["speculative_tokens"] = engine.num_speculative_tokens
     values["lookahead_tokens"] = engine.num_lookahead_tokens
-    if engine.speculation is not None:
-        values["acceptance_limit"] = acceptance_limit(engine.speculation.acceptance_rate)
     values["takes_quiet_steps"] = engine.pipeline_parallel_size == 1 and engine.speculation is None
     values["prefix_caching"] = engine.enable_prefix_caching
     values["asynchronous"] = engine.async_scheduling

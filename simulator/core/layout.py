@@ -240,7 +240,6 @@ POOL = _record(
         ("prefix_hit_joins_drafting", "i4"),
         ("passed_over_keep_place", "i4"),
         ("takes_quiet_steps", "i4"),  # 1: one token a step, delivered before or with the next
-        ("acceptance_limit", "i8"),
         ("prefix_caching", "i4"),
         ("asynchronous", "i4"),
         ("bucket_mask", "i4"),
@@ -339,4 +338,5 @@ class Arrays(NamedTuple):
     step_time: NDArray[np.float64]  # [pools, 3, max_num_batched_tokens + 1]: without, with prefill, floor
     sampling_time: NDArray[np.float64]  # [pools, S + 1]
     shared_time: NDArray[np.float64]  # [pools, ranks * max_num_batched_tokens + 1], by the tokens of all ranks
+    acceptance_limits: NDArray[np.int64]  # [pools, speculative tokens], by position
     log: NDArray[np.int32]  # steps, for --steps-out

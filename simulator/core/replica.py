@@ -59,14 +59,16 @@ def note_time(a: Any, request: int, now_s: float, previous_s: float) -> int:
 @kernel
 def verify(a: Any, replica: int, request: int, drafts: int, padded: int, stale: bool) -> int:
     """How many drafts were right; the others are taken back, unless the request has started over."""
-    p = a.pools[a.replicas[replica].pool]
+    pool = a.replicas[replica].pool
     req = a.requests[request]
     accepted = 0
-    while padded == 0 and accepted < drafts and draft_hash(request, req.output + accepted) < p.acceptance_limit:
+    while padded == 0 and accepted < drafts:
+        if draft_hash(request, req.output + accepted) >= a.acceptance_limits[pool, accepted]:
+            break
         accepted += 1
     if not stale:
         req.computed -= drafts - accepted
-        if p.asynchronous == 1:
+        if a.pools[pool].asynchronous == 1:
             req.placeholders -= drafts - accepted
     return accepted
 

@@ -345,6 +345,20 @@ class AttentionCost:
     is_compute_bound: bool  # in decode
 
 
+NO_ATTENTION = AttentionCost(start_s=0.0, context_s=0.0, prefill_s=0.0, prefill_token_s=0.0, is_compute_bound=False)
+
+
+def add_attention(one: AttentionCost, other: AttentionCost) -> AttentionCost:
+    """Of both in one step; the first says what bounds it, unless it takes no time."""
+    return AttentionCost(
+        start_s=one.start_s + other.start_s,
+        context_s=one.context_s + other.context_s,
+        prefill_s=one.prefill_s + other.prefill_s,
+        prefill_token_s=one.prefill_token_s + other.prefill_token_s,
+        is_compute_bound=(one if one.context_s else other).is_compute_bound,
+    )
+
+
 def attention(rank: Rank, shape: Attention) -> AttentionCost:
     """What one layer's attention over the cache costs, its own or another's; MLA's latent is whole on every rank."""
     constants, peak, tp = rank.constants, rank.bf16_flops, rank.parallelism.tensor_parallel_size
@@ -358,6 +372,7 @@ def attention(rank: Rank, shape: Attention) -> AttentionCost:
         prefill_flops = 2 * heads * (query_width + latent.v_head_dim)
     else:
         decode_flops = prefill_flops = 4 * heads * query_width
+    decode_flops *= rank.args.decode_width  # drafts attend beside the token before them, over one read
     read_s = kv_bytes / (constants.decode_attention_bandwidth_share[bits] * rank.bandwidth)
     compute_s = decode_flops / (constants.decode_attention_compute_share * peak)
     prefill_s = prefill_flops / (constants.prefill_attention_share_at(query_width) * peak)
@@ -375,7 +390,7 @@ def attention_over(rank: Rank, *, windowed: bool) -> AttentionCost:
     found = [held.attention for held in rank.arch.layers if held.attention is not None]
     shapes = [shape for shape in found if (shape.window is not None) is windowed]
     if not shapes:
-        return AttentionCost(start_s=0.0, context_s=0.0, prefill_s=0.0, prefill_token_s=0.0, is_compute_bound=False)
+        return NO_ATTENTION
     one, count = attention(rank, shapes[0]), rank.layer_weight * len(shapes)  # those of a kind have the same heads
     return AttentionCost(
         start_s=count * one.start_s,

@@ -40,9 +40,9 @@ class MeanSteps:
         self.held_blocks = max(held, 1.0)  # by a sequence, while it decodes
         self.held_peakedness = 1 + variance / self.held_blocks**2
         self.blocks_per_token = float((self._blocks(middle + traffic.output / 2) / middle).mean())
-        drafts, speculation = self.config.num_speculative_tokens, self.config.speculation
-        accepted = [speculation.acceptance_rate**k for k in range(1, drafts + 1)] if speculation else []
-        self._tokens_per_step, self._scheduled_per_step = 1 + sum(accepted), 1 + drafts
+        speculation = self.config.speculation
+        self._tokens_per_step = speculation.tokens_per_step if speculation else 1.0
+        self._scheduled_per_step = 1 + self.config.num_speculative_tokens
 
     def _mean_and_variance(self, values: FloatArray) -> tuple[float, float]:
         """Over the time that sequences decode."""

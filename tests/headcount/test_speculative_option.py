@@ -18,7 +18,7 @@ def tpot_s(headcount: Callable[..., Any], config: dict[str, Any]) -> float:
 
 @pytest.mark.parametrize("method", ["eagle", "eagle3", "mtp", "draft_model", "ngram"])
 def test_accepted_drafts_make_tokens_come_sooner(headcount: Callable[..., Any], method: str) -> None:
-    config = {"method": method, "num_speculative_tokens": 3}
+    config = {"method": method, "num_speculative_tokens": 3, "model": "llama-3.2-1b-instruct"}
     assert tpot_s(headcount, config | {"acceptance_rate": 0.0}) == pytest.approx(0.01)
     assert tpot_s(headcount, config | {"acceptance_rate": 1.0}) == pytest.approx(0.0025)
 
@@ -26,6 +26,19 @@ def test_accepted_drafts_make_tokens_come_sooner(headcount: Callable[..., Any], 
 def test_its_own_words_of_vllm_are_taken(headcount: Callable[..., Any]) -> None:
     config = {"method": "ngram", "num_speculative_tokens": 2, "acceptance_rate": 0.5, "prompt_lookup_max": 4}
     assert tpot_s(headcount, config) < 0.01
+
+
+def test_what_a_server_logs_by_position_is_taken(headcount: Callable[..., Any]) -> None:
+    """60 % of steps accept the first draft, 30 % the second: half of those that accepted the first."""
+    config = {"method": "ngram", "num_speculative_tokens": 2}
+    logged = tpot_s(headcount, config | {"per_position_acceptance_rate": [0.6, 0.3]})
+    assert logged == tpot_s(headcount, config | {"acceptance_rate": [0.6, 0.5]})
+
+
+def test_a_published_acceptance_is_found_by_its_name(headcount: Callable[..., Any]) -> None:
+    config = {"method": "deepseek_mtp", "num_speculative_tokens": 1}
+    published = tpot_s(headcount, config | {"acceptance": "mtp-deepseek-v3"})
+    assert published == tpot_s(headcount, config | {"acceptance_rate": [0.875]})
 
 
 @pytest.mark.parametrize(
@@ -47,6 +60,35 @@ def test_its_own_words_of_vllm_are_taken(headcount: Callable[..., Any]) -> None:
             '{"method": "ngram", "num_speculative_tokens": 3, "acceptance_rate": "high"}',
             "acceptance_rate is 'high'; it must be a number from 0 to 1",
         ),
+        (
+            '{"method": "ngram", "num_speculative_tokens": 3, "acceptance_rate": [0.8, 0.7]}',
+            "acceptance_rate has 2 positions for 3 drafted tokens; give a rate for each, or one for all",
+        ),
+        (
+            '{"method": "ngram", "num_speculative_tokens": 2, "acceptance_rate": [0.8, "low"]}',
+            "acceptance_rate[2] is 'low'; it must be a number from 0 to 1",
+        ),
+        (
+            '{"method": "ngram", "num_speculative_tokens": 2, "acceptance_rate": 0.8, "acceptance": "x"}',
+            "acceptance_rate and acceptance say the same; give one of them",
+        ),
+        (
+            '{"method": "ngram", "num_speculative_tokens": 1, "acceptance": "mtp-deepseek"}',
+            "no published acceptance 'mtp-deepseek'; did you mean 'mtp-deepseek-v3'",
+        ),
+        (
+            '{"method": "ngram", "num_speculative_tokens": 2, "per_position_acceptance_rate": [0.5, 0.6]}',
+            "per_position_acceptance_rate rises from 0.5 to 0.6",
+        ),
+        (
+            '{"method": "draft_model", "num_speculative_tokens": 2, "acceptance_rate": 0.6}',
+            "'model' is missing; add the small model that drafts",
+        ),
+        (
+            '{"method": "mtp", "num_speculative_tokens": 2, "acceptance_rate": 0.6, "parallel_drafting": true}',
+            "parallel_drafting: mtp does not draft in parallel",
+        ),
+        ('{"method": "ngram", "num_speculative_tokens": 0, "acceptance_rate": 0.5}', "between 1 and 64"),
         ('{"method": "ngram", "num_speculative_tokens": 99, "acceptance_rate": 0.5}', "between 1 and 64"),
         ('{"method": "ngram", "num_speculative_tokens": 3, "acceptance_rate": 2}', "from 0 to 1"),
         (

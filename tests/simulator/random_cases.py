@@ -44,10 +44,11 @@ UNEQUAL_GROUPS = (  # without prefix caching, without drafts
 @st.composite
 def speculations(draw: st.DrawFn, groups: tuple[KVGroup, ...], *, most: int) -> Speculation:
     methods = ["draft_model", "ngram"] if len(groups) > 1 or groups[0].window else ["draft_model", "ngram", "eagle"]
+    count, rates = draw(st.integers(1, most)), st.sampled_from([0.0, 0.5, 0.9, 1.0])
     return Speculation(
         method=draw(st.sampled_from(methods)),
-        num_speculative_tokens=draw(st.integers(1, most)),
-        acceptance_rate=draw(st.sampled_from([0.0, 0.5, 0.9, 1.0])),
+        num_speculative_tokens=count,
+        acceptance_rate=draw(rates | st.tuples(*[rates] * count)),
     )
 
 

@@ -71,7 +71,8 @@ def test_scheduling_is_asynchronous_where_the_release_s_default_is() -> None:
 def test_drafts_that_are_not_the_model_s_own_are_scheduled_asynchronously_in_late_releases_alone(
     method: str, version: str, is_on: bool
 ) -> None:
-    drafts = Speculation(method=method, num_speculative_tokens=3, acceptance_rate=0.5)
+    small = "llama-3.2-1b-instruct" if method == "draft_model" else None
+    drafts = Speculation(method=method, num_speculative_tokens=3, acceptance_rate=0.5, model=small)
     assert planned("llama-3.1-8b", speculation=drafts, vllm_version=version).engine.async_scheduling is is_on
 
 
@@ -99,10 +100,7 @@ def test_accepted_drafts_shorten_an_answer() -> None:
     assert lasted_s["drafted"] == pytest.approx(100 * STEP_S)
 
 
-def test_speculation_without_a_time_for_it_is_refused() -> None:
-    speculation = Speculation(method="ngram", num_speculative_tokens=3, acceptance_rate=0.5)
-    with pytest.raises(ValueError, match="how long drafting takes"):
-        EngineArgs(speculation=speculation)
+def test_a_head_that_drafts_for_windowed_layers_is_refused() -> None:
     with pytest.raises(ValueError, match="eagle"):
         planned(
             "openai/gpt-oss-20b", speculation=Speculation(method="eagle", num_speculative_tokens=1, acceptance_rate=1)

@@ -15,9 +15,10 @@ from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.tensors import Tensor
 from simulator.latency.forms import latency_model
-from simulator.latency.forms.physical import padded_batch, window_class
+from simulator.latency.forms.physical import window_class
 from simulator.latency.gpu_constants import FOLDER, constants_for
 from simulator.latency.model import served_model
+from simulator.latency.passes import padded_batch
 from simulator.latency.step_time import BatchSums, StepTimes
 from simulator.latency.terms import all_reduce_s, gemm
 

@@ -200,9 +200,9 @@ class EngineArgs:
     )
     speculation: Speculation | None = argument(
         SpeculativeConfig(),
-        'As in vLLM, plus an acceptance_rate: \'{"method": "ngram", "num_speculative_tokens": 3, '
-        '"acceptance_rate": 0.6}\'. Needs --latency-model constant.',
-        decides=SCHEDULER,
+        'As in vLLM, plus how many drafts are accepted: \'{"method": "eagle3", "num_speculative_tokens": 3, '
+        '"acceptance_rate": 0.7}\'.',
+        decides=MEMORY,
         flag="speculative-config",
     )
     latency_model: str = argument(
@@ -266,11 +266,11 @@ class EngineArgs:
                 f"async_scheduling: vLLM refuses it with drafts by n-grams before {ASYNC_SCHEDULING_WITH_NGRAM.first}; "
                 "leave --async-scheduling out, or draft with eagle or a draft model"
             )
-        if self.speculation is not None and self.latency_model != "constant":
-            raise ValueError(
-                "speculative decoding: its decisions are simulated, how long drafting takes is not known here; "
-                "leave --speculative-config out, or give --latency-model constant with a --step-s that you measured"
-            )
+
+    @property
+    def decode_width(self) -> int:
+        """Tokens that a decoding sequence takes of a step: its own, and the drafts that are verified."""
+        return 1 + (self.speculation.num_speculative_tokens if self.speculation else 0)
 
     @property
     def num_gpus(self) -> int:

@@ -340,8 +340,8 @@ class Scheduler:
             return 0
         num_accepted = 0
         if request not in plan.padded:
-            rate = self.config.speculation.acceptance_rate
-            num_accepted = accepted_drafts(request.id, request.num_output_tokens, num_drafts, rate)
+            rates = self.config.speculation.rates[:num_drafts]
+            num_accepted = accepted_drafts(request.id, request.num_output_tokens, rates)
         if not is_stale:
             request.num_computed_tokens -= num_drafts - num_accepted
             if self.config.async_scheduling:

@@ -1,11 +1,15 @@
 """Speculative decoding: what is drafted, and which drafts are accepted, so that every twin agrees."""
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 from typing import Any, Literal
 
 from boundary.documents import parse_json
 from boundary.schema import Share, Strict, typed
+from simulator.engines.vllm.acceptance import with_acceptance_rate
 
 SPECULATIVE_METHODS = ("eagle", "draft_model", "ngram")
 METHOD_NAMES = {"eagle": "eagle", "eagle3": "eagle", "mtp": "eagle", "draft_model": "draft_model", "ngram": "ngram"}
@@ -19,12 +23,16 @@ _MASK = 0xFFFFFFFF
 class Speculation:
     """Speculative decoding: `num_speculative_tokens` drafts per step, each accepted while those before it were.
 
-    "eagle" stands for EAGLE, EAGLE-3 and MTP with one module. Raises ValueError for a value out of range.
+    "eagle" stands for EAGLE, EAGLE-3 and MTP with one module; `name` tells them apart. Raises ValueError for a value
+    out of range.
     """
 
-    method: str
+    method: str  # by which it is decided
     num_speculative_tokens: int
-    acceptance_rate: float  # of a draft token, given that those before it were accepted
+    acceptance_rate: float | tuple[float, ...]  # of a draft token where those before it were accepted, or by position
+    name: str = ""  # vLLM's name of the method; "": as `method`
+    model: str | None = None  # what drafts: a catalog name, a path to a config.json, or a name that nothing is known of
+    parallel_drafting: bool = False  # all drafts in one pass
 
     def __post_init__(self) -> None:
         if self.method not in SPECULATIVE_METHODS:
@@ -35,11 +43,52 @@ class Speculation:
                 f"num_speculative_tokens is {self.num_speculative_tokens}; "
                 f"it must lie between 1 and {MAX_SPECULATIVE_TOKENS}"
             )
-        if not 0 <= self.acceptance_rate <= 1:
+        rates = self.acceptance_rate if isinstance(self.acceptance_rate, tuple) else (self.acceptance_rate,)
+        if not all(0 <= rate <= 1 for rate in rates):
             raise ValueError(f"acceptance_rate is {self.acceptance_rate}; it is a share, from 0 to 1")
+        if isinstance(self.acceptance_rate, tuple) and len(rates) < self.num_speculative_tokens:
+            raise ValueError(
+                f"acceptance_rate has {len(rates)} positions for {self.num_speculative_tokens} drafted tokens; give a "
+                "rate for each, or one for all"
+            )
+        if self.parallel_drafting and self.drafter in ("mtp", None):
+            raise ValueError(
+                f"parallel_drafting: {self.name or self.method} does not draft in parallel; eagle, eagle3 or "
+                "draft_model can"
+            )
 
     def __str__(self) -> str:
-        return json.dumps({"method": self.method, "num_speculative_tokens": self.num_speculative_tokens})
+        known: dict[str, Any] = {
+            "method": self.name or self.method,
+            "model": self.model,
+            "num_speculative_tokens": self.num_speculative_tokens,
+            "parallel_drafting": self.parallel_drafting,
+        }
+        return json.dumps({name: value for name, value in known.items() if value})
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Of each position, given that the drafts before it were accepted."""
+        given, count = self.acceptance_rate, self.num_speculative_tokens
+        return given[:count] if isinstance(given, tuple) else (given,) * count
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Expected of a decoding sequence: its own, and the drafts that are accepted."""
+        accepted: Iterable[float] = accumulate(self.rates, mul)
+        return 1.0 + sum(accepted)
+
+    @property
+    def drafter(self) -> str | None:
+        """What drafts: "eagle", "eagle3", "mtp" or "draft_model"; None where nothing is computed for it."""
+        return None if self.method == "ngram" else self.name or self.method
+
+    @property
+    def num_passes(self) -> int:
+        """Of the drafter in a step."""
+        if self.drafter is None:
+            return 0
+        return 1 if self.parallel_drafting else self.num_speculative_tokens
 
     @property
     def num_lookahead_tokens(self) -> int:
@@ -49,17 +98,25 @@ class Speculation:
     @property
     def draft_slots(self) -> int:
         """What each sequence takes of the token budget beside its tokens (`max_num_new_slots_for_drafting`)."""
-        return 1 if self.method == "draft_model" else 0
+        if self.method == "ngram":
+            return 0
+        extra = self.num_speculative_tokens if self.parallel_drafting else 1
+        return extra - 1 if self.method == "eagle" else extra
 
 
 class _Config(Strict, frozen=True, kw_only=True):
     method: Literal[tuple(METHOD_NAMES)]  # type: ignore[valid-type]
     num_speculative_tokens: int
     acceptance_rate: Share
-    # What drafts are made of decides nothing but times and how many are accepted.
-    model: Any = None
+    model: str | None = None
+    parallel_drafting: bool = False
+    # What decides nothing but how many are accepted.
     prompt_lookup_max: Any = None
     prompt_lookup_min: Any = None
+
+
+class _ByPosition(_Config, frozen=True, kw_only=True):
+    acceptance_rate: list[Share]  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -72,29 +129,32 @@ class SpeculativeConfig:
         if isinstance(given, Speculation):
             return given
         settings = given if isinstance(given, dict) else parse_json(str(given), "the text")
-        if isinstance(settings, dict) and settings.get("acceptance_rate") is None:
-            raise ValueError(
-                "acceptance_rate is missing: the share of drafted tokens that your server accepts, which its log and "
-                '/metrics tell; add it to the JSON, such as "acceptance_rate": 0.7'
-            )
-        config = typed(settings, _Config, "")
+        if isinstance(settings, dict):
+            settings = with_acceptance_rate(settings)
+            if str(settings.get("method")).endswith("_mtp"):  # deepseek_mtp, …: old names of it, by model
+                settings["method"] = "mtp"
+        by_position = isinstance(settings, dict) and isinstance(settings["acceptance_rate"], list)
+        config = typed(settings, _ByPosition if by_position else _Config, "")
+        rate = config.acceptance_rate
         return Speculation(
             method=METHOD_NAMES[config.method],
             num_speculative_tokens=config.num_speculative_tokens,
-            acceptance_rate=config.acceptance_rate,
+            acceptance_rate=tuple(rate) if isinstance(rate, list) else rate,
+            name=config.method,
+            model=config.model,
+            parallel_drafting=config.parallel_drafting,
         )
 
 
-def accepted_drafts(request: int, num_output_tokens: int, num_drafts: int, acceptance_rate: float) -> int:
+def accepted_drafts(request: int, num_output_tokens: int, rates: Sequence[float]) -> int:
     """How many of a step's drafts are accepted, the first of which guesses output token `num_output_tokens`.
 
-    Each is accepted with `acceptance_rate`, independently, up to the first that is not.
+    Each is accepted with its rate, independently, up to the first that is not.
     """
-    limit = acceptance_limit(acceptance_rate)
-    for draft in range(num_drafts):
-        if draft_hash(request, num_output_tokens + draft) >= limit:
+    for draft, rate in enumerate(rates):
+        if draft_hash(request, num_output_tokens + draft) >= acceptance_limit(rate):
             return draft
-    return num_drafts
+    return len(rates)
 
 
 def acceptance_limit(acceptance_rate: float) -> int:

@@ -1,7 +1,6 @@
 """Step times from the shape of the model, with the share of the GPU's peaks that vLLM reaches."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, partial
 
@@ -11,20 +10,19 @@ from kvcache.formats.quantization import resolve_quantization
 from kvcache.memory.placement import parallelism_of
 from kvcache.releases import SLOWER_EXPERTS
 from kvcache.shape.architecture import Architecture
-from kvcache.shape.layer import Layer
-from kvcache.shape.parameters import extra_shape
-from kvcache.shape.tensors import Tensor
 from simulator.latency.covariance import covariance_of
+from simulator.latency.drafting import Drafting, drafted_by_all_tokens, drafting
 from simulator.latency.gpu_constants import GENERAL, Constants, constants_for
 from simulator.latency.model import (
-    COMMUNICATION,
     COMPUTE,
+    FIXED_OVERHEAD,
     HOST,
     KV_READ,
     LatencyModel,
     LogError,
     ServedModel,
 )
+from simulator.latency.passes import pass_over
 from simulator.latency.profile import (
     STEP_SCALE,
     LatencyProfile,
@@ -38,12 +36,9 @@ from simulator.latency.terms import (
     Causes,
     Rank,
     add,
+    add_attention,
     attention_over,
-    gemm,
-    handover_s,
     launches,
-    layer,
-    layer_kind,
     sampling,
     scan_token_s,
     shared_experts,
@@ -52,7 +47,7 @@ from simulator.latency.terms import (
 )
 
 PIECEWISE_TOKENS = 512  # of the longest step with prefill that piecewise CUDA graphs cover by default
-# Of GPUs that no fit to runs has seen, layers with states, pipelines: as of A100 or L40S (constants/ampere, ada.toml).
+# Of GPUs that no fit to runs has seen, layers with states, pipelines, drafts: as of A100, L40S (constants/ampere, ada).
 KERNELS_ONLY_TPOT = LogError(deployment=0.20, residual=0.06)
 KERNELS_ONLY_TTFT = LogError(deployment=0.28, residual=0.12)
 FULL_ATTENTION_WINDOW = 1  # of StepTimes where no layer has a window
@@ -76,14 +71,16 @@ def latency_model(
     if profile is not None:
         return _calibrated(served, known, profile)
     rank = _rank(served, known)
-    by_tokens = _by_tokens(rank)
-    by_sampled = _by_sampled(rank)
-    caches = attention_over(rank, windowed=False), attention_over(rank, windowed=True)
+    drafts = drafting(rank)
+    by_tokens = add(_by_tokens(rank), drafts.by_tokens)
+    by_sampled = add(_by_sampled(rank), drafts.by_sampled)
+    full = add_attention(attention_over(rank, windowed=False), drafts.attention)
+    caches = full, attention_over(rank, windowed=True)
     tpot_log_error, ttft_log_error = _log_errors(served, known)
     return LatencyModel(
         name="physical",
-        step_times=_step_times(rank, by_tokens, by_sampled, caches),
-        assumptions=_assumptions(rank),
+        step_times=_step_times(rank, by_tokens, by_sampled, caches, drafts),
+        assumptions=(*_assumptions(rank), *drafts.assumptions),
         is_measured=known.is_measured,
         tpot_log_error=tpot_log_error,
         ttft_log_error=ttft_log_error,
@@ -99,11 +96,12 @@ def _log_errors(served: ServedModel, known: Constants) -> tuple[LogError, LogErr
     """Of TPOT, TTFT, as stated with the constants; no less than KERNELS_ONLY where no fit to runs is behind them."""
     tpot, ttft = known.log_errors(spread_kind(served, known))
     is_like_runs = served.architecture.state_space is None and served.args.pipeline_parallel_size == 1
-    if known.covariance != GENERAL and is_like_runs:
-        return tpot, ttft
-    wider = ((tpot, KERNELS_ONLY_TPOT), (ttft, KERNELS_ONLY_TTFT))
-    widest_tpot, widest_ttft = (max(both, key=lambda error: error.half_width) for both in wider)
-    return widest_tpot, widest_ttft
+    is_fitted = known.covariance != GENERAL and is_like_runs
+    if not is_fitted or served.args.speculation is not None:
+        tpot = max(tpot, KERNELS_ONLY_TPOT, key=lambda error: error.half_width)
+    if not is_fitted:
+        ttft = max(ttft, KERNELS_ONLY_TTFT, key=lambda error: error.half_width)
+    return tpot, ttft
 
 
 def _shipped(served: ServedModel) -> LatencyModel:
@@ -143,20 +141,6 @@ def _calibrated(served: ServedModel, base: Constants, profile: LatencyProfile) -
     return replace(at(), sampler=lambda rng: at(profile.draw(rng)))
 
 
-def padded_batch(tokens: FloatArray, served: ServedModel) -> FloatArray:
-    """The CUDA-graph size that a batch of so many tokens runs in, itself beyond the largest.
-
-    vLLM captures 1, 2, 4, then steps of 8 to 256, then of 16 to min(2 · max_num_seqs, 512; 1024 on Blackwell).
-    """
-    most = served.args.max_cudagraph_capture_size or (1024 if served.gpu.family == "blackwell" else 512)
-    largest = min(2 * served.args.max_num_seqs, most)
-    steps = np.concatenate([[1, 2, 4], np.arange(8, 256, 8), np.arange(256, largest + 1, 16)])
-    sizes = np.unique(steps[steps <= largest])
-    place = np.searchsorted(sizes, tokens)
-    padded = np.where(place < len(sizes), sizes[np.minimum(place, len(sizes) - 1)], tokens)
-    return np.where(tokens > 0, padded, 0.0)
-
-
 def _rank(served: ServedModel, constants: Constants) -> Rank:
     arch = served.architecture
     scheme = resolve_quantization(
@@ -167,24 +151,7 @@ def _rank(served: ServedModel, constants: Constants) -> Rank:
 
 
 def _by_tokens(rank: Rank) -> Causes:
-    tokens = np.arange(rank.args.max_num_batched_tokens + 1, dtype=np.float64)
-    if not rank.args.enforce_eager:
-        tokens = padded_batch(tokens, rank.served)
-    kinds: dict[tuple[object, ...], list[Layer]] = {}
-    kind_of = cache(partial(layer_kind, rank))  # most layers are equal
-    for held in rank.arch.layers:
-        kinds.setdefault(kind_of(held), []).append(held)
-    alike = [times(rank.layer_weight * len(layers), layer(rank, tokens, layers[0])) for layers in kinds.values()]
-    handed_on: Causes = {COMMUNICATION: handover_s(rank, tokens)} if rank.stages > 1 else {}
-    return add(*alike, *_once_per_step(rank, tokens), handed_on)
-
-
-def _once_per_step(rank: Rank, tokens: FloatArray) -> Iterator[Causes]:
-    """Matrix multiplies beside the layers: Gemma's inputs per layer, its copies of the hidden state."""
-    for extra in rank.arch.extra_tensors:
-        if extra.place in ("first", "last", "every") and extra.cols > 1 and not extra.vocabulary:
-            shape = extra_shape(extra, rank.parallelism)
-            yield times(extra.count, gemm(rank, tokens, Tensor(extra.component, *shape)))
+    return pass_over(rank, np.arange(rank.args.max_num_batched_tokens + 1, dtype=np.float64))
 
 
 def _by_all_tokens(rank: Rank, tokens: FloatArray) -> Causes:
@@ -193,7 +160,8 @@ def _by_all_tokens(rank: Rank, tokens: FloatArray) -> Causes:
     if rank.args.data_parallel_size == 1 or not arch.is_moe:
         return {}
     held, mixture = next((held, held.experts) for held in arch.layers if held.experts is not None)
-    return times(arch.num_moe_layers, shared_experts(rank, tokens, held, mixture))
+    own = times(arch.num_moe_layers, shared_experts(rank, tokens, held, mixture))
+    return add(own, drafted_by_all_tokens(rank, tokens))
 
 
 def _shared_s(rank: Rank, tokens: FloatArray) -> FloatArray:
@@ -202,7 +170,10 @@ def _shared_s(rank: Rank, tokens: FloatArray) -> FloatArray:
 
 def _by_sampled(rank: Rank) -> Causes:
     sampled = np.arange(rank.args.max_num_seqs + 1, dtype=np.float64)
-    causes = sampling(rank, np.maximum(sampled, 1.0))  # vLLM computes logits of a prompt's unfinished chunk as well
+    logits = np.maximum(sampled * rank.args.decode_width, 1.0)  # also of a prompt's unfinished chunk, as in vLLM
+    causes = sampling(rank, logits)
+    if rank.args.speculation is not None:  # the token after the drafts is sampled by itself
+        causes = add(causes, {FIXED_OVERHEAD: np.full_like(sampled, rank.constants.sampling_start_s)})
     causes = add(causes, states_s(rank, sampled))
     if not rank.args.async_scheduling:
         causes[HOST] = rank.constants.host_sequence_s * sampled
@@ -214,6 +185,7 @@ def _step_times(
     by_tokens: Causes,
     by_sampled: Causes,
     caches: tuple[AttentionCost, AttentionCost],
+    drafts: Drafting,
 ) -> StepTimes:
     constants, settings = rank.constants, rank.args
     full, windowed = caches
@@ -238,8 +210,8 @@ def _step_times(
         window_context_s=windowed.context_s,
         prefill_s=full.prefill_s,
         window_prefill_s=windowed.prefill_s,
-        host_base_s=host_s if in_step else 0.0,
-        host_sequence_s=rank.stages * constants.host_sequence_s if in_step else 0.0,
+        host_base_s=host_s + drafts.host_s if in_step else 0.0,
+        host_sequence_s=rank.stages * constants.host_sequence_s + drafts.host_sequence_s if in_step else 0.0,
         gap_s=rank.stages * (constants.step_gap_s + (0.0 if in_step else constants.host_base_s)),
         ingress_request_s=constants.ingress_request_s,
         ingress_token_s=constants.ingress_token_s,

@@ -1,0 +1,68 @@
+"""Which share of drafts is accepted, as users give it: a rate, rates by position, a server's log, a published run."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from boundary.documents import read_toml
+from boundary.names import nearest_hint, shortened
+from boundary.schema import Share, Strict, typed
+
+PUBLISHED = Path(__file__).parent / "acceptance.toml"
+KEYS = ("acceptance_rate", "per_position_acceptance_rate", "acceptance")
+
+
+class PublishedRates(Strict, frozen=True, kw_only=True):
+    """Rates by position that somebody measured: each given that the drafts before it were accepted."""
+
+    acceptance_rate: list[Share]
+    about: str
+    source: str
+
+
+@cache
+def published_rates() -> Mapping[str, PublishedRates]:
+    """By name."""
+    return typed(read_toml(PUBLISHED), dict[str, PublishedRates], PUBLISHED)
+
+
+def with_acceptance_rate(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with `acceptance_rate` alone of what tells it. Raises ValueError where nothing, or two keys do."""
+    given = [key for key in KEYS if settings.get(key) is not None]
+    others = {key: value for key, value in settings.items() if key not in KEYS}
+    if not given:
+        raise ValueError(
+            "acceptance_rate is missing: the share of drafted tokens that your server accepts, which its log and "
+            '/metrics tell; add it to the JSON, such as "acceptance_rate": 0.7'
+        )
+    if len(given) > 1:
+        raise ValueError(f"{' and '.join(given)} say the same; give one of them")
+    value = settings[given[0]]
+    if given[0] == "acceptance":
+        value = list(_published(value).acceptance_rate)
+    elif given[0] == "per_position_acceptance_rate":
+        value = conditional(typed(value, list[Share], "", name=given[0]))
+    return others | {"acceptance_rate": value}
+
+
+def conditional(per_position: list[float]) -> list[float]:
+    """Rates where the drafts before were accepted, from shares of all steps that accept each position (vLLM's log).
+
+    Raises ValueError where a later position is accepted more often than one before it.
+    """
+    before = [1.0, *per_position]
+    for earlier, later in zip(before, per_position, strict=False):
+        if later > earlier:
+            raise ValueError(
+                f"per_position_acceptance_rate rises from {earlier:g} to {later:g}; a draft counts only where those "
+                "before it were accepted, so give falling shares, or acceptance_rate"
+            )
+    return [later / earlier if earlier else 0.0 for earlier, later in zip(before, per_position, strict=False)]
+
+
+def _published(name: object) -> PublishedRates:
+    known = published_rates()
+    if not isinstance(name, str) or name not in known:
+        raise ValueError(f"no published acceptance {shortened(repr(name))}; {nearest_hint(str(name), sorted(known))}")
+    return known[name]
