@@ -310,9 +310,9 @@ def _mean_of_quantiles(distribution: Distribution) -> float:
     return float(np.dot(np.diff(edges), distribution.quantile(midpoints(edges))))
 
 
-def tail_refined_edges() -> FloatArray:
-    """8,193 probabilities from 0 to 1, ever closer towards 1, where heavy tails hold their mass."""
-    return 1 - np.linspace(1, 0, 8193) ** 3
+def tail_refined_edges(parts: int = 8192) -> FloatArray:
+    """Probabilities from 0 to 1, ever closer towards 1, where heavy tails hold their mass: [parts + 1]."""
+    return 1 - np.linspace(1, 0, parts + 1) ** 3
 
 
 def midpoints(edges: FloatArray) -> FloatArray:

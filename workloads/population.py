@@ -30,7 +30,6 @@ BURN_IN_TURNS: Final = 32
 DRAWN_AT_ONCE: Final = 2**15  # numbers
 _LONGEST_AT_START: Final = 1 - 1e-6
 """Longer than all but one in a million users are in at the start, no conversation is met: its turns are drawn."""
-TURNS_DRAWN = 20_000  # for a mean context: one standard error of the chat preset's mean is then 0.9 %
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,13 +272,3 @@ def population_from_mapping(data: Mapping[str, Any], *, name: str, file: Path | 
         tables=data,
         **parts,
     )
-
-
-def mean_context_tokens(population: Population, max_model_len: int, *, seed: int = 0) -> float:
-    """Mean of prompt and answer together over a population's turns: what a turn holds as it ends.
-
-    Drawn as the simulator draws them, so that conversations end where `max_model_len` cuts them. Raises
-    `InputError` where that has no room for the system prompt with a message.
-    """
-    table = population.draw(TURNS_DRAWN, 1, seed, max_model_len)
-    return float((table.prompt_tokens + table.output_tokens).mean())

@@ -12,7 +12,8 @@ from boundary.files import InputError
 from boundary.names import check_names, readable
 from workloads.derived import WithValue, scaled, stretched_turns
 from workloads.distributions import Distribution, Fixed, RoundedUp
-from workloads.population import Population, mean_context_tokens
+from workloads.equilibrium import equilibrium
+from workloads.population import Population
 from workloads.requests import OPEN_END, Int32Array
 from workloads.trace import Trace
 
@@ -117,7 +118,7 @@ def _context(population: Population, amount: Amount) -> Population:
 def _message_factor(population: Population, context: float) -> float:
     """How many times as long messages make prompt and answer that long on average, where nothing is cut."""
     messages, answers = population.user_tokens.mean(), population.output_tokens.mean()
-    now, fixed = mean_context_tokens(population, OPEN_END - 1), population.system_prompt_tokens
+    now, fixed = equilibrium(population, OPEN_END - 1).context, population.system_prompt_tokens
     turns = (now - fixed) / (messages + answers)  # of messages and answers that a turn holds as it ends
     rest = fixed + turns * answers
     least, most = (rest + factor * turns * messages for factor in (LEAST_FACTOR, 10 * MOST_FACTOR))

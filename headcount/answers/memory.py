@@ -14,8 +14,8 @@ from headcount.text.units import GIB, assumptions_json
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.conversations import conversations_at_once, tokens_per_user
 from simulator.engines.vllm.memory import Remedy, memory_budget, remedies, why_unfit
+from workloads.equilibrium import equilibrium
 from workloads.load import load_preset
-from workloads.population import mean_context_tokens
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog
@@ -233,7 +233,7 @@ def mean_context(given: int | None, max_model_len: int) -> MeanContext:
         cut = f", cut to max_model_len {max_model_len:,}" if given > max_model_len else ""
         return MeanContext(tokens=min(given, max_model_len), source=f"--mean-context{cut}")
     try:
-        tokens = round(mean_context_tokens(load_preset(PRESET), max_model_len))
+        tokens = round(equilibrium(load_preset(PRESET), max_model_len).context)
     except InputError:
         return MeanContext(tokens=max_model_len, source=f"max_model_len, too short for the {PRESET} preset")
     return MeanContext(tokens=tokens, source=f"mean prompt with answer of the {PRESET} preset")

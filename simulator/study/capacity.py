@@ -67,10 +67,10 @@ class Point:
 
     def shown(self) -> Shown:
         """What the estimate of the capacity takes from it; where the queue grows, all requests miss in the long run."""
-        missed = [1.0 if self.queue_grows else 1 - replication.attainment for replication in self.replications]
+        missed = np.array([1 - replication.attainment for replication in self.replications])
         return Shown(
             size=self.size,
-            misses=np.array(missed),
+            misses=np.ones_like(missed) if self.queue_grows else missed,
             work=np.array([replication.work for replication in self.replications]),
             hours=(self.mean("horizon_s") - self.mean("warmup_s")) / HOUR_S,
         )
@@ -280,8 +280,7 @@ def _leaps(shares: dict[float, float], served: float, missed: float, target: flo
 
 
 def _knee_of(points: Sequence[Point], evaluator: Evaluator) -> Knee:
-    shown, target, error = [point.shown() for point in points], 1 - evaluator.slo.attainment, evaluator.load.work_error
-    return find_knee(shown, target, work_error=error, hours_met=evaluator.hours_met)
+    return find_knee([point.shown() for point in points], 1 - evaluator.slo.attainment, hours_met=evaluator.hours_met)
 
 
 def _rounded(evaluator: Evaluator, knee: Knee, points: tuple[Point, ...]) -> Capacity:

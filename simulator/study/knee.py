@@ -37,19 +37,17 @@ class Knee:
     """Logarithm of the load."""
     log_sizes: FloatArray
     """[n] its pseudo-values by replication: nearly independent, so that they give a t-interval."""
-    expectation_error: float = 0.0
-    """Standard error of the logarithm, from the expectation of the drawn work."""
     target_misses: float = 0.0
     """Mean misses at this load; fewer than the target where single hours have to meet it."""
 
     def interval(self, confidence: float = 0.95) -> Interval:
         """The load and its interval."""
-        return _exponential(self.log_size, self.log_sizes, self.expectation_error, confidence)
+        return _exponential(self.log_size, self.log_sizes, confidence)
 
     def over(self, other: "Knee") -> Interval:
         """This load over another one's, paired by replication: common random numbers cancel."""
         n = min(len(self.log_sizes), len(other.log_sizes))
-        return _exponential(self.log_size - other.log_size, self.log_sizes[:n] - other.log_sizes[:n], 0.0, 0.95)
+        return _exponential(self.log_size - other.log_size, self.log_sizes[:n] - other.log_sizes[:n])
 
     @property
     def half_width(self) -> float:
@@ -58,40 +56,37 @@ class Knee:
         return math.log(found.high / found.mean)
 
 
-def _exponential(value: float, pseudo: FloatArray, error: float, confidence: float) -> Interval:
-    """A value known as its logarithm, with the t-interval of its pseudo-values and another error beside it."""
+def _exponential(value: float, pseudo: FloatArray, confidence: float = 0.95) -> Interval:
+    """A value known as its logarithm, with the t-interval of its pseudo-values."""
     found = t_interval(pseudo, confidence=confidence)
-    half = math.hypot(SEARCHED * (found.high - found.mean), 1.96 * error)
+    half = SEARCHED * (found.high - found.mean)
     low, mean, high = (math.exp(min(value + sign * half, 700.0)) for sign in (-1, 0, 1))
     return Interval(mean=mean, low=low, high=high)
 
 
-def find_knee(
-    shown: Sequence[Shown], target_misses: float, *, work_error: float = 0.0, hours_met: float | None = None
-) -> Knee:
+def find_knee(shown: Sequence[Shown], target_misses: float, *, hours_met: float | None = None) -> Knee:
     """The load whose expected share of misses is the target, from two loads or more around it.
 
     Misses grow as a power of the load there: a line in logarithms, in which a load counts by its replications and by
     how near it is. What makes replications differ is mostly the work that was drawn: misses are corrected by its known
-    expectation (a control variate), with one coefficient for all loads. `work_error` is the relative standard error of
-    that expectation. With `hours_met` this share of hours has to meet the target, not the long run.
+    expectation (a control variate), with one coefficient for all loads. With `hours_met` this share of hours has to
+    meet the target, not the long run.
     """
     numbers = max(len(each.misses) for each in shown)
     near = _weights(shown, None)
 
-    def root(each: Sequence[Shown]) -> _Root:
+    def log_root(each: Sequence[Shown]) -> float:
         return _log_root(each, target_misses / _unlucky(each, near, hours_met), near)
 
-    full = root(shown)
+    found = log_root(shown)
     for _ in range(3):  # nearness is judged from the estimate itself
-        near = _weights(shown, full.log_size)
-        full = root(shown)
-    left = (root([_without(each, number) for each in shown]) for number in range(numbers))
-    pseudo = numbers * full.log_size - (numbers - 1) * np.array([each.log_size for each in left])
+        near = _weights(shown, found)
+        found = log_root(shown)
+    left = (log_root([_without(each, number) for each in shown]) for number in range(numbers))
+    pseudo = numbers * found - (numbers - 1) * np.array(list(left))
     return Knee(
-        log_size=full.log_size,
+        log_size=found,
         log_sizes=pseudo,
-        expectation_error=abs(full.elasticity) * work_error / full.slope,
         target_misses=target_misses / _unlucky(shown, near, hours_met),
     )
 
@@ -139,14 +134,7 @@ def _without(shown: Shown, number: int) -> Shown:
     return replace(shown, misses=np.delete(shown.misses, number), work=np.delete(shown.work, number))
 
 
-@dataclass(frozen=True)
-class _Root:
-    log_size: float
-    slope: float  # of the logarithm of misses over that of the load
-    elasticity: float  # of misses to the drawn work
-
-
-def _log_root(shown: Sequence[Shown], target_misses: float, weights: FloatArray) -> _Root:
+def _log_root(shown: Sequence[Shown], target_misses: float, weights: FloatArray) -> float:
     """Where the line through the loads meets the target."""
     elasticity = _elasticity(shown)
     x = np.log([each.size for each in shown])
@@ -155,7 +143,7 @@ def _log_root(shown: Sequence[Shown], target_misses: float, weights: FloatArray)
     spread = float(weights @ (x - mean_x) ** 2)
     slope = float(weights @ ((x - mean_x) * (y - mean_y))) / spread if spread else MIN_SLOPE
     slope = min(max(slope, MIN_SLOPE), MAX_SLOPE)
-    return _Root(float(mean_x + (math.log(target_misses) - mean_y) / slope), slope, elasticity)
+    return float(mean_x + (math.log(target_misses) - mean_y) / slope)
 
 
 def _corrected(shown: Shown, elasticity: float, target_misses: float) -> float:

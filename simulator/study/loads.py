@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from simulator.simulation import Simulation
+from workloads.equilibrium import equilibrium
 from workloads.population import Population
 from workloads.randomness import checked_seed
 from workloads.requests import RequestTable
@@ -24,7 +25,6 @@ MAX_TURNS_PER_USER = 16_384
 FIRST_REQUESTS = 300_000  # drawn before it is known how many the servers take: about 140 MB
 DRAWN_STEP = 1.25  # numbers of users that are drawn: its powers, since a search tries many close to each other
 NUM_KEPT, MOST_KEPT = 16, 250_000  # draws, and turns in each: 160 MB at most
-CHAINS = (8000, 200)  # users and turns that tell the mean square of a prompt
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,10 +55,6 @@ class Load(Protocol):
 
     def draw(self, size: float, replication: int, *, patience: int = 0) -> Drawn:
         """One replication's requests; a larger `patience` gives longer sessions."""
-
-    @property
-    def work_error(self) -> float:
-        """Relative standard error of the expectation of the drawn work."""
 
     def users(self, size: float, *, requests_per_s: float, e2e_mean_s: float) -> float:
         """How many active sessions the size stands for, once the load has been simulated."""
@@ -120,13 +116,8 @@ class UserLoad:
         if not self.think_time_s or arrival_s[:, -1].min() < horizon_s:  # not all turns within the horizon were drawn
             return 1.0
         squares = float((sessions.prompt_tokens[arrival_s < horizon_s].astype(float) ** 2).sum())
-        mean, _ = _mean_square(self.population, self.max_model_len)
+        mean = equilibrium(self.population, self.max_model_len).prompt_square
         return squares / (sessions.num_users * horizon_s / self.think_time_s * mean)
-
-    @property
-    def work_error(self) -> float:
-        mean, error = _mean_square(self.population, self.max_model_len)
-        return error / mean
 
     def users(self, size: float, *, requests_per_s: float, e2e_mean_s: float) -> float:
         return size
@@ -141,15 +132,6 @@ class UserLoad:
 
 def _sessions(population: Population, users: int, turns: int, seed: int, max_model_len: int) -> Sessions:
     return population.sessions(users, turns, seed, max_model_len)
-
-
-@lru_cache(maxsize=16)
-def _mean_square(population: Population, max_model_len: int) -> tuple[float, float]:
-    """Mean of a turn's squared prompt length, and its standard error."""
-    users, turns = CHAINS
-    squares = population.sessions(users, turns, 0, max_model_len).prompt_tokens.astype(float) ** 2
-    by_user = squares.mean(axis=1)
-    return float(by_user.mean()), float(by_user.std(ddof=1)) / math.sqrt(users)
 
 
 _kept_sessions = lru_cache(maxsize=NUM_KEPT)(_sessions)
@@ -199,10 +181,6 @@ class TraceLoad:
             return 1.0
         square = float((table.prompt_tokens[table.arrival_s < horizon_s].astype(float) ** 2).sum())
         return square / (size * horizon_s * float((self.trace.table.prompt_tokens.astype(float) ** 2).mean()))
-
-    @property
-    def work_error(self) -> float:
-        return 0.0
 
     def users(self, size: float, *, requests_per_s: float, e2e_mean_s: float) -> float:
         return size * (self.think_time_s + e2e_mean_s)

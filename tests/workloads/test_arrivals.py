@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from boundary.files import InputError
-from workloads.arrivals import arrival_times, gamma_gaps
 from workloads.distributions import Distribution, Gamma, Weibull
 from workloads.randomness import stream
+from workloads.synthetic import arrival_times, gamma_gaps
 
 N = 40_000
 

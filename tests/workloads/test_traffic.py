@@ -23,7 +23,8 @@ from workloads.distributions import (
     RoundedUp,
     Uniform,
 )
-from workloads.population import Population, mean_context_tokens
+from workloads.equilibrium import equilibrium
+from workloads.population import Population
 from workloads.requests import OPEN_END, RequestTable, independent_requests
 from workloads.trace import Trace
 from workloads.traffic import CHANGES, Amount, changed, changed_trace
@@ -126,9 +127,9 @@ def test_a_value_becomes_the_mean_with_the_shape_kept(mean: float) -> None:
 @pytest.mark.parametrize("tokens", [4096, 8192, 32768, 131072])
 def test_a_context_in_tokens_becomes_the_mean_of_prompt_and_answer(tokens: int) -> None:
     found = changed(CHAT, {"context": Amount(value=tokens)})
-    assert mean_context_tokens(found, OPEN_END - 1) == pytest.approx(tokens, rel=0.03)  # 1 standard error is 0.9 %
+    assert equilibrium(found, OPEN_END - 1).context == pytest.approx(tokens, rel=5e-3)
     assert found.output_tokens == CHAT.output_tokens
-    with pytest.raises(InputError, match=r"context 400; prompt and answer have 3,6.. tokens on average, .* 2,4.. to"):
+    with pytest.raises(InputError, match=r"context 400; prompt and answer have 3,6.. tokens on average, .* 2,3.. to"):
         changed(CHAT, {"context": Amount(value=400)})
 
 
