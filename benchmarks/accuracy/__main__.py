@@ -21,6 +21,7 @@ from typing import Any
 from benchmarks.accuracy import page
 from benchmarks.accuracy.closed_loops import closed_loops, shipped_intervals
 from benchmarks.accuracy.cycles import cycles
+from benchmarks.accuracy.drafts import drafts
 from benchmarks.accuracy.fitted_loads import fitted_loads
 from benchmarks.accuracy.five_runs import five_runs
 from benchmarks.accuracy.held_out import held_out
@@ -47,6 +48,7 @@ def parts(workers: int) -> dict[str, Callable[[Path], Part]]:
         "h100-aggregates": h100_aggregates,
         "rtx": rtx,
         "cycles": cycles,
+        "drafts": drafts,
         "memory": kv_memory,
     }
 

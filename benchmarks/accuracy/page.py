@@ -43,6 +43,7 @@ BARS = (  # part, figure, the most it may be in %
     (("calibrated", "tpot_median"), "TPOT, 5 runs fitted", 4.0),
     (("calibrated", "ttft_median"), "TTFT, 5 runs fitted", 10.0),
     (("cycles", "all", "decode_mean"), "decode cycles, fitted to other stretches, mean", 2.0),
+    (("drafts", "worst"), "TPOT with drafts, 12 published runs, worst", 5.0),
     (("h100", "all", "e2e_median"), "H100 requests, mean E2E", 7.0),
     (("h100", "all", "ttft_median"), "H100 requests, mean TTFT", 17.0),
     (("held-out", "requests", "all", "e2e_median"), "H100 requests, mean E2E, models left out of the fit", 7.0),
@@ -224,6 +225,27 @@ def _cycles(results: Results) -> str:
     return table(heads, lines)
 
 
+def _drafts(results: Results) -> str:
+    found = {(row["method"], row["drafts"]): row for row in results["drafts"]["rows"]}
+    best = results["drafts"]["best"]
+    lines = [("none", *_tpot(found["none", 0], 0), "", "", "")]
+    for count in sorted({drafts for _, drafts in found} - {0}):
+        both = (_tpot(found[name, count], best[name]) for name in ("eagle", "eagle3"))
+        lines.append((f"{count}", *(cell for cells in both for cell in cells)))
+    heads = ("drafts", "EAGLE, measured", "simulated", "error", "EAGLE-3, measured", "simulated", "error")
+    return table(heads, lines)
+
+
+def _tpot(row: Mapping[str, Any], best: Mapping[str, int] | int) -> tuple[str, str, str]:
+    """Measured with simulated TPOT, each in bold where it is the shortest of its kind."""
+    cells = []
+    for which in ("measured", "simulated"):
+        text_ms = f"{row[f'{which}_ms']:.2f} ms"
+        is_best = not isinstance(best, int) and best[which] == row["drafts"]
+        cells.append(f"**{text_ms}**" if is_best else text_ms)
+    return cells[0], cells[1], f"{_signed(row['error'])} %"
+
+
 def _memory_terms(results: Results) -> str:
     part = results["memory"]
     how = {"shipped": "fitted on these logs", "held out by model": "held out"}
@@ -288,6 +310,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "h100-aggregates": _open_runs("h100-aggregates"),
     "rtx": _rtx,
     "cycles": _cycles,
+    "drafts": _drafts,
     "memory-terms": _memory_terms,
     "memory-pools": _memory_pools,
     "rivals": _rivals,
