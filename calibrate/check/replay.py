@@ -76,8 +76,9 @@ def deployment_of(source: str, options: Mapping[str, Any]) -> Deployment:
 def request_table(run: MeasuredRun, *, length_spread: float | None = None) -> RequestTable:
     """What the run sent: its own requests where they are known, else the load it describes.
 
-    A client with a concurrency sends the next request when one finishes; any other keeps the measured arrivals.
-    Raises ValueError where neither requests nor a load are known.
+    A client with a concurrency sends the next request when one finishes; any other keeps the measured arrivals. With
+    `length_spread` lengths are drawn uniformly about the measured means. Raises ValueError where neither requests nor
+    a load are known.
     """
     if run.requests is not None and len(run.requests):
         return _measured_requests(run, run.requests)
@@ -88,10 +89,8 @@ def request_table(run: MeasuredRun, *, length_spread: float | None = None) -> Re
             f"{run.source}: neither requests nor input and output lengths are known; it cannot be replayed"
         )
     spread = length_spread if length_spread is not None else load.get("length_spread", 1.0)
-    shared: dict[str, Any] = {
-        "input_len": max(round(float(lengths[0])), 1), "output_len": max(round(float(lengths[1])), 1),
-        "length_spread": spread,
-    }  # fmt: skip
+    longest = [max(round(2 * float(mean) / (1 + spread)), 1) for mean in lengths]  # a source tells mean lengths
+    shared: dict[str, Any] = {"input_len": longest[0], "output_len": longest[1], "length_spread": spread}
     concurrency, rate, count = load.get("concurrency"), load.get("rate"), load.get("num_requests")
     if concurrency is not None and (rate is None or math.isinf(rate)):
         number = int(count or PROMPTS_PER_CLIENT * concurrency)

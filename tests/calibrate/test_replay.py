@@ -53,6 +53,15 @@ def test_a_client_with_a_concurrency_sends_when_one_finishes(requests: pd.DataFr
     assert table.num_requests == 6
 
 
+@pytest.mark.parametrize("spread", [1.0, 0.8, 0.2])
+def test_lengths_are_drawn_about_the_measured_means(spread: float) -> None:
+    load = {"concurrency": 8, "input_len": 1000, "output_len": 200, "num_requests": 2000, "rate": math.inf}
+    table = request_table(run_of(None, **load), length_spread=spread)
+    for tokens, mean in ((table.prompt_tokens, 1000), (table.output_tokens, 200)):
+        assert tokens.mean() == pytest.approx(mean, rel=0.03)
+        assert tokens.min() / tokens.max() == pytest.approx(spread, abs=0.03)
+
+
 def test_a_cold_start_is_replayed_under_any_constants() -> None:
     run = run_of(table_of(4, gap_s=5.0), rate=0.2)
     warm, cold = replay(run), replay(run, {"cold_start_s": 0.7})

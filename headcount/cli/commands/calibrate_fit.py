@@ -26,7 +26,7 @@ _measured = all_of(
         option(
             "--length-spread",
             LENGTH_SPREAD,
-            "For runs without per-request data. 0.8: lengths uniform in 0.8–1 × the nominal ones.  [default: 1]",
+            "For files with mean lengths only. 0.8: drawn about them, the shortest 0.8 of the longest.  [default: 1]",
         ),
         cold_start_option,
     ),
