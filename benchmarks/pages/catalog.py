@@ -6,11 +6,11 @@ from collections.abc import Callable
 from benchmarks.markdown import table
 from benchmarks.models import quantized_names
 from headcount.text.units import dollars
-from kvcache.gpus.gpu import find_gpu, gpu_names
+from kvcache.gpus.gpu import GPU, find_gpu, gpu_names
 from kvcache.models.builds import builds
 from kvcache.models.catalog import load_model, model_names
 from kvcache.shape.parameters import active_parameters, total_parameters
-from simulator.latency.gpu_constants import constants_for
+from simulator.latency.gpu_constants import GENERAL, constants_for, has_measured_times
 
 GIB = 2**30
 
@@ -40,12 +40,20 @@ def _gpus() -> str:
                 f"{gpu.interconnect} {gpu.interconnect_bytes_per_s / 1e9:,.0f}",
                 dollars(gpu.usd_per_hour),
                 "–" if gpu.tdp_watts is None else f"{gpu.tdp_watts:,.0f}",
-                "measured" if constants_for(gpu).is_measured else "scaled",
+                _evidence(gpu),
             )
         )
     return table(
         ("GPU", "GiB", "TB/s", "bf16 TFLOP/s", "fp8 TFLOP/s", "link, GB/s", "$/hour", "TDP, W", "step times"), rows
     )
+
+
+def _evidence(gpu: GPU) -> str:
+    """What the GPU's step times rest on."""
+    constants = constants_for(gpu)
+    if constants.is_measured:
+        return "measured" if constants.covariance != GENERAL else "one dense model measured"
+    return "kernels measured" if has_measured_times(gpu) else "scaled"
 
 
 def _models() -> str:

@@ -52,7 +52,7 @@ def step_time_error(latency: "LatencyModel", sequences: float | None = None) -> 
     tpot, ttft = (error.half_width if sequences is None else error.half_width_at(sequences) for error in errors)
     within = f"90 % of measured means lie within ±{tpot:.0%} (TPOT) and ±{ttft:.0%} (TTFT) of the simulated ones"
     if not latency.is_measured:
-        return f"step times of this GPU are not measured; by judgement, {within}"
+        return f"step times of this deployment are not measured; by judgement, {within}"
     if latency.calibrated:
         count = len(latency.warnings)
         outside = f"; {counted(count, 'setting')} {'lies' if count == 1 else 'lie'} outside it" if count else ""

@@ -94,8 +94,8 @@ NO_ERROR = LogError(deployment=0.0, residual=0.0)
 class LatencyModel:
     """Step times of one deployment, with what they rest on.
 
-    `is_measured`: the constants come from measurements of this GPU. `calibrated`: they were fitted to this deployment.
-    `is_given`: the user gave the times.
+    `is_measured`: the constants come from measurements of this GPU; `unmeasured`: the parts that do not. `calibrated`:
+    they were fitted to this deployment. `is_given`: the user gave the times.
     """
 
     name: str
@@ -104,6 +104,7 @@ class LatencyModel:
     is_measured: bool
     calibrated: bool = False
     is_given: bool = False
+    unmeasured: tuple[str, ...] = ()
     tpot_log_error: LogError = NO_ERROR
     ttft_log_error: LogError = NO_ERROR
     causes_by_tokens: Mapping[str, FloatArray] = field(default_factory=lambda: MappingProxyType({}))

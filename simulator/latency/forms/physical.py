@@ -12,6 +12,7 @@ from kvcache.releases import SLOWER_EXPERTS
 from kvcache.shape.architecture import Architecture
 from simulator.latency.covariance import covariance_of
 from simulator.latency.drafting import Drafting, drafted_by_all_tokens, drafting
+from simulator.latency.evidence import SCALED_TPOT, SCALED_TTFT, unmeasured_parts
 from simulator.latency.gpu_constants import GENERAL, Constants, constants_for
 from simulator.latency.model import (
     COMPUTE,
@@ -76,12 +77,14 @@ def latency_model(
     by_sampled = add(_by_sampled(rank), drafts.by_sampled)
     full = add_attention(attention_over(rank, windowed=False), drafts.attention)
     caches = full, attention_over(rank, windowed=True)
-    tpot_log_error, ttft_log_error = _log_errors(served, known)
+    unmeasured = unmeasured_parts(served, rank.scheme, known)
+    tpot_log_error, ttft_log_error = _log_errors(served, known, is_scaled=bool(unmeasured))
     return LatencyModel(
         name="physical",
         step_times=_step_times(rank, by_tokens, by_sampled, caches, drafts),
         assumptions=(*_assumptions(rank), *drafts.assumptions),
-        is_measured=known.is_measured,
+        is_measured=known.is_measured and not unmeasured,
+        unmeasured=unmeasured,
         tpot_log_error=tpot_log_error,
         ttft_log_error=ttft_log_error,
         causes_by_tokens=by_tokens,
@@ -92,7 +95,7 @@ def latency_model(
     )
 
 
-def _log_errors(served: ServedModel, known: Constants) -> tuple[LogError, LogError]:
+def _log_errors(served: ServedModel, known: Constants, *, is_scaled: bool) -> tuple[LogError, LogError]:
     """Of TPOT, TTFT, as stated with the constants; no less than KERNELS_ONLY where no fit to runs is behind them."""
     tpot, ttft = known.log_errors(spread_kind(served, known))
     is_like_runs = served.architecture.state_space is None and served.args.pipeline_parallel_size == 1
@@ -101,6 +104,9 @@ def _log_errors(served: ServedModel, known: Constants) -> tuple[LogError, LogErr
         tpot = max(tpot, KERNELS_ONLY_TPOT, key=lambda error: error.half_width)
     if not is_fitted:
         ttft = max(ttft, KERNELS_ONLY_TTFT, key=lambda error: error.half_width)
+    if is_scaled:
+        tpot = max(tpot, SCALED_TPOT, key=lambda error: error.half_width)
+        ttft = max(ttft, SCALED_TTFT, key=lambda error: error.half_width)
     return tpot, ttft
 
 
@@ -131,6 +137,7 @@ def _calibrated(served: ServedModel, base: Constants, profile: LatencyProfile) -
             fitted,
             assumptions=(*fitted.assumptions, *rows),
             is_measured=True,
+            unmeasured=(),
             calibrated=True,
             tpot_log_error=profile.tpot_log_error,
             ttft_log_error=profile.ttft_log_error,
