@@ -1,10 +1,11 @@
 """One measured run of a real server, whatever tool wrote it down."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 # Columns of `MeasuredRun.requests`; a column that the source lacks holds NaN throughout.
@@ -40,3 +41,22 @@ class MeasuredRun:
     aggregates: Mapping[str, float] = field(default_factory=dict)
     excluded: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what a reader must know to use the figures, one sentence each
+
+    def since(self, warmup_s: float) -> "MeasuredRun":
+        """The requests that were sent so many seconds after the first, or later.
+
+        Raises ValueError where single requests are not known, or none were sent by then.
+        """
+        if not warmup_s:
+            return self
+        if self.requests is None or self.requests["arrival_s"].isna().any():
+            raise ValueError(
+                f"{self.source} does not say when each request was sent, so that --warmup cannot be left out"
+            )
+        arrival_s = self.requests["arrival_s"].to_numpy(np.float64)
+        kept = arrival_s - arrival_s.min() >= warmup_s
+        if not kept.any():
+            lasted_s = arrival_s.max() - arrival_s.min()
+            raise ValueError(f"{self.source} sent its last request after {lasted_s:.3g} s; --warmup must be shorter")
+        itl_s = self.itl_s if self.itl_s is None else tuple(np.array(self.itl_s, dtype=object)[kept])
+        return replace(self, requests=self.requests[kept], itl_s=itl_s, aggregates={})

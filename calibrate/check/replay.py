@@ -14,7 +14,7 @@ from simulator.deployment import Deployment, resolve
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.latency.forms.physical import latency_model
 from simulator.latency.gpu_constants import Constants
-from simulator.results import Result, whole_run
+from simulator.results import Result, result_since, snapshot, whole_run
 from simulator.simulation import Simulation
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, OPEN_END, RequestTable, independent_requests
 from workloads.synthetic import closed_load, open_load
@@ -29,20 +29,37 @@ class Replay:
     run: MeasuredRun
     deployment: Deployment
     table: RequestTable
+    warmup_s: float = 0.0
+    """What happens before is not compared."""
+
+    @property
+    def counted(self) -> MeasuredRun:
+        """The run without its warm-up."""
+        return self.run.since(self.warmup_s)
 
     def simulate(self, constants: Constants | None = None) -> Result:
-        """The whole run, start burst too, with step times of these constants or else the deployment's own."""
-        return whole_run(self.simulation(constants))
+        """The run, start burst too, with step times of these constants or else the deployment's own."""
+        simulation = self._start(constants)
+        if not self.warmup_s:
+            simulation.run()
+            return whole_run(simulation)
+        simulation.run(self.warmup_s)
+        before = snapshot(simulation)
+        simulation.run()
+        return result_since(simulation, before)
 
     def simulation(self, constants: Constants | None = None) -> Simulation:
-        """The same, with the sums over its batches."""
+        """The whole run, with the sums over its batches."""
+        simulation = self._start(constants)
+        simulation.run()
+        return simulation
+
+    def _start(self, constants: Constants | None) -> Simulation:
         own = self.deployment.latency
         model = own if constants is None else latency_model(self.deployment.served, constants=constants)
         times = replace(model.step_times, cold_start_s=own.step_times.cold_start_s)
         fleet = self.deployment.fleet(1, "least-outstanding").with_pools(lambda pool: replace(pool, step_times=times))
-        simulation = Simulation(fleet, self.table)
-        simulation.run()
-        return simulation
+        return Simulation(fleet, self.table)
 
 
 def replay(run: MeasuredRun, values: Mapping[str, Any] | None = None) -> Replay:
@@ -52,7 +69,12 @@ def replay(run: MeasuredRun, values: Mapping[str, Any] | None = None) -> Replay:
     """
     options = given(run.options, values or {})
     deployment = deployment_of(str(run.source), options)
-    return Replay(run=run, deployment=deployment, table=request_table(run, length_spread=options.get("length_spread")))
+    return Replay(
+        run=run,
+        deployment=deployment,
+        table=request_table(run, length_spread=options.get("length_spread")),
+        warmup_s=options.get("warmup_s", 0.0),
+    )
 
 
 def given(said: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,11 @@ RATES = ("requests_per_s", "output_tokens_per_s", "num_preemptions", "kv_usage_m
 FAILED_SHARE = 0.01  # of all requests: above, the server was overloaded
 GROWTH = 3.0  # median TTFT of the last quarter over the first's: above, the queue grew
 SERVED_SHARE = 0.9  # of the offered rate: below, the server did not keep up
+COLD_S, SLOWEST, FEWEST_SLOW = 20.0, 0.01, 5  # a server's first seconds; of requests, by TTFT; of them, to say anything
+COLD = (
+    f"most of the slowest {SLOWEST:.0%} of requests came in the first {COLD_S:g} s, when a server still compiles "
+    f"kernels; --warmup {COLD_S:g}s leaves them out"
+)
 KNEE_TTFT_RATIO = 3.0  # over the smallest rate's median TTFT: there the curve has bent
 KNEE_GAIN = 0.5  # of the throughput's logarithm for the concurrency's: below, more clients mostly wait longer
 
@@ -72,7 +77,7 @@ class Checked:
 
 def check_run(item: Replay) -> Checked:
     """The run's figures beside those of its simulation."""
-    result, run = item.simulate(), item.run
+    result, run = item.simulate(), item.counted
     measured, simulated = measured_figures(run), simulated_figures(result)
     names = [f"{latency}.{key}" for latency in LATENCIES for key in STATISTICS] + list(RATES)
     return Checked(
@@ -86,7 +91,10 @@ def check_run(item: Replay) -> Checked:
         measured_overload=measured_overload(run, measured),
         simulated_overload=() if "concurrency" in run.load else _growth(result.times.arrival_s, result.times.ttft_s),
         samples=_samples(run, result),
-        notes=tuple(f"{count:,} requests left out: {reason}" for reason, count in run.excluded.items()),
+        notes=(
+            *(f"{count:,} requests left out: {reason}" for reason, count in run.excluded.items()),
+            *([COLD] if began_cold(run) else []),
+        ),
     )
 
 
@@ -103,6 +111,18 @@ def measured_overload(run: MeasuredRun, figures: Mapping[str, float]) -> tuple[s
     if run.requests is not None and "concurrency" not in run.load:
         found += _growth(run.requests["arrival_s"].to_numpy(float), run.requests["ttft_s"].to_numpy(float))
     return tuple(found)
+
+
+def began_cold(run: MeasuredRun) -> bool:
+    """Whether most of the slowest requests are among the run's first, and these are few."""
+    if run.requests is None or run.requests["arrival_s"].isna().any():
+        return False
+    arrival_s, ttft_s = (run.requests[name].to_numpy(np.float64) for name in ("arrival_s", "ttft_s"))
+    first = arrival_s - arrival_s.min() < COLD_S
+    count = int(SLOWEST * len(ttft_s))
+    if count < FEWEST_SLOW or first.mean() > 1 / 4:
+        return False
+    return bool(first[np.argsort(-np.nan_to_num(ttft_s))[:count]].mean() > 1 / 2)
 
 
 def _growth(arrival_s: FloatArray, ttft_s: FloatArray) -> tuple[str, ...]:

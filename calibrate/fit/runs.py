@@ -63,7 +63,7 @@ def run_data(replays: Sequence[Replay]) -> RunData:
     gpus = {item.deployment.gpu.name for item in replays}
     if len(gpus) > 1:
         raise ValueError(f"the runs are of {', '.join(sorted(gpus))}; fit one GPU at a time")
-    measured = np.array([_logs(measured_figures(item.run)) for item in replays])
+    measured = np.array([_logs(measured_figures(item.counted)) for item in replays])
     for item, row in zip(replays, measured, strict=True):
         if not np.isfinite(row).any():
             raise ValueError(f"{item.run.source} has neither a TTFT nor a TPOT; leave it out")

@@ -1,5 +1,6 @@
 """The model, GPU and engine arguments that a question is about: the one place where they are read."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -74,14 +75,17 @@ def check_counts(name: str, given: Sequence[int]) -> None:
 
 
 def given_arguments(given: Mapping[str, Any], startup_log: "StartupLog | None" = None) -> dict[str, Any]:
-    """What wins over what measured runs say of their server: model, GPU, engine arguments, the load's length spread.
+    """What wins over what measured runs say of their server: model, GPU, engine arguments, the load's length spread,
+    the warm-up.
 
     Raises ValueError for an argument that is not known, with the nearest that is.
     """
-    found = _known(given, ENGINE_ARGUMENTS | {"model", "gpu", "length_spread"}, "argument")
+    found = _known(given, ENGINE_ARGUMENTS | {"model", "gpu", "length_spread", "warmup_s"}, "argument")
     spread = found.get("length_spread", 1)
     if not 0 < spread <= 1:
         raise ValueError(f"--length-spread is {spread:g}; it must be above 0, at most 1 (1 = exact lengths)")
+    if not 0 <= found.get("warmup_s", 0) < math.inf:
+        raise ValueError(f"--warmup is {found['warmup_s']:g} s; it must be 0 s or longer")
     if startup_log is not None:
         engine = {name: value for name, value in found.items() if name in ENGINE_ARGUMENTS}
         asked = subject(found["model"], found["gpu"], engine, startup_log)

@@ -62,6 +62,40 @@ def test_lengths_are_drawn_about_the_measured_means(spread: float) -> None:
         assert tokens.min() / tokens.max() == pytest.approx(spread, abs=0.03)
 
 
+def cold_run(stalled_s: float) -> MeasuredRun:
+    """Requests of 100 s; those of the first 2 s waited."""
+    run = served(10.0, count=1000)
+    assert run.requests is not None
+    waited = np.where(run.requests["arrival_s"] < 2, stalled_s, 0.0)
+    columns = {name: run.requests[name] + waited for name in ("ttft_s", "e2e_s")}
+    return replace(run, requests=run.requests.assign(**columns), aggregates={"ttft_s.mean": 9.0})
+
+
+def test_what_happens_in_a_warm_up_is_not_compared() -> None:
+    run = cold_run(1.5)
+    whole, warm = (check_run(replay(run, {"warmup_s": seconds})) for seconds in (0.0, 20.0))
+    assert [note for note in whole.notes if "--warmup" in note]
+    assert not [note for note in warm.notes if "--warmup" in note]
+    assert whole.row("ttft_s.p99").error_percent < -50
+    assert warm.row("ttft_s.p99").error_percent == pytest.approx(0, abs=5)
+    assert warm.row("ttft_s.mean").error_percent == pytest.approx(0, abs=2)
+
+
+def test_a_warm_server_is_not_called_cold() -> None:
+    assert not check_run(replay(served(10.0, count=1000))).notes
+
+
+def test_a_warm_up_that_leaves_nothing_is_told() -> None:
+    with pytest.raises(ValueError, match=r"sent its last request after .* s; --warmup must be shorter"):
+        check_run(replay(served(5.0), {"warmup_s": 1000.0}))
+    means_only = MeasuredRun(
+        source=Path("run.json"), tool="made up", options=OPTIONS, aggregates={"ttft_s.mean": 0.1},
+        load={"concurrency": 2, "input_len": 100, "output_len": 20, "num_requests": 6},
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="does not say when each request was sent"):
+        check_run(replay(means_only, {"warmup_s": 1.0}))
+
+
 def test_a_cold_start_is_replayed_under_any_constants() -> None:
     run = run_of(table_of(4, gap_s=5.0), rate=0.2)
     warm, cold = replay(run), replay(run, {"cold_start_s": 0.7})

@@ -16,7 +16,7 @@ from headcount.cli.options import (
     output_options,
     scheduler_options,
 )
-from simulator.engines.values import FilePath, Text
+from simulator.engines.values import Duration, FilePath, Text
 
 _measured = all_of(
     section(
@@ -27,6 +27,11 @@ _measured = all_of(
             "--length-spread",
             LENGTH_SPREAD,
             "For files with mean lengths only. 0.8: drawn about them, the shortest 0.8 of the longest.  [default: 1]",
+        ),
+        option(
+            "--warmup warmup_s",
+            Duration(),
+            "Leave out requests sent within that time of the first, when a server is cold.  [default: 0s]",
         ),
         cold_start_option,
     ),
