@@ -26,6 +26,7 @@ from simulator.engines.values import (
     WholeNumber,
 )
 from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.vllm.speculation import SpeculativeConfig, SpeculativeConfigs
 
 
 def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
@@ -80,6 +81,8 @@ def argument_options(
 
 
 def _listed(kind: Kind) -> Kind:
+    if isinstance(kind, SpeculativeConfig):
+        return SpeculativeConfigs()
     return Listed(kind) if isinstance(kind, Text | TokenCount | WholeNumber | Number | Duration) else kind
 
 

@@ -11,6 +11,7 @@ from headcount.questions.traffic import read_amount
 from simulator.engines.argument import arguments_of
 from simulator.engines.values import COUNT, Duration, Kind, Number, Switch, Text, TokenCount
 from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.vllm.speculation import Speculation
 from workloads.traffic import CHANGES, Amount
 
 Choice = Mapping[str, Any]
@@ -25,6 +26,7 @@ _SHORT: Final = {
     "gpu": "{}",
     "router": "{}",
     "users": "{:,} users",
+    "speculation": "{}",
 }
 STEP_TIMES: Final = "step_times"
 _KINDS: Final[dict[str, Kind]] = {
@@ -154,12 +156,16 @@ def value_text(name: str, value: Any) -> str:
     """Such as `TP 2`, `KV fp8` or `max_num_seqs 128`."""
     if name == STEP_TIMES:
         return f"step times x{value:g}"
+    if name == "speculation" and value is None:
+        return "no drafts"
     if name in ("ttft", "tpot"):
         return f"{name.upper()} ≤ {value:g} s" if value >= 1 else f"{name.upper()} ≤ {1000 * value:g} ms"
     if name == "gpus":
         return f"{value:,} GPU" + ("" if value == 1 else "s")
     if isinstance(value, Amount) and not value.is_factor and value.share is None:
         value = f"{value.value:,.15g}"
+    elif isinstance(value, Speculation):
+        value = value.label
     elif isinstance(value, bool):
         value = "on" if value else "off"
     elif isinstance(value, int) and name not in _SHORT:

@@ -78,7 +78,9 @@ def _passes(rank: Rank) -> "_Passes | None":
     if found is None:
         return None
     first = replace(rank, served=replace(rank.served, architecture=found.arch), scheme=found.scheme)
-    return _Passes(found, speculation, first)
+    replays_passes = uses_v2_runner(rank.arch, rank.args.vllm_version)
+    launch_s = 0.0 if replays_passes else LAUNCH_S + MAP_VOCABULARY_S * found.maps_vocabulary
+    return _Passes(found, speculation, first, launch_s)
 
 
 def _by_ngrams(rank: Rank) -> Drafting:
@@ -90,10 +92,10 @@ def _by_ngrams(rank: Rank) -> Drafting:
 
 
 class _Passes:
-    """A drafter's passes in one step."""
+    """A drafter's passes in one step; the host launches each in `launch_s`."""
 
-    def __init__(self, drafter: Drafter, speculation: Speculation, first: Rank) -> None:
-        self.drafter, self.speculation, self.first = drafter, speculation, first
+    def __init__(self, drafter: Drafter, speculation: Speculation, first: Rank, launch_s: float) -> None:
+        self.drafter, self.speculation, self.first, self.launch_s = drafter, speculation, first, launch_s
         alone = replace(first.args, speculation=None)  # a token at a time
         self.later = replace(first, served=replace(first.served, args=alone))
         self.num_later = speculation.num_passes - 1
@@ -112,13 +114,6 @@ class _Passes:
             host_s=self.speculation.num_passes * self.launch_s if self.async_scheduling else 0.0,
             assumptions=self._assumptions(),
         )
-
-    @property
-    def launch_s(self) -> float:
-        """Of one pass, by the host."""
-        if uses_v2_runner(self.first.arch, self.first.args.vllm_version):
-            return 0.0
-        return LAUNCH_S + MAP_VOCABULARY_S * self.drafter.maps_vocabulary
 
     def _rest_of_first(self, sampled: FloatArray) -> dict[str, FloatArray]:
         """What the first pass takes beside that over the step's tokens: added slots, the drafts it chooses."""
@@ -175,9 +170,5 @@ class _Passes:
         passes = f"{self.speculation.num_passes} {'passes' if self.num_later else 'pass'} of the {self.drafter.name}"
         why = "counted as the model's layers are; no fitted run drafts"
         waits = f"{1e3 * self.launch_s:g} ms per pass" if self.launch_s else "whole passes are replayed as CUDA graphs"
-        launched = (
-            "launching drafts",
-            waits,
-            "simulator/latency/drafting.py, by vllm issue 20780",
-        )
+        launched = ("launching drafts", waits, "by published step times (vllm issue 20780)")
         return (("drafting", passes, why), launched, *self.drafter.assumptions)

@@ -12,6 +12,7 @@ import headcount as hc
 from headcount.answers.varied.compare import MOST_LAYOUTS
 from headcount.answers.varied.ranking import SORTS, ranked
 from headcount.questions.variations import axes_of, choices, value_text
+from simulator.engines.vllm.speculation import SpeculativeConfigs
 from tests.headcount.conftest import SHORT_ANSWERS
 
 QUICK: dict[str, Any] = {
@@ -78,6 +79,13 @@ def test_too_many_layouts_are_refused_with_their_number() -> None:
     axes = axes_of({"max_num_seqs": list(range(1, 102)), "block_size": [16, *range(32, 320, 16)]})
     with pytest.raises(ValueError, match=r"1,919 layouts \(101 of max_num_seqs × 19 of block_size\) are too many"):
         choices(axes, most=MOST_LAYOUTS, what="layouts")
+
+
+def test_drafts_are_compared_by_a_list_in_which_null_stands_for_none() -> None:
+    drafts = {"method": "ngram", "num_speculative_tokens": 3, "acceptance_rate": 1.0}
+    ways = SpeculativeConfigs().read(json.dumps([None, drafts]))
+    found = hc.compare("qwen3-0.6b", "h100-sxm", gpus=1, max_num_seqs=2, speculation=ways, **QUICK, simulate_all=True)
+    assert [each.name for each in found.layouts] == ["ngram with 3 drafts", "no drafts"]
 
 
 def test_values_are_named_as_people_say_them() -> None:

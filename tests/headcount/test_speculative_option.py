@@ -88,6 +88,10 @@ def test_a_published_acceptance_is_found_by_its_name(headcount: Callable[..., An
             '{"method": "mtp", "num_speculative_tokens": 2, "acceptance_rate": 0.6, "parallel_drafting": true}',
             "parallel_drafting: mtp does not draft in parallel",
         ),
+        (
+            '{"method": "eagle", "num_speculative_tokens": 2, "acceptance_rate": 1, "draft_tensor_parallel_size": 2}',
+            "draft_tensor_parallel_size is 2, not tensor_parallel_size, 1",
+        ),
         ('{"method": "ngram", "num_speculative_tokens": 0, "acceptance_rate": 0.5}', "between 1 and 64"),
         ('{"method": "ngram", "num_speculative_tokens": 99, "acceptance_rate": 0.5}', "between 1 and 64"),
         ('{"method": "ngram", "num_speculative_tokens": 3, "acceptance_rate": 2}', "from 0 to 1"),

@@ -1,6 +1,8 @@
 """What speculative decoding costs in time and memory, and what it gains."""
 
+import json
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -98,6 +100,21 @@ def test_launching_passes_takes_its_time_where_the_host_waits_for_tokens() -> No
     assert more["0.13.0"] > more["0.20.0"] + 2e-3
 
 
+def test_whole_passes_are_replayed_since_the_release_that_runs_the_model_so() -> None:
+    """Model Runner V2: of dense models since 0.25.1, of mixtures since 0.29; on the host a pass is one launch then."""
+    for model, version, is_replayed in (
+        (MODEL, "0.25.0", False), (MODEL, "0.25.1", True), ("deepseek-v3", "0.28.0", False),
+        ("deepseek-v3", "0.29.0", True),
+    ):  # fmt: skip
+        hosts = [
+            latency_model(
+                served_model(load_model(model), find_gpu("h200-sxm"), speculation=drafts, vllm_version=version)
+            ).step_times.host_base_s
+            for drafts in (None, speculation("eagle3"))
+        ]
+        assert (hosts[0] == hosts[1]) is is_replayed
+
+
 def test_a_head_holds_the_weights_that_are_published() -> None:
     """The EAGLE-3 head of Llama-3.1-8B is a file of 0.85 GB in 16 bits, DeepSeek-V3's module has 11.5 B parameters."""
     for model, kind, parameters in ((MODEL, "eagle3", 0.425e9), ("deepseek-v3", "mtp", 11.5e9)):
@@ -120,6 +137,23 @@ def test_a_drafter_takes_its_weights_and_its_layers_of_the_kv_cache(name: str) -
     assert budget.available_kv_bytes < without.available_kv_bytes - 0.98 * held
     assert budget.num_gpu_blocks < without.num_gpu_blocks
     assert "drafter's memory" in {row for row, _, _ in budget.assumptions}
+
+
+def test_a_head_whose_config_is_at_hand_is_not_assumed(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    layer = {"num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "draft_vocab_size": 64000}
+    config.write_text(
+        json.dumps(
+            layer
+            | {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 2, "vocab_size": 128256}
+            | {"max_position_embeddings": 2048, "torch_dtype": "bfloat16"}
+        )
+    )
+    assumed, read = (find_drafter(load_model(MODEL), "eagle3", model) for model in (None, str(config)))
+    assert assumed is not None
+    assert read is not None
+    assert (assumed.arch.vocab_size, read.arch.vocab_size) == (32000, 64000)
+    assert (len(assumed.arch.layers), len(read.arch.layers)) == (1, 2)
 
 
 def test_n_grams_take_no_memory() -> None:

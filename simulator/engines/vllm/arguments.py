@@ -285,13 +285,19 @@ class EngineArgs:
     def filled(self, model: "Architecture", gpu: "GPU") -> "EngineArgs":
         """The same arguments with vLLM's default for every one that is None.
 
-        Raises ValueError for more sequences than tokens in a step, which vLLM refuses.
+        Raises ValueError for more sequences than tokens in a step, which vLLM refuses, or a drafter split otherwise.
         """
         check_environment(self.environment, self.num_gpus)
         args = self
         for name, described in arguments_of(type(self)).items():
             if described.default_of is not None and getattr(args, name) is None:
                 args = replace(args, **{name: described.default_of(args, model, gpu)})
+        of_drafts = args.speculation.draft_tensor_parallel_size if args.speculation else None
+        if of_drafts not in (None, args.tensor_parallel_size):
+            raise ValueError(
+                f"draft_tensor_parallel_size is {of_drafts}, not tensor_parallel_size, {args.tensor_parallel_size}; "
+                "such drafting is not simulated: leave it out"
+            )
         if args.max_num_seqs > args.max_num_batched_tokens:
             raise ValueError(
                 f"max_num_seqs is {args.max_num_seqs:,}, above max_num_batched_tokens "

@@ -8,7 +8,7 @@ from operator import mul
 from typing import Any, Literal
 
 from boundary.documents import parse_json
-from boundary.schema import Share, Strict, typed
+from boundary.schema import AtLeastOne, Share, Strict, typed
 from simulator.engines.vllm.acceptance import with_acceptance_rate
 
 SPECULATIVE_METHODS = ("eagle", "draft_model", "ngram")
@@ -33,6 +33,7 @@ class Speculation:
     name: str = ""  # vLLM's name of the method; "": as `method`
     model: str | None = None  # what drafts: a catalog name, a path to a config.json, or a name that nothing is known of
     parallel_drafting: bool = False  # all drafts in one pass
+    draft_tensor_parallel_size: int | None = None  # None: the model's
 
     def __post_init__(self) -> None:
         if self.method not in SPECULATIVE_METHODS:
@@ -63,8 +64,16 @@ class Speculation:
             "model": self.model,
             "num_speculative_tokens": self.num_speculative_tokens,
             "parallel_drafting": self.parallel_drafting,
+            "draft_tensor_parallel_size": self.draft_tensor_parallel_size,
         }
         return json.dumps({name: value for name, value in known.items() if value})
+
+    @property
+    def label(self) -> str:
+        """Such as `eagle3 with 3 drafts`."""
+        count = self.num_speculative_tokens
+        how = " at once" if self.parallel_drafting else ""
+        return f"{self.name or self.method} with {count} draft{'s' * (count > 1)}{how}"
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -110,9 +119,12 @@ class _Config(Strict, frozen=True, kw_only=True):
     acceptance_rate: Share
     model: str | None = None
     parallel_drafting: bool = False
+    draft_tensor_parallel_size: AtLeastOne | None = None
     # What decides nothing but how many are accepted.
     prompt_lookup_max: Any = None
     prompt_lookup_min: Any = None
+    draft_sample_method: Any = None
+    rejection_sample_method: Any = None
 
 
 class _ByPosition(_Config, frozen=True, kw_only=True):
@@ -143,7 +155,22 @@ class SpeculativeConfig:
             name=config.method,
             model=config.model,
             parallel_drafting=config.parallel_drafting,
+            draft_tensor_parallel_size=config.draft_tensor_parallel_size,
         )
+
+
+@dataclass(frozen=True)
+class SpeculativeConfigs:
+    """One such object, or a JSON list of them in which null stands for no drafts."""
+
+    name: str = "JSON"
+
+    def read(self, given: Any) -> tuple[Speculation | None, ...]:
+        if isinstance(given, tuple):  # read already
+            return given
+        settings = parse_json(str(given), "the text")
+        each = settings if isinstance(settings, list) else [settings]
+        return tuple(None if one is None else SpeculativeConfig().read(one) for one in each)
 
 
 def accepted_drafts(request: int, num_output_tokens: int, rates: Sequence[float]) -> int:
