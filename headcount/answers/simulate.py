@@ -2,10 +2,12 @@
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from boundary.outputs import check_out_file, whole_file
 from headcount.answers.answer import Answer, Progress, Watch, question, unwatched
@@ -23,6 +25,7 @@ from simulator.results import Result, request_times, whole_run
 from simulator.simulation import Simulation
 from simulator.study.loads import UserLoad
 from simulator.study.replication import simulate_users
+from simulator.study.statistics import percentile_error, summary
 from workloads.effects import TrafficEffects, traffic_effects
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ REQUEST_COLUMNS = (
     "prompt_tokens", "output_tokens", "cached_tokens", "preemptions",
 )  # fmt: skip
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+TAILS = ("ttft_s", "tpot_s", "e2e_s")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +105,24 @@ class SimulateAnswer(Answer):
             is_given, mean_s = plan.latency.is_given, found[name]["mean"]
             low, high = (not is_given and error.interval(mean_s, self.served.step.sequences)) or (None, None)
             found[name] |= {"mean_low": low, "mean_high": high}  # 90 % interval; null where the times were given
+        for name in TAILS:
+            low, high = self.p99_interval(name) or (None, None)
+            found[name] |= {"p99_low": low, "p99_high": high}
         return found
+
+    def p99_interval(self, name: str) -> tuple[float, float] | None:
+        """Where a real server's p99 lies, nine times in ten: noise of the run and error of step times.
+
+        None where too few requests lie beyond it to say.
+        """
+        times, latency = self.result.times, self.plan.latency
+        values = getattr(times, name)[np.argsort(times.arrival_s, kind="stable")]
+        noise, p99 = percentile_error(values, 99), summary(values)["p99"]
+        if noise is None or p99 is None:
+            return None
+        error = latency.ttft_log_error if name == "ttft_s" else latency.tpot_log_error
+        factor = math.exp(math.hypot(math.log1p(noise), error.log_half_width_at(self.served.step.sequences)))
+        return p99 / factor, p99 * factor
 
     def rows(self) -> list[dict[str, Any]]:
         found = self.result.to_json()
@@ -118,12 +139,19 @@ class SimulateAnswer(Answer):
         units = {"ttft_s": seconds, "e2e_s": seconds}
         rows = [
             (row["latency"].removesuffix("_s").upper(),
-             *(units.get(row["latency"], milliseconds)(row[name]) for name in STATISTICS))
+             *(units.get(row["latency"], milliseconds)(row[name]) for name in STATISTICS),
+             self._p99_range(row["latency"], units.get(row["latency"], milliseconds)))
             for row in self.rows()
         ]  # fmt: skip
         rates = [Line(f"  {name:<18}{value}") for name, value in _rates(self.result)]
         dim = [Line(text, dim=True) for text in (settings_text(self.plan), self.served.counted)]
-        return [Table(columns=("", *STATISTICS), rows=rows), Line(), *rates, Line(), *dim]
+        return [Table(columns=("", *STATISTICS, "p99, 90 % interval"), rows=rows), Line(), *rates, Line(), *dim]
+
+    def _p99_range(self, name: str, shown: Callable[[float | None], str]) -> str:
+        if name not in TAILS:
+            return ""
+        found = self.p99_interval(name)
+        return "too few requests" if found is None else f"{shown(found[0])} to {shown(found[1])}"
 
 
 @question

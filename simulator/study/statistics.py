@@ -10,6 +10,7 @@ from scipy.special import stdtrit
 
 FloatArray = NDArray[np.float64]
 PERCENTILES = (50, 90, 95, 99)
+SECTIONS, FEWEST_BEYOND = 10, 2
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,22 @@ def t_interval(values: Sequence[float] | FloatArray, *, confidence: float = 0.95
         return Interval(mean, -math.inf, math.inf)
     half = float(stdtrit(len(data) - 1, 0.5 + confidence / 2)) * float(data.std(ddof=1)) / math.sqrt(len(data))
     return Interval(mean, mean - half, mean + half)
+
+
+def percentile_error(values: FloatArray, percent: float) -> float | None:
+    """Half of the 90 % interval of a percentile of values in order of time, over the percentile itself.
+
+    By sectioning: the percentile of each of SECTIONS parts of the run, about that of the whole, with Student's t, so
+    that what follows each other may be alike. None where a part has fewer than FEWEST_BEYOND values beyond it.
+    Source: Asmussen, Glynn, Stochastic Simulation, section III.5.
+    """
+    finite = values[np.isfinite(values)]
+    if len(finite) / SECTIONS * (1 - percent / 100) < FEWEST_BEYOND:
+        return None
+    whole = float(np.percentile(finite, percent))
+    parts = np.array([np.percentile(part, percent) for part in np.array_split(finite, SECTIONS)])
+    error = math.sqrt(float(((parts - whole) ** 2).sum()) / (SECTIONS * (SECTIONS - 1)))
+    return float(stdtrit(SECTIONS - 1, 0.95)) * error / whole if whole else 0.0
 
 
 def slope(times_s: FloatArray, values: FloatArray) -> float:
