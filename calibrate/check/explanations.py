@@ -28,7 +28,7 @@ def possible_settings(item: Replay, stated: Collection[str], in_flight: float) -
 
     `in_flight` are the requests at once under the fullest load. Some of these vLLM would refuse.
     """
-    for setting in (*_engine(item, in_flight), *_formats(item), *_parallelism(item)):
+    for setting in (*_engine(item, in_flight), *_formats(item), *_parallelism(item), *_experts(item)):
         name = next(iter(setting.options))
         if name in stated:
             words = f"{setting.words}, though another {name} was stated"
@@ -79,7 +79,15 @@ def _parallelism(item: Replay) -> Iterator[Setting]:
     for size in (args.tensor_parallel_size // 2, args.tensor_parallel_size * 2):
         if 1 <= size <= MAX_TENSOR_PARALLEL_SIZE:
             yield Setting(words=f"--tensor-parallel-size {size}", options={"tensor_parallel_size": size})
-    if item.deployment.architecture.is_moe and args.tensor_parallel_size > 1:
+
+
+def _experts(item: Replay) -> Iterator[Setting]:
+    args = item.deployment.args
+    if not item.deployment.architecture.is_moe:
+        return
+    if args.tensor_parallel_size > 1:
         asked = not args.enable_expert_parallel
         words = "expert parallelism" if asked else "no expert parallelism"
         yield Setting(words=words, options={"enable_expert_parallel": asked})
+    for kernel in ("triton", "marlin"):  # as what vLLM picks, where nothing else is known of them
+        yield Setting(words=f"experts by {kernel} (--moe-backend)", options={"moe_backend": kernel})

@@ -1,6 +1,7 @@
 """What of a deployment's step times was measured neither on its GPU nor on GPUs of its family."""
 
 from kvcache.formats.quantization import QuantizationScheme
+from simulator.latency.expert_kernels import ExpertKernel
 from simulator.latency.gpu_constants import GENERAL, Constants, has_measured_times
 from simulator.latency.model import LogError, ServedModel
 
@@ -13,7 +14,9 @@ _PCIE_ALL_REDUCES = ("l40s",)  # kernel tables of them
 _PLAIN = ("none", "bf16", "fp16", "fp32")
 
 
-def unmeasured_parts(served: ServedModel, scheme: QuantizationScheme, constants: Constants) -> tuple[str, ...]:
+def unmeasured_parts(
+    served: ServedModel, scheme: QuantizationScheme, constants: Constants, kernel: ExpertKernel | None
+) -> tuple[str, ...]:
     """The parts in words; EVERY_KERNEL alone where neither this card nor whole runs of its family were measured."""
     gpu = served.gpu
     if not (has_measured_times(gpu) or _has_family_runs(served, constants)):
@@ -24,6 +27,8 @@ def unmeasured_parts(served: ServedModel, scheme: QuantizationScheme, constants:
     if constants.is_measured and constants.covariance == GENERAL:  # by a few runs of one dense model in 16 bits
         found += ["experts"] if served.architecture.is_moe else []
         found += [] if scheme.name in _PLAIN else [f"{scheme.name} weights"]
+    if kernel is not None and not kernel.is_known:
+        found.append(f"experts by {kernel.name}")
     return tuple(found)
 
 

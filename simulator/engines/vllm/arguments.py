@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from boundary.arguments import check_argument
-from boundary.names import check_names
+from boundary.names import UnknownNameError, check_names, nearest_hint, shortened
 from kvcache.releases import (
     ASYNC_SCHEDULING,
     ASYNC_SCHEDULING_WITH_DRAFT_MODEL,
@@ -39,6 +39,13 @@ if TYPE_CHECKING:
     from kvcache.shape.architecture import Architecture
 
 GIB = 2**30
+AUTO = "auto"
+# vLLM's MoEBackend, config/kernel.py, of 0.17 to 0.32.
+MOE_BACKENDS = (
+    AUTO, "triton", "batched_triton", "triton_unfused", "deep_gemm", "deep_gemm_mega_moe", "cutlass",
+    "flashinfer_trtllm", "flashinfer_cutlass", "flashinfer_cutedsl", "flashinfer_b12x", "b12x", "marlin", "humming",
+    "aiter", "flydsl", "hpc", "emulation",
+)  # fmt: skip
 
 
 # -- defaults that depend on the release, the GPU, the model or other arguments
@@ -205,6 +212,9 @@ class EngineArgs:
         decides=MEMORY,
         flag="speculative-config",
     )
+    moe_backend: str = argument(
+        Text(), "Kernels of a mixture's experts, such as triton or marlin.", decides=STEP_TIME, default=AUTO
+    )
     latency_model: str = argument(
         Text(names_code=True),
         "Step times: physical, constant, or a form of your own by name.",
@@ -246,6 +256,8 @@ class EngineArgs:
     def __post_init__(self) -> None:
         if isinstance(self.latency_profile, str):
             object.__setattr__(self, "latency_profile", Path(self.latency_profile))
+        if isinstance(self.moe_backend, str):  # as vLLM reads it
+            object.__setattr__(self, "moe_backend", self.moe_backend.lower().replace("-", "_"))
         described = arguments_of(type(self))
         for name, kind in _types().items():
             value = getattr(self, name)
@@ -260,6 +272,9 @@ class EngineArgs:
             raise ValueError(f"gpu_memory_utilization is {share}, must lie in (0, 1]")
         if self.block_size not in (None, 1, 8) and self.block_size % 16:
             raise ValueError(f"block_size is {self.block_size}; vLLM takes a multiple of 16, such as 16, 32 or 64")
+        if self.moe_backend not in MOE_BACKENDS:
+            hint = nearest_hint(self.moe_backend, MOE_BACKENDS)
+            raise UnknownNameError(f"no moe_backend {shortened(self.moe_backend, 40)!r}; {hint}")
         has_ngrams = self.speculation is not None and self.speculation.method == "ngram"
         if self.async_scheduling and has_ngrams and not ASYNC_SCHEDULING_WITH_NGRAM.holds_in(self.vllm_version):
             raise ValueError(

@@ -13,6 +13,7 @@ from kvcache.shape.architecture import Architecture
 from simulator.latency.covariance import covariance_of
 from simulator.latency.drafting import Drafting, drafted_by_all_tokens, drafting
 from simulator.latency.evidence import SCALED_TPOT, SCALED_TTFT, unmeasured_parts
+from simulator.latency.expert_kernels import ExpertKernel, expert_kernel
 from simulator.latency.gpu_constants import GENERAL, Constants, constants_for
 from simulator.latency.model import (
     COMPUTE,
@@ -39,6 +40,7 @@ from simulator.latency.terms import (
     add,
     add_attention,
     attention_over,
+    expert_format,
     launches,
     sampling,
     scan_token_s,
@@ -77,8 +79,11 @@ def latency_model(
     by_sampled = add(_by_sampled(rank), drafts.by_sampled)
     full = add_attention(attention_over(rank, windowed=False), drafts.attention)
     caches = full, attention_over(rank, windowed=True)
-    unmeasured = unmeasured_parts(served, rank.scheme, known)
-    tpot_log_error, ttft_log_error = _log_errors(served, known, is_scaled=bool(unmeasured))
+    kernel = kernel_of(rank)
+    unmeasured = unmeasured_parts(served, rank.scheme, known, kernel)
+    tpot_log_error, ttft_log_error = _log_errors(
+        served, known, is_scaled=bool(unmeasured), is_from_tables=kernel is not None and kernel.is_from_tables
+    )
     return LatencyModel(
         name="physical",
         step_times=_step_times(rank, by_tokens, by_sampled, caches, drafts),
@@ -95,11 +100,13 @@ def latency_model(
     )
 
 
-def _log_errors(served: ServedModel, known: Constants, *, is_scaled: bool) -> tuple[LogError, LogError]:
+def _log_errors(
+    served: ServedModel, known: Constants, *, is_scaled: bool, is_from_tables: bool
+) -> tuple[LogError, LogError]:
     """Of TPOT, TTFT, as stated with the constants; no less than KERNELS_ONLY where no fit to runs is behind them."""
     tpot, ttft = known.log_errors(spread_kind(served, known))
     is_like_runs = served.architecture.state_space is None and served.args.pipeline_parallel_size == 1
-    is_fitted = known.covariance != GENERAL and is_like_runs
+    is_fitted = known.covariance != GENERAL and is_like_runs and not is_from_tables
     if not is_fitted or served.args.speculation is not None:
         tpot = max(tpot, KERNELS_ONLY_TPOT, key=lambda error: error.half_width)
     if not is_fitted:
@@ -154,7 +161,15 @@ def _rank(served: ServedModel, constants: Constants) -> Rank:
         served.args.quantization, arch.native_quantization, dtype=arch.dtype, spared=arch.unquantized
     )
     parallelism = parallelism_of(served.args, scheme, served.gpu)
-    return Rank(served=served, scheme=scheme, parallelism=parallelism, constants=constants)
+    rank = Rank(served=served, scheme=scheme, parallelism=parallelism, constants=constants)
+    kernel = kernel_of(rank)
+    return rank if kernel is None else replace(rank, constants=kernel.applied(constants))
+
+
+def kernel_of(rank: Rank) -> ExpertKernel | None:
+    """The kernel of its experts; None without any."""
+    is_plain = "experts" in rank.scheme.spared
+    return expert_kernel(rank.served, rank.scheme, "bf16" if is_plain else expert_format(rank.scheme))
 
 
 def _by_tokens(rank: Rank) -> Causes:
@@ -265,6 +280,9 @@ def _assumptions(rank: Rank) -> tuple[tuple[str, str, str], ...]:
     if rank.stages > 1:
         why = "every stage as long as the longest, handed on over the link; no run of a pipeline was at hand"
         rows.append(("pipeline stages", f"{rank.stages}: not measured in a server", why))
+    kernel = kernel_of(rank)
+    row = None if kernel is None else kernel.assumption()
+    rows += [] if row is None else [row]
     if rank.args.tensor_parallel_size > 1 and gpu.interconnect == "pcie" and gpu.name != "l40s":
         why = "kernel times of all-reduces over 2, 4, 8 L40S; they grow far more than those of a ring"
         rows.append(("all-reduces over PCIe", "as measured on L40S", why))
