@@ -11,7 +11,7 @@ from headcount.questions.traffic import read_amount
 from simulator.engines.argument import arguments_of
 from simulator.engines.values import COUNT, Duration, Kind, Number, Switch, Text, TokenCount
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.engines.vllm.speculation import Speculation
+from simulator.engines.vllm.speculation import Speculation, SpeculativeConfig
 from workloads.traffic import CHANGES, Amount
 
 Choice = Mapping[str, Any]
@@ -60,7 +60,8 @@ def values_of(name: str, given: Any) -> tuple[Any, ...]:
         return (given,)
     if not given:
         raise ValueError(f"{name} is an empty list; give at least one value, or leave it out")
-    return tuple(dict.fromkeys(given))
+    each = (SpeculativeConfig().read(value) if isinstance(value, dict) else value for value in given)
+    return tuple(dict.fromkeys(each))
 
 
 def first_values(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -83,8 +83,10 @@ def test_too_many_layouts_are_refused_with_their_number() -> None:
 
 def test_drafts_are_compared_by_a_list_in_which_null_stands_for_none() -> None:
     drafts = {"method": "ngram", "num_speculative_tokens": 3, "acceptance_rate": 1.0}
-    ways = SpeculativeConfigs().read(json.dumps([None, drafts]))
-    found = hc.compare("qwen3-0.6b", "h100-sxm", gpus=1, max_num_seqs=2, speculation=ways, **QUICK, simulate_all=True)
+    given: dict[str, Any] = {"speculation": [None, drafts], "gpus": 1, "max_num_seqs": 2, "simulate_all": True}
+    found = hc.compare("qwen3-0.6b", "h100-sxm", **given, **QUICK)
+    typed = SpeculativeConfigs().read(json.dumps([None, drafts]))
+    assert {each.choice["speculation"] for each in found.layouts} == set(typed)
     assert [each.name for each in found.layouts] == ["ngram with 3 drafts", "no drafts"]
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+import headcount as hc
+
 CONSTANT = ["--latency-model", "constant", "--input-len", "64", "--output-len", "41", "--concurrency", "1"]
 COMMAND = ["simulate", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--json", *CONSTANT]
 
@@ -39,6 +41,13 @@ def test_a_published_acceptance_is_found_by_its_name(headcount: Callable[..., An
     config = {"method": "deepseek_mtp", "num_speculative_tokens": 1}
     published = tpot_s(headcount, config | {"acceptance": "mtp-deepseek-v3"})
     assert published == tpot_s(headcount, config | {"acceptance_rate": [0.875]})
+
+
+def test_python_takes_what_the_command_takes(headcount: Callable[..., Any]) -> None:
+    config = {"method": "ngram", "num_speculative_tokens": 2, "acceptance_rate": 0.5}
+    load: dict[str, Any] = {"input_len": 64, "output_len": 41, "concurrency": 1, "latency_model": "constant"}
+    answer = hc.simulate("llama-3.1-8b", "h100-sxm", speculation=config, **load)
+    assert answer.to_json()["tpot_s"]["mean"] == tpot_s(headcount, config)
 
 
 @pytest.mark.parametrize(

@@ -258,6 +258,8 @@ class EngineArgs:
             object.__setattr__(self, "latency_profile", Path(self.latency_profile))
         if isinstance(self.moe_backend, str):  # as vLLM reads it
             object.__setattr__(self, "moe_backend", self.moe_backend.lower().replace("-", "_"))
+        if isinstance(self.speculation, dict):
+            object.__setattr__(self, "speculation", SpeculativeConfig().read(self.speculation))
         described = arguments_of(type(self))
         for name, kind in _types().items():
             value = getattr(self, name)
