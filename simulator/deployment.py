@@ -24,7 +24,8 @@ Assumption = tuple[str, str, str]  # name, value, source
 NO_CACHING: Assumption = (
     "prefix caching",
     "off",
-    "not simulated for models with states or with blocks of unequal size; with it vLLM serves as many users or more",
+    "not simulated for models with blocks of unequal size, nor before 0.32 with states; with it vLLM serves as many "
+    "users or more",
 )
 
 
@@ -109,7 +110,8 @@ class Deployment:
     @property
     def not_simulated(self) -> tuple[Assumption, ...]:
         """What vLLM would do by default and the simulation leaves out."""
-        return () if self.engine.enable_prefix_caching or not self.engine.has_unequal_blocks else (NO_CACHING,)
+        has_caching = self.engine.enable_prefix_caching or self.budget.layout.mamba_cache_mode == "none"
+        return (NO_CACHING,) if self.args.enable_prefix_caching and not has_caching else ()
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:

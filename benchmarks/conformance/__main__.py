@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.conformance.cases.engine_cases import ATTENTIONS
+from benchmarks.conformance.cases.scheduler_cases import CASES
 from benchmarks.conformance.cases.weight_cases import weight_cases
 from benchmarks.conformance.engine import check_engine
 from benchmarks.conformance.kv_cache import catalog_cases, check_kv_cache, random_cases
@@ -33,7 +34,7 @@ MAX_SHOWN = 5  # differences; the JSON has all
 Found = tuple[dict[str, Any], list[str], bool]  # JSON, text, whether anything differs
 
 
-def scheduler(python: Path, cases: int, seed: int) -> Found:
+def scheduler(python: Path, cases: int, seed: int, about: str) -> Found:
     """The decisions of vLLM's engine core at every `schedule()` call, on random cases."""
     with progress_bar(f"cases compared with vLLM, seed {seed}", total=cases) as bar:
 
@@ -41,7 +42,7 @@ def scheduler(python: Path, cases: int, seed: int) -> Found:
             bar.advance()
             bar.note(f"{found.steps:,} steps, {found.preemptions:,} preemptions")
 
-        found = check_scheduler(python, num_cases=cases, seed=seed, watch=watch)
+        found = check_scheduler(python, num_cases=cases, seed=seed, about=about, watch=watch)
     lines = [
         f"vLLM {found.vllm_version}, seed {found.seed}: {found.cases:,} cases, {found.steps:,} steps, "
         f"{found.preemptions:,} preemptions, {found.prefix_hits:,} prefix hits compared; "
@@ -109,6 +110,9 @@ def main() -> int:
     parser.add_argument("what", choices=("scheduler", "parameters", "weights", "kv-cache", "engine"))
     parser.add_argument("--configs", type=int, default=10, help="random configs of each model type")
     parser.add_argument("--cases", type=int, help="random ones; by default 200 of scheduler, 2,000 of kv-cache")
+    parser.add_argument(
+        "--about", choices=tuple(CASES), default="all", help="of scheduler; states: in the prefix cache"
+    )
     parser.add_argument("--no-models", action="store_true", help="leave the catalog's models out of kv-cache")
     parser.add_argument("--attention", choices=ATTENTIONS, default="full", help="of engine; hybrid: with windows")
     parser.add_argument("--seed", type=int, help="of the random ones; a new one by default, printed")
@@ -122,7 +126,7 @@ def main() -> int:
         parser.exit(2, f"{parser.prog}: {error}\n")
     seed = secrets.randbelow(2**31) if given.seed is None else given.seed
     if given.what == "scheduler":
-        found, lines, differs = scheduler(python, given.cases or 200, seed)
+        found, lines, differs = scheduler(python, given.cases or 200, seed, given.about)
     elif given.what == "parameters":
         found, lines, differs = parameters(python, given.configs, seed)
     elif given.what == "weights":

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.conformance.cases.scheduler_cases import (
+    CASES,
     MAX_STEPS,
     SchedulerCase,
     features,
     is_storm,
     main_options,
-    random_case,
 )
 from benchmarks.conformance.our_steps import core_steps, readable_steps
 from benchmarks.conformance.probing import Record, probe_records
@@ -26,6 +26,7 @@ class Comparison:
     """What was compared, with the first difference of each case that has one."""
 
     seed: int
+    about: str = "all"  # of CASES
     vllm_version: str = ""
     cases: int = 0
     steps: int = 0
@@ -49,14 +50,19 @@ class Comparison:
 
 
 def check_scheduler(
-    python: Path, *, num_cases: int, seed: int, watch: Callable[[Comparison], None] = lambda _: None
+    python: Path,
+    *,
+    num_cases: int,
+    seed: int,
+    about: str = "all",
+    watch: Callable[[Comparison], None] = lambda _: None,
 ) -> Comparison:
     """Run `num_cases` random cases through vLLM's engine core under `python`, the readable scheduler and the core.
 
-    Raises ValueError where vLLM cannot be driven there.
+    `about`: a name of CASES. Raises ValueError where vLLM cannot be driven there.
     """
-    cases = [random_case(seed, number) for number in range(num_cases)]
-    found = Comparison(seed=seed)
+    cases = [CASES[about](seed, number) for number in range(num_cases)]
+    found = Comparison(seed=seed, about=about)
     for case, theirs in zip(cases, _probe(python, cases, found), strict=True):
         _compare(found, case, theirs)
         watch(found)
@@ -98,7 +104,7 @@ def _count_features(found: Comparison, case: SchedulerCase, num_preemptions: int
         found.options[name] = found.options.get(name, 0) + 1
     for pair in combinations(main_options(case), 2):
         found.pairs[" + ".join(pair)] = found.pairs.get(" + ".join(pair), 0) + 1
-    if is_storm(found.cases - 1):
+    if found.about == "all" and is_storm(found.cases - 1):
         found.storms += 1
         fewest = found.fewest_storm_preemptions
         found.fewest_storm_preemptions = num_preemptions if fewest is None else min(fewest, num_preemptions)

@@ -50,9 +50,11 @@ def fidelity_tables(folder: Path = DOCS / "measurements" / "results") -> dict[st
     for result in results:
         if result.get("differing_cases") or result.get("difference"):
             raise ValueError(f"the result for vLLM {result['vllm_version']} has a difference; nothing is written")
-    comparisons, engines = (_newest_first(results, having) for having in ("pairs", "attention"))
+    compared, engines = (_newest_first(results, having) for having in ("pairs", "attention"))
+    comparisons = [result for result in compared if result.get("about") != "states"]
     return {
         "comparisons": partial(_comparisons, comparisons),
+        "states": partial(_states, [result for result in compared if result.get("about") == "states"]),
         "engines": partial(_engines, engines),
         "options": partial(_options, comparisons),
         "pairs": partial(_pairs, comparisons),
@@ -75,6 +77,15 @@ def _comparisons(comparisons: Results) -> str:
     )  # fmt: skip
     rows = [(result["vllm_version"], *_counts(result, COMPARISON_COUNTS)) for result in comparisons]
     return table(heads, rows)
+
+
+def _states(comparisons: Results) -> str:
+    heads = (
+        "vLLM", "seed", "cases", "steps", "preemptions", "prefix hits", "hits at resumption", "cut short", "stalled",
+        "cases that differ",
+    )  # fmt: skip
+    names = [name for name in COMPARISON_COUNTS if "storm" not in name]
+    return table(heads, [(result["vllm_version"], *_counts(result, names)) for result in comparisons])
 
 
 def _engines(engines: Results) -> str:

@@ -39,6 +39,11 @@ class KVGroup:
         """Layers in the group, over all pipeline stages."""
         return len(self.layers)
 
+    @property
+    def keeps_checkpoints(self) -> bool:
+        """Whether a prompt's last chunk leaves the state at a block's end on its way, without drafts."""
+        return self.is_state and self.states_per_request > 2
+
     def skipped_tokens(self, num_computed_tokens: int) -> int:
         """How many of a request's first tokens no later token attends to (vLLM `get_num_skipped_tokens`)."""
         if self.window is None:
@@ -120,9 +125,9 @@ def has_unequal_blocks(groups: Sequence[KVGroup]) -> bool:
 
 def group_kinds(groups: Sequence[KVGroup]) -> tuple[tuple[int, ...], ...]:
     """Groups that are looked up together in the prefix cache, by index: full attention first, as vLLM's coordinator."""
-    kinds: dict[tuple[int | None, bool], list[int]] = {}
+    kinds: dict[tuple[int | None, bool, bool], list[int]] = {}
     for index, group in enumerate(groups):
-        kinds.setdefault((group.window, group.chunked), []).append(index)
+        kinds.setdefault((group.window, group.chunked, group.is_state), []).append(index)
     return tuple(tuple(kinds[kind]) for kind in sorted(kinds, key=lambda kind: kind[0] is not None))
 
 

@@ -58,6 +58,9 @@ def build_arrays(fleet: Fleet, table: RequestTable, *, log_steps: bool) -> Array
         kinds=_kinds(pools),
         group_order=np.concatenate([group for pool in pools for group in pool.kinds]).astype(np.int32),
         blocks=np.zeros(blocks, layout.BLOCK),
+        fresh_states=np.zeros(
+            (engines, 3 * max(seqs if pool.engine.caches_states else 0 for pool in pools), 2), np.int32
+        ),
         free_queue=np.zeros((engines, max(pool.num_queue_places for pool in pools)), np.int32),
         queue_places=np.zeros(blocks, np.int32),
         buckets=np.zeros((engines, max(pool.num_buckets for pool in pools)), np.int32),
@@ -97,7 +100,7 @@ def _sizes(pool: Pool, table: RequestTable) -> _Sizes:
     return _Sizes(
         engine=engine,
         times=times,
-        kinds=group_kinds(engine.kv_groups),
+        kinds=group_kinds(engine.table_groups),
         max_num_seqs=seqs,
         row_blocks=math.ceil(_most_slots(engine, table) / engine.block_size),
         num_buckets=4 << max(int(engine.num_gpu_blocks).bit_length(), 4),
@@ -148,13 +151,16 @@ def _most_slots(engine: EngineConfig, table: RequestTable) -> int:
 
 def _groups(engine: EngineConfig) -> NDArray[np.void]:
     values = np.zeros(len(engine.kv_groups), layout.GROUP)
-    for place, (group, block_size) in enumerate(zip(engine.kv_groups, engine.group_block_sizes, strict=True)):
+    for place, (group, block_size) in enumerate(zip(engine.table_groups, engine.group_block_sizes, strict=True)):
         values[place]["ratio"] = block_size // engine.block_size
         if group.window is None:
             continue
         values[place]["window"] = min(group.window, 2**30)
         values[place]["chunked"] = group.chunked
-        values[place]["cap"] = group.blocks_per_request(engine.max_model_len, engine.max_in_flight_tokens, block_size)
+        values[place]["is_state"] = group.is_state
+        if not group.is_state:
+            most = group.blocks_per_request(engine.max_model_len, engine.max_in_flight_tokens, block_size)
+            values[place]["cap"] = most
         values[place]["tail"] = 0 if group.chunked else math.ceil((group.window - 1) / block_size)
     return values
 
@@ -190,11 +196,16 @@ def _fill_engine(values: Any, sizes: _Sizes) -> None:
         "draft_slots", "drops_last_hit", "prefix_hit_joins_drafting", "long_prefill_token_threshold",
         "skipped_victim_shifts_scan", "passed_over_keep_place", "threshold_spares_lone_request", "watermark_blocks",
         "scan_goes_past_self_preemption", "hash_lookahead_tokens", "caches_on_delivery",
+        "states_are_fresh_once",
     ):  # fmt: skip
         values[name] = getattr(engine, name)
     values["pipeline_stages"] = engine.pipeline_parallel_size
     values["num_groups"] = len(engine.kv_groups)
-    values["num_windows"] = sum(group.window is not None for group in engine.kv_groups)
+    values["num_windows"] = sum(group.window is not None for group in engine.table_groups)
+    if engine.caches_states:
+        states = [place for place, group in enumerate(engine.kv_groups) if group.is_state]
+        values["num_states"], values["first_state"] = len(states), states[0]
+        values["state_checkpoints"] = engine.keeps_state_checkpoints
     interval = engine.prefix_cache_retention_interval
     values["retention_interval"] = NONE if interval is None else interval
     values["speculative_tokens"] = engine.num_speculative_tokens

@@ -70,6 +70,7 @@ REQUEST = _record(
         ("shared_prefix_boundary", "i4"),  # tokens; another request's prefix goes this far, a window's tail is missing
         ("quiet_since", "i4"),  # the last step before its rest in the calendar
         ("next_decode_step", "i4"),  # pipeline parallelism: not decoded before this step
+        ("checkpoint", "i4"),  # 1: its last chunk leaves a state at the last block's end before its own
         ("arrival_s", "f8"),  # at the server's door
         ("scheduled_s", "f8"),
         ("first_token_s", "f8"),
@@ -95,6 +96,7 @@ GROUP = _record(
         ("cap", "i4"),  # blocks that admission asks for at most, 0: no cap
         ("tail", "i4"),  # blocks in a row that a hit needs in a sliding window
         ("ratio", "i4"),  # a block of this group holds so many times the tokens of `block_size`
+        ("is_state", "i4"),  # 1: states that the prefix cache keeps, in a table with gaps
     ]
 )
 KIND = _record([("first", "i4"), ("count", "i4")])  # places in `group_order`
@@ -132,6 +134,7 @@ REPLICA = _record(
         ("blocked_miss_content", "i4"),
         ("freed_at_block", "i8"),
         ("num_freed", "i8"),
+        ("num_fresh", "i4"),  # states cached in this step
         ("step", "i8"),
         ("completed_step", "i8"),
         ("frontend_free_s", "f8"),  # when the front end can take the next request; kept by the first of several ranks
@@ -228,7 +231,11 @@ POOL = _record(
         ("num_groups", "i4"),
         ("first_kind", "i4"),
         ("num_kinds", "i4"),
-        ("num_windows", "i4"),  # groups with a window
+        ("num_windows", "i4"),  # groups with a window, or with states that the prefix cache keeps
+        ("num_states", "i4"),  # those of states
+        ("first_state", "i4"),  # the first of these
+        ("state_checkpoints", "i4"),
+        ("states_are_fresh_once", "i4"),
         ("row_blocks", "i4"),  # of the block table, per group
         ("retention_interval", "i4"),  # of a window's cached tails in tokens, NONE: every block is kept
         ("speculative_tokens", "i4"),
@@ -327,6 +334,7 @@ class Arrays(NamedTuple):
     kinds: NDArray[np.void]  # pool by pool, full attention first
     group_order: NDArray[np.int32]  # pool by pool: its groups, counted from its first, by kind
     blocks: NDArray[np.void]  # engine by engine
+    fresh_states: NDArray[np.int32]  # [R, 3 S, 2], keys of states cached in this step: up to three by each request
     free_queue: NDArray[np.int32]  # [R, queue_mask + 1], rings of blocks, NONE where one was taken from the middle
     queue_places: NDArray[np.int32]  # of each block that lies in its engine's ring
     buckets: NDArray[np.int32]  # [R, bucket_mask + 1]

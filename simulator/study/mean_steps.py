@@ -54,7 +54,7 @@ class MeanSteps:
         total = np.zeros(len(tokens))
         for group, size in zip(self.config.kv_groups, self.config.group_block_sizes, strict=True):
             if group.is_state:
-                total += group.states_per_request
+                total += 1  # while it decodes
             else:
                 seen = tokens if group.window is None else np.minimum(tokens, group.window + size)
                 total += np.ceil((seen + 1) / size)

@@ -31,6 +31,11 @@ GROUPS = (
     (KVGroup(13), KVGroup(40), KVGroup(None)),
     (KVGroup(30),),
 )
+CACHED_STATES = (  # with prefix caching and chunked prefill, without drafts
+    (KVGroup(None, is_state=True, states_per_request=2), KVGroup(None)),
+    (KVGroup(None), *(KVGroup(None, is_state=True, states_per_request=3),) * 3),
+    (KVGroup(None, is_state=True, states_per_request=3), KVGroup(20), KVGroup(None)),
+)
 UNEQUAL_GROUPS = (  # without prefix caching, without drafts
     (KVGroup(None, is_state=True), KVGroup(None)),
     (KVGroup(None), KVGroup(20), KVGroup(None, is_state=True), KVGroup(None, is_state=True)),
@@ -88,10 +93,11 @@ def engines(draw: st.DrawFn, table: RequestTable) -> EngineConfig:
     cut_off = draw(st.sampled_from([0, 0, 0, int(table.output_tokens.min()) // 2]))
     max_model_len = max(longest + draw(st.integers(1, 20)) - cut_off, int(table.prompt_tokens.max()) + 1)
     prefix_caching = draw(st.booleans())
-    is_unequal = not prefix_caching and draw(st.booleans())
-    groups = draw(st.sampled_from(UNEQUAL_GROUPS if is_unequal else [(), (), *GROUPS])) or (KVGroup(None),)
+    has_others = draw(st.booleans())
+    others = CACHED_STATES if prefix_caching else UNEQUAL_GROUPS
+    groups = draw(st.sampled_from(others if has_others else [(), (), *GROUPS])) or (KVGroup(None),)
     stages = draw(st.sampled_from([1, 1, 1, 2, 3]))
-    drafts = st.none() if is_unequal else st.none() | speculations(groups, most=min(4, budget - max_num_seqs - 2))
+    drafts = st.none() if has_others else st.none() | speculations(groups, most=min(4, budget - max_num_seqs - 2))
     speculation = None if stages > 1 else draw(drafts)
     lookahead = 40 if speculation else 0
     return EngineConfig(

@@ -52,6 +52,26 @@ def test_a_release_s_rules_are_applied() -> None:
     assert chosen.engine.prefix_cache_retention_interval == 1024
 
 
+QWEN, LONG = "Qwen/Qwen3-Next-80B-A3B-Instruct", {"tensor_parallel_size": 4}
+
+
+def test_the_prefix_cache_keeps_states_by_default_and_says_where_it_does_not() -> None:
+    kept, off, old = (
+        planned(QWEN, **LONG, **given) for given in ({}, {"enable_prefix_caching": False}, {"vllm_version": "0.31.0"})
+    )
+    assert [plan.engine.caches_states for plan in (kept, off, old)] == [True, False, False]
+    assert [len(plan.not_simulated) for plan in (kept, off, old)] == [0, 0, 1]
+    assert len(planned("google/gemma-4-31B-it", tensor_parallel_size=2).not_simulated) == 1
+
+
+def test_a_long_request_of_a_model_with_states_holds_them_for_the_last_blocks_only() -> None:
+    plan = planned(QWEN, **LONG, max_num_batched_tokens=2048)
+    assert sum(group.is_state for group in plan.engine.kv_groups) == 3
+    table = closed_load(concurrency=1, num_requests=1, input_len=30_000, output_len=20, length_spread=1.0)
+    whole = -(-30_019 // plan.engine.block_size)
+    assert whole < most_used_blocks(plan, table) <= whole + 3 * (2 + plan.engine.plans_in_flight)
+
+
 def test_scheduling_is_asynchronous_where_the_release_s_default_is() -> None:
     """vLLM 0.14 turned it on (its release notes); before, it is what --async-scheduling asks for."""
     assert planned("llama-3.1-8b").engine.async_scheduling

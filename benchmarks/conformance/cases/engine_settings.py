@@ -10,8 +10,13 @@ from simulator.engines.vllm.speculation import Speculation
 from workloads.requests import RequestTable
 
 
-def random_engine(rng: np.random.Generator, table: RequestTable, block_size: int, *, is_storm: bool) -> EngineConfig:
-    """Settings of any kind, with a pool for the table's longest request; a storm's has hardly more."""
+def random_engine(
+    rng: np.random.Generator, table: RequestTable, block_size: int, *, is_storm: bool, caches_states: bool = False
+) -> EngineConfig:
+    """Settings of any kind, with a pool for the table's longest request; a storm's has hardly more.
+
+    `caches_states`: with states, which the prefix cache keeps.
+    """
     longest = int((table.prompt_tokens + table.output_tokens).max())
     max_model_len = longest + int(rng.integers(1, 20))
     if rng.random() < 0.15:  # some answers are cut off by it
@@ -45,9 +50,27 @@ def random_engine(rng: np.random.Generator, table: RequestTable, block_size: int
         pipeline_parallel_size=stages,
         speculation=speculation,
     )
-    if not prefix_caching and rng.random() < 0.6:
+    if caches_states:
+        engine = _with_cached_states(rng, engine)
+    elif not prefix_caching and rng.random() < 0.6:
         engine = replace(engine, kv_groups=_unequal(rng, engine), prefix_cache_retention_interval=0)
     return replace(engine, num_gpu_blocks=1 + _pool(rng, engine, longest, is_storm=is_storm))
+
+
+def _with_cached_states(rng: np.random.Generator, engine: EngineConfig) -> EngineConfig:
+    """States beside the other groups; those of Mamba 2 leave checkpoints, which take a third block."""
+    states = (KVGroup(None, is_state=True, states_per_request=int(rng.choice([2, 3]))),) * int(rng.integers(1, 4))
+    groups = engine.kv_groups
+    return replace(
+        engine,
+        kv_groups=(*states, *groups) if rng.random() < 0.5 else (*groups, *states),
+        enable_prefix_caching=True,
+        enable_chunked_prefill=True,
+        speculation=None,
+        max_num_batched_tokens=int(rng.choice([16, 32, 64, 256, 2048])),
+        max_num_seqs=int(rng.choice([1, 2, 5, 16])),
+        prefix_cache_retention_interval=_retention_interval(rng, engine.block_size) if rng.random() < 0.6 else 0,
+    )
 
 
 def _unequal(rng: np.random.Generator, engine: EngineConfig) -> tuple[KVGroup, ...]:
@@ -107,6 +130,8 @@ def _pool(rng: np.random.Generator, engine: EngineConfig, longest: int, *, is_st
     needed = 0
     for group, block_size in zip(engine.kv_groups, engine.group_block_sizes, strict=True):
         most = group.blocks_per_request(tokens, engine.max_in_flight_tokens, block_size)
+        if group.is_state and engine.caches_states:
+            most += engine.plans_in_flight  # steps that are not over keep theirs
         if group.chunked and group.window is not None and group.window % block_size:
             most += 1  # a chunk may begin within a block
         needed += min(-(-tokens // block_size), most)

@@ -23,6 +23,11 @@ STORM_EVERY, MIN_STORM_PREEMPTIONS = 5, 10
 TEN, WATERMARK_ALONE, REFUND = 10, 3, 8  # which of each ten cases is about one rule
 TWENTY, EAGLE, SELF_PREEMPTION = 20, 1, 6
 STORM_RELEASES = ("0.27.0", "0.32.0", "0.33.0")  # a storm is one under the rules of each
+DERIVED = (
+    "group_block_sizes",
+    "caches_states",
+    "keeps_state_checkpoints",
+)  # of an engine's settings, beside the given ones
 MAX_STEPS = 8_000  # of a case; without `scheduler_reserve_full_isl` two requests may preempt each other for ever
 
 
@@ -50,7 +55,7 @@ class SchedulerCase:
             for row in range(table.num_requests)
         ]
         return {
-            "engine": asdict(self.engine) | {"group_block_sizes": self.engine.group_block_sizes},
+            "engine": asdict(self.engine) | {name: getattr(self.engine, name) for name in DERIVED},
             "step_s": STEP_S,
             "max_steps": MAX_STEPS,
             "has_latent_attention": self.has_latent_attention,
@@ -78,6 +83,20 @@ def random_case(seed: int, number: int) -> SchedulerCase:
     of_ten = {WATERMARK_ALONE: _watermark_alone, REFUND: _refund}
     of_twenty = {EAGLE: _eagle, SELF_PREEMPTION: _self_preemption}
     return of_ten.get(number % TEN, of_twenty.get(number % TWENTY, _drawn))(rng)
+
+
+def states_case(seed: int, number: int) -> SchedulerCase:
+    """Case `number` of a seed, with states that the prefix cache keeps, in pools from hardly enough to ample ones."""
+    rng = np.random.default_rng(np.random.SeedSequence([seed, number]))
+    block_size = int(rng.choice([8, 16, 16, 32, 64, 128]))
+    table = _table(rng, num_requests=int(rng.integers(4, 60)), block_size=block_size)
+    is_storm = bool(rng.random() < 0.3)
+    return SchedulerCase(
+        engine=random_engine(rng, table, block_size, is_storm=is_storm, caches_states=True), table=table
+    )
+
+
+CASES = {"all": random_case, "states": states_case}  # by what they are about
 
 
 def is_storm(number: int) -> bool:
@@ -112,7 +131,7 @@ def features(case: SchedulerCase) -> dict[str, str]:
         interval = engine.prefix_cache_retention_interval
         found["retention"] = "dense" if interval is None else "sparse" if interval else "ends only"
     if any(group.is_state for group in engine.kv_groups):
-        found["states"] = "beside attention"
+        found["states"] = "cached" if engine.caches_states else "beside attention"
     if any(group.block_size for group in engine.kv_groups):
         found["block sizes"] = "unequal"
     if engine.speculation:

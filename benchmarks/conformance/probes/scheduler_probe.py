@@ -107,10 +107,15 @@ class Engine:
     def _pool(engine, has_latent_attention):
         groups = []
         sizes = engine["group_block_sizes"]
+        states = {}
+        if engine["caches_states"]:
+            states["mamba_cache_mode"] = "align"
+        if engine["keeps_state_checkpoints"]:
+            states |= {"num_prefill_checkpoint_blocks": 1, "prefill_checkpoint_alignment": 1}
         for number, (group, block_size) in enumerate(zip(engine["kv_groups"], sizes, strict=True)):
             shape = {"block_size": block_size, "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
             if group["is_state"]:
-                spec = MambaSpec(block_size=block_size, shapes=((1,),), dtypes=(torch.float32,))
+                spec = MambaSpec(block_size=block_size, shapes=((1,),), dtypes=(torch.float32,), **states)
             elif group["window"] is None:
                 spec = MLAAttentionSpec(**shape) if has_latent_attention else FullAttentionSpec(**shape)
             elif group["chunked"]:
@@ -170,6 +175,8 @@ class Engine:
         scheduler.async_scheduling = engine["async_scheduling"]
         scheduler.enable_chunked_prefill = engine["enable_chunked_prefill"]
         cache.enable_prefix_caching = engine["enable_prefix_caching"]
+        if engine["caches_states"]:
+            cache.mamba_cache_mode = "align"
         return config
 
     def add(self, row, arrival_s):

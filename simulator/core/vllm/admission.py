@@ -11,7 +11,7 @@ from simulator.core.layout import (
     NOT_BLOCKED,
     RUNNING,
 )
-from simulator.core.vllm import blocks, plan, pool, queue
+from simulator.core.vllm import blocks, plan, pool, queue, states
 
 
 @kernel
@@ -89,9 +89,14 @@ def admit(a: Any, replica: int, slot: int, request: int, budget: int, any_runs: 
     if tokens > budget and p.chunked_prefill == 0:
         return 0
     tokens = min(tokens, budget)
+    if p.num_states > 0:
+        tokens = states.up_to_state(p, req, hit_tokens, tokens)
+        if tokens == 0 or (hits > 0 and states.is_fresh(a, replica, row, hits)):
+            return 0
+        req.checkpoint = states.leaves_checkpoint(p, req, hit_tokens, hit_tokens + tokens)
     full_tokens = min(known, p.max_model_len) if p.reserve_full_isl == 1 else 0
     num_slots = min(hit_tokens + tokens + p.lookahead_tokens, p.max_model_len)
-    deficit = blocks.deficit(a, replica, row, hits, full_tokens, num_slots)
+    deficit = blocks.deficit(a, replica, request, row, hits, full_tokens, num_slots)
     if deficit > 0:
         remember_blocked(a, replica, request, deficit, hits, (known - 1) // p.block_size)
         return 0
@@ -106,6 +111,8 @@ def admit(a: Any, replica: int, slot: int, request: int, budget: int, any_runs: 
         a.totals[replica].hit_tokens += hit_tokens
     blocks.grow(a, replica, request, blocks.num_blocks_of(num_slots, p.block_size))
     blocks.cache(a, replica, request, hit_tokens + tokens)
+    if p.num_states > 0:
+        states.note_fresh(a, replica, request, hits)
     place = a.plans[replica, slot].count - a.plans[replica, slot].num_quiet
     sampled = plan.schedule_request(a, replica, slot, request, tokens, p.speculative_tokens if padded == 1 else 0)
     if padded == 1:

@@ -4,7 +4,7 @@ from typing import Any
 
 from simulator.core.jit import kernel
 from simulator.core.layout import NONE
-from simulator.core.vllm import pool
+from simulator.core.vllm import pool, states
 
 
 @kernel
@@ -51,6 +51,8 @@ def release(a: Any, replica: int, request: int) -> None:
     for group in range(p.num_groups):
         first = group * p.row_blocks
         start, end = first + a.table_starts[req.row, group], first + blocks_in(a.groups, p, group, req.num_blocks)
+        if a.groups[p.first_group + group].is_state == 1:
+            start = states.close_gaps(a, req.row, start, end)
         pool.free_range(
             state, p.queue_mask, a.blocks, a.free_queue, a.queue_places, a.tables, replica, req.row, start, end
         )
@@ -80,6 +82,8 @@ def free_skipped(a: Any, replica: int, request: int) -> None:
         if skipped > start:
             first = group * p.row_blocks
             start, end = first + start, first + skipped
+            if a.groups[p.first_group + group].is_state == 1:
+                start = states.close_gaps(a, req.row, start, end)
             pool.free_range(
                 state, p.queue_mask, a.blocks, a.free_queue, a.queue_places, a.tables, replica, req.row, start, end
             )
@@ -95,6 +99,9 @@ def num_missing(a: Any, p: Any, request: int, num_blocks: int) -> int:
         count += blocks_in(a.groups, p, group, num_blocks) - blocks_in(
             a.groups, p, group, a.requests[request].num_blocks
         )
+    if p.num_states > 0:
+        gaps = num_blocks - a.requests[request].num_blocks - 1 - a.requests[request].checkpoint
+        count -= p.num_states * max(gaps, 0)
     return count
 
 
@@ -105,9 +112,11 @@ def grow(a: Any, replica: int, request: int, num_blocks: int) -> None:
     req = a.requests[request]
     for group in range(p.num_groups):
         first = group * p.row_blocks
-        for index in range(
-            first + blocks_in(a.groups, p, group, req.num_blocks), first + blocks_in(a.groups, p, group, num_blocks)
-        ):
+        start = first + blocks_in(a.groups, p, group, req.num_blocks)
+        end = first + blocks_in(a.groups, p, group, num_blocks)
+        if a.groups[p.first_group + group].is_state == 1:
+            start = states.leave_gap(a, req, start, end)
+        for index in range(start, end):
             a.tables[req.row, index] = pool.take(a.replicas[replica], p, a.blocks, a.free_queue, a.buckets, replica)
     req.num_blocks = max(req.num_blocks, num_blocks)
 
@@ -134,7 +143,8 @@ def cache(a: Any, replica: int, request: int, num_tokens: int) -> None:
             if index >= a.table_starts[req.row, group] and is_retained(a, p, request, group, index):
                 block = a.tables[req.row, group * p.row_blocks + index]
                 place = index * p.num_groups + group
-                pool.cache_block(a.blocks, a.buckets, replica, block, content, place, p.bucket_mask)
+                if block != NONE:  # a gap between states
+                    pool.cache_block(a.blocks, a.buckets, replica, block, content, place, p.bucket_mask)
     req.cached_blocks = num_full
 
 
@@ -288,7 +298,7 @@ def num_held_free(a: Any, p: Any, row: int, group: int, first: int, last: int) -
 
 
 @kernel
-def deficit(a: Any, replica: int, row: int, hits: int, full_tokens: int, num_tokens: int) -> int:
+def deficit(a: Any, replica: int, request: int, row: int, hits: int, full_tokens: int, num_tokens: int) -> int:
     """Blocks missing to admit a request of `hits` cached blocks; positive: it does not fit. Exact where it is positive.
 
     `full_tokens` must fit, counting for a window only what it ever holds at once, and so must `num_tokens`.
@@ -300,6 +310,11 @@ def deficit(a: Any, replica: int, row: int, hits: int, full_tokens: int, num_tok
         held = max(skipped_blocks(a.groups, p, group, hits * p.block_size), hits)
         cap = a.groups[p.first_group + group].cap
         full_group = blocks_in(a.groups, p, group, full_blocks)
+        if a.groups[p.first_group + group].is_state == 1:
+            most = 1 + states.leaves_checkpoint(p, a.requests[request], hits * p.block_size, full_tokens)
+            full += min(max(full_group - held, 0), most)
+            chunk += min(chunk_blocks - held, 1 + a.requests[request].checkpoint)
+            continue
         full += max((min(full_group, cap) if cap > 0 else full_group) - held, 0)
         chunk += max(blocks_in(a.groups, p, group, chunk_blocks) - held, 0)
     missing = max(full, chunk) - a.replicas[replica].num_free_blocks

@@ -4,7 +4,7 @@ from typing import Any
 
 from simulator.core.jit import kernel
 from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, NONE, NOT_BLOCKED, RUNNING
-from simulator.core.vllm import admission, blocks, calendar, plan, queue
+from simulator.core.vllm import admission, blocks, calendar, plan, queue, states
 
 
 @kernel
@@ -18,7 +18,8 @@ def want(a: Any, replica: int, request: int, budget: int) -> int:
     wanted = plan.capped(
         a.replicas[replica].threshold, req.prompt + req.output + req.drafts + req.placeholders - req.computed
     )
-    return min(wanted, budget, p.max_model_len - 1 - req.computed)
+    wanted = min(wanted, budget, p.max_model_len - 1 - req.computed)
+    return wanted if p.num_states == 0 else states.up_to_state(p, req, req.computed, wanted)
 
 
 @kernel
@@ -121,9 +122,11 @@ def schedule_running(a: Any, replica: int, slot: int) -> Any:
         tokens = want(a, replica, request, budget - p.draft_slots)
         if tokens == 0:  # nothing to compute now; the scan goes on
             continue
-        num_tokens = req.computed + tokens
+        num_tokens, num_cached = req.computed + tokens, req.cached_blocks
         if p.num_windows > 0:
             blocks.free_skipped(a, replica, request)
+        if p.num_states > 0:
+            req.checkpoint = states.leaves_checkpoint(p, req, req.computed, num_tokens)
         num_slots = min(num_tokens + p.lookahead_tokens, p.max_model_len)
         if num_slots > req.num_blocks * p.block_size:
             num_blocks = blocks.num_blocks_of(num_slots, p.block_size)
@@ -138,6 +141,8 @@ def schedule_running(a: Any, replica: int, slot: int) -> Any:
                 continue
             blocks.grow(a, replica, request, num_blocks)
         blocks.cache(a, replica, request, num_tokens)
+        if p.num_states > 0:
+            states.note_fresh(a, replica, request, num_cached)
         req.quiet_until = NONE
         any_prefills = max(any_prefills, req.prefilling)
         drafts = max(min(num_tokens - req.prompt - req.output - req.placeholders, req.drafts), 0)
@@ -156,6 +161,7 @@ def schedule(a: Any, replica: int, slot: int, now_s: float) -> int:
     state = a.replicas[replica]
     is_enough = calendar.open_step(a, replica)
     state.step += 1
+    state.num_fresh = 0
     calendar.schedule_quiet(state, a.plans[replica, slot])
     state.threshold = p.long_prefill_token_threshold
     if state.num_running + state.num_waiting <= 1 and p.threshold_spares_lone_request == 1:

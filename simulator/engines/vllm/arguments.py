@@ -200,7 +200,7 @@ class EngineArgs:
     )
     prefix_cache_retention_interval: int | None = argument(
         WholeNumber(0),
-        "Prefix cache of sliding windows: tokens between the window ends that are kept.",
+        "Prefix cache of sliding windows and states: tokens between the ends that are kept.",
         decides=SCHEDULER,
         default_of=_default_retention_interval,
         default_text="0 since 0.29; before, all are kept",

@@ -1,13 +1,14 @@
 """The settings that one engine's scheduler goes by, under vLLM's names."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from boundary.names import shortened
-from kvcache.layout.kv_layout import KVGroup, has_unequal_blocks
+from kvcache.layout.kv_layout import KVGroup, KVLayout
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.settings import batches_in_flight
-from kvcache.releases import BATCH_IN_FLIGHT_PER_STAGE, SCHEDULER_RULES, check_simulated
+from kvcache.releases import BATCH_IN_FLIGHT_PER_STAGE, SCHEDULER_RULES, STATES_CACHED_AS_READ, check_simulated
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.speculation import Speculation
 
@@ -46,6 +47,7 @@ class EngineConfig:
     hashes_look_ahead: bool = True
     scan_goes_past_self_preemption: bool = True
     drafts_cached_on_delivery: bool = True
+    states_are_fresh_once: bool = True
     counts_batches_in_flight: bool = True
 
     def __post_init__(self) -> None:
@@ -84,16 +86,27 @@ class EngineConfig:
             raise ValueError("layers that all attend to everything form one KV-cache group, as in vLLM")
         if any(size % self.block_size for size in self.group_block_sizes):
             raise ValueError(f"a KV-cache group's block size must be a multiple of the smallest, {self.block_size}")
-        if self.has_unequal_blocks and self.enable_prefix_caching:
+        if self.enable_prefix_caching and any(group.block_size for group in self.kv_groups):
             raise ValueError(
-                "prefix caching is not simulated for models with states or with blocks of unequal size; "
-                "give --no-enable-prefix-caching"
+                "prefix caching is not simulated for models with blocks of unequal size; give "
+                "--no-enable-prefix-caching"
             )
+        if self.caches_states:
+            self._check_cached_states(attention)
         interval = self.prefix_cache_retention_interval or 0
         if interval < 0 or interval % self.block_size:
             raise ValueError(
                 f"prefix_cache_retention_interval is {interval:,}; it must be 0 or a multiple of the block size, "
                 f"{self.block_size}"
+            )
+
+    def _check_cached_states(self, attention: Sequence[KVGroup]) -> None:
+        if not attention:
+            raise ValueError("vLLM has no prefix caching without attention; give --no-enable-prefix-caching")
+        if not self.enable_chunked_prefill:
+            raise ValueError(
+                "without chunked prefill vLLM cannot keep states for its prefix cache; leave "
+                "--no-enable-chunked-prefill out, or give --no-enable-prefix-caching too"
             )
 
     def _check_speculation(self) -> None:
@@ -124,14 +137,29 @@ class EngineConfig:
 
     @property
     def group_block_sizes(self) -> tuple[int, ...]:
-        """Tokens in a block, group by group; a state is one block, as long as any request."""
-        whole = -(-self.max_model_len // self.block_size) * self.block_size
+        """Tokens in a block, group by group; a state that is not cached is one block, as long as any request."""
+        whole = self.block_size if self.caches_states else -(-self.max_model_len // self.block_size) * self.block_size
         return tuple(whole if group.is_state else group.block_size or self.block_size for group in self.kv_groups)
 
     @property
-    def has_unequal_blocks(self) -> bool:
-        """Whether groups differ in what a block of theirs holds."""
-        return has_unequal_blocks(self.kv_groups)
+    def caches_states(self) -> bool:
+        """Whether states are kept at block ends for other requests: vLLM's cache mode `align`."""
+        return self.enable_prefix_caching and any(group.is_state for group in self.kv_groups)
+
+    @property
+    def table_groups(self) -> tuple[KVGroup, ...]:
+        """The groups as their blocks are found again and let go: a cached state is like a window of two tokens.
+
+        The token after a block's end needs the state there, and no later one does.
+        """
+        if not self.caches_states:
+            return self.kv_groups
+        return tuple(replace(group, window=2) if group.is_state else group for group in self.kv_groups)
+
+    @property
+    def keeps_state_checkpoints(self) -> bool:
+        """Whether a chunk leaves a state at the last block's end before its own, beside that at its end."""
+        return self.caches_states and all(group.keeps_checkpoints for group in self.kv_groups if group.is_state)
 
     @property
     def watermark_blocks(self) -> int:
@@ -203,9 +231,18 @@ def with_release_rules(engine: EngineConfig, vllm_version: str) -> EngineConfig:
     return replace(engine, **rules)
 
 
+def caches_prefixes(layout: KVLayout, vllm_version: str) -> bool:
+    """Whether prefix caching is simulated over this layout under a release's rules."""
+    if any(group.block_size for group in layout.groups):
+        return False
+    if layout.mamba_cache_mode is None:
+        return True
+    return layout.mamba_cache_mode == "align" and STATES_CACHED_AS_READ.holds_in(vllm_version)
+
+
 def engine_config(args: EngineArgs, budget: MemoryBudget) -> EngineConfig:
     """The settings of the scheduler under arguments that all have a value, over the pool of this budget."""
-    has_caching = args.enable_prefix_caching and not has_unequal_blocks(budget.layout.groups)
+    has_caching = args.enable_prefix_caching and caches_prefixes(budget.layout, args.vllm_version)
     own = {item.name: getattr(args, item.name) for item in fields(EngineConfig) if hasattr(args, item.name)}
     pool = {
         "num_gpu_blocks": max(budget.num_gpu_blocks, 2),

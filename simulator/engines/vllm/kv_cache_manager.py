@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from kvcache.layout.block_pool import BlockPool
 from kvcache.layout.kv_layout import KVGroup, group_kinds
 from simulator.engines.vllm.engine import EngineConfig
+from simulator.engines.vllm.states import Chunk, leaves_checkpoint
 
 NULL = 0  # the block that stands where a table needs none
 BlockKey = tuple[int, int, int]  # content id, block index, group
@@ -29,6 +30,7 @@ class BlockTables:
     blocks: list[list[int]] = field(default_factory=list)
     num_cached_blocks: int = 0
     shared_prefix_boundary: int = 0  # tokens; another request's prefix goes this far, a window's tail there is missing
+    has_checkpoint: bool = False  # the latest chunk leaves a state at the last block's end before its own
 
     def content(self, last_position: int) -> int:
         return next(content for content, end in self.spans if last_position < end)
@@ -48,15 +50,20 @@ class KVCacheManager:
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
         self.pool = BlockPool(config.num_gpu_blocks, enable_prefix_caching=config.enable_prefix_caching)
-        self.groups = config.kv_groups
+        self.groups = config.table_groups
         self.block_sizes = config.group_block_sizes  # unequal only without prefix caching
-        self.kinds = group_kinds(config.kv_groups)
+        self.kinds = group_kinds(self.groups)
+        self.fresh_states: set[BlockKey] = set()  # cached in this step: computed when it is over
         self.caps = [
             None
-            if group.window is None
+            if group.window is None or group.is_state
             else group.blocks_per_request(config.max_model_len, config.max_in_flight_tokens, size)
             for group, size in zip(self.groups, self.block_sizes, strict=True)
         ]
+
+    def new_step(self) -> None:
+        """What the step before computed can be used."""
+        self.fresh_states.clear()
 
     # -- prefix hits
 
@@ -143,15 +150,21 @@ class KVCacheManager:
 
     # -- blocks
 
-    def admit(self, table: BlockTables, hit: PrefixHit, *, num_tokens: int, full_tokens: int, watermark: int) -> bool:
+    def admit(
+        self, table: BlockTables, hit: PrefixHit, chunk: Chunk, *, num_tokens: int, full_tokens: int, watermark: int
+    ) -> bool:
         """Take the blocks of a new or resumed request for its first `num_tokens`; False if they cannot be had.
 
         `full_tokens` must fit too, counting for a window only what it ever holds at once; 0 asks nothing.
         """
-        num_free = self.pool.num_free - watermark
-        if full_tokens and self._num_required(hit, full_tokens, is_capped=True) > num_free:
+        if self._is_fresh(table, hit):
             return False
-        if self._num_required(hit, num_tokens, is_capped=False) > num_free:
+        num_free = self.pool.num_free - watermark
+        table.has_checkpoint = leaves_checkpoint(self.config, chunk._replace(end=full_tokens))
+        if full_tokens and self._num_required(table, hit, full_tokens, is_capped=True) > num_free:
+            return False
+        table.has_checkpoint = leaves_checkpoint(self.config, chunk)
+        if self._num_required(table, hit, num_tokens, is_capped=False) > num_free:
             return False
         table.blocks = []
         for group, size, blocks in zip(self.groups, self.block_sizes, hit.blocks, strict=True):
@@ -162,9 +175,11 @@ class KVCacheManager:
         self._grow(table, num_tokens)
         return True
 
-    def allocate(self, table: BlockTables, num_tokens: int) -> bool:
+    def allocate(self, table: BlockTables, chunk: Chunk, num_tokens: int) -> bool:
         """Give a running request its blocks for `num_tokens` tokens; False if they cannot be had."""
-        if sum(self._num_missing(table, num_tokens)) > self.pool.num_free:
+        table.has_checkpoint = leaves_checkpoint(self.config, chunk)
+        missing = zip(self.groups, self._num_missing(table, num_tokens), strict=True)
+        if sum(self._num_taken(table, group, count) for group, count in missing) > self.pool.num_free:
             return False
         self._grow(table, num_tokens)
         return True
@@ -193,8 +208,26 @@ class KVCacheManager:
             for number, group in enumerate(self.groups):
                 block = table.blocks[number][index]
                 if block != NULL and self._is_retained(table, group, index):
-                    self.pool.cache(block, self._key(table, number, index))
+                    key = self._key(table, number, index)
+                    self.pool.cache(block, key)
+                    self.fresh_states.update([key] if group.is_state else [])
         table.num_cached_blocks = max(table.num_cached_blocks, num_full_blocks)
+        self._freshen_prompt_end(table, num_full_blocks)
+
+    def _freshen_prompt_end(self, table: BlockTables, num_full_blocks: int) -> None:
+        """In older releases, the state at the end of a prompt's last whole block is fresh as long as it is held."""
+        end = (table.num_prompt_tokens - 1) // self.config.block_size
+        if self.config.states_are_fresh_once or table.has_checkpoint or end == 0 or num_full_blocks != end:
+            return
+        for number, group in enumerate(self.groups):
+            if group.is_state and table.blocks[number][end - 1] != NULL:
+                self.fresh_states.add(self._key(table, number, end - 1))
+
+    def _is_fresh(self, table: BlockTables, hit: PrefixHit) -> bool:
+        """Whether a hit ends with a state that this step computes: it can be gone on from in the next step only."""
+        last = hit.num_tokens // self.config.block_size - 1
+        states = [number for number, group in enumerate(self.groups) if group.is_state]
+        return last >= 0 and any(self._key(table, number, last) in self.fresh_states for number in states)
 
     def _is_retained(self, table: BlockTables, group: KVGroup, index: int) -> bool:
         """Whether a window's block is worth finding again (vLLM `SlidingWindowManager.reachable_block_mask`)."""
@@ -209,7 +242,7 @@ class KVCacheManager:
         ends = [boundary // self.config.block_size for boundary in boundaries if boundary]
         return any(end - num_needed <= index < end for end in ends)
 
-    def _num_required(self, hit: PrefixHit, num_tokens: int, *, is_capped: bool) -> int:
+    def _num_required(self, table: BlockTables, hit: PrefixHit, num_tokens: int, *, is_capped: bool) -> int:
         """Blocks that leave the free queue if the request is admitted."""
         required = 0
         for group, size, blocks, cap in zip(self.groups, self.block_sizes, hit.blocks, self.caps, strict=True):
@@ -217,13 +250,21 @@ class KVCacheManager:
             if is_capped and cap is not None:
                 num_blocks = min(num_blocks, cap)
             num_skipped = group.skipped_tokens(hit.num_tokens) // size
-            required += max(num_blocks - max(num_skipped, len(blocks)), 0)
+            required += self._num_taken(table, group, max(num_blocks - max(num_skipped, len(blocks)), 0))
             required += self.pool.num_evictable(block for block in blocks[num_skipped:] if block != NULL)
         return required
 
     def _grow(self, table: BlockTables, num_tokens: int) -> None:
-        for blocks, num_new in zip(table.blocks, self._num_missing(table, num_tokens), strict=True):
-            blocks.extend(self.pool.take(num_new))
+        missing = self._num_missing(table, num_tokens)
+        for group, blocks, num_new in zip(self.groups, table.blocks, missing, strict=True):
+            num_taken = self._num_taken(table, group, num_new)
+            blocks.extend([NULL] * (num_new - num_taken) + self.pool.take(num_taken))
+
+    def _num_taken(self, table: BlockTables, group: KVGroup, num_new: int) -> int:
+        """How many of a table's new blocks are blocks: of cached states the last, and a checkpoint's before it."""
+        if not (group.is_state and self.config.caches_states):
+            return num_new
+        return min(num_new, 1 + table.has_checkpoint)
 
     def _num_missing(self, table: BlockTables, num_tokens: int) -> list[int]:
         """New blocks for `num_tokens` tokens, group by group."""

@@ -24,6 +24,7 @@ from typing import NamedTuple
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.kv_cache_manager import BlockTables, KVCacheManager
 from simulator.engines.vllm.speculation import accepted_drafts
+from simulator.engines.vllm.states import Chunk, tokens_up_to_state
 
 
 @dataclass(kw_only=True, eq=False)
@@ -58,6 +59,11 @@ class Request:
     @property
     def num_tokens(self) -> int:
         return self.num_prompt_tokens + self.num_output_tokens
+
+    @property
+    def prefill_end(self) -> int:
+        """Where its prompt ends, or what it computes again once it was preempted."""
+        return max(self.num_prompt_tokens, self.num_tokens - 1)
 
 
 @dataclass(kw_only=True)
@@ -109,6 +115,7 @@ class Scheduler:
 
     def schedule(self) -> Plan:
         self.step += 1
+        self.blocks.new_step()
         plan = Plan(step=self.step)
         self._threshold = self._long_prefill_token_threshold()
         budget = self._schedule_running(plan, self.config.token_budget)
@@ -190,7 +197,13 @@ class Scheduler:
         if self.step < request.next_decode_eligible_step:
             return 0
         wanted = self._capped(request.num_tokens + request.num_spec_tokens + placeholders - computed)
-        return min(wanted, budget, self.config.max_model_len - 1 - computed)
+        wanted = min(wanted, budget, self.config.max_model_len - 1 - computed)
+        return self._up_to_state(request, computed, wanted)
+
+    def _up_to_state(self, request: Request, start: int, num_tokens: int) -> int:
+        """The tokens of a chunk, as many as states allow that the prefix cache keeps."""
+        chunk = Chunk(start, start + num_tokens, request.prefill_end)
+        return tokens_up_to_state(self.config, chunk, request.num_tokens, request.table.shared_prefix_boundary)
 
     def _num_drafts(self, request: Request, num_new_tokens: int) -> int:
         known = request.num_tokens + request.num_output_placeholders
@@ -199,8 +212,9 @@ class Scheduler:
     def _allocate_or_preempt(self, request: Request, num_new_tokens: int, plan: Plan) -> Iterator[Victim]:
         """Give the request its blocks, preempting until they are free; itself, in the end, if they never are."""
         num_tokens = request.num_computed_tokens + num_new_tokens
+        chunk = Chunk(request.num_computed_tokens, num_tokens, request.prefill_end)
         self.blocks.free_skipped(request.table, request.num_computed_tokens - request.num_in_flight_tokens)
-        while not self.blocks.allocate(request.table, self._with_lookahead(num_tokens)):
+        while not self.blocks.allocate(request.table, chunk, self._with_lookahead(num_tokens)):
             victim = self._victim()
             place = self.running.index(victim)
             del self.running[place]
@@ -279,11 +293,14 @@ class Scheduler:
         num_new_tokens = self._capped(num_new_tokens)
         if num_new_tokens > budget and not self.config.enable_chunked_prefill:
             return 0
-        num_new_tokens = min(num_new_tokens, budget)
+        num_new_tokens = self._up_to_state(request, hit.num_tokens, min(num_new_tokens, budget))
+        if num_new_tokens == 0:
+            return 0
         num_tokens = hit.num_tokens + num_new_tokens
         is_admitted = self.blocks.admit(
             request.table,
             hit,
+            Chunk(hit.num_tokens, num_tokens, request.prefill_end),
             num_tokens=self._with_lookahead(num_tokens),
             full_tokens=self._reserved_tokens(request),
             watermark=self.config.watermark_blocks if self.running else 0,

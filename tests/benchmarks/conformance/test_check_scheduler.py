@@ -17,6 +17,7 @@ import pytest
 
 from benchmarks.conformance import scheduler as checker
 from benchmarks.conformance.cases.scheduler_cases import (
+    CASES,
     EAGLE,
     REFUND,
     TEN,
@@ -26,15 +27,18 @@ from benchmarks.conformance.cases.scheduler_cases import (
     features,
     main_options,
     random_case,
+    states_case,
 )
 from benchmarks.conformance.our_steps import core_steps, readable_steps
 from benchmarks.conformance.scheduler import Comparison, check_scheduler
 from kvcache.layout.kv_layout import KVGroup
 from kvcache.releases import NEWEST_RELEASE, SCHEDULER_RULES
-from simulator.engines.vllm import scheduler
+from simulator.engines.vllm import kv_cache_manager, scheduler, states
 from simulator.engines.vllm.engine import EngineConfig
+from simulator.engines.vllm.kv_cache_manager import KVCacheManager
 from simulator.engines.vllm.scheduler import Scheduler
 from simulator.engines.vllm.speculation import Speculation
+from simulator.engines.vllm.states import tokens_up_to_state
 
 CASES_PER_RUN = 200
 
@@ -73,6 +77,7 @@ CHANGED_RULES: dict[str, Callable[[EngineConfig], EngineConfig]] = {
     "the window's length": lambda engine: with_windows(engine, lambda group: replace(group, window=group.window + 1)),
     "chunks for windows": lambda engine: with_windows(engine, lambda group: replace(group, chunked=not group.chunked)),
     "order of the groups": lambda engine: replace(engine, kv_groups=engine.kv_groups[::-1]),
+    "checkpoints of states": lambda engine: replace(engine, kv_groups=with_checkpoints(engine.kv_groups)),
     "one state more": lambda engine: with_states(engine, 1),
     "blocks of equal size": lambda engine: replace(
         engine, kv_groups=tuple(replace(group, block_size=None) for group in engine.kv_groups)
@@ -89,6 +94,13 @@ CHANGED_RULES: dict[str, Callable[[EngineConfig], EngineConfig]] = {
         engine, lambda old: replace(old, num_speculative_tokens=old.num_speculative_tokens + 1)
     ),
 }
+
+
+ABOUT_STATES = ("states_are_fresh_once", "checkpoints of states")
+
+
+def with_checkpoints(groups: tuple[KVGroup, ...]) -> tuple[KVGroup, ...]:
+    return tuple(replace(group, states_per_request=5 - group.states_per_request) for group in groups)
 
 
 def with_windows(engine: EngineConfig, change: Callable[[Any], KVGroup]) -> EngineConfig:
@@ -114,7 +126,7 @@ def test_a_rule_that_were_wrong_would_be_seen(rule: str) -> None:
     """The cases have the power to tell: decided by another rule, several of them come out otherwise."""
     changed = 0
     for number in range(200):
-        case, steps = decided_case(number)
+        case, steps = decided_case(number, "states" if rule in ABOUT_STATES else "all")
         try:
             other = replace(case, engine=CHANGED_RULES[rule](case.engine))
         except ValueError:  # the case cannot have that
@@ -126,8 +138,8 @@ def test_a_rule_that_were_wrong_would_be_seen(rule: str) -> None:
 
 
 @cache
-def decided_case(number: int) -> tuple[SchedulerCase, list[dict[str, Any]]]:
-    case = random_case(2, number)
+def decided_case(number: int, about: str) -> tuple[SchedulerCase, list[dict[str, Any]]]:
+    case = CASES[about](2, number)
     return case, core_steps(case)
 
 
@@ -173,6 +185,34 @@ def test_hashes_that_covered_eagle_s_blocks_alone_would_be_seen(monkeypatch: pyt
     before = [readable_steps(case) for case in cases]
     monkeypatch.setattr(EngineConfig, "hash_lookahead_tokens", 0)
     assert sum(readable_steps(case) != steps for case, steps in zip(cases, before, strict=True)) >= len(cases) // 2
+
+
+STATE_MUTANTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
+    "a state can be gone on from at once": (KVCacheManager, "_is_fresh", lambda *_: False),
+    "no chunk leaves a checkpoint": (kv_cache_manager, "leaves_checkpoint", lambda *_: False),
+    "chunks end anywhere": (scheduler, "tokens_up_to_state", lambda _, chunk, *__: chunk.end - chunk.start),
+    "another's prefix ends no chunk": (
+        scheduler, "tokens_up_to_state", lambda config, chunk, known, _: tokens_up_to_state(config, chunk, known, 0)
+    ),
+    "a block larger than the budget waits": (
+        states, "_aligned_end", lambda config, _, end: end // config.block_size * config.block_size
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mutant", STATE_MUTANTS)
+def test_a_scheduler_that_keeps_states_otherwise_is_seen_within_60_cases(
+    mutant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, name, wrong = STATE_MUTANTS[mutant]
+    for number in range(60):
+        case = states_case(8, number)
+        steps = readable_steps(case)
+        with monkeypatch.context() as mutated:
+            mutated.setattr(target, name, wrong)
+            if readable_steps(case) != steps:
+                return
+    pytest.fail("no case differs")
 
 
 PLANTED = [
@@ -226,9 +266,10 @@ def change(steps: list[dict[str, Any]], planted: str) -> None:
         step[planted] += 1
 
 
+@pytest.mark.parametrize("about", CASES)
 @pytest.mark.parametrize("number", range(20))
-def test_the_readable_scheduler_decides_as_the_compiled_core(number: int) -> None:
-    case = random_case(7, number)
+def test_the_readable_scheduler_decides_as_the_compiled_core(number: int, about: str) -> None:
+    case = CASES[about](7, number)
     readable = [{name: value for name, value in step.items() if name != "resumed"} for step in readable_steps(case)]
     core = core_steps(case)
     assert readable[: len(core)] == core  # a stalled core ends, the readable scheduler waits for the next arrival
@@ -243,11 +284,12 @@ def test_an_interpreter_without_vllm_is_one_clear_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_no_step_differs_from_vllm_s_own_scheduler(vllm_python: Path) -> None:
+@pytest.mark.parametrize("about", CASES)
+def test_no_step_differs_from_vllm_s_own_scheduler(vllm_python: Path, about: str) -> None:
     """A new seed each time, so that every run looks at cases that nobody has seen."""
     seed = secrets.randbelow(2**31)
     print(f"seed {seed}")
-    found = check_scheduler(vllm_python, num_cases=CASES_PER_RUN, seed=seed)
+    found = check_scheduler(vllm_python, num_cases=CASES_PER_RUN, seed=seed, about=about)
     assert found.cases == CASES_PER_RUN
     assert not found.differences, (seed, found.differences[0])
     assert found.steps > 50_000
