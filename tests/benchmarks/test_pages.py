@@ -16,7 +16,8 @@ from calibrate.interpreters.recipe import find_recipe
 RESULTS = [
     json.loads(path.read_text(encoding="utf-8")) for path in sorted((DOCS / "measurements" / "results").glob("*.json"))
 ]
-COMPARISONS = [result for result in RESULTS if "pairs" in result]
+STATES = [result for result in RESULTS if result.get("about") == "states"]
+COMPARISONS = [result for result in RESULTS if "pairs" in result and result not in STATES]
 ENGINES = [result for result in RESULTS if "attention" in result]
 
 
@@ -42,6 +43,13 @@ def test_enough_was_compared_in_each_release(result: dict[str, Any]) -> None:
     assert len(result["options"]) == len(MEANINGS)
     assert min(result["options"].values()) >= 50
     assert min(result["pairs"].values()) >= 50
+
+
+def test_enough_was_compared_with_states_in_the_prefix_cache() -> None:
+    assert {"0.32.0", "0.33.0"} <= {result["vllm_version"] for result in STATES}
+    assert all(result["differing_cases"] == 0 and result["steps"] >= 100_000 for result in STATES)
+    assert all(result["options"]["states: cached"] == result["cases"] for result in STATES)
+    assert max(result["cases"] for result in STATES) >= 1000
 
 
 def test_two_releases_and_real_engines_were_compared() -> None:

@@ -71,10 +71,10 @@ def check_blocks(simulation: Simulation) -> None:
 
 
 def held_blocks(arrays: Arrays, request: Any) -> NDArray[np.int32]:
-    """A request's block table, all groups behind each other."""
+    """A request's block table, all groups behind each other, without gaps."""
     pool, row = arrays.pools[arrays.replicas["pool"][request["replica"]]], request["row"]
     groups = arrays.groups["ratio"][pool["first_group"] : pool["first_group"] + pool["num_groups"]]
-    return np.concatenate(
+    blocks = np.concatenate(
         [
             arrays.tables[row, place * pool["row_blocks"] :][
                 arrays.table_starts[row, place] : -(-request["num_blocks"] // ratio)
@@ -82,6 +82,7 @@ def held_blocks(arrays: Arrays, request: Any) -> NDArray[np.int32]:
             for place, ratio in enumerate(groups.tolist())
         ]
     )
+    return blocks[blocks != layout.NONE]
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
