@@ -14,6 +14,7 @@ from simulator.latency.gpu_constants import Constants
 from simulator.latency.model import ServedModel
 
 FILE = Path(__file__).with_suffix(".toml")
+MARLIN_VARIABLE = "VLLM_MXFP4_USE_MARLIN=1"  # before there was --moe-backend
 _TABLES = "kernel times of vLLM 0.24 (aiconfigurator-core 0.12, NVIDIA, Apache-2.0)"
 
 
@@ -83,7 +84,10 @@ def expert_kernel(served: ServedModel, scheme: QuantizationScheme, constants_key
     weight_format = scheme.name if scheme.name == "fp8-block" and constants_key != "bf16" else constants_key
     found = tables.get(gpu.name, tables.get(gpu.family, {})).get(weight_format, {})
     kernels = Kernels(**{**found, "shipped": tuple(found.get("shipped", ())), "source": _text(found.get("source", ""))})
-    name = kernels.chosen(served.args.moe_backend, served.args.vllm_version)
+    asked = served.args.moe_backend
+    if asked == AUTO and weight_format == "mxfp4" and MARLIN_VARIABLE in served.args.environment:
+        asked = "marlin"
+    name = kernels.chosen(asked, served.args.vllm_version)
     return ExpertKernel(name=name, constants_key=constants_key, kernels=kernels)
 
 

@@ -26,6 +26,13 @@ def test_mxfp4_on_hopper_is_triton_from_the_measured_tables_on_and_was_marlin_in
     assert kernel(latency("marlin")) == "marlin"
 
 
+def test_the_variable_that_forces_marlin_is_heeded_where_nothing_else_is_asked_for() -> None:
+    forced = EngineArgs(environment=("VLLM_MXFP4_USE_MARLIN=1",), max_model_len=4096)
+    assert kernel(resolve("gpt-oss-20b", "h100-sxm", forced).latency) == "marlin"
+    assert kernel(resolve("gpt-oss-20b", "h100-sxm", forced, moe_backend="triton").latency) == "triton"
+    assert forced.ignored_environment == ()
+
+
 def test_what_is_asked_for_is_as_fast_as_where_it_is_picked() -> None:
     picked, asked, older = latency(), latency("triton"), latency("marlin")
     np.testing.assert_array_equal(picked.step_times.decode, asked.step_times.decode)
