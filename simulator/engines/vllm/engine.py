@@ -119,7 +119,8 @@ class EngineConfig:
         attends_to_all = len(self.kv_groups) == 1 and self.kv_groups[0].window is None
         if self.speculation.method == "eagle" and not attends_to_all:
             raise ValueError(
-                "speculative method 'eagle' is simulated for models with full attention in all layers only; "
+                f"speculative method '{self.speculation.drafter}' is simulated for models with full attention in all "
+                "layers only; "
                 "use draft_model or ngram, or another model"
             )
         width = 1 + self.num_speculative_tokens
