@@ -28,7 +28,6 @@ GPU_COLUMNS = {
 NOT_MODELLED = {
     "cyankiwi/gemma-4-31B-it-AWQ-4bit": "someone's AWQ of a catalog model: no config.json of it found",
     "Qwen/Qwen3.8-27B-FP8": "no published config.json found; its thread tells of linear-attention layers",
-    "qwen3.6-35b-a3b-nvfp4": "an NVFP4 of a catalog model: which of several is not recorded",
     "DeepSeek-V4-Flash": "compressed sparse attention",
     "mgoin/phi-2-super-marlin": "weights in Marlin's own layout, which vLLM no longer reads",
 }
