@@ -1,6 +1,7 @@
 """Whether we count, and decide, as the real software does.
 
     python -m benchmarks.conformance scheduler [--cases 200]     # beside vLLM: every schedule() call, on random cases
+    python -m benchmarks.conformance scheduler --about states    # the same, with states in the prefix cache
     python -m benchmarks.conformance parameters [--configs 10]   # beside transformers: every catalog model, random ones
     python -m benchmarks.conformance weights                     # beside vLLM: one rank's tensors under TP, DP and EP
     python -m benchmarks.conformance kv-cache [--cases 2000]     # beside vLLM: pages, groups, blocks, concurrency

@@ -23,11 +23,7 @@ STORM_EVERY, MIN_STORM_PREEMPTIONS = 5, 10
 TEN, WATERMARK_ALONE, REFUND = 10, 3, 8  # which of each ten cases is about one rule
 TWENTY, EAGLE, SELF_PREEMPTION = 20, 1, 6
 STORM_RELEASES = ("0.27.0", "0.32.0", "0.33.0")  # a storm is one under the rules of each
-DERIVED = (
-    "group_block_sizes",
-    "caches_states",
-    "keeps_state_checkpoints",
-)  # of an engine's settings, beside the given ones
+DERIVED = ("group_block_sizes", "caches_states", "keeps_state_checkpoints")  # beside an engine's given settings
 MAX_STEPS = 8_000  # of a case; without `scheduler_reserve_full_isl` two requests may preempt each other for ever
 
 
