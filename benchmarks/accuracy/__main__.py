@@ -26,6 +26,7 @@ from benchmarks.accuracy.fitted_loads import fitted_loads
 from benchmarks.accuracy.five_runs import five_runs
 from benchmarks.accuracy.held_out import held_out
 from benchmarks.accuracy.intervals import write_spreads
+from benchmarks.accuracy.measured_deployments import write_measured
 from benchmarks.accuracy.memory import kv_memory, rows_text
 from benchmarks.accuracy.open_runs import h100_aggregates, h100_requests, rtx
 from benchmarks.accuracy.outsider import outsider
@@ -69,6 +70,7 @@ def main() -> int:
     results = measured(arguments.data, arguments.part, arguments.workers)
     if arguments.write_spreads and "held-out" in results:
         write_spreads(results["held-out"]["spreads"])
+        write_measured(arguments.data)
     if arguments.pages:
         kept = {name: part for name, part in results.items() if name != "fitted-loads"}  # no table of the pages
         stored = rounded(json.loads(RESULTS.read_text(encoding="utf-8")) | kept)

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.accuracy.intervals import coverage, shipped_widths
+from benchmarks.accuracy.knees import knees
 from benchmarks.measured.closed_loops import simulate
 from benchmarks.measured.settings import RUNS_FILE, Setting, read_settings
 from simulator.latency.step_time import FloatArray
@@ -97,6 +98,8 @@ def closed_loops(data: Path) -> dict[str, Any]:
         "cpu_s": cpu_s,
         "shipped": errors_of(shipped),
         "prior": errors_of(prior),
+        "knees": knees(settings, error_rows(shipped)[:, 1], shipped_widths(settings)[:, 1]),
+        "prior_knees": knees(settings, error_rows(prior)[:, 1]),
         "kinds": kinds_of_errors(shipped),
         "groups": errors_by(shipped, ["model", "gpu", "precision", "version"]),
     }

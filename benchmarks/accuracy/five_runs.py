@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.accuracy.knees import knees
 from benchmarks.measured.closed_loops import replay_of
-from benchmarks.measured.settings import read_settings
+from benchmarks.measured.settings import Setting, read_settings
 from calibrate.check.replay import Replay
 from calibrate.fit.runs import errors_at, fit_runs, run_data
 
@@ -30,21 +31,25 @@ def judge_groups(data: Path) -> Iterator[dict[str, Any]]:
             except ValueError as problem:
                 print(f"skipped: {problem}", file=sys.stderr)
                 continue
-            yield _judged_group(name, replays)
+            yield _judged_group(name, settings, replays)
 
 
-def _judged_group(name: Any, replays: list[Replay]) -> dict[str, Any]:
+def _judged_group(name: Any, settings: list[Setting], replays: list[Replay]) -> dict[str, Any]:
     chosen = set(np.round(np.linspace(0, len(replays) - 1, FITTED_RUNS)).astype(int).tolist())
     fitted = run_data([replays[place] for place in sorted(chosen)])
     rest = run_data([item for place, item in enumerate(replays) if place not in chosen])
     found = fit_runs(fitted)
     shipped = 100 * np.abs(np.expm1(errors_at(rest, (), np.empty(0))))
-    after = 100 * np.abs(np.expm1(errors_at(rest, found.posterior.terms, found.posterior.mean)))
+    terms, values = found.posterior.terms, found.posterior.mean
+    every = errors_at(run_data(replays), terms, values)  # a curve over the loads is of all
+    after = 100 * np.abs(np.expm1(every[[place for place in range(len(replays)) if place not in chosen]]))
     return {
         "group": " ".join(map(str, name)),
         "judged": len(rest),
         **{f"{metric}_shipped": float(np.median(shipped[:, place])) for place, metric in enumerate(("ttft", "tpot"))},
         **{f"{metric}_fitted": float(np.median(after[:, place])) for place, metric in enumerate(("ttft", "tpot"))},
+        "settings": settings,
+        "log_errors": (-every[:, 1]).tolist(),
         "ttft_errors": after[:, 0].tolist(),
         "tpot_errors": after[:, 1].tolist(),
     }
@@ -59,5 +64,12 @@ def five_runs(data: Path) -> dict[str, Any]:
         "groups": len(groups),
         **{f"{name}_median": float(np.median(values)) for name, values in errors.items()},
         **{f"{name}_mean": float(np.mean(values)) for name, values in errors.items()},
-        "rows": [{key: value for key, value in group.items() if not key.endswith("_errors")} for group in groups],
+        "knees": knees(
+            [setting for group in groups for setting in group["settings"]],
+            np.concatenate([group["log_errors"] for group in groups]),
+        ),
+        "rows": [
+            {key: value for key, value in group.items() if not key.endswith("_errors") and key != "settings"}
+            for group in groups
+        ],
     }

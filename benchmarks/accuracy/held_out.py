@@ -1,4 +1,4 @@
-"""Errors of constants that were fitted without the run, or without the model, that they are judged on."""
+"""Errors of constants that were fitted without the run, its release, or its model, that they are judged on."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.accuracy.closed_loops import errors_by, errors_of
-from benchmarks.accuracy.intervals import MEASURED, Spread, coverage, spreads
+from benchmarks.accuracy.intervals import MEASURED, Spread, coverage, spreads, widths_of
+from benchmarks.accuracy.knees import knees
 from benchmarks.accuracy.open_runs import errors_of_runs
 from benchmarks.constants import cases, step_times
 from benchmarks.constants.cases import Case
-from benchmarks.constants.step_times import Prior
+from benchmarks.constants.step_times import Problem
 from benchmarks.measured.request_logs import h100_runs
 from benchmarks.measured.settings import Setting
 from calibrate.measured_run import MeasuredRun
@@ -23,12 +24,15 @@ from simulator.latency.covariance import Term, multiplied
 from simulator.latency.gpu_constants import Constants, constants_for
 from simulator.latency.step_time import FloatArray
 
+Logs = Callable[[Case], dict[Term, float]]
+
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
     """Settings with logarithms of measured over simulated [settings, (TTFT, TPOT)], by constants that know less."""
 
     settings: Sequence[Setting]
+    releases: FloatArray  # fitted without this one's model, GPU and release
     other_runs: FloatArray  # fitted without a fifth of the runs that holds this one
     other_models: FloatArray  # fitted without this one's model
     requests: Mapping[str, Any]  # errors on the H100 request logs, fitted without their model
@@ -41,78 +45,79 @@ class HeldOut:
 
 def hold_out(data: Path, workers: int) -> HeldOut:
     """The fit of benchmarks/constants/step_times.py, whose prior no run has touched, without a part of the runs."""
-    parts = [_without(family, data, workers) for family in step_times.GPUS]
-    settings = [case.run for part in parts for case in part.judged if isinstance(case.run, Setting)]
-    by_run, by_model = (np.concatenate([getattr(part, name) for part in parts]) for name in ("by_run", "by_model"))
-    (requests,) = (part.requests for part in parts if part.requests)  # there are logs of one family
-    return HeldOut(settings, by_run, by_model, requests)
+    problem = step_times.problem_from(data)
+    judged = [case for case in problem.cases if isinstance(case.run, Setting)]
+    folds = np.random.default_rng(1).integers(0, step_times.FOLDS, len(judged))
+    fold_of = {id(case): int(fold) for case, fold in zip(judged, folds, strict=True)}
 
+    def errors(part_of: Callable[[Case], Any], what: str) -> FloatArray:
+        found = logs_without(problem, part_of)
+        watch = step_times.watcher(f"{what} held out", 100)
+        return cases.log_errors(judged, [found(case) for case in judged], workers, watch)
 
-@dataclass(frozen=True, eq=False)
-class _Family:
-    judged: Sequence[Case]  # closed loops
-    by_run: FloatArray
-    by_model: FloatArray
-    requests: Mapping[str, Any]
-
-
-def _without(family: str, data: Path, workers: int) -> _Family:
-    """A family's closed loops with their errors without their part of the runs, then without their model."""
-    gpus, rng = step_times.GPUS[family], np.random.default_rng(1)
-    known, terms = step_times.cases_of(family, data, 1.0, rng), step_times.terms_of(family)
-    problem = cases.linearize(known, terms, workers, step_times.watcher(f"{family}, derivatives"))
-    prior = step_times.prior_of(gpus, terms)
-    judged = cases.closed_loops(data, gpus)
-    fold_of = dict(zip([case.run for case in judged], rng.integers(0, step_times.FOLDS, len(judged)), strict=True))
-
-    def errors(part_of: Callable[[Case], Any]) -> FloatArray:
-        found = _logs_without(problem, prior, part_of)
-        logs = [found(part_of(case)) for case in judged]
-        return cases.log_errors(judged, logs, workers, step_times.watcher(f"{family}, held out", 100))
-
-    by_run = errors(lambda case: step_times.FOLDS if case.is_open else int(fold_of[case.run]))
-    without_model = _logs_without(problem, prior, lambda case: case.model)
-    logged = [run for run in h100_runs(data) if run.options["gpu"] in gpus]
+    without_model = logs_without(problem, lambda case: case.model)
 
     def constants(run: MeasuredRun) -> Constants:
-        return multiplied(constants_for(find_gpu(run.options["gpu"])), without_model(run.options["model"]))
+        case = Case(run)
+        return multiplied(constants_for(find_gpu(case.gpu)), without_model(case))
 
-    requests = errors_of_runs(logged, constants) if logged else {}
-    return _Family(judged, by_run, errors(lambda case: case.model), requests)
+    return HeldOut(
+        settings=[case.run for case in judged if isinstance(case.run, Setting)],
+        releases=errors(lambda case: case.release, "releases"),
+        other_runs=errors(lambda case: fold_of.get(id(case), step_times.FOLDS), "runs"),
+        other_models=errors(lambda case: case.model, "models"),
+        requests=errors_of_runs(h100_runs(data), constants),
+    )
 
 
-def _logs_without(
-    problem: cases.Linearized, prior: Prior, part_of: Callable[[Case], Any]
-) -> Callable[[Any], dict[Term, float]]:
-    """Fitted logarithms of the terms from the runs of all parts but one; each fit is made once."""
-    parts = [part_of(case) for case in problem.cases]
+def logs_without(problem: Problem, part_of: Callable[[Case], Any]) -> Logs:
+    """Logarithms of the shipped constants' multipliers for a run, fitted to the runs of all parts but its own."""
+    prior = step_times.prior_of(problem.columns, problem.texts)
+    parts = np.array([repr(part_of(case)) for case in problem.cases])
 
     @cache
-    def without(part: Any) -> dict[Term, float]:
-        others = np.array([place for place, own in enumerate(parts) if own != part])
-        return dict(zip(problem.terms, step_times.fit(problem, others, prior).logs.tolist(), strict=True))
+    def without(part: str) -> FloatArray:
+        return step_times.fit(problem, step_times.trained(problem, parts != part), prior).logs
 
-    return without
+    @cache
+    def on(gpu: str, part: str) -> dict[Term, float]:
+        logs = step_times.logs_of(find_gpu(gpu).family, problem, without(part))
+        return {term: log + _since(problem, gpu, term) for term, log in logs.items()}
+
+    return lambda case: on(case.gpu, repr(part_of(case)))
+
+
+def _since(problem: Problem, gpu: str, term: Term) -> float:
+    """What stood in the files about which derivatives are, over what is shipped."""
+    name, key = term
+    shipped = getattr(constants_for(find_gpu(gpu)), name)
+    return float(np.log(step_times.reference(problem.texts, gpu, term) / (shipped if key is None else shipped[key])))
 
 
 def held_out(data: Path, workers: int) -> dict[str, Any]:
-    """Errors and intervals of constants that were fitted without the run, or without the model."""
+    """Errors, intervals and largest loads of constants that were fitted without the run, its release, or its model."""
     found = hold_out(data, workers)
+    kept = [*shipped_spreads(found)]
+    known = widths_of(found.settings, kept, measured=False)
     return {
+        "releases": errors_of(found.table(found.releases)),
+        "release_rows": errors_by(found.table(found.releases), ["model", "gpu", "version"]),
         "other_runs": errors_of(found.table(found.other_runs)),
         "other_models": errors_of(found.table(found.other_models)),
         "models": errors_by(found.table(found.other_models), ["model"]),
-        "spreads": {
-            spread.kind: {"tpot": vars(spread.tpot), "ttft": vars(spread.ttft)} for spread in shipped_spreads(found)
-        },
+        "spreads": {spread.kind: {"tpot": vars(spread.tpot), "ttft": vars(spread.ttft)} for spread in kept},
         "requests": found.requests,
-        "intervals": coverage(found.settings, found.other_models),
-        "intervals_of_other_runs": coverage(found.settings, found.other_runs),
+        "intervals": coverage(found.settings, found.releases, known),
+        "intervals_of_other_models": coverage(found.settings, found.releases),
+        "intervals_of_other_runs": coverage(
+            found.settings, found.other_runs, widths_of(found.settings, kept, measured=True)
+        ),
+        "knees": knees(found.settings, found.releases[:, 1], known[:, 1]),
     }
 
 
 def shipped_spreads(found: HeldOut) -> list[Spread]:
-    """Of models that no fit saw; then of those that it saw, on other runs."""
-    others = spreads(found.settings, found.other_models)
-    known = [spread for spread in spreads(found.settings, found.other_runs) if spread.kind != "old-experts"]
+    """Of deployments that no fit saw; then of those that it saw, on other runs."""
+    others = spreads(found.settings, found.releases)
+    known = spreads(found.settings, found.other_runs)
     return [*others, *(replace(spread, kind=MEASURED + spread.kind) for spread in known)]

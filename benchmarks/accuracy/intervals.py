@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.measured.closed_loops import deployment_of
+from benchmarks.measured.launches import launch_of
 from benchmarks.measured.settings import Setting
-from kvcache.models.catalog import find_gpu, load_model
+from kvcache.models.catalog import find_gpu
 from simulator.latency.forms.physical import spread_kind
 from simulator.latency.gpu_constants import FOLDER, constants_for
-from simulator.latency.model import LogError, error_scale, served_model
+from simulator.latency.model import LogError, error_scale
 from simulator.latency.step_time import FloatArray
 
 LEVEL = 0.9
@@ -63,22 +65,15 @@ def sequences_of(settings: Iterable[Setting]) -> FloatArray:
     return np.array([setting.concurrency / setting.dp for setting in settings])
 
 
-def kinds_of(settings: Iterable[Setting]) -> np.ndarray[Any, np.dtype[np.str_]]:
-    return np.array([kind_of(setting).removeprefix(MEASURED) for setting in settings])
+def kinds_of(settings: Sequence[Setting]) -> np.ndarray[Any, np.dtype[np.str_]]:
+    """By what the errors of unmeasured deployments go."""
+    kinds = {setting.group: kind_of(setting) for setting in settings}
+    return np.array([kinds[setting.group].removeprefix(MEASURED) for setting in settings])
 
 
 def kind_of(setting: Setting) -> str:
     """By which of the shipped errors a setting goes."""
-    arch, gpu = load_model(setting.model), find_gpu(setting.gpu)
-    served = served_model(
-        architecture=arch,
-        gpu=gpu,
-        data_parallel_size=setting.dp,
-        max_num_batched_tokens=8192,
-        max_num_seqs=1024,
-        vllm_version=setting.version,
-    )
-    return spread_kind(served, constants_for(gpu))
+    return spread_kind(deployment_of(setting, launch_of(setting)).served)
 
 
 def spreads(settings: Sequence[Setting], errors: FloatArray) -> list[Spread]:
@@ -132,10 +127,21 @@ def _widths_without_own_model(settings: Sequence[Setting], errors: FloatArray) -
 
 def shipped_widths(settings: Sequence[Setting]) -> FloatArray:
     """Half-widths of the logarithms that the shipped constants state, [settings, (TTFT, TPOT)]."""
+    kinds = {setting.group: kind_of(setting) for setting in settings}
     found = []
     for setting, sequences in zip(settings, sequences_of(settings).tolist(), strict=True):
-        tpot, ttft = constants_for(find_gpu(setting.gpu)).log_errors(kind_of(setting))
+        tpot, ttft = constants_for(find_gpu(setting.gpu)).log_errors(kinds[setting.group])
         found.append([error.log_half_width_at(sequences) for error in (ttft, tpot)])
+    return np.array(found)
+
+
+def widths_of(settings: Sequence[Setting], fitted: Sequence[Spread], *, measured: bool) -> FloatArray:
+    """The same by these spreads, were the deployments measured, or not."""
+    by_kind = {spread.kind: spread for spread in fitted}
+    found = []
+    for kind, sequences in zip(kinds_of(settings).tolist(), sequences_of(settings).tolist(), strict=True):
+        spread = by_kind[MEASURED + kind if measured else kind]
+        found.append([error.log_half_width_at(sequences) for error in (spread.ttft, spread.tpot)])
     return np.array(found)
 
 

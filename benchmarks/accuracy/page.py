@@ -32,6 +32,10 @@ RIVALS = (  # tool, settings it was judged on, TPOT, TTFT, E2E, answered, whose 
     ("Vidur", "–", "–", "–", "< 9", "–", "claimed by their authors; users report 700 % at p50 on vLLM 0.9"),
 )  # fmt: skip
 BARS = (  # part, figure, the most it may be in %
+    (("held-out", "releases", "tpot_median"), "TPOT, model × GPU × release left out of the fit", 6.0),
+    (("held-out", "releases", "tpot_mean"), "the same, mean", 9.0),
+    (("held-out", "releases", "ttft_median"), "TTFT, model × GPU × release left out of the fit", 15.0),
+    (("held-out", "knees", "median"), "largest concurrency under a TPOT limit, the same left out", 15.0),
     (("closed-loops", "shipped", "tpot_median"), "TPOT, shipped constants", 8.0),
     (("closed-loops", "shipped", "ttft_median"), "TTFT, shipped constants", 15.0),
     (("held-out", "other_runs", "tpot_median"), "TPOT, runs left out of the fit", 8.0),
@@ -48,7 +52,6 @@ BARS = (  # part, figure, the most it may be in %
     (("h100", "all", "ttft_median"), "H100 requests, mean TTFT", 17.0),
     (("held-out", "requests", "all", "e2e_median"), "H100 requests, mean E2E, models left out of the fit", 7.0),
     (("held-out", "requests", "all", "ttft_median"), "H100 requests, mean TTFT, models left out of the fit", 17.0),
-    (("intervals", "all", "tpot_half_width"), "half-width of the 90 % interval of TPOT, median", 12.0),
 )
 
 
@@ -90,8 +93,9 @@ def _closed_loops(results: Results) -> str:
     loops, held = results["closed-loops"], results["held-out"]
     fitted = results["calibrated"]
     rows = [
-        ("kernel tables alone, no fit to runs", loops["prior"]),
+        ("fitted without the model's runs on this GPU and release", held["releases"]),
         ("fitted to runs of other models", held["other_models"]),
+        ("kernel tables alone, no fit to runs", loops["prior"]),
         ("fitted to four fifths of the runs, on the last", held["other_runs"]),
         ("shipped", loops["shipped"]),
         ("shipped, `headcount simulate` with what the table says", results["outsider"]["all"]),
@@ -150,6 +154,28 @@ def _misses(results: Results) -> str:
     return table(("group", "n", "TPOT", "TTFT", "why"), lines)
 
 
+def _releases(results: Results) -> str:
+    rows = results["held-out"]["release_rows"]
+    lines = [(row["model"], row["gpu"], row["version"], f"{row['n']:.0f}", *_both(row)) for row in rows]
+    return table(("model", "GPU", "vLLM", "n", "TPOT", "TTFT"), lines)
+
+
+def _knees(results: Results) -> str:
+    rows = (
+        ("fitted without the model's runs on this GPU and release", results["held-out"]["knees"]),
+        ("shipped", results["closed-loops"]["knees"]),
+        ("kernel tables alone, no fit to runs", results["closed-loops"]["prior_knees"]),
+        ("fitted to 5 runs of the deployment", results["calibrated"]["knees"]),
+    )
+    lines = [
+        (name, f"{row['n']}", f"{row['median']:.1f} / {row['mean']:.1f} ({_signed(row['bias'])})",
+         f"{row['optimistic']:.0f} %", f"{row['covered']:.0f} %" if row["covered"] is not None else "–")
+        for name, row in rows
+    ]  # fmt: skip
+    heads = ("constants", "limits", "error in %", "over 20 % too many", "within the 90 % interval")
+    return table(heads, lines)
+
+
 def _models(results: Results) -> str:
     lines = [(row["model"], f"{row['n']:.0f}", *_both(row)) for row in results["held-out"]["models"]]
     return table(("model left out of the fit", "n", "TPOT", "TTFT"), lines)
@@ -167,9 +193,10 @@ KINDS = {
 def _intervals(results: Results) -> str:
     held = results["held-out"]
     parts = (
-        ("another model: constants and spread do not know it", held["intervals"]),
-        ("another run: constants do not know it, the spread no run of its model", held["intervals_of_other_runs"]),
-        ("as shipped", results["intervals"]),
+        ("not measured: constants know no run of its model, GPU and release", held["intervals"]),
+        ("another model: neither constants nor the spread know it", held["intervals_of_other_models"]),
+        ("measured: constants know other runs of the deployment", held["intervals_of_other_runs"]),
+        ("as shipped, every deployment measured", results["intervals"]),
         ("as typed, launch settings unknown", results["outsider"]["intervals"]),
     )
     lines = [
@@ -304,6 +331,8 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "kinds": _kinds,
     "misses": _misses,
     "models": _models,
+    "releases": _releases,
+    "knees": _knees,
     "outsider": _outsider,
     "intervals": _intervals,
     "h100": _open_runs("h100"),

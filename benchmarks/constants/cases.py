@@ -61,6 +61,21 @@ class Case:
         return 0 if isinstance(self.run, MeasuredRun) else self.run.concurrency
 
     @property
+    def vllm_version(self) -> str:
+        found = self.run.options["vllm_version"] if isinstance(self.run, MeasuredRun) else self.run.version
+        return str(found)
+
+    @property
+    def release(self) -> tuple[str, str, str]:
+        """Model, GPU and release: runs that a fit must not know to tell of a combination that was never measured."""
+        return self.model, self.gpu, self.vllm_version
+
+    @property
+    def alike(self) -> str:
+        """The same with the format of the weights."""
+        return " ".join((*self.release, self.quantization or "16 bits"))
+
+    @property
     def group(self) -> tuple[Any, ...]:
         """Runs of one deployment err alike."""
         return (self.model, self.num_gpus) if isinstance(self.run, MeasuredRun) else self.run.group

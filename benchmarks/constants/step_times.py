@@ -1,43 +1,54 @@
-"""Fits the shipped step-time constants of a GPU family to runs of real vLLM, with their covariance.
+"""Fits the shipped step-time constants to runs of real vLLM, with their covariance: all GPU families together.
 
-    python -m benchmarks.constants.step_times hopper --data ../shared/data [--share 0.4] [--write]
+    python -m benchmarks.constants.step_times --data ../shared/data [--derive] [--write]
 
-Maximum a posteriori on the logarithms of multipliers of what is shipped, about what kernel tables say: errors of mean
-TTFT and TPOT follow Student's t, groups of runs weigh alike, derivatives are finite differences through the simulator.
-The covariance is that of the estimate with errors of one deployment going together (Liang, Zeger 1986), the prior
-included. Held-out figures are of runs or whole models that a fit did not see, with the simulator taken as linear about
-the shipped constants. `--write` puts the multiplied values into simulator/latency/constants/FAMILY.toml, the
-covariance into simulator/latency/covariances/FAMILY.toml.
+Maximum a posteriori on logarithms, about what kernel tables say: runs move a constant as far as PRIOR_SHARES lets
+them, which were chosen where leaving out every run of a model, GPU and release errs least. Errors of mean TTFT and TPOT
+follow Student's t; those of one deployment, and of one model, GPU, release and format, go together, so that many runs
+of one deployment tell little more than a few. Derivatives are finite differences through the simulator, kept in
+derivatives.npz; `--derive` makes them anew about what is shipped, which takes an hour. Held-out figures here take the
+simulator as linear; benchmarks/accuracy simulates them. `--write` puts the values into simulator/latency/constants,
+the covariances into simulator/latency/covariances.
 """
 
 import argparse
 import re
 import sys
 import tomllib
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.constants.cases import Case, Linearized, closed_loops, linearize, runs_at_a_rate
-from benchmarks.constants.kernel_priors import PRIORS, prior_for
+from benchmarks.constants import derivatives
+from benchmarks.constants.cases import Case, Linearized, closed_loops, runs_at_a_rate
+from benchmarks.constants.kernel_priors import prior_for
 from kvcache.models.catalog import find_gpu
+from kvcache.releases import SLOWER_EXPERTS
 from simulator.latency.covariance import FOLDER as COVARIANCES
 from simulator.latency.covariance import FOLLOWERS, MOST_OF_PEAK, Term, read_covariance
 from simulator.latency.gpu_constants import FOLDER, GENERAL, constants_for
 from simulator.latency.step_time import FloatArray
 
 GPUS = {"hopper": ("h100-sxm", "h200-sxm"), "blackwell": ("b200-sxm", "b300-sxm", "gb200")}
-# Of the widths between GPUs: with a whole width the constants follow single models, and others come out worse; times
-# that where kernel tables are silent.
-PRIOR_SHARE, UNMEASURED = 0.5, 2.0
-SPREAD = np.array([0.12, 0.06])  # of a run's TTFT, TPOT: what an error is weighed by
+# How far runs may move a constant, as a share of its width between GPUs: little where kernel tables measure it well,
+# the whole width of what they do not see or see under other conditions (starts, copies, prefill). Of all choices by
+# class, those about these values err least on models, GPUs and releases left out; halves and doubles err alike.
+PRIOR_SHARES = {
+    "gemm_bandwidth_share": 0.2, "decode_attention_bandwidth_share": 0.2, "expert_bandwidth_share": 0.2,
+    "all_reduce_link_share": 0.2, "all_reduce_rank_exponent": 0.2, "distinct_expert_exponent": 0.2,
+    "expert_parallel_imbalance": 0.2, "expert_compute_share": 0.2, "expert_activation_bytes_per_element": 0.2,
+    "expert_start_s": 0.35, "ingress_request_s": 0.2, "ingress_token_s": 0.2, "ingress_s": 0.2,
+}  # fmt: skip
+OLDER: Term = ("older_expert_start_factor", None)  # one for all families
+OWN = np.array([0.12, 0.05])  # standard deviation of a run's TTFT, TPOT …
+COMMON = np.array([0.06, 0.03])  # … and of what all runs of a deployment share, and again of all like it
 DEGREES_OF_FREEDOM = 4.0
-ITERATIONS, FOLDS = 30, 5
+ITERATIONS, FOLDS = 6, 5
 LEFT_OUT = "Qwen/Qwen3-235B-A22B-FP8"  # on vLLM 0.12 every step takes as long as reading all experts does
 MOST = {"_share": MOST_OF_PEAK, "_exponent": 1.0}  # of the value itself; no switch is worse than a ring
 # Hopper unpacks 4-bit floats as it does integers (Marlin): nvfp4 for want of such tensor cores, gpt-oss because its
@@ -45,59 +56,109 @@ MOST = {"_share": MOST_OF_PEAK, "_exponent": 1.0}  # of the value itself; no swi
 KERNEL_OF_RUNS = {("hopper", "mxfp4"): "int4", ("hopper", "fp4"): "int4"}
 SAME_KERNEL = 0.9  # correlation of what two formats differ by from the tables of the kernel that serves both
 MOST_CLIENTS = 256  # larger runs cost most of the time and tell no more
+Column = tuple[str, Term]  # a family, "" for all; a term
 
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """Of the terms' logarithms, with the most that each may be: no share may pass MOST_OF_PEAK."""
+    """Of the columns' logarithms, with the most that each may be: no share may pass MOST_OF_PEAK."""
 
-    mean: FloatArray  # [terms]
-    covariance: FloatArray  # [terms, terms]
-    most: FloatArray  # [terms]
+    mean: FloatArray  # [columns]
+    covariance: FloatArray  # [columns, columns]
+    most: FloatArray  # [columns]
 
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    logs: FloatArray  # [terms]
-    covariance: FloatArray  # [terms, terms]
+    logs: FloatArray  # [columns]
+    covariance: FloatArray  # [columns, columns]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Runs of all families, with their errors about constants files (`texts`) and the derivatives by the columns."""
+
+    cases: Sequence[Case]
+    columns: Sequence[Column]
+    errors: FloatArray  # [runs, 2]: logarithms of measured over simulated TTFT, TPOT
+    jacobian: FloatArray  # [runs, 2, columns]
+    texts: derivatives.Texts
+
+    def left(self, logs: FloatArray) -> FloatArray:
+        """Errors that remain at these logarithms of the columns."""
+        return np.asarray(self.errors - self.jacobian @ logs)
 
 
 def terms_of(family: str) -> list[Term]:
     """Every term but those of formats that no GPU of the family computes in."""
     known = constants_for(find_gpu(GPUS[family][0]))
-    return [(name, key) for name, key in read_covariance(GENERAL).sd if key is None or key in getattr(known, name)]
+    return [
+        (name, key)
+        for name, key in read_covariance(GENERAL).sd
+        if (name, key) != OLDER and (key is None or key in getattr(known, name))
+    ]
 
 
-def prior_of(gpus: Sequence[str], terms: Sequence[Term]) -> Prior:
-    """About what kernel tables of the family's first GPU say, which no run has touched.
+def problem_of(parts: Mapping[str, Linearized], texts: derivatives.Texts) -> Problem:
+    """The families side by side: each has columns of its own, and all have the release's."""
+    columns: list[Column] = [(family, term) for family, part in parts.items() for term in part.terms]
+    columns.append(("", OLDER))
+    cases = [case for part in parts.values() for case in part.cases]
+    jacobian = np.zeros((len(cases), 2, len(columns)))
+    row = column = 0
+    for part in parts.values():
+        here = slice(row, row + len(part.cases))
+        jacobian[here, :, column : column + len(part.terms)] = part.jacobian
+        starts = [place for place, (name, _) in enumerate(part.terms) if name == "expert_start_s"]
+        is_old = np.array([SLOWER_EXPERTS.holds_in(case.vllm_version) for case in part.cases])
+        jacobian[here, :, -1] = part.jacobian[:, :, starts].sum(axis=2) * is_old[:, None]
+        row, column = row + len(part.cases), column + len(part.terms)
+    return Problem(cases, columns, np.concatenate([part.errors for part in parts.values()]), jacobian, texts)
 
-    What no table measures lies about its general value, with twice the spread.
-    """
-    shipped = constants_for(find_gpu(gpus[0]))
-    tables = prior_for(find_gpu(gpus[0]))
-    path = PRIORS / f"{find_gpu(gpus[0]).family}.toml"
-    kernel_tables = tomllib.loads(path.read_text(encoding="utf-8"))["priors"]
+
+def prior_of(columns: Sequence[Column], texts: derivatives.Texts) -> Prior:
+    """About what kernel tables of each family's first GPU say, which no run has touched."""
     general = read_covariance(GENERAL).sd
-    mean, sd = np.zeros(len(terms)), PRIOR_SHARE * np.array([general[term] for term in terms])
-    for place, (name, key) in enumerate(terms):
-        kernel = kernel_of_runs(gpus[0], key) if name.startswith("expert_") else key
-        ours, theirs = getattr(shipped, name), getattr(tables, name)
-        mean[place] = np.log(theirs / ours if key is None else theirs[kernel] / ours[key])
-        measured = kernel_tables.get(name, {}).get("value", {})
-        sd[place] *= 1.0 if measured and (key is None or kernel in measured) else UNMEASURED
-    most = np.array([room(gpus, term) for term in terms])
-    return Prior(np.minimum(mean, most), together(gpus[0], terms) * np.outer(sd, sd), most)
+    mean = np.array([_log_of_tables(column, texts) for column in columns])
+    sd = np.array([general[term] * PRIOR_SHARES.get(term[0], 1.0) for _, term in columns])
+    most = np.array([room(column, texts) for column in columns])
+    return Prior(np.minimum(mean, most), together(columns) * np.outer(sd, sd), most)
 
 
-def together(gpu: str, terms: Sequence[Term]) -> FloatArray:
-    """Correlations of the terms: 1 on the diagonal, near it where one kernel serves two formats, else 0."""
-    names = [(name, kernel_of_runs(gpu, key) if name.startswith("expert_") else key) for name, key in terms]
-    return np.array(
-        [
-            [1.0 if one == two else SAME_KERNEL * (a == b) for two, b in zip(terms, names, strict=True)]
-            for one, a in zip(terms, names, strict=True)
-        ]
-    )
+def _log_of_tables(column: Column, texts: derivatives.Texts) -> float:
+    """What kernel tables say over what the files said."""
+    family, (name, key) = column
+    gpu = GPUS[family or "hopper"][0]
+    kernel = kernel_of_runs(gpu, key) if name.startswith("expert_") else key
+    tables, ours = getattr(prior_for(find_gpu(gpu)), name), reference(texts, gpu, column[1])
+    return float(np.log((tables if kernel is None else tables[kernel]) / ours))
+
+
+def reference(texts: derivatives.Texts, gpu: str, term: Term) -> float:
+    """A constant as it stood in the files about which the derivatives are."""
+    stem: str | None = gpu if gpu in texts else find_gpu(gpu).family
+    while stem is not None:
+        content = _parsed(texts[stem])
+        if term[0] in content.get("constants", {}):
+            value = content["constants"][term[0]]["value"]
+            return float(value if term[1] is None else value[term[1]])
+        stem = content.get("extends")
+    return 1.0  # a factor that came later
+
+
+@cache
+def _parsed(text: str) -> dict[str, Any]:
+    return tomllib.loads(text)
+
+
+def together(columns: Sequence[Column]) -> FloatArray:
+    """Correlations: 1 on the diagonal, near it where one kernel serves two formats, else 0."""
+    names = []
+    for family, (name, key) in columns:
+        known = family and name.startswith("expert_")
+        names.append((family, name, kernel_of_runs(GPUS[family][0], key) if known else key))
+    same = np.array([[one == other for other in names] for one in names])
+    return np.where(np.eye(len(columns), dtype=bool), 1.0, SAME_KERNEL * same)
 
 
 def kernel_of_runs(gpu: str, weight_format: str | None) -> str | None:
@@ -105,58 +166,39 @@ def kernel_of_runs(gpu: str, weight_format: str | None) -> str | None:
     return KERNEL_OF_RUNS.get((find_gpu(gpu).family, weight_format or ""), weight_format)
 
 
-def room(gpus: Sequence[str], term: Term) -> float:
+def room(column: Column, texts: derivatives.Texts) -> float:
     """How far the logarithm of a share, or of an exponent, may rise on any of the GPUs; infinite for all else."""
-    name, key = term
-    most = next((value for ending, value in MOST.items() if name.endswith(ending)), np.inf)
+    family, term = column
+    most = next((value for ending, value in MOST.items() if term[0].endswith(ending)), np.inf)
     if most == np.inf:
         return np.inf
-    found = [getattr(constants_for(find_gpu(gpu)), name) for gpu in gpus]
-    highest = max(value[key] if key else value for value in found)
+    highest = max(reference(texts, gpu, term) for gpu in GPUS[family])
     return float(np.log(max(most, highest) / highest))
 
 
-def fit(problem: Linearized, rows: NDArray[np.intp], prior: Prior) -> Estimate:
-    """The most probable logarithms, from these runs alone: reweighted least squares under the prior."""
-    groups = [problem.groups[row] for row in rows]
-    counts = Counter(groups)
-    balance = problem.tells[rows] / np.array([[counts[group]] for group in groups])
-    balance *= balance.size / balance.sum()
-    slopes, errors = problem.jacobian[rows] / SPREAD[None, :, None], problem.errors[rows] / SPREAD
+def fit(problem: Problem, rows: NDArray[np.intp], prior: Prior) -> Estimate:
+    """The most probable logarithms, from these runs alone: reweighted generalized least squares under the prior."""
     precision = np.asarray(np.linalg.inv(prior.covariance), dtype=np.float64)
-    logs = prior.mean
+    cases = [problem.cases[row] for row in rows]
+    alike = np.array([case.alike for case in cases])
+    blocks = [np.flatnonzero(alike == name) for name in np.unique(alike)]
+    deployments = np.array([repr(case.group) for case in cases])
+    slopes, errors, logs = problem.jacobian[rows], problem.errors[rows], prior.mean
+    tells = np.array([case.tells for case in cases])
     for _ in range(ITERATIONS):
-        left = errors - slopes @ logs
-        weights = (DEGREES_OF_FREEDOM + 1) / (DEGREES_OF_FREEDOM + left**2) * balance
-        hessian = np.einsum("ij,ijk,ijl->kl", weights, slopes, slopes) + precision
-        target = np.einsum("ij,ijk,ij->k", weights, slopes, errors) + precision @ prior.mean
+        left = (errors - slopes @ logs) / np.sqrt(OWN**2 + 2 * COMMON**2)
+        weights = (DEGREES_OF_FREEDOM + 1) / (DEGREES_OF_FREEDOM + left**2)
+        hessian, target = precision.copy(), precision @ prior.mean
+        for block in blocks:
+            for figure in range(2):
+                chosen = block[tells[block, figure]]
+                same = deployments[chosen][:, None] == deployments[chosen]
+                noise = COMMON[figure] ** 2 * (1.0 + same) + np.diag(OWN[figure] ** 2 / weights[chosen, figure])
+                scaled = np.linalg.solve(noise, slopes[chosen, figure])
+                hessian += slopes[chosen, figure].T @ scaled
+                target += errors[chosen, figure] @ scaled
         logs = bounded(hessian, target, prior.most)
-    left = errors - slopes @ logs
-    scores = np.einsum("ij,ijk,ij->ik", weights, slopes, left)
-    curved = np.einsum("ij,ijk,ijl->kl", curvature(left, weights), slopes, slopes) + precision
-    return Estimate(logs, clustered(curved, scores, groups, precision))
-
-
-def curvature(left: FloatArray, weights: FloatArray) -> FloatArray:
-    """What the scores change by, where the weights hold still for them: on average over the runs, as Huber has it.
-
-    Less than the weights: large errors lose weight as they grow. Source: Huber, Robust Statistics, section 7.6.
-    """
-    each = weights * (DEGREES_OF_FREEDOM - left**2) / (DEGREES_OF_FREEDOM + left**2)
-    share = each.sum(axis=0) / np.maximum(weights.sum(axis=0), np.finfo(float).tiny)
-    return np.asarray(weights * np.clip(share, 0.1, 1.0))
-
-
-def clustered(
-    hessian: FloatArray, scores: FloatArray, groups: Sequence[tuple[Any, ...]], precision: FloatArray
-) -> FloatArray:
-    """Covariance of the estimate where the runs of a group err together; the prior counts as one more observation."""
-    names = sorted(set(groups), key=repr)
-    together = np.zeros((len(names), scores.shape[1]))
-    np.add.at(together, [names.index(group) for group in groups], scores)
-    between = together.T @ together * len(names) / max(len(names) - 1, 1)
-    inverse = np.linalg.inv(hessian)
-    return np.asarray(inverse @ (between + precision) @ inverse)
+    return Estimate(logs, np.linalg.inv(hessian))
 
 
 def bounded(hessian: FloatArray, target: FloatArray, most: FloatArray) -> FloatArray:
@@ -175,16 +217,22 @@ def bounded(hessian: FloatArray, target: FloatArray, most: FloatArray) -> FloatA
         held |= above
 
 
-def held_out(problem: Linearized, prior: Prior, parts: NDArray[Any]) -> FloatArray:
-    """Errors of each run under a fit that saw no run of its part."""
-    left = np.zeros_like(problem.errors)
-    for part in np.unique(parts):
-        inside = np.flatnonzero(parts == part)
-        left[inside] = problem.left(fit(problem, np.flatnonzero(parts != part), prior).logs)[inside]
+def held_out(problem: Problem, prior: Prior, parts: Sequence[Any]) -> FloatArray:
+    """Errors of each run under a fit that saw no run of its part, taken as linear."""
+    left, names = np.zeros_like(problem.errors), np.array([repr(part) for part in parts])
+    for part in np.unique(names):
+        inside = np.flatnonzero(names == part)
+        left[inside] = problem.left(fit(problem, trained(problem, names != part), prior).logs)[inside]
     return left
 
 
-def told(problem: Linearized, errors: FloatArray) -> str:
+def trained(problem: Problem, chosen: Any = True) -> NDArray[np.intp]:
+    """The rows that fits take, of those chosen."""
+    known = [case.concurrency <= MOST_CLIENTS and case.model != LEFT_OUT for case in problem.cases]
+    return np.flatnonzero(np.array(known) & chosen)
+
+
+def told(problem: Problem, errors: FloatArray) -> str:
     """Median, mean absolute error and bias in % of simulated over measured: closed loops, then runs at a rate."""
     is_open = np.array([case.is_open for case in problem.cases])
     parts = []
@@ -197,12 +245,28 @@ def told(problem: Linearized, errors: FloatArray) -> str:
     return "   ".join(parts)
 
 
-def write(family: str, logs: Mapping[Term, float]) -> None:
-    """Multiply the values in the files of the family and its GPUs; what these inherit stays with who has it."""
+def logs_of(family: str, problem: Problem, logs: FloatArray) -> dict[Term, float]:
+    """The family's own logarithms, with those that all families share."""
+    return {term: float(log) for (name, term), log in zip(problem.columns, logs, strict=True) if name in (family, "")}
+
+
+def write(family: str, texts: derivatives.Texts, logs: Mapping[Term, float]) -> None:
+    """Put values into the files of the family and its GPUs; what these inherit stays with who has it."""
     for name in (family, *GPUS[family]):
-        path = FOLDER / f"{name}.toml"
-        if path.is_file():
-            path.write_text(times(path.read_text(encoding="utf-8"), logs), encoding="utf-8")
+        if name in texts:
+            path = FOLDER / f"{name}.toml"
+            path.write_text(
+                with_values(path.read_text(encoding="utf-8"), times(texts[name], logs), logs), encoding="utf-8"
+            )
+
+
+def with_values(text: str, source: str, terms: Mapping[Term, float]) -> str:
+    """The text of a constants file with the values that another has for these terms."""
+    for name in dict.fromkeys(name for name, _ in terms):
+        pattern = rf"^{name} = {{ value = ({{[^}}]*}}|[^,]+)"
+        if (new := re.search(pattern, source, re.MULTILINE)) and (old := re.search(pattern, text, re.MULTILINE)):
+            text = text[: old.start(1)] + new[1] + text[old.end(1) :]
+    return text
 
 
 def times(text: str, logs: Mapping[Term, float]) -> str:
@@ -218,7 +282,7 @@ def times(text: str, logs: Mapping[Term, float]) -> str:
         old = re.search(before + r"([0-9.e+-]+)", line[0])
         if old is None:
             continue  # a format that the family does not compute in
-        changed = line[0][: old.start(1)] + f"{float(old[1]) * np.exp(log):.3g}" + line[0][old.end(1) :]
+        changed = line[0][: old.start(1)] + f"{float(f'{float(old[1]) * np.exp(log):.3g}'):g}" + line[0][old.end(1) :]
         text = text.replace(line[0], changed)
     return text
 
@@ -228,7 +292,7 @@ def covariance_text(terms: Sequence[Term], matrix: FloatArray, comment: str) -> 
     lines = [f"# {line}" for line in comment.splitlines()]
     lines += ["terms = [", *(f'  "{term_text(term)}",' for term in terms), "]"]
     lines += ["covariance = [ # of the logarithms, up to the diagonal"]
-    lines += [f"  [{', '.join(f'{cell:.3g}' for cell in row[: place + 1])}]," for place, row in enumerate(matrix)]
+    lines += [f"  [{', '.join(f'{cell + 0.0:.3g}' for cell in row[: place + 1])}]," for place, row in enumerate(matrix)]
     return "\n".join([*lines, "]"]) + "\n"
 
 
@@ -237,14 +301,15 @@ def term_text(term: Term) -> str:
     return ".".join(filter(None, term))
 
 
-def cases_of(family: str, data: Path, share: float, rng: np.random.Generator) -> list[Case]:
-    """A share of the closed loops, drawn at random, with every run at a rate on the family's GPUs."""
-    chosen = [
-        case
-        for case in closed_loops(data, GPUS[family])
-        if case.concurrency <= MOST_CLIENTS and case.model != LEFT_OUT and rng.random() < share
-    ]
-    return [*chosen, *(case for case in runs_at_a_rate(data) if case.gpu in GPUS[family])]
+def problem_from(data: Path) -> Problem:
+    """All public runs with the derivatives that are kept."""
+    families, texts = derivatives.load()
+    return problem_of({name: families[name].of(runs_of(name, data)) for name in GPUS}, texts)
+
+
+def runs_of(family: str, data: Path) -> list[Case]:
+    """All closed loops on the family's GPUs, with every run at a rate."""
+    return [*closed_loops(data, GPUS[family]), *(case for case in runs_at_a_rate(data) if case.gpu in GPUS[family])]
 
 
 def watcher(what: str, every: int = 20) -> Callable[[int, int], None]:
@@ -257,36 +322,45 @@ def watcher(what: str, every: int = 20) -> Callable[[int, int], None]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("family", choices=sorted(GPUS))
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder that holds measured/")
-    parser.add_argument("--share", type=float, default=1.0, help="of the closed loops, drawn at random")
+    parser.add_argument("--derive", action="store_true", help="make the derivatives anew about what is shipped")
     parser.add_argument("--workers", type=int, default=2, help="processes that simulate")
-    parser.add_argument("--write", action="store_true", help="change the family's files")
+    parser.add_argument("--write", action="store_true", help="change the constants and covariances")
     arguments = parser.parse_args()
-    rng = np.random.default_rng(1)
-    cases, terms = cases_of(arguments.family, arguments.data, arguments.share, rng), terms_of(arguments.family)
-    problem = linearize(cases, terms, arguments.workers, watcher(arguments.family))
-    prior = prior_of(GPUS[arguments.family], terms)
-    found = fit(problem, np.arange(len(cases)), prior)
-    print(f"{len(cases)} runs of {len(set(problem.models))} models; % median / mean absolute error (bias)")
-    print(f"as shipped          {told(problem, problem.errors)}")
-    print(f"fitted              {told(problem, problem.left(found.logs))}")
-    print(f"runs held out       {told(problem, held_out(problem, prior, rng.integers(0, FOLDS, len(cases))))}")
-    print(f"models held out     {told(problem, held_out(problem, prior, problem.models))}")
-    for term, log, sd in zip(terms, found.logs, np.sqrt(np.diag(found.covariance)), strict=True):
-        print(f"  × {np.exp(log):.2f} ± {sd:.2f}  {term_text(term)}")
+    if arguments.derive:
+        found = {
+            name: derivatives.derive(runs_of(name, arguments.data), terms_of(name), arguments.workers, watcher(name))
+            for name in GPUS
+        }
+        derivatives.save(found, derivatives.constants_texts())
+    problem = problem_from(arguments.data)
+    prior = prior_of(problem.columns, problem.texts)
+    estimate = fit(problem, trained(problem), prior)
+    print(f"{len(problem.cases)} runs; % median / mean absolute error (bias)")
+    print(f"kernel tables       {told(problem, problem.left(prior.mean))}")
+    print(f"fitted              {told(problem, problem.left(estimate.logs))}")
+    for what in ("release", "alike", "model"):
+        parts = [getattr(case, what) for case in problem.cases]
+        print(f"{what:8} held out   {told(problem, held_out(problem, prior, parts))}")
+    for (family, term), log, mean, sd in zip(
+        problem.columns, estimate.logs, prior.mean, np.sqrt(np.diag(estimate.covariance)), strict=True
+    ):
+        print(f"  × {np.exp(log - mean):.2f} ± {sd:.2f}  {family} {term_text(term)}")
     if arguments.write:
-        write(arguments.family, dict(zip(terms, found.logs.tolist(), strict=True)))
-        text = covariance_text(terms, found.covariance, _comment(arguments.family, problem))
-        (COVARIANCES / f"{arguments.family}.toml").write_text(text, encoding="utf-8")
+        for family in GPUS:
+            write(family, problem.texts, logs_of(family, problem, estimate.logs))
+            places = [place for place, (name, _) in enumerate(problem.columns) if name in (family, "")]
+            matrix, terms = estimate.covariance[np.ix_(places, places)], [problem.columns[place][1] for place in places]
+            text = covariance_text(terms, matrix, _comment(family, problem))
+            (COVARIANCES / f"{family}.toml").write_text(text, encoding="utf-8")
     return 0
 
 
-def _comment(family: str, problem: Linearized) -> str:
-    runs, models = len(problem.cases), len(set(problem.models))
-    rates = sum(case.is_open for case in problem.cases)
+def _comment(family: str, problem: Problem) -> str:
+    own = [problem.cases[row] for row in trained(problem) if problem.cases[row].gpu in GPUS[family]]
+    models, rates = len({case.model for case in own}), sum(case.is_open for case in own)
     return (
-        f"How far the fit of constants/{family}.toml may be off, by benchmarks/constants/step_times.py: {runs}\n"
+        f"How far the fit of constants/{family}.toml may be off, by benchmarks/constants/step_times.py: {len(own)}\n"
         f"public runs of {models} models, of them {rates} with requests at a rate (docs/measurements/step-times.md)."
     )
 

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,6 @@ COLD = (
     f"most of the slowest {SLOWEST:.0%} of requests came in the first {COLD_S:g} s, when a server still compiles "
     f"kernels; --warmup {COLD_S:g}s leaves them out"
 )
-KNEE_TTFT_RATIO = 3.0  # over the smallest rate's median TTFT: there the curve has bent
-KNEE_GAIN = 0.5  # of the throughput's logarithm for the concurrency's: below, more clients mostly wait longer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,55 +141,6 @@ def _samples(run: MeasuredRun, result: Result) -> dict[str, tuple[FloatArray, Fl
     pairs = {name: (own[name], getattr(times, name)) for name in ("ttft_s", "tpot_s", "e2e_s")}
     finite = {name: tuple(side[np.isfinite(side)] for side in sides) for name, sides in pairs.items()}
     return {name: (sides[0], sides[1]) for name, sides in finite.items() if len(sides[0]) and len(sides[1])}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Knee:
-    """Between which two loads latency takes off; None where it does not within those measured."""
-
-    unit: str
-    measured: tuple[float, float] | None
-    simulated: tuple[float, float] | None
-
-
-def find_knee(checked: Sequence[Checked]) -> Knee | None:
-    """The knee over runs that differ in their load alone; None with less than 3 loads.
-
-    With a rate, where the median TTFT (else the mean) is KNEE_TTFT_RATIO times that of the least rate, or the run is
-    overloaded. With a concurrency, where throughput grows by less than KNEE_GAIN of what the concurrency does.
-    """
-    for unit in ("rate", "concurrency"):
-        loaded = sorted(
-            (item for item in checked if math.isfinite(item.load.get(unit, math.inf))),
-            key=lambda item: (item.load[unit], item.name),
-        )
-        if len({item.load[unit] for item in loaded}) >= 3:
-            bend = _bend if unit == "rate" else _flattening
-            return Knee(unit=unit, measured=bend(loaded, "measured"), simulated=bend(loaded, "simulated"))
-    return None
-
-
-def _flattening(loaded: Sequence[Checked], side: str) -> tuple[float, float] | None:
-    """By Little's law a closed load's throughput is its concurrency over its mean E2E."""
-    known = [(item.load["concurrency"], row) for item in loaded if (row := item.row("e2e_s.mean")) is not None]
-    for (fewer, before), (more, after) in pairwise(known):
-        if more > fewer:
-            ratio = more / fewer * getattr(before, side) / getattr(after, side)
-            if math.log(ratio) < KNEE_GAIN * math.log(more / fewer):
-                return fewer, more
-    return None
-
-
-def _bend(loaded: Sequence[Checked], side: str) -> tuple[float, float] | None:
-    below, least = loaded[0].load["rate"], None
-    for item in loaded:
-        row = item.row("ttft_s.p50") or item.row("ttft_s.mean")
-        ttft_s = getattr(row, side) if row is not None else math.nan
-        least = ttft_s if least is None else least
-        if getattr(item, f"{side}_overload") or ttft_s > KNEE_TTFT_RATIO * least:
-            return below, item.load["rate"]
-        below = item.load["rate"]
-    return None
 
 
 def summary_rows(checked: Sequence[Checked]) -> dict[str, dict[str, float]]:

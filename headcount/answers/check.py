@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calibrate.check.doctor import Diagnosis, diagnose
+from calibrate.check.largest_loads import LargestLoad, largest_loads
 from calibrate.check.replay import Replay, replay
-from calibrate.check.runs import Checked, Knee, Row, check_run, find_knee, summary_rows
+from calibrate.check.runs import Checked, Row, check_run, summary_rows
 from calibrate.fit.inputs import read_inputs
 from headcount.answers.answer import Answer, Progress, Watch, question, unwatched
 from headcount.answers.notes import Facts, find_notes
@@ -15,6 +16,7 @@ from headcount.questions.deployments import given_arguments
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.diagnosis import diagnosis_lines
 from headcount.text.units import counted
+from simulator.study.slo import find_slo
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog
@@ -32,16 +34,18 @@ class CheckAnswer(Answer):
     page = "check_page"
     suffixes = SUFFIXES
     checked: tuple[Checked, ...]
-    knee: Knee | None
+    largest_loads: tuple[LargestLoad, ...]  # within the limits that were asked for
     summary: Mapping[str, Mapping[str, float]]
     first: Replay  # whose deployment the page names
     diagnosis: Diagnosis | None  # None where nothing is expected of the server
 
     def figures(self) -> dict[str, Any]:
-        knee = None if self.knee is None else vars(self.knee)
-        diagnosis = None if self.diagnosis is None else self.diagnosis.to_json()
-        runs = [item.to_json() for item in self.checked]
-        return {"runs": runs, "summary": self.summary, "knee": knee, "diagnosis": diagnosis}
+        return {
+            "runs": [item.to_json() for item in self.checked],
+            "summary": self.summary,
+            "largest_loads": [item.to_json() for item in self.largest_loads],
+            "diagnosis": None if self.diagnosis is None else self.diagnosis.to_json(),
+        }
 
     def rows(self) -> list[dict[str, Any]]:
         return [
@@ -71,9 +75,9 @@ class CheckAnswer(Answer):
         if overloaded:
             why = "their latencies show how long requests queued"
             lines.append(Line(f"{overloaded} overloaded and excluded from the averages: {why}"))
-        if self.knee is not None:
-            between = f"measured {_between(self.knee.measured)}, simulated {_between(self.knee.simulated)}"
-            lines.append(Line(f"knee, {self.knee.unit}: {between}"))
+        if self.largest_loads:
+            columns = ("largest load within a mean latency", "measured", "simulated", "9 of 10 lie in", "error")
+            lines.append(Table(columns=columns, rows=[_load_cells(item) for item in self.largest_loads]))
         return lines
 
 
@@ -83,17 +87,22 @@ def check(
     *,
     format_name: str | None = None,
     startup_log: "StartupLog | None" = None,
+    ttft_s: float | None = None,
+    tpot_s: float | None = None,
     strict: bool = False,
     progress: Watch = unwatched,
     **given: Any,
 ) -> CheckAnswer:
     """Simulate measured runs as they were sent, and lay each latency beside the measured one.
 
-    `given` are the model, the GPU and engine arguments that win over what the files say of the server. Raises
-    ValueError where the files cannot be read or do not say enough, RefusedError where `strict` refuses a note.
+    `ttft_s`, `tpot_s` are limits on mean latencies, by default those of a chat service: the answer says at which load
+    runs that differ in it alone reach them. `given` are the model, the GPU and engine arguments that win over what the
+    files say of the server. Raises ValueError where the files cannot be read or do not say enough, RefusedError where
+    `strict` refuses a note.
     """
     if not paths:
         raise ValueError("paths is empty; give at least one measured run")
+    slo = find_slo(ttft_s=ttft_s, tpot_s=tpot_s)
     values = given_arguments(given, startup_log)
     inputs = read_inputs([Path(path) for path in paths], format_name)
     if not inputs.runs:
@@ -110,7 +119,7 @@ def check(
     return CheckAnswer(
         notes=find_notes(facts, strict=strict),
         checked=tuple(checked),
-        knee=find_knee(checked),
+        largest_loads=largest_loads(checked, replays[0].deployment.latency, slo),
         summary=summary_rows(checked),
         first=replays[0],
         diagnosis=diagnosis,
@@ -140,8 +149,18 @@ def error_text(row: Row) -> str:
     return "–" if row.error_percent is None else f"{row.error_percent:+.1f} %"
 
 
-def _between(loads: tuple[float, float] | None) -> str:
-    return "above all measured" if loads is None else f"between {loads[0]:g} and {loads[1]:g}"
+def _load_cells(item: LargestLoad) -> tuple[str, ...]:
+    lengths = [
+        f"{item.of[name]:g} {word}" for name, word in (("input_len", "in"), ("output_len", "out")) if name in item.of
+    ]
+    limit = f"{item.unit}, {item.latency.removesuffix('_s').upper()} ≤ {_time(item.limit_s)}"
+    error = "–" if item.error_percent is None else f"{item.error_percent:+.1f} %"
+    what = ", ".join([limit, *lengths])
+    return what, _load(item.measured), _load(item.simulated), f"{_load(item.low)} – {_load(item.high)}", error
+
+
+def _load(value: float | None) -> str:
+    return "not reached" if value is None else f"{value:.3g}"
 
 
 def _time(value_s: float) -> str:

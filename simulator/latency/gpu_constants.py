@@ -3,19 +3,19 @@
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from kvcache.gpus.gpu import GPU
+from kvcache.releases import SLOWER_EXPERTS
 from simulator.latency.model import LogError
 
 FOLDER = Path(__file__).parent / "constants"
 FALLBACK, GENERAL = "generic", "general"
 NOT_CONSTANTS = (
-    "name", "is_measured", "covariance", "tpot_log_error", "ttft_log_error", "log_errors_by_kind", "measured_models",
-    "sources",
+    "name", "is_measured", "covariance", "tpot_log_error", "ttft_log_error", "log_errors_by_kind", "sources",
 )  # fmt: skip
 
 
@@ -33,7 +33,6 @@ class Constants:
     tpot_log_error: LogError
     ttft_log_error: LogError
     log_errors_by_kind: Mapping[str, tuple[LogError, LogError]]  # TPOT, TTFT of deployments that err otherwise
-    measured_models: tuple[tuple[int, int], ...]  # hidden size, layers of those whose runs were fitted
     sources: Mapping[str, tuple[str, str]]  # constant: value with unit, source
 
     gemm_bandwidth_share: float
@@ -59,6 +58,7 @@ class Constants:
     expert_compute_share: Mapping[str, float]
     expert_activation_bytes_per_element: Mapping[str, float]
     expert_start_s: Mapping[str, float]
+    older_expert_start_factor: float
     distinct_expert_exponent: float
     expert_parallel_imbalance: float
     sampling_start_s: float
@@ -76,6 +76,13 @@ class Constants:
     def log_errors(self, kind: str) -> tuple[LogError, LogError]:
         """Of TPOT, TTFT, for a kind of deployment; those of the file where it does not tell the kind apart."""
         return self.log_errors_by_kind.get(kind, (self.tpot_log_error, self.ttft_log_error))
+
+    def in_release(self, vllm_version: str) -> "Constants":
+        """The constants of a release of vLLM: experts started slower in older ones."""
+        if not SLOWER_EXPERTS.holds_in(vllm_version):
+            return self
+        starts = {key: start_s * self.older_expert_start_factor for key, start_s in self.expert_start_s.items()}
+        return replace(self, expert_start_s=starts)
 
     def prefill_attention_share_at(self, head_dim: int) -> float:
         """The share at this head dim, on straight lines between those given, flat beyond."""
@@ -116,7 +123,7 @@ def _read(stem: str, gpu_name: str) -> Constants:
     for name, entry in entries.items():
         if not (str(entry.get("source", "")).strip() and str(entry.get("unit", "")).strip()):
             raise ValueError(f"simulator/latency/constants/{stem}.toml: {name} needs a unit with a source; add them")
-    errors, measured_models = _inherited(stem, "log_error"), _inherited(stem, "measured_models")
+    errors = _inherited(stem, "log_error")
     is_measured = gpu_name in own.get("measured_gpus", ())
     return Constants(
         name=stem,
@@ -129,7 +136,6 @@ def _read(stem: str, gpu_name: str) -> Constants:
             for kind, both in errors.items()
             if kind not in ("tpot", "ttft")
         },
-        measured_models=tuple((hidden, layers) for hidden, layers in measured_models.values()),
         sources={name: (_text(item["value"], item["unit"]), item["source"]) for name, item in entries.items()},
         **{name: entry["value"] for name, entry in entries.items()},
     )

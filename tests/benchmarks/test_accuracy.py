@@ -54,17 +54,20 @@ def test_nearly_every_row_is_answered_and_every_bar_holds() -> None:
 
 
 def test_intervals_hold_what_they_say() -> None:
-    """As shipped, and where neither constants nor spread know the run, or the model.
-
-    Not for mixtures before 0.15: one model has most of their runs, and others do not predict it.
-    """
+    """Of deployments that were not measured, and of those that were, on runs that no fit saw."""
     held = RESULTS["held-out"]
-    for found in (held["intervals"], held["intervals_of_other_runs"], RESULTS["intervals"]):
-        for kind in ("dense", "experts"):
-            assert 85 <= found[kind]["tpot_covered"] <= 95.5
-            assert 85 <= found[kind]["ttft_covered"] <= 97
-    assert 85 <= RESULTS["intervals"]["all"]["tpot_covered"] <= 95
-    assert 85 <= RESULTS["intervals"]["all"]["ttft_covered"] <= 95
+    for found in (held["intervals"], held["intervals_of_other_runs"]):
+        for row in found.values():
+            if row["n"] >= 15:
+                assert 87 <= row["tpot_covered"] <= 93
+                assert 87 <= row["ttft_covered"] <= 93
+
+
+def test_a_fit_to_runs_errs_less_than_kernel_tables_where_it_has_seen_no_such_run() -> None:
+    unseen, tables = RESULTS["held-out"]["releases"], RESULTS["closed-loops"]["prior"]
+    for name in ("tpot_median", "tpot_mean", "ttft_median", "ttft_mean"):
+        assert unseen[name] < tables[name]
+    assert RESULTS["held-out"]["knees"]["median"] < RESULTS["closed-loops"]["prior_knees"]["median"]
 
 
 def test_shipped_spreads_are_those_fitted_to_held_out_errors() -> None:
@@ -75,13 +78,25 @@ def test_shipped_spreads_are_those_fitted_to_held_out_errors() -> None:
         assert vars(ttft) == spread["ttft"]
 
 
-def test_a_model_whose_runs_were_fitted_errs_less_than_another() -> None:
-    shared = {"gpu": find_gpu("h100-sxm"), "max_num_batched_tokens": 8192, "max_num_seqs": 256}
-    known, other = (
-        latency_model(served_model(architecture=load_model(model), tensor_parallel_size=4, **shared)).tpot_log_error
-        for model in ("llama-3.1-70b", "llama-3.2-3b-instruct")
-    )
-    assert known.half_width < other.half_width
+def test_a_deployment_that_was_measured_errs_less_than_one_that_differs_in_anything() -> None:
+    def half_width(**changed: Any) -> float:
+        known = {"tensor_parallel_size": 4, "quantization": "fp8", "vllm_version": "0.11.0", "gpu": "h100-sxm"}
+        asked: dict[str, Any] = {"model": "llama-3.1-70b", **known, **changed}
+        served = served_model(
+            architecture=load_model(asked.pop("model")),
+            gpu=find_gpu(asked.pop("gpu")),
+            max_num_batched_tokens=8192,
+            max_num_seqs=256,
+            **asked,
+        )
+        return latency_model(served).tpot_log_error.half_width
+
+    others = [
+        {"model": "llama-2-70b"}, {"gpu": "h200-sxm"}, {"quantization": None}, {"vllm_version": "0.15.0"},
+        {"tensor_parallel_size": 1}, {"data_parallel_size": 2, "tensor_parallel_size": 2},
+    ]  # fmt: skip
+    assert all(half_width() < half_width(**changed) for changed in others)
+    assert half_width() == half_width(vllm_version="0.11.2")
 
 
 def test_mixtures_err_more_in_old_releases() -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from calibrate.check.replay import measured_figures, replay, request_table, simulated_figures
-from calibrate.check.runs import check_run, find_knee, measured_overload, summary_rows
+from calibrate.check.runs import check_run, measured_overload, summary_rows
 from calibrate.measured_run import MeasuredRun
 from simulator.latency.forms import latency_model
 from simulator.latency.gpu_constants import constants_for
@@ -186,11 +186,3 @@ def test_overloaded_runs_are_in_no_average() -> None:
     good = check_run(replay(served(5.0)))
     bad = check_run(replay(replace(served(5.0, seed=1), excluded={"failed": 30})))
     assert summary_rows([good, bad])["ttft_s.mean"]["runs"] == 1
-
-
-def test_the_knee_lies_between_two_loads() -> None:
-    checked = [check_run(replay(served(rate, count=400))) for rate in (2.0, 8.0, 500.0)]
-    knee = find_knee(checked)
-    assert knee is not None
-    assert (knee.unit, knee.measured, knee.simulated) == ("rate", (8.0, 500.0), (8.0, 500.0))
-    assert find_knee(checked[:2]) is None

@@ -42,7 +42,7 @@ def test_constants_that_runs_were_fitted_to_are_known_better_than_those_of_other
         fitted = covariance_of(constants_for(find_gpu(gpu))).sd
         of_general = np.array([sd / GENERAL_SD[term] for term, sd in fitted.items()])
         assert of_general.max() < 1.001  # as much where runs tell nothing
-        assert np.mean(of_general < 0.8) > 0.85
+        assert np.mean(of_general < 0.8) > 0.75
     assert covariance_of(constants_for(find_gpu("mi300x"))).sd == GENERAL_SD
 
 

@@ -131,7 +131,7 @@ def test_a_model_lists_every_constant_with_unit_and_source() -> None:
     assert len(model.assumptions) > 20
     assert all(name and value and source for name, value, source in model.assumptions)
     assert model.is_measured
-    assert model.tpot_log_error == constants_for(find_gpu("h100-sxm")).log_errors("measured-dense")[0]
+    assert model.tpot_log_error == constants_for(find_gpu("h100-sxm")).log_errors("dense")[0]
     assert not latency_model(deployment(gpu="mi300x")).is_measured
 
 

@@ -70,6 +70,11 @@ def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -
 @click.command("check", cls=Command)
 @_measured
 @section(
+    "Limits",
+    option("--ttft", Duration(), "Limit on the mean time to first token: which load reaches it?  [default: 1s]"),
+    option("--tpot", Duration(), "Limit on the mean time per output token.  [default: 50ms]"),
+)
+@section(
     "Output",
     option(
         "--out",
@@ -93,7 +98,8 @@ def check_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any)
     from headcount.cli.progress import watched  # noqa: PLC0415
 
     with watched("runs") as progress:
-        answer = check(paths, strict=values["strict"], progress=progress, **_given(ctx, values))
+        limits = {"ttft_s": values.pop("ttft"), "tpot_s": values.pop("tpot")}
+        answer = check(paths, strict=values["strict"], progress=progress, **limits, **_given(ctx, values))
     if values["out"] is not None:
         answer.report(values["out"], command=command_line())
     return show(answer, as_json=values["as_json"])

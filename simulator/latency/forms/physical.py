@@ -6,7 +6,6 @@ from functools import cache, partial
 
 import numpy as np
 
-from kvcache.formats.quantization import resolve_quantization
 from kvcache.memory.placement import parallelism_of
 from kvcache.releases import SLOWER_EXPERTS
 from kvcache.shape.architecture import Architecture
@@ -15,6 +14,7 @@ from simulator.latency.drafting import Drafting, drafted_by_all_tokens, drafting
 from simulator.latency.evidence import SCALED_TPOT, SCALED_TTFT, unmeasured_parts
 from simulator.latency.expert_kernels import ExpertKernel, expert_kernel
 from simulator.latency.gpu_constants import GENERAL, Constants, constants_for
+from simulator.latency.measured import is_measured, scheme_of
 from simulator.latency.model import (
     COMPUTE,
     FIXED_OVERHEAD,
@@ -104,7 +104,7 @@ def _log_errors(
     served: ServedModel, known: Constants, *, is_scaled: bool, is_from_tables: bool
 ) -> tuple[LogError, LogError]:
     """Of TPOT, TTFT, as stated with the constants; no less than KERNELS_ONLY where no fit to runs is behind them."""
-    tpot, ttft = known.log_errors(spread_kind(served, known))
+    tpot, ttft = known.log_errors(spread_kind(served))
     is_like_runs = served.architecture.state_space is None and served.args.pipeline_parallel_size == 1
     is_fitted = known.covariance != GENERAL and is_like_runs and not is_from_tables
     if not is_fitted or served.args.speculation is not None:
@@ -156,14 +156,12 @@ def _calibrated(served: ServedModel, base: Constants, profile: LatencyProfile) -
 
 
 def _rank(served: ServedModel, constants: Constants) -> Rank:
-    arch = served.architecture
-    scheme = resolve_quantization(
-        served.args.quantization, arch.native_quantization, dtype=arch.dtype, spared=arch.unquantized
-    )
+    scheme = scheme_of(served)
     parallelism = parallelism_of(served.args, scheme, served.gpu)
-    rank = Rank(served=served, scheme=scheme, parallelism=parallelism, constants=constants)
+    known = constants.in_release(served.args.vllm_version)
+    rank = Rank(served=served, scheme=scheme, parallelism=parallelism, constants=known)
     kernel = kernel_of(rank)
-    return rank if kernel is None else replace(rank, constants=kernel.applied(constants))
+    return rank if kernel is None else replace(rank, constants=kernel.applied(known))
 
 
 def kernel_of(rank: Rank) -> ExpertKernel | None:
@@ -241,15 +239,13 @@ def _step_times(
     )
 
 
-def spread_kind(served: ServedModel, constants: Constants) -> str:
+def spread_kind(served: ServedModel) -> str:
     """By which of the constants' errors a deployment goes: by what is known before it is measured."""
-    arch = served.architecture
-    if arch.is_moe and SLOWER_EXPERTS.holds_in(served.args.vllm_version):
-        return "old-experts"
-    spread_over_ranks = "dp-experts" if served.args.data_parallel_size > 1 else "experts"
-    kind = spread_over_ranks if arch.is_moe else "dense"
-    is_measured = (arch.hidden_size, arch.num_hidden_layers) in constants.measured_models
-    return f"measured-{kind}" if is_measured else kind
+    kind = "dense"
+    if served.architecture.is_moe:
+        kind = "dp-experts" if served.args.data_parallel_size > 1 else "experts"
+        kind = "old-experts" if SLOWER_EXPERTS.holds_in(served.args.vllm_version) else kind
+    return f"measured-{kind}" if is_measured(served) else kind
 
 
 def _give_or_take(constants: Constants, name: str) -> str:

@@ -1,0 +1,50 @@
+"""How far the largest concurrency under a TPOT limit is off, on curves of closed loops over the concurrency."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measured.settings import Setting
+from calibrate.check.largest_loads import load_at
+from simulator.latency.step_time import FloatArray
+
+TPOT_LIMITS_S = (0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1)
+OPTIMISTIC = 20.0  # % above what was measured
+
+
+def knees(settings: Sequence[Setting], tpot_errors: FloatArray, widths: FloatArray | None = None) -> dict[str, Any]:
+    """Errors in % of the largest concurrencies, at every limit that a measured curve crosses.
+
+    `tpot_errors`: logarithms of measured over simulated; `widths`: half-widths of their intervals. A curve is of one
+    deployment at one input and output length.
+    """
+    curves: dict[Any, list[int]] = defaultdict(list)
+    for place, setting in enumerate(settings):
+        curves[(*setting.group, setting.isl, setting.osl)].append(place)
+    errors, inside = [], []
+    for places in curves.values():
+        places.sort(key=lambda place: settings[place].concurrency)
+        loads = [settings[place].concurrency for place in places]
+        measured = np.array([settings[place].tpot_s for place in places])
+        simulated = measured * np.exp(-tpot_errors[places])
+        factors = np.exp(widths[places]) if widths is not None else np.ones(len(places))
+        for limit in TPOT_LIMITS_S:
+            if len(loads) > 1 and measured.min() < limit < measured.max():
+                real = load_at(loads, measured, limit)
+                low, found, high = (load_at(loads, simulated * by, limit) for by in (factors, 1.0, 1 / factors))
+                assert real is not None
+                # What lies farther than a curve is followed is off by no less than that.
+                errors.append(np.nan if found is None else 100 * (found / real - 1))
+                inside.append((low or 0.0) <= real <= (high or np.inf))
+    known = np.array([error for error in errors if np.isfinite(error)])
+    return {
+        "n": len(errors),
+        "untold": len(errors) - len(known),
+        "median": float(np.median(np.abs(known))),
+        "mean": float(np.mean(np.abs(known))),
+        "bias": float(np.median(known)),
+        "optimistic": 100 * float(np.mean(known > OPTIMISTIC)),
+        "covered": 100 * float(np.mean(inside)) if widths is not None else None,
+    }
