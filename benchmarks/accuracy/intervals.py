@@ -147,7 +147,9 @@ def widths_of(settings: Sequence[Setting], fitted: Sequence[Spread], *, measured
 
 def write_spreads(fitted: Mapping[str, Any], path: Path = FOLDER / "hopper.toml") -> None:
     """Put them into the [log_error] of the constants that both families share."""
-    lines = ["[log_error] # of models, GPUs, releases left out of the fit, by benchmarks/accuracy --write-spreads; dense ones first"]
+    lines = [
+        "[log_error] # of models, GPUs, releases left out of the fit, by benchmarks/accuracy --write-spreads; dense ones first"
+    ]
     for kind in ("dense", *(name for name in fitted if name != "dense")):
         lines += [] if kind == "dense" else ["", f"[log_error.{kind}]"]
         for metric in ("tpot", "ttft"):
