@@ -18,6 +18,9 @@ from simulator.latency.step_time import FloatArray
 
 LEVEL = 0.9
 GROWTHS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
+LOG_ERROR_HEAD = (
+    "[log_error] # of models, GPUs, releases left out (benchmarks/accuracy --write-spreads); dense ones first"
+)
 MEASURED = "measured-"  # kinds of deployments of models whose runs were fitted
 
 
@@ -147,9 +150,7 @@ def widths_of(settings: Sequence[Setting], fitted: Sequence[Spread], *, measured
 
 def write_spreads(fitted: Mapping[str, Any], path: Path = FOLDER / "hopper.toml") -> None:
     """Put them into the [log_error] of the constants that both families share."""
-    lines = [
-        "[log_error] # of models, GPUs, releases left out of the fit, by benchmarks/accuracy --write-spreads; dense ones first"
-    ]
+    lines = [LOG_ERROR_HEAD]
     for kind in ("dense", *(name for name in fitted if name != "dense")):
         lines += [] if kind == "dense" else ["", f"[log_error.{kind}]"]
         for metric in ("tpot", "ttft"):
