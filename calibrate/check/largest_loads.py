@@ -50,7 +50,7 @@ def largest_loads(checked: Sequence[Checked], model: LatencyModel, slo: SLO) -> 
     for unit in UNITS:
         alike: dict[tuple[tuple[str, float], ...], list[Checked]] = defaultdict(list)
         for item in checked:
-            if math.isfinite(item.load.get(unit, math.inf)) and (unit == "rate" or "rate" not in item.load):
+            if math.isfinite(item.load.get(unit, math.inf)) and (unit == "rate" or not _has_rate(item)):
                 alike[tuple((name, item.load[name]) for name in SAME_LOAD if name in item.load)].append(item)
         for runs in alike.values():
             for latency in LIMITS:
@@ -58,6 +58,10 @@ def largest_loads(checked: Sequence[Checked], model: LatencyModel, slo: SLO) -> 
                 one = None if limit_s is None else _largest_load(runs, unit, latency, limit_s, model)
                 found += [one] if one is not None else []
     return tuple(found)
+
+
+def _has_rate(item: Checked) -> bool:
+    return math.isfinite(item.load.get("rate", math.inf))
 
 
 def _largest_load(
