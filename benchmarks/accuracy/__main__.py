@@ -28,7 +28,7 @@ from benchmarks.accuracy.held_out import held_out
 from benchmarks.accuracy.intervals import write_spreads
 from benchmarks.accuracy.measured_deployments import write_measured
 from benchmarks.accuracy.memory import kv_memory, rows_text
-from benchmarks.accuracy.open_runs import h100_aggregates, h100_requests, rtx
+from benchmarks.accuracy.open_runs import h100_aggregates, h100_requests, h100_tails, rtx
 from benchmarks.accuracy.outsider import outsider
 from benchmarks.markdown import DOCS
 
@@ -47,6 +47,7 @@ def parts(workers: int) -> dict[str, Callable[[Path], Part]]:
         "fitted-loads": fitted_loads,
         "h100": h100_requests,
         "h100-aggregates": h100_aggregates,
+        "h100-tails": h100_tails,
         "rtx": rtx,
         "cycles": cycles,
         "drafts": drafts,

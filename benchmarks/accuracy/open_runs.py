@@ -13,6 +13,7 @@ from calibrate.check.runs import check_run
 from calibrate.measured_run import MeasuredRun
 from simulator.latency.gpu_constants import Constants
 
+WARMUP_S = 20.0  # of a server: kernels are compiled when they are first used
 FIGURES = ("ttft_s.mean", "tpot_s.mean", "e2e_s.mean")
 RTX_FIGURES = ("ttft_s.mean", "ttft_s.p50", "ttft_s.p99", "tpot_s.mean", "e2e_s.mean", "e2e_s.p99")
 
@@ -45,6 +46,24 @@ def _open_errors(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def h100_requests(data: Path) -> dict[str, Any]:
     """Every rate stage of the H100 runs that were not overloaded."""
     return errors_of_runs(h100_runs(data))
+
+
+def h100_tails(data: Path) -> dict[str, Any]:
+    """Signed errors in % of p99s of the same runs, then without the first WARMUP_S of each."""
+    rows = []
+    for run in h100_runs(data):
+        row: dict[str, Any] = {"run": str(run.source)}
+        for warmup_s, ending in ((0.0, ""), (WARMUP_S, "_warm")):
+            checked = check_run(replay(run, {"warmup_s": warmup_s}))
+            for name in ("ttft", "e2e"):
+                found = checked.row(f"{name}_s.p99")
+                assert found is not None
+                row[name + ending] = found.error_percent
+        rows.append(row)
+    medians = {
+        f"{name}_median": float(np.median([abs(row[name]) for row in rows])) for name in rows[0] if name != "run"
+    }
+    return {"rows": rows, "all": medians}
 
 
 def h100_aggregates(data: Path) -> dict[str, Any]:
