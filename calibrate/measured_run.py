@@ -50,9 +50,7 @@ class MeasuredRun:
         if not warmup_s:
             return self
         if self.requests is None or self.requests["arrival_s"].isna().any():
-            raise ValueError(
-                f"{self.source} does not say when each request was sent, so that --warmup cannot be left out"
-            )
+            raise ValueError(f"{self.source} does not say when each request was sent; leave --warmup out")
         arrival_s = self.requests["arrival_s"].to_numpy(np.float64)
         kept = arrival_s - arrival_s.min() >= warmup_s
         if not kept.any():

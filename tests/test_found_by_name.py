@@ -182,6 +182,8 @@ def test_a_model_file_of_the_user_s_may_have_aliases(mine: Path) -> None:
     text = f'{{"name": "us/Support", "source": "a test", "aliases": ["helper"], "config": {config}}}'
     write(mine, "models/us--support.json", text)
     assert load_model("Helper") == load_model("us/support")
+    write(mine, "models/us--support.json", text.replace('"num_hidden_layers": 3', '"num_hidden_layers": 5'))
+    assert load_model("Helper").num_hidden_layers == 5, "a file that changed is read again"
 
 
 @pytest.mark.parametrize(

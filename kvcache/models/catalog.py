@@ -68,7 +68,6 @@ def model_source(name: str) -> str:
     return _entry(_catalog_file(name)[0]).source
 
 
-@cache
 def load_model(name_or_path: str | Path) -> Architecture:
     """A model's shape, from a `config.json`, a folder holding one, a catalog name or an alias, in any case.
 
@@ -77,7 +76,7 @@ def load_model(name_or_path: str | Path) -> Architecture:
     """
     found = _found(str(name_or_path))
     try:
-        architecture = from_config(found.config, name=found.name)
+        architecture = _shape(json.dumps(found.config), found.name)
     except ValueError as error:
         if found.path.parent == MODELS.folder:
             raise
@@ -87,6 +86,12 @@ def load_model(name_or_path: str | Path) -> Architecture:
     why = f"by its name, like {found.build.like}; give its config.json to be certain"
     packed = ("weight format", str(architecture.native_quantization), why)
     return replace(architecture, assumptions=(*architecture.assumptions, packed))
+
+
+@cache
+def _shape(config: str, name: str) -> Architecture:
+    """One object for one model, as long as its file stays the same."""
+    return from_config(json.loads(config), name=name)
 
 
 def named_config(name_or_path: str) -> tuple[str, dict[str, Any]]:

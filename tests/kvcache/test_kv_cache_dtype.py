@@ -164,7 +164,6 @@ def test_modelopt_s_own_file_beside_a_config_is_read_as_vllm_does(tmp_path: Path
     (tmp_path / "config.json").write_text(
         json.dumps(config | {"quantization_config": {"quant_method": "fp8"}}), encoding="utf-8"
     )
-    load_model.cache_clear()
     assert load_model(str(tmp_path)).native_quantization == "fp8-tensor"  # the config's own word comes first
 
 
