@@ -57,9 +57,9 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"gpu": gpu(memory=4, compute=4)},
     ),
     "a decode that reads weights": (
-        {"gpu": gpu(memory=1 / 8, compute=20), "output_len": 100, "slo": {**ONLY_TPOT, "tpot_s": 0.065}},
+        {"gpu": gpu(memory=1 / 8, compute=20), "output_len": 100, "slo": {**ONLY_TPOT, "tpot_s": 0.048}},
         "TPOT: weight reads",
-        {"gpu": gpu(memory=1, compute=20)},
+        {"gpu": gpu(memory=1 / 4, compute=20)},
     ),
     "a decode over long contexts": (
         {"gpu": gpu(compute=20), "input_len": 8000, "output_len": 200, "slo": ONLY_TPOT, "max_model_len": 16384},
