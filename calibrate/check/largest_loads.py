@@ -22,7 +22,7 @@ FARTHEST = 4.0  # times the largest load, or the least: a curve is not followed 
 class LargestLoad:
     """The load at which a mean latency reaches its limit; None where that lies outside what can be told.
 
-    `low`, `high` hold nine in ten measured ones.
+    Nine in ten measured loads lie between `low` and `high`.
     """
 
     unit: str

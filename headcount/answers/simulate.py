@@ -111,7 +111,7 @@ class SimulateAnswer(Answer):
         return found
 
     def p99_interval(self, name: str) -> tuple[float, float] | None:
-        """Where a real server's p99 lies, nine times in ten: noise of the run and error of step times.
+        """The 90 % interval of a real server's p99, from the noise of this run and the error of step times.
 
         None where too few requests lie beyond it to say.
         """

@@ -59,8 +59,11 @@ class Point:
         """Whether the waiting queue's slope lies above 0 with 95 % confidence, and amounts to something.
 
         A search looks at a dozen points, so that chance alone shows a slope now and then: one that adds less than
-        MATERIAL_GROWTH of the requests in flight over the measured time does not count.
+        MATERIAL_GROWTH of the requests in flight over the measured time does not count. A queue of users ends with
+        them: without a limit on TTFT, one that most of them stand in counts as growing.
         """
+        if all(replication.is_stuck for replication in self.replications):
+            return True
         interval = self.interval("queue_slope_per_s")
         measured_s = self.mean("horizon_s") - self.mean("warmup_s")
         return interval.low > 0 and interval.mean * measured_s > MATERIAL_GROWTH * self.mean("in_flight")

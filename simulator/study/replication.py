@@ -38,6 +38,7 @@ class Replication:
     ttft_misses: float  # share of requests
     tpot_misses: float
     queue_slope_per_s: float
+    is_stuck: bool  # most users wait, and no limit on TTFT says how long they may
     warmup_s: float
     horizon_s: float
     num_requests: int
@@ -62,7 +63,8 @@ def replicate(fleet: Fleet, load: Load, size: float, slo: SLO, replication: int)
     run's worst hours where they come early, and then a tenth of all misses is never seen.
     """
     simulation, before, work = _to_horizon(fleet, load, size, replication)
-    return _judge(simulation, before, load.horizon_s(size), slo, number=replication, work=work)
+    users = size if load.unit == "users" else None
+    return _judge(simulation, before, load.horizon_s(size), slo, number=replication, work=work, users=users)
 
 
 def simulate_users(fleet: Fleet, load: Load, users: int, *, log_steps: bool = False) -> tuple[Simulation, Result]:
@@ -94,7 +96,14 @@ def _to_horizon(
 
 
 def _judge(
-    simulation: Simulation, before: Snapshot, horizon_s: float, slo: SLO, *, number: int, work: float
+    simulation: Simulation,
+    before: Snapshot,
+    horizon_s: float,
+    slo: SLO,
+    *,
+    number: int,
+    work: float,
+    users: float | None,
 ) -> Replication:
     samples = simulation.samples
     warmup_s = horizon_s * WARMUP_SHARE
@@ -116,6 +125,7 @@ def _judge(
         ttft_misses=float(ttft_missed[decided].sum()) / num_decided,
         tpot_misses=float(tpot_missed[decided].sum()) / num_decided,
         queue_slope_per_s=slope(after["time_s"], after["waiting"].astype(float)),
+        is_stuck=slo.ttft_s is None and users is not None and means["waiting"] > users / 2,
         warmup_s=warmup_s,
         horizon_s=horizon_s,
         num_requests=int(decided.sum()),

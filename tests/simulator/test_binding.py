@@ -57,9 +57,9 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"gpu": gpu(memory=4, compute=4)},
     ),
     "a decode that reads weights": (
-        {"gpu": gpu(memory=1 / 8, compute=20), "output_len": 100, "slo": {**ONLY_TPOT, "tpot_s": 0.048}},
+        {"gpu": gpu(memory=1 / 8, compute=20), "output_len": 100, "slo": {**ONLY_TPOT, "tpot_s": 0.065}},
         "TPOT: weight reads",
-        {"gpu": gpu(memory=1 / 4, compute=20)},
+        {"gpu": gpu(memory=1, compute=20)},
     ),
     "a decode over long contexts": (
         {"gpu": gpu(compute=20), "input_len": 8000, "output_len": 200, "slo": ONLY_TPOT, "max_model_len": 16384},
@@ -102,6 +102,16 @@ def test_what_was_built_to_bind_is_named(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_more_of_what_binds_serves_more_users(name: str) -> None:
     assert answer(name, relaxed=True).users > 1.2 * answer(name).users
+
+
+def test_where_only_tpot_is_limited_a_queue_of_most_users_is_the_limit() -> None:
+    """A TPOT that nothing reaches: users would otherwise have no end, since all but four wait and think no more."""
+    row = next(iter(capacity_rows(question(max_num_seqs=4, slo={"ttft_s": None, "tpot_s": 1.0}))))
+    assert row.binding == "queue: max_num_seqs"
+    assert row.point is not None
+    assert 0.25 * row.users < row.point.mean("waiting") <= 0.6 * row.users
+    assert row.users_if_faster is not None
+    assert row.users < row.users_if_faster < 3 * row.users
 
 
 def test_a_load_of_which_no_request_is_decided_is_a_queue() -> None:

@@ -72,6 +72,7 @@ class KnownLoad:
             SimpleNamespace(
                 number=n, attainment=1 - misses[n], work=self.work[n], horizon_s=100.0, warmup_s=0.0, in_flight=10.0,
                 queue_slope_per_s=float(size > self.grows_from) + 0.001 * (n % 2), num_requests=FIRST_REQUESTS // 10,
+                is_stuck=False,
             )
             for n in range(self.known[size])
         )  # fmt: skip
