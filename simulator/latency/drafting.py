@@ -10,17 +10,14 @@ from kvcache.models.drafters import Drafter, find_drafter
 from kvcache.parallelism import pad_vocabulary
 from kvcache.shape.tensors import Tensor
 from simulator.engines.vllm.speculation import Speculation
+from simulator.latency.attention import NO_ATTENTION, AttentionCost, add_attention, attention_over
 from simulator.latency.model import ACTIVATIONS, HOST
 from simulator.latency.passes import ONCE_PER_PASS, pass_over
 from simulator.latency.step_time import FloatArray
 from simulator.latency.terms import (
-    NO_ATTENTION,
-    AttentionCost,
     Causes,
     Rank,
     add,
-    add_attention,
-    attention_over,
     gemm,
     shared_experts,
     times,

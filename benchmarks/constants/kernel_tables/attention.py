@@ -11,9 +11,10 @@ from benchmarks.constants.kernel_tables.rows import Free, Rows, floats, lone_ran
 from benchmarks.constants.kernel_tables.tables import read_table
 from benchmarks.models import with_attention
 from kvcache.models.catalog import load_model
+from simulator.latency.attention import AttentionCost, attention
 from simulator.latency.gpu_constants import Constants
 from simulator.latency.step_time import FloatArray
-from simulator.latency.terms import AttentionCost, Rank, attention
+from simulator.latency.terms import Rank
 
 CACHE_BITS = {"bfloat16": "16", "fp8": "8"}
 FROM_MEMORY_BYTES = 2.56e8  # twice the largest L2 cache (B200, 126 MB): what a repeated kernel can't find there

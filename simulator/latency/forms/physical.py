@@ -9,6 +9,7 @@ import numpy as np
 from kvcache.memory.placement import parallelism_of
 from kvcache.releases import SLOWER_EXPERTS
 from kvcache.shape.architecture import Architecture
+from simulator.latency.attention import AttentionCost, add_attention, attention_over
 from simulator.latency.covariance import covariance_of
 from simulator.latency.drafting import Drafting, drafted_by_all_tokens, drafting
 from simulator.latency.evidence import SCALED_TPOT, SCALED_TTFT, unmeasured_parts
@@ -34,12 +35,9 @@ from simulator.latency.profile import (
 )
 from simulator.latency.step_time import FloatArray, StepTimes
 from simulator.latency.terms import (
-    AttentionCost,
     Causes,
     Rank,
     add,
-    add_attention,
-    attention_over,
     expert_format,
     launches,
     sampling,
