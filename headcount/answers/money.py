@@ -6,12 +6,15 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from kvcache.gpus.gpu import GPU
+from workloads.demand import LINKS
 
 HOURS_PER_MONTH: Final = 730.0  # 8,760 hours of a year / 12
 SECONDS_PER_MONTH: Final = HOURS_PER_MONTH * 3600
 IDLE_SHARE_OF_TDP: Final = 0.15
 """Where no idle power is published, by judgement: an idle H200 draws 74 W of 700 (conservemode.com/case-studies, read
 2026-11), and a CUDA context adds 26 to 66 W (arXiv 2605.23918, 2026-04)."""
+MEAN_OVER_PEAK: Final = 1 / (24 * (LINKS["peak_hour_share"].default or 1))
+"""Load of a mean hour over that of the busiest, where the busiest has the default share of a day."""
 _MOST_USD: Final = 1e6  # per GPU and hour, or per million tokens
 
 
@@ -136,6 +139,47 @@ def break_even(
         load_share=share,
         users=share * traffic.users if share is not None and share <= 1 else None,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Money:
+    """Prices that a plan was asked with; US dollars per million tokens."""
+
+    api_input_usd: float | None
+    api_output_usd: float | None
+    utilization: float
+    utilization_is_assumed: bool
+
+    def beside_api(self, usd_per_month: float | None, traffic: Traffic) -> BreakEven | None:
+        """What an API would cost for that traffic; None without its prices."""
+        if self.api_input_usd is None or self.api_output_usd is None:
+            return None
+        return break_even(
+            usd_per_month,
+            traffic,
+            api_usd_per_million_input_tokens=self.api_input_usd,
+            api_usd_per_million_output_tokens=self.api_output_usd,
+        )
+
+
+def money_of(
+    api_input: float | None, api_output: float | None, utilization: float | None, profile: Sequence[float] | None
+) -> Money:
+    if (api_input is None) != (api_output is None):
+        raise ValueError("an API bills input and output tokens; give both --api-input-price and --api-output-price")
+    if utilization is not None and profile is not None:
+        raise ValueError("--utilization and --daily-profile say the same; leave out one")
+    if profile is not None:
+        utilization = utilization_of(profile)
+    found = Money(
+        api_input_usd=api_input,
+        api_output_usd=api_output,
+        utilization=MEAN_OVER_PEAK if utilization is None else utilization,
+        utilization_is_assumed=utilization is None,
+    )
+    nobody = Traffic(users=0, input_tokens_per_s=0, output_tokens_per_s=0, utilization=found.utilization)
+    found.beside_api(None, nobody)  # checks the prices before any work
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

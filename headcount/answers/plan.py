@@ -9,7 +9,7 @@ from typing import Any, Final
 from boundary.names import check_names
 from headcount.answers import plan_text
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
-from headcount.answers.money import BreakEven, Traffic, break_even, costs, utilization_of
+from headcount.answers.money import BreakEven, Money, Traffic, costs, money_of
 from headcount.answers.notes import Facts, find_notes
 from headcount.answers.plan_rows import FleetRow, every_row, rows_of, sized_row
 from headcount.questions.deployments import given_engine_arguments
@@ -33,13 +33,11 @@ from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
 from simulator.study.running.simulations import Simulations
 from simulator.study.slo import find_slo
 from simulator.study.store.store import Store
-from workloads.demand import LINKS, Demand
+from workloads.demand import Demand
 from workloads.effects import TrafficEffects, traffic_effects
 from workloads.load import load_workload
 from workloads.trace import Trace
 
-MEAN_OVER_PEAK: Final = 1 / (24 * (LINKS["peak_hour_share"].default or 1))
-"""Load of a mean hour over that of the busiest, where the busiest has the default share of a day."""
 AMPLE: Final = 2.0  # times the users to serve: where a fleet serves so many, noise decides nothing
 
 
@@ -53,7 +51,7 @@ class PlanAnswer(Answer):
     people: People
     request: Request
     workload: str
-    money: "Money"
+    money: Money
     explain: bool = False
     traffic: TrafficEffects | None = None
     nearest: tuple[Nearest, ...] = ()
@@ -104,11 +102,8 @@ class PlanAnswer(Answer):
 
     @cached_property
     def break_even(self) -> BreakEven | None:
-        """The cheapest fleet beside an API; None without the API's prices."""
-        api_input, api_output = self.money.api_input_usd, self.money.api_output_usd
-        if self.peak is None or api_input is None or api_output is None:
-            return None
-        return _beside_api(self.usd_per_month, self.peak, api_input, api_output)
+        """Beside an API at the prices given; None without prices, or without a fleet."""
+        return None if self.peak is None else self.money.beside_api(self.usd_per_month, self.peak)
 
     def figures(self) -> dict[str, Any]:
         asked, args = self.race.question, self.race.question.variants[0]
@@ -150,16 +145,6 @@ class PlanAnswer(Answer):
 
     def body(self) -> list[Block]:
         return plan_text.body(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Money:
-    """Prices that a plan was asked with; US dollars per million tokens."""
-
-    api_input_usd: float | None
-    api_output_usd: float | None
-    utilization: float
-    utilization_is_assumed: bool
 
 
 @question
@@ -222,7 +207,7 @@ def plan(
         tokens_per_request=tokens_per_request, response_time_s=response_time_s,
         growth=growth, headroom=headroom, spare=spare,
     )  # fmt: skip
-    money = _money(api_input_price, api_output_price, utilization, daily_profile)
+    money = money_of(api_input_price, api_output_price, utilization, daily_profile)
     found, mean_s = with_think_time(load_workload(workload, trace_block_size=trace_block_size), think_time_s)
     args = EngineArgs(**given_engine_arguments(engine))
     asked = FleetQuestion(
@@ -340,35 +325,6 @@ def _price(gpu: GPU, given: Mapping[str, float]) -> float:
             f"the price of {gpu.name} is {usd:g} USD per GPU and hour; give one above 0, at most 1,000,000"
         )
     return usd
-
-
-def _money(
-    api_input: float | None, api_output: float | None, utilization: float | None, profile: Sequence[float] | None
-) -> Money:
-    if (api_input is None) != (api_output is None):
-        raise ValueError("an API bills input and output tokens; give both --api-input-price and --api-output-price")
-    if utilization is not None and profile is not None:
-        raise ValueError("--utilization and --daily-profile say the same; leave out one")
-    if profile is not None:
-        utilization = utilization_of(profile)
-    nobody = Traffic(users=0, input_tokens_per_s=0, output_tokens_per_s=0, utilization=utilization or 1)
-    if api_input is not None and api_output is not None:  # checks the prices before any work
-        _beside_api(None, nobody, api_input, api_output)
-    return Money(
-        api_input_usd=api_input,
-        api_output_usd=api_output,
-        utilization=MEAN_OVER_PEAK if utilization is None else utilization,
-        utilization_is_assumed=utilization is None,
-    )
-
-
-def _beside_api(usd_per_month: float | None, traffic: Traffic, api_input: float, api_output: float) -> BreakEven | None:
-    return break_even(
-        usd_per_month,
-        traffic,
-        api_usd_per_million_input_tokens=api_input,
-        api_usd_per_million_output_tokens=api_output,
-    )
 
 
 def _verdict(race: Race) -> Verdict:
