@@ -145,7 +145,7 @@ def _figure_cells(row: Row) -> tuple[str, ...]:
     return row.name.replace("_", " "), f"{row.measured:,.4g}", f"{row.simulated:,.4g}", error
 
 
-def error_text(row: Row) -> str:
+def error_text(row: Row | LargestLoad) -> str:
     return "–" if row.error_percent is None else f"{row.error_percent:+.1f} %"
 
 
@@ -154,13 +154,18 @@ def _load_cells(item: LargestLoad) -> tuple[str, ...]:
         f"{item.of[name]:g} {word}" for name, word in (("input_len", "in"), ("output_len", "out")) if name in item.of
     ]
     limit = f"{item.unit}, {item.latency.removesuffix('_s').upper()} ≤ {_time(item.limit_s)}"
-    error = "–" if item.error_percent is None else f"{item.error_percent:+.1f} %"
     what = ", ".join([limit, *lengths])
-    return what, _load(item.measured), _load(item.simulated), f"{_load(item.low)} – {_load(item.high)}", error
+    return (
+        what,
+        _load(item.measured),
+        _load(item.simulated),
+        f"{_load(item.low)} – {_load(item.high)}",
+        error_text(item),
+    )
 
 
 def _load(value: float | None) -> str:
-    return "not reached" if value is None else f"{value:.3g}"
+    return "outside the runs" if value is None else f"{value:.3g}"
 
 
 def _time(value_s: float) -> str:
