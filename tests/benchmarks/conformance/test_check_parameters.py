@@ -26,6 +26,7 @@ RANDOM_CONFIGS_PER_TYPE = 40
 NOT_IN_TRANSFORMERS = {
     "moonshotai/Kimi-K2-Instruct": "no model_type 'kimi_k2'",
     "moonshotai/Kimi-K2-Instruct-0905": "no model_type 'kimi_k2'",
+    "moonshotai/Kimi-K2-Thinking": "no model_type 'kimi_k2'",
     "moonshotai/Kimi-VL-A3B-Instruct": "no model_type 'kimi_vl'",
     "google/gemma-3n-E2B-it": "ImportError",
     "google/gemma-3n-E4B-it": "ImportError",
@@ -158,6 +159,7 @@ def test_the_whole_catalog_has_transformers_parameters_to_the_last_one(vllm_pyth
         "deepseek-ai/DeepSeek-R1": 58 * 256,
         "deepseek-ai/DeepSeek-V3": 58 * 256,
         "MiniMaxAI/MiniMax-M2.5": 62 * 256,
+        "MiniMaxAI/MiniMax-M2.7": 62 * 256,
         "moonshotai/Kimi-K2.5": 60 * 384,
         "zai-org/GLM-4.5": 89 * 160,
         "zai-org/GLM-4.5-Air": 45 * 128,
