@@ -24,6 +24,7 @@ COMMANDS = {
     "simulate": "Serve one load: latency percentiles, KV use, preemptions.",
     "memory": "Whether a model fits, where the memory goes, and how many conversations fit at once.",
     "training-memory": "Memory per GPU in training, and the smallest cluster that holds the run.",
+    "workload": "What users do: the presets and your own files, with every number and its source.",
     "models": "The models known by name, with their sources.",
     "gpus": "The GPUs known by name, with their sources.",
     "calibrate": "Fit step times to a real server, and check answers against it.",

@@ -1,0 +1,50 @@
+"""`headcount workload`: what users do, by name or in a file."""
+
+import click
+
+from headcount.cli.command import Command
+from headcount.cli.command_group import NearestGroup
+from headcount.cli.option_types import Reads, json_option
+from simulator.engines.values import Text
+
+
+@click.group("workload", cls=NearestGroup)
+def command() -> None:
+    """What users do: the presets, and populations in files of your own."""
+
+
+@command.command("list", cls=Command)
+@json_option
+def list_command(as_json: bool) -> int:
+    """List the presets: think time, turns, tokens."""
+    from headcount.cli.output import listing  # noqa: PLC0415  imported once the command runs
+    from headcount.text.populations import LIST_COLUMNS, list_row  # noqa: PLC0415
+    from workloads.load import load_preset, preset_names  # noqa: PLC0415
+    from workloads.summary import population_summary  # noqa: PLC0415
+
+    found = [population_summary(load_preset(name)) for name in preset_names()]
+    rows = [list_row(each) for each in found]
+    return listing("workloads", [each.to_json() for each in found], LIST_COLUMNS, rows, as_json=as_json)
+
+
+@command.command("show", cls=Command)
+@click.argument("workload", metavar="NAME|FILE", type=Reads(Text(may_be_path=True)))
+@json_option
+def show_command(workload: str, as_json: bool) -> int:
+    """Show every number of a preset or of a population's file: mean, p50, p95 and its source."""
+    from headcount.cli.output import print_json  # noqa: PLC0415  imported once the command runs
+    from headcount.text.drawing import draw  # noqa: PLC0415
+    from headcount.text.populations import population_blocks  # noqa: PLC0415
+    from workloads.load import load_workload  # noqa: PLC0415
+    from workloads.population import Population  # noqa: PLC0415
+    from workloads.summary import population_summary  # noqa: PLC0415
+
+    found = load_workload(workload)
+    if not isinstance(found, Population):
+        raise ValueError(f"'{workload}' is a trace ({found.format}); show takes a preset or a population's TOML file")
+    summary = population_summary(found)
+    if as_json:
+        print_json({"schema_version": 1, **summary.to_json()})
+    else:
+        draw(population_blocks(summary))
+    return 0

@@ -1,0 +1,57 @@
+"""Populations as text: the list of presets, and every number of one."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from boundary.names import readable
+from headcount.text.blocks import Block, Line, Table
+from workloads.summary import Part, PopulationSummary
+
+LIST_COLUMNS: Final = ("workload", "what", "mean think time", "turns", "context tokens", "answer tokens")
+_TITLES: Final = {"system_prompt": "system prompt", "think_time_s": "think time"}
+
+
+def list_row(summary: PopulationSummary) -> tuple[str, ...]:
+    """One row under LIST_COLUMNS; all figures are means."""
+    return (
+        summary.name,
+        summary.title,
+        f"{readable(summary.mean_think_time_s)} s",
+        f"{summary.mean_turns:.1f}",
+        f"{summary.mean_context_tokens:,.0f}",
+        f"{summary.mean_output_tokens:,.0f}",
+    )
+
+
+def population_blocks(summary: PopulationSummary) -> Iterator[Block]:
+    """Every number of a population, then the sources."""
+    yield Line(bold=summary.name, text=f": {summary.title}" * bool(summary.title))
+    yield Line()
+    rows = [_row(part) for part in summary.parts]
+    yield Table(columns=("", "mean", "p50", "p95", "given as"), rows=rows, text_columns=(0, 4))
+    yield Line()
+    yield Line(f"  prompt and answer together: {summary.mean_context_tokens:,.0f} tokens on average as a turn ends")
+    sources = [part for part in summary.parts if part.source]
+    if sources:
+        yield Line()
+        yield Line(bold="Sources")
+    for part in sources:
+        yield Line(f"  {_title(part)}: {part.source}")
+
+
+def _row(part: Part) -> tuple[str, ...]:
+    decimals = 0 if part.unit == "tokens" else 1
+    figures = (f"{value:,.{decimals}f} {part.unit}" for value in (part.mean, part.p50, part.p95))
+    return (_title(part), *figures, _given(part.given))
+
+
+def _given(given: Any) -> str:
+    """Such as `lognormal, median 47.7, sigma 1.1`."""
+    if not isinstance(given, Mapping):
+        return "" if given is None else str(given)
+    kind = [str(given["kind"])] if "kind" in given else []
+    return ", ".join([*kind, *(f"{key.replace('_', ' ')} {value}" for key, value in given.items() if key != "kind")])
+
+
+def _title(part: Part) -> str:
+    return _TITLES.get(part.name, part.name.replace("_", " "))

@@ -1,0 +1,48 @@
+"""`headcount workload`: the presets and populations in figures, with their sources."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workloads.load import load_preset, preset_names
+
+SUPPORT_DESK = Path(__file__).parents[2] / "examples" / "mine" / "presets" / "support-desk.toml"
+Run = Callable[..., Any]
+
+
+def test_every_preset_is_listed_with_its_means(headcount: Run) -> None:
+    ran = headcount("workload", "list")
+    assert [line.split()[0] for line in ran.out.splitlines()[1:]] == list(preset_names())
+    assert "multi-turn chat with a shared system prompt  83.8 s           2.5" in ran.out
+    found = json.loads(headcount("workload", "list", "--json").out)["workloads"]
+    assert [each["name"] for each in found] == list(preset_names())
+    assert all(each["mean_context_tokens"] > each["mean_output_tokens"] > 0 for each in found)
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_part_is_shown_with_its_source(headcount: Run, name: str) -> None:
+    found = json.loads(headcount("workload", "show", name, "--json").out)
+    assert found["name"] == name
+    assert found["mean_think_time_s"] == load_preset(name).think_time_s.mean()
+    text = headcount("workload", "show", name).out
+    for part in found["parts"]:
+        assert part["source"] and part["source"] in text
+        assert part["p50"] <= part["p95"]
+
+
+def test_a_file_is_shown_as_a_preset_is(headcount: Run) -> None:
+    out = headcount("workload", "show", SUPPORT_DESK).out
+    assert out.startswith("support-desk: support desk: long system prompt, short questions\n")
+    assert "lognormal, median 3, sigma 0.6, maximum 20" in out
+
+
+def test_a_trace_and_an_unknown_name_are_told(headcount: Run, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n")
+    ran = headcount("workload", "show", trace)
+    assert (ran.code, ran.out) == (2, "")
+    assert "is a trace (azure); show takes a preset or a population's TOML file" in ran.err
+    assert "did you mean 'chat'?" in headcount("workload", "show", "chatt").err

@@ -1,0 +1,80 @@
+"""A population in figures: mean, median and 95th percentile of what its users do."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from workloads.distributions import Distribution, RoundedUp
+from workloads.equilibrium import equilibrium
+from workloads.population import Population
+from workloads.requests import OPEN_END
+
+_UNITS: Final = {"turns": "turns", "user_tokens": "tokens", "output_tokens": "tokens", "think_time_s": "s"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One table of a population's file."""
+
+    name: str
+    unit: str
+    mean: float
+    p50: float
+    p95: float
+    given: Any
+    """As the file says it, without the source."""
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PopulationSummary:
+    """What users do, where `max_model_len` cuts nothing."""
+
+    name: str
+    title: str
+    parts: tuple[Part, ...]
+    mean_think_time_s: float
+    mean_turns: float
+    mean_context_tokens: float
+    """Of prompt and answer together, as a turn ends."""
+    mean_output_tokens: float
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def population_summary(population: Population) -> PopulationSummary:
+    """Its figures; those of its parts come from quantiles, the context from its turns in equilibrium."""
+    return PopulationSummary(
+        name=population.name,
+        title=str(population.tables.get("title", "")),
+        parts=tuple(_parts(population)),
+        mean_think_time_s=population.think_time_s.mean(),
+        mean_turns=RoundedUp(inner=population.turns).mean(),
+        mean_context_tokens=equilibrium(population, OPEN_END - 1).context,
+        mean_output_tokens=population.output_tokens.mean(),
+    )
+
+
+def _parts(population: Population) -> list[Part]:
+    tokens = float(population.system_prompt_tokens)
+    given, source = _given(population.tables.get("system_prompt", population.system_prompt_tokens))
+    found = [Part(name="system_prompt", unit="tokens", mean=tokens, p50=tokens, p95=tokens, given=given, source=source)]
+    for name, unit in _UNITS.items():
+        distribution: Distribution = getattr(population, name)
+        if name == "turns":
+            distribution = RoundedUp(inner=distribution)
+        given, source = _given(population.tables.get(name))
+        p50, p95 = distribution.quantile(np.array([0.5, 0.95])).tolist()
+        part = Part(name=name, unit=unit, mean=distribution.mean(), p50=p50, p95=p95, given=given, source=source)
+        found.append(part)
+    return found
+
+
+def _given(part: Any) -> tuple[Any, str]:
+    """A table of the file without its source, and the source."""
+    if not isinstance(part, Mapping):
+        return part, ""
+    return {key: value for key, value in part.items() if key != "source"}, str(part.get("source", ""))
