@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from boundary.documents import read_toml
-from boundary.files import InputError
+from boundary.files import InputError, shown
 from boundary.names import nearest_hint, one_line, shortened
 from boundary.registry import Registry
 from boundary.schema import AtLeastOne, typed
@@ -22,8 +22,35 @@ def preset_names() -> tuple[str, ...]:
 
 def load_preset(name: str) -> Population:
     """A preset, by its name in any case."""
-    path = PRESETS.path(name.lower())
-    return population_from_mapping(read_toml(path), name=name.lower(), file=path)
+    return _population(PRESETS.path(name.lower()), name.lower())
+
+
+def _population(path: Path, name: str, below: tuple[Path, ...] = ()) -> Population:
+    """A population's file; where it `extends` another, a table that it lacks is the other's, with its source.
+
+    `below` are the files that extend this one.
+    """
+    tables = read_toml(path)
+    if "extends" in tables:
+        base = typed(tables.pop("extends"), str, path, name="extends")
+        tables = {**_extended(base, path, (*below, path.resolve())).tables, **tables}
+    return population_from_mapping(tables, name=name, file=path)
+
+
+def _extended(base: str, path: Path, below: tuple[Path, ...]) -> Population:
+    """A preset by its name, or a file beside the one that extends it."""
+    is_preset = base.lower() in preset_names()
+    found = PRESETS.path(base.lower()) if is_preset else path.parent / base
+    if not is_preset and not found.is_file():
+        given = shortened(one_line(base), 200)
+        raise InputError(
+            f"{shown(path)}: extends '{given}': neither a preset nor a file beside it; "
+            f"{nearest_hint(base, preset_names())}"
+        )
+    if found.resolve() in below:
+        circle = " → ".join(each.name for each in (*below, found))
+        raise InputError(f"{shown(path)}: extends leads back to where it began: {circle}; leave out one 'extends'")
+    return _population(found, found.stem, below)
 
 
 def load_workload(
@@ -42,7 +69,7 @@ def load_workload(
         hint = nearest_hint(name, preset_names())
         raise InputError(f"no workload '{shortened(one_line(name), 200)}': neither a file nor a preset; {hint}")
     if path.suffix == ".toml":
-        return population_from_mapping(read_toml(path), name=path.stem, file=path)
+        return _population(path, path.stem)
     if num_requests is not None:
         typed(num_requests, AtLeastOne, "", name="num_requests")
     trace_format = find_format(path)

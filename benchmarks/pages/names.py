@@ -1,6 +1,5 @@
 """The tables of docs pages that list what is found by name: workloads, formats, release rules, rooms."""
 
-import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,13 @@ import msgspec
 from benchmarks.markdown import table
 from boundary.limits import reference_rows as limits
 from calibrate.readers import READERS, reader
+from headcount.text.populations import LIST_COLUMNS, list_row
 from kvcache.releases import Rule, rules
 from simulator.study.slo import PRESETS as SLOS
 from workloads.demand import CHAINS, LINKS
 from workloads.distributions import KINDS
-from workloads.load import PRESETS, load_preset
+from workloads.load import load_preset, preset_names
+from workloads.summary import population_summary
 from workloads.trace_format import trace_formats
 from workloads.traffic import CHANGES
 
@@ -59,11 +60,8 @@ def structure_tables() -> Tables:
 
 
 def _presets() -> str:
-    rows = []
-    for name, path in PRESETS.files().items():
-        title = tomllib.loads(path.read_text(encoding="utf-8"))["title"]
-        rows.append((f"`{name}`", title, f"{load_preset(name).think_time_s.mean():.0f} s"))
-    return table(("preset", "what", "mean think time"), rows)
+    found = [population_summary(load_preset(name)) for name in preset_names()]
+    return table(LIST_COLUMNS, [(f"`{each.name}`", *list_row(each)[1:]) for each in found])
 
 
 def _changes() -> str:

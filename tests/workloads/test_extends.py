@@ -1,0 +1,71 @@
+"""A population's file that says only what differs from another."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from boundary.files import InputError
+from workloads.load import load_preset, load_workload
+from workloads.population import Population
+
+CHAT = load_preset("chat")
+MINE = '[user_tokens]\nkind = "lognormal"\nmedian = 900\nsigma = 1\nsource = "our log"\n'
+
+
+def population(path: Path) -> Population:
+    found = load_workload(path)
+    assert isinstance(found, Population)
+    return found
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_what_a_file_lacks_is_that_of_the_preset_it_extends(tmp_path: Path) -> None:
+    mine = population(written(tmp_path, "mine.toml", f'extends = "chat"\n{MINE}'))
+    same = {field.name for field in fields(Population) if getattr(mine, field.name) == getattr(CHAT, field.name)}
+    assert {"system_prompt_tokens", "turns", "output_tokens", "think_time_s"} <= same
+    assert mine.user_tokens.quantile(0.5) == pytest.approx(900)  # type: ignore[arg-type]
+    assert mine.name == "mine"
+    assert "extends" not in mine.tables
+
+
+def test_inherited_parts_keep_their_sources(tmp_path: Path) -> None:
+    mine = population(written(tmp_path, "mine.toml", f'extends = "chat"\n{MINE}'))
+    assert mine.tables["turns"] == CHAT.tables["turns"]
+    assert mine.tables["user_tokens"]["source"] == "our log"
+    assert "WildChat (Zhao" in mine.source and "user_tokens: our log" in mine.source
+
+
+def test_a_file_may_extend_a_file_that_extends_a_preset(tmp_path: Path) -> None:
+    written(tmp_path, "base.toml", f'extends = "Chat"\ntitle = "ours"\n{MINE}')
+    more = population(written(tmp_path, "more.toml", 'extends = "base.toml"\nsystem_prompt = 4096\n'))
+    assert (more.system_prompt_tokens, more.tables["title"]) == (4096, "ours")
+    assert more.tables["user_tokens"]["median"] == 900
+    assert more.think_time_s == CHAT.think_time_s
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"a": 'extends = "a.toml"'}, "a.toml: extends leads back to where it began: a.toml → a.toml; leave out one"),
+        ({"a": 'extends = "b.toml"', "b": 'extends = "a.toml"'}, "began: a.toml → b.toml → a.toml; leave out one"),
+        (
+            {"a": 'extends = "chatt"'},
+            "a.toml: extends 'chatt': neither a preset nor a file beside it; did you mean 'ch",
+        ),
+        ({"a": "extends = 3"}, "a.toml: extends is 3; it must be text"),
+        ({"a": 'extends = "chat"\nturn = 3'}, "a.toml: no key 'turn'; did you mean 'turns'?"),
+        ({"a": 'extends = "b.toml"', "b": "turns = 2"}, "b.toml: 'system_prompt' is missing; give it"),
+    ],
+)
+def test_a_mistake_in_extends_is_told(files: dict[str, str], message: str, tmp_path: Path) -> None:
+    for name, text in files.items():
+        written(tmp_path, f"{name}.toml", text)
+    with pytest.raises(InputError) as caught:
+        load_workload(tmp_path / "a.toml")
+    assert message in str(caught.value)
