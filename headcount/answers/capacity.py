@@ -12,7 +12,8 @@ from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.answers.notes import Facts, facts_about, find_notes
 from headcount.answers.varied.lifts import LIFTS_LEGEND, Lift, find_lifts, lift_lines
 from headcount.questions.deployments import Subject, check_counts, subject
-from headcount.questions.loads import with_think_time
+from headcount.questions.loads import AskedWorkload
+from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line
 from headcount.text.units import assumptions_json, counted, percent
 from headcount.text.words import joined, load_text, pool_text
@@ -31,7 +32,6 @@ from simulator.study.running.simulations import Simulations
 from simulator.study.slo import find_slo
 from simulator.study.store.store import Store
 from workloads.effects import TrafficEffects, traffic_effects
-from workloads.load import load_workload
 from workloads.trace import Trace
 
 if TYPE_CHECKING:
@@ -186,6 +186,7 @@ def capacity(
     workload: str | Path = "chat",
     think_time_s: float | None = None,
     trace_block_size: int = 512,
+    traffic: TrafficChanges = None,
     slo: str = "chat",
     ttft_s: float | None = None,
     tpot_s: float | None = None,
@@ -218,7 +219,10 @@ def capacity(
     check_router(router)
     runs_on = find_executor(executor, workers)
     asked = subject(model, gpu, engine, startup_log)
-    found, mean_s = with_think_time(load_workload(workload, trace_block_size=trace_block_size), think_time_s)
+    load = AskedWorkload(
+        workload=workload, think_time_s=think_time_s, trace_block_size=trace_block_size, traffic=traffic
+    )
+    found, mean_s = load.load()
     wanted = CapacityQuestion(
         architecture=asked.architecture,
         gpu=asked.gpu,
@@ -248,7 +252,7 @@ def capacity(
             verdict=_verdict(rows),
             question=wanted,
             capacity=rows,
-            workload=str(workload),
+            workload=str(load),
         )
 
     with Simulations(executor=runs_on, store=Store() if store else None) as simulations:

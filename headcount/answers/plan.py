@@ -13,8 +13,9 @@ from headcount.answers.money import BreakEven, Money, Traffic, costs, money_of
 from headcount.answers.notes import Facts, find_notes
 from headcount.answers.plan_rows import FleetRow, every_row, rows_of, sized_row
 from headcount.questions.deployments import given_engine_arguments
-from headcount.questions.loads import with_think_time
+from headcount.questions.loads import AskedWorkload
 from headcount.questions.people import People
+from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block
 from headcount.text.units import assumptions_json
 from headcount.text.words import load_text
@@ -35,7 +36,6 @@ from simulator.study.slo import find_slo
 from simulator.study.store.store import Store
 from workloads.demand import Demand
 from workloads.effects import TrafficEffects, traffic_effects
-from workloads.load import load_workload
 from workloads.trace import Trace
 
 AMPLE: Final = 2.0  # times the users to serve: where a fleet serves so many, noise decides nothing
@@ -174,6 +174,7 @@ def plan(
     workload: str | Path = "chat",
     think_time_s: float | None = None,
     trace_block_size: int = 512,
+    traffic: TrafficChanges = None,
     slo: str = "chat",
     ttft_s: float | None = None,
     tpot_s: float | None = None,
@@ -208,7 +209,10 @@ def plan(
         growth=growth, headroom=headroom, spare=spare,
     )  # fmt: skip
     money = money_of(api_input_price, api_output_price, utilization, daily_profile)
-    found, mean_s = with_think_time(load_workload(workload, trace_block_size=trace_block_size), think_time_s)
+    load = AskedWorkload(
+        workload=workload, think_time_s=think_time_s, trace_block_size=trace_block_size, traffic=traffic
+    )
+    found, mean_s = load.load()
     args = EngineArgs(**given_engine_arguments(engine))
     asked = FleetQuestion(
         architecture=load_model(model),
@@ -233,7 +237,7 @@ def plan(
         searched, _ = every_layout(asked)
         find_notes(_facts(asked, [layout.plan for layout in searched]), strict=True)
     planning = _Planning(
-        question=asked, demand=chain, people=people, request=request, workload=str(workload), money=money,
+        question=asked, demand=chain, people=people, request=request, workload=str(load), money=money,
         explain=explain,
     )  # fmt: skip
     with Simulations(executor=runs_on, store=Store() if store else None) as simulations:

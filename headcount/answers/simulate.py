@@ -14,6 +14,7 @@ from headcount.answers.answer import Answer, Progress, Watch, question, unwatche
 from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.deployments import subject
 from headcount.questions.loads import AskedLoad
+from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import assumptions_json, milliseconds, seconds
 from headcount.text.words import layout_text, settings_text
@@ -170,6 +171,7 @@ def simulate(
     num_requests: int | None = None,
     think_time_s: float | None = None,
     trace_block_size: int = 512,
+    traffic: TrafficChanges = None,
     replicas: int = 1,
     router: str | RouterFactory = "least-outstanding",
     seed: int = 0,
@@ -197,7 +199,7 @@ def simulate(
     load = AskedLoad(
         workload=workload, users=users, concurrency=concurrency, rate=rate, burstiness=burstiness, input_len=input_len,
         output_len=output_len, length_spread=length_spread, num_requests=num_requests, think_time=think_time_s,
-        trace_block_size=trace_block_size, seed=seed,
+        trace_block_size=trace_block_size, traffic=traffic, seed=seed,
     )  # fmt: skip
     fleet = plan.fleet(replicas, router)
     progress(Progress(done=0, total=1))

@@ -11,6 +11,7 @@ from headcount.cli.command import EARLY, all_of, section
 from headcount.cli.config_file import read_config
 from headcount.cli.option_types import Option, OutPath, flag, json_option, option
 from headcount.cli.vllm_args import read_vllm_args
+from headcount.questions.traffic import TRAFFIC_CHANGES
 from simulator.engines.argument import COLD_START, MEMORY, SCHEDULER, STEP_TIME, Argument, arguments_of, flags_of
 from simulator.engines.values import (
     LARGEST_TEXT,
@@ -200,6 +201,10 @@ study_options = section(
     option("--workers", WholeNumber(1, 10_000), "Simulations that run side by side.  [default: one per processor]"),
 )
 
+_TRAFFIC = (
+    "Changes of the workload: context=x2 (or 8K), output=600, turns=x2, think-time=30s, system-prompt=4K, "
+    "long-prompts=10%:32K; separated by commas."
+)
 workload_options = all_of(
     option("--trace-block-size", TokenCount(), "Tokens per hash id of a trace.", default=512),
     option(
@@ -207,6 +212,7 @@ workload_options = all_of(
         Duration(),
         "Time from the end of an answer to the next request.  [default: the workload's]",
     ),
+    option("--traffic", TRAFFIC_CHANGES, _TRAFFIC),
 )
 
 traffic_options = section(

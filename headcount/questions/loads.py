@@ -1,22 +1,24 @@
 """Which load a simulation was asked for, from the arguments that describe one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from headcount.questions.traffic import TrafficChanges, read_traffic
 from workloads.load import load_preset, load_workload
 from workloads.population import Population
 from workloads.requests import RequestTable
 from workloads.synthetic import closed_load, open_load, single_turn_users
 from workloads.trace import Trace
+from workloads.traffic import Amount, changed, changed_trace
 
 MAX_USERS = 1_000_000
 _LENGTHS = ("input_len", "output_len", "length_spread")
 _BELONGS = {  # what makes a load, what belongs to it
-    "users": ("workload", "think_time", *_LENGTHS),
+    "users": ("workload", "think_time", "traffic", *_LENGTHS),
     "concurrency": ("num_requests", *_LENGTHS),
     "rate": ("burstiness", "num_requests", *_LENGTHS),
-    "workload": ("num_requests",),
+    "workload": ("traffic", "num_requests"),
 }
 
 
@@ -26,6 +28,7 @@ class AskedLoad:
 
     workload: str | Path | None = None
     think_time: float | None = None
+    traffic: TrafficChanges = None
     trace_block_size: int = 512
     users: int | None = None
     concurrency: int | None = None
@@ -42,7 +45,7 @@ class AskedLoad:
         if load is None:
             raise ValueError("no load; give --workload FILE, --users N, --concurrency C or --rate R (see --help)")
         of_preset = load == "users" and self.workload is not None
-        belongs = ("workload", "think_time") if of_preset else _BELONGS[load]
+        belongs = ("workload", "think_time", "traffic") if of_preset else _BELONGS[load]
         known = dict.fromkeys(name for key, others in _BELONGS.items() for name in (key, *others))
         foreign = [name for name in known if getattr(self, name) is not None and name not in (load, *belongs)]
         if foreign:
@@ -64,11 +67,12 @@ class AskedLoad:
                     f"--input-len {prompt:,} with --output-len {answer:,} takes more than max_model_len "
                     f"{max_model_len:,}; raise --max-model-len or shorten them"
                 )
-            return single_turn_users(think_time_s=self.think_time, **lengths)
-        workload = load_workload(self.workload, trace_block_size=self.trace_block_size)
+            return changed(single_turn_users(think_time_s=self.think_time, **lengths), read_traffic(self.traffic))
+        asked = AskedWorkload(workload=self.workload, think_time_s=self.think_time, traffic=self.traffic)
+        workload, _ = replace(asked, trace_block_size=self.trace_block_size).load()
         if isinstance(workload, Trace):
             raise ValueError(f"--users cannot be set for a trace: '{self.workload}' brings its own arrivals")
-        return workload if self.think_time is None else workload.with_think_time(self.think_time)
+        return workload
 
     def table(self) -> tuple[RequestTable, str]:
         """The requests of a load without users, and what it is in words."""
@@ -96,6 +100,7 @@ class AskedLoad:
         workload = load_workload(source, trace_block_size=block, num_requests=count)
         if isinstance(workload, Population):
             raise ValueError(f"--workload {source} is a population; say how many with --users N")
+        workload = changed_trace(workload, read_traffic(self.traffic))
         return workload.table, f"{workload.name}, {workload.num_requests:,} requests replayed"
 
     def _lengths(self, load: str) -> dict[str, Any]:
@@ -104,12 +109,32 @@ class AskedLoad:
         return {name: getattr(self, name) for name in _LENGTHS if getattr(self, name) is not None}
 
 
-def with_think_time(workload: Population | Trace, think_time_s: float | None) -> tuple[Population | Trace, float]:
-    """The workload with the asked think time, and its mean; a trace takes the chat preset's."""
-    if isinstance(workload, Population):
-        workload = workload if think_time_s is None else workload.with_think_time(think_time_s)
-        return workload, workload.think_time_s.mean()
-    return workload, think_time_s if think_time_s is not None else load_preset("chat").think_time_s.mean()
+@dataclass(frozen=True, kw_only=True)
+class AskedWorkload:
+    """The arguments of a workload whose users are counted, apart from `users`."""
+
+    workload: str | Path = "chat"
+    think_time_s: float | None = None
+    trace_block_size: int = 512
+    traffic: TrafficChanges = None
+    """As `read_traffic` takes it."""
+
+    @property
+    def changes(self) -> dict[str, Amount]:
+        return read_traffic(self.traffic)
+
+    def __str__(self) -> str:
+        return ", ".join([str(self.workload), *(f"{name} {amount}" for name, amount in self.changes.items())])
+
+    def load(self) -> tuple[Population | Trace, float]:
+        """With the asked think time and traffic, and the mean think time; a trace takes the chat preset's."""
+        found = load_workload(self.workload, trace_block_size=self.trace_block_size)
+        if isinstance(found, Population):
+            found = found if self.think_time_s is None else found.with_think_time(self.think_time_s)
+            found = changed(found, self.changes)
+            return found, found.think_time_s.mean()
+        mean_s = self.think_time_s if self.think_time_s is not None else load_preset("chat").think_time_s.mean()
+        return changed_trace(found, self.changes), mean_s
 
 
 def _flag(name: str) -> str:

@@ -1,11 +1,12 @@
-"""How a change of traffic is read: `context=x2`, and the list of them that a grid runs through."""
+"""How changes of traffic are read: `context=x2,system-prompt=4K`."""
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from boundary.names import check_names, shortened
-from simulator.engines.values import Duration, Number, Share, TokenCount
+from simulator.engines.values import Duration, Listed, Number, Share, TokenCount
 from workloads.traffic import CHANGES, Amount
 
 _FACTOR = re.compile(r"^x([0-9]{0,9}\.?[0-9]{1,9})$", re.ASCII | re.IGNORECASE)
@@ -20,21 +21,28 @@ class TrafficChange:
     def read(self, given: Any) -> tuple[str, Amount]:
         if isinstance(given, tuple):  # read already
             return given
-        name, value = _parts(given, "context=x2")
+        name, value = _parts(given)
         return name, read_amount(name, value)
 
 
-@dataclass(frozen=True)
-class TrafficVariation:
-    """What to vary, and the amounts: `context=x1,x2,x4`; kept in order, each once."""
+TrafficChanges = str | Mapping[str, str | Amount] | Sequence[tuple[str, Amount]] | None
+TRAFFIC_CHANGES = Listed(TrafficChange())
 
-    name: str = "NAME=AMOUNT,AMOUNT,…"
 
-    def read(self, given: Any) -> tuple[str, tuple[Amount, ...]]:
-        if isinstance(given, tuple):
-            return given
-        name, values = _parts(given, "context=x1,x2,x4")
-        return name, tuple(dict.fromkeys(read_amount(name, value) for value in values.split(",")))
+def read_traffic(given: TrafficChanges) -> dict[str, Amount]:
+    """Amounts by name, of text, of pairs that were read, or of a mapping such as {"context": "x2"}; None is no change.
+
+    Raises ValueError for what is no change, or for a name that is given twice.
+    """
+    if isinstance(given, Mapping):
+        return {name: read_amount(name, value) if isinstance(value, str) else value for name, value in given.items()}
+    pairs = TRAFFIC_CHANGES.read(given or ())
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in found if names.count(name) > 1)
+        raise ValueError(f"{twice} is given twice in one traffic; leave out one of them")
+    return found
 
 
 def read_amount(name: str, text: str) -> Amount:
@@ -62,8 +70,8 @@ def _number(text: str) -> float:
     return number
 
 
-def _parts(given: Any, example: str) -> tuple[str, str]:
+def _parts(given: Any) -> tuple[str, str]:
     name, equals, value = str(given).partition("=")
     if not equals or not value.strip():
-        raise ValueError(f"'{shortened(str(given))}' is no change of traffic; give NAME=AMOUNT, such as {example}")
+        raise ValueError(f"'{shortened(str(given))}' is no change of traffic; give NAME=AMOUNT, such as context=x2")
     return name.strip().lower().replace("_", "-"), value

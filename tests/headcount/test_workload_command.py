@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.headcount.conftest import SHORT_ANSWERS
 from workloads.load import load_preset, preset_names
 
 SUPPORT_DESK = Path(__file__).parents[2] / "examples" / "mine" / "presets" / "support-desk.toml"
@@ -46,3 +47,37 @@ def test_a_trace_and_an_unknown_name_are_told(headcount: Run, tmp_path: Path) ->
     assert (ran.code, ran.out) == (2, "")
     assert "is a trace (azure); show takes a preset or a population's TOML file" in ran.err
     assert "did you mean 'chat'?" in headcount("workload", "show", "chatt").err
+
+
+FEW = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--workload", SHORT_ANSWERS)
+
+
+def served(headcount: Run, *more: str) -> dict[str, Any]:
+    return dict(json.loads(headcount("simulate", *FEW, "--users", 5, "--json", *more).out))
+
+
+def test_traffic_changes_the_workload_of_a_simulation(headcount: Run) -> None:
+    as_it_is, with_prompt = served(headcount), served(headcount, "--traffic", "system-prompt=4K")
+    assert with_prompt["ttft_s"]["mean"] > as_it_is["ttft_s"]["mean"]
+    same = served(headcount, "--traffic", "context=x1,output=x1,turns=x1")
+    assert same["ttft_s"] == as_it_is["ttft_s"]
+
+
+def test_traffic_is_named_beside_its_workload(headcount: Run) -> None:
+    search = ("--gpus", 1, "--replications", 2, "--json", "--traffic", "output=x2")
+    found = json.loads(headcount("capacity", *FEW, *search).out)
+    assert found["workload"] == f"{SHORT_ANSWERS}, output x2"
+
+
+def test_what_is_no_traffic_is_told(headcount: Run) -> None:
+    ran = headcount("capacity", *FEW, "--traffic", "contxt=x2")
+    assert (ran.code, "no change of traffic 'contxt'; did you mean 'context'?" in ran.err) == (2, True)
+    ran = headcount(
+        "simulate", *FEW[:4], "--concurrency", 1, "--input-len", 5, "--output-len", 5, "--traffic", "turns=2"
+    )
+    assert (ran.code, "--traffic cannot go with --concurrency" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["capacity", "compare", "optimize", "plan", "simulate", "whatif"])
+def test_every_study_takes_traffic(headcount: Run, command: str) -> None:
+    assert "--traffic" in headcount(command, "--help").out

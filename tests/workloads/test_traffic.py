@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from boundary.files import InputError
 from boundary.names import UnknownNameError
-from headcount.questions.traffic import TrafficChange, TrafficVariation
+from headcount.questions.traffic import TrafficChange, read_traffic
 from tests.workloads.test_population import CHAT, SHORT
 from workloads.derived import WithValue, scaled, stretched_turns
 from workloads.distributions import (
@@ -225,11 +225,14 @@ def test_a_change_reads_as_people_write_it(text: str, amount: Amount) -> None:
     assert TrafficChange().read(TrafficChange().read(text))[1] == amount
 
 
-def test_a_variation_is_a_list_in_order_each_once() -> None:
-    assert TrafficVariation().read("context=x1,x2,x4,x2") == (
-        "context", tuple(Amount(value=value, is_factor=True) for value in (1, 2, 4)),
-    )  # fmt: skip
-    assert TrafficVariation().read("long-prompts=5%:32K,10%:32K")[1][1].share == 0.1
+def test_changes_come_as_one_text_or_by_name() -> None:
+    asked = {"context": X2, "long-prompts": Amount(value=32_768, share=0.1)}
+    assert read_traffic("context=x2,long-prompts=10%:32K") == asked
+    assert read_traffic({"context": "x2", "long-prompts": "10%:32K"}) == asked
+    assert read_traffic(tuple(asked.items())) == asked
+    assert read_traffic(None) == {}
+    with pytest.raises(ValueError, match="context is given twice in one traffic; leave out one of them"):
+        read_traffic("context=x2,context=x3")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of
 from headcount.answers.varied.ranking import check_sort, ranked
 from headcount.questions.deployments import ENGINE_ARGUMENTS, check_counts
+from headcount.questions.loads import AskedWorkload
+from headcount.questions.traffic import TrafficChanges
 from headcount.questions.variations import Axis, Choice, axes_of, choices, first_values, values_of
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, dollars, milliseconds, percent, seconds
@@ -172,6 +174,7 @@ def compare(
     workload: str | Path = "chat",
     think_time_s: float | None = None,
     trace_block_size: int = 512,
+    traffic: TrafficChanges = None,
     slo: str = "chat",
     ttft_s: float | None = None,
     tpot_s: float | None = None,
@@ -204,11 +207,12 @@ def compare(
     axes, base = axes_of(given), first_values(given)
     asked = list(choices(axes, most=MOST_LAYOUTS, what="layouts"))
     limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)
+    load = AskedWorkload(
+        workload=workload, think_time_s=think_time_s, trace_block_size=trace_block_size, traffic=traffic
+    )
     layouts = Layouts(
         model=model,
-        workload=workload,
-        think_time_s=think_time_s,
-        trace_block_size=trace_block_size,
+        asked=load,
         base=base,
         study={"slo": limits, "precision": precision, "replications": replications, "seed": seed},
     )
@@ -221,7 +225,7 @@ def compare(
             notes=find_notes(facts_of(order, verdict), strict=strict),
             verdict=verdict,
             model=layouts.architecture.name,
-            workload=str(workload),
+            workload=str(load),
             slo=limits,
             seed=seed,
             sort=sort,

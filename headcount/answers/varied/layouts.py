@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from pathlib import Path
 from typing import Any
 
 from boundary.names import UnknownNameError
@@ -12,7 +11,7 @@ from headcount.answers.answer import Verdict
 from headcount.answers.notes import Facts, facts_about
 from headcount.answers.varied.layout import Layout
 from headcount.questions.deployments import ENGINE_ARGUMENTS, Subject, subject
-from headcount.questions.loads import with_think_time
+from headcount.questions.loads import AskedWorkload
 from headcount.questions.variations import STEP_TIMES, Choice
 from kvcache.models.catalog import load_model
 from kvcache.shape.architecture import Architecture
@@ -24,7 +23,6 @@ from simulator.study.slo import SLO
 from simulator.study.store.store import Store
 from simulator.study.variations.variation import look, simulated
 from workloads.effects import TrafficEffects, traffic_effects
-from workloads.load import load_workload
 from workloads.population import Population
 from workloads.trace import Trace
 from workloads.traffic import CHANGES, changed, changed_trace
@@ -35,9 +33,7 @@ class Layouts:
     """What all layouts share, and how each is found; `base` has a value for everything that a choice may change."""
 
     model: str
-    workload: str | Path
-    think_time_s: float | None
-    trace_block_size: int
+    asked: AskedWorkload
     base: Choice
     study: Mapping[str, Any]  # of a CapacityQuestion
     _how: How = field(default_factory=How)
@@ -48,7 +44,7 @@ class Layouts:
 
     @cached_property
     def _load(self) -> tuple[Population | Trace, float]:
-        return with_think_time(load_workload(self.workload, trace_block_size=self.trace_block_size), self.think_time_s)
+        return replace(self.asked, traffic=None).load()
 
     @contextmanager
     def simulations(self, executor: str, workers: int | None, *, store: bool) -> Iterator[None]:
@@ -75,7 +71,7 @@ class Layouts:
     def _workload(self, given: Choice) -> tuple[Population | Trace, float]:
         """With the traffic that is asked for, and the mean think time."""
         workload, think_time_s = self._load
-        changes = {name: given[name] for name in CHANGES if name in given}
+        changes = self.asked.changes | {name: given[name] for name in CHANGES if name in given}
         if not changes:
             return workload, think_time_s
         if isinstance(workload, Trace):

@@ -17,6 +17,8 @@ from headcount.answers.varied.racing import leader, race, simplest, simulate_in
 from headcount.answers.varied.ranking import ranked
 from headcount.answers.varied.search import check_space, searched
 from headcount.questions.deployments import ENGINE_ARGUMENTS, check_counts
+from headcount.questions.loads import AskedWorkload
+from headcount.questions.traffic import TrafficChanges
 from headcount.questions.variations import Axis, Choice, varied
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import dollars, milliseconds, seconds
@@ -152,6 +154,7 @@ def optimize(
     workload: str | Path = "chat",
     think_time_s: float | None = None,
     trace_block_size: int = 512,
+    traffic: TrafficChanges = None,
     slo: str = "chat",
     ttft_s: float | None = None,
     tpot_s: float | None = None,
@@ -178,11 +181,12 @@ def optimize(
     given = {name: value for name, value in engine.items() if value is not None}
     axes = space(search, {**given, **({"router": router} if router else {})})
     limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)
+    load = AskedWorkload(
+        workload=workload, think_time_s=think_time_s, trace_block_size=trace_block_size, traffic=traffic
+    )
     layouts = Layouts(
         model=model,
-        workload=workload,
-        think_time_s=think_time_s,
-        trace_block_size=trace_block_size,
+        asked=load,
         base={"gpu": gpu, "gpus": gpus, **given, "router": router or "least-outstanding"},
         study={"slo": limits, "replications": None, "seed": seed},
     )
@@ -195,7 +199,7 @@ def optimize(
     routers = next((axis.values for axis in axes if axis.name == "router"), ())
     first = [each for each in (base, *entrants) if each.num_servers > 1][:3]
     entrants += [layouts.screened({**each.choice, "router": name}) for each in first for name in routers]
-    run = _Run(layouts, str(workload), tuple(axes), len(looked), progress)
+    run = _Run(layouts, str(load), tuple(axes), len(looked), progress)
     with layouts.simulations(executor, workers, store=store):
         return run.answer(base, entrants, strict=strict)
 

@@ -16,6 +16,8 @@ from headcount.answers.varied.compare import SHOWN_CUT, found_line, noted
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of
 from headcount.questions.deployments import ENGINE_ARGUMENTS
+from headcount.questions.loads import AskedWorkload
+from headcount.questions.traffic import TrafficChanges
 from headcount.questions.variations import Axis, Choice, choices, varied
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, dollars, percent
@@ -185,6 +187,7 @@ def whatif(
     workload: str | Path = "chat",
     think_time_s: float | None = None,
     trace_block_size: int = 512,
+    traffic: TrafficChanges = None,
     slo: str = "chat",
     ttft_s: float | None = None,
     tpot_s: float | None = None,
@@ -214,12 +217,14 @@ def whatif(
         check_router(each)
     limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)
 
+    load = AskedWorkload(
+        workload=workload, think_time_s=think_time_s, trace_block_size=trace_block_size, traffic=traffic
+    )
+
     def layouts_on(count: int) -> Layouts:
         return Layouts(
             model=model,
-            workload=workload,
-            think_time_s=think_time_s,
-            trace_block_size=trace_block_size,
+            asked=load,
             base={"gpu": gpu, "gpus": count, **engine, "router": router},
             study={"slo": limits, "precision": precision, "replications": replications, "seed": seed},
         )
@@ -237,7 +242,7 @@ def whatif(
             notes=find_notes(facts_of(cells, verdict, judged=len(cells)), strict=strict),
             verdict=verdict,
             model=layouts.architecture.name,
-            workload=str(workload),
+            workload=str(load),
             slo=limits,
             seed=seed,
             axes=tuple(axes),
