@@ -19,17 +19,20 @@ from simulator.study.statistics import Interval, t_interval
 
 SCREENING_REPLICATIONS = 2
 SCREENED_WITHIN = 1.15  # loads on both sides of the target that end a screening lie this close to each other
+HOPELESS = 0.5  # share of requests that miss
 SLOPE = 6.0  # of the logarithm of misses over that of the load, before anything is known of it
 MAX_STEP = 3.0  # from one load tried to the next: one far beyond capacity costs much, and tells nothing
 SPACING = 1.08  # between the two loads that are replicated
-OFF_CENTRE = 1.03  # how far the estimate may lie outside of them
+OFF_CENTRE = 1.04  # how far the estimate may lie outside of them
 LEAP = 40.0  # a slope of misses over the load, in logarithms, as in a model without chance
 FINEST = 1.01  # between two loads with a leap
 FIRST_REQUESTS = 120_000  # of each load, before its interval is looked at
-FEWEST, FIRST_MOST = 8, 24  # replications of a load by then
+FEWEST, FIRST_MOST = 6, 24  # replications of a load by then
 MAX_REPLICATIONS = 200
 PRECISION = 0.03  # half of the 95 % interval, as a share of the capacity
-COARSE_REPLICATIONS = 6  # of an estimate that is compared with another one, paired
+LOCATING = 6  # replications of loads that may turn out to lie beside the capacity
+COARSE_REPLICATIONS = 6  # at most, of an estimate that is compared with another one, paired
+COARSE_REQUESTS = 24_000  # of each load of it
 QUICK_REPLICATIONS, QUICK_MOST = 4, 60  # of a large fleet, where each has many requests; at most
 MATERIAL_GROWTH = 0.25
 UNLUCKY = 2.0  # misses of an hour that 95 % stay below over their mean, before anything is known of them
@@ -163,7 +166,7 @@ def screen_capacity(evaluator: Evaluator, guess: float, *, at_least: float = 0.0
     A deployment that does not serve `at_least` is of no interest and is given 0 at once.
     """
     search = _Screening(evaluator)
-    if at_least and search.misses(evaluator.load.round(at_least)) > search.target:
+    if at_least and not search.serves(evaluator.load.round(at_least)):
         return 0.0
     return search.run(guess)
 
@@ -190,6 +193,8 @@ def find_capacity(
         return NOBODY
     around = _Around(evaluator, centre)
     count = replications or min(first(evaluator), most)
+    if around.knee(min(LOCATING, count)) is None:
+        return NOBODY
     while (knee := around.knee(count)) is not None:
         if knee.half_width <= precision or count in (replications, most):
             return _rounded(evaluator, knee, around.points())
@@ -210,9 +215,10 @@ def _few_replications(evaluator: Evaluator) -> int:
 
 def coarse_capacity(evaluator: Evaluator, guess: float, base: Capacity) -> float:
     """The capacity of something like what `base` is of: their ratio is paired over a few replications."""
-    count = min(COARSE_REPLICATIONS, len(base.pair[0].replications) // 2 + 1)
-    centre = screen_capacity(evaluator, guess)
-    knee = _Around(evaluator, centre).knee(count) if centre else None
+    requests = base.pair[0].mean("num_requests")
+    most = min(COARSE_REPLICATIONS, len(base.pair[0].replications))
+    count = min(max(math.ceil(COARSE_REQUESTS / max(requests, 1)), 2), most)
+    knee = _Around(evaluator, guess).knee(count)
     if knee is None:
         return 0.0
     of_base = [replace(point, replications=point.replications[:count]) for point in base.pair]
@@ -251,7 +257,7 @@ class _Around:
             mean = knee.interval().mean
             if mean < self.low == self.evaluator.load.smallest:
                 return None
-            if mean > MAX_SIZE:
+            if self.high > MAX_SIZE:
                 raise _limits_nothing(self.evaluator.load)
             shares = {size: float(self._point(size).shown().misses.mean()) for size in self.replicated}
             served, missed = _bracket(shares, knee.target_misses)
@@ -312,26 +318,30 @@ class _Screening:
         target = 1 - self.evaluator.slo.attainment
         return target if self.evaluator.hours_met is None else target / UNLUCKY
 
-    def misses(self, size: float) -> float:
-        return float(self.evaluator.point(size, SCREENING_REPLICATIONS).shown().misses.mean())
+    def misses(self, size: float, replications: int = SCREENING_REPLICATIONS) -> float:
+        return float(self.evaluator.point(size, replications).shown().misses.mean())
+
+    def serves(self, size: float) -> bool:
+        """Whether it meets the target; one replication is enough where most requests miss."""
+        return self.misses(size, 1) <= HOPELESS and self.misses(size) <= self.target
 
     def run(self, guess: float) -> float:
         """The load where the secant between two close loads around the target meets it."""
         load = self.evaluator.load
-        size = max(load.round(guess), load.smallest)
-        served, missed = 0.0, math.inf  # the largest load that meets the target, the smallest beyond it that does not
-        shares: dict[float, float] = {}
+        shares = {point.size: self.misses(point.size) for point in self.evaluator.points()}
+        if not shares:
+            first = max(load.round(guess), load.smallest)
+            shares = {first: self.misses(first)}
         while True:
-            shares[size] = self.misses(size)
             served, missed = _bracket(shares, self.target)
             if missed <= load.smallest:
                 return 0.0
             following = self._next(shares, served, missed)
             if following is None:
                 return max(_secant(shares, served, missed, self.target), load.smallest)
-            size = following
-            if size > MAX_SIZE:
+            if following > MAX_SIZE:
                 raise _limits_nothing(load)
+            shares[following] = self.misses(following)
 
     def _next(self, shares: dict[float, float], served: float, missed: float) -> float | None:
         load = self.evaluator.load

@@ -82,6 +82,7 @@ class CapacityQuestion:
 
 LEAST_HOURS_MET, MOST_HOURS_MET = 0.5, 0.999  # with more, no number of replications shows the hour that counts
 BETTER = 1.06  # a larger TP must serve more by this factor, since it is only screened
+RANKED = 1.25  # estimates that differ by more than this are ranked rightly (docs/measurements/screening.md)
 
 _FIGURES = (
     "gpus", "replicas", "tp", "pp", "dp", "users", "users_low", "users_high", "users_low_sampling",
@@ -246,12 +247,15 @@ def _best_deployment(
     """The TP that serves most, with its screened capacity; a larger TP must be better by BETTER.
 
     The most promising is searched first, since those that do not serve its load are then done with: by `per_gpu`, which
-    remembers each TP's capacity per GPU from a smaller count, or by its estimate.
+    remembers each TP's capacity per GPU from a smaller count, or by its estimate. Those whose estimate is far below
+    that of the best are not searched.
     """
     guesses = {tp: per_gpu[tp] * gpus if tp in per_gpu else each.size for tp, each in estimates.items()}
     best_tp, best = max(evaluators), 0.0
     for tp in sorted(evaluators, key=lambda tp: (-guesses[tp], tp)):
         ratio = BETTER if tp > best_tp else 1 / BETTER
+        if best and estimates[tp].size * RANKED < estimates[best_tp].size * ratio:
+            continue
         found = screen_capacity(evaluators[tp], max(guesses[tp], best * ratio), at_least=best * ratio)
         if found > best * ratio:
             best_tp, best = tp, found

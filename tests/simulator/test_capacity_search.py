@@ -159,7 +159,21 @@ def test_screening_is_right_to_its_ratio(scale: float, guess: float) -> None:
 def test_a_deployment_that_serves_less_than_asked_is_screened_with_one_load() -> None:
     known = KnownLoad(scale=100.0)
     assert screen_capacity(known, 150.0, at_least=140.0) == 0  # type: ignore[arg-type]
-    assert len(known.simulated) == 1
+    assert {size for size, _ in known.simulated} == {140.0}
+
+
+def test_a_deployment_where_most_requests_miss_is_screened_with_one_replication() -> None:
+    known = KnownLoad(scale=100.0)
+    assert screen_capacity(known, 190.0, at_least=180.0) == 0  # type: ignore[arg-type]
+    assert known.simulated == [(180.0, 1)]
+
+
+def test_what_is_screened_already_costs_a_search_no_more_screening() -> None:
+    known = KnownLoad(scale=100.0)
+    screened = screen_capacity(known, 80.0)  # type: ignore[arg-type]
+    before = len(known.simulated)
+    assert screen_capacity(known, screened) == screened  # type: ignore[arg-type]
+    assert len(known.simulated) == before
 
 
 @pytest.mark.parametrize("guess", [1.0, 64.0, 1e5])
