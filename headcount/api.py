@@ -27,6 +27,7 @@ from headcount.answers.training_memory import TrainingMemoryAnswer, training_mem
 from headcount.answers.varied.compare import CompareAnswer, compare
 from headcount.answers.varied.optimize import OptimizeAnswer, optimize
 from headcount.answers.varied.whatif import WhatifAnswer, whatif
+from headcount.answers.workloads.describe import DescribeAnswer, describe
 from kvcache.gpus.gpu import GPU, find_gpu, gpu_names
 from kvcache.models.catalog import load_model, model_names
 from kvcache.shape.architecture import Architecture
@@ -42,13 +43,13 @@ from workloads.load import load_workload, preset_names
 from workloads.synthetic import closed_load, open_load
 
 __all__ = [
-    "SLO", "Answer", "CapacityAnswer", "CheckAnswer", "CompareAnswer", "Deployment", "EngineArgs", "FitAnswer",
-    "Fleet", "MemoryAnswer", "MemoryComparison", "Note", "OptimizeAnswer", "PlanAnswer", "Pool", "Progress",
-    "ReadAnswer", "RefusedError", "Result", "Severity", "SimulateAnswer", "Simulation", "TrainingMemoryAnswer",
-    "Verdict", "View", "WhatifAnswer", "capacity", "check", "closed_load", "compare", "find_gpu", "fit", "gpu_names",
-    "limits_raised", "load_model", "load_workload", "memory", "memory_budget", "memory_comparison", "model_names",
-    "open_load", "optimize", "plan", "preset_names", "read", "read_startup_log", "request_times", "resolve",
-    "simulate", "training_memory", "whatif", "whole_run",
+    "SLO", "Answer", "CapacityAnswer", "CheckAnswer", "CompareAnswer", "Deployment", "DescribeAnswer", "EngineArgs",
+    "FitAnswer", "Fleet", "MemoryAnswer", "MemoryComparison", "Note", "OptimizeAnswer", "PlanAnswer", "Pool",
+    "Progress", "ReadAnswer", "RefusedError", "Result", "Severity", "SimulateAnswer", "Simulation",
+    "TrainingMemoryAnswer", "Verdict", "View", "WhatifAnswer", "capacity", "check", "closed_load", "compare",
+    "describe", "find_gpu", "fit", "gpu_names", "limits_raised", "load_model", "load_workload", "memory",
+    "memory_budget", "memory_comparison", "model_names", "open_load", "optimize", "plan", "preset_names", "read",
+    "read_startup_log", "request_times", "resolve", "simulate", "training_memory", "whatif", "whole_run",
 ]  # fmt: skip
 
 _NAMES = {"StartupLog": StartupLog, "Architecture": Architecture, "GPU": GPU}

@@ -77,6 +77,13 @@ class RequestTable:
     def num_spans(self) -> int:
         return len(self.span_content)
 
+    def first_turns(self) -> IntArray:
+        """[n] row of the first turn of each request's session: its own where it follows no other."""
+        first = np.where(self.follows >= 0, self.follows, np.arange(self.num_requests, dtype=np.int64))
+        while not np.array_equal(first, first[first]):
+            first = first[first]
+        return first
+
     def head(self, num_requests: int) -> "RequestTable":
         """The first rows, complete in themselves since rows follow only earlier ones."""
         rows = {name: getattr(self, name)[:num_requests] for name in _DTYPES if name not in _SPAN_COLUMNS}

@@ -102,11 +102,8 @@ def _by_session_arrival(table: RequestTable) -> IntArray:
     """Rows, sessions contiguous, by the session's first arrival, then by row."""
     if (table.follows == NEXT_FREE).any():
         raise InputError("a load whose requests wait for any other to finish has no times to cut a window from")
-    rows = np.arange(table.num_requests, dtype=np.int64)
-    root = np.where(table.follows < 0, rows, table.follows)
-    while not np.array_equal(root, root[root]):
-        root = root[root]
-    return np.lexsort((rows, root, table.arrival_s[root]))
+    first = table.first_turns()
+    return np.lexsort((np.arange(table.num_requests), first, table.arrival_s[first]))
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,17 @@ import click
 
 from headcount.cli.command import Command
 from headcount.cli.command_group import NearestGroup
+from headcount.cli.commands.workload_describe import describe_command
 from headcount.cli.option_types import Reads, json_option
 from simulator.engines.values import Text
 
 
 @click.group("workload", cls=NearestGroup)
 def command() -> None:
-    """What users do: the presets, and populations in files of your own."""
+    """What users do: the presets, populations in files of your own, traces."""
+
+
+command.add_command(describe_command)
 
 
 @command.command("list", cls=Command)

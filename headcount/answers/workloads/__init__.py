@@ -1,0 +1,1 @@
+"""Questions about a workload alone: no model, no GPU."""

@@ -1,0 +1,156 @@
+"""What is in a workload, and what does it not tell?"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from boundary.files import InputError
+from headcount.answers.answer import Answer, question
+from headcount.answers.workloads.describe_text import arrival_blocks, length_blocks, reuse_blocks, span
+from headcount.text.blocks import Block, Line
+from headcount.text.units import counted
+from workloads.description.arrivals import Arrivals
+from workloads.description.description import Description, describe_population, describe_trace
+from workloads.description.reuse import PrefixReuse
+from workloads.load import load_workload
+from workloads.population import Population
+from workloads.summary import PopulationSummary, population_summary
+from workloads.trace import Trace
+
+CACHE_TOKENS = (100_000, 300_000, 1_000_000, 3_000_000, 10_000_000, 30_000_000, 100_000_000)
+BLOCK_SIZE = 16  # vLLM's default, vllm/config/cache.py
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class DescribeAnswer(Answer):
+    """Rates, bursts, lengths, sessions, prefix reuse of a workload, and what it does not tell."""
+
+    page = "describe_page"
+    workload: Population | Trace
+    description: Description
+    cache_tokens: tuple[int, ...]
+
+    @property
+    def summary(self) -> PopulationSummary | None:
+        """A population's exact means; None for a trace."""
+        return population_summary(self.workload) if isinstance(self.workload, Population) else None
+
+    @property
+    def hit_rates(self) -> dict[int, float]:
+        """Share of prompt blocks found in a cache of so many tokens."""
+        reuse = self.description.reuse
+        return {} if reuse is None else {size: reuse.hit_rate(size // reuse.block_size) for size in self.cache_tokens}
+
+    def figures(self) -> dict[str, Any]:
+        found, summary = self.description, self.summary
+        return {
+            "workload": self.workload.name,
+            "format": self.workload.format if isinstance(self.workload, Trace) else "population",
+            "num_users": found.num_users or None,
+            "num_requests": found.table.num_requests,
+            "arrivals": _arrivals_json(found.arrivals) if found.arrivals else None,
+            "prompt_tokens": asdict(found.prompt_tokens),
+            "output_tokens": asdict(found.output_tokens),
+            **asdict(found.dependence),
+            "sessions": asdict(found.sessions) if found.sessions else None,
+            "prefix_reuse": self._reuse_json(found.reuse) if found.reuse else None,
+            "exact_means": None if summary is None else exact_means(summary),
+            "not_told": list(found.untold),
+        }
+
+    def _reuse_json(self, reuse: PrefixReuse) -> dict[str, Any]:
+        return {
+            "block_size": reuse.block_size,
+            "num_blocks": reuse.num_blocks,
+            "num_distinct_blocks": reuse.num_distinct_blocks,
+            "ideal_hit_rate": reuse.ideal_hit_rate,
+            "caches": [{"kv_cache_tokens": size, "hit_rate": rate} for size, rate in self.hit_rates.items()],
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        names = ("prompt_tokens", "output_tokens")
+        return [{"what": name, **asdict(getattr(self.description, name))} for name in names]
+
+    def head(self) -> list[Block]:
+        found = self.description
+        count = counted(found.table.num_requests, "request")
+        if isinstance(self.workload, Population):
+            return [Line(f": a population; {count} of {found.num_users:,} users drawn", bold=self.workload.name)]
+        return [Line(f": {count}{span(found.arrivals)}, {self.workload.format} format", bold=self.workload.name)]
+
+    def body(self) -> list[Block]:
+        found, summary = self.description, self.summary
+        parts: list[list[Block]] = [
+            arrival_blocks(found.arrivals) if found.arrivals else [],
+            length_blocks(found, {} if summary is None else exact_means(summary)),
+            reuse_blocks(found.reuse, self.hit_rates) if found.reuse else [],
+            [Line(bold="What it does not tell"), *(Line(f"  {text}") for text in found.untold)] if found.untold else [],
+        ]
+        return [block for part in parts if part for block in (*part, Line())][:-1]
+
+
+@question
+def describe(
+    workload: str | Path,
+    *,
+    trace_block_size: int = 512,
+    block_size: int | None = None,
+    kv_cache_tokens: Sequence[int] = CACHE_TOKENS,
+    users: int = 1000,
+    seed: int = 0,
+) -> DescribeAnswer:
+    """Rates, bursts, lengths, sessions and prefix reuse of a trace, or of a draw of a population.
+
+    `block_size` is that of the prefix cache; by default a trace's own, for a population 16. `kv_cache_tokens` are the
+    sizes of the cache whose hit rates are told. `users` of a population are drawn, and share the cache. Raises
+    ValueError where the workload cannot be read.
+    """
+    _check_sizes(block_size, kv_cache_tokens)
+    found = load_workload(workload, trace_block_size=trace_block_size)
+    if isinstance(found, Trace):
+        description = describe_trace(found, block_size or trace_block_size)
+    else:
+        description = describe_population(found, block_size or BLOCK_SIZE, users, seed)
+    sizes = tuple(sorted(set(kv_cache_tokens)))
+    return DescribeAnswer(notes=(), workload=found, description=description, cache_tokens=sizes)
+
+
+def _check_sizes(block_size: int | None, kv_cache_tokens: Sequence[int]) -> None:
+    if block_size is not None and block_size < 1:
+        raise InputError(f"block_size is {block_size}; it must be at least 1 token")
+    wrong = next((size for size in kv_cache_tokens if size < 1), None)
+    if wrong is not None:
+        raise InputError(f"kv_cache_tokens holds {wrong}; each must be at least 1 token")
+
+
+def exact_means(summary: PopulationSummary) -> dict[str, float]:
+    """By name, with units; computed from the distributions, nothing cut."""
+    return {
+        "turns": summary.mean_turns,
+        "prompt_tokens": summary.mean_context_tokens - summary.mean_output_tokens,
+        "output_tokens": summary.mean_output_tokens,
+        "think_time_s": summary.mean_think_time_s,
+    }
+
+
+def _arrivals_json(found: Arrivals) -> dict[str, Any]:
+    windows = [
+        {
+            "window_s": width,
+            "num_windows": window.num_windows,
+            "peak_requests_per_s": window.peak_per_s,
+            "variance_over_mean": window.variance_over_mean,
+        }
+        for width, window in found.windows.items()
+    ]
+    return {
+        "duration_s": found.duration_s,
+        "requests_per_s": found.mean_per_s,
+        "gap_cv": found.gap_cv,
+        "gap_p50_s": found.gap_p50_s,
+        "gap_p99_s": found.gap_p99_s,
+        "num_distinct_times": found.num_times,
+        "windows": windows,
+        "hourly_requests_per_s": list(found.hourly_per_s),
+    }

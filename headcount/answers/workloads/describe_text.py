@@ -1,0 +1,105 @@
+"""A workload's description as lines and tables."""
+
+from collections.abc import Mapping
+
+from headcount.text.blocks import Block, Line, Table
+from headcount.text.units import percent, seconds
+from workloads.description.arrivals import Arrivals
+from workloads.description.description import Description
+from workloads.description.lengths import Spread
+from workloads.description.reuse import PrefixReuse
+
+_SPREAD = ("mean", "p50", "p90", "p95", "p99", "max", "cv")
+
+
+def span(found: Arrivals | None) -> str:
+    """Such as ` in 58.4 min`."""
+    if found is None:
+        return " without times"
+    for size_s, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if found.duration_s >= 2 * size_s:
+            return f" in {found.duration_s / size_s:,.1f} {unit}"
+    return f" in {seconds(found.duration_s)}"
+
+
+def arrival_blocks(found: Arrivals) -> list[Block]:
+    """Rates and bursts by length of the window, and by hour where a day is there."""
+    rows = [
+        (f"  {width} s", f"{w.peak_per_s:,.3g}", f"{w.peak_per_s / found.mean_per_s:.2f}", _short(w.variance_over_mean))
+        for width, w in found.windows.items()
+    ]
+    blocks: list[Block] = [
+        Line(
+            f": {found.mean_per_s:,.3g} requests/s on average; gaps: CV {found.gap_cv:.2f} (Poisson: 1), "
+            f"p50 {seconds(found.gap_p50_s)}, p99 {seconds(found.gap_p99_s)}",
+            bold="Arrivals",
+        )
+    ]
+    if rows:
+        blocks.append(Table(columns=("  window", "peak, requests/s", "peak / mean", "variance / mean"), rows=rows))
+    if found.hourly_per_s:
+        hours = {f"{hour}": rate for hour, rate in enumerate(found.hourly_per_s)}
+        blocks.append(_bars(("  hour from the start", "requests/s"), hours, {n: _short(r) for n, r in hours.items()}))
+    return blocks
+
+
+def length_blocks(found: Description, exact: Mapping[str, float]) -> list[Block]:
+    """Lengths, turns and think times, and how prompts and answers go together."""
+    named = {"prompt tokens": found.prompt_tokens, "answer tokens": found.output_tokens}
+    if found.sessions is not None:
+        named |= {"turns": found.sessions.turns, "think time, s": found.sessions.think_s}
+    together = found.dependence
+    blocks: list[Block] = [
+        Table(columns=("  ", *_SPREAD[:-1], "CV"), rows=[_row(name, each) for name, each in named.items()]),
+        Line(
+            f"  correlation of prompt and answer tokens {_share(together.correlation)}, of their ranks "
+            f"{_share(together.rank_correlation)}"
+        ),
+    ]
+    if found.sessions is not None and found.sessions.num_sessions is not None:
+        share = percent(round(found.sessions.multi_turn_share, 3))
+        blocks.append(Line(f"  {found.sessions.num_sessions:,} sessions, {share} of them with more than one turn"))
+    if exact:
+        told = ", ".join(f"{name.removesuffix('_s').replace('_', ' ')} {_short(mean)}" for name, mean in exact.items())
+        blocks.append(Line(f"  exact means: {told} s"))
+    return blocks
+
+
+def reuse_blocks(reuse: PrefixReuse, hit_rates: Mapping[int, float]) -> list[Block]:
+    """Hit rates by size of the cache."""
+    rates = {f"{size:,}": rate for size, rate in hit_rates.items()} | {"unbounded": reuse.ideal_hit_rate}
+    return [
+        Line(
+            f": share of {reuse.num_blocks:,} prompt blocks of {reuse.block_size:,} tokens that are in it",
+            bold="Prefix cache, LRU",
+        ),
+        _bars(("  cache, tokens", "share"), rates, {name: f"{rate:.1%}" for name, rate in rates.items()}),
+    ]
+
+
+def _bars(columns: tuple[str, str], values: Mapping[str, float], shown: Mapping[str, str]) -> Table:
+    most = max(values.values()) or 1.0
+    return Table(
+        columns=columns,
+        rows=[(f"  {name}", shown[name]) for name in values],
+        bars=[(0.0, value / most) for value in values.values()],
+    )
+
+
+def _row(name: str, found: Spread) -> tuple[str, ...]:
+    values = (getattr(found, key) for key in _SPREAD[:-1])
+    return (
+        f"  {name}",
+        *(f"{value:,.0f}" if found.mean >= 100 else _short(value) for value in values),
+        f"{found.cv:.2f}",
+    )
+
+
+def _short(value: float) -> str:
+    """Three digits, the thousands whole."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _share(value: float) -> str:
+    """Two digits, and no -0.00."""
+    return f"{round(value, 2) + 0.0:.2f}"

@@ -1,0 +1,36 @@
+"""`headcount workload describe`: what is in a trace or a population."""
+
+from typing import Any
+
+import click
+
+from headcount.cli.command import Command
+from headcount.cli.option_types import Reads, json_option, option
+from headcount.cli.options import report_options
+from simulator.engines.values import LARGEST_TEXT, Listed, Text, TokenCount, WholeNumber
+
+
+@click.command("describe", cls=Command)
+@click.argument("workload", metavar="NAME|FILE", type=Reads(Text(may_be_path=True)))
+@option("--trace-block-size", TokenCount(), "Tokens per hash id of a trace.", default=512)
+@option("--block-size", TokenCount(), "Tokens per block of the prefix cache.  [default: a trace's own; else 16]")
+@option(
+    "--kv-cache-tokens",
+    Listed(TokenCount(is_decimal=True)),
+    "Sizes of the prefix cache.",
+    default="100K,300K,1M,3M,10M,30M,100M",
+)
+@option("--users", WholeNumber(1, 100_000), "Users of a population that share the prefix cache.", default=1000)
+@option("--seed", WholeNumber(0, LARGEST_TEXT), "Of a population's draw.", default=0)
+@report_options
+@json_option
+def describe_command(**values: Any) -> int:
+    """Show rates, bursts, lengths, sessions and prefix reuse of a trace or a population, and what it does not tell."""
+    from headcount.answers.workloads.describe import describe  # noqa: PLC0415  imported once the command runs
+    from headcount.cli.output import show, write_report  # noqa: PLC0415
+
+    report, as_json = values.pop("report"), values.pop("as_json")
+    answer = describe(**values)
+    code = show(answer, as_json=as_json)
+    write_report(answer, report, as_json=as_json)
+    return code
