@@ -1,5 +1,6 @@
 """A population's turns in equilibrium, by convolution: nothing is drawn."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -7,12 +8,16 @@ from typing import Final
 import numpy as np
 
 from workloads.distributions import RoundedUp, midpoints, tail_refined_edges, token_counts
-from workloads.population import Population, fitted
-from workloads.requests import FloatArray
+from workloads.population import Population, fitted, thinking_tokens
+from workloads.requests import BoolArray, FloatArray, IntArray
+from workloads.retrieval import Retrieval
 
 MOST_CELLS: Final = 2000  # of the room beside the system prompt; a cell is a token or more
 _TRANSFORM: Final = 4096  # numbers: above twice the cells, so that sums do not wrap round
 _QUANTILES: Final = 512  # of messages, and of answers
+_SHARES: Final = 24  # quantiles of the share of an answer that is thinking
+_MOST_CASES: Final = 500_000  # of a turn's quantities together
+_LOSSES: Final = 16  # classes of turns by the tokens that later prompts do not hold
 _NOTHING: Final = 1e-12  # of conversations: what a transform leaves of 0 is less
 _SETTLED: Final = 1e-6
 _MOST_ROUNDS: Final = 100
@@ -36,7 +41,8 @@ class Equilibrium:
 def equilibrium(population: Population, max_model_len: int) -> Equilibrium:
     """What `Population.sessions` draws, in which conversations end where `max_model_len` cuts them.
 
-    Exact but for the cells in which histories are held: where a conversation is cut is blurred by 1/2000 of the room.
+    Exact but for the cells in which histories are held: where a conversation is cut is blurred by 1/2000 of the room;
+    where turns lose thinking or chunks, by the spread of what is lost within 1/16 of them.
     Raises InputError where there is no room for a message beside the system prompt.
     """
     population.check_room(max_model_len)
@@ -70,42 +76,117 @@ class _OneTurn:
 
     cell: int  # tokens
     share: FloatArray
-    user: FloatArray  # share times tokens of the message
+    user: FloatArray  # share times tokens of the message and of what is retrieved
     user_square: FloatArray
-    said: FloatArray  # share times tokens of both
+    said: FloatArray  # share times tokens of these and the answer
+    kept: tuple["_Kept", ...]
     blur: float  # variance that cells add to a sum of such turns, for each
     shortened: float
     answers_cut: float
 
 
-def _one_turn(population: Population, room: int) -> _OneTurn:
-    edges = tail_refined_edges(_QUANTILES)
-    width, middle = np.diff(edges), midpoints(edges)
-    weight = np.outer(width, width)
-    asked_user = token_counts(population.user_tokens, middle)[:, None]
-    asked_output = token_counts(population.output_tokens, middle)[None, :]
-    user, output = fitted(asked_user, asked_output, room)
-    said, cell = (user + output).ravel(), -(-room // MOST_CELLS)
-    cells = room // cell
-    place = np.minimum(said / cell, cells)
-    below = place.astype(np.int64)
-    above = place - below  # a value between two cells is shared out so that the mean holds
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """Turns that lose about as many tokens: what of them stays in the conversation, by cells."""
 
-    def by_cell(value: FloatArray) -> FloatArray:
+    lost: float  # cells
+    share: FloatArray
+
+
+def _one_turn(population: Population, room: int) -> _OneTurn:
+    cases, cell = _cases(population, room), -(-room // MOST_CELLS)
+    cells, share = room // cell, cases.weight
+    need = cases.added + cases.output
+
+    def by_cell(tokens: IntArray, value: FloatArray) -> FloatArray:
+        """A value between two cells is shared out so that the mean holds."""
+        below, above = _cells(tokens, cell, cells)
         found = np.bincount(below, value * (1 - above), cells + 2)
         return np.asarray(found + np.bincount(below + 1, value * above, cells + 2))[:-1]
 
-    share, message = weight.ravel(), np.broadcast_to(user, weight.shape).ravel().astype(float)
+    message, stays = cases.added.astype(float), need - cases.lost
+    _, above = _cells(stays, cell, cells)
+    kept = []
+    for alike in _alike(cases, cell):
+        lost = float(share[alike] @ cases.lost[alike]) / float(share[alike].sum())
+        kept.append(_Kept(lost / cell, by_cell(stays[alike], share[alike])))
     return _OneTurn(
         cell=cell,
-        share=by_cell(share),
-        user=by_cell(share * message),
-        user_square=by_cell(share * message**2),
-        said=by_cell(share * said),
+        share=by_cell(need, share),
+        user=by_cell(need, share * message),
+        user_square=by_cell(need, share * message**2),
+        said=by_cell(need, share * need),
+        kept=tuple(kept),
         blur=float(share @ (above * (1 - above))) * cell**2,
-        shortened=min(float(weight[user < asked_user].sum()), 1.0),
-        answers_cut=min(float(weight[output < asked_output].sum()), 1.0),
+        shortened=min(float(share[cases.is_shortened].sum()), 1.0),
+        answers_cut=min(float(share[cases.is_cut].sum()), 1.0),
     )
+
+
+def _cells(tokens: IntArray, cell: int, cells: int) -> tuple[IntArray, FloatArray]:
+    """The cell at or below so many tokens, and how far they lie above it, in cells."""
+    place = np.minimum(tokens / cell, cells)
+    below = place.astype(np.int64)
+    return below, np.asarray(place - below, np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class _Cases:
+    """All that a turn may be: [cases] each."""
+
+    weight: FloatArray
+    added: IntArray  # tokens of the message and of what is retrieved
+    output: IntArray
+    lost: IntArray  # of these, tokens that later prompts do not hold
+    is_shortened: BoolArray  # the message
+    is_cut: BoolArray  # the answer
+
+
+def _cases(population: Population, room: int) -> _Cases:
+    """Every combination of quantiles of messages, answers, chunks and shares of thinking."""
+    chunks, chunk_weight = _chunks(population.retrieved, room)
+    share, share_weight = np.zeros(1), np.ones(1)
+    if population.thinking_share is not None:
+        share_weight = np.full(_SHARES, 1 / _SHARES)
+        share = population.thinking_share.quantile((np.arange(_SHARES) + 0.5) / _SHARES)
+    quantiles = min(_QUANTILES, int((_MOST_CASES / (len(chunks) * len(share))) ** 0.5))
+    edges = tail_refined_edges(quantiles)
+    width, middle = np.diff(edges), midpoints(edges)
+    axes = [
+        token_counts(population.user_tokens, middle), token_counts(population.output_tokens, middle), chunks, share
+    ]  # fmt: skip
+    asked_user, asked_output, retrieved, thinks = (part.ravel() for part in np.meshgrid(*axes, indexing="ij"))
+    weight = np.multiply.outer(np.outer(width, width), np.outer(chunk_weight, share_weight)).ravel()
+    user, output = fitted(asked_user, asked_output, room - retrieved)
+    stays = population.retrieved is None or population.retrieved.in_history
+    return _Cases(
+        weight=weight,
+        added=user + retrieved,
+        output=output,
+        lost=thinking_tokens(thinks, output) + (0 if stays else retrieved),
+        is_shortened=user < asked_user,
+        is_cut=output < asked_output,
+    )
+
+
+def _chunks(retrieved: Retrieval | None, room: int) -> tuple[IntArray, FloatArray]:
+    """Tokens that a turn retrieves, and their probabilities."""
+    if retrieved is None:
+        return np.zeros(1, np.int64), np.ones(1)
+    edges = tail_refined_edges()
+    counts, place = np.unique(retrieved.fitted_counts(midpoints(edges), room), return_inverse=True)
+    return counts * retrieved.chunk_tokens, np.bincount(place, np.diff(edges)).astype(np.float64)
+
+
+def _alike(cases: _Cases, cell: int) -> Iterator[slice | IntArray]:
+    """Cases by what they lose, in classes of equal weight; less than a cell is nothing."""
+    if cases.lost.max() < cell:
+        yield slice(None)
+        return
+    order = np.argsort(cases.lost, kind="stable")
+    upto = np.cumsum(cases.weight[order])
+    bounds = np.searchsorted(upto, np.arange(1, _LOSSES) / _LOSSES * upto[-1])
+    yield from (part for part in np.split(order, np.unique(bounds)) if len(part))
 
 
 def _survival(population: Population) -> FloatArray:
@@ -128,8 +209,13 @@ class _Conversations:
 
 
 def _conversations(one: _OneTurn, opening: FloatArray, survival: FloatArray) -> _Conversations:
-    spectrum = np.fft.rfft(one.share, _TRANSFORM)
-    said, ended, blur = one.share * opening, 0.0, 0.0
+    cells = np.arange(len(opening))
+    spectra = [np.fft.rfft(kept.share, _TRANSFORM) for kept in one.kept]
+    fits = [cells + kept.lost < len(opening) for kept in one.kept]  # beside what the turn itself loses
+    said = np.zeros_like(opening)
+    for kept in one.kept:
+        said += kept.share * np.interp(cells + kept.lost, cells, opening)
+    ended, blur = 0.0, 0.0
     history = np.zeros_like(said)
     for turns in range(1, len(survival)):  # taken so far
         goes_on = survival[turns] / survival[turns - 1]
@@ -138,8 +224,10 @@ def _conversations(one: _OneTurn, opening: FloatArray, survival: FloatArray) -> 
         history += said
         if float(said.sum()) < _NOTHING:
             break
-        longer = np.fft.irfft(np.fft.rfft(said, _TRANSFORM) * spectrum, _TRANSFORM)[: len(said)]
-        said = np.where(longer > _NOTHING, longer, 0.0)
+        before, said = np.fft.rfft(said, _TRANSFORM), np.zeros_like(said)
+        for spectrum, fit in zip(spectra, fits, strict=True):
+            longer = np.fft.irfft(before * spectrum, _TRANSFORM)[: len(said)]
+            said += np.where((longer > _NOTHING) & fit, longer, 0.0)
         blur += turns * one.blur * float(said.sum())
     too_long = np.append(0.0, np.cumsum(history[::-1])[:-1])  # histories beside which a turn of this length has no room
     cut = float(too_long @ one.share)

@@ -8,7 +8,8 @@ from boundary.files import InputError, shown
 from boundary.names import nearest_hint, one_line, shortened
 from boundary.registry import Registry
 from boundary.schema import AtLeastOne, typed
-from workloads.population import Population, population_from_mapping
+from workloads.population import Population
+from workloads.population_file import population_from_mapping
 from workloads.trace import Trace
 from workloads.trace_format import find_format
 

@@ -1,28 +1,25 @@
 """Closed-loop users who hold conversations."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from boundary.files import InputError
 from boundary.limits import check_limit, how_to_raise, limits
-from boundary.schema import Strict, Tokens, typed
 from workloads.distributions import (
     Distribution,
     Exponential,
     Fixed,
     RoundedUp,
-    Spec,
-    parse_distribution,
     size_biased_quantile,
     token_counts,
 )
 from workloads.randomness import first_uniforms
-from workloads.requests import FloatArray, IntArray, RequestTable
+from workloads.requests import OPEN_END, FloatArray, IntArray, RequestTable
+from workloads.retrieval import Retrieval
 from workloads.sessions import Sessions
 
 BURN_IN_TURNS: Final = 32
@@ -50,6 +47,9 @@ class Population:
     output_tokens: Distribution
     think_time_s: Distribution
     """From the end of an answer to the next request; between conversations too."""
+    retrieved: Retrieval | None = None
+    thinking_share: Distribution | None = None
+    """Of an answer's tokens, from 0 to 1: they are generated first, and are in no later prompt."""
     source: str = ""
     tables: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What its file says, each part with its source."""
@@ -104,10 +104,11 @@ class Population:
         talk = _Talk.fresh(num_users)
         if stationary_start:
             talk = _walk_into(talk, draws)
-        columns = [talk.next_turn(*turn, room) for turn in draws.turns(turns_per_user)]
-        user_prompt, output, conversation = (np.stack(column, axis=1) for column in zip(*columns, strict=True))
+        turns = list(draws.turns(turns_per_user))
+        columns = [talk.next_turn(turn, room) for turn in turns]
+        before, user_prompt, output, conversation = (np.stack(column, axis=1) for column in zip(*columns, strict=True))
         first_arrival, think = draws.think_times(turns_per_user, stationary_start)
-        return Sessions(
+        found = Sessions(
             first_arrival_s=first_arrival,
             think_s=think,
             prompt_tokens=self.system_prompt_tokens + user_prompt,
@@ -115,6 +116,33 @@ class Population:
             conversation=conversation,
             system_prompt_tokens=self.system_prompt_tokens,
         )
+        return found if self.is_appended_to else replace(found, **self._contents(found, before, turns))
+
+    @property
+    def is_appended_to(self) -> bool:
+        """Whether each prompt begins with the whole turn before it, and no two conversations share retrieved chunks."""
+        return self.retrieved is None and self.thinking_share is None
+
+    def _contents(self, found: Sessions, before: IntArray, turns: "list[_Turn]") -> dict[str, Any]:
+        """What Sessions says of contents that turns share; `before` are the tokens said in earlier turns."""
+        thinking = np.stack([np.broadcast_to(turn.thinking, before.shape[:1]) for turn in turns], axis=1)
+        own_from = np.where(thinking > 0, found.prompt_tokens, OPEN_END)
+        retrieved = self.retrieved
+        if retrieved is None:
+            return {"own_from": own_from}
+        drawn = [turn.chunks for turn in turns if turn.chunks is not None]
+        chunks = np.stack(drawn, axis=1)
+        opens = before == 0
+        if retrieved.in_history:  # the chunks of a conversation's first turn stay behind the system prompt
+            first = np.maximum.accumulate(np.where(opens, np.arange(len(turns)), -1), axis=1)
+            leading = np.where((first >= 0)[..., None], np.take_along_axis(chunks, first[..., None], axis=1), -1)
+        elif retrieved.place == "after_system_prompt":
+            leading = chunks
+        else:
+            leading = np.where(opens[..., None], chunks, -1)
+            has_chunks = chunks[..., 0] >= 0 if chunks.shape[2] else np.zeros(opens.shape, bool)
+            own_from = np.where(has_chunks, self.system_prompt_tokens + before, own_from)
+        return {"own_from": own_from, "leading": leading, "chunk_tokens": retrieved.chunk_tokens}
 
     def with_think_time(self, mean_s: float) -> "Population":
         """The same users with exponential think times of that mean; 0 is none."""
@@ -156,16 +184,46 @@ class _Draws:
         size = max(DRAWN_AT_ONCE // self.num_users, 1)
         return (turns[start : start + size] for start in range(0, len(turns), size))
 
-    def turns(self, count: int) -> Iterator[tuple[IntArray, IntArray, IntArray]]:
-        """User tokens, output tokens, turns of a conversation opened now; each such that the turn alone fits."""
+    def turns(self, count: int) -> "Iterator[_Turn]":
         for part in self._parts(range(count)):
             user, output, turns = (self._by_turn(name, part) for name in ("user_tokens", "output_tokens", "turns"))
-            yield from zip(*self._fitted(user, output), _whole_turns(self.population.turns, turns), strict=True)
+            num_turns = _whole_turns(self.population.turns, turns)
+            if self.population.is_appended_to:
+                for plain in zip(*self._fitted(user, output, self.room), num_turns, strict=True):
+                    yield _Turn(*plain)
+                continue
+            for place, k in enumerate(part):
+                more = self._uniform("retrieved", k, 0), self._uniform("thinking", k)
+                yield self._turn((user[place], output[place], *more), num_turns[place], k)
 
-    def skipped_turn(self, k: int, who: npt.NDArray[np.intp]) -> tuple[IntArray, IntArray, IntArray]:
-        """User tokens, output tokens, turns of a new conversation before the start, for the users `who`."""
+    def skipped_turn(self, k: int, who: npt.NDArray[np.intp]) -> "_Turn":
+        """Before the start, for the users `who`; which chunks it has nobody needs to know."""
         user, output, turns = (self._uniform("history", k, part)[who] for part in range(3))
-        return *self._fitted(user, output), _whole_turns(self.population.turns, turns)
+        num_turns = _whole_turns(self.population.turns, turns)
+        if self.population.is_appended_to:
+            return _Turn(*self._fitted(user, output, self.room), num_turns)
+        chunks, thinking = (self._uniform("history", k, part)[who] for part in (3, 4))
+        return self._turn((user, output, chunks, thinking), num_turns)
+
+    def _turn(self, drawn: Sequence[FloatArray], num_turns: IntArray, k: int | None = None) -> "_Turn":
+        """A turn with what it retrieves and thinks; with `k` it has its chunks."""
+        user_u, output_u, chunks_u, thinking_u = drawn
+        retrieved, share = self.population.retrieved, self.population.thinking_share
+        count = np.zeros(len(user_u), np.int64) if retrieved is None else retrieved.fitted_counts(chunks_u, self.room)
+        tokens = count * (retrieved.chunk_tokens if retrieved else 0)
+        user, output = self._fitted(user_u, output_u, self.room - tokens)
+        thinking = 0 if share is None else thinking_tokens(share.quantile(thinking_u), output)
+        chunks = None if retrieved is None or k is None else self._chunks(retrieved, count, k)
+        lost = thinking + (0 if retrieved is None or retrieved.in_history else tokens)
+        return _Turn(user, output, num_turns, tokens, thinking, lost, chunks)
+
+    def _chunks(self, retrieved: Retrieval, count: IntArray, k: int) -> IntArray:
+        """[users, most] numbers of the chunks of turn k, -1 where a user has no more."""
+        found = np.full((self.num_users, retrieved.most_chunks), -1, np.int64)
+        for place in range(retrieved.most_chunks):
+            which = retrieved.which(self._uniform("retrieved", k, 1 + place))
+            found[:, place] = np.where(place < count, which, -1)
+        return found
 
     def position(self) -> tuple[IntArray, IntArray]:
         """In equilibrium: turns of the current conversation, how many of them have been."""
@@ -184,12 +242,32 @@ class _Draws:
             return distribution.quantile(uniform), think
         return self._uniform("start", 3) * size_biased_quantile(distribution, uniform), think
 
-    def _fitted(self, user_u: FloatArray, output_u: FloatArray) -> tuple[IntArray, IntArray]:
+    def _fitted(self, user_u: FloatArray, output_u: FloatArray, room: int | IntArray) -> tuple[IntArray, IntArray]:
         user = token_counts(self.population.user_tokens, user_u)
-        return fitted(user, token_counts(self.population.output_tokens, output_u), self.room)
+        return fitted(user, token_counts(self.population.output_tokens, output_u), room)
 
 
-def fitted(user: IntArray, output: IntArray, room: int) -> tuple[IntArray, IntArray]:
+class _Turn(NamedTuple):
+    """What turns add: [users] arrays of tokens; each fits alone."""
+
+    user: IntArray
+    output: IntArray
+    num_turns: IntArray
+    """Of a conversation that this turn opens."""
+    retrieved: IntArray | int = 0
+    thinking: IntArray | int = 0
+    """Of the output."""
+    lost: IntArray | int = 0
+    """What later prompts do not hold."""
+    chunks: IntArray | None = None
+
+
+def thinking_tokens(share: FloatArray, output: IntArray) -> IntArray:
+    """So much of each answer, in whole tokens."""
+    return np.rint(np.clip(share, 0, 1) * output).astype(np.int64)
+
+
+def fitted(user: IntArray, output: IntArray, room: int | IntArray) -> tuple[IntArray, IntArray]:
     """Messages and answers of turns that each fit alone beside the system prompt: what is too long is shortened."""
     kept = np.minimum(user, np.maximum(room - output, room // 2))
     return kept, np.minimum(output, room - kept)
@@ -214,16 +292,16 @@ class _Talk:
         zeros = np.zeros(num_users, np.int64)
         return cls(history=zeros, turns_left=zeros.copy(), conversation=zeros - 1)
 
-    def next_turn(
-        self, user: IntArray, output: IntArray, num_turns: IntArray, room: int
-    ) -> tuple[IntArray, IntArray, IntArray]:
-        """Let everyone take a turn: prompt tokens beside the system prompt, output tokens, conversation."""
-        opens = (self.turns_left == 0) | (self.history + user + output > room)
-        prompt = np.where(opens, 0, self.history) + user
-        self.history = prompt + output
-        self.turns_left = np.where(opens, num_turns, self.turns_left) - 1
+    def next_turn(self, turn: _Turn, room: int) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """Let everyone take a turn: tokens said before, of the prompt beside the system prompt, of the output; talk."""
+        added = turn.user + turn.retrieved
+        opens = (self.turns_left == 0) | (self.history + added + turn.output > room)
+        before = np.where(opens, 0, self.history)
+        prompt = before + added
+        self.history = prompt + turn.output - turn.lost
+        self.turns_left = np.where(opens, turn.num_turns, self.turns_left) - 1
         self.conversation = self.conversation + opens
-        return prompt, output, self.conversation
+        return before, prompt, turn.output, self.conversation
 
 
 def _walk_into(talk: _Talk, draws: _Draws) -> _Talk:
@@ -233,42 +311,7 @@ def _walk_into(talk: _Talk, draws: _Draws) -> _Talk:
     for k in range(int(skipped.max())):
         who = np.flatnonzero(skipped > k)
         part = _Talk(talk.history[who], talk.turns_left[who], talk.conversation[who])
-        part.next_turn(*draws.skipped_turn(k, who), draws.room)
+        part.next_turn(draws.skipped_turn(k, who), draws.room)
         talk.history[who], talk.turns_left[who] = part.history, part.turns_left
     talk.conversation[:] = np.where(talk.turns_left > 0, 0, -1)
     return talk
-
-
-class _SystemPrompt(Strict, frozen=True, kw_only=True):
-    tokens: Tokens
-    source: str = ""
-
-
-class _Tables(Strict, frozen=True, kw_only=True):
-    """A population's file."""
-
-    title: str = ""
-    system_prompt: Tokens | _SystemPrompt
-    turns: Spec
-    user_tokens: Spec
-    output_tokens: Spec
-    think_time_s: Spec
-
-
-_DISTRIBUTIONS: Final = ("turns", "user_tokens", "output_tokens", "think_time_s")
-
-
-def population_from_mapping(data: Mapping[str, Any], *, name: str, file: Path | str = "") -> Population:
-    """A population from the tables of a preset file such as workloads/presets/chat.toml. Raises InputError."""
-    place = file or f"workload '{name}'"
-    tables = typed(data, _Tables, place)
-    prompt = tables.system_prompt
-    parts = {key: parse_distribution(getattr(tables, key), file=place, name=key) for key in _DISTRIBUTIONS}
-    sources = {key: part["source"] for key, part in data.items() if isinstance(part, Mapping) and "source" in part}
-    return Population(
-        name=name,
-        system_prompt_tokens=prompt.tokens if isinstance(prompt, _SystemPrompt) else prompt,
-        source="; ".join(f"{key}: {source}" for key, source in sources.items()),
-        tables=data,
-        **parts,
-    )

@@ -18,6 +18,8 @@ _PURPOSES: Final = {
     "think_time": 5,
     "history": 6,
     "window": 7,
+    "retrieved": 8,
+    "thinking": 9,
 }
 
 

@@ -11,6 +11,9 @@ from workloads.requests import NO_PREDECESSOR, OPEN_END, BoolArray, FloatArray, 
 SYSTEM_PROMPT_CONTENT: Final = 0
 CONVERSATIONS_PER_USER: Final = 2**24
 """Room for content ids: conversation c of user u has the id 1 + u * CONVERSATIONS_PER_USER + c."""
+ALONE_FROM: Final = 2**61
+"""What turn k of user u shares with no other has the id ALONE_FROM + u * CONVERSATIONS_PER_USER + k."""
+_CHAINED_FROM: Final = 2**62
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,6 +30,12 @@ class Sessions:
     conversation: IntArray
     """Counts each user's conversations; -1 never appears."""
     system_prompt_tokens: int
+    own_from: IntArray | None = None
+    """[users, turns] token position from which on no other turn has the same, OPEN_END where later turns go on with it.
+    None: they always do."""
+    leading: IntArray | None = None
+    """[users, turns, chunks] numbers of the chunks that follow the system prompt, -1 where there are no more."""
+    chunk_tokens: int = 0
 
     @property
     def num_users(self) -> int:
@@ -34,8 +43,10 @@ class Sessions:
 
     def head(self, num_users: int) -> "Sessions":
         """The first users."""
-        names = ("first_arrival_s", "think_s", "prompt_tokens", "output_tokens", "conversation")
-        return replace(self, **{name: getattr(self, name)[:num_users] for name in names})
+        by_user: dict[str, Any] = {
+            name: value[:num_users] for name, value in vars(self).items() if isinstance(value, np.ndarray)
+        }
+        return replace(self, **by_user)
 
     def arrival_s(self, response_s: FloatArray | float = 0.0) -> FloatArray:
         """[users, turns] when each turn arrives if every answer takes `response_s`: with 0, no turn can be sooner."""
@@ -44,25 +55,25 @@ class Sessions:
         gaps[:, 1:] += np.broadcast_to(response_s, gaps.shape)[:, :-1]
         return np.cumsum(gaps, axis=1)
 
-    def new_tokens(self) -> IntArray:
-        """Prompt tokens that no earlier turn of the conversation and no system prompt holds."""
-        cached = np.full_like(self.prompt_tokens, self.system_prompt_tokens)
-        goes_on = self.conversation[:, 1:] == self.conversation[:, :-1]
-        said = self.prompt_tokens[:, :-1] + self.output_tokens[:, :-1]
-        cached[:, 1:] = np.where(goes_on, said, cached[:, 1:])
-        return self.prompt_tokens - cached
-
     def table(self, until_s: float = math.inf) -> RequestTable:
         """Rows user by user; each user's last is the first that cannot arrive by `until_s`.
 
-        Two spans per conversation, shared by its turns: the system prompt, and what is the conversation's own.
+        Two spans per conversation, shared by its turns: the system prompt, and what is the conversation's own. Where
+        chunks are retrieved or thinking is left out, each turn has its own spans: the system prompt, each chunk that
+        follows it, what it shares with other turns of the conversation, what is its own.
         """
         keep = np.ones(self.prompt_tokens.shape, bool)
         keep[:, 1:] = self.arrival_s()[:, :-1] <= until_s
         users, turns = np.nonzero(keep)
         n, is_first = len(users), turns == 0
         content = 1 + users * CONVERSATIONS_PER_USER + self.conversation[keep]
-        spans = _spans(content, self.system_prompt_tokens)
+        if self.own_from is None:
+            spans = _spans(content, self.system_prompt_tokens)
+        else:
+            alone = ALONE_FROM + users * CONVERSATIONS_PER_USER + turns
+            leading = np.zeros((n, 0), np.int64) if self.leading is None else self.leading[keep]
+            ends = self.system_prompt_tokens + self.chunk_tokens * np.arange(leading.shape[1] + 1)
+            spans = _spans_of_turns(content, alone, self.own_from[keep], leading, ends)
         return RequestTable(
             arrival_s=np.where(is_first, self.first_arrival_s[users], np.nan),
             follows=np.where(is_first, NO_PREDECESSOR, np.arange(n) - 1),
@@ -72,6 +83,42 @@ class Sessions:
             priority=np.zeros(n, np.int32),
             **spans,
         )
+
+
+def _spans_of_turns(
+    content: IntArray, alone: IntArray, own_from: IntArray, leading: IntArray, ends: IntArray
+) -> dict[str, Any]:
+    """The columns of `RequestTable` that tell what requests share; `ends` are those of system prompt and chunks."""
+    n, most = leading.shape
+    named, end = np.empty((n, most + 3), np.int64), np.empty((n, most + 3), np.int64)
+    named[:, 0], end[:, 0] = SYSTEM_PROMPT_CONTENT, ends[0]
+    for place in range(most):
+        has = leading[:, place] >= 0
+        named[:, place + 1] = np.where(has, _chained(named[:, place], -1 - leading[:, place]), named[:, place])
+        end[:, place + 1] = np.where(has, ends[place + 1], end[:, place])
+    shared = np.where(end[:, most] > ends[0], _chained(named[:, most], content), content)
+    named[:, most + 1], end[:, most + 1] = shared, np.maximum(own_from, end[:, most])
+    named[:, most + 2], end[:, most + 2] = alone, OPEN_END
+    given = end > np.concatenate([np.zeros((n, 1), np.int64), end[:, :-1]], axis=1)  # a span holds a token at least
+    count = given.sum(axis=1)
+    return {
+        "span_start": np.cumsum(count) - count,
+        "span_count": count.astype(np.int32),
+        "span_content": named[given],
+        "span_end": end[given].astype(np.int32),
+    }
+
+
+def _chained(before: IntArray, part: IntArray) -> IntArray:
+    """Content ids of parts that follow a content: a hash of both (splitmix64), above all other ids.
+
+    A part below 0 is a chunk, above 0 a conversation.
+    """
+    mixed = before.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + part.astype(np.uint64)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed = mixed ^ (mixed >> np.uint64(31))
+    return (mixed >> np.uint64(2)).astype(np.int64) | _CHAINED_FROM
 
 
 def _spans(content: IntArray, system_prompt_tokens: int) -> dict[str, Any]:

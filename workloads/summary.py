@@ -10,8 +10,16 @@ from workloads.distributions import Distribution, RoundedUp
 from workloads.equilibrium import equilibrium
 from workloads.population import Population
 from workloads.requests import OPEN_END
+from workloads.retrieval import Retrieval
 
-_UNITS: Final = {"turns": "turns", "user_tokens": "tokens", "output_tokens": "tokens", "think_time_s": "s"}
+_UNITS: Final = {
+    "turns": "turns",
+    "user_tokens": "tokens",
+    "output_tokens": "tokens",
+    "think_time_s": "s",
+    "thinking_share": "share",
+}
+_MIDDLE_AND_TAIL: Final = np.array([0.5, 0.95])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,14 +71,24 @@ def _parts(population: Population) -> list[Part]:
     given, source = _given(population.tables.get("system_prompt", population.system_prompt_tokens))
     found = [Part(name="system_prompt", unit="tokens", mean=tokens, p50=tokens, p95=tokens, given=given, source=source)]
     for name, unit in _UNITS.items():
-        distribution: Distribution = getattr(population, name)
+        distribution: Distribution | None = getattr(population, name)
+        if distribution is None:
+            continue
         if name == "turns":
             distribution = RoundedUp(inner=distribution)
         given, source = _given(population.tables.get(name))
-        p50, p95 = distribution.quantile(np.array([0.5, 0.95])).tolist()
+        p50, p95 = distribution.quantile(_MIDDLE_AND_TAIL).tolist()
         part = Part(name=name, unit=unit, mean=distribution.mean(), p50=p50, p95=p95, given=given, source=source)
         found.append(part)
-    return found
+    return found if population.retrieved is None else [*found, _retrieved(population, population.retrieved)]
+
+
+def _retrieved(population: Population, retrieved: Retrieval) -> Part:
+    """Tokens of all chunks of a turn."""
+    p50, p95 = (retrieved.counts(_MIDDLE_AND_TAIL) * float(retrieved.chunk_tokens)).tolist()
+    given, source = _given(population.tables.get("retrieved"))
+    mean = retrieved.mean_tokens()
+    return Part(name="retrieved", unit="tokens", mean=mean, p50=p50, p95=p95, given=given, source=source)
 
 
 def _given(part: Any) -> tuple[Any, str]:

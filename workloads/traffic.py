@@ -118,9 +118,10 @@ def _context(population: Population, amount: Amount) -> Population:
 def _message_factor(population: Population, context: float) -> float:
     """How many times as long messages make prompt and answer that long on average, where nothing is cut."""
     messages, answers = population.user_tokens.mean(), population.output_tokens.mean()
-    now, fixed = equilibrium(population, OPEN_END - 1).context, population.system_prompt_tokens
-    turns = (now - fixed) / (messages + answers)  # of messages and answers that a turn holds as it ends
-    rest = fixed + turns * answers
+    stays, once = _beside_messages(population, answers)
+    now, fixed = equilibrium(population, OPEN_END - 1).context, population.system_prompt_tokens + once
+    turns = (now - fixed) / (messages + stays)  # of messages and answers that a turn holds as it ends
+    rest = fixed + turns * stays
     least, most = (rest + factor * turns * messages for factor in (LEAST_FACTOR, 10 * MOST_FACTOR))
     if not least <= context <= most:
         raise InputError(
@@ -128,6 +129,15 @@ def _message_factor(population: Population, context: float) -> float:
             f"messages make that {math.ceil(least):,} to {math.floor(most):,}; for less, also vary output or turns"
         )
     return (context - rest) / (turns * messages)
+
+
+def _beside_messages(population: Population, answers: float) -> tuple[float, float]:
+    """Mean tokens that a turn adds to later prompts beside its message, and that its own context alone holds."""
+    retrieved = population.retrieved
+    chunks = retrieved.mean_tokens() if retrieved else 0.0
+    thinking = answers * population.thinking_share.mean() if population.thinking_share else 0.0
+    stays = chunks if retrieved and retrieved.in_history else 0.0
+    return answers - thinking + stays, thinking + chunks - stays
 
 
 def _output(population: Population, amount: Amount) -> Population:
@@ -155,6 +165,13 @@ def _long_prompts(population: Population, amount: Amount) -> Population:
     long = Fixed(value=amount.value)
     mixed = long if share == 1 else WithValue(inner=population.user_tokens, value=amount.value, share=share)
     return replace(population, user_tokens=mixed)
+
+
+def _retrieved(population: Population, amount: Amount) -> Population:
+    retrieved = population.retrieved
+    if retrieved is None:
+        raise InputError(f"workload '{population.name}' retrieves nothing; take one with a [retrieved] table")
+    return replace(population, retrieved=replace(retrieved, chunks=_scaled("retrieved", retrieved.chunks, amount)))
 
 
 def _trace_context(trace: Trace, amount: Amount) -> Trace:
@@ -212,6 +229,11 @@ CHANGES: Final[Mapping[str, Change]] = {
     ),
     "turns": Change(meaning="Turns per conversation, at least one.", unit="turns", apply=_turns),
     "system-prompt": Change(meaning="Tokens that all conversations begin with.", unit="tokens", apply=_system_prompt),
+    "retrieved": Change(
+        meaning="Chunks that a turn retrieves, rounded to whole ones; of workloads such as rag.",
+        unit="chunks",
+        apply=_retrieved,
+    ),
     "long-prompts": Change(
         meaning="Messages of so many tokens, for a share of all turns: 10%:32K.",
         unit="tokens",

@@ -57,7 +57,7 @@ def read_amount(name: str, text: str) -> Amount:
             return Amount(value=float(factor[1]), is_factor=True)
         if change.unit == "s":
             return Amount(value=Duration().read(text))
-        return Amount(value=_number(text) if change.unit == "turns" else TokenCount().read(text))
+        return Amount(value=_number(text) if change.unit in ("turns", "chunks") else TokenCount().read(text))
     except ValueError as error:
         form = "SHARE:TOKENS, such as 10%:32K" if change.takes_share else f"a factor such as x2, or {change.unit}"
         raise ValueError(f"{name}: {error}; it takes {form}") from None

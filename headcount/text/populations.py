@@ -40,9 +40,13 @@ def population_blocks(summary: PopulationSummary) -> Iterator[Block]:
 
 
 def _row(part: Part) -> tuple[str, ...]:
-    decimals = 0 if part.unit == "tokens" else 1
-    figures = (f"{value:,.{decimals}f} {part.unit}" for value in (part.mean, part.p50, part.p95))
-    return (_title(part), *figures, _given(part.given))
+    return (_title(part), *(_figure(value, part.unit) for value in (part.mean, part.p50, part.p95)), _given(part.given))
+
+
+def _figure(value: float, unit: str) -> str:
+    if unit == "share":
+        return f"{100 * value:.1f} %"
+    return f"{value:,.0f} tokens" if unit == "tokens" else f"{value:,.1f} {unit}"
 
 
 def _given(given: Any) -> str:
@@ -50,7 +54,18 @@ def _given(given: Any) -> str:
     if not isinstance(given, Mapping):
         return "" if given is None else str(given)
     kind = [str(given["kind"])] if "kind" in given else []
-    return ", ".join([*kind, *(f"{key.replace('_', ' ')} {value}" for key, value in given.items() if key != "kind")])
+    rest = (f"{key.replace('_', ' ')} {_value(each)}" for key, each in given.items() if key != "kind")
+    return ", ".join([*kind, *rest])
+
+
+def _value(given: Any) -> str:
+    if isinstance(given, Mapping):
+        return f"({_given(given)})"
+    if isinstance(given, list):
+        return f"[{', '.join(map(str, given))}]"
+    if isinstance(given, bool):
+        return "yes" if given else "no"
+    return str(given).replace("_", " ")
 
 
 def _title(part: Part) -> str:

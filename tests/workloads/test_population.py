@@ -26,7 +26,8 @@ from workloads.distributions import (
     size_biased_quantile,
 )
 from workloads.load import load_preset, preset_names
-from workloads.population import Population, _Draws, population_from_mapping
+from workloads.population import Population, _Draws
+from workloads.population_file import population_from_mapping
 from workloads.requests import OPEN_END, RequestTable
 
 CHAT = load_preset("chat")

@@ -29,8 +29,8 @@ from simulator.engines.values import COUNT, Text
     option(
         "--vary",
         Text("NAME=VALUE,VALUE,…"),
-        "What is varied; may be repeated. context, output, think-time, turns, system-prompt or long-prompts; users, "
-        "gpu, gpus, router, ttft, tpot, step-times; any engine option.",
+        "What is varied; may be repeated. context, output, think-time, turns, system-prompt, retrieved or "
+        "long-prompts; users, gpu, gpus, router, ttft, tpot, step-times; any engine option.",
         multiple=True,
     ),
     flag("--tornado", "Also each assumption, 20 % less and 20 % more, the largest effect first."),

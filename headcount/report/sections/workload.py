@@ -6,7 +6,8 @@ from typing import Any
 
 from headcount.answers.capacity import CapacityAnswer
 from headcount.report.html import join, paragraph, table
-from workloads.population import Population, population_from_mapping
+from workloads.population import Population
+from workloads.population_file import population_from_mapping
 from workloads.trace import Trace
 
 TITLE = "The workload"
@@ -51,8 +52,9 @@ def _rows(population: Population) -> list[tuple[str, str, str]]:
 
 
 def _bare_rows(population: Population) -> list[tuple[str, str, str]]:
-    names = ("system_prompt_tokens", "turns", "user_tokens", "output_tokens", "think_time_s")
-    return [(_words(name), str(getattr(population, name)), population.source) for name in names]
+    names = ("system_prompt_tokens", "turns", "user_tokens", "output_tokens", "think_time_s", "retrieved")
+    parts = {name: getattr(population, name) for name in (*names, "thinking_share")}
+    return [(_words(name), str(part), population.source) for name, part in parts.items() if part is not None]
 
 
 def _value(name: str, part: Mapping[str, Any]) -> str:
