@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from boundary.names import readable
 from headcount.text.blocks import Block, Line, Table
 from workloads.summary import Part, PopulationSummary
 
@@ -16,7 +15,7 @@ def list_row(summary: PopulationSummary) -> tuple[str, ...]:
     return (
         summary.name,
         summary.title,
-        f"{readable(summary.mean_think_time_s)} s",
+        f"{summary.mean_think_time_s:,.0f} s",
         f"{summary.mean_turns:.1f}",
         f"{summary.mean_context_tokens:,.0f}",
         f"{summary.mean_output_tokens:,.0f}",

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-import tomllib
 from dataclasses import replace
-from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -25,6 +23,7 @@ from workloads.distributions import (
     parse_distribution,
     size_biased_quantile,
 )
+from workloads.equilibrium import equilibrium
 from workloads.load import load_preset, preset_names
 from workloads.population import Population, _Draws
 from workloads.population_file import population_from_mapping
@@ -218,10 +217,55 @@ def test_a_million_turns_stay_small() -> None:
 
 @pytest.mark.parametrize("name", preset_names())
 def test_every_part_of_a_preset_has_its_source(name: str) -> None:
-    data = tomllib.loads(files("workloads").joinpath("presets", f"{name}.toml").read_text(encoding="utf-8"))
-    for key, part in data.items():
+    for key, part in load_preset(name).tables.items():
         if key != "title":
-            assert "source" in part, f"{name}: {key} has no source"
+            assert len(part["source"]) > 10, f"{name}: {key} has no source"
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_gives_valid_tables_whose_means_are_those_in_equilibrium(name: str) -> None:
+    population, users = load_preset(name), 1500
+    limit = 16_384 if name == "agent" else 32_768
+    sessions = population.sessions(users, 20, 1, limit)
+    sessions.head(50).table().validate()
+    found = equilibrium(population, limit)
+    context = sessions.prompt_tokens + sessions.output_tokens
+    for mean, values in ((found.context, context), (found.prompt_square, sessions.prompt_tokens.astype(float) ** 2)):
+        by_user = values.mean(axis=1)
+        assert abs(mean - by_user.mean()) < 4 * by_user.std(ddof=1) / users**0.5 + 2e-3 * mean
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "mean"),
+    [
+        ("agent", "turns", 65.8),
+        ("agent", "output_tokens", 440),
+        ("code", "user_tokens", 2048),
+        ("code", "output_tokens", 27.9),
+        ("internal-chat", "turns", 1.781),
+        ("internal-chat", "output_tokens", 211),
+        ("rag", "user_tokens", 7.1),
+        ("rag", "output_tokens", 283.2),
+        ("reasoning", "output_tokens", 1527),
+        ("reasoning", "thinking_share", 0.702),
+        ("summarize", "user_tokens", 2588),
+        ("summarize", "output_tokens", 291),
+    ],
+)
+def test_presets_have_the_published_means(name: str, key: str, mean: float) -> None:
+    assert getattr(load_preset(name), key).mean() == pytest.approx(mean, rel=0.05)
+
+
+def test_rag_retrieves_what_was_published() -> None:
+    retrieved = load_preset("rag").retrieved
+    assert retrieved is not None
+    assert retrieved.mean_tokens() == pytest.approx(1246.7, rel=0.01)
+
+
+def test_internal_chat_has_prompts_as_long_as_published() -> None:
+    population = load_preset("internal-chat")
+    prompt = equilibrium(population, UNBOUNDED).context - population.output_tokens.mean()
+    assert prompt == pytest.approx(1155, rel=0.02)
 
 
 def test_chat_has_the_published_figures() -> None:
