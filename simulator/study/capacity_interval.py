@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,44 +48,57 @@ def users_within_errors(plan: Deployment, evaluator: Evaluator, found: Capacity,
     """Users where step times, then the KV pool, differ by the error that covers 90 % of servers."""
     if not users:
         return {}
-    return _within_step_times(plan, evaluator, found, users) | _within_pool(plan, evaluator, found, users)
+    changes = _Changes(plan=plan, evaluator=evaluator, found=found, users=users)
+    return _within_step_times(changes) | _within_pool(changes)
 
 
-def _within_step_times(plan: Deployment, evaluator: Evaluator, found: Capacity, users: int) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class _Changes:
+    """What was found of a fleet, and what its servers would serve if they were others."""
+
+    plan: Deployment
+    evaluator: Evaluator
+    found: Capacity
+    users: int
+
+    @cached_property
+    def estimate(self) -> float:
+        return self._estimated(self.plan)
+
+    def _estimated(self, plan: Deployment) -> float:
+        servers = sum(pool.num_servers for pool in self.evaluator.fleet.pools)
+        return estimate_users(plan, servers, self.evaluator.load, self.evaluator.slo).size
+
+    def users_on(self, changed: Deployment) -> int:
+        """Users of the fleet with such servers under the same load; where to look, the estimate says."""
+        fleet = self.evaluator.fleet.with_pools(
+            lambda pool: replace(pool, engine=changed.engine, step_times=changed.latency.step_times)
+        )
+        other = replace(self.evaluator, fleet=fleet, known={})
+        ratio = self._estimated(changed) / self.estimate if self.estimate else 1.0
+        guess = self.found.mean * min(max(ratio, 0.5), 2.0)  # an estimate near a leap may be far off
+        return math.floor(self.users * coarse_capacity(other, guess, self.found) / self.found.mean)
+
+
+def _within_step_times(changes: _Changes) -> dict[str, Any]:
+    plan, found, users = changes.plan, changes.found, changes.users
     if plan.latency.is_given or found.point is None:
         return {}
     error = plan.latency.tpot_log_error.half_width_at(step.sequences if (step := found.point.mean_step) else 1.0)
-
-    slower, faster = (
-        _users_on(plan.with_step_times(factor), plan, evaluator, found, users)
-        for factor in (1 + error, 1 / (1 + error))
-    )
+    slower, faster = (changes.users_on(plan.with_step_times(factor)) for factor in (1 + error, 1 / (1 + error)))
     return {SLOWER: min(slower, users), FASTER: max(faster, users), "step_time_error": error}
 
 
-def _within_pool(plan: Deployment, evaluator: Evaluator, found: Capacity, users: int) -> dict[str, Any]:
-    budget = plan.budget
+def _within_pool(changes: _Changes) -> dict[str, Any]:
+    plan, budget, users = changes.plan, changes.plan.budget, changes.users
     low, high = budget.num_gpu_blocks_low, budget.num_gpu_blocks_high
     if high - low < 2 * POOL_MATTERS * budget.num_gpu_blocks:
         return {}
-
-    def users_if(blocks: int) -> int:
-        return _users_on(plan.with_kv_blocks(blocks), plan, evaluator, found, users)
-
     starts = budget.kv_cache_tokens_low >= budget.max_model_len  # else vLLM refuses to
-    return {SMALLER: min(users_if(low), users) if starts else 0, LARGER: max(users_if(high), users)}
-
-
-def _users_on(changed: Deployment, plan: Deployment, evaluator: Evaluator, found: Capacity, users: int) -> int:
-    """Users of a fleet of changed servers under the same load; where to look, the estimate says."""
-    servers = sum(pool.num_servers for pool in evaluator.fleet.pools)
-    sizes = [estimate_users(each, servers, evaluator.load, evaluator.slo).size for each in (changed, plan)]
-    fleet = evaluator.fleet.with_pools(
-        lambda pool: replace(pool, engine=changed.engine, step_times=changed.latency.step_times)
-    )
-    other = replace(evaluator, fleet=fleet, known={})
-    ratio = min(max(sizes[0] / sizes[1], 0.5), 2.0) if sizes[1] else 1.0  # an estimate near a leap may be far off
-    return math.floor(users * coarse_capacity(other, found.mean * ratio, found) / found.mean)
+    return {
+        SMALLER: min(changes.users_on(plan.with_kv_blocks(low)), users) if starts else 0,
+        LARGER: max(changes.users_on(plan.with_kv_blocks(high)), users),
+    }
 
 
 def users_at(load: Load, point: Point | None) -> int:

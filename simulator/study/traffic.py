@@ -81,7 +81,7 @@ def _traffic(load: UserLoad | TraceLoad, engines: int) -> Traffic:
 
 
 def _of_users(load: UserLoad, engines: int) -> Traffic:
-    table = load.population.draw(_USERS, _TURNS, load.seed, load.max_model_len)
+    table = _drawn(load)
     time = np.cumsum(table.think_s.reshape(_USERS, _TURNS), axis=1).ravel()
     reuse = _reuse(table, time, engines)
     judged = np.flatnonzero(np.arange(table.num_requests) % _TURNS >= _SETTLING_TURNS)
@@ -98,6 +98,11 @@ def _of_users(load: UserLoad, engines: int) -> Traffic:
         normal=ndtri(_even_spread(rng)),
         dispersion=np.ones(len(_DISPERSION_WINDOWS)),
     )
+
+
+@lru_cache(maxsize=4)
+def _drawn(load: UserLoad) -> RequestTable:
+    return load.population.draw(_USERS, _TURNS, load.seed, load.max_model_len)
 
 
 def _of_trace(load: TraceLoad, engines: int) -> Traffic:
