@@ -4,13 +4,13 @@ import numpy as np
 
 from boundary.files import InputError
 from boundary.limits import check_limit
-from workloads.distributions import Distribution, Exponential, Fixed, FloatArray, Gamma, Uniform
+from workloads.arrivals import POISSON, Arrivals, arrival_times
+from workloads.distributions import Distribution, Exponential, Fixed, Uniform
 from workloads.population import Population
 from workloads.randomness import stream
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, Int32Array, RequestTable, independent_requests
 
 MOST = 2**30  # users, or tokens of one prompt or answer: the sum of two still is an int32
-LOWEST_RATE = 1e-9  # requests per second: one in 30 years
 
 
 def closed_load(
@@ -37,7 +37,7 @@ def open_load(
     num_requests: int,
     input_len: int,
     output_len: int,
-    burstiness: float = 1.0,
+    arrivals: Arrivals = POISSON,
     length_spread: float = 1.0,
     seed: int = 0,
 ) -> RequestTable:
@@ -49,30 +49,8 @@ def open_load(
     if rate_per_s == np.inf:
         arrival_s = np.zeros(num_requests)
     else:
-        gaps = gamma_gaps(rate_per_s, burstiness)
-        arrival_s = arrival_times(gaps, stream(seed, "arrivals"), num_requests)
+        arrival_s = arrival_times(arrivals, rate_per_s, num_requests, seed)
     return independent_requests(arrival_s=arrival_s, prompt_tokens=prompt, output_tokens=output)
-
-
-def gamma_gaps(rate_per_s: float, burstiness: float = 1.0) -> Distribution:
-    """Gaps as `vllm bench serve --burstiness` draws them: gamma with this shape, CV 1 / sqrt(burstiness); 1 = Poisson.
-
-    Source: vllm/benchmarks/serve.py, get_request.
-    """
-    if not LOWEST_RATE <= rate_per_s <= 1 / LOWEST_RATE:
-        raise InputError(f"the rate is {rate_per_s} requests/s; it must be from {LOWEST_RATE:g} to {1 / LOWEST_RATE:g}")
-    if not 0.01 <= burstiness <= 1e6:
-        raise InputError(f"burstiness is {burstiness}; it must be from 0.01 to 1,000,000 (1 = Poisson)")
-    mean = 1 / rate_per_s
-    return Exponential(mean_value=mean) if burstiness == 1 else Gamma(shape=burstiness, mean_value=mean)
-
-
-def arrival_times(gaps: Distribution, rng: np.random.Generator, num_requests: int) -> FloatArray:
-    """Ascending times in seconds of the first `num_requests`; the first arrival comes one gap after 0.
-
-    The k-th time is the same however many are asked for.
-    """
-    return np.cumsum(gaps.quantile(rng.random(num_requests)))
 
 
 def single_turn_users(

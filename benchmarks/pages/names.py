@@ -9,9 +9,11 @@ import msgspec
 from benchmarks.markdown import table
 from boundary.limits import reference_rows as limits
 from calibrate.readers import READERS, reader
+from headcount.questions.arrivals import usage
 from headcount.text.populations import LIST_COLUMNS, list_row
 from kvcache.releases import Rule, rules
 from simulator.study.slo import PRESETS as SLOS
+from workloads.arrivals import PROCESSES
 from workloads.demand import CHAINS, LINKS
 from workloads.distributions import KINDS
 from workloads.load import load_preset, preset_names
@@ -26,7 +28,7 @@ Tables = dict[str, Callable[[], str]]
 
 def workload_tables() -> Tables:
     """Of docs/reference/workloads.md."""
-    return {"presets": _presets, "distributions": _distributions, "slos": _slos}
+    return {"presets": _presets, "distributions": _distributions, "arrivals": _arrivals, "slos": _slos}
 
 
 def demand_tables() -> Tables:
@@ -92,6 +94,15 @@ def _distributions() -> str:
         parameters = "; ".join(f"`{name}` {_allowed(schema)}" for name, schema in schemas.items())
         rows.append((f"`{kind}`", parameters, (form.__doc__ or "").partition("\n")[0]))
     return table(("kind", "parameters", "what"), rows)
+
+
+def _arrivals() -> str:
+    rows = []
+    for name, form in PROCESSES.items():
+        schemas = msgspec.json.schema(form)["$defs"][form.__name__]["properties"]
+        parameters = "; ".join(f"`{key.removesuffix('_s')}` {_allowed(schema)}" for key, schema in schemas.items())
+        rows.append((f"`{usage(name)}`", parameters, " ".join((form.__doc__ or "").split())))
+    return table(("process", "parameters", "what"), rows)
 
 
 def _allowed(schema: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from simulator.latency.forms.physical import latency_model
 from simulator.latency.gpu_constants import Constants
 from simulator.results import Result, result_since, snapshot, whole_run
 from simulator.simulation import Simulation
+from workloads.arrivals import Bursty
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, OPEN_END, RequestTable, independent_requests
 from workloads.synthetic import closed_load, open_load
 
@@ -126,7 +127,8 @@ def request_table(run: MeasuredRun, *, length_spread: float | None = None) -> Re
             f"{run.source}: a load with both a rate and a concurrency can only be replayed from requests with "
             "arrivals; give the file with every request"
         )
-    return open_load(rate_per_s=rate, num_requests=int(count), burstiness=load.get("burstiness", 1.0), **shared)
+    arrivals = Bursty(burstiness=load.get("burstiness", 1.0))
+    return open_load(rate_per_s=rate, num_requests=int(count), arrivals=arrivals, **shared)
 
 
 def _measured_requests(run: MeasuredRun, requests: pd.DataFrame) -> RequestTable:

@@ -27,6 +27,7 @@ from simulator.simulation import Simulation
 from simulator.study.loads import UserLoad
 from simulator.study.replication import simulate_users
 from simulator.study.statistics import percentile_error, summary
+from workloads.arrivals import Arrivals
 from workloads.effects import TrafficEffects, traffic_effects
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ def simulate(
     users: int | None = None,
     concurrency: int | None = None,
     rate: float | None = None,
+    arrivals: str | Arrivals | None = None,
     burstiness: float | None = None,
     input_len: int | None = None,
     output_len: int | None = None,
@@ -197,9 +199,9 @@ def simulate(
     known = replace(known, plans=[plan])
     find_notes(known, strict=strict)
     load = AskedLoad(
-        workload=workload, users=users, concurrency=concurrency, rate=rate, burstiness=burstiness, input_len=input_len,
-        output_len=output_len, length_spread=length_spread, num_requests=num_requests, think_time=think_time_s,
-        trace_block_size=trace_block_size, traffic=traffic, seed=seed,
+        workload=workload, users=users, concurrency=concurrency, rate=rate, arrivals=arrivals, burstiness=burstiness,
+        input_len=input_len, output_len=output_len, length_spread=length_spread, num_requests=num_requests,
+        think_time=think_time_s, trace_block_size=trace_block_size, traffic=traffic, seed=seed,
     )  # fmt: skip
     fleet = plan.fleet(replicas, router)
     progress(Progress(done=0, total=1))

@@ -4,7 +4,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from headcount.questions.arrivals import read_arrivals
 from headcount.questions.traffic import TrafficChanges, read_traffic
+from workloads.arrivals import POISSON, Arrivals, Bursty
 from workloads.load import load_preset, load_workload
 from workloads.population import Population
 from workloads.requests import RequestTable
@@ -17,7 +19,7 @@ _LENGTHS = ("input_len", "output_len", "length_spread")
 _BELONGS = {  # what makes a load, what belongs to it
     "users": ("workload", "think_time", "traffic", *_LENGTHS),
     "concurrency": ("num_requests", *_LENGTHS),
-    "rate": ("burstiness", "num_requests", *_LENGTHS),
+    "rate": ("arrivals", "burstiness", "num_requests", *_LENGTHS),
     "workload": ("traffic", "num_requests"),
 }
 
@@ -33,6 +35,7 @@ class AskedLoad:
     users: int | None = None
     concurrency: int | None = None
     rate: float | None = None
+    arrivals: str | Arrivals | None = None
     burstiness: float | None = None
     input_len: int | None = None
     output_len: int | None = None
@@ -89,11 +92,18 @@ class AskedLoad:
         table = open_load(
             rate_per_s=self.rate,
             num_requests=self.num_requests,
-            burstiness=1.0 if self.burstiness is None else self.burstiness,
+            arrivals=self._arrivals(),
             seed=self.seed,
             **self._lengths("--rate"),
         )
         return table, f"{self.rate:g} requests/s, {self.num_requests:,} requests"
+
+    def _arrivals(self) -> Arrivals:
+        if self.arrivals is None:
+            return POISSON if self.burstiness is None else Bursty(burstiness=self.burstiness)
+        if self.burstiness is not None:
+            raise ValueError("--burstiness and --arrivals both say how requests arrive; leave out one or the other")
+        return read_arrivals(self.arrivals)
 
     def _trace_table(self, source: str | Path) -> tuple[RequestTable, str]:
         block, count = self.trace_block_size, self.num_requests

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from boundary.files import InputError
+from workloads.arrivals import Bursty
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR
 from workloads.synthetic import closed_load, open_load, single_turn_users
 
@@ -48,8 +49,12 @@ def test_an_open_load_has_its_rate() -> None:
 
 
 def test_another_rate_scales_the_same_load() -> None:
-    slow = open_load(rate_per_s=2, num_requests=100, input_len=10, output_len=10, length_spread=0.5, burstiness=0.5)
-    fast = open_load(rate_per_s=8, num_requests=100, input_len=10, output_len=10, length_spread=0.5, burstiness=0.5)
+    slow = open_load(
+        rate_per_s=2, num_requests=100, input_len=10, output_len=10, length_spread=0.5, arrivals=Bursty(burstiness=0.5)
+    )
+    fast = open_load(
+        rate_per_s=8, num_requests=100, input_len=10, output_len=10, length_spread=0.5, arrivals=Bursty(burstiness=0.5)
+    )
     np.testing.assert_allclose(slow.arrival_s, 4 * fast.arrival_s)
     np.testing.assert_array_equal(slow.prompt_tokens, fast.prompt_tokens)
 

@@ -14,7 +14,9 @@ from headcount.cli.options import (
     scheduler_options,
     workload_options,
 )
+from headcount.questions.arrivals import ArrivalProcess, usage
 from simulator.engines.values import COUNT, Number, Text, TokenCount, WholeNumber
+from workloads.arrivals import PROCESSES
 
 
 @click.command("simulate", cls=Command)
@@ -30,6 +32,11 @@ from simulator.engines.values import COUNT, Number, Text, TokenCount, WholeNumbe
     option("--users", WholeNumber(1), "Closed-loop users; needs --think-time or a preset."),
     option("--concurrency", WholeNumber(1), "Clients without think time; all start at 0 s."),
     option("--rate", Number("requests per second, or inf"), "Open arrivals per second."),
+    option(
+        "--arrivals",
+        ArrivalProcess(),
+        f"How open requests arrive: {', '.join(map(usage, PROCESSES))}.  [default: poisson]",
+    ),
     option(
         "--burstiness",
         Number("1 for Poisson, less for bursts"),
