@@ -1,40 +1,42 @@
 """What a description says is what a count by hand says."""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.workloads.trace_files import load_trace, mooncake, write_lines
+from workloads.blocks import shares_content
 from workloads.description.arrivals import arrivals, counts, earliest_arrival_s
 from workloads.description.description import describe_population, describe_trace
 from workloads.description.lengths import dependence, spread
-from workloads.description.reuse import prefix_reuse, shares_content
+from workloads.description.reuse import prefix_reuse
 from workloads.load import load_preset
-from workloads.requests import NEXT_FREE, RequestTable, independent_requests
+from workloads.requests import NEXT_FREE, OPEN_END, RequestTable, independent_requests
+from workloads.trace import Trace
 
 TRACES = Path(__file__).parents[3] / "shared" / "data" / "traces"
 BLOCK = 4
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 # Prefix reuse
 
 
 def blocks_by_hand(table: RequestTable, row: int, num_tokens: int, block_size: int) -> list[tuple[int, int]]:
-    """(content, place) of each block of the first tokens: the content is that of the block's last token."""
+    """(content of its last token, number of tokens before its end) of each block of the first tokens."""
     at = slice(table.span_start[row], table.span_start[row] + table.span_count[row])
     spans = list(zip(table.span_content[at].tolist(), table.span_end[at].tolist(), strict=True))
-    full = [
-        (next(content for content, end in spans if end >= (place + 1) * block_size), place)
-        for place in range(num_tokens // block_size)
-    ]
-    partial = [content for content, end in spans if end == num_tokens and num_tokens % block_size]
-    return full + [(content, num_tokens // block_size) for content in partial]
+    ends = [min(start + block_size, num_tokens) for start in range(0, num_tokens, block_size)]
+    return [(next(content for content, span_end in spans if span_end >= end), end) for end in ends]
 
 
 def found_by_hand(table: RequestTable, block_size: int, cache_blocks: int) -> tuple[int, int]:
@@ -49,7 +51,7 @@ def found_by_hand(table: RequestTable, block_size: int, cache_blocks: int) -> tu
         found += sum(block in cache for block in blocks)
         if row in followed:
             answered = blocks_by_hand(table, row, prompt + int(table.output_tokens[row]), block_size)
-            blocks += answered[len(blocks) :]
+            blocks += [block for block in answered if block[1] > prompt and block[1] % block_size == 0]
         for block in reversed(blocks):
             cache[block] = None
             cache.move_to_end(block)
@@ -106,8 +108,10 @@ def test_an_unbounded_cache_misses_what_is_said_for_the_first_time() -> None:
     sessions = population.sessions(50, 20, 3, 8192)
     table = sessions.table()
     reuse = prefix_reuse(table, 1, table.follows >= 0)
-    new = sessions.new_tokens()[:, 1:].sum()
-    assert reuse.ideal_hit_rate * reuse.num_blocks == pytest.approx(sessions.prompt_tokens[:, 1:].sum() - new)
+    goes_on = sessions.conversation[:, 1:] == sessions.conversation[:, :-1]
+    said = sessions.prompt_tokens[:, :-1] + sessions.output_tokens[:, :-1]
+    sent_before = np.where(goes_on, said, sessions.system_prompt_tokens)
+    assert reuse.ideal_hit_rate * reuse.num_blocks == pytest.approx(sent_before.sum())
 
 
 def test_requests_of_their_own_content_share_none() -> None:
@@ -230,11 +234,33 @@ def test_lengths_are_those_published(name: str, column_name: str, published: tup
     assert told == pytest.approx(published, abs=0.5)
 
 
-def test_mooncake_s_prefixes_are_found_as_published(tmp_path: Path) -> None:
-    columns = column("mooncake_conversation", "arrival_s", "input_tokens", "output_tokens", "hash_ids")
-    rows = zip(*columns, strict=True)
-    lines = [mooncake(round(at * 1e3), int(p), int(o), [int(x) for x in ids]) for at, p, o, ids in rows]
-    found = describe_trace(load_trace(write_lines(tmp_path, *lines)), 512)
+def hashed_table(at_s: Floats, prompt: Ints, output: Ints, hash_ids: Sequence[Ints], block_size: int) -> RequestTable:
+    """Requests whose ids are chained: equal ids are equal content from the prompt's beginning on."""
+    count = np.array([len(ids) for ids in hash_ids])
+    place = np.concatenate([np.arange(1, each + 1) for each in count])
+    ends = np.minimum(place * block_size, np.repeat(prompt, count))
+    last = np.cumsum(count)
+    ids = np.concatenate(list(hash_ids))
+    return RequestTable(
+        arrival_s=at_s.astype(np.float64),
+        follows=np.full(len(at_s), -1),
+        think_s=np.zeros(len(at_s)),
+        prompt_tokens=prompt.astype(np.int32),
+        output_tokens=output.astype(np.int32),
+        priority=np.zeros(len(at_s), np.int32),
+        span_start=last - count + np.arange(len(at_s)),
+        span_count=(count + 1).astype(np.int32),
+        span_content=np.insert(ids.astype(np.int64), last, ids.max() + 1 + np.arange(len(at_s))),
+        span_end=np.insert(ends, last, OPEN_END).astype(np.int32),
+    )
+
+
+def test_mooncake_s_prefixes_are_found_as_published() -> None:
+    at_s, *columns = column("mooncake_conversation", "arrival_s", "input_tokens", "output_tokens", "hash_ids")
+    table = hashed_table(at_s, *columns, block_size=512)
+    table.validate()
+    trace = Trace(name="conversation", format="mooncake", table=table, source="a test")
+    found = describe_trace(trace, 512)
     reuse = found.reuse
     assert reuse is not None
     assert (reuse.num_blocks, reuse.num_distinct_blocks) == (288_500, 182_790)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 
+from workloads.blocks import BlockRuns, block_runs
 from workloads.description.arrivals import earliest_arrival_s
-from workloads.requests import BoolArray, Int32Array, IntArray, RequestTable
+from workloads.requests import BoolArray, IntArray, RequestTable
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -14,13 +15,14 @@ class PrefixReuse:
     """Prompt blocks found in one LRU cache, exact for every cache size.
 
     Requests are served at once, in order of arrival. After each, its blocks are the cache's newest, the prompt's first
-    block the newest of all, as vLLM frees a request's blocks from its end. Blocks of an answer enter the cache where
-    another turn follows. A run of blocks that is always used together is one entry.
+    block the newest of all, as vLLM frees a request's blocks from its end. A partial block at a prompt's end counts, as
+    in what Mooncake publishes; it is found by prompts that end there too. Full blocks of an answer enter the cache
+    where another turn follows. A run of blocks that is always used together is one entry.
     """
 
     block_size: int
     num_blocks: int
-    """Of all prompts that count. A partial block at a prompt's end counts only where the trace names it."""
+    """Of all prompts that count."""
     num_distinct_blocks: int
     """Of all prompts, and of the answers that another turn follows."""
     newer_blocks: IntArray
@@ -49,11 +51,12 @@ class PrefixReuse:
 
 def prefix_reuse(table: RequestTable, block_size: int, counted: BoolArray | None = None) -> PrefixReuse:
     """Reuse among all rows, told of the `counted` ones."""
-    runs = _runs(table, block_size)
+    order = np.argsort(earliest_arrival_s(table), kind="stable")
+    runs = block_runs(table, order, block_size, with_answers=True)
     entries = _entries(runs)
     newer = np.full(len(entries.part), -1, np.int64)
     _distances(entries.row, entries.part, entries.size, newer)
-    asked = entries.is_prompt if counted is None else entries.is_prompt & counted[runs.order][entries.row]
+    asked = entries.is_prompt if counted is None else entries.is_prompt & counted[order][entries.row]
     found = asked & (newer >= 0)
     blocks = entries.size[entries.part]
     return PrefixReuse(
@@ -63,60 +66,6 @@ def prefix_reuse(table: RequestTable, block_size: int, counted: BoolArray | None
         newer_blocks=newer[found],
         entry_blocks=blocks[found],
     )
-
-
-def shares_content(table: RequestTable) -> bool:
-    """Whether any two requests begin alike."""
-    return bool((_uses(table, _dense(table.span_content)) > 1).any())
-
-
-@dataclass(frozen=True, eq=False)
-class _Runs:
-    """Blocks [first, end) of one content that a request uses, from its head to its tail; requests by arrival."""
-
-    order: IntArray
-    """Rows of the table in order of arrival."""
-    row: IntArray
-    """Place in that order."""
-    content: IntArray
-    first: IntArray
-    end: IntArray
-    is_prompt: BoolArray
-    varies: BoolArray
-    """[contents] whether requests use different blocks of it."""
-
-
-def _runs(table: RequestTable, block_size: int) -> _Runs:
-    """What each request uses: its prompt, then its answer if another turn follows."""
-    order = np.argsort(earliest_arrival_s(table), kind="stable")
-    content = _dense(table.span_content)
-    is_own = _uses(table, content) == 1
-    said = np.zeros(table.num_requests, np.int64)
-    followed = table.follows[table.follows >= 0]
-    said[followed] = table.prompt_tokens[followed].astype(np.int64) + table.output_tokens[followed]
-    most = int(table.span_count.sum()) + len(followed)
-    row, of, first, end = (np.empty(most, np.int64) for _ in range(4))
-    is_prompt, varies = np.empty(most, bool), np.zeros(len(is_own), bool)
-    num_runs = _write_runs(
-        order, table.span_start, table.span_count, content, table.span_end, table.prompt_tokens, said, is_own,
-        block_size, row, of, first, end, is_prompt, varies,
-    )  # fmt: skip
-    row, of, first, end = (each[:num_runs] for each in (row, of, first, end))
-    return _Runs(order, row, of, first, end, is_prompt[:num_runs], varies)
-
-
-def _dense(content: IntArray) -> IntArray:
-    """The same content ids, numbered from 0 with few gaps."""
-    if content.max(initial=0) < 2 * len(content):
-        return content
-    return np.unique(content, return_inverse=True)[1]
-
-
-def _uses(table: RequestTable, content: IntArray) -> IntArray:
-    """[contents] how many requests use it."""
-    uses = np.zeros(int(content.max(initial=0)) + 1, np.int64)
-    _count_uses(table.span_start, table.span_count, content, uses)
-    return uses
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +80,7 @@ class _Entries:
     """[parts] blocks; 0 where there is no such part."""
 
 
-def _entries(runs: _Runs) -> _Entries:
+def _entries(runs: BlockRuns) -> _Entries:
     """A content that does not vary is one part; the others are cut, at keys that hold content and block."""
     num_contents, is_cut = len(runs.varies), runs.varies[runs.content]
     most = int(runs.end.max(initial=0)) + 1
@@ -146,52 +95,6 @@ def _entries(runs: _Runs) -> _Entries:
     each[is_cut] = num_contents + np.searchsorted(cuts, ends) - low[is_cut]
     part = np.repeat(low - (np.cumsum(each) - each), each) + np.arange(each.sum())
     return _Entries(np.repeat(runs.row, each), part, np.repeat(runs.is_prompt, each), size)
-
-
-@numba.njit  # type: ignore[untyped-decorator]
-def _count_uses(span_start: IntArray, span_count: Int32Array, content: IntArray, uses: IntArray) -> None:
-    for row in range(len(span_start)):
-        for span in range(span_start[row], span_start[row] + span_count[row]):
-            uses[content[span]] += 1
-
-
-@numba.njit  # type: ignore[untyped-decorator]
-def _write_runs(  # noqa: PLR0917  numba takes arrays one by one
-    order: IntArray, span_start: IntArray, span_count: Int32Array, span_content: IntArray, span_end: Int32Array,
-    prompt_tokens: Int32Array, said: IntArray, is_own: BoolArray, block_size: int,
-    row: IntArray, content: IntArray, first: IntArray, end: IntArray, is_prompt: BoolArray, varies: BoolArray,
-) -> int:  # fmt: skip
-    """Fill in the runs; how many there are. Contents that only one request uses are one run, its last."""
-    num_runs = 0
-    known_first, known_end = np.full(len(varies), -1, np.int64), np.zeros(len(varies), np.int64)
-    for place in range(len(order)):
-        request = order[place]
-        prompt, done, own_run = prompt_tokens[request], 0, -1
-        last = span_start[request] + span_count[request]
-        for number in range(span_start[request], last + 1):
-            span = min(number, last - 1)
-            if number == last:  # the answer
-                upto = said[request] // block_size
-            elif span_end[span] == prompt:  # a partial block belongs only to a span that ends with the prompt
-                upto = -(-prompt // block_size)
-            else:  # a full one to the span of its last token
-                upto = min(span_end[span], prompt) // block_size
-            if upto <= done:
-                continue
-            which = span_content[span]
-            if is_own[which] and own_run >= 0 and number < last:
-                end[own_run] = upto
-            else:
-                row[num_runs], content[num_runs], is_prompt[num_runs] = place, which, number < last
-                first[num_runs], end[num_runs] = done, upto
-                own_run = num_runs if is_own[which] and number < last else -1
-                num_runs += 1
-                if known_first[which] < 0:
-                    known_first[which], known_end[which] = done, upto
-                elif known_first[which] != done or known_end[which] != upto:
-                    varies[which] = True
-            done = upto
-    return num_runs
 
 
 @numba.njit  # type: ignore[untyped-decorator]

@@ -1,0 +1,152 @@
+"""Which blocks of a KV cache requests have in common, from what their table says of content."""
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+
+from workloads.requests import OPEN_END, BoolArray, Int32Array, IntArray, RequestTable
+
+
+def shares_content(table: RequestTable) -> bool:
+    """Whether any two requests begin alike."""
+    return bool((_uses(table, _dense(table.span_content)) > 1).any())
+
+
+def shares_parts_of_blocks(table: RequestTable, block_size: int) -> bool:
+    """Whether what prompts have in common ends anywhere within a block of both."""
+    content = _dense(table.span_content)
+    is_shared = _uses(table, content) > 1
+    return bool(_ends_within(table.span_start, content, table.span_end, table.prompt_tokens, is_shared, block_size))
+
+
+@dataclass(frozen=True, eq=False)
+class BlockRuns:
+    """Blocks [first, end) of one content that a request uses; request by request, each from head to tail."""
+
+    row: IntArray
+    """Place in the order of requests that was asked for."""
+    content: IntArray
+    """Numbered anew; a partial block at a prompt's end has a number of its own."""
+    first: IntArray
+    end: IntArray
+    is_prompt: BoolArray
+    varies: BoolArray
+    """[contents] whether requests use different blocks of it."""
+
+
+def block_runs(table: RequestTable, order: IntArray, block_size: int, *, with_answers: bool) -> BlockRuns:
+    """What each request uses, in this order of rows: its prompt, then its answer if asked for and another turn follows.
+
+    A block belongs to the content of its last token. Contents that one request alone uses are one run.
+    """
+    content = _dense(table.span_content)
+    uses = _uses(table, content)
+    partial = _partial_blocks(table, content, block_size) + len(uses)
+    is_own = np.concatenate([uses, np.bincount(partial - len(uses))]) == 1
+    said = np.zeros(table.num_requests, np.int64)
+    followed = table.follows[table.follows >= 0] if with_answers else np.zeros(0, np.int64)
+    said[followed] = table.prompt_tokens[followed].astype(np.int64) + table.output_tokens[followed]
+    most = int(table.span_count.sum()) + table.num_requests + len(followed)
+    row, of, first, end = (np.empty(most, np.int64) for _ in range(4))
+    is_prompt, varies = np.empty(most, bool), np.zeros(len(is_own), bool)
+    num_runs = _write_runs(
+        order, table.span_start, table.span_count, content, table.span_end, table.prompt_tokens, said, partial, is_own,
+        block_size, row, of, first, end, is_prompt, varies,
+    )  # fmt: skip
+    row, of, first, end = (each[:num_runs] for each in (row, of, first, end))
+    return BlockRuns(row, of, first, end, is_prompt[:num_runs], varies)
+
+
+def _partial_blocks(table: RequestTable, content: IntArray, block_size: int) -> IntArray:
+    """[n] a number for the partial block that ends each prompt: the same where content and length are the same."""
+    last = np.zeros(table.num_requests, np.int64)
+    _find_last(table.span_start, table.span_count, content, table.span_end, table.prompt_tokens, last)
+    keys = np.where(table.prompt_tokens % block_size, last * OPEN_END + table.prompt_tokens, -1)
+    return np.unique(keys, return_inverse=True)[1]  # without a partial block the number is not used
+
+
+def _dense(content: IntArray) -> IntArray:
+    """The same content ids, numbered from 0 with few gaps."""
+    if content.max(initial=0) < 2 * len(content):
+        return content
+    return np.unique(content, return_inverse=True)[1]
+
+
+def _uses(table: RequestTable, content: IntArray) -> IntArray:
+    """[contents] how many requests use it."""
+    uses = np.zeros(int(content.max(initial=0)) + 1, np.int64)
+    _count_uses(table.span_start, table.span_count, content, uses)
+    return uses
+
+
+@numba.njit  # type: ignore[untyped-decorator]
+def _count_uses(span_start: IntArray, span_count: Int32Array, content: IntArray, uses: IntArray) -> None:
+    for row in range(len(span_start)):
+        for span in range(span_start[row], span_start[row] + span_count[row]):
+            uses[content[span]] += 1
+
+
+@numba.njit  # type: ignore[untyped-decorator]
+def _ends_within(  # noqa: PLR0917  numba takes arrays one by one
+    span_start: IntArray, content: IntArray, span_end: Int32Array, prompt_tokens: Int32Array, is_shared: BoolArray,
+    block_size: int,
+) -> bool:  # fmt: skip
+    """Whether a shared content that another follows in a prompt ends within a block."""
+    for row in range(len(span_start)):
+        span = span_start[row]
+        while span_end[span] < prompt_tokens[row]:
+            if is_shared[content[span]] and span_end[span] % block_size > 0:
+                return True
+            span += 1
+    return False
+
+
+@numba.njit  # type: ignore[untyped-decorator]
+def _find_last(  # noqa: PLR0917  numba takes arrays one by one
+    span_start: IntArray, span_count: Int32Array, content: IntArray, span_end: Int32Array, prompt_tokens: Int32Array,
+    last: IntArray,
+) -> None:  # fmt: skip
+    """Fill in the content of each prompt's last token."""
+    for row in range(len(span_start)):
+        span = span_start[row]
+        while span_end[span] < prompt_tokens[row]:
+            span += 1
+        last[row] = content[span]
+
+
+@numba.njit  # type: ignore[untyped-decorator]
+def _write_runs(  # noqa: PLR0917  numba takes arrays one by one
+    order: IntArray, span_start: IntArray, span_count: Int32Array, span_content: IntArray, span_end: Int32Array,
+    prompt_tokens: Int32Array, said: IntArray, partial: IntArray, is_own: BoolArray, block_size: int,
+    row: IntArray, content: IntArray, first: IntArray, end: IntArray, is_prompt: BoolArray, varies: BoolArray,
+) -> int:  # fmt: skip
+    """Fill in the runs; how many there are. Contents that only one request uses are one run, its last."""
+    num_runs = 0
+    known_first, known_end = np.full(len(varies), -1, np.int64), np.zeros(len(varies), np.int64)
+    for place in range(len(order)):
+        request = order[place]
+        num_spans, full = span_count[request], prompt_tokens[request] // block_size
+        done, own_run = 0, -1
+        for number in range(num_spans + 2):
+            span = span_start[request] + min(number, num_spans - 1)
+            which, begin = span_content[span], done
+            if number < num_spans:  # a block belongs to the span of its last token
+                upto = min(span_end[span] // block_size, full)
+            elif number == num_spans:
+                upto, which = full + (prompt_tokens[request] % block_size > 0), partial[request]
+            else:  # the answer's, the block that it completes too
+                begin, upto = full, said[request] // block_size
+            if upto <= begin:
+                continue
+            done = upto
+            if own_run >= 0 and is_own[which] and said[request] == 0:
+                end[own_run] = upto
+                continue
+            row[num_runs], content[num_runs], is_prompt[num_runs] = place, which, number <= num_spans
+            first[num_runs], end[num_runs] = begin, upto
+            own_run = num_runs if is_own[which] else -1
+            num_runs += 1
+            varies[which] |= known_first[which] >= 0 and (known_first[which] != begin or known_end[which] != upto)
+            known_first[which], known_end[which] = begin, upto
+    return num_runs

@@ -1,0 +1,1 @@
+"""The formats that traces are written in, one file each."""

@@ -1,0 +1,84 @@
+"""What a writer of traces is, so that one file can add one."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from boundary.files import InputError, shown
+from boundary.registry import Registry
+from workloads.blocks import shares_content
+from workloads.description.arrivals import earliest_arrival_s
+from workloads.requests import FloatArray, RequestTable
+
+TRACE_WRITERS = Registry(
+    what="trace writer",
+    section="trace_writers",
+    folder=Path(__file__).parents[1] / "writers",
+    package="workloads.writers",
+    needs=("WRITER",),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceWriter:
+    """A format that traces are written in; each module of `workloads.writers` names its own WRITER."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    """Of files that are meant to be in this format, if no name is given."""
+    write: Callable[[RequestTable, Path, int], None]
+    """Write a table to a file, given the block size in tokens."""
+    lost: Callable[[RequestTable, int], tuple[str, ...]]
+    """What of a table, with that block size, the format cannot hold, in words."""
+    clients: Mapping[str, str] = field(default_factory=dict)
+    """Benchmark clients that read it; a command that makes one do so, if known, takes {path} and {block_size}."""
+
+
+def find_writer(name: str | None, path: Path) -> TraceWriter:
+    """The writer of that name, or that a client reads, or of the file's suffix. Raises ValueError."""
+    writers = [_writer(known) for known in TRACE_WRITERS.names()]
+    names = {known: writer for writer in writers for known in (writer.name, *writer.clients)}
+    endings = {suffix: writer for writer in writers for suffix in writer.suffixes}
+    if name is not None:
+        if name not in names:
+            raise TRACE_WRITERS.unknown(name, tuple(names))
+        return names[name]
+    if path.suffix.lower() not in endings:
+        raise InputError(f"{shown(path)}: no trace format ends so; end it in {', '.join(endings)}, or give --to")
+    return endings[path.suffix.lower()]
+
+
+def _writer(name: str) -> TraceWriter:
+    found = TRACE_WRITERS.load(name).WRITER
+    with TRACE_WRITERS.running(name):
+        if not isinstance(found, TraceWriter):
+            raise ValueError("WRITER is no TraceWriter")
+    return found
+
+
+def times_of(table: RequestTable) -> FloatArray:
+    """[n] when each request arrives, answers taking no time. Raises InputError where there are no times."""
+    at_s = earliest_arrival_s(table)
+    if np.isnan(at_s).any():
+        row = int(np.argmax(np.isnan(at_s)))
+        raise InputError(f"row {row} has no arrival time: it waits for another request; the format needs one for each")
+    return at_s
+
+
+def lost_sessions(table: RequestTable) -> tuple[str, ...]:
+    """For formats without them."""
+    if not (table.follows >= 0).any():
+        return ()
+    return ("sessions: a turn comes a think time after the turn before it, as if answers took no time",)
+
+
+def lost_priority(table: RequestTable) -> tuple[str, ...]:
+    """For formats without it."""
+    return ("priority",) if table.priority.any() else ()
+
+
+def lost_content(table: RequestTable) -> tuple[str, ...]:
+    """For formats that hold lengths alone."""
+    return ("content: no two prompts begin alike",) if shares_content(table) else ()
