@@ -51,6 +51,29 @@ def text_lines(path: Path) -> Iterator[TextIO]:
             raise not_text(path) from None
 
 
+def text_blocks(path: Path, block_bytes: int = 4 << 20) -> Iterator[bytes]:
+    """The file as it stands, in pieces that end where a line does. Raises InputError as `text_lines`."""
+    most, rest = limits().line_bytes, b""
+    with _opened(path) as file, _unpacked(path, file) as plain:
+        while piece := plain.read(block_bytes):
+            if b"\0" in piece:
+                raise not_text(path)
+            piece = rest + piece
+            if len(piece) > most and max(map(len, piece.split(b"\n"))) > most:
+                raise _long_line(path, most)
+            lines, end, rest = piece.rpartition(b"\n")
+            if end:
+                yield _checked_text(path, lines + end)
+        if rest:
+            yield _checked_text(path, rest)
+
+
+def begins_with(path: Path, mark: bytes) -> bool:
+    """Whether these are the file's first bytes. Raises InputError where there is no ordinary file."""
+    with _opened(path) as file:
+        return file.read(len(mark)) == mark
+
+
 def not_text(path: Path) -> InputError:
     """The error for bytes that are no text."""
     return InputError(f"{shown(path)}: not a text file in UTF-8")
@@ -129,10 +152,21 @@ class _BoundedLines(io.BufferedReader):
         after = len(piece) - piece.rfind(b"\n") - 1
         self._line_bytes = after if after < len(piece) else self._line_bytes + after
         if self._line_bytes > self._most:
-            raise InputError(
-                f"{shown(self._path)}: has a line of more than {self._most:,.0f} bytes {how_to_raise('line_bytes')}"
-            )
+            raise _long_line(self._path, self._most)
         return piece
+
+
+def _long_line(path: Path, most: float) -> InputError:
+    return InputError(f"{shown(path)}: has a line of more than {most:,.0f} bytes {how_to_raise('line_bytes')}")
+
+
+def _checked_text(path: Path, piece: bytes) -> bytes:
+    if not piece.isascii():
+        try:
+            piece.decode()
+        except UnicodeDecodeError:
+            raise not_text(path) from None
+    return piece
 
 
 def _read_bounded(path: Path, file: BinaryIO | gzip.GzipFile, purpose: Purpose) -> bytes:

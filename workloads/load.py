@@ -55,12 +55,12 @@ def _extended(base: str, path: Path, below: tuple[Path, ...]) -> Population:
 
 
 def load_workload(
-    name_or_path: str | Path, *, trace_block_size: int = 512, num_requests: int | None = None
+    name_or_path: str | Path, *, trace_block_size: int | None = None, num_requests: int | None = None
 ) -> Population | Trace:
     """A preset by name, a population from a .toml file, or a trace from any other file, its format found by content.
 
     A preset's name wins over a file of that name; write ./chat for the file. `trace_block_size` is the number of
-    tokens that one of a Mooncake trace's `hash_ids` names; 512 is Mooncake's own. A trace is read as far as its first
+    tokens that one of a trace's block ids names, if not as its format has it. A trace is read as far as its first
     `num_requests` rows, if that is given; what comes after them is not looked at. Raises InputError.
     """
     name, path = str(name_or_path), Path(name_or_path)
@@ -73,8 +73,17 @@ def load_workload(
         return _population(path, path.stem)
     if num_requests is not None:
         typed(num_requests, AtLeastOne, "", name="num_requests")
-    trace_format = find_format(path)
-    table = trace_format.read(path, typed(trace_block_size, AtLeastOne, "", name="trace_block_size"), num_requests)
-    table = table if num_requests is None else table.head(num_requests)
+    if trace_block_size is not None:
+        typed(trace_block_size, AtLeastOne, "", name="trace_block_size")
+    found = find_format(path)
+    recorded = found.recorded(path, trace_block_size, num_requests)
+    table = recorded.table if num_requests is None else recorded.table.head(num_requests)
     table.validate()
-    return Trace(name=path.name, format=trace_format.name, table=table, source=trace_format.source)
+    return Trace(
+        name=path.name,
+        format=found.name,
+        table=table,
+        source=found.source,
+        notes=recorded.notes,
+        block_size=recorded.block_size,
+    )

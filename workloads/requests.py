@@ -33,6 +33,7 @@ _DTYPES: Final = {
     "span_end": np.int32,
 }
 _SPAN_COLUMNS: Final = ("span_content", "span_end")
+_ROWS_AT_ONCE: Final = 1_000_000  # so that checks take little memory beside the table
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,7 +87,10 @@ class RequestTable:
 
     def head(self, num_requests: int) -> "RequestTable":
         """The first rows, complete in themselves since rows follow only earlier ones."""
-        rows = {name: getattr(self, name)[:num_requests] for name in _DTYPES if name not in _SPAN_COLUMNS}
+        return self._rows(0, num_requests)
+
+    def _rows(self, first: int, end: int) -> "RequestTable":
+        rows = {name: getattr(self, name)[first:end] for name in _DTYPES if name not in _SPAN_COLUMNS}
         return replace(self, **rows)
 
     def scaled_arrivals(self, factor: float) -> "RequestTable":
@@ -98,10 +102,14 @@ class RequestTable:
     def validate(self) -> None:
         """Raise InputError, naming the first bad row, unless every law of this table holds."""
         _check_shapes(self)
-        _check_lengths(self)
-        _check_follows(self)
-        _check_times(self)
-        _check_spans(self)
+        for first in range(0, max(self.num_requests, 1), _ROWS_AT_ONCE):
+            rows = self._rows(first, first + _ROWS_AT_ONCE)
+            _check_lengths(rows, first)
+            _check_follows(rows, first)
+            _check_times(rows, first)
+            _check_spans(rows, first)
+        _check_followed_once(self)
+        _check_span_order(self)
 
 
 def independent_requests(
@@ -120,25 +128,31 @@ def independent_requests(
     for name, lengths in (("prompt_tokens", np.asarray(prompt_tokens)), ("output_tokens", np.asarray(output_tokens))):
         _refuse(~(lengths < OPEN_END), lengths, name, f"it must stay below {OPEN_END}")
     n = len(arrivals)
+    rows = np.arange(n, dtype=np.int64)
     return RequestTable(
         arrival_s=arrivals,
-        follows=np.full(n, NO_PREDECESSOR, np.int64) if follows is None else np.asarray(follows, np.int64),
-        think_s=np.zeros(n) if think_s is None else np.asarray(think_s, np.float64),
+        follows=_repeated(NO_PREDECESSOR, n, np.int64) if follows is None else np.asarray(follows, np.int64),
+        think_s=_repeated(0, n, np.float64) if think_s is None else np.asarray(think_s, np.float64),
         prompt_tokens=np.asarray(prompt_tokens, dtype=np.int32),
         output_tokens=np.asarray(output_tokens, dtype=np.int32),
-        priority=np.zeros(n, np.int32),
-        span_start=np.arange(n, dtype=np.int64),
-        span_count=np.ones(n, np.int32),
-        span_content=np.arange(n, dtype=np.int64),
-        span_end=np.full(n, OPEN_END, np.int32),
+        priority=_repeated(0, n, np.int32),
+        span_start=rows,
+        span_count=_repeated(1, n, np.int32),
+        span_content=rows,
+        span_end=_repeated(OPEN_END, n, np.int32),
     )
 
 
-def _refuse(bad: BoolArray, values: npt.NDArray[Any], what: str, allowed: str) -> None:
-    """Raise for the first row where `bad`."""
+def _repeated(value: float, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """The same value so many times, in the memory of one: traces have 27 million rows."""
+    return np.full(1, value, dtype) if count == 1 else np.broadcast_to(np.array(value, dtype), count)
+
+
+def _refuse(bad: BoolArray, values: npt.NDArray[Any], what: str, allowed: str, first: int = 0) -> None:
+    """Raise for the first row where `bad`; rows are numbered from `first`."""
     if bad.any():
         row = int(np.argmax(bad))
-        raise InputError(f"row {row}: {what} is {values[row]}; {allowed}")
+        raise InputError(f"row {first + row}: {what} is {values[row]}; {allowed}")
 
 
 def _check_shapes(table: RequestTable) -> None:
@@ -150,50 +164,71 @@ def _check_shapes(table: RequestTable) -> None:
             raise InputError(f"column {name} is {found}; it must be {np.dtype(dtype)} of shape ({length},)")
 
 
-def _check_lengths(table: RequestTable) -> None:
+def _check_lengths(table: RequestTable, first: int) -> None:
     for name in ("prompt_tokens", "output_tokens"):
-        _refuse(getattr(table, name) < 1, getattr(table, name), name, "it must be at least 1")
+        _refuse(getattr(table, name) < 1, getattr(table, name), name, "it must be at least 1", first)
     too_long = table.prompt_tokens.astype(np.int64) + table.output_tokens >= OPEN_END
-    _refuse(too_long, table.prompt_tokens, "prompt_tokens", f"with the output it must stay below {OPEN_END}")
+    _refuse(too_long, table.prompt_tokens, "prompt_tokens", f"with the output it must stay below {OPEN_END}", first)
 
 
-def _check_times(table: RequestTable) -> None:
+def _check_times(table: RequestTable, first: int) -> None:
     timed = table.follows == NO_PREDECESSOR
     with np.errstate(invalid="ignore"):
         bad_arrival = ~(np.isfinite(table.arrival_s) & (table.arrival_s >= 0))
         bad_think = ~(np.isfinite(table.think_s) & (table.think_s >= 0))
-    _refuse(timed & bad_arrival, table.arrival_s, "arrival_s", "it must be a finite number of seconds, at least 0")
+    _refuse(
+        timed & bad_arrival, table.arrival_s, "arrival_s", "it must be a finite number of seconds, at least 0", first
+    )
     untimed = ~timed & ~np.isnan(table.arrival_s)
-    _refuse(untimed, table.arrival_s, "arrival_s", "it must be NaN where the request follows another")
-    _refuse(bad_think, table.think_s, "think_s", "it must be a finite number of seconds, at least 0")
+    _refuse(untimed, table.arrival_s, "arrival_s", "it must be NaN where the request follows another", first)
+    _refuse(bad_think, table.think_s, "think_s", "it must be a finite number of seconds, at least 0", first)
     unthought = (table.follows < 0) & (table.think_s != 0)
-    _refuse(unthought, table.think_s, "think_s", "it must be 0 where no turn is followed")
+    _refuse(unthought, table.think_s, "think_s", "it must be 0 where no turn is followed", first)
 
 
-def _check_follows(table: RequestTable) -> None:
-    rows = np.arange(table.num_requests)
+def _check_follows(table: RequestTable, first: int) -> None:
+    rows = np.arange(first, first + table.num_requests)
     bad = (table.follows < NEXT_FREE) | (table.follows >= rows)
-    _refuse(bad, table.follows, "follows", f"it must be an earlier row, {NO_PREDECESSOR} (none) or {NEXT_FREE} (next)")
+    _refuse(
+        bad,
+        table.follows,
+        "follows",
+        f"it must be an earlier row, {NO_PREDECESSOR} (none) or {NEXT_FREE} (next)",
+        first,
+    )
+
+
+def _check_followed_once(table: RequestTable) -> None:
     followed = table.follows[table.follows >= 0]
-    times_followed = np.bincount(followed, minlength=table.num_requests)
+    times_followed = np.bincount(followed) if len(followed) else followed
     _refuse(times_followed > 1, times_followed, "the number of rows that follow it", "it must be at most 1")
     if (table.follows == NEXT_FREE).any() and not (table.follows == NO_PREDECESSOR).any():
         raise InputError("every row waits for another to finish; at least one must arrive at a time of its own")
 
 
-def _check_spans(table: RequestTable) -> None:
+def _check_spans(table: RequestTable, first: int) -> None:
     start, count = table.span_start, table.span_count.astype(np.int64)
     outside = (start < 0) | (count < 1) | (start + count > table.num_spans)
-    _refuse(outside, start, "span_start", f"its spans must be at least 1, within the {table.num_spans} there are")
+    _refuse(
+        outside, start, "span_start", f"its spans must be at least 1, within the {table.num_spans} there are", first
+    )
     if table.num_requests == 0:
         return
     last_end = table.span_end[start + count - 1]
-    _refuse(last_end != OPEN_END, last_end, "the end of the last span", f"it must be OPEN_END ({OPEN_END})")
-    _refuse(table.span_end[start] < 1, table.span_end[start], "the end of the first span", "it must be at least 1")
+    _refuse(last_end != OPEN_END, last_end, "the end of the last span", f"it must be OPEN_END ({OPEN_END})", first)
+    _refuse(
+        table.span_end[start] < 1, table.span_end[start], "the end of the first span", "it must be at least 1", first
+    )
+
+
+def _check_span_order(table: RequestTable) -> None:
+    negative = table.span_content < 0
+    if negative.any():
+        raise InputError(f"span {int(np.argmax(negative))}: its content id is negative; ids must be at least 0")
+    if (table.span_count == 1).all():
+        return
+    start, count = table.span_start, table.span_count.astype(np.int64)
     falls = np.zeros(table.num_spans + 1, np.int64)  # falls[i] counts spans in [1, i) that end no later than their left
     falls[2:] = np.cumsum(table.span_end[1:] <= table.span_end[:-1])
     descents = falls[start + count] - falls[start + 1]
     _refuse(descents > 0, descents, "the number of spans that end no later than the span before", "it must be 0")
-    negative = table.span_content < 0
-    if negative.any():
-        raise InputError(f"span {int(np.argmax(negative))}: its content id is negative; ids must be at least 0")

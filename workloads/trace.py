@@ -19,6 +19,10 @@ class Trace:
     table: RequestTable
     source: str
     """Who publishes traces in this format."""
+    notes: tuple[str, ...] = ()
+    """What was left out of the file, and what was taken for granted."""
+    block_size: int | None = None
+    """Tokens that a block id of the file names; None where it has none."""
 
     @property
     def num_requests(self) -> int:

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from boundary.files import InputError, shown, text_lines
+from boundary.documents import parse_json
+from boundary.files import InputError, begins_with, shown, text_lines
 from boundary.limits import how_to_raise, limits
 from boundary.names import one_line, shortened
 from boundary.registry import Registry
 from workloads.requests import RequestTable
 
+PARQUET_MARK = b"PAR1"
 _HEAD_CHARACTERS = 65_536
 TRACE_FORMATS = Registry(
     what="trace format",
@@ -21,6 +23,17 @@ TRACE_FORMATS = Registry(
 
 
 @dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """What a trace file holds."""
+
+    table: RequestTable
+    notes: tuple[str, ...] = ()
+    """What was left out, and what was taken for granted."""
+    block_size: int | None = None
+    """Tokens that a block id names; None where there are none."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TraceFormat:
     """A trace format; each module of `workloads.formats` names its own FORMAT."""
 
@@ -29,20 +42,25 @@ class TraceFormat:
     """What marks such a file, for the message when no format knows one."""
     recognises: Callable[[str], bool]
     """Whether a text that begins so is meant as this format, even if something in it is wrong."""
-    read: Callable[[Path, int, int | None], RequestTable]
-    """The table of a file, given the trace's block size in tokens, and how many of its first rows are wanted, if not
-    all; InputError if it breaks the format."""
+    read: Callable[[Path, int | None, int | None], Recorded | RequestTable]
+    """What a file holds, given the trace's block size in tokens, if not the format's own, and how many of its first
+    rows are wanted, if not all; InputError if it breaks the format."""
     source: str
     """Who publishes traces in this format, and where it is described."""
+
+    def recorded(self, path: Path, block_size: int | None, num_rows: int | None) -> Recorded:
+        """What `read` returns, also where it returns a table alone."""
+        found = self.read(path, block_size, num_rows)
+        return Recorded(table=found) if isinstance(found, RequestTable) else found
 
 
 def trace_formats() -> tuple[TraceFormat, ...]:
     """All formats, by name."""
-    return tuple(map(_format, TRACE_FORMATS.names()))
+    return tuple(map(trace_format, TRACE_FORMATS.names()))
 
 
-def _format(name: str) -> TraceFormat:
-    """A module's format, whose failures name the module."""
+def trace_format(name: str) -> TraceFormat:
+    """The format of that name, whose failures name its module. Raises UnknownNameError."""
     found = TRACE_FORMATS.load(name).FORMAT
     with TRACE_FORMATS.running(name):
         if not isinstance(found, TraceFormat):
@@ -52,28 +70,41 @@ def _format(name: str) -> TraceFormat:
         with TRACE_FORMATS.running(name):
             return bool(found.recognises(head))
 
-    def read(path: Path, block_size: int, num_rows: int | None) -> RequestTable:
+    def read(path: Path, block_size: int | None, num_rows: int | None) -> Recorded | RequestTable:
         with TRACE_FORMATS.running(name, path):
-            table = found.read(path, block_size, num_rows)
-            if not isinstance(table, RequestTable):
+            recorded = found.read(path, block_size, num_rows)
+            if not isinstance(recorded, Recorded | RequestTable):
                 raise ValueError("read returned no RequestTable")
-            return table
+            return recorded
 
     return replace(found, recognises=recognises, read=read)
 
 
 def find_format(path: Path) -> TraceFormat:
-    """The format of a file, by its content."""
+    """The format of a file, by its content. Raises InputError."""
+    head = _head(path)
+    for known in trace_formats():
+        if known.recognises(head):
+            return known
+    first = head.lstrip("\ufeff").splitlines()[0]
+    if first.lstrip().startswith("{") and first.strip() != "{":
+        parse_json(first, f"{shown(path)}, line 1")
+    known_formats = "; ".join(f"{known.name}: {known.looks_like}" for known in trace_formats())
+    start = shortened(one_line(first))
+    raise InputError(f"{shown(path)}: starts with '{start}', which no known trace format does ({known_formats})")
+
+
+def _head(path: Path) -> str:
+    """The beginning of a file, at least its first line; of Parquet its mark alone."""
+    if begins_with(path, PARQUET_MARK):
+        return PARQUET_MARK.decode()
     with text_lines(path) as file:
         head = file.read(_HEAD_CHARACTERS)
+        if "\n" not in head:
+            head += file.readline()
     if not head.strip():
         raise empty(path)
-    for trace_format in trace_formats():
-        if trace_format.recognises(head):
-            return trace_format
-    known = "; ".join(f"{known.name}: {known.looks_like}" for known in trace_formats())
-    first = shortened(one_line(head.splitlines()[0]))
-    raise InputError(f"{shown(path)}: starts with '{first}', which no known trace format does ({known})")
+    return head.lstrip("\ufeff")
 
 
 def empty(path: Path) -> InputError:

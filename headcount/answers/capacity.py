@@ -185,7 +185,7 @@ def capacity(
     gpus: Sequence[int] = (1, 2, 4, 8),
     workload: str | Path = "chat",
     think_time_s: float | None = None,
-    trace_block_size: int = 512,
+    trace_block_size: int | None = None,
     traffic: TrafficChanges = None,
     slo: str = "chat",
     ttft_s: float | None = None,

@@ -172,7 +172,7 @@ def simulate(
     length_spread: float | None = None,
     num_requests: int | None = None,
     think_time_s: float | None = None,
-    trace_block_size: int = 512,
+    trace_block_size: int | None = None,
     traffic: TrafficChanges = None,
     replicas: int = 1,
     router: str | RouterFactory = "least-outstanding",

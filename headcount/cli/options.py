@@ -206,7 +206,7 @@ _TRAFFIC = (
     "long-prompts=10%:32K; separated by commas."
 )
 workload_options = all_of(
-    option("--trace-block-size", TokenCount(), "Tokens per hash id of a trace.", default=512),
+    option("--trace-block-size", TokenCount(), "Tokens per block id of a trace.  [default: as its format has it]"),
     option(
         "--think-time",
         Duration(),

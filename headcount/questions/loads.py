@@ -31,7 +31,7 @@ class AskedLoad:
     workload: str | Path | None = None
     think_time: float | None = None
     traffic: TrafficChanges = None
-    trace_block_size: int = 512
+    trace_block_size: int | None = None
     users: int | None = None
     concurrency: int | None = None
     rate: float | None = None
@@ -125,7 +125,7 @@ class AskedWorkload:
 
     workload: str | Path = "chat"
     think_time_s: float | None = None
-    trace_block_size: int = 512
+    trace_block_size: int | None = None
     traffic: TrafficChanges = None
     """As `read_traffic` takes it."""
 

@@ -14,9 +14,19 @@ import pytest
 
 from boundary.files import InputError
 from boundary.limits import limits_raised
-from tests.workloads.trace_files import AZURE, HEADER, load_trace, mooncake, refusal, spans, write, write_lines
+from tests.workloads.trace_files import (
+    AZURE,
+    HEADER,
+    load_trace,
+    mooncake,
+    refusal,
+    shared_tokens,
+    spans,
+    write,
+    write_lines,
+)
 from workloads.load import load_workload
-from workloads.requests import NO_PREDECESSOR, OPEN_END
+from workloads.requests import NO_PREDECESSOR
 from workloads.trace import Trace
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
@@ -65,7 +75,7 @@ def test_rows_keep_their_places_when_times_do_not_ascend(tmp_path: Path) -> None
     [
         ("", "the file is empty"),
         ("\n\n", "the file is empty"),
-        (HEADER + "\r\n", "has a header but no rows"),
+        (HEADER + "\r\n", "has no rows; a trace needs at least one request"),
         (
             HEADER.replace("GeneratedTokens", "Generated") + "\n",
             "line 1: no column GeneratedTokens; the header has TIM",
@@ -75,16 +85,25 @@ def test_rows_keep_their_places_when_times_do_not_ascend(tmp_path: Path) -> None
         (HEADER + "\nnow,5,5", "line 2: TIMESTAMP is 'now'; it must be a date such as"),
         (HEADER + "\n9999-01-01 00:00:00,5,5", "line 2: TIMESTAMP is '9999-01-01 00:00:00'; it must be a date"),
         (HEADER + ",TIMESTAMP\n2023-11-16 10:00:00,5,5,x", "line 1: a column is there twice; the header has TIM"),
-        (HEADER + '\n2023-11-16 10:00:00,5,5\n2023-11-16 10:00:00,"5,5', """line 3: ContextTokens is '"5'"""),
+        (
+            HEADER + '\n2023-11-16 10:00:00,5,5\n2023-11-16 10:00:00,"5,5',
+            "line 3: has a quotation mark that is not closed",
+        ),
         (HEADER + "\n2023-11-16 10:00:00,-5,5", "line 2: ContextTokens is '-5'; it must be a whole number of tokens"),
         (HEADER + "\n2023-11-16 10:00:00,5,0", "line 2: GeneratedTokens is '0'; it must be a whole number of tokens"),
         (HEADER + "\n2023-11-16 10:00:00,5,nan", "line 2: GeneratedTokens is 'nan'"),
         (HEADER + "\n2023-11-16 10:00:00,5,1.5", "line 2: GeneratedTokens is '1.5'"),
         (HEADER + "\n2023-11-16 10:00:00,9999999999,1", "line 2: ContextTokens is '9999999999'"),
-        (HEADER + "\n2023-11-16 10:00:00,5\n", "line 2: GeneratedTokens is empty"),
-        (HEADER + "\n2023-11-16 10:00:00,5,5\n\n2023-11-16 10:00:00,5,5\n", "line 3: TIMESTAMP is empty"),
-        (HEADER + "\n2023-11-16 10:00:00,5,5\n2023-11-16 10:00:00,5,5,6\n", "line 3, saw 4"),
-        (HEADER + "\n2023-11-16 10:00:00,5,5,6\n", "line 2: has 4 fields; the header has 3"),
+        (HEADER + "\n2023-11-16 10:00:00,5\n", "line 2: has 2 cells; the header has 3 columns"),
+        (
+            HEADER + "\n2023-11-16 10:00:00,5,5\n\n2023-11-16 10:00:00,5,5\n",
+            "line 3: is empty; only the end of the file may have",
+        ),
+        (
+            HEADER + "\n2023-11-16 10:00:00,5,5\n2023-11-16 10:00:00,5,5,6\n",
+            "line 3: has 4 cells; the header has 3 columns",
+        ),
+        (HEADER + "\n2023-11-16 10:00:00,5,5,6\n", "line 2: has 4 cells; the header has 3 columns"),
         ("a,b,c\n1,2,3\n", "starts with 'a,b,c', which no known trace format does (azure: CSV with TIMESTAMP,Context"),
     ],
 )
@@ -108,22 +127,39 @@ def test_a_mooncake_trace_keeps_its_times_and_line_numbers(tmp_path: Path) -> No
 def test_equal_hash_prefixes_are_equal_content(tmp_path: Path) -> None:
     path = write_lines(
         tmp_path,
-        mooncake(0, 1100, 5, [4, 7, 8]),  # the last id covers 1024 to 1100
+        mooncake(0, 1100, 500, [4, 7, 8]),  # the last id covers 1024 to 1100
         mooncake(0, 1536, 5, [4, 7, 9]),
-        mooncake(0, 1100, 5, [5, 7]),  # floor(1100 / 512) ids: 1024 to 1100 is its own
+        mooncake(0, 1100, 5, [5, 7]),  # id 7 follows another block here, so it names another prefix
+        mooncake(0, 1100, 5, [4, 7, 8]),
     )
     table = load_trace(path).table
-    first, second, third = (spans(table, row) for row in range(3))
-    assert [end for _, end in first] == [512, 1024, 1100, OPEN_END]
-    assert [end for _, end in second] == [512, 1024, 1536, OPEN_END]
-    assert [end for _, end in third] == [512, 1024, OPEN_END]
-    assert first[:2] == second[:2]
-    assert first[2][0] != second[2][0]
-    assert third[1][0] != first[1][0], "id 7 follows another block here, so it names another prefix"
-    private = [row[-1][0] for row in (first, second, third)]
-    assert len(set(private)) == 3
-    shared = {content for row in (first, second, third) for content, _ in row[:-1]}
-    assert shared.isdisjoint(private)
+    assert [shared_tokens(table, 0, row) for row in (1, 2, 3)] == [1024, 0, 1100]
+
+
+def test_the_next_turn_finds_the_prompt_and_the_answer(tmp_path: Path) -> None:
+    """Its ids cover both; those of the blocks that the answer begins or ends in are new."""
+    turns = [(1100, 500, [4, 7, 8]), (1700, 300, [4, 7, 9, 10]), (2100, 40, [4, 7, 9, 11, 12])]
+    lines = [mooncake(0, *turn, session_id="a") for turn in turns]
+    table = load_trace(write_lines(tmp_path, *lines)).table
+    assert [shared_tokens(table, row, row + 1) for row in (0, 1)] == [1600, 2000]
+    assert shared_tokens(table, 0, 2) == 1600
+    inferred = load_trace(write_lines(tmp_path, *(mooncake(0, *turn) for turn in turns)))
+    assert [shared_tokens(inferred.table, row, row + 1) for row in (0, 1)] == [1600, 2000]
+    assert "2 of 3 requests are taken as the next turn of the one whose block ids they go on from" in inferred.notes[0]
+
+
+def test_who_shares_a_long_system_prompt_is_not_taken_for_its_next_turn(tmp_path: Path) -> None:
+    system = [1, 2, 3]
+    lines = [mooncake(0, 1600 + k, 20, [*system, 10 + k]) for k in range(3)]
+    lines.append(mooncake(0, 2100, 20, [*system, 20, 21]))
+    trace = load_trace(write_lines(tmp_path, *lines))
+    assert [shared_tokens(trace.table, row, 3) for row in range(3)] == [1536] * 3
+    assert trace.notes == ()
+
+
+def test_a_prompt_that_is_too_short_for_the_answer_does_not_hold_it(tmp_path: Path) -> None:
+    lines = (mooncake(0, 1100, 500, [4, 7, 8], session_id="a"), mooncake(9, 1300, 5, [4, 7, 9], session_id="a"))
+    assert shared_tokens(load_trace(write_lines(tmp_path, *lines)).table, 0, 1) == 1024
 
 
 def test_requests_without_hash_ids_share_nothing(tmp_path: Path) -> None:
@@ -134,7 +170,8 @@ def test_requests_without_hash_ids_share_nothing(tmp_path: Path) -> None:
 
 def test_the_trace_block_size_is_the_traces_own(tmp_path: Path) -> None:
     path = write_lines(tmp_path, mooncake(0, 40, 5, [1, 2, 3]))
-    assert [end for _, end in spans(load_trace(path, 16).table, 0)] == [16, 32, 40, OPEN_END]
+    same = write_lines(tmp_path / "..", mooncake(0, 40, 50, [1, 2, 3]), mooncake(0, 48, 5, [1, 2, 4]))
+    assert shared_tokens(load_trace(same, 16).table, 0, 1) == 32
     found = refusal(path)
     assert "line 1: 3 hash_ids for 40 tokens; with blocks of 512 there must be 0 or 1 (set --trace-block-size" in found
 
@@ -157,7 +194,7 @@ def test_a_session_follows_its_delays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (['{"timestamp": 0, "input_length": 5,'], "line 1, column 1: is not JSON"),
+        (['{"timestamp": 0, "input_length": 5,'], "line 1, column 36: is not JSON"),
         ([mooncake(0, 5, 5), "[1, 2]"], "line 2: it is a list of 2; it must be a table"),
         ([mooncake(0, 5, 5), "", mooncake(0, 5, 5)], "line 2: is empty"),
         ([mooncake(0, 5, 5), '{"timestamp": 1, "input_le'], "line 2, column"),
@@ -194,20 +231,12 @@ def test_a_broken_mooncake_file_is_told_by_line(tmp_path: Path, lines: list[Any]
     assert "trace.jsonl" in found
 
 
-def test_formats_that_only_resemble_mooncake_are_not_taken_for_it(tmp_path: Path) -> None:
-    bailian = mooncake(61.1, 40, 5, [1, 2, 3], chat_id=159, parent_chat_id=-1, turn=1)
-    assert "no known trace format" in refusal(write_lines(tmp_path, bailian))
-    ragpulse = mooncake(0, 40, 5) | {"timestamp": "82", "hash_ids": {"sys_prompt": [1]}}
-    assert "no known trace format" in refusal(write_lines(tmp_path, ragpulse))
-
-
 # Any trace
 
 
 @pytest.mark.parametrize(
     "raw",
     [
-        b"PAR1\x00\xff\xfe\x80",
         AZURE.encode("utf-16"),
         AZURE.encode("utf-16-le"),
         f"{AZURE}\r\n2023-11-16 10:02:00,7,\0".encode(),
@@ -329,12 +358,16 @@ def test_the_published_mooncake_trace_shares_as_its_hashes_do(tmp_path: Path) ->
     rows = published("mooncake_conversation.parquet")
     columns = zip(rows.arrival_s, rows.input_tokens, rows.output_tokens, rows.hash_ids, strict=True)
     lines = [mooncake(round(at * 1000), int(prompt), int(out), ids.tolist()) for at, prompt, out, ids in columns]
-    table = load_trace(write_lines(tmp_path, *lines)).table
-    np.testing.assert_allclose(table.arrival_s, rows.arrival_s)
-    blocks = np.concatenate(rows.hash_ids.to_numpy())
-    assert table.num_spans == len(blocks) + len(rows)
-    # Mooncake's ids are chained already: as many contents as ids, beside one of each request's own.
-    assert len(np.unique(table.span_content)) == len(np.unique(blocks)) + len(rows)
+    trace = load_trace(write_lines(tmp_path, *lines))
+    np.testing.assert_allclose(trace.table.arrival_s, rows.arrival_s)
+    ids = rows.hash_ids.to_list()
+    size = rows.input_tokens.to_numpy()
+    for one, other in np.random.default_rng(0).integers(len(ids), size=(300, 2)).tolist():
+        num_same = int(np.argmin([*(a == b for a, b in zip(ids[one], ids[other], strict=False)), False]))
+        expected = min(512 * num_same, size[one], size[other])
+        if one != other:
+            assert shared_tokens(trace.table, one, other) >= expected
+            assert shared_tokens(trace.table, one, other) <= max(size[one], size[other])
 
 
 @pytest.mark.parametrize(

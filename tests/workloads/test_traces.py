@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from boundary.files import InputError
-from tests.workloads.trace_files import load_trace, mooncake, refusal, spans, write, write_lines
+from tests.workloads.trace_files import load_trace, mooncake, refusal, shared_tokens, write, write_lines
 from workloads.load import load_workload
 from workloads.population import Population
 from workloads.trace import Trace
@@ -42,7 +42,7 @@ def test_presets_go_by_name_and_populations_by_file(tmp_path: Path) -> None:
 
 def test_every_format_tells_who_publishes_it() -> None:
     formats = trace_formats()
-    assert [known.name for known in formats] == ["azure", "mooncake"]
+    assert {"azure", "mooncake"} < {known.name for known in formats}
     assert all(known.source for known in formats)
 
 
@@ -87,8 +87,8 @@ def test_a_window_wraps_round_with_fresh_content(tmp_path: Path) -> None:
     assert window.prompt_tokens.tolist() == [600, 512, 10, 20, 600, 512, 10, 20, 600, 512]
     gaps = [1, 1, 0, 2]  # one mean gap between the last arrival and the first of the next lap
     np.testing.assert_allclose(np.diff(window.arrival_s), (gaps * 3)[:9])
-    assert spans(window, 1)[0] == spans(window, 4)[0], "within a lap content is shared as in the trace"
-    assert spans(window, 4)[0] != spans(window, 5)[0], "the next lap's is fresh"
+    assert shared_tokens(window, 1, 4) == 512, "within a lap content is shared as in the trace"
+    assert shared_tokens(window, 4, 5) == 0, "the next lap's is fresh"
 
 
 def test_a_window_of_the_whole_is_the_trace_in_order(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_window_of_the_whole_is_the_trace_in_order(tmp_path: Path) -> None:
     for offset in (0, 4, 8):
         window = trace.window(4, offset)
         assert window.prompt_tokens.tolist() == [512, 10, 20, 600]
-        assert spans(window, 0)[0] == spans(window, 3)[0]
+        assert shared_tokens(window, 0, 3) == 512
 
 
 def test_a_window_keeps_sessions_whole(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def mooncake(timestamp: float, tokens: int, output: int, ids: list[int] | None =
     return line if ids is None else line | {"hash_ids": ids}
 
 
-def load_trace(path: Path, trace_block_size: int = 512) -> Trace:
+def load_trace(path: Path, trace_block_size: int | None = None) -> Trace:
     loaded = load_workload(path, trace_block_size=trace_block_size)
     assert isinstance(loaded, Trace)
     return loaded
@@ -48,7 +48,24 @@ def spans(table: RequestTable, row: int) -> list[tuple[int, int]]:
     return list(zip(table.span_content[at].tolist(), table.span_end[at].tolist(), strict=True))
 
 
-def refusal(path: Path, trace_block_size: int = 512) -> str:
+def shared_tokens(table: RequestTable, one: int, other: int) -> int:
+    """First tokens, of prompts and answers, that are the same in two rows."""
+    first, second = spans(table, one), spans(table, other)
+    both = min(int(table.prompt_tokens[row]) + int(table.output_tokens[row]) for row in (one, other))
+    ends = sorted({min(end, both) for _, end in first + second})
+    start = 0
+    for end in ends:
+        if _content(first, end - 1) != _content(second, end - 1):
+            break
+        start = end
+    return start
+
+
+def _content(found: list[tuple[int, int]], token: int) -> int:
+    return next(content for content, end in found if token < end)
+
+
+def refusal(path: Path, trace_block_size: int | None = None) -> str:
     with pytest.raises(InputError) as caught:
         load_workload(path, trace_block_size=trace_block_size)
     message = str(caught.value)

@@ -153,7 +153,7 @@ def optimize(
     finalists: int = FINALISTS,
     workload: str | Path = "chat",
     think_time_s: float | None = None,
-    trace_block_size: int = 512,
+    trace_block_size: int | None = None,
     traffic: TrafficChanges = None,
     slo: str = "chat",
     ttft_s: float | None = None,

@@ -94,7 +94,7 @@ class DescribeAnswer(Answer):
 def describe(
     workload: str | Path,
     *,
-    trace_block_size: int = 512,
+    trace_block_size: int | None = None,
     block_size: int | None = None,
     kv_cache_tokens: Sequence[int] = CACHE_TOKENS,
     users: int = 1000,
@@ -109,7 +109,7 @@ def describe(
     _check_sizes(block_size, kv_cache_tokens)
     found = load_workload(workload, trace_block_size=trace_block_size)
     if isinstance(found, Trace):
-        description = describe_trace(found, block_size or trace_block_size)
+        description = describe_trace(found, block_size or found.block_size or BLOCK_SIZE)
     else:
         description = describe_population(found, block_size or BLOCK_SIZE, users, seed)
     sizes = tuple(sorted(set(kv_cache_tokens)))

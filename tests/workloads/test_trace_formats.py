@@ -1,0 +1,186 @@
+"""Every format of traces: what it reads, and that no file is two formats'."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from boundary.files import InputError
+from tests.workloads.example_traces import EXAMPLES, Example, batched, lines, span
+from tests.workloads.trace_files import load_trace, refusal, shared_tokens, write
+from workloads.load import load_workload
+from workloads.trace import Trace
+from workloads.trace_format import trace_formats
+
+SAMPLES = Path(__file__).parents[2] / ".." / "shared" / "data" / "trace_formats"
+WITHOUT_TOKENS = ("openai_batch.jsonl", "otel_genai_trace.json")
+GENERATORS = ("servegen",)
+JSON_LINES = ("mooncake", "bailian", "ragpulse", "llmservingsim", "tracelab", "dynamo", "openai_batch", "genai_perf")
+CSV = ("azure", "burstgpt", "vidur", "tracelab_replay", "blis")
+
+
+def test_every_format_has_an_example() -> None:
+    assert {known.name for known in trace_formats()} == {*EXAMPLES, "parquet", "sharegpt"}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_read_as_it_says(tmp_path: Path, name: str) -> None:
+    example = EXAMPLES[name]
+    trace = load_trace(write(tmp_path, "trace", example.text))
+    assert trace.format == name
+    check(trace, example)
+
+
+def check(trace: Trace, example: Example) -> None:
+    table = trace.table
+    table.validate()
+    expected = [math.nan if time is None else time for time in example.arrival_s]
+    np.testing.assert_allclose(table.arrival_s, expected, rtol=0, atol=1e-6)
+    assert table.prompt_tokens.tolist() == example.prompt
+    assert table.output_tokens.tolist() == example.output
+    assert table.follows.tolist() == (example.follows or [-1] * len(expected))
+    np.testing.assert_allclose(table.think_s, example.think_s or [0] * len(expected), rtol=0, atol=1e-6)
+    assert table.priority.tolist() == (example.priority or [0] * len(expected))
+    if example.shared is not None:
+        one, other, tokens = example.shared
+        assert shared_tokens(table, one, other) == tokens
+    assert example.note in " ".join(trace.notes)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_one_format_s_alone(name: str) -> None:
+    assert [known.name for known in trace_formats() if known.recognises(EXAMPLES[name].text)] == [name]
+
+
+@pytest.mark.parametrize("path", sorted(SAMPLES.glob("*")), ids=lambda path: path.name)
+def test_a_published_sample_is_one_format_s_alone(path: Path) -> None:
+    known = [each.name for each in trace_formats() if each.recognises(path.read_text(encoding="utf-8"))]
+    if path.name.startswith(GENERATORS):
+        assert known == []
+        return
+    assert len(known) == 1, known
+    if path.name in WITHOUT_TOKENS:
+        assert "count tokens with the model's tokenizer" in refusal(path)
+    else:
+        assert load_trace(path).format == known[0]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("damage", ["packed", "mark", "returns"])
+def test_a_trace_is_the_same_in_another_coat(tmp_path: Path, name: str, damage: str) -> None:
+    raw = EXAMPLES[name].text.replace("\r", "").encode()
+    changed = {"packed": gzip.compress(raw), "mark": b"\xef\xbb\xbf" + raw, "returns": raw.replace(b"\n", b"\r\n")}
+    path = tmp_path / "trace"
+    path.write_bytes(changed[damage])
+    check(load_trace(path), EXAMPLES[name])
+
+
+@pytest.mark.parametrize("name", [*JSON_LINES, *CSV])
+def test_a_torn_last_line_is_told_by_its_number(tmp_path: Path, name: str) -> None:
+    text = EXAMPLES[name].text.strip()
+    torn = text[: text.rindex("\n") + 6]
+    found = refusal(write(tmp_path, "torn", torn))
+    assert f"torn, line {torn.count(chr(10)) + 1}" in found
+
+
+@pytest.mark.parametrize("name", [*JSON_LINES, *CSV])
+@pytest.mark.parametrize("wrong", ["-3", "NaN", "Infinity", "1e300", "2.5", '"x"'])
+def test_a_wrong_number_is_told_by_its_line(tmp_path: Path, name: str, wrong: str) -> None:
+    """In place of the last row's answer."""
+    example = EXAMPLES[name]
+    text = example.text.rstrip()
+    before, _, last = text.rpartition("\n")
+    number = str(example.output[-1]) if name != "dynamo" else "0"
+    separators = (f": {number}", f": {wrong}") if name in JSON_LINES else (f",{number},", f",{wrong},")
+    if name in ("azure", "vidur"):
+        separators = (f",{number}", f",{wrong}")
+    if name == "blis":
+        before, _, last = before.rpartition("\n")
+    assert separators[0] in last
+    path = write(tmp_path, "wrong", f"{before}\n{last.replace(*separators)}\n")
+    found = refusal(path)
+    assert f"wrong, line {before.count(chr(10)) + 2}" in found
+
+
+@pytest.mark.parametrize("name", CSV)
+def test_a_missing_column_is_told(tmp_path: Path, name: str) -> None:
+    header, rest = EXAMPLES[name].text.split("\n", 1)
+    output = {"azure": "GeneratedTokens", "vidur": "arrived_at", "blis": "output_tokens", "burstgpt": "Timestamp"}
+    missing = output.get(name, "output_len")
+    if name == "vidur":
+        return  # a file of lengths alone
+    found = refusal(write(tmp_path, "t", f"{header.replace(missing, 'other')}\n{rest}"))
+    assert f"t, line 1: no column {missing}; the header has" in found
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_no_more_rows_are_read_than_asked_for(tmp_path: Path, name: str) -> None:
+    found = load_workload(write(tmp_path, "t", EXAMPLES[name].text), num_requests=1)
+    assert isinstance(found, Trace)
+    assert found.num_requests == 1
+
+
+def test_half_of_the_rows_with_a_time_zone_is_refused(tmp_path: Path) -> None:
+    text = "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-12 00:00:00+00:00,5,5\n2024-05-12 00:00:01,5,5\n"
+    assert "line 3: TIMESTAMP is '2024-05-12 00:00:01'; it must be with a time zone in all rows or in none" in refusal(
+        write(tmp_path, "t.csv", text)
+    )
+
+
+def test_files_without_tokens_say_what_to_do(tmp_path: Path) -> None:
+    sharegpt = '[{"id": "a", "conversations": [{"from": "human", "value": "Hello"}]}]'
+    assert "give a CSV with --columns" in refusal(write(tmp_path, "t.json", sharegpt))
+    batch = lines({"custom_id": "a", "method": "POST", "url": "/v1", "body": {"messages": []}})
+    assert "give the batch's output file" in refusal(write(tmp_path, "t.jsonl", batch))
+    spans = f'{{"spans": [{lines(span("2026-02-25T10:00:00", None, 1)).strip()}]}}'
+    assert "no span has gen_ai.usage.input_tokens" in refusal(write(tmp_path, "t.json", spans))
+    assert "has no request to serve: 1 requests that failed" in refusal(
+        write(tmp_path, "t.jsonl", lines(batched(1, 1, 500)))
+    )
+
+
+def test_a_session_s_answers_are_found_in_the_cache(tmp_path: Path) -> None:
+    """As the simulated engine counts its hits, in blocks of 16 tokens."""
+    from headcount.answers.simulate import simulate  # noqa: PLC0415  the product's top, for this test alone
+
+    turns = [(1100, 500, [4, 7, 8]), (1700, 300, [4, 7, 9, 10]), (2100, 40, [4, 7, 9, 11, 12])]
+    path = write(
+        tmp_path, "t.jsonl",
+        lines(*({"timestamp": 0, "input_length": prompt, "output_length": output, "hash_ids": ids, "session_id": "a",
+                 "delay": 1000} for prompt, output, ids in turns)),
+    )  # fmt: skip
+    out = tmp_path / "requests.csv"
+    simulate("llama-3.1-8b", "h100-sxm", workload=path, requests_out=out, latency_model="constant", step_s=0.01)
+    cached = [int(line.split(",")[11]) for line in out.read_text(encoding="utf-8").splitlines()[1:]]
+    assert cached == [0, 1584, 1984]  # full blocks of 1,599 and of 1,999 tokens: the last token's KV is never written
+
+
+def test_parquet_holds_what_its_columns_say(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "t.parquet"
+    columns = {
+        "arrival_s": [5.0, 6.0, None], "input_tokens": [100, 50, 130], "output_tokens": [10, 5, 3],
+        "session_id": ["a", "b", "a"], "think_time_s": [None, None, 2.5], "priority": [0, 1, 0],
+        "hash_ids": [[1], [1], [1, 2]], "block_size": [64] * 3,
+    }  # fmt: skip
+    pandas.DataFrame(columns).to_parquet(path)
+    trace = load_trace(path)
+    expected = Example("", [0, 1, None], [100, 50, 130], [10, 5, 3], [-1, -1, 0], [0, 0, 2.5], [0, 1, 0], (0, 2, 110))
+    check(trace, expected)
+    assert shared_tokens(trace.table, 0, 1) == 0, "where there are think times, ids are the session's own"
+    pandas.DataFrame(columns | {"output_tokens": [10, -5, 3]}).to_parquet(path)
+    assert "t.parquet, row 2: output_tokens is '-5'; it must be a whole number of tokens" in refusal(path)
+    pandas.DataFrame({"input_tokens": [1]}).to_parquet(path)
+    assert "t.parquet: no column output_tokens; it has input_tokens" in refusal(path)
+    path.write_bytes(path.read_bytes()[:-9])
+    assert "t.parquet: not readable as Parquet" in refusal(path)
+
+
+def test_a_folder_is_no_trace(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a folder"):
+        load_workload(tmp_path)

@@ -1,0 +1,55 @@
+"""Bailian traces of Qwen's service: JSON lines of chats with block hashes."""
+
+from pathlib import Path
+from typing import Final
+
+from boundary.schema import Lenient
+from workloads.formats.parsing.json_rows import Seconds, Tokens, first_object, json_rows
+from workloads.formats.parsing.rows import Request, Rows
+from workloads.trace_format import Recorded, TraceFormat
+
+_BLOCK_SIZE: Final = 16
+
+
+class _Line(Lenient, frozen=True):
+    chat_id: int
+    timestamp: Seconds
+    input_length: Tokens
+    output_length: Tokens
+    parent_chat_id: int = -1
+    hash_ids: list[int] | None = None
+
+
+def recognises(head: str) -> bool:
+    """Whether the first line is a chat with a parent."""
+    return {"chat_id", "parent_chat_id"} <= first_object(head).keys()
+
+
+def read(path: Path, block_size: int | None, num_requests: int | None) -> Recorded:
+    """Every chat arrives at its `timestamp` (seconds), and goes on from its parent, if that is in the file.
+
+    `hash_ids` name blocks of 16 tokens, the last perhaps partial.
+    """
+    rows = Rows(path, num_requests)
+    for place, line in json_rows(path, _Line, rows):
+        request = Request(
+            prompt_tokens=int(line.input_length),
+            output_tokens=int(line.output_length),
+            arrival_s=line.timestamp,
+            session=line.chat_id,
+            continues=line.parent_chat_id,
+            ids=line.hash_ids or (),
+            block_size=block_size or _BLOCK_SIZE,
+            few_ids=True,
+        )
+        rows.add(place, request)
+    return rows.recorded()
+
+
+FORMAT: Final = TraceFormat(
+    name="bailian",
+    looks_like="JSON lines with chat_id, parent_chat_id, timestamp, input_length, output_length",
+    recognises=recognises,
+    read=read,
+    source="alibaba-edu/qwen-bailian-usagetraces-anon, Apache-2.0 (Wang et al., KVCache in the Wild, ATC 2025)",
+)

@@ -1,0 +1,1 @@
+"""What the trace formats share: rows of CSV and of JSON lines, and the table that they become."""

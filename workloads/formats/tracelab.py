@@ -1,0 +1,79 @@
+"""TraceLab's rounds of coding agents: JSON lines with tokens and timed events."""
+
+from pathlib import Path
+from typing import Final
+
+from boundary.schema import Lenient
+from workloads.formats.parsing.cells import A_DATE, read_nanoseconds
+from workloads.formats.parsing.json_rows import Name, Tokens, TokensOrNone, first_object, json_rows
+from workloads.formats.parsing.rows import Request, Rows
+from workloads.trace_format import Recorded, TraceFormat
+
+_INPUTS: Final = ("user_message", "tool_result")
+
+
+class _Event(Lenient, frozen=True):
+    event_type: str
+    timestamp: str
+
+
+class _Line(Lenient, frozen=True):
+    session_id: Name
+    input_tokens_total: Tokens
+    output_tokens: TokensOrNone
+    timing_events: list[_Event]
+    prefix_tokens: TokensOrNone | None = None
+
+
+def recognises(head: str) -> bool:
+    """Whether the first line has rounds with events."""
+    return {"round_index", "input_tokens_total", "timing_events"} <= first_object(head).keys()
+
+
+def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recorded:
+    """A round is sent at its last user message or tool result, and ends at its last event.
+
+    A session's first round comes at that time; each other so long after the end of the round before it.
+    """
+    rows = Rows(path, num_requests)
+    ended_s: dict[Name, float] = {}
+    for place, line in json_rows(path, _Line, rows):
+        if not line.output_tokens:
+            rows.leave_out("rounds without output tokens")
+            continue
+        times = [
+            _seconds(rows, f"{place}: timing_events[{at}]", event)
+            for at, event in enumerate(line.timing_events, start=1)
+        ]
+        if not times:
+            rows.leave_out("rounds without events, so without a time")
+            continue
+        sent = [time for time, event in zip(times, line.timing_events, strict=True) if event.event_type in _INPUTS]
+        sent_s = max(sent, default=min(times))
+        request = Request(
+            prompt_tokens=int(line.input_tokens_total),
+            output_tokens=int(line.output_tokens),
+            arrival_s=sent_s,
+            session=line.session_id,
+            think_s=max(sent_s - ended_s.get(line.session_id, sent_s), 0.0),
+            prefix_tokens=int(line.prefix_tokens or 0),
+        )
+        rows.add(place, request)
+        ended_s[line.session_id] = max(times)
+    return rows.recorded()
+
+
+def _seconds(rows: Rows, place: str, event: _Event) -> float:
+    nanoseconds = read_nanoseconds(event.timestamp)
+    if nanoseconds is None:
+        raise rows.refuse(place, f"timestamp is {event.timestamp[:40]!r}; it must be {A_DATE}")
+    return nanoseconds / 1e9
+
+
+FORMAT: Final = TraceFormat(
+    name="tracelab",
+    looks_like="JSON lines with session_id, round_index, input_tokens_total, timing_events",
+    recognises=recognises,
+    read=read,
+    source="TraceLab, rounds of coding agents' sessions",
+)
