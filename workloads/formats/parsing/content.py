@@ -33,8 +33,8 @@ class Contents:
     """Numbers contents as the requests of a trace come.
 
     Block ids are a tree: an id names a block only after the ids before it. All blocks that a request brings new have
-    one content id, the request's own, which also covers the prompt's end and the answer: a turn that goes on from there
-    finds them all.
+    one content id. What has no id, the prompt's end and the answer, has its own; a turn that goes on from there begins
+    with both.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,9 @@ class Contents:
         else:
             self._branch(node)
             chain = _NO_CHAIN if in_session else own
-        spans.append((own, OPEN_END))
+        if len(ids) * block_size > prompt_tokens and num_known < len(ids):  # the prompt's last block has an id too
+            _append(spans, own, prompt_tokens)
+        spans.append((self._new() if spans and spans[-1][0] == own else own, OPEN_END))
         nodes = [self._parent[node], node]
         for place in range(num_known, len(ids)):
             end = min((place + 1) * block_size, prompt_tokens)
