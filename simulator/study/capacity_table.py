@@ -190,11 +190,11 @@ def best_row(rows: Sequence[CapacityRow]) -> CapacityRow:
 def capacity_rows(
     question: CapacityQuestion, watcher: Watcher | None = None, simulations: Simulations | None = None
 ) -> Iterator[CapacityRow]:
-    """One row per GPU count, as each is found; what a smaller count showed is where the next search begins."""
-    per_gpu: dict[int, float] = {}
+    """One row per GPU count, as each is found; what a smaller count showed corrects the next estimate."""
+    found_over_estimate: dict[int, float] = {}
     how = How(watcher=watcher, simulations=simulations or Simulations())
     for gpus in question.gpus:
-        yield _row(question, gpus, per_gpu, how)
+        yield _row(question, gpus, found_over_estimate, how)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +205,7 @@ class How:
     simulations: Simulations = field(default_factory=Simulations)
 
 
-def _row(question: CapacityQuestion, gpus: int, per_gpu: dict[int, float], how: How) -> CapacityRow:
+def _row(question: CapacityQuestion, gpus: int, found_over_estimate: dict[int, float], how: How) -> CapacityRow:
     plans = plans_of(question, gpus)
     runnable = {tp: plan for tp, plan in plans.items() if isinstance(plan, Deployment)}
     if not runnable:
@@ -220,12 +220,12 @@ def _row(question: CapacityQuestion, gpus: int, per_gpu: dict[int, float], how: 
         tp: estimate_users(runnable[tp], gpus // runnable[tp].gpus, each.load, each.slo)
         for tp, each in evaluators.items()
     }
-    best_tp, screened = _best_deployment(evaluators, estimates, gpus, per_gpu)
+    best_tp, screened = _best_deployment(evaluators, estimates, found_over_estimate)
     plan, evaluator = runnable[best_tp], evaluators[best_tp]
     looked_at = tuple(
         Screened(tp=tp, users=0, reason=each)
         if isinstance(each, str)
-        else Screened(tp=tp, users=_about(evaluators[tp], estimates[tp], per_gpu.get(tp, 0.0) * gpus))
+        else Screened(tp=tp, users=_about(evaluators[tp], estimates[tp], found_over_estimate.get(tp, 1.0)))
         for tp, each in sorted(plans.items())
     )
     if screened == 0:
@@ -234,33 +234,30 @@ def _row(question: CapacityQuestion, gpus: int, per_gpu: dict[int, float], how: 
     return replace(_refined_row(question, gpus, plan, evaluator, screened), screened=looked_at)
 
 
-def _about(evaluator: Evaluator, estimate: Estimate, screened: float) -> int:
-    """Users of the load that a screening found, if there was one, else of the estimate."""
-    users = estimated_users(evaluator.load, estimate, evaluator.slo)
-    # Of a trace users are more than the size that is searched.
-    return round(users * screened / estimate.size) if screened and users else users
+def _about(evaluator: Evaluator, estimate: Estimate, correction: float) -> int:
+    """Users of the estimate; of a trace they are more than the size that is searched."""
+    return round(estimated_users(evaluator.load, estimate, evaluator.slo) * correction)
 
 
 def _best_deployment(
-    evaluators: Mapping[int, Evaluator], estimates: Mapping[int, Estimate], gpus: int, per_gpu: dict[int, float]
+    evaluators: Mapping[int, Evaluator], estimates: Mapping[int, Estimate], found_over_estimate: dict[int, float]
 ) -> tuple[int, float]:
     """The TP that serves most, with its screened capacity; a larger TP must be better by BETTER.
 
-    The most promising is searched first, since those that do not serve its load are then done with: by `per_gpu`, which
-    remembers each TP's capacity per GPU from a smaller count, or by its estimate. Those whose estimate is far below
-    that of the best are not searched.
+    The most promising is searched first, since those that do not serve its load are then done with: by its estimate,
+    corrected by what the TP's search of a smaller count found. Those far below the best are not searched.
     """
-    guesses = {tp: per_gpu[tp] * gpus if tp in per_gpu else each.size for tp, each in estimates.items()}
+    guesses = {tp: each.size * found_over_estimate.get(tp, 1.0) for tp, each in estimates.items()}
     best_tp, best = max(evaluators), 0.0
     for tp in sorted(evaluators, key=lambda tp: (-guesses[tp], tp)):
         ratio = BETTER if tp > best_tp else 1 / BETTER
-        if best and estimates[tp].size * RANKED < estimates[best_tp].size * ratio:
+        if guesses[tp] * RANKED < best * ratio:
             continue
         found = screen_capacity(evaluators[tp], max(guesses[tp], best * ratio), at_least=best * ratio)
         if found > best * ratio:
             best_tp, best = tp, found
         if found:
-            per_gpu[tp] = found / gpus
+            found_over_estimate[tp] = found / estimates[tp].size
     return best_tp, best
 
 
