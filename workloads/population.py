@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -14,17 +15,24 @@ from workloads.distributions import (
     Exponential,
     Fixed,
     RoundedUp,
+    looked_up,
     size_biased_quantile,
     token_counts,
+    whole_turns,
 )
-from workloads.randomness import first_uniforms
+from workloads.randomness import first_uniforms, uniform_rows
 from workloads.requests import OPEN_END, FloatArray, IntArray, RequestTable
 from workloads.retrieval import Retrieval
 from workloads.sessions import Sessions
 
 BURN_IN_TURNS: Final = 32
 """Turns that everyone takes before a stationary start, so that conversations cut by max_model_len settle as well."""
-DRAWN_AT_ONCE: Final = 2**15  # numbers
+DRAWN_AT_ONCE: Final = 2**17  # numbers
+_Stream = tuple[str, tuple[int, ...]]
+_STREAMS: Final[tuple[_Stream, ...]] = (
+    ("user_tokens", ()), ("output_tokens", ()), ("turns", ()), ("retrieved", (0,)), ("thinking", ()),
+)  # fmt: skip
+_HISTORY: Final[tuple[_Stream, ...]] = tuple(("history", (part,)) for part in range(len(_STREAMS)))
 _LONGEST_AT_START: Final = 1 - 1e-6
 """Longer than all but one in a million users are in at the start, no conversation is met: its turns are drawn."""
 
@@ -176,8 +184,9 @@ class _Draws:
     def _uniform(self, purpose: str, *index: int) -> FloatArray:
         return first_uniforms(self.num_users, self.seed, purpose, *index)
 
-    def _by_turn(self, purpose: str, turns: range) -> FloatArray:
-        return np.stack([self._uniform(purpose, k) for k in turns])
+    def _by_turn(self, stream: _Stream, turns: range) -> FloatArray:
+        purpose, index = stream
+        return uniform_rows(self.num_users, self.seed, purpose, turns, *index)
 
     def _parts(self, turns: range) -> Iterator[range]:
         """Turns to draw at once: many of few users, since each array costs a call."""
@@ -185,45 +194,52 @@ class _Draws:
         return (turns[start : start + size] for start in range(0, len(turns), size))
 
     def turns(self, count: int) -> "Iterator[_Turn]":
+        return self._turns(count, _STREAMS, has_chunks=True)
+
+    def skipped_turns(self, count: int) -> "Iterator[_Turn]":
+        """Before the start; which chunks they have nobody needs to know."""
+        return self._turns(count, _HISTORY, has_chunks=False)
+
+    def _turns(self, count: int, streams: Sequence[_Stream], *, has_chunks: bool) -> "Iterator[_Turn]":
+        """Turn by turn, drawn from the streams of messages, answers, turns, chunks and thinking."""
         for part in self._parts(range(count)):
-            user, output, turns = (self._by_turn(name, part) for name in ("user_tokens", "output_tokens", "turns"))
-            num_turns = _whole_turns(self.population.turns, turns)
+            drawn = (self._by_turn(stream, part) for stream in streams)
+            user_u, output_u = next(drawn), next(drawn)
+            num_turns = looked_up(whole_turns, self.population.turns, next(drawn))
             if self.population.is_appended_to:
-                for plain in zip(*self._fitted(user, output, self.room), num_turns, strict=True):
-                    yield _Turn(*plain)
-                continue
-            for place, k in enumerate(part):
-                more = self._uniform("retrieved", k, 0), self._uniform("thinking", k)
-                yield self._turn((user[place], output[place], *more), num_turns[place], k)
+                yield from map(_Turn, *self._fitted(user_u, output_u, self.room), num_turns)
+            else:
+                more = self._more(user_u, output_u, next(drawn), next(drawn))
+                chunks = self._chunks(more[2] // self._chunk_tokens, part) if has_chunks else repeat(None)
+                yield from map(_Turn, *more[:2], num_turns, *more[2:], chunks)
 
-    def skipped_turn(self, k: int, who: npt.NDArray[np.intp]) -> "_Turn":
-        """Before the start, for the users `who`; which chunks it has nobody needs to know."""
-        user, output, turns = (self._uniform("history", k, part)[who] for part in range(3))
-        num_turns = _whole_turns(self.population.turns, turns)
-        if self.population.is_appended_to:
-            return _Turn(*self._fitted(user, output, self.room), num_turns)
-        chunks, thinking = (self._uniform("history", k, part)[who] for part in (3, 4))
-        return self._turn((user, output, chunks, thinking), num_turns)
+    @property
+    def _chunk_tokens(self) -> int:
+        retrieved = self.population.retrieved
+        return retrieved.chunk_tokens if retrieved else 1
 
-    def _turn(self, drawn: Sequence[FloatArray], num_turns: IntArray, k: int | None = None) -> "_Turn":
-        """A turn with what it retrieves and thinks; with `k` it has its chunks."""
-        user_u, output_u, chunks_u, thinking_u = drawn
+    def _more(
+        self, user_u: FloatArray, output_u: FloatArray, chunks_u: FloatArray, thinking_u: FloatArray
+    ) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray]:
+        """Tokens of messages, answers, chunks; of thinking; of what later prompts do not hold."""
         retrieved, share = self.population.retrieved, self.population.thinking_share
-        count = np.zeros(len(user_u), np.int64) if retrieved is None else retrieved.fitted_counts(chunks_u, self.room)
-        tokens = count * (retrieved.chunk_tokens if retrieved else 0)
+        counts = np.zeros(user_u.shape, np.int64) if retrieved is None else retrieved.fitted_counts(chunks_u, self.room)
+        tokens = counts * self._chunk_tokens
         user, output = self._fitted(user_u, output_u, self.room - tokens)
-        thinking = 0 if share is None else thinking_tokens(share.quantile(thinking_u), output)
-        chunks = None if retrieved is None or k is None else self._chunks(retrieved, count, k)
-        lost = thinking + (0 if retrieved is None or retrieved.in_history else tokens)
-        return _Turn(user, output, num_turns, tokens, thinking, lost, chunks)
+        thinking = np.zeros_like(user) if share is None else thinking_tokens(share.quantile(thinking_u), output)
+        is_dropped = retrieved is not None and not retrieved.in_history
+        return user, output, tokens, thinking, thinking + tokens * is_dropped
 
-    def _chunks(self, retrieved: Retrieval, count: IntArray, k: int) -> IntArray:
-        """[users, most] numbers of the chunks of turn k, -1 where a user has no more."""
-        found = np.full((self.num_users, retrieved.most_chunks), -1, np.int64)
+    def _chunks(self, counts: IntArray, turns: range) -> Iterator[IntArray | None]:
+        """Turn by turn, [users, most] numbers of chunks, -1 where a user has no more."""
+        retrieved = self.population.retrieved
+        if retrieved is None:
+            return repeat(None)
+        found = np.full((*counts.shape, retrieved.most_chunks), -1, np.int64)
         for place in range(retrieved.most_chunks):
-            which = retrieved.which(self._uniform("retrieved", k, 1 + place))
-            found[:, place] = np.where(place < count, which, -1)
-        return found
+            which = retrieved.which(self._by_turn(("retrieved", (1 + place,)), turns))
+            found[..., place] = np.where(place < counts, which, -1)
+        return iter(found)
 
     def position(self) -> tuple[IntArray, IntArray]:
         """In equilibrium: turns of the current conversation, how many of them have been."""
@@ -236,15 +252,15 @@ class _Draws:
         distribution = self.population.think_time_s
         think = np.zeros((self.num_users, turns_per_user))
         for part in self._parts(range(1, turns_per_user)):
-            think[:, part.start : part.stop] = distribution.quantile(self._by_turn("think_time", part)).T
+            think[:, part.start : part.stop] = distribution.quantile(self._by_turn(("think_time", ()), part)).T
         uniform = self._uniform("start", 2)
         if not stationary_start:
             return distribution.quantile(uniform), think
         return self._uniform("start", 3) * size_biased_quantile(distribution, uniform), think
 
     def _fitted(self, user_u: FloatArray, output_u: FloatArray, room: int | IntArray) -> tuple[IntArray, IntArray]:
-        user = token_counts(self.population.user_tokens, user_u)
-        return fitted(user, token_counts(self.population.output_tokens, output_u), room)
+        user = looked_up(token_counts, self.population.user_tokens, user_u)
+        return fitted(user, looked_up(token_counts, self.population.output_tokens, output_u), room)
 
 
 class _Turn(NamedTuple):
@@ -261,6 +277,11 @@ class _Turn(NamedTuple):
     """What later prompts do not hold."""
     chunks: IntArray | None = None
 
+    def of(self, who: npt.NDArray[np.intp]) -> "_Turn":
+        """The same for some users."""
+        by_user = {name: part[who] for name, part in self._asdict().items() if isinstance(part, np.ndarray)}
+        return self._replace(**by_user)
+
 
 def thinking_tokens(share: FloatArray, output: IntArray) -> IntArray:
     """So much of each answer, in whole tokens."""
@@ -269,12 +290,10 @@ def thinking_tokens(share: FloatArray, output: IntArray) -> IntArray:
 
 def fitted(user: IntArray, output: IntArray, room: int | IntArray) -> tuple[IntArray, IntArray]:
     """Messages and answers of turns that each fit alone beside the system prompt: what is too long is shortened."""
+    if (user + output <= room).all():
+        return user, output
     kept = np.minimum(user, np.maximum(room - output, room // 2))
     return kept, np.minimum(output, room - kept)
-
-
-def _whole_turns(turns: Distribution, u: FloatArray) -> IntArray:
-    return RoundedUp(inner=turns).quantile(u).astype(np.int64)
 
 
 @dataclass
@@ -308,10 +327,14 @@ def _walk_into(talk: _Talk, draws: _Draws) -> _Talk:
     """Let everyone take the turns that lie before the start."""
     talk.turns_left, been = draws.position()
     skipped = been + BURN_IN_TURNS
-    for k in range(int(skipped.max())):
+    everyone = int(skipped.min())
+    for k, turn in enumerate(draws.skipped_turns(int(skipped.max()))):
+        if k < everyone:
+            talk.next_turn(turn, draws.room)
+            continue
         who = np.flatnonzero(skipped > k)
         part = _Talk(talk.history[who], talk.turns_left[who], talk.conversation[who])
-        part.next_turn(draws.skipped_turn(k, who), draws.room)
+        part.next_turn(turn.of(who), draws.room)
         talk.history[who], talk.turns_left[who] = part.history, part.turns_left
     talk.conversation[:] = np.where(talk.turns_left > 0, 0, -1)
     return talk

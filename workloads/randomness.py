@@ -1,7 +1,7 @@
 """One independent random stream per purpose."""
 
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,10 @@ _PURPOSES: Final = {
 }
 
 
+FloatArray = npt.NDArray[np.float64]
 _NUM_KEPT: Final = 128
+_POOL, _MASK = 4, 0xFFFFFFFF  # of a SeedSequence: words of 32 bits
+_KEYS: Final = 64  # streams whose keys are found at once
 
 
 def stream(seed: int, purpose: str, *index: int) -> np.random.Generator:
@@ -42,15 +45,68 @@ def checked_seed(seed: int) -> int:
     return seed
 
 
-def first_uniforms(count: int, seed: int, purpose: str, *index: int) -> npt.NDArray[np.float64]:
+def first_uniforms(count: int, seed: int, purpose: str, *index: int) -> FloatArray:
     """The first numbers of a stream, read-only where they are few."""
     if count > _NUM_KEPT:
         return stream(seed, purpose, *index).random(count)
     return _kept_uniforms(seed, purpose, *index)[:count]
 
 
+def uniform_rows(count: int, seed: int, purpose: str, rows: range, *index: int) -> FloatArray:
+    """[rows, count] the first numbers of the streams (row, *index), as `first_uniforms` gives them."""
+    if count <= _NUM_KEPT:
+        return np.array([_kept_uniforms(seed, purpose, row, *index)[:count] for row in rows])
+    found = np.empty((len(rows), count))
+    bits = np.random.Philox(0)
+    generator, state = np.random.Generator(bits), bits.state
+    for row, numbers in zip(rows, found, strict=True):
+        state["state"]["key"] = _keys(seed, purpose, index, row // _KEYS)[row % _KEYS]
+        bits.state = state
+        generator.random(out=numbers)
+    return found
+
+
+@lru_cache(maxsize=2**12)  # 4 MiB
+def _keys(seed: int, purpose: str, index: tuple[int, ...], block: int) -> npt.NDArray[np.uint64]:
+    """[_KEYS, 2] keys of the Philox generators of streams: what numpy's SeedSequence makes, for many at once.
+
+    Constants and steps are those of numpy/random/bit_generator.pyx; opening a stream takes ten times as long.
+    """
+    words = [checked_seed(seed) >> 32 * place & _MASK for place in range(max(-(-seed.bit_length() // 32), _POOL))]
+    hashed = _Hash(0x43B0D7E5, 0x931E8875)
+    pool: list[Any] = [hashed(word) for word in words[:_POOL]]
+    for source in range(_POOL):
+        for place in range(_POOL):
+            if place != source:
+                pool[place] = _mixed(pool[place], hashed(pool[source]))
+    rows = np.arange(block * _KEYS, (block + 1) * _KEYS, dtype=np.uint64)
+    for word in (*words[_POOL:], _PURPOSES[purpose], rows, *index):
+        pool = [_mixed(each, hashed(word)) for each in pool]
+    final = _Hash(0x8B51F9DD, 0x58F38DED)
+    low, high, low_2, high_2 = (final(each) for each in pool)
+    return np.stack([low | high << np.uint64(32), low_2 | high_2 << np.uint64(32)], axis=1)
+
+
+class _Hash:
+    """SeedSequence's hash of 32-bit words, whose multiplier changes at each call."""
+
+    def __init__(self, start: int, factor: int) -> None:
+        self._constant, self._factor = start, factor
+
+    def __call__(self, word: Any) -> Any:
+        word = word ^ self._constant
+        self._constant = self._constant * self._factor & _MASK
+        word = word * self._constant & _MASK
+        return word ^ word >> 16
+
+
+def _mixed(one: Any, other: Any) -> Any:
+    mixed = (0xCA01F9DD * one - 0x4973F715 * other) & _MASK
+    return mixed ^ mixed >> 16
+
+
 @lru_cache(maxsize=2**15)  # 32 MiB at most
-def _kept_uniforms(seed: int, purpose: str, *index: int) -> npt.NDArray[np.float64]:
+def _kept_uniforms(seed: int, purpose: str, *index: int) -> FloatArray:
     """A search draws the same users for every size, and opening a stream takes longer than drawing a few hundred."""
     uniforms = stream(seed, purpose, *index).random(_NUM_KEPT)
     uniforms.flags.writeable = False

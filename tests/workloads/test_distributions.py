@@ -27,9 +27,11 @@ from workloads.distributions import (
     RoundedUp,
     Uniform,
     Weibull,
+    looked_up,
     parse_distribution,
     size_biased_quantile,
     token_counts,
+    whole_turns,
 )
 
 FROM_0 = "a number from 0 to 2,000,000,000"
@@ -106,6 +108,13 @@ def test_empirical_draws_each_sample_equally_often() -> None:
     samples = {"kind": "empirical", "samples": [3, 1, 1, 8]}
     drawn = parse_distribution(samples).quantile((np.arange(8) + 0.5) / 8)
     assert drawn.tolist() == [1, 1, 1, 1, 3, 3, 8, 8]
+
+
+@pytest.mark.parametrize("distribution", ALL, ids=str)
+def test_what_is_looked_up_is_what_is_computed(distribution: Distribution) -> None:
+    u = np.random.default_rng(1).random((4, 100_000))
+    for counts in (token_counts, whole_turns):
+        np.testing.assert_array_equal(looked_up(counts, distribution, u), counts(distribution, u))
 
 
 def test_tokens_are_whole_within_their_bounds() -> None:
