@@ -28,7 +28,7 @@ def convert(
     *,
     to: str | None = None,
     block_size: int = 512,
-    trace_block_size: int = 512,
+    trace_block_size: int | None = None,
     num_requests: int | None = None,
 ) -> Written:
     """Write a trace in the format `to`, or that of the suffix of `out`; the file appears whole or not at all.
@@ -38,7 +38,7 @@ def convert(
     writer = find_writer(to, Path(out))
     found = load_workload(workload, trace_block_size=trace_block_size, num_requests=num_requests)
     if isinstance(found, Population):
-        raise ValueError(f"'{workload}' is a population, not a trace")
+        raise ValueError(f"'{workload}' is a population, not a trace; draw one with 'headcount workload generate'")
     return written(found.table, Path(out), writer, block_size, to or writer.name)
 
 

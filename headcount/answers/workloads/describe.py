@@ -37,6 +37,11 @@ class DescribeAnswer(Answer):
         return population_summary(self.workload) if isinstance(self.workload, Population) else None
 
     @property
+    def how_read(self) -> tuple[str, ...]:
+        """What the trace's reader left out or took for granted."""
+        return self.workload.notes if isinstance(self.workload, Trace) else ()
+
+    @property
     def hit_rates(self) -> dict[int, float]:
         """Share of prompt blocks found in a cache of so many tokens."""
         reuse = self.description.reuse
@@ -57,6 +62,7 @@ class DescribeAnswer(Answer):
             "prefix_reuse": self._reuse_json(found.reuse) if found.reuse else None,
             "exact_means": None if summary is None else exact_means(summary),
             "not_told": list(found.untold),
+            "how_read": list(self.how_read),
         }
 
     def _reuse_json(self, reuse: PrefixReuse) -> dict[str, Any]:
@@ -85,7 +91,8 @@ class DescribeAnswer(Answer):
             arrival_blocks(found.arrivals) if found.arrivals else [],
             length_blocks(found, {} if summary is None else exact_means(summary)),
             reuse_blocks(found.reuse, self.hit_rates) if found.reuse else [],
-            [Line(bold="What it does not tell"), *(Line(f"  {text}") for text in found.untold)] if found.untold else [],
+            _listed("What it does not tell", found.untold),
+            _listed("How it was read", self.how_read),
         ]
         return [block for part in parts if part for block in (*part, Line())][:-1]
 
@@ -102,7 +109,7 @@ def describe(
 ) -> DescribeAnswer:
     """Rates, bursts, lengths, sessions and prefix reuse of a trace, or of a draw of a population.
 
-    `block_size` is that of the prefix cache; by default a trace's own, for a population 16. `kv_cache_tokens` are the
+    `block_size` is that of the prefix cache; by default that of a trace's block ids, else 16. `kv_cache_tokens` are the
     sizes of the cache whose hit rates are told. `users` of a population are drawn, and share the cache. Raises
     ValueError where the workload cannot be read.
     """
@@ -132,6 +139,10 @@ def exact_means(summary: PopulationSummary) -> dict[str, float]:
         "output_tokens": summary.mean_output_tokens,
         "think_time_s": summary.mean_think_time_s,
     }
+
+
+def _listed(title: str, texts: Sequence[str]) -> list[Block]:
+    return [Line(bold=title), *(Line(f"  {text}") for text in texts)] if texts else []
 
 
 def _arrivals_json(found: Arrivals) -> dict[str, Any]:

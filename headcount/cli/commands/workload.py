@@ -4,7 +4,7 @@ import click
 
 from headcount.cli.command import Command
 from headcount.cli.command_group import NearestGroup
-from headcount.cli.commands.workload_convert import convert_command
+from headcount.cli.commands.workload_convert import convert_command, generate_command
 from headcount.cli.commands.workload_describe import describe_command
 from headcount.cli.option_types import Reads, json_option
 from simulator.engines.values import Text
@@ -15,7 +15,7 @@ def command() -> None:
     """What users do: the presets, populations in files of your own, traces."""
 
 
-for each in (describe_command, convert_command):
+for each in (describe_command, convert_command, generate_command):
     command.add_command(each)
 
 

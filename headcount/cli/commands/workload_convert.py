@@ -1,13 +1,23 @@
-"""`headcount workload convert`: traces in other formats."""
+"""`headcount workload convert` and `generate`: traces in the formats of benchmark clients."""
 
 from pathlib import Path
 from typing import Any
 
 import click
 
-from headcount.cli.command import Command, all_of
+from headcount.cli.command import Command, all_of, section
 from headcount.cli.option_types import OutPath, Reads, option
-from simulator.engines.values import COUNT, FilePath, Text, TokenCount
+from headcount.questions.arrivals import ArrivalProcess
+from simulator.engines.values import (
+    COUNT,
+    LARGEST_TEXT,
+    Duration,
+    FilePath,
+    Number,
+    Text,
+    TokenCount,
+    WholeNumber,
+)
 
 written_options = all_of(
     option("--to", Text(), "A format, or a client that reads it: vllm, guidellm, …  [default: by the file's ending]"),
@@ -19,13 +29,35 @@ written_options = all_of(
 @click.argument("trace", metavar="IN", type=Reads(FilePath()))
 @click.argument("out", metavar="OUT", type=Reads(OutPath()))
 @written_options
-@option("--trace-block-size", TokenCount(), "Tokens per hash id of the trace that is read.", default=512)
+@option("--trace-block-size", TokenCount(), "Tokens per block id of the trace that is read.  [default: its format's]")
 @option("--num-requests", COUNT, "Only the first rows.  [default: all]")
 def convert_command(trace: Path, out: Path, **values: Any) -> int:
     """Write a trace in another format, and say what that format cannot hold."""
     from headcount.answers.workloads.convert import convert  # noqa: PLC0415  imported once the command runs
 
     tell_written(convert(trace, out, **values), out)
+    return 0
+
+
+@click.command("generate", cls=Command)
+@click.argument("workload", metavar="NAME|FILE", type=Reads(Text(may_be_path=True)))
+@click.argument("out", metavar="OUT", type=Reads(OutPath()))
+@section(
+    "Traffic",
+    option("--users", WholeNumber(1), "So many users, who think between turns; answers take no time."),
+    option("--duration duration_s", Duration(), "What they send within this time, such as 1h."),
+    option("--rate", Number("requests per second"), "Requests per second, instead of users."),
+    option("--num-requests", COUNT, "Requests at that rate.  [default: 10,000]"),
+    option("--arrivals", ArrivalProcess(), "How they arrive: poisson, gamma:cv=2, …  [default: poisson]"),
+    option("--max-model-len", TokenCount(), "Longest prompt with its answer.  [default: none]"),
+)
+@section("Output", written_options)
+@option("--seed", WholeNumber(0, LARGEST_TEXT), "Same seed, same trace.", default=0)
+def generate_command(workload: str, out: Path, **values: Any) -> int:
+    """Write a trace of a preset's or a population's users, which a benchmark client can replay."""
+    from headcount.answers.workloads.generate import generate  # noqa: PLC0415  imported once the command runs
+
+    tell_written(generate(workload, out, **values), out)
     return 0
 
 

@@ -12,8 +12,12 @@ from simulator.engines.values import LARGEST_TEXT, Listed, Text, TokenCount, Who
 
 @click.command("describe", cls=Command)
 @click.argument("workload", metavar="NAME|FILE", type=Reads(Text(may_be_path=True)))
-@option("--trace-block-size", TokenCount(), "Tokens per hash id of a trace.", default=512)
-@option("--block-size", TokenCount(), "Tokens per block of the prefix cache.  [default: a trace's own; else 16]")
+@option("--trace-block-size", TokenCount(), "Tokens per block id of a trace.  [default: its format's]")
+@option(
+    "--block-size",
+    TokenCount(),
+    "Tokens per block of the prefix cache.  [default: that of a trace's block ids, else 16]",
+)
 @option(
     "--kv-cache-tokens",
     Listed(TokenCount(is_decimal=True)),

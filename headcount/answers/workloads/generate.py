@@ -1,0 +1,68 @@
+"""A trace of what a population's users send."""
+
+from pathlib import Path
+
+from headcount.answers.workloads.convert import Written, written
+from headcount.questions.arrivals import read_arrivals
+from workloads.arrivals import POISSON, Arrivals
+from workloads.load import load_workload
+from workloads.population import Population
+from workloads.requests import OPEN_END, RequestTable
+from workloads.writing.generated import requests_at, requests_over
+from workloads.writing.trace_writer import find_writer
+
+NUM_REQUESTS = 10_000
+
+
+def generate(
+    workload: str | Path,
+    out: str | Path,
+    *,
+    users: int | None = None,
+    duration_s: float | None = None,
+    rate: float | None = None,
+    num_requests: int | None = None,
+    arrivals: str | Arrivals | None = None,
+    max_model_len: int | None = None,
+    seed: int = 0,
+    to: str | None = None,
+    block_size: int = 512,
+) -> Written:
+    """Write what `users` of a population send within `duration_s`, or its requests at a `rate` in requests per second.
+
+    At a rate, `num_requests` keep the population's lengths, order and shared content, and come at the times of the
+    process `arrivals`, by default Poisson. Raises ValueError for a combination that is none of the two.
+    """
+    _check(users, duration_s, rate, num_requests, arrivals)
+    writer, found = find_writer(to, Path(out)), load_workload(workload)
+    if not isinstance(found, Population):
+        raise ValueError(f"'{workload}' is a trace, not a population; write it with 'headcount workload convert'")
+    drawn: RequestTable
+    longest = OPEN_END - 1 if max_model_len is None else max_model_len
+    if users is not None and duration_s is not None:
+        drawn = requests_over(found, num_users=users, duration_s=duration_s, seed=seed, max_model_len=longest)
+    else:
+        assert rate is not None, "checked"
+        drawn = requests_at(
+            found,
+            POISSON if arrivals is None else read_arrivals(arrivals),
+            rate_per_s=rate,
+            num_requests=num_requests or NUM_REQUESTS,
+            seed=seed,
+            max_model_len=longest,
+        )
+    return written(drawn, Path(out), writer, block_size, to or writer.name)
+
+
+def _check(
+    users: int | None, duration_s: float | None, rate: float | None, num_requests: int | None, arrivals: object
+) -> None:
+    if (users is None) == (rate is None):
+        raise ValueError("give --users with --duration, or --rate with --num-requests")
+    if users is not None:
+        if duration_s is None:
+            raise ValueError("--users needs --duration, such as 1h")
+        if num_requests is not None or arrivals is not None:
+            raise ValueError("--num-requests and --arrivals go with --rate; users come when they have thought")
+    elif duration_s is not None:
+        raise ValueError("--duration goes with --users; give --num-requests with --rate")
