@@ -14,7 +14,7 @@ def shares_content(table: RequestTable) -> bool:
 
 
 def shares_parts_of_blocks(table: RequestTable, block_size: int) -> bool:
-    """Whether what prompts have in common ends anywhere within a block of both."""
+    """Whether what prompts have in common ends anywhere within a block."""
     content = _dense(table.span_content)
     is_shared = _uses(table, content) > 1
     return bool(_ends_within(table.span_start, content, table.span_end, table.prompt_tokens, is_shared, block_size))
@@ -92,13 +92,15 @@ def _ends_within(  # noqa: PLR0917  numba takes arrays one by one
     span_start: IntArray, content: IntArray, span_end: Int32Array, prompt_tokens: Int32Array, is_shared: BoolArray,
     block_size: int,
 ) -> bool:  # fmt: skip
-    """Whether a shared content that another follows in a prompt ends within a block."""
+    """Whether a shared content ends within a block of a prompt, or a prompt within a shared content."""
     for row in range(len(span_start)):
         span = span_start[row]
         while span_end[span] < prompt_tokens[row]:
             if is_shared[content[span]] and span_end[span] % block_size > 0:
                 return True
             span += 1
+        if is_shared[content[span]] and prompt_tokens[row] % block_size > 0:
+            return True
     return False
 
 

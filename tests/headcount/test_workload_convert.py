@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.workloads.trace_files import AZURE, mooncake, write, write_lines
+from tests.workloads.trace_files import AZURE, load_trace, mooncake, write, write_lines
 
 Run = Callable[..., Any]
 
@@ -16,8 +16,8 @@ def test_a_trace_is_written_for_vllm_with_the_command_that_replays_it(headcount:
     assert (ran.code, ran.out) == (0, "")
     assert ran.err.splitlines() == [
         f"wrote 3 requests to {out} (mooncake)",
-        f"replay: vllm bench serve --dataset-name timed_trace --dataset-path {out} "
-        "--timed-trace-chunk-hash-size 256 --timed-trace-sec-multiplier 0.001",
+        f"replay: vllm bench serve --dataset-name timed_trace --dataset-path {out} --num-prompts 3 "
+        "--timed-trace-chunk-hash-size 256 --timed-trace-sec-multiplier 0.001 --ignore-eos",
     ]
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [line["timestamp"] for line in lines] == [0, 2500, 60_100]
@@ -42,7 +42,7 @@ def test_a_population_and_an_unknown_format_are_refused_before_anything_is_writt
     assert (ran.code, (tmp_path / "out.csv").exists()) == (2, False)
     assert "is a population, not a trace" in ran.err
     ran = headcount("workload", "convert", population, tmp_path / "out.txt")
-    assert "no trace format ends so; end it in .csv, .jsonl, or give --to" in ran.err
+    assert "no trace format ends so; end it in .csv, .jsonl, .parquet, or give --to" in ran.err
 
 
 def test_an_output_that_is_the_input_is_refused(headcount: Run, tmp_path: Path) -> None:
@@ -50,3 +50,24 @@ def test_an_output_that_is_the_input_is_refused(headcount: Run, tmp_path: Path) 
     ran = headcount("workload", "convert", trace, trace)
     assert ran.code == 2
     assert trace.read_text() == AZURE.replace("\r\n", "\n")
+
+
+def test_sessions_are_kept_for_aiperf_and_in_parquet(headcount: Run, tmp_path: Path) -> None:
+    lines = [
+        mooncake(0, 1024, 512, [1, 2], session_id="a"),
+        mooncake(5, 2048, 9, [1, 2, 3, 4], session_id="a", delay=7),
+    ]
+    trace = write_lines(tmp_path, *lines)
+    ran = headcount("workload", "convert", trace, tmp_path / "a.jsonl", "--to", "aiperf")
+    assert [line.split(":")[0] for line in ran.err.splitlines()] == [
+        f"wrote 2 requests to {tmp_path / 'a.jsonl'} (aiperf)",
+        "replay",
+    ]
+    first, second = (json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines())
+    assert (first["timestamp"], second["delay"], "timestamp" in second) == (0, 7, False)
+    assert first["session_id"] == second["session_id"]
+    assert second["hash_ids"][:2] == first["hash_ids"]
+    assert second["context_mode"] == "message_array_with_responses"
+    assert headcount("workload", "convert", trace, tmp_path / "a.parquet").code == 0
+    again = load_trace(tmp_path / "a.parquet").table
+    assert (again.follows.tolist(), again.think_s.tolist()) == ([-1, 0], [0, 0.007])

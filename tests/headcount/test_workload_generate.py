@@ -16,7 +16,7 @@ def test_users_of_a_preset_are_written_for_vllm(headcount: Run, tmp_path: Path) 
     out = tmp_path / "users.jsonl"
     ran = headcount("workload", "generate", "chat", out, "--users", 20, "--duration", "30min", "--to", "vllm")
     assert (ran.code, ran.out) == (0, "")
-    written, lost, replay = ran.err.splitlines()
+    written, lost, _, replay = ran.err.splitlines()
     table = load_trace(out).table
     assert written == f"wrote {table.num_requests:,} requests to {out} (mooncake)"
     assert lost.startswith("headcount: not held by mooncake: sessions: a turn comes a think time after")

@@ -32,7 +32,25 @@ class Lists:
     start: IntArray
 
 
-Piece = bytes | Numbers | Lists
+@dataclass(frozen=True)
+class Choice:
+    """One of some texts per row, by its place among them."""
+
+    texts: tuple[bytes, ...]
+    which: IntArray
+
+    @property
+    def characters(self) -> Lists:
+        """All rows' characters."""
+        each = [np.frombuffer(text, np.uint8) for text in self.texts]
+        length = np.array([len(text) for text in self.texts])[self.which]
+        before = np.concatenate([[0], np.cumsum(length)])
+        first = np.cumsum([0, *(len(text) for text in self.texts)])[self.which]
+        place = np.repeat(first - before[:-1], length) + np.arange(before[-1])
+        return Lists(np.concatenate(each).astype(np.int64)[place], before)
+
+
+Piece = bytes | Numbers | Lists | Choice
 
 
 def write_rows(path: Path, num_rows: int, pieces: Callable[[slice], Sequence[Piece]], head: bytes = b"") -> None:
@@ -50,10 +68,11 @@ def _text(num_rows: int, pieces: Sequence[Piece]) -> memoryview:
         if isinstance(piece, bytes):
             literals += piece
             continue
+        several = piece.characters if isinstance(piece, Choice) else piece
         ends.append(len(literals))
-        columns.append(piece.values)
-        starts.append(piece.start if isinstance(piece, Lists) else np.arange(num_rows + 1))
-        widths.append(1 if isinstance(piece, Lists) else piece.width)
+        columns.append(several.values)
+        starts.append(several.start if isinstance(several, Lists) else np.arange(num_rows + 1))
+        widths.append(several.width if isinstance(several, Numbers) else 0 if isinstance(piece, Choice) else 1)
     offsets = np.cumsum([0, *(len(column) for column in columns)])
     most = num_rows * len(literals) + sum(
         len(c) * (max(w, _MOST_DIGITS) + 1) for c, w in zip(columns, widths, strict=True)
@@ -75,7 +94,7 @@ def _fill(  # noqa: PLR0917  numba takes arrays one by one
     text: npt.NDArray[np.uint8], literals: npt.NDArray[Any], ends: IntArray, values: IntArray, starts: IntArray,
     widths: IntArray,
 ) -> int:  # fmt: skip
-    """Fill in the text; its length. Digits are written from the last."""
+    """Fill in the text; its length. Digits are written from the last; of width 0 are characters."""
     at = 0
     for row in range(starts.shape[1] - 1):
         before = 0
@@ -87,6 +106,10 @@ def _fill(  # noqa: PLR0917  numba takes arrays one by one
             if column == len(widths):
                 continue
             for place in range(starts[column, row], starts[column, row + 1]):
+                if widths[column] == 0:
+                    text[at] = values[place]
+                    at += 1
+                    continue
                 if place > starts[column, row]:
                     text[at] = _BETWEEN
                     at += 1

@@ -33,7 +33,7 @@ class TraceWriter:
     lost: Callable[[RequestTable, int], tuple[str, ...]]
     """What of a table, with that block size, the format cannot hold, in words."""
     clients: Mapping[str, str] = field(default_factory=dict)
-    """Benchmark clients that read it; a command that makes one do so, if known, takes {path} and {block_size}."""
+    """Benchmark clients that read it; the command, if known, takes {path}, {block_size}, {num_requests}."""
 
 
 def find_writer(name: str | None, path: Path) -> TraceWriter:

@@ -50,5 +50,5 @@ def written(table: RequestTable, out: Path, writer: TraceWriter, block_size: int
         num_requests=table.num_requests,
         format=writer.name,
         lost=writer.lost(table, block_size),
-        replay=writer.clients.get(name, "").format(path=out, block_size=block_size),
+        replay=writer.clients.get(name, "").format(path=out, block_size=block_size, num_requests=table.num_requests),
     )

@@ -1,0 +1,51 @@
+"""Parquet under Headcount's own names: all that a table of requests says, content by whole blocks."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from boundary.files import InputError
+from workloads.requests import NO_PREDECESSOR, IntArray, RequestTable
+from workloads.writing.block_ids import BlockIds, block_ids
+from workloads.writing.json_lines import lost_within_blocks
+from workloads.writing.text_rows import ROWS_AT_ONCE
+from workloads.writing.trace_writer import TraceWriter, times_of
+
+
+def write(table: RequestTable, path: Path, block_size: int) -> None:
+    """Columns as docs/reference/file-formats.md has them. Raises InputError without pyarrow."""
+    if find_spec("pyarrow") is None:
+        raise InputError("Parquet needs pyarrow: pip install 'headcount[parquet]', or write .jsonl")
+    from pyarrow import parquet  # noqa: PLC0415  an optional extra
+
+    times_of(table)  # raises where a row has none
+    first = table.first_turns()
+    turns = np.bincount(first, minlength=table.num_requests)
+    session, ids = np.where(turns[first] > 1, first, NO_PREDECESSOR), block_ids(table, block_size)
+    none = _part(table, slice(0, 0), ids, session, block_size)
+    with parquet.ParquetWriter(path, none.schema) as writer:
+        for start in range(0, table.num_requests, ROWS_AT_ONCE):
+            rows = slice(start, min(start + ROWS_AT_ONCE, table.num_requests))
+            writer.write_table(_part(table, rows, ids, session, block_size))
+
+
+def _part(table: RequestTable, rows: slice, ids: BlockIds, session: IntArray, block_size: int) -> Any:
+    import pyarrow as pa  # noqa: PLC0415  an optional extra
+
+    blocks, follows = ids.of_rows(rows), table.follows[rows] >= 0
+    columns = {
+        "arrival_s": pa.array(table.arrival_s[rows], mask=follows),
+        "input_tokens": pa.array(table.prompt_tokens[rows]),
+        "output_tokens": pa.array(table.output_tokens[rows]),
+        "session_id": pa.array(session[rows], mask=session[rows] < 0),
+        "think_time_s": pa.array(table.think_s[rows], mask=~follows),
+        "priority": pa.array(table.priority[rows]),
+        "hash_ids": pa.LargeListArray.from_arrays(blocks.start, blocks.values),
+        "block_size": pa.array(np.full(len(follows), block_size)),
+    }
+    return pa.table(columns).replace_schema_metadata({"hash_id_scope": "global"})
+
+
+WRITER: Final = TraceWriter(name="parquet", suffixes=(".parquet",), write=write, lost=lost_within_blocks)

@@ -1,0 +1,51 @@
+"""Mooncake's JSON lines, and what aiperf has beside them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from workloads.blocks import shares_parts_of_blocks
+from workloads.requests import FloatArray, RequestTable
+from workloads.writing.block_ids import block_ids
+from workloads.writing.text_rows import Choice, Numbers, Piece, write_rows
+
+_PER_MS = 10**6  # nanoseconds
+
+
+def write_json_lines(
+    table: RequestTable, path: Path, block_size: int, times_s: FloatArray, *, with_sessions: bool = False
+) -> None:
+    """Times in milliseconds from the trace's start, or, of a turn where sessions are written, from the answer before.
+
+    All prompts have ids: without them vLLM would send empty ones.
+    """
+    nanoseconds = np.rint(times_s * 1e9).astype(np.int64)
+    ids = block_ids(table, block_size)
+    follows, first = (table.follows >= 0).astype(np.int64), table.first_turns()
+
+    def pieces(rows: slice) -> Sequence[Piece]:
+        session: Sequence[Piece] = (b'{"session_id": "', Numbers(first[rows]), b'", "')
+        return (
+            *(session if with_sessions else (b'{"',)),
+            Choice((b"timestamp", b"delay"), follows[rows]) if with_sessions else b"timestamp",
+            b'": ',
+            Numbers(nanoseconds[rows] // _PER_MS),
+            b".",
+            Numbers(nanoseconds[rows] % _PER_MS, width=6),
+            b', "input_length": ',
+            Numbers(table.prompt_tokens[rows]),
+            b', "output_length": ',
+            Numbers(table.output_tokens[rows]),
+            b', "hash_ids": [',
+            ids.of_rows(rows),
+            b'], "context_mode": "message_array_with_responses"}\n' if with_sessions else b"]}\n",
+        )
+
+    write_rows(path, table.num_requests, pieces)
+
+
+def lost_within_blocks(table: RequestTable, block_size: int) -> tuple[str, ...]:
+    """For formats that tell content by whole blocks."""
+    rounded = f"content within a block: what prompts share is rounded down to whole blocks of {block_size:,} tokens"
+    return (rounded,) if shares_parts_of_blocks(table, block_size) else ()
