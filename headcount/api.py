@@ -41,11 +41,12 @@ from simulator.simulation import Simulation
 from simulator.study.slo import SLO
 from workloads.load import load_workload, preset_names
 from workloads.synthetic import closed_load, open_load
+from workloads.trace_file import TraceFile
 
 __all__ = [
     "SLO", "Answer", "CapacityAnswer", "CheckAnswer", "CompareAnswer", "Deployment", "DescribeAnswer", "EngineArgs",
     "FitAnswer", "Fleet", "MemoryAnswer", "MemoryComparison", "Note", "OptimizeAnswer", "PlanAnswer", "Pool",
-    "Progress", "ReadAnswer", "RefusedError", "Result", "Severity", "SimulateAnswer", "Simulation",
+    "Progress", "ReadAnswer", "RefusedError", "Result", "Severity", "SimulateAnswer", "Simulation", "TraceFile",
     "TrainingMemoryAnswer", "Verdict", "View", "WhatifAnswer", "capacity", "check", "closed_load", "compare",
     "describe", "find_gpu", "fit", "gpu_names", "limits_raised", "load_model", "load_workload", "memory",
     "memory_budget", "memory_comparison", "model_names", "open_load", "optimize", "plan", "preset_names", "read",

@@ -11,7 +11,7 @@ from boundary.schema import AtLeastOne, typed
 from workloads.population import Population
 from workloads.population_file import population_from_mapping
 from workloads.trace import Trace
-from workloads.trace_format import find_format
+from workloads.trace_file import Source, TraceFile
 
 PRESETS = Registry(what="preset", section="presets", folder=Path(__file__).parent / "presets", suffix=".toml")
 
@@ -55,15 +55,19 @@ def _extended(base: str, path: Path, below: tuple[Path, ...]) -> Population:
 
 
 def load_workload(
-    name_or_path: str | Path, *, trace_block_size: int | None = None, num_requests: int | None = None
+    name_or_path: Source, *, trace_block_size: int | None = None, num_requests: int | None = None
 ) -> Population | Trace:
     """A preset by name, a population from a .toml file, or a trace from any other file, its format found by content.
 
-    A preset's name wins over a file of that name; write ./chat for the file. `trace_block_size` is the number of
-    tokens that one of a trace's block ids names, if not as its format has it. A trace is read as far as its first
-    `num_requests` rows, if that is given; what comes after them is not looked at. Raises InputError.
+    A preset's name wins over a file of that name; write ./chat for the file. A TraceFile says how its content is to be
+    read. `trace_block_size` is the number of tokens that one of a trace's block ids names, if not as its format has it.
+    A trace is read as far as its first `num_requests` rows, if that is given; what comes after them is not looked at.
+    Raises InputError.
     """
     name, path = str(name_or_path), Path(name_or_path)
+    file = name_or_path if isinstance(name_or_path, TraceFile) else TraceFile(path)
+    if file.how and (name.lower() in preset_names() or path.suffix == ".toml"):
+        raise InputError(f"'{shortened(one_line(name), 200)}' is a population; {' and '.join(file.how)} are for traces")
     if name.lower() in preset_names():
         return load_preset(name)
     if not name or not os.path.lexists(name):  # a link that leads nowhere is told by the reader
@@ -75,15 +79,14 @@ def load_workload(
         typed(num_requests, AtLeastOne, "", name="num_requests")
     if trace_block_size is not None:
         typed(trace_block_size, AtLeastOne, "", name="trace_block_size")
-    found = find_format(path)
-    recorded = found.recorded(path, trace_block_size, num_requests)
+    found, recorded = file.recorded(trace_block_size, num_requests)
     table = recorded.table if num_requests is None else recorded.table.head(num_requests)
     table.validate()
     return Trace(
         name=path.name,
-        format=found.name,
+        format=found.name if found else "columns",
         table=table,
-        source=found.source,
+        source=found.source if found else "the columns that were named",
         notes=recorded.notes,
         block_size=recorded.block_size,
     )

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
@@ -12,7 +11,7 @@ from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.answers.notes import Facts, facts_about, find_notes
 from headcount.answers.varied.lifts import LIFTS_LEGEND, Lift, find_lifts, lift_lines
 from headcount.questions.deployments import Subject, check_counts, subject
-from headcount.questions.loads import AskedWorkload
+from headcount.questions.loads import AskedWorkload, trace_notes
 from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line
 from headcount.text.units import assumptions_json, counted, percent
@@ -33,6 +32,7 @@ from simulator.study.slo import find_slo
 from simulator.study.store.store import Store
 from workloads.effects import TrafficEffects, traffic_effects
 from workloads.trace import Trace
+from workloads.trace_file import Source
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog
@@ -183,7 +183,7 @@ def capacity(
     gpu: str,
     *,
     gpus: Sequence[int] = (1, 2, 4, 8),
-    workload: str | Path = "chat",
+    workload: Source = "chat",
     think_time_s: float | None = None,
     trace_block_size: int | None = None,
     traffic: TrafficChanges = None,
@@ -247,7 +247,9 @@ def capacity(
         longest = next((row.plan.engine.max_model_len for row in rows if row.plan is not None), None)
         traffic = None if longest is None else effects(longest)
         return CapacityAnswer(
-            notes=find_notes(_facts_of(asked, rows, traffic), strict=strict) if rows else (),
+            notes=find_notes(replace(_facts_of(asked, rows, traffic), trace=trace_notes(found)), strict=strict)
+            if rows
+            else (),
             traffic=traffic,
             verdict=_verdict(rows),
             question=wanted,

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Final
 
 from boundary.names import check_names
@@ -13,7 +12,7 @@ from headcount.answers.money import BreakEven, Money, Traffic, costs, money_of
 from headcount.answers.notes import Facts, find_notes
 from headcount.answers.plan_rows import FleetRow, every_row, rows_of, sized_row
 from headcount.questions.deployments import given_engine_arguments
-from headcount.questions.loads import AskedWorkload
+from headcount.questions.loads import AskedWorkload, trace_notes
 from headcount.questions.people import People
 from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block
@@ -37,6 +36,7 @@ from simulator.study.store.store import Store
 from workloads.demand import Demand
 from workloads.effects import TrafficEffects, traffic_effects
 from workloads.trace import Trace
+from workloads.trace_file import Source
 
 AMPLE: Final = 2.0  # times the users to serve: where a fleet serves so many, noise decides nothing
 
@@ -171,7 +171,7 @@ def plan(
     api_output_price: float | None = None,
     utilization: float | None = None,
     daily_profile: Sequence[float] | None = None,
-    workload: str | Path = "chat",
+    workload: Source = "chat",
     think_time_s: float | None = None,
     trace_block_size: int | None = None,
     traffic: TrafficChanges = None,
@@ -345,6 +345,7 @@ def _facts(asked: FleetQuestion, plans: Sequence[Any], **more: Any) -> Facts:
         environment=args.ignored_environment,
         architecture=asked.architecture,
         plans=plans,
+        trace=trace_notes(asked.workload),
         **more,
     )
 

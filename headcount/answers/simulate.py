@@ -29,6 +29,7 @@ from simulator.study.replication import simulate_users
 from simulator.study.statistics import percentile_error, summary
 from workloads.arrivals import Arrivals
 from workloads.effects import TrafficEffects, traffic_effects
+from workloads.trace_file import Source
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog
@@ -73,6 +74,7 @@ class Served:
     counted: str  # which requests count
     step: AverageStep
     traffic: TrafficEffects
+    trace: tuple[str, ...] = ()  # what a trace's reader left out or took for granted
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -161,7 +163,7 @@ def simulate(
     model: str,
     gpu: str,
     *,
-    workload: str | Path | None = None,
+    workload: Source | None = None,
     users: int | None = None,
     concurrency: int | None = None,
     rate: float | None = None,
@@ -206,7 +208,7 @@ def simulate(
     fleet = plan.fleet(replicas, router)
     progress(Progress(done=0, total=1))
     served = serve(fleet, load, outputs)
-    known = replace(known, steps=[(plan, served.step)], traffic=served.traffic)
+    known = replace(known, steps=[(plan, served.step)], traffic=served.traffic, trace=served.trace)
     return SimulateAnswer(notes=find_notes(known, strict=strict), plan=plan, replicas=replicas, served=served)
 
 
@@ -215,12 +217,13 @@ def serve(fleet: Fleet, load: AskedLoad, outputs: Outputs = Outputs()) -> Served
     log_steps = outputs.steps is not None
     longest = fleet.max_model_len
     if load.users is None:
-        requests, description = load.table()
+        requests, description, told = load.table()
         simulation = Simulation(fleet, requests, log_steps=log_steps, seed=load.seed)
         simulation.run()
         result, counted = whole_run(simulation), "every request counts, the start too"
         traffic = traffic_effects(requests, longest)
     else:
+        told = ()
         drawn = UserLoad(population=load.population(longest), max_model_len=longest, seed=load.seed)
         traffic = traffic_effects(drawn.population, longest)
         simulation, result = simulate_users(fleet, drawn, load.users, log_steps=log_steps)
@@ -234,6 +237,7 @@ def serve(fleet: Fleet, load: AskedLoad, outputs: Outputs = Outputs()) -> Served
         counted=counted,
         step=average_step(simulation.totals),
         traffic=traffic,
+        trace=told,
     )
 
 

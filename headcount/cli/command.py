@@ -81,7 +81,23 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         _check_files(ctx)
+        _name_trace_file(ctx.params)
         return super().invoke(ctx)
+
+
+def _name_trace_file(params: dict[str, Any]) -> None:
+    """What says how a trace is to be read goes with the workload's path."""
+    options = {"format": "trace_format", "columns": "columns", "log_pattern": "log_pattern"}
+    how = {field: params.pop(name) for field, name in options.items() if params.get(name) is not None}
+    for name in options.values():
+        params.pop(name, None)
+    if how:
+        from workloads.trace_file import TraceFile  # noqa: PLC0415  imported where it is given
+
+        of = "trace" if "trace" in params else "workload"
+        if params.get(of) is None:
+            raise ValueError(f"--{options[next(iter(how))].replace('_', '-')} needs --workload FILE")
+        params[of] = TraceFile(params[of], **how)
 
 
 def _values(ctx: click.Context, *types: type) -> Iterator[tuple[str, Any, Any]]:

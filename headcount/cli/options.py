@@ -201,12 +201,23 @@ study_options = section(
     option("--workers", WholeNumber(1, 10_000), "Simulations that run side by side.  [default: one per processor]"),
 )
 
+_COLUMNS = (
+    "Columns of a CSV, Parquet or JSON lines trace in no known format: prompt, output, and, if there, time, session, "
+    "think, priority; such as time_ms=ts,prompt=usage.prompt_tokens,output=usage.completion_tokens."
+)
+_LOG_PATTERN = "Regular expression for the lines of a log, with groups of the names of --columns: (?P<prompt>\\d+) …"
 _TRAFFIC = (
     "Changes of the workload: context=x2 (or 8K), output=600, turns=x2, think-time=30s, system-prompt=4K, "
     "long-prompts=10%:32K; separated by commas."
 )
-workload_options = all_of(
+trace_options = all_of(
     option("--trace-block-size", TokenCount(), "Tokens per block id of a trace.  [default: as its format has it]"),
+    option("--trace-format", Text(names_code=True), "Format of a trace: a name.  [default: found from its content]"),
+    option("--columns", Text("NAME=COLUMN,…"), _COLUMNS),
+    option("--log-pattern", Text("REGEX"), _LOG_PATTERN),
+)
+workload_options = all_of(
+    trace_options,
     option(
         "--think-time",
         Duration(),
@@ -218,7 +229,10 @@ workload_options = all_of(
 traffic_options = section(
     "Traffic",
     option(
-        "--workload", Text(may_be_path=True), "A preset, or a trace file (Azure CSV, Mooncake JSONL).", default="chat"
+        "--workload",
+        Text(may_be_path=True),
+        "A preset, or a trace file; formats: docs/reference/file-formats.md.",
+        default="chat",
     ),
     workload_options,
 )

@@ -1,7 +1,6 @@
 """Which load a simulation was asked for, from the arguments that describe one."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from headcount.questions.arrivals import read_arrivals
@@ -12,6 +11,7 @@ from workloads.population import Population
 from workloads.requests import RequestTable
 from workloads.synthetic import closed_load, open_load, single_turn_users
 from workloads.trace import Trace
+from workloads.trace_file import Source
 from workloads.traffic import Amount, changed, changed_trace
 
 MAX_USERS = 1_000_000
@@ -28,7 +28,7 @@ _BELONGS = {  # what makes a load, what belongs to it
 class AskedLoad:
     """The arguments of a load; raises ValueError for a combination that is none."""
 
-    workload: str | Path | None = None
+    workload: Source | None = None
     think_time: float | None = None
     traffic: TrafficChanges = None
     trace_block_size: int | None = None
@@ -77,15 +77,15 @@ class AskedLoad:
             raise ValueError(f"--users cannot be set for a trace: '{self.workload}' brings its own arrivals")
         return workload
 
-    def table(self) -> tuple[RequestTable, str]:
-        """The requests of a load without users, and what it is in words."""
+    def table(self) -> tuple[RequestTable, str, tuple[str, ...]]:
+        """The requests of a load without users, what it is in words, and what a trace's reader tells of it."""
         if self.workload is not None:
             return self._trace_table(self.workload)
         if self.concurrency is not None:
             count = self.num_requests or 10 * self.concurrency
             lengths = self._lengths("--concurrency")
             table = closed_load(concurrency=self.concurrency, num_requests=count, seed=self.seed, **lengths)
-            return table, f"{self.concurrency:,} clients without think time, {count:,} requests"
+            return table, f"{self.concurrency:,} clients without think time, {count:,} requests", ()
         assert self.rate is not None, "a load that is neither users nor a trace nor clients is a rate"
         if self.num_requests is None:
             raise ValueError("--rate needs --num-requests: an open load has no end of its own")
@@ -96,7 +96,7 @@ class AskedLoad:
             seed=self.seed,
             **self._lengths("--rate"),
         )
-        return table, f"{self.rate:g} requests/s, {self.num_requests:,} requests"
+        return table, f"{self.rate:g} requests/s, {self.num_requests:,} requests", ()
 
     def _arrivals(self) -> Arrivals:
         if self.arrivals is None:
@@ -105,13 +105,13 @@ class AskedLoad:
             raise ValueError("--burstiness and --arrivals both say how requests arrive; leave out one or the other")
         return read_arrivals(self.arrivals)
 
-    def _trace_table(self, source: str | Path) -> tuple[RequestTable, str]:
+    def _trace_table(self, source: Source) -> tuple[RequestTable, str, tuple[str, ...]]:
         block, count = self.trace_block_size, self.num_requests
         workload = load_workload(source, trace_block_size=block, num_requests=count)
         if isinstance(workload, Population):
             raise ValueError(f"--workload {source} is a population; say how many with --users N")
         workload = changed_trace(workload, read_traffic(self.traffic))
-        return workload.table, f"{workload.name}, {workload.num_requests:,} requests replayed"
+        return workload.table, f"{workload.name}, {workload.num_requests:,} requests replayed", workload.notes
 
     def _lengths(self, load: str) -> dict[str, Any]:
         if self.input_len is None or self.output_len is None:
@@ -123,7 +123,7 @@ class AskedLoad:
 class AskedWorkload:
     """The arguments of a workload whose users are counted, apart from `users`."""
 
-    workload: str | Path = "chat"
+    workload: Source = "chat"
     think_time_s: float | None = None
     trace_block_size: int | None = None
     traffic: TrafficChanges = None
@@ -145,6 +145,11 @@ class AskedWorkload:
             return found, found.think_time_s.mean()
         mean_s = self.think_time_s if self.think_time_s is not None else load_preset("chat").think_time_s.mean()
         return changed_trace(found, self.changes), mean_s
+
+
+def trace_notes(workload: Population | Trace) -> tuple[str, ...]:
+    """What a trace's reader left out or took for granted."""
+    return workload.notes if isinstance(workload, Trace) else ()
 
 
 def _flag(name: str) -> str:

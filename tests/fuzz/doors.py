@@ -16,6 +16,7 @@ from tests.calibrate.test_startup_log import ARGUMENTS, log_text
 from tests.fuzz.mutations import NASTY, mutated
 from tests.headcount.test_bad_model_config import LLAMA
 from tests.simulator.test_latency_profile import PROFILE
+from tests.workloads.example_traces import EXAMPLES
 
 FILE, FOLDER, OUT = "<FILE>", "<FOLDER>", "<OUT>"
 ROOT = Path(__file__).parents[2]
@@ -29,6 +30,7 @@ STARTED_SERVER = log_text(arguments=ARGUMENTS)
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(
     f"2023-11-16 18:15:{second:02}.6805900,{100 + 7 * second},{1 + second}\n" for second in range(9)
 )
+AZURE_COLUMNS = "time=TIMESTAMP,prompt=ContextTokens,output=GeneratedTokens,priority=GeneratedTokens"
 MOONCAKE = "".join(
     json.dumps({
         "timestamp": 900 * k, "input_length": 1100 + k, "output_length": 3 + k, "hash_ids": [0, k, k + 9],
@@ -120,6 +122,9 @@ def file_doors(folder: Path) -> Iterator[Door]:
     yield Door("Azure trace", "t.csv", AZURE.encode(), (*SERVE, "--workload", FILE))
     yield Door("first rows of a trace", "t.csv", AZURE.encode(), (*SERVE, "--num-requests", 3, "--workload", FILE))
     yield Door("Mooncake trace", "t.jsonl", MOONCAKE.encode(), (*SERVE, "--workload", FILE))
+    for name, example in EXAMPLES.items():
+        yield Door(f"{name} trace", "t.dat", example.text.encode(), (*SERVE, "--workload", FILE))
+    yield Door("named columns", "t.csv", AZURE.encode(), (*SERVE, "--workload", FILE, "--columns", AZURE_COLUMNS))
     yield Door("YAML options", "c.yaml", CONFIG_YAML.encode(), ("simulate", "--config", FILE))
     yield Door("TOML options", "c.toml", CONFIG_TOML.encode(), ("memory", "--config", FILE))
     yield Door("model", "config.json", llama, (*memory, "--model", FILE))

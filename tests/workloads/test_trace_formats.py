@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from tests.workloads.example_traces import EXAMPLES, Example, batched, lines, sp
 from tests.workloads.trace_files import load_trace, refusal, shared_tokens, write
 from workloads.load import load_workload
 from workloads.trace import Trace
+from workloads.trace_file import TraceFile
 from workloads.trace_format import trace_formats
 
 SAMPLES = Path(__file__).parents[2] / ".." / "shared" / "data" / "trace_formats"
@@ -184,3 +186,104 @@ def test_parquet_holds_what_its_columns_say(tmp_path: Path) -> None:
 def test_a_folder_is_no_trace(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a folder"):
         load_workload(tmp_path)
+
+
+# Columns, patterns, names of formats
+
+
+CSV_OF_MINE = (
+    "ts,p_in,cached,out,user,prio\n1700000000500,100,20,5,a,1\n1700000001500,130,20,7,a,0\n1700000001000,10,0,0,b,0\n"
+)
+
+
+def read(file: TraceFile) -> Trace:
+    found = load_workload(file)
+    assert isinstance(found, Trace)
+    return found
+
+
+def test_columns_of_a_csv_are_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "t.csv", CSV_OF_MINE)
+    trace = read(TraceFile(path, columns="time_ms=ts,prompt=p_in+cached,output=out,session=user,priority=prio"))
+    check(trace, Example("", [0, 1], [120, 150], [5, 7], priority=[1, 0], shared=(0, 1, 125)))
+    assert trace.notes[0] == "left out of the trace: 1 requests without tokens"
+
+
+def test_columns_of_json_lines_may_lie_within(tmp_path: Path) -> None:
+    usage = [{"prompt_tokens": 100, "completion_tokens": 5}, {"prompt_tokens": 200, "completion_tokens": 6}]
+    text = lines({"t": "2025-01-01T00:00:00Z", "usage": usage[0], "s": 1}, {"usage": usage[1], "s": 1, "z": 3})
+    columns = {"prompt": "usage.prompt_tokens", "output": "usage.completion_tokens"}
+    path = write(tmp_path, "t.jsonl", text)
+    check(
+        read(TraceFile(path, columns=columns | {"time": "t", "session": "s", "think": "z"})),
+        Example("", [0, None], [100, 200], [5, 6], [-1, 0], [0, 3], shared=(0, 1, 105)),
+    )
+    with pytest.raises(InputError, match=r"t\.jsonl, line 2: t is empty; it must be a date"):
+        read(TraceFile(path, columns=columns | {"time": "t"}))
+
+
+def test_columns_of_parquet_are_named(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    at = pandas.to_datetime(["2025-01-01T00:00:00Z", "2025-01-01T00:00:01.500Z"], format="ISO8601")
+    pandas.DataFrame({"at": at, "p": [10, 20], "o": [1, 2]}).to_parquet(tmp_path / "t.parquet")
+    trace = read(TraceFile(tmp_path / "t.parquet", columns="time=at,prompt=p,output=o"))
+    check(trace, Example("", [0, 1.5], [10, 20], [1, 2]))
+
+
+def test_a_log_is_read_by_a_pattern(tmp_path: Path) -> None:
+    text = (
+        '::1 - - [10/Oct/2025:13:55:36 +0200] "POST /v1 HTTP/1.1" 200 in=310 out=42\n'
+        '::1 - - [10/Oct/2025:13:55:37 +0200] "GET /health HTTP/1.1" 200\n'
+        '::1 - - [10/Oct/2025:11:55:39 +0000] "POST /v1 HTTP/1.1" 200 in=1200 out=120\n'
+    )
+    path = write(tmp_path, "access.log", text)
+    trace = read(TraceFile(path, log_pattern=r"\[(?P<time>[^]]+)\].* in=(?P<prompt>\d+) out=(?P<output>\d+)"))
+    check(trace, Example("", [0, 3], [310, 1200], [42, 120]))
+    assert trace.notes == ("left out of the trace: 1 lines that the log pattern does not match",)
+    with pytest.raises(InputError, match=r"access\.log: no line matches the log pattern .*; the first line is '::1 "):
+        read(TraceFile(path, log_pattern=r"x(?P<prompt>\d+) (?P<output>\d+)"))
+
+
+def test_a_format_may_be_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "t", EXAMPLES["genai_perf"].text)
+    assert read(TraceFile(path, format="genai_perf")).format == "genai_perf"
+    with pytest.raises(InputError, match=r"t, line 1: 'arrival_time_ns' is missing"):
+        read(TraceFile(path, format="llmservingsim"))
+    with pytest.raises(ValueError, match=r"no trace format 'azur'; did you mean 'azure'\?"):
+        read(TraceFile(path, format="azur"))
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ({"columns": "prompt=a,output=b,time"}, "columns: 'time' is no NAME=COLUMN"),
+        ({"columns": "promt=a,output=b"}, "no column 'promt'; did you mean 'prompt'?"),
+        ({"columns": "prompt=a"}, "columns: output missing; give prompt=COLUMN,output=COLUMN at least"),
+        ({"columns": "prompt=a,prompt=b,output=c"}, "columns: prompt is given twice"),
+        ({"columns": "prompt=a,output=b,time=t,time_ms=u"}, "columns: time or think is given twice"),
+        ({"columns": "prompt=a,output=out"}, "t.csv, line 1: no column a; the header has ts, p_in"),
+        ({"columns": "prompt=user,output=out"}, "t.csv, line 2: user is 'a'; it must be a whole number of tokens"),
+        ({"log_pattern": "(?P<prompt"}, "is no regular expression: missing >"),
+        ({"log_pattern": "(?P<prompt>x)"}, "columns: output missing"),
+        ({"columns": "prompt=a,output=b", "format": "azure"}, "trace format and columns exclude each other"),
+    ],
+)
+def test_a_wrong_way_to_read_is_told(tmp_path: Path, how: dict[str, str], told: str) -> None:
+    path = write(tmp_path, "t.csv", CSV_OF_MINE)
+    with pytest.raises(ValueError, match=re.escape(told)):
+        read(TraceFile(path, **how))
+
+
+def test_a_population_is_not_read_by_columns() -> None:
+    with pytest.raises(InputError, match="'chat' is a population; columns are for traces"):
+        load_workload(TraceFile("chat", columns="prompt=a,output=b"))
+
+
+def test_an_answer_tells_what_was_left_out(tmp_path: Path) -> None:
+    from headcount.answers.simulate import simulate  # noqa: PLC0415  the product's top, for this test alone
+
+    path = write(tmp_path, "t.csv", EXAMPLES["burstgpt"].text)
+    answer = simulate("llama-3.1-8b", "h100-sxm", workload=path, latency_model="constant", step_s=0.01)
+    told = [note.text for note in answer.notes if note.code == "trace"]
+    assert told[0].startswith("left out of the trace: 1 failed requests")

@@ -64,6 +64,7 @@ class Facts:
     plans: Sequence["Deployment"] = ()  # that are answered for, each once
     steps: Sequence[tuple["Deployment", "AverageStep"]] = ()  # that the simulated plans took on average
     traffic: "TrafficEffects | None" = None  # what max_model_len makes of the load
+    trace: Sequence[str] = ()  # what a trace's reader left out or took for granted
     imprecise: Sequence[tuple[int, float, int]] = ()  # GPUs, precision reached, replications that it took
     scaled: Sequence[tuple[int, int]] = ()  # servers that were simulated, servers that are answered for
     why_unfit: str | None = None  # why the model does not run

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from boundary.names import check_names
@@ -24,6 +23,7 @@ from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.capacity import Point, Watcher
 from simulator.study.running.executor import DEFAULT_EXECUTOR
 from simulator.study.slo import SLO, find_slo
+from workloads.trace_file import Source
 
 MOST_LAYOUTS = 1000
 FAR_BEHIND = 1.5
@@ -171,7 +171,7 @@ def compare(
     gpu: str | Sequence[str],
     *,
     gpus: int | Sequence[int] = 8,
-    workload: str | Path = "chat",
+    workload: Source = "chat",
     think_time_s: float | None = None,
     trace_block_size: int | None = None,
     traffic: TrafficChanges = None,

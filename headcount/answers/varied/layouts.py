@@ -11,7 +11,7 @@ from headcount.answers.answer import Verdict
 from headcount.answers.notes import Facts, facts_about
 from headcount.answers.varied.layout import Layout
 from headcount.questions.deployments import ENGINE_ARGUMENTS, Subject, subject
-from headcount.questions.loads import AskedWorkload
+from headcount.questions.loads import AskedWorkload, trace_notes
 from headcount.questions.variations import STEP_TIMES, Choice
 from kvcache.models.catalog import load_model
 from kvcache.shape.architecture import Architecture
@@ -123,6 +123,7 @@ def facts_of(layouts: Sequence[Layout], verdict: Verdict, *, judged: int = 1) ->
             (row.gpus, row.precision, row.replications) for row in rows[:judged] if row.users and row.is_rough
         ],
         "traffic": max((each.traffic for each in led if each.traffic), key=lambda each: each.worst, default=None),
+        "trace": next((trace_notes(each.looked.question.workload) for each in layouts if each.looked), ()),
         "why_unfit": reasons[0] if verdict is Verdict.BAD_INPUT and reasons else None,
         "why_missed": f"no layout meets the SLO; {reasons[0]}"
         if verdict is Verdict.TARGET_MISSED and reasons

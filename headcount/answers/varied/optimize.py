@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from boundary.names import check_names
@@ -26,6 +25,7 @@ from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.running.executor import DEFAULT_EXECUTOR
 from simulator.study.slo import find_slo
 from simulator.study.statistics import Interval
+from workloads.trace_file import Source
 
 ABOUT: Final = 1.01  # figures nearer than that count as equal
 TRIALS: Final = 200
@@ -151,7 +151,7 @@ def optimize(
     search: Mapping[str, Any] | None = None,
     trials: int = TRIALS,
     finalists: int = FINALISTS,
-    workload: str | Path = "chat",
+    workload: Source = "chat",
     think_time_s: float | None = None,
     trace_block_size: int | None = None,
     traffic: TrafficChanges = None,

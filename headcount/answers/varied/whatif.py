@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from boundary.files import InputError
@@ -25,6 +24,7 @@ from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.running.executor import DEFAULT_EXECUTOR
 from simulator.study.slo import SLO, find_slo
 from simulator.study.statistics import Interval
+from workloads.trace_file import Source
 from workloads.traffic import Amount
 
 MOST_CELLS = 400
@@ -184,7 +184,7 @@ def whatif(
     tornado: bool = False,
     gpus: int | None = None,
     users: int | None = None,
-    workload: str | Path = "chat",
+    workload: Source = "chat",
     think_time_s: float | None = None,
     trace_block_size: int | None = None,
     traffic: TrafficChanges = None,

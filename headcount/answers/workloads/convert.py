@@ -7,6 +7,7 @@ from boundary.outputs import whole_file
 from workloads.load import load_workload
 from workloads.population import Population
 from workloads.requests import RequestTable
+from workloads.trace_file import Source
 from workloads.writing.trace_writer import TraceWriter, find_writer
 
 
@@ -23,7 +24,7 @@ class Written:
 
 
 def convert(
-    workload: str | Path,
+    workload: Source,
     out: str | Path,
     *,
     to: str | None = None,

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from boundary.files import InputError
@@ -17,6 +16,7 @@ from workloads.load import load_workload
 from workloads.population import Population
 from workloads.summary import PopulationSummary, population_summary
 from workloads.trace import Trace
+from workloads.trace_file import Source
 
 CACHE_TOKENS = (100_000, 300_000, 1_000_000, 3_000_000, 10_000_000, 30_000_000, 100_000_000)
 BLOCK_SIZE = 16  # vLLM's default, vllm/config/cache.py
@@ -99,7 +99,7 @@ class DescribeAnswer(Answer):
 
 @question
 def describe(
-    workload: str | Path,
+    workload: Source,
     *,
     trace_block_size: int | None = None,
     block_size: int | None = None,

@@ -7,6 +7,7 @@ import click
 
 from headcount.cli.command import Command, all_of, section
 from headcount.cli.option_types import OutPath, Reads, option
+from headcount.cli.options import trace_options
 from headcount.questions.arrivals import ArrivalProcess
 from simulator.engines.values import (
     COUNT,
@@ -29,9 +30,9 @@ written_options = all_of(
 @click.argument("trace", metavar="IN", type=Reads(FilePath()))
 @click.argument("out", metavar="OUT", type=Reads(OutPath()))
 @written_options
-@option("--trace-block-size", TokenCount(), "Tokens per block id of the trace that is read.  [default: its format's]")
+@trace_options
 @option("--num-requests", COUNT, "Only the first rows.  [default: all]")
-def convert_command(trace: Path, out: Path, **values: Any) -> int:
+def convert_command(trace: Any, out: Path, **values: Any) -> int:
     """Write a trace in another format, and say what that format cannot hold."""
     from headcount.answers.workloads.convert import convert  # noqa: PLC0415  imported once the command runs
 

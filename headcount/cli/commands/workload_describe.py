@@ -6,13 +6,13 @@ import click
 
 from headcount.cli.command import Command
 from headcount.cli.option_types import Reads, json_option, option
-from headcount.cli.options import report_options
+from headcount.cli.options import report_options, trace_options
 from simulator.engines.values import LARGEST_TEXT, Listed, Text, TokenCount, WholeNumber
 
 
 @click.command("describe", cls=Command)
 @click.argument("workload", metavar="NAME|FILE", type=Reads(Text(may_be_path=True)))
-@option("--trace-block-size", TokenCount(), "Tokens per block id of a trace.  [default: its format's]")
+@trace_options
 @option(
     "--block-size",
     TokenCount(),

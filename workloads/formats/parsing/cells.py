@@ -86,9 +86,13 @@ class Cells:
         self._read_rest(found, read, read_whole, A_WHOLE)
         return found
 
-    def nanoseconds(self) -> IntArray:
-        """Dates as nanoseconds since 1970; either all of them or none have a time zone."""
+    def nanoseconds(self, *, may_lack: bool = False) -> IntArray:
+        """Dates as nanoseconds since 1970, -1 for an empty cell; either all of them or none have a time zone."""
         found, read, has_zone = _dates(self.buffer, self.start, self.end)
+        if may_lack:
+            is_empty = self.start == self.end
+            found[is_empty], read = -1, read | is_empty
+            has_zone |= is_empty & has_zone[:1]
         mixed = read & (has_zone != has_zone[:1])
         if mixed.any():
             raise self.refuse(int(np.argmax(mixed)), "with a time zone in all rows or in none")

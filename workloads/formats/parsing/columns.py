@@ -1,6 +1,7 @@
 """Tables of one row per request, whose columns say the same under other names and in other units."""
 
 import math
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
@@ -9,7 +10,6 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from workloads.formats.parsing.cells import Cells, read_number
 from workloads.formats.parsing.csv_rows import csv_rows, header_of
@@ -88,9 +88,9 @@ class _Clock:
             self.unit_s = 1.0
         if self.unit_s is not None:
             return cells.numbers(may_lack=may_lack) * self.unit_s
-        nanoseconds = cells.nanoseconds()
+        nanoseconds = cells.nanoseconds(may_lack=may_lack)
         self.origin_ns = int(nanoseconds[0]) if self.origin_ns is None else self.origin_ns
-        return (nanoseconds - self.origin_ns) / 1e9
+        return np.where(nanoseconds >= 0, (nanoseconds - self.origin_ns) / 1e9, np.nan)
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def read_columns(path: Path, columns: Columns, num_requests: int | None, source:
     rows = Rows(path, num_requests)
     if not (columns.time or columns.think):
         rows.note(ALL_AT_ONCE)
-    if columns.session:
+    if columns.session and not columns.ids:
         rows.note(GROWS)
     if columns.session or columns.priority or columns.ids:
         return _with_sessions(path, columns, rows, source)
@@ -127,7 +127,7 @@ def read_columns(path: Path, columns: Columns, num_requests: int | None, source:
 
 def _plain(path: Path, columns: Columns, rows: Rows, source: Source) -> Recorded:
     """Requests that share nothing, 16 bytes each while they are read."""
-    parts: tuple[list[npt.NDArray[Any]], ...] = ([], [], [])
+    found = (array("d"), array("i"), array("i"))
     num_kept, most = 0, rows.num_wanted
 
     def wanted() -> float:
@@ -135,25 +135,19 @@ def _plain(path: Path, columns: Columns, rows: Rows, source: Source) -> Recorded
 
     for part in _parts(path, columns, source, wanted):
         kept = part.is_kept
-        parts[0].append(part.arrival_s[kept])
-        parts[1].append(part.prompt_tokens[kept].astype(np.int32))
-        parts[2].append(part.output_tokens[kept].astype(np.int32))
+        found[0].frombytes(part.arrival_s[kept].tobytes())
+        found[1].frombytes(part.prompt_tokens[kept].astype(np.int32).tobytes())
+        found[2].frombytes(part.output_tokens[kept].astype(np.int32).tobytes())
         num_kept += int(kept.sum())
         rows.leave_out(columns.failed, int((~kept).sum()))
         check_rows(path, num_kept)
     if not num_kept:
         return rows.recorded()
-    arrival_s, prompt_tokens, output_tokens = map(_joined, parts)
+    arrival_s = np.frombuffer(found[0])
     arrival_s -= arrival_s.min()
+    prompt_tokens, output_tokens = (np.frombuffer(column, np.int32) for column in found[1:])
     table = independent_requests(arrival_s=arrival_s, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
     return Recorded(table=table, notes=rows.notes())
-
-
-def _joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """The parts as one array; the list is emptied."""
-    whole = np.concatenate(parts)
-    parts.clear()
-    return whole
 
 
 def _with_sessions(path: Path, columns: Columns, rows: Rows, source: Source) -> Recorded:

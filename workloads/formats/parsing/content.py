@@ -109,17 +109,24 @@ class Contents:
             before, node, num_known, prompt_tokens, 0 if in_session else _INFERRED_BLOCKS
         ):
             spans = _cut(before.spans, before.total_tokens)
+            num_mixed = min(-(-before.total_tokens // block_size), len(ids)) - num_known
             self.num_continued += not in_session
         else:
+            num_mixed = 0
             self._branch(node)
             chain = _NO_CHAIN if in_session else own
         if len(ids) * block_size > prompt_tokens and num_known < len(ids):  # the prompt's last block has an id too
             _append(spans, own, prompt_tokens)
         spans.append((self._new() if spans and spans[-1][0] == own else own, OPEN_END))
         nodes = [self._parent[node], node]
-        for place in range(num_known, len(ids)):
+        for place in range(num_known, num_known + num_mixed):
             end = min((place + 1) * block_size, prompt_tokens)
             nodes.append(self._add(nodes[-1], ids[place], _between(spans, place * block_size, end), end, chain))
+        num_old = num_known + num_mixed
+        if num_old < len(ids):
+            ends = range((num_old + 1) * block_size, (len(ids) + 1) * block_size, block_size)
+            nodes.extend(self._add_run(nodes[-1], ids[num_old:], own, ends, chain))
+            self._end[-1] = min(self._end[-1], prompt_tokens)
         full = min(len(ids), prompt_tokens // block_size)
         turn = Turn(spans, prompt_tokens, prompt_tokens + output_tokens, ids[:full], nodes[full - num_known + 1])
         if not in_session:
@@ -157,6 +164,18 @@ class Contents:
         if len(pieces) > 1:
             self._before[node] = pieces[:-1]
         return node
+
+    def _add_run(self, parent: int, ids: Sequence[int], content: int, ends: range, chain: int) -> range:
+        """Blocks after one another that are one content."""
+        count, node = len(ids), len(self._parent)
+        nodes = range(node, node + count)
+        parents = [parent, *nodes[:-1]][:count]
+        self._children.update(zip(zip(parents, ids, strict=True), nodes, strict=True))
+        self._parent.extend(parents)
+        self._content.extend(array("q", [content]) * count)
+        self._chain.extend(array("q", [chain]) * count)
+        self._end.extend(array("q", ends))
+        return nodes
 
     def _add_node(self, parent: int, content: int, end: int, chain: int) -> int:
         for column, value in ((self._parent, parent), (self._content, content), (self._end, end), (self._chain, chain)):

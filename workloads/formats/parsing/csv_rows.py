@@ -16,8 +16,11 @@ _COMMA, _NEWLINE, _RETURN = b",\n\r"
 
 
 def column_names(header: str) -> list[str]:
-    """The names in a line of CSV."""
-    return [name.strip() for name in next(csv.reader([header.lstrip("\ufeff")]), [])]
+    """The names in a line of CSV; none where it is no such line."""
+    try:
+        return [name.strip() for name in next(csv.reader([header.lstrip("\ufeff").replace("\r", "")]), [])]
+    except csv.Error:
+        return []
 
 
 def first_names(head: str) -> list[str]:

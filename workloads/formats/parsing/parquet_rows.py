@@ -12,7 +12,7 @@ from boundary.names import error_shown, one_line, shortened
 from workloads.formats.parsing.cells import A_DATE, A_NUMBER, A_WHOLE, MOST_NUMBER, tokens_in_words
 from workloads.requests import OPEN_END, BoolArray, FloatArray, IntArray
 
-_ROWS_AT_ONCE = 100_000
+_ROWS_AT_ONCE, _LISTS_AT_ONCE = 100_000, 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +57,13 @@ class Values:
         self._require((found >= 0) & (found <= MOST_NUMBER) | (may_lack & np.isnan(found)), A_NUMBER)
         return found
 
-    def nanoseconds(self) -> IntArray:
+    def nanoseconds(self, *, may_lack: bool = False) -> IntArray:
         if not str(self.column.type).startswith("timestamp"):
             raise self.refuse(0, A_DATE)
         found = self.column.to_numpy(zero_copy_only=False).astype("datetime64[ns]").astype(np.int64)
-        self._require(found >= 0, A_DATE)
-        return np.asarray(found, np.int64)
+        is_empty = found == np.iinfo(np.int64).min
+        self._require((found >= 0) | (may_lack & is_empty), A_DATE)
+        return np.where(is_empty, -1, found)
 
     def _numbers(self, allowed: str) -> FloatArray:
         """NaN where there is none."""
@@ -103,7 +104,9 @@ def parquet_rows(path: Path, needed: Sequence[str], wanted: Callable[[], float])
         raise InputError(f"{shown(path)}: no column {', '.join(missing)}; it has {has}")
     first_row = 1
     try:
-        for batch in file.iter_batches(batch_size=int(min(_ROWS_AT_ONCE, wanted())), columns=list(needed)):
+        has_lists = any(str(file.schema_arrow.field(name).type).startswith(("list", "large_list")) for name in needed)
+        most = min(_LISTS_AT_ONCE if has_lists else _ROWS_AT_ONCE, wanted())
+        for batch in file.iter_batches(batch_size=int(most), columns=list(needed)):
             if wanted() <= 0:
                 return
             yield {

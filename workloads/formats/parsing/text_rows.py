@@ -1,0 +1,114 @@
+"""Rows of JSON lines and of logs, as cells of text."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from boundary.documents import parse_json
+from boundary.files import InputError, shown, text_lines
+from boundary.names import one_line, shortened
+from boundary.schema import typed
+from workloads.formats.parsing.cells import MARGIN, Cells
+from workloads.formats.parsing.columns import Source
+
+_ROWS_AT_ONCE = 20_000
+
+
+def json_cells(path: Path, needed: Sequence[str], wanted: Callable[[], float]) -> Iterator[dict[str, Cells]]:
+    """JSON lines; a name such as usage.prompt_tokens leads into an object. Raises InputError."""
+    decoder, paths = msgspec.json.Decoder(dict[str, Any]), {name: name.split(".") for name in needed}
+
+    def values(number: int, text: str) -> list[str]:
+        try:
+            line = decoder.decode(text)
+        except (msgspec.DecodeError, RecursionError):
+            where = f"{shown(path)}, line {number}"
+            line = typed(parse_json(text, where), dict[str, Any], where)
+        return [_text(_inside(line, name, paths[name])) for name in needed]
+
+    return _cells(path, needed, wanted, values)
+
+
+def log_cells(pattern: re.Pattern[str], skipped: Counter[str]) -> Source:
+    """Lines that the pattern matches, whose groups are the columns; the others are counted as `skipped`.
+
+    Raises InputError where it matches no line.
+    """
+
+    def rows(path: Path, needed: Sequence[str], wanted: Callable[[], float]) -> Iterator[dict[str, Cells]]:
+        def values(number: int, text: str) -> list[str] | None:
+            found = pattern.search(text)
+            if found is None:
+                skipped["lines"] += 1
+                return None
+            return [(found[name] or "").strip() for name in needed]
+
+        found = False
+        for cells in _cells(path, needed, wanted, values):
+            found = True
+            yield cells
+        if not found:
+            raise _nothing_matched(path, pattern.pattern)
+
+    return rows
+
+
+def _cells(
+    path: Path, needed: Sequence[str], wanted: Callable[[], float], values: Callable[[int, str], list[str] | None]
+) -> Iterator[dict[str, Cells]]:
+    rows, lines = list[list[str]](), list[int]()
+    with text_lines(path) as file:
+        for number, text in enumerate(file, start=1):
+            found = values(number, text.rstrip("\r\n")) if text.strip() else None
+            if found is not None:
+                rows.append(found)
+                lines.append(number)
+            if len(rows) >= min(_ROWS_AT_ONCE, wanted()):
+                yield _columns(path, needed, rows, lines)
+                rows, lines = [], []
+                if wanted() <= 0:
+                    return
+    if rows:
+        yield _columns(path, needed, rows, lines)
+
+
+def _columns(path: Path, needed: Sequence[str], rows: list[list[str]], lines: list[int]) -> dict[str, Cells]:
+    found = {}
+    for name, column in zip(needed, zip(*rows, strict=True), strict=True):
+        texts = [text.encode() for text in column]
+        end = np.cumsum([len(text) + 1 for text in texts]) + len(MARGIN) - 1
+        start = end - [len(text) for text in texts]
+        buffer = np.frombuffer(MARGIN + b"\n".join(texts) + MARGIN, np.uint8)
+        found[name] = Cells(path=path, name=name, first_line=0, buffer=buffer, start=start, end=end, lines=lines)
+    return found
+
+
+def _inside(line: dict[str, Any], name: str, steps: list[str]) -> Any:
+    if name in line:
+        return line[name]
+    value: Any = line
+    for step in steps:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _text(value: Any) -> str:
+    """As a cell of CSV would have it."""
+    if value is None or isinstance(value, str):
+        return one_line(value or "")
+    return json.dumps(value)
+
+
+def _nothing_matched(path: Path, pattern: str) -> InputError:
+    """The error for a log without a line that the pattern matches."""
+    with text_lines(path) as file:
+        first = shortened(one_line(file.readline()))
+    return InputError(
+        f"{shown(path)}: no line matches the log pattern {shortened(pattern)!r}; the first line is '{first}'"
+    )

@@ -1,0 +1,122 @@
+"""A trace file, and how it is to be read where its content does not say."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from boundary.files import InputError, begins_with, shown, text_lines
+from boundary.names import check_names, shortened
+from workloads.formats.parsing.columns import Columns, read_columns
+from workloads.formats.parsing.columns import Source as RowSource
+from workloads.formats.parsing.csv_rows import csv_rows
+from workloads.formats.parsing.parquet_rows import parquet_rows
+from workloads.formats.parsing.text_rows import json_cells, log_cells
+from workloads.trace_format import PARQUET_MARK, Recorded, TraceFormat, find_format, trace_format
+
+_UNITS_S: Final = {"": None, "_s": 1.0, "_ms": 1e-3, "_us": 1e-6, "_ns": 1e-9}
+_TIMES: Final = {f"{of}{unit}": (of, factor) for of in ("time", "think") for unit, factor in _UNITS_S.items()}
+FIELDS: Final = (*_TIMES, "prompt", "output", "session", "priority")
+"""What a column may say; `time` alone is a date, or seconds."""
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """A file of `--workload` with its `--trace-format`, or its `--columns`, or its `--log-pattern`.
+
+    `columns` names the column of each of FIELDS, as a mapping or as in `time=t,prompt=p,output=o`; a sum is `p+q`.
+    The groups of `log_pattern`, a regular expression, are named so.
+    """
+
+    path: str | Path
+    format: str | None = field(default=None, kw_only=True)
+    columns: str | Mapping[str, str] | None = field(default=None, kw_only=True)
+    log_pattern: str | None = field(default=None, kw_only=True)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    @property
+    def how(self) -> tuple[str, ...]:
+        """Which of the three are given."""
+        named = {"trace format": self.format, "columns": self.columns, "log pattern": self.log_pattern}
+        return tuple(name for name, value in named.items() if value is not None)
+
+    def recorded(self, block_size: int | None, num_rows: int | None) -> tuple[TraceFormat | None, Recorded]:
+        """What the file holds, and its format, if it is read as one. Raises InputError, UnknownNameError."""
+        if len(self.how) > 1:
+            raise InputError(f"{shown(self.path)}: {' and '.join(self.how)} exclude each other; leave out all but one")
+        path = Path(self.path)
+        if self.columns is not None:
+            return None, read_columns(path, _columns(read_names(self.columns)), num_rows, _source(path))
+        if self.log_pattern is not None:
+            return None, _read_log(path, self.log_pattern, num_rows)
+        found = find_format(path) if self.format is None else trace_format(self.format)
+        return found, found.recorded(path, block_size, num_rows)
+
+
+Source = str | Path | TraceFile
+"""A workload: a preset's name, a population's file, a trace."""
+
+
+def read_names(given: str | Mapping[str, str]) -> dict[str, str]:
+    """The columns by what they say. Raises ValueError."""
+    if isinstance(given, str):
+        parts = [part.partition("=") for part in given.split(",")]
+        wrong = next(("".join(part) for part in parts if not part[1] or not part[2].strip()), None)
+        if wrong is not None:
+            raise InputError(f"columns: '{shortened(wrong)}' is no NAME=COLUMN; give time=t,prompt=p,output=o, such as")
+        names = [name.strip() for name, _, _ in parts]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"columns: {twice} is given twice; leave out one of them")
+        given = {name.strip(): column.strip() for name, _, column in parts}
+    check_names(given, FIELDS, "column")
+    missing = [name for name in ("prompt", "output") if name not in given]
+    if missing:
+        raise InputError(f"columns: {' and '.join(missing)} missing; give prompt=COLUMN,output=COLUMN at least")
+    return dict(given)
+
+
+def _columns(names: Mapping[str, str]) -> Columns:
+    times = [_TIMES[name] for name in names if name in _TIMES]
+    if len({of for of, _ in times}) < len(times):
+        raise InputError("columns: time or think is given twice, in two units; leave out one of them")
+    units = dict(times)
+    column = {_TIMES[name][0] if name in _TIMES else name: value for name, value in names.items()}
+    return Columns(
+        prompt=tuple(column["prompt"].split("+")),
+        output=column["output"],
+        time=column.get("time", ""),
+        time_unit_s=units.get("time"),
+        session=column.get("session", ""),
+        think=column.get("think", ""),
+        think_unit_s=units.get("think") or 1.0,
+        priority=column.get("priority", ""),
+        failed="requests without tokens",
+    )
+
+
+def _source(path: Path) -> RowSource:
+    if begins_with(path, PARQUET_MARK):
+        return parquet_rows
+    with text_lines(path) as file:
+        is_json = file.read(1) == "{"
+    return json_cells if is_json else csv_rows
+
+
+def _read_log(path: Path, given: str, num_rows: int | None) -> Recorded:
+    try:
+        pattern = re.compile(given)
+    except re.error as error:
+        raise InputError(f"log pattern {shortened(given)!r} is no regular expression: {error}") from None
+    names = read_names({name: name for name in pattern.groupindex})
+    skipped = Counter[str]()
+    found = read_columns(path, _columns(names), num_rows, log_cells(pattern, skipped))
+    lines = f"{skipped.total():,} lines that the log pattern does not match"
+    return replace(found, notes=(*found.notes, f"left out of the trace: {lines}")) if skipped else found
