@@ -1,7 +1,7 @@
 """Distributions, given by their quantiles so that what-ifs can share their random numbers."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -17,7 +17,6 @@ from boundary.names import nearest_hint, shortened
 from boundary.schema import Share, Strict, typed
 
 FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 _MOST: Final = 2e9  # tokens then fit an int32; as seconds it is 63 years
 _FROM_0: Final = "a number from 0 to 2,000,000,000"
@@ -29,8 +28,6 @@ Width = Annotated[float, Meta(ge=1e-3, le=10, description="a number from 0.001 t
 Shape = Annotated[float, Meta(ge=0.01, le=1e6, description="a number from 0.01 to 1,000,000")]
 """Below, float64 cannot hold the Weibull's scale; above, all draws are equal to three digits."""
 _FIRST_ABOVE_0, LAST_BELOW_1 = 1e-300, 1 - 2**-53  # at 0 and 1 the normal and its kin are infinite
-_CELLS, _DOUBTFUL = 2**16, -1
-_TABLE_FROM: Final = 2**14  # numbers; fewer are computed sooner than a table is made
 _LISTED: Final = Meta(min_length=1, description=f"a list of one or more, each {_FROM_0}")
 
 
@@ -292,31 +289,6 @@ def token_counts(
 ) -> npt.NDArray[np.int64]:
     """Quantiles rounded to whole tokens within [minimum, maximum]."""
     return np.clip(np.rint(distribution.quantile(u)), minimum, maximum).astype(np.int64)
-
-
-def whole_turns(turns: Distribution, u: FloatArray) -> IntArray:
-    """Quantiles rounded up to whole turns."""
-    return RoundedUp(inner=turns).quantile(u).astype(np.int64)
-
-
-Counts = Callable[[Distribution, FloatArray], IntArray]
-
-
-def looked_up(counts: Counts, distribution: Distribution, u: FloatArray) -> IntArray:
-    """`counts(distribution, u)`, which never falls as u rises: of many, most are looked up in a table."""
-    if u.size < _TABLE_FROM:
-        return counts(distribution, u)
-    found = _table(counts, distribution).take((u * _CELLS).astype(np.int32))
-    doubtful = np.flatnonzero(found == _DOUBTFUL)
-    found.ravel()[doubtful] = counts(distribution, u.ravel()[doubtful])
-    return found
-
-
-@lru_cache(maxsize=64)  # 32 MiB
-def _table(counts: Counts, distribution: Distribution) -> IntArray:
-    """By cells of u of equal width: the count of all u in it, or _DOUBTFUL where they differ."""
-    edges = counts(distribution, np.minimum(np.arange(_CELLS + 1) / _CELLS, LAST_BELOW_1))
-    return np.where(edges[1:] == edges[:-1], edges[1:], _DOUBTFUL)
 
 
 def size_biased_quantile(distribution: Distribution, u: FloatArray) -> FloatArray:

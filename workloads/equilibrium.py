@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from workloads.distributions import RoundedUp, midpoints, tail_refined_edges, token_counts
+from workloads.counts import whole_turns
+from workloads.distributions import midpoints, tail_refined_edges, token_counts
 from workloads.population import Population, fitted, thinking_tokens
 from workloads.requests import BoolArray, FloatArray, IntArray
 from workloads.retrieval import Retrieval
@@ -192,7 +193,7 @@ def _alike(cases: _Cases, cell: int) -> Iterator[slice | IntArray]:
 def _survival(population: Population) -> FloatArray:
     """[longest + 1] share of conversations with more than 0, 1, … turns."""
     edges = tail_refined_edges()
-    turns = RoundedUp(inner=population.turns).quantile(midpoints(edges)).astype(np.int64)
+    turns = whole_turns(population.turns, midpoints(edges))
     return np.append(np.cumsum(np.bincount(turns, np.diff(edges))[::-1])[::-1][1:], 0.0)
 
 

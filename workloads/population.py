@@ -10,15 +10,14 @@ import numpy.typing as npt
 
 from boundary.files import InputError
 from boundary.limits import check_limit, how_to_raise, limits
+from workloads.counts import looked_up, whole_turns
 from workloads.distributions import (
     Distribution,
     Exponential,
     Fixed,
     RoundedUp,
-    looked_up,
     size_biased_quantile,
     token_counts,
-    whole_turns,
 )
 from workloads.randomness import first_uniforms, uniform_rows
 from workloads.requests import OPEN_END, FloatArray, IntArray, RequestTable
@@ -128,7 +127,7 @@ class Population:
 
     @property
     def is_appended_to(self) -> bool:
-        """Whether each prompt begins with the whole turn before it, and no two conversations share retrieved chunks."""
+        """Whether each prompt begins with the whole turn before it: nothing is retrieved, nothing thought."""
         return self.retrieved is None and self.thinking_share is None
 
     def _contents(self, found: Sessions, before: IntArray, turns: "list[_Turn]") -> dict[str, Any]:
@@ -138,8 +137,7 @@ class Population:
         retrieved = self.retrieved
         if retrieved is None:
             return {"own_from": own_from}
-        drawn = [turn.chunks for turn in turns if turn.chunks is not None]
-        chunks = np.stack(drawn, axis=1)
+        chunks = np.stack([turn.chunks for turn in turns if turn.chunks is not None], axis=1)
         opens = before == 0
         if retrieved.in_history:  # the chunks of a conversation's first turn stay behind the system prompt
             first = np.maximum.accumulate(np.where(opens, np.arange(len(turns)), -1), axis=1)

@@ -126,7 +126,8 @@ def _message_factor(population: Population, context: float) -> float:
     if not least <= context <= most:
         raise InputError(
             f"context {readable(context)}; prompt and answer have {now:,.0f} tokens on average, and longer or shorter "
-            f"messages make that {math.ceil(least):,} to {math.floor(most):,}; for less, also vary output or turns"
+            f"messages make that {math.ceil(least):,} to {math.floor(most):,}; beyond that, also change output, turns "
+            "or what is retrieved"
         )
     return (context - rest) / (turns * messages)
 

@@ -231,7 +231,7 @@ traffic_options = section(
     option(
         "--workload",
         Text(may_be_path=True),
-        "A preset, or a trace file; formats: docs/reference/file-formats.md.",
+        "A preset (see 'headcount workload list'), a population's TOML file, or a trace.",
         default="chat",
     ),
     workload_options,

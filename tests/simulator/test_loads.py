@@ -18,8 +18,8 @@ from workloads.trace import Trace
 COLUMNS = ("arrival_s", "think_s", "prompt_tokens", "output_tokens")
 
 
-def users(seed: int = 0) -> UserLoad:
-    return UserLoad(population=load_preset("chat"), max_model_len=8192, seed=seed)
+def users(seed: int = 0, preset: str = "chat") -> UserLoad:
+    return UserLoad(population=load_preset(preset), max_model_len=8192, seed=seed)
 
 
 def by_user(table: RequestTable, name: str) -> list[np.ndarray]:
@@ -62,9 +62,9 @@ def test_more_patience_only_adds_turns() -> None:
         assert all(starts_with(more, fewer) for more, fewer in pairs)
 
 
-@pytest.mark.parametrize("size", [30, 400])
-def test_the_work_that_chance_drew_is_as_expected_on_average(size: int) -> None:
-    work = np.array([users().draw(size, number).work for number in range(150)])
+@pytest.mark.parametrize(("preset", "size"), [("chat", 30), ("chat", 400), ("rag", 30), ("reasoning", 30)])
+def test_the_work_that_chance_drew_is_as_expected_on_average(preset: str, size: int) -> None:
+    work = np.array([users(preset=preset).draw(size, number).work for number in range(150)])
     error = work.std(ddof=1) / np.sqrt(len(work))
     assert abs(work.mean() - 1) < 4 * error
     assert error < 0.05, "too few draws to prove anything"

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from boundary.files import InputError
+from workloads.counts import looked_up, whole_turns
 from workloads.distributions import (
     Bounded,
     Distribution,
@@ -27,11 +28,9 @@ from workloads.distributions import (
     RoundedUp,
     Uniform,
     Weibull,
-    looked_up,
     parse_distribution,
     size_biased_quantile,
     token_counts,
-    whole_turns,
 )
 
 FROM_0 = "a number from 0 to 2,000,000,000"

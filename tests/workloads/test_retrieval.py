@@ -15,6 +15,7 @@ from workloads.population import Population, _Draws
 from workloads.population_file import population_from_mapping
 from workloads.requests import OPEN_END, RequestTable
 from workloads.retrieval import Retrieval
+from workloads.traffic import Amount, changed
 
 CHAT = load_preset("chat")
 SMALL = Population(
@@ -146,6 +147,21 @@ def test_the_means_in_equilibrium_are_those_of_drawn_sessions(population: Popula
         error = by_user.std(ddof=1) / users**0.5
         assert abs(mean - by_user.mean()) < 4 * error + 2e-3 * mean
         assert error < 0.05 * mean, "too few draws to prove anything"
+
+
+@pytest.mark.parametrize("population", LONG.values(), ids=LONG)
+def test_a_context_that_is_asked_for_is_the_mean(population: Population) -> None:
+    found = changed(population, {"context": Amount(value=8192)})
+    assert equilibrium(found, OPEN_END - 1).context == pytest.approx(8192, rel=5e-3)
+
+
+def test_twice_the_chunks_are_twice_the_tokens() -> None:
+    found = changed(LONG["rag"], {"retrieved": Amount(value=2, is_factor=True)}).retrieved
+    plain = LONG["rag"].retrieved
+    assert found is not None and plain is not None
+    assert found.mean_tokens() == pytest.approx(2 * plain.mean_tokens(), rel=1e-2)
+    with pytest.raises(InputError, match="workload 'chat' retrieves nothing; take one with a \\[retrieved\\] table"):
+        changed(CHAT, {"retrieved": Amount(value=2, is_factor=True)})
 
 
 def test_all_thinking_leaves_messages_alone_in_the_history() -> None:

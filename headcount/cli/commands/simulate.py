@@ -27,7 +27,9 @@ from workloads.arrivals import PROCESSES
 )
 @section(
     "Traffic",
-    option("--workload", Text(may_be_path=True), "A trace file to replay, or a preset with --users."),
+    option(
+        "--workload", Text(may_be_path=True), "A trace to replay, or with --users a preset or a population's TOML file."
+    ),
     workload_options,
     option("--users", WholeNumber(1), "Closed-loop users; needs --think-time or a preset."),
     option("--concurrency", WholeNumber(1), "Clients without think time; all start at 0 s."),

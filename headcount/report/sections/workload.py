@@ -67,6 +67,8 @@ def _value(name: str, part: Mapping[str, Any]) -> str:
             found.append(text)
         elif key == "tokens":
             found.append(f"{text} tokens")
+        elif isinstance(value, Mapping):
+            found.append(f"{key.replace('_', ' ')} ({_value(name, value)})")
         elif key != "source":
             found.append(f"{key.replace('_', ' ')} {text}{'' if key in UNITLESS else unit}")
     return ", ".join(found)
