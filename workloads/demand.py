@@ -72,6 +72,13 @@ LINKS: Final[Mapping[str, LinkKind]] = {
         default=0.10,
         source=_PEAK,
     ),
+    "time_zones": LinkKind(
+        meaning="peak of all time zones together over that of one",
+        unit="share",
+        most=1,
+        default=1.0,
+        source="all people in one time zone",
+    ),
     "users": LinkKind(meaning="sessions open at the peak", unit="users", most=MOST_PEOPLE),
     "requests_per_s": LinkKind(meaning="requests at the peak", unit="requests/s", most=1e7),
     "tokens_per_day": LinkKind(meaning="prompt and output tokens a day", unit="tokens", most=1e15),
@@ -88,10 +95,10 @@ LINKS: Final[Mapping[str, LinkKind]] = {
 }
 _CYCLE = ("think_time_s", "response_time_s")
 CHAINS: Final[Mapping[str, tuple[str, ...]]] = {
-    "employees": ("active_share", "peak_share"),
+    "employees": ("active_share", "peak_share", "time_zones"),
     "users": (),
     "requests_per_s": _CYCLE,
-    "tokens_per_day": ("peak_hour_share", "tokens_per_request", *_CYCLE),
+    "tokens_per_day": ("peak_hour_share", "time_zones", "tokens_per_request", *_CYCLE),
 }
 """What a chain may start from, and the links from there to users."""
 
@@ -132,13 +139,13 @@ class Demand:
 
 def _users_per_start(start: str, values: Mapping[str, float]) -> float:
     if start == "employees":
-        return values["active_share"] * values["peak_share"]
+        return values["active_share"] * values["peak_share"] * values["time_zones"]
     if start == "users":
         return 1.0
     cycle_s = values["think_time_s"] + values["response_time_s"]  # N = λ (Z + R)
     if start == "requests_per_s":
         return cycle_s
-    per_second = values["peak_hour_share"] / SECONDS_PER_HOUR
+    per_second = values["peak_hour_share"] * values["time_zones"] / SECONDS_PER_HOUR
     return per_second / values["tokens_per_request"] * cycle_s
 
 

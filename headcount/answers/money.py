@@ -1,7 +1,5 @@
 """What GPUs cost: per month, user and token; beside an API; the energy they take."""
 
-import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -86,17 +84,6 @@ def usd_per_user_month(usd: float | None, users: float) -> float | None:
     return _per(usd, users)
 
 
-def utilization_of(profile: Sequence[float]) -> float:
-    """The mean of a day's 24 hourly loads, each a share of the load at the peak. Raises ValueError for any other."""
-    if len(profile) != 24:
-        raise ValueError(f"the daily profile has {len(profile)} values; give 24, one share of the peak load per hour")
-    for hour, share in enumerate(profile):
-        _check(f"hour {hour} of the daily profile", share, 0, 1)
-    if not any(profile):
-        raise ValueError("the daily profile is 0 in every hour; give at least one share above 0")
-    return math.fsum(profile) / 24
-
-
 @dataclass(frozen=True, kw_only=True)
 class BreakEven:
     """Own GPUs beside an API at the same tokens, both per month."""
@@ -163,14 +150,12 @@ class Money:
 
 
 def money_of(
-    api_input: float | None, api_output: float | None, utilization: float | None, profile: Sequence[float] | None
+    api_input: float | None, api_output: float | None, utilization: float | None, mean_over_peak: float | None
 ) -> Money:
+    """`mean_over_peak` is what the day's profile says, if there is one."""
     if (api_input is None) != (api_output is None):
         raise ValueError("an API bills input and output tokens; give both --api-input-price and --api-output-price")
-    if utilization is not None and profile is not None:
-        raise ValueError("--utilization and --daily-profile say the same; leave out one")
-    if profile is not None:
-        utilization = utilization_of(profile)
+    utilization = mean_over_peak if utilization is None else utilization
     found = Money(
         api_input_usd=api_input,
         api_output_usd=api_output,

@@ -33,6 +33,7 @@ from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
 from simulator.study.running.simulations import Simulations
 from simulator.study.slo import find_slo
 from simulator.study.store.store import Store
+from workloads.daily_profile import Profile, read_profile, read_zones
 from workloads.demand import Demand
 from workloads.effects import TrafficEffects, traffic_effects
 from workloads.trace import Trace
@@ -170,7 +171,8 @@ def plan(
     api_input_price: float | None = None,
     api_output_price: float | None = None,
     utilization: float | None = None,
-    daily_profile: Sequence[float] | None = None,
+    daily_profile: str | Profile | None = None,
+    time_zones: str | Mapping[float, float] | None = None,
     workload: Source = "chat",
     think_time_s: float | None = None,
     trace_block_size: int | None = None,
@@ -194,11 +196,12 @@ def plan(
     """The cheapest fleet that serves these people within the SLO, and how much others would cost.
 
     Exactly one of `users`, `employees`, `requests_per_s`, `tokens_per_day` says how many people there are; the links
-    from there to users are in docs/explanation/demand.md. `growth` and `headroom` are shares on top; `spare` servers
-    may fail. Without a `router` it is least-outstanding, or session-affinity where that should cost clearly less.
-    `gpu`, `quantization`, `kv_cache_dtype` are one name or several, `price` is US dollars per GPU and hour,
-    of all or by name. `engine` are vLLM's engine arguments under their names. Raises ValueError for a bad argument,
-    RefusedError before anything is simulated where `strict` refuses a note.
+    from there to users are in docs/explanation/demand.md. `daily_profile` has requests by hour of a day or a week,
+    `time_zones` the share of people by hours ahead of UTC (`+1=60%,-5=40%`). `growth` and `headroom` are shares on top;
+    `spare` servers may fail. Without a `router` it is least-outstanding, or session-affinity where that should cost
+    clearly less. `gpu`, `quantization`, `kv_cache_dtype` are one name or several, `price` is US dollars per GPU and
+    hour, of all or by name. `engine` are vLLM's engine arguments under their names. Raises ValueError for a bad
+    argument, RefusedError before anything is simulated where `strict` refuses a note.
     """
     check_router(router or LEAST_OUTSTANDING)
     runs_on = find_executor(executor, workers)
@@ -206,9 +209,11 @@ def plan(
         users=users, employees=employees, requests_per_s=requests_per_s, tokens_per_day=tokens_per_day,
         active_share=active_share, peak_share=peak_share, peak_hour_share=peak_hour_share,
         tokens_per_request=tokens_per_request, response_time_s=response_time_s,
+        daily_profile=read_profile(daily_profile) if isinstance(daily_profile, str) else daily_profile,
+        time_zones=read_zones(time_zones) if isinstance(time_zones, str) else time_zones,
         growth=growth, headroom=headroom, spare=spare,
     )  # fmt: skip
-    money = money_of(api_input_price, api_output_price, utilization, daily_profile)
+    money = money_of(api_input_price, api_output_price, utilization, people.mean_over_peak)
     load = AskedWorkload(
         workload=workload, think_time_s=think_time_s, trace_block_size=trace_block_size, traffic=traffic
     )

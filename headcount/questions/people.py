@@ -1,16 +1,18 @@
 """How many users a fleet is planned for: the chain from people, then growth and headroom."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from boundary.names import readable
 from simulator.study.fleets.traffic import Request
 from simulator.study.slo import SLO
+from workloads.daily_profile import ONE_ZONE, WORKING_DAY, Profile
 from workloads.demand import CHAINS, LINKS, MOST_PEOPLE, Demand, demand
 
 MOST_EXTRA: Final = 100.0  # growth or headroom: a hundred times more
 MOST_SPARE: Final = 1000  # servers
+_NOT_ASKED: Final = ("think_time_s", "time_zones")  # links that something else tells
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +28,8 @@ class People:
     peak_hour_share: float | None = None
     tokens_per_request: float | None = None
     response_time_s: float | None = None
+    daily_profile: Profile | None = None
+    time_zones: Mapping[float, float] | None = None  # share of people by hours ahead of UTC
     growth: float = 0.0
     headroom: float = 0.0
     spare: int = 0
@@ -44,12 +48,29 @@ class People:
         """Users to plan for over those of today."""
         return (1 + self.growth) * (1 + self.headroom)
 
+    @property
+    def mean_over_peak(self) -> float | None:
+        """Load of a mean hour over that of the peak; None where nothing was said of either."""
+        if self.daily_profile is None and self.time_zones is None:
+            return None
+        return (self.daily_profile or WORKING_DAY).mean_over_peak(self.time_zones or ONE_ZONE)
+
+    def _hours(self, start: str | None) -> dict[str, float]:
+        """The links that the day's profile and the time zones tell."""
+        chain, found = CHAINS[start] if start else (), {}
+        if self.daily_profile is not None and self.peak_hour_share is None and "peak_hour_share" in chain:
+            found["peak_hour_share"] = self.daily_profile.busiest_hour_share
+        if self.time_zones is not None:
+            found["time_zones"] = (self.daily_profile or WORKING_DAY).peak(self.time_zones)[0]
+        return found
+
     def chain(
         self, *, think_time_s: float, asked_think_time_s: float | None, slo: SLO, request: Callable[[], Request]
     ) -> Demand:
         """The links from what is given to users; `request` is asked only where a link needs it."""
-        given: dict[str, Any] = {name: getattr(self, name, None) for name in LINKS if name != "think_time_s"}
+        given: dict[str, Any] = {name: getattr(self, name, None) for name in LINKS if name not in _NOT_ASKED}
         start = next((name for name in CHAINS if given[name] is not None), None)
+        given |= self._hours(start)
         assumed: dict[str, tuple[float, str]] = {}
         if start is not None and "response_time_s" in CHAINS[start]:
             given["think_time_s"] = asked_think_time_s

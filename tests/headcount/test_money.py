@@ -16,9 +16,9 @@ from headcount.answers.money import (
     energy,
     usd_per_month,
     usd_per_user_month,
-    utilization_of,
 )
 from kvcache.gpus.gpu import find_gpu, gpu_names
+from workloads.daily_profile import ONE_ZONE, Profile
 
 LOAD = Traffic(users=500, input_tokens_per_s=20_000, output_tokens_per_s=3_000)
 prices = st.floats(0.01, 100)
@@ -66,8 +66,8 @@ def test_a_gpu_without_a_price_costs_none_and_never_0() -> None:
 
 
 def test_utilization_is_the_mean_of_a_day_s_hours() -> None:
-    assert utilization_of([1.0] * 24) == 1
-    assert utilization_of([0.0] * 12 + [0.5] * 12) == 0.25
+    assert Profile(hours=(1.0,) * 24).mean_over_peak(ONE_ZONE) == 1
+    assert Profile(hours=(0.0,) * 12 + (7.0,) * 12).mean_over_peak(ONE_ZONE) == 0.5
 
 
 @given(price=prices, factor=st.floats(1.01, 10))
@@ -139,9 +139,6 @@ def test_optional_figures_of_a_gpu_have_sources_and_are_plausible(name: str) -> 
         (lambda: replace(LOAD, utilization=0), "utilization is 0; it must be above 0, at most 1"),
         (lambda: replace(LOAD, utilization=1.2), r"utilization is 1.2"),
         (lambda: replace(LOAD, users=-1), "users is -1; it must be from 0"),
-        (lambda: utilization_of([0.5] * 23), "the daily profile has 23 values; give 24"),
-        (lambda: utilization_of([0.0] * 24), "0 in every hour"),
-        (lambda: utilization_of([2.0] * 24), "hour 0 of the daily profile is 2; it must be from 0, at most 1"),
         (lambda: energy(find_gpu("l4"), 1, 1.5), "the busy share is 1.5"),
         (
             lambda: break_even(1.0, LOAD, api_usd_per_million_input_tokens=-1, api_usd_per_million_output_tokens=1),

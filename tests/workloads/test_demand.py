@@ -14,7 +14,7 @@ from workloads.demand import CHAINS, LINKS, MOST_PEOPLE, demand
 TYPICAL = {
     "employees": 2000.0, "active_share": 0.25, "peak_share": 0.1, "users": 50.0, "requests_per_s": 0.5,
     "tokens_per_day": 2e7, "peak_hour_share": 0.14, "tokens_per_request": 1500.0, "think_time_s": 80.0,
-    "response_time_s": 10.0,
+    "response_time_s": 10.0, "time_zones": 0.4,
 }  # fmt: skip
 STARTS = sorted(CHAINS)
 
@@ -24,7 +24,7 @@ def chain(start: str, **changed: float) -> dict[str, float]:
 
 
 def test_users_are_the_product_of_people_and_shares() -> None:
-    assert demand(**chain("employees")).users == pytest.approx(2000 * 0.25 * 0.1)
+    assert demand(**chain("employees")).users == pytest.approx(2000 * 0.25 * 0.1 * 0.4)
 
 
 def test_users_of_a_rate_follow_little_s_law() -> None:
@@ -33,7 +33,7 @@ def test_users_of_a_rate_follow_little_s_law() -> None:
 
 def test_a_day_s_tokens_are_those_of_its_requests() -> None:
     found = demand(**chain("tokens_per_day"))
-    per_hour = 2e7 * 0.14 / 1500
+    per_hour = 2e7 * 0.14 * 0.4 / 1500
     assert found.users == pytest.approx(per_hour / 3600 * 90)
     assert found.users == pytest.approx(demand(**chain("requests_per_s", requests_per_s=per_hour / 3600)).users)
 
@@ -66,7 +66,7 @@ def test_sessions_are_whole_and_never_fewer_than_the_users(users: int) -> None:
 def test_what_nobody_gave_is_marked_as_assumed_with_its_source() -> None:
     found = demand(employees=2000, peak_share=0.2)
     flags = {link.name: link.assumed for link in found.links}
-    assert flags == {"employees": False, "active_share": True, "peak_share": False}
+    assert flags == {"employees": False, "active_share": True, "peak_share": False, "time_zones": True}
     lines = found.lines()
     assert lines[0] == "registered people: 2,000 people"
     assert lines[1] == "share of them who use it on a working day: 34 % (assumed; --active-share)"
@@ -82,7 +82,7 @@ def test_the_caller_s_assumption_stands_before_the_default() -> None:
     assert [link.assumed for link in found.links] == [False, True, True]
 
 
-@pytest.mark.parametrize("name", [name for name, kind in LINKS.items() if kind.default is not None])
+@pytest.mark.parametrize("name", [name for name, kind in LINKS.items() if kind.default not in {None, 1.0}])
 def test_every_default_has_a_source_that_says_where_it_was_published(name: str) -> None:
     assert re.search(r"20[12]\d-\d\d|arXiv \d{4}\.\d{5}", LINKS[name].source)
 

@@ -46,6 +46,12 @@ _people_options = section(
         "--tokens-per-day", TokenCount(most=10**15, is_decimal=True), "Prompt and output tokens of a day, such as 300M."
     ),
     option("--peak-hour-share", Share(), "A day's requests that come in its busiest hour.  [default: 14.4%]"),
+    option(
+        "--daily-profile",
+        Text(),
+        "Requests by hour, 24 of a day or 168 of a week, separated by commas.  [default: RAGPulse's day]",
+    ),
+    option("--time-zones", Text(), "People by hours ahead of UTC, such as +1=60%,-5=40%.  [default: all in one]"),
     option("--tokens-per-request", TokenCount(), "Prompt and output of a request.  [default: the workload's mean]"),
     option("--response-time", Duration(), "From a request to the end of its answer.  [default: estimated]"),
     option("--growth", Extra(), "Users to add, such as 30%.", default="0%"),

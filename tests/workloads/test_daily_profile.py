@@ -1,0 +1,109 @@
+"""The peak of people in several time zones: laws, and inputs that are none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boundary.files import InputError
+from headcount.questions.people import People
+from simulator.study.slo import SLO
+from workloads.daily_profile import ONE_ZONE, WORKING_DAY, Profile, read_profile, read_zones
+
+profiles = st.lists(st.floats(0.0, 1e6), min_size=24, max_size=24).filter(lambda hours: max(hours) > 1e-3)
+offsets = st.integers(-48, 56).map(lambda quarters: quarters / 4)
+splits = st.dictionaries(offsets, st.floats(0.01, 1.0), min_size=1, max_size=5).map(
+    lambda zones: {ahead: share / sum(zones.values()) for ahead, share in zones.items()}
+)
+
+
+@given(hours=profiles, ahead=offsets)
+def test_people_of_one_time_zone_peak_as_they_are(hours: list[float], ahead: float) -> None:
+    assert Profile(hours=tuple(hours)).peak({ahead: 1.0})[0] == pytest.approx(1)
+
+
+@given(hours=profiles, zones=splits)
+def test_the_peak_of_several_zones_lies_between_the_largest_one_s_and_that_of_all_in_one(
+    hours: list[float], zones: dict[float, float]
+) -> None:
+    found = Profile(hours=tuple(hours)).peak(zones)[0]
+    assert max(zones.values()) - 1e-9 <= found <= 1 + 1e-9
+
+
+@given(hours=profiles, zones=splits)
+def test_a_week_of_equal_days_is_a_day(hours: list[float], zones: dict[float, float]) -> None:
+    day, week = Profile(hours=tuple(hours)), Profile(hours=tuple(hours) * 7)
+    assert week.busiest_hour_share == pytest.approx(day.busiest_hour_share)
+    assert week.peak(zones)[0] == pytest.approx(day.peak(zones)[0])
+    assert week.mean_over_peak(zones) == pytest.approx(day.mean_over_peak(zones))
+
+
+def test_opposite_zones_halve_the_peak_of_a_short_day() -> None:
+    short = Profile(hours=tuple(float(8 <= hour < 12) for hour in range(24)))
+    factor, _ = short.peak({0: 0.5, 12: 0.5})
+    assert factor == pytest.approx(0.5)
+    assert short.mean_over_peak({0: 0.5, 12: 0.5}) == pytest.approx(2 * short.mean_over_peak(ONE_ZONE))
+
+
+def test_the_peak_comes_when_the_busiest_zone_is_in_its_busiest_hour() -> None:
+    at_ten = Profile(hours=tuple(1.0 + (hour == 10) for hour in range(24)))
+    assert at_ten.peak({0: 1.0})[1] == pytest.approx(10.5)
+    assert at_ten.peak({5.5: 0.9, -8: 0.1})[1] == pytest.approx(5.0)
+
+
+def test_the_shipped_day_sums_to_the_published_mean_day() -> None:
+    assert sum(WORKING_DAY.hours) == 7106
+    assert np.argmax(WORKING_DAY.hours) == 15
+
+
+def test_time_zones_and_a_profile_change_the_chain() -> None:
+    def users(**given: object) -> float:
+        people = People(**given)  # type: ignore[arg-type]
+        return people.chain(
+            think_time_s=80.0, asked_think_time_s=80.0, slo=SLO(), request=lambda: pytest.fail("not needed")
+        ).users
+
+    zones = read_zones("+1=50%,-8=50%")
+    factor, _ = WORKING_DAY.peak(zones)
+    assert users(employees=10_000, time_zones=zones) == pytest.approx(factor * users(employees=10_000))
+    flat = Profile(hours=(1.0,) * 24)
+    by_tokens = {"tokens_per_day": 1e8, "tokens_per_request": 1000.0, "response_time_s": 10.0}
+    assert users(**by_tokens, daily_profile=flat) == pytest.approx(users(**by_tokens, peak_hour_share=1 / 24))
+    with pytest.raises(ValueError, match="--time-zones does not belong to --users; leave out one or the other"):
+        users(users=100, time_zones=zones)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("1,2,3", "has 3 numbers; give 24, of a day, or 168, of a week"),
+        ("x", "is no profile; give 24 or 168 numbers"),
+        (",".join(["0"] * 24), "is all 0"),
+        (",".join(["-1"] * 24), "below 0"),
+        (",".join(["nan"] * 24), "below 0"),
+    ],
+)
+def test_a_wrong_profile_is_told(given: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read_profile(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("berlin=100%", "is no time zone with its share; give hours ahead of UTC"),
+        ("+1=60", "is no time zone with its share"),
+        ("+15=100%", "is no time zone with its share"),
+        ("+1=60%,-5=30%", "sum to 90 %; make it 100 %"),
+        ("", "is no time zone with its share"),
+    ],
+)
+def test_wrong_time_zones_are_told(given: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read_zones(given)
+
+
+def test_zones_of_half_hours_and_of_utc_by_name_are_read() -> None:
+    assert read_zones("UTC+5:30=50%, UTC0=30%, -03:30=20%") == {5.5: 0.5, 0.0: 0.3, -3.5: 0.2}

@@ -1,0 +1,99 @@
+"""When people are there: requests by hour of the day or week, and the peak of several time zones together."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from boundary.files import InputError
+from boundary.names import shortened
+from workloads.distributions import FloatArray
+
+RAGPULSE: Final = (
+    "RAGPulse (Wang et al., arXiv 2511.12979; github.com/flashserve/RAGPulse, MIT): requests of a week "
+    "by hour of the day"
+)
+_STEPS: Final = 12  # of an hour: time zones differ by halves and quarters of one
+_ZONE: Final = re.compile(r"^(?:UTC)?([+-]?)(\d{1,2})(?::([0-5]\d))?$", re.IGNORECASE)
+_DAY, _WEEK = 24, 168
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """Requests by hour, local time: 24 of a day, or 168 of a week from Monday 0:00. Raises InputError."""
+
+    hours: tuple[float, ...]
+    source: str = "given"
+
+    def __post_init__(self) -> None:
+        if len(self.hours) not in (_DAY, _WEEK):
+            raise InputError(f"the profile has {len(self.hours)} numbers; give 24, of a day, or 168, of a week")
+        if not all(0 <= each < math.inf for each in self.hours) or not sum(self.hours) > 0:
+            raise InputError("the profile has a number below 0, or is all 0; give requests by hour, in any unit")
+
+    @property
+    def busiest_hour_share(self) -> float:
+        """Of a mean day's requests, those of the busiest hour."""
+        return max(self.hours) / (sum(self.hours) / (len(self.hours) / _DAY))
+
+    def peak(self, zones: Mapping[float, float]) -> tuple[float, float]:
+        """The peak of people in time zones, over that of all in one, and its hour in UTC.
+
+        `zones` has the share of people by hours ahead of UTC. Between the middles of two hours the profile is a line.
+        """
+        together = sum(share * self._utc(ahead) for ahead, share in zones.items())
+        at = int(np.argmax(together))
+        return float(np.max(together) / self._utc(0.0).max()), at / _STEPS % _DAY
+
+    def mean_over_peak(self, zones: Mapping[float, float]) -> float:
+        """Load of a mean hour over that of the peak, of people in time zones."""
+        return sum(self.hours) / len(self.hours) / (max(self.hours) * self.peak(zones)[0])
+
+    def _utc(self, ahead: float) -> FloatArray:
+        """The profile in UTC, in steps, of people so many hours ahead of it."""
+        time = np.arange(_STEPS * len(self.hours)) / _STEPS
+        middles = np.arange(len(self.hours)) + 0.5
+        return np.interp(time + ahead, middles, self.hours, period=len(self.hours))
+
+
+WORKING_DAY: Final = Profile(
+    hours=(
+        320, 107, 66, 25, 20, 22, 35, 108, 231, 311, 445, 453,
+        382, 423, 479, 485, 446, 379, 435, 461, 376, 374, 398, 325,
+    ),
+    source=RAGPULSE,
+)  # fmt: skip
+
+
+ONE_ZONE: Final[Mapping[float, float]] = {0.0: 1.0}
+
+
+def read_profile(text: str) -> Profile:
+    """24 or 168 numbers, separated by commas. Raises InputError."""
+    try:
+        return Profile(hours=tuple(float(part) for part in text.split(",")))
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"'{shortened(text)}' is no profile; give 24 or 168 numbers, separated by commas") from None
+
+
+def read_zones(text: str) -> dict[float, float]:
+    """Shares of people by hours ahead of UTC: `+1=60%,-5=30%,+5:30=10%`. Raises InputError."""
+    zones: dict[float, float] = {}
+    for part in text.split(","):
+        name, _, share = (piece.strip() for piece in part.partition("="))
+        zone, percent = _ZONE.match(name), re.match(r"^(\d{1,3}(?:\.\d{1,6})?)\s*%$", share)
+        ahead = (int(zone[2]) + int(zone[3] or 0) / 60) * (-1 if zone[1] == "-" else 1) if zone else math.inf
+        if percent is None or not -12 <= ahead <= 14:
+            raise InputError(
+                f"'{shortened(part)}' is no time zone with its share; give hours ahead of UTC, such as "
+                "+1=60%,-5=30%,+5:30=10%"
+            )
+        zones[ahead] = zones.get(ahead, 0.0) + float(percent[1]) / 100
+    if not math.isclose(sum(zones.values()), 1.0, abs_tol=0.005):
+        raise InputError(f"the shares of the time zones sum to {100 * sum(zones.values()):.4g} %; make it 100 %")
+    return zones
