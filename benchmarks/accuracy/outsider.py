@@ -9,9 +9,10 @@ import click
 
 from benchmarks.accuracy.closed_loops import compare, error_rows, errors_of, kinds_of_errors
 from benchmarks.accuracy.intervals import coverage, shipped_widths
-from benchmarks.measured.closed_loops import simulate
+from benchmarks.measured.closed_loops import simulate, tool_of
 from benchmarks.measured.launches import BLACKWELL, LENGTH_SPREAD, launch_of
 from benchmarks.measured.settings import Setting, read_settings
+from calibrate.measuring_client import client_lag_s
 from headcount.answers.simulate import serve
 from headcount.cli.commands.simulate import command as simulate_command
 from headcount.questions.deployments import ENGINE_ARGUMENTS, subject
@@ -37,7 +38,13 @@ def command_line(setting: Setting) -> list[str]:
 
 
 def simulate_as_outsider(setting: Setting, *more: str) -> tuple[float, float]:
-    """Mean TTFT with mean TPOT, in seconds, of that command line; `more` options win over its own.
+    """Mean TTFT with mean TPOT, in seconds, of that command line, as the run's client would have seen them."""
+    ttft_s, tpot_s = typed(setting, *more)
+    return ttft_s + client_lag_s(tool_of(setting), setting.concurrency), tpot_s
+
+
+def typed(setting: Setting, *more: str) -> tuple[float, float]:
+    """What that command line prints of both; `more` options win over its own.
 
     Where it refuses because the model's longest context does not fit, that is cut to the requests', as it advises.
     Raises ValueError where the command refuses still.

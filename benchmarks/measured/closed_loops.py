@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.constants.kernel_priors import prior_for
-from benchmarks.measured.launches import Launch, launch_of
+from benchmarks.measured.launches import Launch, is_of_dynamo, launch_of
 from benchmarks.measured.settings import Setting
 from calibrate.check.replay import Replay
 from calibrate.measured_run import MeasuredRun
+from calibrate.measuring_client import client_lag_s
 from kvcache.models.catalog import find_gpu
 from simulator.deployment import Deployment, resolve
 from simulator.engines.vllm.arguments import EngineArgs
@@ -58,10 +59,15 @@ def load_of(setting: Setting, launch: Launch) -> RequestTable:
     )
 
 
+def tool_of(setting: Setting) -> str:
+    """The client that measured a run: InferenceMAX's is a copy of vLLM's."""
+    return "aiperf" if is_of_dynamo(setting) else "vllm bench serve"
+
+
 def simulate(
     setting: Setting, launch: Launch | None = None, *, from_kernel_tables: bool = False, **options: Any
 ) -> tuple[float, float]:
-    """Mean TTFT with mean TPOT, in seconds; `launch` stands in for the launch script's settings.
+    """Mean TTFT with mean TPOT, in seconds, as clients see them; `launch` stands in for the launch script's settings.
 
     `from_kernel_tables`: with constants that no run was fitted to; `options`: of the latency form. Raises ValueError
     where the model does not fit.
@@ -73,7 +79,8 @@ def simulate(
     simulation = Simulation(deployment.fleet(1, "least-outstanding"), load_of(setting, launch))
     simulation.run()
     times = request_times(simulation.requests)
-    return float(times.ttft_s.mean()), float(np.nanmean(times.tpot_s))
+    lag_s = client_lag_s(tool_of(setting), setting.concurrency)
+    return float(times.ttft_s.mean()) + lag_s, float(np.nanmean(times.tpot_s))
 
 
 def replay_of(setting: Setting) -> Replay:
@@ -82,7 +89,7 @@ def replay_of(setting: Setting) -> Replay:
     return Replay(
         run=MeasuredRun(
             source=Path(f"{setting.model}-{setting.concurrency}"),
-            tool="InferenceMAX",
+            tool=tool_of(setting),
             load={"concurrency": setting.concurrency, "input_len": setting.isl, "output_len": setting.osl},
             aggregates={"ttft_s.mean": setting.ttft_s, "tpot_s.mean": setting.tpot_s},
         ),

@@ -10,6 +10,7 @@ import pandas as pd
 
 from calibrate.check.run_figures import latency_figures
 from calibrate.measured_run import MeasuredRun
+from calibrate.measuring_client import client_lag_s
 from simulator.deployment import Deployment, resolve
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.latency.forms.physical import latency_model
@@ -39,15 +40,21 @@ class Replay:
         return self.run.since(self.warmup_s)
 
     def simulate(self, constants: Constants | None = None) -> Result:
-        """The run, start burst too, with step times of these constants or else the deployment's own."""
+        """The run as its client sees it, start burst too, with step times of these constants or the deployment's."""
         simulation = self._start(constants)
         if not self.warmup_s:
             simulation.run()
-            return whole_run(simulation)
+            return self._seen_by_client(whole_run(simulation))
         simulation.run(self.warmup_s)
         before = snapshot(simulation)
         simulation.run()
-        return result_since(simulation, before)
+        return self._seen_by_client(result_since(simulation, before))
+
+    def _seen_by_client(self, result: Result) -> Result:
+        waits = self.table.follows == NEXT_FREE
+        lag_s = client_lag_s(self.run.tool, int((~waits).sum())) if waits.any() else 0.0
+        times = result.times
+        return replace(result, times=replace(times, ttft_s=times.ttft_s + lag_s, e2e_s=times.e2e_s + lag_s))
 
     def simulation(self, constants: Constants | None = None) -> Simulation:
         """The whole run, with the sums over its batches."""

@@ -12,6 +12,7 @@ import pytest
 from calibrate.check.replay import measured_figures, replay, request_table, simulated_figures
 from calibrate.check.runs import check_run, measured_overload, summary_rows
 from calibrate.measured_run import MeasuredRun
+from calibrate.measuring_client import client_lag_s
 from simulator.latency.forms import latency_model
 from simulator.latency.gpu_constants import constants_for
 from tests.calibrate.recorded import OPTIONS, closed_run
@@ -186,3 +187,21 @@ def test_overloaded_runs_are_in_no_average() -> None:
     good = check_run(replay(served(5.0)))
     bad = check_run(replay(replace(served(5.0, seed=1), excluded={"failed": 30})))
     assert summary_rows([good, bad])["ttft_s.mean"]["runs"] == 1
+
+
+@pytest.mark.parametrize("concurrency", [1, 16])
+def test_a_client_of_one_process_sees_answers_later_but_not_slower(concurrency: int) -> None:
+    run = closed_run(concurrency)
+    at_engine = replay(run).simulate().times
+    at_client = replay(replace(run, tool="vllm bench serve")).simulate().times
+    lag_s = client_lag_s("vllm bench serve", concurrency)
+    assert lag_s > 0
+    np.testing.assert_allclose(at_client.ttft_s - at_engine.ttft_s, lag_s)
+    np.testing.assert_allclose(at_client.e2e_s - at_engine.e2e_s, lag_s)
+    np.testing.assert_array_equal(at_client.tpot_s, at_engine.tpot_s)
+
+
+def test_requests_at_a_rate_are_seen_when_they_come() -> None:
+    run = served(5.0)
+    figures = [simulated_figures(replay(replace(run, tool=tool)).simulate()) for tool in ("vllm bench serve", "other")]
+    assert figures[0] == figures[1]

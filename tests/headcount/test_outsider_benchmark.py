@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy.outsider import command_line, simulate_as_outsider
+from benchmarks.accuracy.outsider import command_line, typed
 from benchmarks.measured.settings import read_settings
 from tests.headcount.conftest import Ran
 
@@ -23,4 +23,4 @@ def test_five_settings_as_typed_are_what_the_command_prints(headcount: Callable[
         ran = headcount(*command_line(setting), "--json")
         assert ran.code == 0
         printed = json.loads(ran.out)
-        assert simulate_as_outsider(setting) == (printed["ttft_s"]["mean"], printed["tpot_s"]["mean"])
+        assert typed(setting) == (printed["ttft_s"]["mean"], printed["tpot_s"]["mean"])
