@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -69,6 +70,11 @@ class Trace:
         """The same trace at `factor` times the rate: arrival times divided by it, order and lengths kept."""
         return replace(self, table=self.table.scaled_arrivals(factor))
 
+    @cached_property
+    def _order(self) -> IntArray:
+        """Rows, sessions contiguous, by the session's first arrival, then by row."""
+        return _by_session_arrival(self.table)
+
     def window(self, num_requests: int, offset: int) -> RequestTable:
         """Requests from row `offset` of the order of arrival, wrapped round, the first arriving at 0.
 
@@ -79,8 +85,7 @@ class Trace:
         """
         if num_requests < 1:
             raise InputError(f"a window of {num_requests} requests; it must have at least 1")
-        table = self.table
-        order = _by_session_arrival(table)
+        table, order = self.table, self._order
         begins = np.flatnonzero(table.follows[order] < 0)
         start = begins[np.searchsorted(begins, offset % len(order)) % len(begins)]
         laps, place = np.divmod(start + np.arange(num_requests), len(order))

@@ -81,8 +81,8 @@ def trace_format(name: str) -> TraceFormat:
 
 
 def find_format(path: Path) -> TraceFormat:
-    """The format of a file, by its content. Raises InputError."""
-    head = _head(path)
+    """The format of a file, by its content, or of the first JSON file of a folder. Raises InputError."""
+    head = _head(next(iter(folder_files(path)), path))
     for known in trace_formats():
         if known.recognises(head):
             return known
@@ -92,6 +92,11 @@ def find_format(path: Path) -> TraceFormat:
     known_formats = "; ".join(f"{known.name}: {known.looks_like}" for known in trace_formats())
     start = shortened(one_line(first))
     raise InputError(f"{shown(path)}: starts with '{start}', which no known trace format does ({known_formats})")
+
+
+def folder_files(path: Path) -> list[Path]:
+    """The JSON files of a folder in the order of their names; none where it is no folder."""
+    return sorted(path.glob("*.json")) if path.is_dir() else []
 
 
 def _head(path: Path) -> str:

@@ -172,7 +172,7 @@ class TraceLoad:
         rng = np.random.default_rng(_seed_sequence(self.seed, replication))
         offset, horizon_s = int(rng.integers(self.trace.num_requests)), self.horizon_s(size)
         count = math.ceil(1.1 * size * horizon_s * 2**patience) + 100
-        table = self.trace.scaled(size / self.trace.requests_per_s).window(count, offset)
+        table = self.trace.window(count, offset).scaled_arrivals(size / self.trace.requests_per_s)
         return Drawn(table=table, work=self._work(table, size, horizon_s))
 
     def _work(self, table: RequestTable, size: float, horizon_s: float) -> float:

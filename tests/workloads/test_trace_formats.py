@@ -183,6 +183,22 @@ def test_parquet_holds_what_its_columns_say(tmp_path: Path) -> None:
     assert "t.parquet: not readable as Parquet" in refusal(path)
 
 
+def test_a_folder_of_sessions_is_one_trace(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        write(tmp_path, f"{name}.json", EXAMPLES["weka"].text.replace('"x"', f'"{name}"'))
+    trace = load_trace(tmp_path)
+    assert (trace.num_requests, trace.num_sessions) == (6, 4)
+    assert shared_tokens(trace.table, 0, 3) == 0, "block ids are the session's own"
+    assert trace.notes == ("sessions have no common clock: each begins at the start",)
+    write(tmp_path, "c.json", EXAMPLES["weka"].text.replace('"out": 7', '"out": -7'))
+    assert "c.json, line 1: requests[3].out is -7" in refusal(tmp_path)
+
+
+def test_a_chat_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    text = EXAMPLES["bailian"].text.replace('"chat_id": 2', '"chat_id": 1')
+    assert "t, line 2: chat_id 1 is there twice" in refusal(write(tmp_path, "t", text))
+
+
 def test_a_folder_is_no_trace(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a folder"):
         load_workload(tmp_path)

@@ -32,6 +32,8 @@ def read(path: Path, block_size: int | None, num_requests: int | None) -> Record
     """
     rows = Rows(path, num_requests)
     for place, line in json_rows(path, _Line, rows):
+        if line.chat_id in rows:
+            raise rows.refuse(place, f"chat_id {line.chat_id} is there twice; each chat must have its own")
         request = Request(
             prompt_tokens=int(line.input_length),
             output_tokens=int(line.output_length),

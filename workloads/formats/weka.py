@@ -9,7 +9,7 @@ import msgspec
 from boundary.schema import Lenient
 from workloads.formats.parsing.json_rows import Name, Seconds, TokensOrNone, json_objects
 from workloads.formats.parsing.rows import Request, Rows
-from workloads.trace_format import Recorded, TraceFormat
+from workloads.trace_format import Recorded, TraceFormat, folder_files
 
 _BLOCK_SIZE: Final = 64
 _SUBAGENT: Final = "subagent"
@@ -38,14 +38,14 @@ def recognises(head: str) -> bool:
 
 
 def read(path: Path, block_size: int | None, num_requests: int | None) -> Recorded:
-    """One session in a file, or one per line.
+    """One session in a file, or one per line, or a folder of such files.
 
     A request comes `think_time` seconds after the answer before it. A sub-agent is a session of its own, which begins
     when its parent's marker does; its times count from there, unless they are later than the marker already.
     """
     rows = Rows(path, num_requests)
     num_sessions = 0
-    for place, session in json_objects(path, _Session, rows):
+    for place, session in _sessions(path, rows):
         num_sessions += 1
         size = block_size or int(session.block_size or _BLOCK_SIZE)
         for told, request in _requests(session.requests, (place, session.id), 0.0):
@@ -59,6 +59,12 @@ def read(path: Path, block_size: int | None, num_requests: int | None) -> Record
     if num_sessions > 1:
         rows.note(_NO_CLOCK)
     return rows.recorded()
+
+
+def _sessions(path: Path, rows: Rows) -> Iterator[tuple[str, _Session]]:
+    for file in folder_files(path) or [path]:
+        for place, session in json_objects(file, _Session, rows):
+            yield ", ".join(part for part in (file.name if file != path else "", place) if part), session
 
 
 def _requests(calls: list[_Call], session: tuple[object, ...], start_s: float) -> Iterator[tuple[str, Request]]:
@@ -84,7 +90,7 @@ def _requests(calls: list[_Call], session: tuple[object, ...], start_s: float) -
 
 FORMAT: Final = TraceFormat(
     name="weka",
-    looks_like="JSON with id, hash_id_scope, requests: one session, or one per line",
+    looks_like="JSON with id, hash_id_scope, requests: one session, one per line, or a folder of such files",
     recognises=recognises,
     read=read,
     source="callanjfox/kv-cache-tester, traces of coding agents' sessions (Weka, SemiAnalysis)",

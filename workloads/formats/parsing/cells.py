@@ -23,6 +23,7 @@ MOST_NUMBER: Final = 1e15
 _TEN: Final = 10.0 ** np.arange(23)
 _TENS: Final = 10 ** np.arange(10)
 _ZEROS, _HIGH, _SIX = (np.uint64(int(byte * 8, 16)) for byte in ("30", "f0", "06"))  # of eight characters
+_COLON_PLACES, _COLONS, _LOW = np.uint64(0xFF0000FF0000), np.uint64(0x3A00003A0000), np.uint64(15)
 _PAIRS, _FOURS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
 _DATE: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,30}))? ?(Z|UTC|GMT|[+-]\d\d(?::?\d\d)?)?",
@@ -224,33 +225,50 @@ def _decimal(buffer: Bytes, start: IntArray, end: IntArray) -> tuple[FloatArray,
 
 def _dates(buffer: Bytes, start: IntArray, end: IntArray) -> tuple[IntArray, BoolArray, BoolArray]:
     """Nanoseconds since 1970, which cells are such dates, and which of them name a zone."""
-    read: BoolArray = end - start >= 19
     day, is_day = _days(buffer, start)
-    clock = buffer[start + 13] == ord(":")
-    clock &= buffer[start + 16] == ord(":")
-    hour, minute, second = (_whole(buffer, start + place, start + place + 2, 2) for place in (11, 14, 17))
-    seconds = ((day * 24 + hour[0]) * 60 + minute[0]) * 60 + second[0]
-    read &= is_day & clock & hour[1] & minute[1] & second[1] & (hour[0] < 24) & (minute[0] < 60) & (second[0] < 60)
+    second, is_time = _clock(_eight(buffer, start + 11))
     fraction, zone_s, is_end, has_zone = _after_seconds(buffer, start + 19, end)
-    return (seconds - zone_s) * 10**9 + fraction, read & is_end, has_zone
+    read = is_day & is_time & is_end & (end - start >= 19)
+    return (day * 86_400 + second - zone_s) * 10**9 + fraction, read, has_zone
+
+
+def _clock(word: Words) -> tuple[IntArray, BoolArray]:
+    """Seconds of the day that eight characters such as 18:15:46 say, and which are such."""
+    digits = word & ~_COLON_PLACES | _ZEROS & _COLON_PLACES
+    read: BoolArray = (word & _COLON_PLACES == _COLONS) & (digits & _HIGH == _ZEROS) & (digits + _SIX & _HIGH == _ZEROS)
+    hour, minute, second = (
+        (digits >> np.uint64(at) & _LOW).astype(np.int64) * 10 + (digits >> np.uint64(at + 8) & _LOW).astype(np.int64)
+        for at in (0, 24, 48)
+    )
+    return (hour * 60 + minute) * 60 + second, read & (hour < 24) & (minute < 60) & (second < 60)
 
 
 def _after_seconds(buffer: Bytes, start: IntArray, end: IntArray) -> tuple[IntArray, IntArray, BoolArray, BoolArray]:
     """Nanoseconds, the zone's seconds, whether they could be read, whether there is a zone."""
-    is_utc = (buffer[end - 1] == ord("Z")) & (end > start)
-    sign = buffer[end - 6]
+    tail = _eight(buffer, end - 8) >> np.uint64(16)  # the last six characters
+    is_utc = (tail >> np.uint64(40) == ord("Z")) & (end > start)
+    sign = tail & np.uint64(0xFF)
     is_offset = ((sign == ord("+")) | (sign == ord("-"))) & (end >= start + 6)
-    read = np.ones(len(start), bool)
-    zone_s = np.zeros(len(start), np.int64)
-    if is_offset.any():
-        (hours, is_hours), (minutes, is_minutes) = _whole(buffer, end - 5, end - 3, 2), _whole(buffer, end - 2, end, 2)
-        read = ~is_offset | (is_hours & is_minutes & (buffer[end - 3] == ord(":")))
-        zone_s = np.where(is_offset, (hours * 60 + minutes) * 60 * np.where(sign == ord("-"), -1, 1), 0)
+    zone_s, read = _offsets(tail, is_offset)
     fraction_end = end - is_utc - 6 * is_offset
     digits = fraction_end - start - 1
     fraction, is_fraction = _whole(buffer, start + 1, fraction_end, 9)
-    read &= (is_fraction & (buffer[start] == ord("."))) | (digits == -1)
+    read = read & ((is_fraction & (buffer[start] == ord("."))) | (digits == -1))
     return np.where(digits > 0, fraction * _TENS[np.clip(9 - digits, 0, 9)], 0), zone_s, read, is_utc | is_offset
+
+
+def _offsets(tail: Words, is_offset: BoolArray) -> tuple[IntArray, BoolArray]:
+    """Seconds that six characters such as +02:00 say, 0 where they are none, and which could be read."""
+    told = np.where(is_offset, tail, 0)
+    if (told == told[0]).all():
+        known, place = told[:1], np.zeros(len(told), np.int64)
+    else:
+        known, place = np.unique(told, return_inverse=True)
+    texts = [int(word).to_bytes(8, "little")[:6].decode("latin-1") for word in known]
+    found = [_offset(text) if re.fullmatch(r"[+-]\d\d:\d\d", text, re.ASCII) else None for text in texts]
+    seconds = np.array([0 if each is None else each // timedelta(seconds=1) for each in found], np.int64)
+    is_known = np.array([each is not None for each in found])
+    return seconds[place], is_known[place] | ~is_offset
 
 
 def _days(buffer: Bytes, start: IntArray) -> tuple[IntArray, BoolArray]:
