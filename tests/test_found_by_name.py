@@ -9,6 +9,7 @@ import pytest
 from boundary.names import UnknownNameError
 from boundary.registry import SEARCH_PATH
 from calibrate.readers import find_format, read_measured
+from headcount.answers.workloads.convert import convert
 from kvcache.formats.quantization import find_quantization, quantization_names
 from kvcache.gpus.gpu import find_gpu, gpu_names
 from kvcache.models.catalog import load_model
@@ -56,6 +57,16 @@ def read(path, block_size, num_requests):
 FORMAT = TraceFormat(
     name="bars", looks_like="numbers set off by bars", recognises=lambda head: "|" in head, read=read, source="a test"
 )
+'''
+TRACE_WRITER = '''
+"""Bars: seconds, prompt tokens, output tokens."""
+from workloads.writing.trace_writer import TraceWriter, lost_content, times_of
+
+def write(table, path, block_size):
+    rows = zip(times_of(table), table.prompt_tokens, table.output_tokens)
+    path.write_text("".join(f"{at}|{prompt}|{output}\\n" for at, prompt, output in rows))
+
+WRITER = TraceWriter(name="bars", suffixes=(".bars",), write=write, lost=lambda table, size: lost_content(table))
 '''
 READER = '''
 """A result with two numbers."""
@@ -218,3 +229,27 @@ def test_what_a_reader_of_the_user_s_says_of_a_file_stays(mine: Path) -> None:
     path = write(mine, "result.json", '{"my_ttft": 0.25}')
     with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: holds no time$"):
         read_measured(path)
+
+
+def test_a_trace_is_written_in_a_format_of_the_user_s_own(mine: Path) -> None:
+    write(mine, "trace_writers/bars.py", TRACE_WRITER)
+    write(mine, "trace_formats/bars.py", TRACE_FORMAT)
+    given = write(mine, "given.txt", "0.0|10|20\n2.5|7|1\n")
+    found = convert(given, mine / "out.bars")
+    assert (found.format, found.num_requests, found.lost) == ("bars", 2, ())
+    assert (mine / "out.bars").read_text() == given.read_text()
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("WRITER = 5", "WRITER is no TraceWriter"),
+        (TRACE_WRITER.replace("rows = ", "1 / 0\n    rows = "), "fails with ZeroDivisionError"),
+    ],
+)
+def test_a_writer_of_the_user_s_that_fails_is_told_with_its_file(mine: Path, code: str, told: str) -> None:
+    file = write(mine, "trace_writers/mine.py", code)
+    write(mine, "trace_formats/bars.py", TRACE_FORMAT)
+    with pytest.raises(ValueError, match=re.escape(f"{file}: ") + ".*" + re.escape(told)):
+        convert(write(mine, "given.txt", "0|10|20"), mine / "out.bars")
+    assert not (mine / "out.bars").exists()

@@ -18,20 +18,23 @@ MAX_BARS = 120  # windows in the chart of rates
 
 def write(path: Path, answer: DescribeAnswer) -> None:
     """Write the page; the file appears whole or not at all."""
-    head, body = answer.head(), answer.body()
     charts = [each for each in (_rate(answer), _lengths(answer), _reuse(answer.description.reuse)) if each]
-    untold = join(*map(paragraph, answer.description.untold))
     sections = [
         ("charts", "In pictures", figures(*charts)),
-        ("figures", "Every figure", join(*(_html(block) for block in body if str(block)))),
-        ("not-told", "What it does not tell", untold),
+        ("figures", "Every figure", join(*(_html(block) for part in answer.figure_parts() for block in part))),
+        ("not-told", "What it does not tell", join(*map(paragraph, answer.description.untold))),
+        ("how-read", "How it was read", join(*map(paragraph, answer.how_read))),
         ("again", "Run it again", paragraph(answer.asked)),
     ]
-    write_whole(path, page("describe.html", sections, workload=answer.workload.name, setting=str(head[0])))
+    write_whole(path, page("describe.html", sections, workload=answer.workload.name, setting=str(answer.head()[0])))
 
 
 def _html(block: Block) -> str:
-    return table(block.columns, block.rows, caption="") if isinstance(block, Table) else paragraph(str(block))
+    """A line or a table, without the blanks that indent it in a terminal."""
+    if not isinstance(block, Table):
+        return paragraph(str(block).strip())
+    rows = [[cell.strip() for cell in row] for row in block.rows]
+    return table([name.strip() for name in block.columns], rows, caption="")
 
 
 def _rate(answer: DescribeAnswer) -> str:
@@ -87,10 +90,10 @@ def _reuse(reuse: PrefixReuse | None) -> str:
 
     def draw(drawn: Figure) -> None:
         axes = drawn.subplots()
-        axes.plot(sizes * reuse.block_size, rates, color=FIRST)
+        axes.plot(sizes * reuse.block_size / 1e6, rates, color=FIRST)
         axes.set_xscale("log")
         axes.set_ylim(bottom=0)
-        axes.set_xlabel("KV cache, tokens")
+        axes.set_xlabel("KV cache, million tokens")
         axes.set_ylabel("share of prompt blocks")
         thousands(axes.xaxis)
 

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from workloads.blocks import shares_content
 from workloads.description.arrivals import Arrivals, arrivals, earliest_arrival_s
-from workloads.description.gaps import OF_POPULATIONS, untold
 from workloads.description.lengths import Dependence, Spread, dependence, spread
+from workloads.description.missing import OF_POPULATIONS, untold
 from workloads.description.reuse import PrefixReuse, prefix_reuse
 from workloads.description.sessions import SessionFigures, conversation_figures, session_figures
 from workloads.population import Population

@@ -40,14 +40,6 @@ class PrefixReuse:
         found = np.clip(cache_blocks - self.newer_blocks, 0, self.entry_blocks)
         return float(found.sum()) / max(self.num_blocks, 1)
 
-    def blocks_for(self, share: float) -> int:
-        """The smallest cache whose hit rate is that share of the ideal one, by bisection."""
-        low, high = 0, self.num_distinct_blocks
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.hit_rate(middle) >= share * self.ideal_hit_rate else (middle + 1, high)
-        return low
-
 
 def prefix_reuse(table: RequestTable, block_size: int, counted: BoolArray | None = None) -> PrefixReuse:
     """Reuse among all rows, told of the `counted` ones."""

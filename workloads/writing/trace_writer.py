@@ -1,7 +1,7 @@
 """What a writer of traces is, so that one file can add one."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -51,11 +51,21 @@ def find_writer(name: str | None, path: Path) -> TraceWriter:
 
 
 def _writer(name: str) -> TraceWriter:
+    """A module's writer, whose failures name the module."""
     found = TRACE_WRITERS.load(name).WRITER
     with TRACE_WRITERS.running(name):
         if not isinstance(found, TraceWriter):
             raise ValueError("WRITER is no TraceWriter")
-    return found
+
+    def write(table: RequestTable, path: Path, block_size: int) -> None:
+        with TRACE_WRITERS.running(name, path):
+            found.write(table, path, block_size)
+
+    def lost(table: RequestTable, block_size: int) -> tuple[str, ...]:
+        with TRACE_WRITERS.running(name):
+            return tuple(found.lost(table, block_size))
+
+    return replace(found, write=write, lost=lost)
 
 
 def times_of(table: RequestTable) -> FloatArray:

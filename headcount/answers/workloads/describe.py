@@ -86,15 +86,23 @@ class DescribeAnswer(Answer):
         return [Line(f": {count}{span(found.arrivals)}, {self.workload.format} format", bold=self.workload.name)]
 
     def body(self) -> list[Block]:
+        parts = [*self.figure_parts(), *self.remark_parts()]
+        return [block for part in parts for block in (*part, Line())][:-1]
+
+    def figure_parts(self) -> list[list[Block]]:
+        """Arrivals, lengths, prefix reuse, as far as they are known."""
         found, summary = self.description, self.summary
-        parts: list[list[Block]] = [
+        parts = [
             arrival_blocks(found.arrivals) if found.arrivals else [],
             length_blocks(found, {} if summary is None else exact_means(summary)),
             reuse_blocks(found.reuse, self.hit_rates) if found.reuse else [],
-            _listed("What it does not tell", found.untold),
-            _listed("How it was read", self.how_read),
         ]
-        return [block for part in parts if part for block in (*part, Line())][:-1]
+        return [part for part in parts if part]
+
+    def remark_parts(self) -> list[list[Block]]:
+        """What the workload does not tell, and how it was read."""
+        titles = {"What it does not tell": self.description.untold, "How it was read": self.how_read}
+        return [[Line(bold=title), *(Line(f"  {text}") for text in told)] for title, told in titles.items() if told]
 
 
 @question
@@ -139,10 +147,6 @@ def exact_means(summary: PopulationSummary) -> dict[str, float]:
         "output_tokens": summary.mean_output_tokens,
         "think_time_s": summary.mean_think_time_s,
     }
-
-
-def _listed(title: str, texts: Sequence[str]) -> list[Block]:
-    return [Line(bold=title), *(Line(f"  {text}") for text in texts)] if texts else []
 
 
 def _arrivals_json(found: Arrivals) -> dict[str, Any]:
