@@ -70,7 +70,7 @@ def read_names(given: str | Mapping[str, str]) -> dict[str, str]:
         parts = [part.partition("=") for part in given.split(",")]
         wrong = next(("".join(part) for part in parts if not part[1] or not part[2].strip()), None)
         if wrong is not None:
-            raise InputError(f"columns: '{shortened(wrong)}' is no NAME=COLUMN; give time=t,prompt=p,output=o, such as")
+            raise InputError(f"columns: '{shortened(wrong)}' is no NAME=COLUMN; give such as time=t,prompt=p,output=o")
         names = [name.strip() for name, _, _ in parts]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -79,7 +79,7 @@ def read_names(given: str | Mapping[str, str]) -> dict[str, str]:
     check_names(given, FIELDS, "column")
     missing = [name for name in ("prompt", "output") if name not in given]
     if missing:
-        raise InputError(f"columns: {' and '.join(missing)} missing; give prompt=COLUMN,output=COLUMN at least")
+        raise InputError(f"columns: no {' and no '.join(missing)}; give prompt=COLUMN,output=COLUMN at least")
     return dict(given)
 
 

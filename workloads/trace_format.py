@@ -61,6 +61,7 @@ def trace_formats() -> tuple[TraceFormat, ...]:
 
 def trace_format(name: str) -> TraceFormat:
     """The format of that name, whose failures name its module. Raises UnknownNameError."""
+    TRACE_FORMATS.path(name)  # a file of that name, and no other code
     found = TRACE_FORMATS.load(name).FORMAT
     with TRACE_FORMATS.running(name):
         if not isinstance(found, TraceFormat):

@@ -212,7 +212,7 @@ _TRAFFIC = (
 )
 trace_options = all_of(
     option("--trace-block-size", TokenCount(), "Tokens per block id of a trace.  [default: as its format has it]"),
-    option("--trace-format", Text(names_code=True), "Format of a trace: a name.  [default: found from its content]"),
+    option("--trace-format", Text(), "Format of a trace, by name.  [default: found from its content]"),
     option("--columns", Text("NAME=COLUMN,…"), _COLUMNS),
     option("--log-pattern", Text("REGEX"), _LOG_PATTERN),
 )

@@ -268,6 +268,19 @@ def test_a_format_may_be_named(tmp_path: Path) -> None:
         read(TraceFile(path, format="llmservingsim"))
     with pytest.raises(ValueError, match=r"no trace format 'azur'; did you mean 'azure'\?"):
         read(TraceFile(path, format="azur"))
+    with pytest.raises(ValueError, match="no trace format 'os:system'"):
+        read(TraceFile(path, format="os:system"))
+
+
+def test_two_answers_to_one_turn_share_what_came_before_alone(tmp_path: Path) -> None:
+    chat = {"type": "text", "turn": 1, "timestamp": 1.0}
+    lengths = [(1, -1, 20, 9), (2, 1, 40, 3), (3, 1, 50, 3), (4, 2, 60, 3)]
+    text = lines(*(
+        chat | {"chat_id": chat_id, "parent_chat_id": parent, "input_length": prompt, "output_length": output}
+        for chat_id, parent, prompt, output in lengths
+    ))  # fmt: skip
+    table = load_trace(write(tmp_path, "t", text)).table
+    assert [shared_tokens(table, *rows) for rows in ((0, 1), (0, 2), (1, 2), (1, 3), (2, 3))] == [29, 29, 29, 43, 29]
 
 
 @pytest.mark.parametrize(
@@ -275,13 +288,13 @@ def test_a_format_may_be_named(tmp_path: Path) -> None:
     [
         ({"columns": "prompt=a,output=b,time"}, "columns: 'time' is no NAME=COLUMN"),
         ({"columns": "promt=a,output=b"}, "no column 'promt'; did you mean 'prompt'?"),
-        ({"columns": "prompt=a"}, "columns: output missing; give prompt=COLUMN,output=COLUMN at least"),
+        ({"columns": "prompt=a"}, "columns: no output; give prompt=COLUMN,output=COLUMN at least"),
         ({"columns": "prompt=a,prompt=b,output=c"}, "columns: prompt is given twice"),
         ({"columns": "prompt=a,output=b,time=t,time_ms=u"}, "columns: time or think is given twice"),
         ({"columns": "prompt=a,output=out"}, "t.csv, line 1: no column a; the header has ts, p_in"),
         ({"columns": "prompt=user,output=out"}, "t.csv, line 2: user is 'a'; it must be a whole number of tokens"),
         ({"log_pattern": "(?P<prompt"}, "is no regular expression: missing >"),
-        ({"log_pattern": "(?P<prompt>x)"}, "columns: output missing"),
+        ({"log_pattern": "(?P<prompt>x)"}, "columns: no output; give"),
         ({"columns": "prompt=a,output=b", "format": "azure"}, "trace format and columns exclude each other"),
     ],
 )

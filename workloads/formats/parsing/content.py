@@ -27,6 +27,8 @@ class Turn:
     """Of the last of them."""
     place: int = -1
     """Where the spans stand in the table, once they do."""
+    goes_on: bool = False
+    """Whether another turn has the same spans, so that a second one goes on in its own."""
 
 
 class Contents:
@@ -80,9 +82,11 @@ class Contents:
         total = prompt_tokens + output_tokens
         if previous is None:
             return Turn([*_cut(start, prompt_tokens), (self._new(), OPEN_END)], prompt_tokens, total)
-        if prompt_tokens >= previous.total_tokens:
+        holds_all = prompt_tokens >= previous.total_tokens
+        if holds_all and not previous.goes_on:
+            previous.goes_on = True
             return Turn(previous.spans, prompt_tokens, total, place=previous.place)
-        shared = min(prefix_tokens, prompt_tokens)
+        shared = previous.total_tokens if holds_all else min(prefix_tokens, prompt_tokens)
         return Turn([*_cut(previous.spans, shared), (self._new(), OPEN_END)], prompt_tokens, total)
 
     def of_blocks(
