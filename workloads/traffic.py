@@ -178,15 +178,23 @@ def _retrieved(population: Population, amount: Amount) -> Population:
 def _trace_context(trace: Trace, amount: Amount) -> Trace:
     table = trace.table
     factor = amount.factor_of(float(table.prompt_tokens.mean()), "context")
-    ends = table.span_end.astype(np.float64)
     return replace(
         trace,
         table=replace(
             table,
             prompt_tokens=_whole(table.prompt_tokens * factor),
-            span_end=np.where(ends == OPEN_END, OPEN_END, _whole(ends * factor)).astype(np.int32),
+            span_end=_scaled_ends(table.span_end, factor),
         ),
     )
+
+
+def _scaled_ends(ends: Int32Array, factor: float) -> Int32Array:
+    """Ends of spans times a factor, each still beyond the one before: what rounding makes equal moves on by a token."""
+    is_last, place = ends == OPEN_END, np.arange(len(ends))
+    apart = (np.cumsum(is_last) - is_last) * 2**33  # of one request's spans from those of the others
+    beyond = np.where(is_last, 0, np.rint(ends * factor).clip(1, OPEN_END - 1).astype(np.int64)) - place + apart
+    increasing = np.maximum.accumulate(beyond) + place - apart
+    return np.where(is_last, OPEN_END, np.minimum(increasing, OPEN_END - 1)).astype(np.int32)
 
 
 def _trace_output(trace: Trace, amount: Amount) -> Trace:

@@ -174,6 +174,15 @@ def test_a_trace_scales_prompts_with_what_they_share_outputs_and_think_times() -
     assert found.table.arrival_s[2] == 5
 
 
+def test_spans_that_rounding_makes_equal_stay_apart() -> None:
+    ends = np.array([64, 65, 66, OPEN_END, 3, OPEN_END], np.int32)
+    table = independent_requests(arrival_s=[0, 1], prompt_tokens=[100, 30], output_tokens=[10, 20])
+    table = replace(table, span_start=np.array([0, 4]), span_count=np.array([4, 2], np.int32))
+    table = replace(table, span_content=np.arange(6), span_end=ends)
+    found = changed_trace(replace(trace(), table=table), {"context": Amount(value=0.1, is_factor=True)})
+    assert found.table.span_end.tolist() == [6, 7, 8, OPEN_END, 1, OPEN_END]
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
