@@ -87,7 +87,7 @@ def find_format(path: Path) -> TraceFormat:
     for known in trace_formats():
         if known.recognises(head):
             return known
-    first = head.lstrip("\ufeff").splitlines()[0]
+    first = head.lstrip().splitlines()[0]
     if first.lstrip().startswith("{") and first.strip() != "{":
         parse_json(first, f"{shown(path)}, line 1")
     known_formats = "; ".join(f"{known.name}: {known.looks_like}" for known in trace_formats())
@@ -108,9 +108,10 @@ def _head(path: Path) -> str:
         head = file.read(_HEAD_CHARACTERS)
         if "\n" not in head:
             head += file.readline()
+    head = head.lstrip("\ufeff")
     if not head.strip():
         raise empty(path)
-    return head.lstrip("\ufeff")
+    return head
 
 
 def empty(path: Path) -> InputError:

@@ -75,6 +75,7 @@ def test_rows_keep_their_places_when_times_do_not_ascend(tmp_path: Path) -> None
     [
         ("", "the file is empty"),
         ("\n\n", "the file is empty"),
+        ("\ufeff\ufeff", "the file is empty"),
         (HEADER + "\r\n", "has no rows; a trace needs at least one request"),
         (
             HEADER.replace("GeneratedTokens", "Generated") + "\n",
