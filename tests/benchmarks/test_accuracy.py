@@ -27,7 +27,6 @@ SAMPLE = 60  # settings
 MISSED = {
     "TTFT, model × GPU × release left out of the fit",
     "limits whose largest concurrency is over 20 % too many",
-    "TPOT, 5 runs fitted",
     "TTFT, 5 runs fitted",
     "H100 requests, mean TTFT",
 }
