@@ -22,7 +22,7 @@ from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import StepTimes
 from simulator.simulation import Simulation
 from workloads.distributions import Exponential, Fixed
-from workloads.population import Population
+from workloads.populations.population import Population
 from workloads.requests import RequestTable
 
 MAX_NUM_SEQS, TOKEN_BUDGET, MAX_MODEL_LEN = 1024, 8192, 8192

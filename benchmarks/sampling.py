@@ -30,7 +30,7 @@ from simulator.study.slo import SLO
 from simulator.study.statistics import t_interval
 from workloads.load import load_workload
 from workloads.requests import RequestTable, independent_requests
-from workloads.trace import Trace
+from workloads.traces.trace import Trace
 
 STORED = DOCS / "measurements" / "results" / "sampling.json"
 TRUTH_REPLICATIONS, TRUTH_TIMES, TRUTH_SEED = 48, 8, 1_000_003

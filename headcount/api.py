@@ -41,7 +41,7 @@ from simulator.simulation import Simulation
 from simulator.study.slo import SLO
 from workloads.load import load_workload, preset_names
 from workloads.synthetic import closed_load, open_load
-from workloads.trace_file import TraceFile
+from workloads.traces.trace_file import TraceFile
 
 __all__ = [
     "SLO", "Answer", "CapacityAnswer", "CheckAnswer", "CompareAnswer", "Deployment", "DescribeAnswer", "EngineArgs",

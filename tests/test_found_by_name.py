@@ -45,7 +45,7 @@ TRACE_FORMAT = '''
 """One request a line: seconds, prompt tokens, output tokens, set off by bars."""
 import numpy as np
 from workloads.requests import NO_PREDECESSOR, independent_requests
-from workloads.trace_format import TraceFormat
+from workloads.traces.trace_format import TraceFormat
 
 def read(path, block_size, num_requests):
     rows = np.loadtxt(path, delimiter="|", ndmin=2, max_rows=num_requests)

@@ -145,24 +145,17 @@ class HeavyClients(Kind, frozen=True, kw_only=True):
     def times(self, num_requests: int, seed: int, rate_per_s: float) -> FloatArray:
         shares = np.arange(1, self.clients + 1) ** -float(self.zipf)
         shares /= shares.sum()
+        gaps = Gamma(shape=1 / self.cv**2, mean_value=1.0)
+        start, luck = stream(seed, "arrivals", 1).random((2, self.clients))
+        firsts = start * size_biased_quantile(gaps, luck) / shares  # a random moment lies in one of its gaps
         until, found = 1.1 * num_requests + 10, np.zeros(0)
         while len(found) < num_requests:
-            parts = [self._client(float(share), until, seed, place) for place, share in enumerate(shares)]
+            parts = [
+                _client(gaps, share, first, until, stream(seed, "arrivals", 2, place))
+                for place, (share, first) in enumerate(zip(shares.tolist(), firsts.tolist(), strict=True))
+            ]
             found, until = np.sort(np.concatenate(parts)), 1.5 * until
         return found[:num_requests] / rate_per_s
-
-    def _client(self, share: float, until: float, seed: int, place: int) -> FloatArray:
-        """A client's arrivals up to `until` mean gaps of all; a random moment lies in one of its gaps."""
-        gaps = Gamma(shape=1 / self.cv**2, mean_value=1 / share)
-        start, luck = stream(seed, "arrivals", 1, place).random(2)
-        first = start * float(size_biased_quantile(gaps, np.array([luck]))[0])
-        count = math.ceil(share * until) + 10
-        while True:
-            later = first + np.cumsum(gaps.quantile(stream(seed, "arrivals", 2, place).random(count)))
-            if later[-1] > until:
-                times = np.concatenate([[first], later])
-                return times[times <= until]
-            count *= 2
 
 
 _MEMORYLESS: Final = Exponential(mean_value=1.0)
@@ -189,6 +182,15 @@ def arrival_times(arrivals: Arrivals, rate_per_s: float, num_requests: int, seed
 def _unit_times(gaps: Distribution, num_requests: int, seed: int) -> FloatArray:
     """The first arrival comes one gap after 0."""
     return np.cumsum(gaps.quantile(stream(seed, "arrivals").random(num_requests)))
+
+
+def _client(gaps: Distribution, share: float, first: float, until: float, rng: np.random.Generator) -> FloatArray:
+    """A client's arrivals from the first up to `until`, in mean gaps of all clients together."""
+    times = np.array([first])
+    while times[-1] <= until:
+        more = gaps.quantile(rng.random(math.ceil(share * until) + 10)) / share
+        times = np.concatenate([times, times[-1] + np.cumsum(more)])
+    return times[times <= until]
 
 
 def _switched(levels: tuple[float, float], means_s: tuple[float, float], work: FloatArray, seed: int) -> FloatArray:

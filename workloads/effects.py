@@ -4,8 +4,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from workloads.equilibrium import equilibrium
-from workloads.population import Population
+from workloads.populations.equilibrium import equilibrium
+from workloads.populations.population import Population
 from workloads.requests import RequestTable
 
 

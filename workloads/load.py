@@ -8,10 +8,10 @@ from boundary.files import InputError, shown
 from boundary.names import nearest_hint, one_line, shortened
 from boundary.registry import Registry
 from boundary.schema import AtLeastOne, typed
-from workloads.population import Population
-from workloads.population_file import population_from_mapping
-from workloads.trace import Trace
-from workloads.trace_file import Source, TraceFile
+from workloads.populations.population import Population
+from workloads.populations.population_file import population_from_mapping
+from workloads.traces.trace import Trace
+from workloads.traces.trace_file import Source, TraceFile
 
 PRESETS = Registry(what="preset", section="presets", folder=Path(__file__).parent / "presets", suffix=".toml")
 

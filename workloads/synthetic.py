@@ -6,7 +6,7 @@ from boundary.files import InputError
 from boundary.limits import check_limit
 from workloads.arrivals import POISSON, Arrivals, arrival_times
 from workloads.distributions import Distribution, Exponential, Fixed, Uniform
-from workloads.population import Population
+from workloads.populations.population import Population
 from workloads.randomness import stream
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, Int32Array, RequestTable, independent_requests
 

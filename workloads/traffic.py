@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from boundary.files import InputError
 from boundary.names import check_names, readable
-from workloads.derived import WithValue, scaled, stretched_turns
 from workloads.distributions import Distribution, Fixed, RoundedUp
-from workloads.equilibrium import equilibrium
-from workloads.population import Population
+from workloads.populations.derived import WithValue, scaled, stretched_turns
+from workloads.populations.equilibrium import equilibrium
+from workloads.populations.population import Population
 from workloads.requests import OPEN_END, Int32Array
-from workloads.trace import Trace
+from workloads.traces.trace import Trace
 
 LEAST_FACTOR: Final = 0.01
 MOST_FACTOR: Final = 100.0

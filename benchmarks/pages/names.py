@@ -17,8 +17,8 @@ from workloads.arrivals import PROCESSES
 from workloads.demand import CHAINS, LINKS
 from workloads.distributions import KINDS
 from workloads.load import load_preset, preset_names
-from workloads.summary import population_summary
-from workloads.trace_format import trace_formats
+from workloads.populations.summary import population_summary
+from workloads.traces.trace_format import trace_formats
 from workloads.traffic import CHANGES
 
 ROOT = Path(__file__).parents[2]

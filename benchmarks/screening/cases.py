@@ -12,10 +12,10 @@ from simulator.study.loads import Load, TraceLoad, UserLoad
 from simulator.study.slo import SLO
 from workloads.distributions import Exponential, Lognormal
 from workloads.load import load_preset
-from workloads.population import Population
+from workloads.populations.population import Population
 from workloads.requests import independent_requests
 from workloads.synthetic import single_turn_users
-from workloads.trace import Trace
+from workloads.traces.trace import Trace
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,8 +31,8 @@ from simulator.study.running.simulations import Simulations
 from simulator.study.slo import find_slo
 from simulator.study.store.store import Store
 from workloads.effects import TrafficEffects, traffic_effects
-from workloads.trace import Trace
-from workloads.trace_file import Source
+from workloads.traces.trace import Trace
+from workloads.traces.trace_file import Source
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog

@@ -14,8 +14,8 @@ from headcount.text.units import GIB, assumptions_json
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.conversations import conversations_at_once, tokens_per_user
 from simulator.engines.vllm.memory import Remedy, memory_budget, remedies, why_unfit
-from workloads.equilibrium import equilibrium
 from workloads.load import load_preset
+from workloads.populations.equilibrium import equilibrium
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog

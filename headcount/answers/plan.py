@@ -36,8 +36,8 @@ from simulator.study.store.store import Store
 from workloads.daily_profile import Profile, read_profile, read_zones
 from workloads.demand import Demand
 from workloads.effects import TrafficEffects, traffic_effects
-from workloads.trace import Trace
-from workloads.trace_file import Source
+from workloads.traces.trace import Trace
+from workloads.traces.trace_file import Source
 
 AMPLE: Final = 2.0  # times the users to serve: where a fleet serves so many, noise decides nothing
 

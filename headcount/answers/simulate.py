@@ -29,7 +29,7 @@ from simulator.study.replication import simulate_users
 from simulator.study.statistics import percentile_error, summary
 from workloads.arrivals import Arrivals
 from workloads.effects import TrafficEffects, traffic_effects
-from workloads.trace_file import Source
+from workloads.traces.trace_file import Source
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog

@@ -92,7 +92,7 @@ def _name_trace_file(params: dict[str, Any]) -> None:
     for name in options.values():
         params.pop(name, None)
     if how:
-        from workloads.trace_file import TraceFile  # noqa: PLC0415  imported where it is given
+        from workloads.traces.trace_file import TraceFile  # noqa: PLC0415  imported where it is given
 
         of = "trace" if "trace" in params else "workload"
         if params.get(of) is None:

@@ -7,11 +7,11 @@ from headcount.questions.arrivals import read_arrivals
 from headcount.questions.traffic import TrafficChanges, read_traffic
 from workloads.arrivals import POISSON, Arrivals, Bursty
 from workloads.load import load_preset, load_workload
-from workloads.population import Population
+from workloads.populations.population import Population
 from workloads.requests import RequestTable
 from workloads.synthetic import closed_load, open_load, single_turn_users
-from workloads.trace import Trace
-from workloads.trace_file import Source
+from workloads.traces.trace import Trace
+from workloads.traces.trace_file import Source
 from workloads.traffic import Amount, changed, changed_trace
 
 MAX_USERS = 1_000_000

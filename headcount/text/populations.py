@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from headcount.text.blocks import Block, Line, Table
-from workloads.summary import Part, PopulationSummary
+from workloads.populations.summary import Part, PopulationSummary
 
 LIST_COLUMNS: Final = ("workload", "what", "mean think time", "turns", "context tokens", "answer tokens")
 _TITLES: Final = {"system_prompt": "system prompt", "think_time_s": "think time"}

@@ -29,8 +29,8 @@ from simulator.study.loads import HOUR_S, MIN_HORIZON_S, Load, TraceLoad, UserLo
 from simulator.study.running.simulations import Simulations
 from simulator.study.slo import SLO
 from simulator.study.statistics import FloatArray, Interval, summary, t_interval
-from workloads.population import Population
-from workloads.trace import Trace
+from workloads.populations.population import Population
+from workloads.traces.trace import Trace
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,12 +8,12 @@ from typing import Protocol
 import numpy as np
 
 from simulator.simulation import Simulation
-from workloads.equilibrium import equilibrium
-from workloads.population import Population
+from workloads.populations.equilibrium import equilibrium
+from workloads.populations.population import Population
+from workloads.populations.sessions import Sessions
 from workloads.randomness import checked_seed
 from workloads.requests import RequestTable
-from workloads.sessions import Sessions
-from workloads.trace import Trace
+from workloads.traces.trace import Trace
 
 REQUESTS_PER_REPLICATION = 6000
 MIN_HORIZON_S = 360.0

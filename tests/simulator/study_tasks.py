@@ -12,7 +12,7 @@ from simulator.study.running.task import Task
 from simulator.study.slo import SLO
 from tests.simulator.test_pools import pool_of
 from workloads.requests import independent_requests
-from workloads.trace import Trace
+from workloads.traces.trace import Trace
 
 
 def small_task(**changes: Any) -> Task:

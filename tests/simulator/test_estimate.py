@@ -19,10 +19,10 @@ from simulator.study.loads import Load, TraceLoad, UserLoad
 from simulator.study.slo import SLO
 from simulator.study.traffic import traffic_of
 from workloads.load import load_preset
-from workloads.population import Population
+from workloads.populations.population import Population
 from workloads.requests import independent_requests
 from workloads.synthetic import single_turn_users
-from workloads.trace import Trace
+from workloads.traces.trace import Trace
 
 CHAT = load_preset("chat")
 ROUNDING = 1.1  # a step of the estimate's own search, and whole users

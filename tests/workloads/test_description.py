@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.workloads.trace_files import load_trace, mooncake, write_lines
-from workloads.blocks import shares_content
 from workloads.description.arrivals import arrivals, counts, earliest_arrival_s
 from workloads.description.description import describe_population, describe_trace
 from workloads.description.lengths import dependence, spread
 from workloads.description.reuse import prefix_reuse
 from workloads.load import load_preset
 from workloads.requests import NEXT_FREE, OPEN_END, RequestTable, independent_requests
-from workloads.trace import Trace
+from workloads.traces.blocks import shares_content
+from workloads.traces.trace import Trace
 
 TRACES = Path(__file__).parents[3] / "shared" / "data" / "traces"
 BLOCK = 4

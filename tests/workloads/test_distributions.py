@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from boundary.files import InputError
-from workloads.counts import looked_up, whole_turns
 from workloads.distributions import (
     Bounded,
     Distribution,
@@ -32,6 +31,7 @@ from workloads.distributions import (
     size_biased_quantile,
     token_counts,
 )
+from workloads.populations.counts import looked_up, whole_turns
 
 FROM_0 = "a number from 0 to 2,000,000,000"
 POSITIVE = "a number from 1e-12 to 2,000,000,000"

@@ -12,7 +12,7 @@ from boundary.files import InputError
 from tests.workloads.test_population import CHAT, SHORT, UNBOUNDED, contents
 from workloads.distributions import Fixed, Geometric
 from workloads.effects import traffic_effects
-from workloads.population import Population
+from workloads.populations.population import Population
 from workloads.requests import independent_requests
 
 BY_HAND = Population(

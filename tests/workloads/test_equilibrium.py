@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from boundary.files import InputError
 from workloads.distributions import Exponential, Fixed, Geometric, Lognormal, RoundedUp
-from workloads.equilibrium import equilibrium
 from workloads.load import load_preset
-from workloads.population import Population
+from workloads.populations.equilibrium import equilibrium
+from workloads.populations.population import Population
 
 CHAT = load_preset("chat")
 AGENT = replace(CHAT, turns=Exponential(mean_value=40), user_tokens=Lognormal(median=800, sigma=1.5))

@@ -7,7 +7,7 @@ import pytest
 
 from boundary.files import InputError
 from workloads.load import load_preset, load_workload
-from workloads.population import Population
+from workloads.populations.population import Population
 
 CHAT = load_preset("chat")
 MINE = '[user_tokens]\nkind = "lognormal"\nmedian = 900\nsigma = 1\nsource = "our log"\n'

@@ -5,11 +5,11 @@ import pytest
 
 from boundary.files import InputError
 from workloads.arrivals import POISSON, GammaGaps, arrival_times
-from workloads.blocks import shares_content
 from workloads.description.arrivals import earliest_arrival_s
 from workloads.load import load_preset
 from workloads.requests import RequestTable
 from workloads.synthetic import single_turn_users
+from workloads.traces.blocks import shares_content
 from workloads.writing.generated import requests_at, requests_over
 
 CHAT = load_preset("chat")

@@ -24,10 +24,10 @@ from workloads.distributions import (
     parse_distribution,
     size_biased_quantile,
 )
-from workloads.equilibrium import equilibrium
 from workloads.load import load_preset, preset_names
-from workloads.population import Population, _Draws
-from workloads.population_file import population_from_mapping
+from workloads.populations.equilibrium import equilibrium
+from workloads.populations.population import Population, _Draws
+from workloads.populations.population_file import population_from_mapping
 from workloads.requests import OPEN_END, RequestTable
 
 CHAT = load_preset("chat")
@@ -336,7 +336,9 @@ def test_no_user_is_met_in_a_conversation_beyond_the_limit() -> None:
     heavy = replace(SHORT, turns=Lognormal(median=1, sigma=1.3))
     checked = size_biased_quantile(RoundedUp(inner=heavy.turns), np.array([1 - 1e-6]))[0]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("workloads.population._Draws._uniform", lambda draws, *_: np.full(draws.num_users, 1 - 2**-53))
+        patch.setattr(
+            "workloads.populations.population._Draws._uniform", lambda draws, *_: np.full(draws.num_users, 1 - 2**-53)
+        )
         assert _Draws(heavy, 3, 1, 4096).position()[0].max() <= checked
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from boundary.files import InputError
 from workloads.distributions import Distribution, Exponential, Fixed, Geometric, Uniform
-from workloads.equilibrium import equilibrium
 from workloads.load import load_preset
-from workloads.population import Population, _Draws
-from workloads.population_file import population_from_mapping
+from workloads.populations.equilibrium import equilibrium
+from workloads.populations.population import Population, _Draws
+from workloads.populations.population_file import population_from_mapping
+from workloads.populations.retrieval import Retrieval
 from workloads.requests import OPEN_END, RequestTable
-from workloads.retrieval import Retrieval
 from workloads.traffic import Amount, changed
 
 CHAT = load_preset("chat")

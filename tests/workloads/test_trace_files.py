@@ -27,7 +27,7 @@ from tests.workloads.trace_files import (
 )
 from workloads.load import load_workload
 from workloads.requests import NO_PREDECESSOR
-from workloads.trace import Trace
+from workloads.traces.trace import Trace
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
 

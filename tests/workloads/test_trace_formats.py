@@ -14,9 +14,9 @@ from boundary.files import InputError
 from tests.workloads.example_traces import EXAMPLES, Example, batched, lines, span
 from tests.workloads.trace_files import load_trace, refusal, shared_tokens, write
 from workloads.load import load_workload
-from workloads.trace import Trace
-from workloads.trace_file import TraceFile
-from workloads.trace_format import trace_formats
+from workloads.traces.trace import Trace
+from workloads.traces.trace_file import TraceFile
+from workloads.traces.trace_format import trace_formats
 
 SAMPLES = Path(__file__).parents[2] / ".." / "shared" / "data" / "trace_formats"
 WITHOUT_TOKENS = ("openai_batch.jsonl", "otel_genai_trace.json")

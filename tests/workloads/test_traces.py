@@ -10,9 +10,9 @@ import pytest
 from boundary.files import InputError
 from tests.workloads.trace_files import load_trace, mooncake, refusal, shared_tokens, write, write_lines
 from workloads.load import load_workload
-from workloads.population import Population
-from workloads.trace import Trace
-from workloads.trace_format import trace_formats
+from workloads.populations.population import Population
+from workloads.traces.trace import Trace
+from workloads.traces.trace_format import trace_formats
 
 
 def test_names_that_are_nothing_get_the_nearest_preset(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from boundary.files import InputError
 from boundary.names import UnknownNameError
 from headcount.questions.traffic import TrafficChange, read_traffic
 from tests.workloads.test_population import CHAT, SHORT
-from workloads.derived import WithValue, scaled, stretched_turns
 from workloads.distributions import (
     Bounded,
     Distribution,
@@ -23,10 +22,11 @@ from workloads.distributions import (
     RoundedUp,
     Uniform,
 )
-from workloads.equilibrium import equilibrium
-from workloads.population import Population
+from workloads.populations.derived import WithValue, scaled, stretched_turns
+from workloads.populations.equilibrium import equilibrium
+from workloads.populations.population import Population
 from workloads.requests import OPEN_END, RequestTable, independent_requests
-from workloads.trace import Trace
+from workloads.traces.trace import Trace
 from workloads.traffic import CHANGES, Amount, changed, changed_trace
 
 UNBOUNDED = 2**30

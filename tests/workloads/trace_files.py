@@ -11,7 +11,7 @@ import pytest
 from boundary.files import InputError
 from workloads.load import load_workload
 from workloads.requests import RequestTable
-from workloads.trace import Trace
+from workloads.traces.trace import Trace
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
 AZURE = (

@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from workloads.blocks import shares_content
 from workloads.description.arrivals import Arrivals, arrivals, earliest_arrival_s
 from workloads.description.lengths import Dependence, Spread, dependence, spread
 from workloads.description.missing import OF_POPULATIONS, untold
 from workloads.description.reuse import PrefixReuse, prefix_reuse
 from workloads.description.sessions import SessionFigures, conversation_figures, session_figures
-from workloads.population import Population
+from workloads.populations.population import Population
 from workloads.requests import OPEN_END, RequestTable
-from workloads.trace import Trace
+from workloads.traces.blocks import shares_content
+from workloads.traces.trace import Trace
 
 DRAWN_TURNS: Final = 20  # of each user
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 
-from workloads.blocks import BlockRuns, block_runs
 from workloads.description.arrivals import earliest_arrival_s
 from workloads.requests import BoolArray, IntArray, RequestTable
+from workloads.traces.blocks import BlockRuns, block_runs
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

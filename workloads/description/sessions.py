@@ -6,7 +6,7 @@ import numpy as np
 
 from workloads.description.lengths import Spread, spread
 from workloads.distributions import RoundedUp, midpoints
-from workloads.population import Population
+from workloads.populations.population import Population
 from workloads.requests import RequestTable
 
 _QUANTILES = 4096

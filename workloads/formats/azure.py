@@ -5,7 +5,7 @@ from typing import Final
 
 from workloads.formats.parsing.columns import Columns, read_csv
 from workloads.formats.parsing.csv_rows import first_names
-from workloads.trace_format import Recorded, TraceFormat
+from workloads.traces.trace_format import Recorded, TraceFormat
 
 _COLUMNS: Final = Columns(time="TIMESTAMP", prompt=("ContextTokens",), output="GeneratedTokens")
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from workloads.formats.parsing.csv_rows import csv_rows, first_names, header_of
 from workloads.formats.parsing.rows import Request, Rows
-from workloads.trace_format import Recorded, TraceFormat
+from workloads.traces.trace_format import Recorded, TraceFormat
 
 _NEEDED: Final = (
     "session_id", "prefix_group", "prefix_length", "input_tokens", "output_tokens", "server_input_tokens",

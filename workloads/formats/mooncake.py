@@ -6,7 +6,7 @@ from typing import Final
 from boundary.schema import Lenient
 from workloads.formats.parsing.json_rows import Milliseconds, Name, Tokens, first_object, json_rows
 from workloads.formats.parsing.rows import Request, Rows
-from workloads.trace_format import Recorded, TraceFormat
+from workloads.traces.trace_format import Recorded, TraceFormat
 
 _BLOCK_SIZE: Final = 512
 _NAMES: Final = {"input_length", "output_length", "hash_ids"}

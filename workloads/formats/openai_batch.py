@@ -7,7 +7,7 @@ from boundary.schema import Lenient
 from workloads.formats.parsing.columns import ALL_AT_ONCE
 from workloads.formats.parsing.json_rows import TokensOrNone, first_object, json_rows
 from workloads.formats.parsing.rows import Request, Rows
-from workloads.trace_format import Recorded, TraceFormat
+from workloads.traces.trace_format import Recorded, TraceFormat
 
 _NO_TOKENS: Final = (
     "is a request of a batch, without its tokens; give the batch's output file, whose answers have them, or count "

@@ -11,7 +11,7 @@ from workloads.formats.parsing.cells import A_DATE, read_nanoseconds
 from workloads.formats.parsing.columns import GROWS
 from workloads.formats.parsing.json_rows import TokensOrNone
 from workloads.formats.parsing.rows import Request, Rows
-from workloads.trace_format import Recorded, TraceFormat
+from workloads.traces.trace_format import Recorded, TraceFormat
 
 _NO_USAGE: Final = (
     "no span has gen_ai.usage.input_tokens and gen_ai.usage.output_tokens; record them, or count tokens with the "

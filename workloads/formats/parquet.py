@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from workloads.formats.parsing.columns import Columns, read_columns
 from workloads.formats.parsing.parquet_rows import parquet_file, parquet_rows
-from workloads.trace_format import PARQUET_MARK, Recorded, TraceFormat
+from workloads.traces.trace_format import PARQUET_MARK, Recorded, TraceFormat
 
 _SCOPE: Final = b"hash_id_scope"
 _OPTIONAL: Final = {

@@ -7,7 +7,7 @@ from boundary.schema import Lenient
 from workloads.formats.parsing.cells import read_number
 from workloads.formats.parsing.json_rows import Tokens, first_object, json_rows
 from workloads.formats.parsing.rows import Request, Rows
-from workloads.trace_format import Recorded, TraceFormat
+from workloads.traces.trace_format import Recorded, TraceFormat
 
 _NO_LENGTHS: Final = (
     "the lengths of RAGPulse's system prompts, passages and histories are in other files, which are not read: prompts "

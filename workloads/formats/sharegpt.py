@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from boundary.files import InputError, shown
-from workloads.trace_format import TraceFormat
+from workloads.traces.trace_format import TraceFormat
 
 
 def recognises(head: str) -> bool:

@@ -7,7 +7,7 @@ from boundary.schema import Lenient
 from workloads.formats.parsing.cells import A_DATE, read_nanoseconds
 from workloads.formats.parsing.json_rows import Name, Tokens, TokensOrNone, first_object, json_rows
 from workloads.formats.parsing.rows import Request, Rows
-from workloads.trace_format import Recorded, TraceFormat
+from workloads.traces.trace_format import Recorded, TraceFormat
 
 _INPUTS: Final = ("user_message", "tool_result")
 

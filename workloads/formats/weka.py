@@ -9,7 +9,7 @@ import msgspec
 from boundary.schema import Lenient
 from workloads.formats.parsing.json_rows import Name, Seconds, TokensOrNone, json_objects
 from workloads.formats.parsing.rows import Request, Rows
-from workloads.trace_format import Recorded, TraceFormat, folder_files
+from workloads.traces.trace_format import Recorded, TraceFormat, folder_files
 
 _BLOCK_SIZE: Final = 64
 _SUBAGENT: Final = "subagent"

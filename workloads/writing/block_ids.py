@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workloads.blocks import block_runs
 from workloads.requests import IntArray, RequestTable
+from workloads.traces.blocks import block_runs
 from workloads.writing.text_rows import Lists
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from boundary.files import InputError
 from workloads.arrivals import Arrivals, arrival_times
 from workloads.description.arrivals import earliest_arrival_s
-from workloads.population import Population
+from workloads.populations.population import Population
 from workloads.requests import NO_PREDECESSOR, FloatArray, IntArray, RequestTable
 
 _DEVIATIONS = 8  # square roots of the mean number of turns: the most diligent of 100,000 users, think times of CV 1.8

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from workloads.blocks import shares_parts_of_blocks
 from workloads.requests import FloatArray, RequestTable
+from workloads.traces.blocks import shares_parts_of_blocks
 from workloads.writing.block_ids import block_ids
 from workloads.writing.text_rows import Choice, Numbers, Piece, write_rows
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from boundary.files import InputError, shown
 from boundary.registry import Registry
-from workloads.blocks import shares_content
 from workloads.description.arrivals import earliest_arrival_s
 from workloads.requests import FloatArray, RequestTable
+from workloads.traces.blocks import shares_content
 
 TRACE_WRITERS = Registry(
     what="trace writer",

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from workloads.requests import RequestTable, independent_requests
-from workloads.trace_format import TraceFormat
+from workloads.traces.trace_format import TraceFormat
 
 
 def read(path: Path, _block_size: int, num_requests: int | None) -> RequestTable:

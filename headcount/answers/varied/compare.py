@@ -23,7 +23,7 @@ from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.capacity import Point, Watcher
 from simulator.study.running.executor import DEFAULT_EXECUTOR
 from simulator.study.slo import SLO, find_slo
-from workloads.trace_file import Source
+from workloads.traces.trace_file import Source
 
 MOST_LAYOUTS = 1000
 FAR_BEHIND = 1.5

@@ -23,8 +23,8 @@ from simulator.study.slo import SLO
 from simulator.study.store.store import Store
 from simulator.study.variations.variation import look, simulated
 from workloads.effects import TrafficEffects, traffic_effects
-from workloads.population import Population
-from workloads.trace import Trace
+from workloads.populations.population import Population
+from workloads.traces.trace import Trace
 from workloads.traffic import CHANGES, changed, changed_trace
 
 

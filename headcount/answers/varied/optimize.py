@@ -25,7 +25,7 @@ from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.running.executor import DEFAULT_EXECUTOR
 from simulator.study.slo import find_slo
 from simulator.study.statistics import Interval
-from workloads.trace_file import Source
+from workloads.traces.trace_file import Source
 
 ABOUT: Final = 1.01  # figures nearer than that count as equal
 TRIALS: Final = 200

@@ -24,7 +24,7 @@ from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.running.executor import DEFAULT_EXECUTOR
 from simulator.study.slo import SLO, find_slo
 from simulator.study.statistics import Interval
-from workloads.trace_file import Source
+from workloads.traces.trace_file import Source
 from workloads.traffic import Amount
 
 MOST_CELLS = 400

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from boundary.outputs import whole_file
 from workloads.load import load_workload
-from workloads.population import Population
+from workloads.populations.population import Population
 from workloads.requests import RequestTable
-from workloads.trace_file import Source
+from workloads.traces.trace_file import Source
 from workloads.writing.trace_writer import TraceWriter, find_writer
 
 

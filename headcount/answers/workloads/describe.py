@@ -13,10 +13,10 @@ from workloads.description.arrivals import Arrivals
 from workloads.description.description import Description, describe_population, describe_trace
 from workloads.description.reuse import PrefixReuse
 from workloads.load import load_workload
-from workloads.population import Population
-from workloads.summary import PopulationSummary, population_summary
-from workloads.trace import Trace
-from workloads.trace_file import Source
+from workloads.populations.population import Population
+from workloads.populations.summary import PopulationSummary, population_summary
+from workloads.traces.trace import Trace
+from workloads.traces.trace_file import Source
 
 CACHE_TOKENS = (100_000, 300_000, 1_000_000, 3_000_000, 10_000_000, 30_000_000, 100_000_000)
 BLOCK_SIZE = 16  # vLLM's default, vllm/config/cache.py

@@ -6,7 +6,7 @@ from headcount.answers.workloads.convert import Written, written
 from headcount.questions.arrivals import read_arrivals
 from workloads.arrivals import POISSON, Arrivals
 from workloads.load import load_workload
-from workloads.population import Population
+from workloads.populations.population import Population
 from workloads.requests import OPEN_END, RequestTable
 from workloads.writing.generated import requests_at, requests_over
 from workloads.writing.trace_writer import find_writer

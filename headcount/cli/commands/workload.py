@@ -26,7 +26,7 @@ def list_command(as_json: bool) -> int:
     from headcount.cli.output import listing  # noqa: PLC0415  imported once the command runs
     from headcount.text.populations import LIST_COLUMNS, list_row  # noqa: PLC0415
     from workloads.load import load_preset, preset_names  # noqa: PLC0415
-    from workloads.summary import population_summary  # noqa: PLC0415
+    from workloads.populations.summary import population_summary  # noqa: PLC0415
 
     found = [population_summary(load_preset(name)) for name in preset_names()]
     rows = [list_row(each) for each in found]
@@ -42,8 +42,8 @@ def show_command(workload: str, as_json: bool) -> int:
     from headcount.text.drawing import draw  # noqa: PLC0415
     from headcount.text.populations import population_blocks  # noqa: PLC0415
     from workloads.load import load_workload  # noqa: PLC0415
-    from workloads.population import Population  # noqa: PLC0415
-    from workloads.summary import population_summary  # noqa: PLC0415
+    from workloads.populations.population import Population  # noqa: PLC0415
+    from workloads.populations.summary import population_summary  # noqa: PLC0415
 
     found = load_workload(workload)
     if not isinstance(found, Population):

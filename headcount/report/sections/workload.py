@@ -6,9 +6,9 @@ from typing import Any
 
 from headcount.answers.capacity import CapacityAnswer
 from headcount.report.html import join, paragraph, table
-from workloads.population import Population
-from workloads.population_file import population_from_mapping
-from workloads.trace import Trace
+from workloads.populations.population import Population
+from workloads.populations.population_file import population_from_mapping
+from workloads.traces.trace import Trace
 
 TITLE = "The workload"
 ORDER = 70

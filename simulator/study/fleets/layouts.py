@@ -12,8 +12,8 @@ from simulator.fleet.router import RouterFactory
 from simulator.study.capacity_table import CapacityQuestion
 from simulator.study.loads import Load
 from simulator.study.slo import SLO
-from workloads.population import Population
-from workloads.trace import Trace
+from workloads.populations.population import Population
+from workloads.traces.trace import Trace
 
 MAX_REPLICATIONS = 24  # of a load of the fleet that wins
 PRECISION = 0.05  # of its users; step-time error is more than twice as large

@@ -15,7 +15,7 @@ from simulator.study.fleets.screening import AFFINITY, Screened
 from simulator.study.fleets.search import screen_all
 from simulator.study.fleets.sizing import COARSE_REPLICATIONS, Sized, Sizing
 from simulator.study.running.simulations import Simulations
-from workloads.population import Population
+from workloads.populations.population import Population
 
 LONGER: Final = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0)  # times a limit
 _SIMULATED: Final = 2  # changes of a kind, each with its cheapest layout

@@ -10,7 +10,7 @@ from simulator.study.fleets.layouts import Dropped, FleetQuestion, every_layout
 from simulator.study.fleets.screening import AFFINITY, LEAST_OUTSTANDING, Screened, screened
 from simulator.study.fleets.sizing import COARSE_REPLICATIONS, COARSE_USERS, MOST_USERS, Sized, Sizing
 from simulator.study.running.simulations import Simulations
-from workloads.population import Population
+from workloads.populations.population import Population
 
 OUT_OF_THE_RACE: Final = 2.0  # times the best cost
 OPTIMISM: Final = 1.3  # by what a layout may serve more than estimated: the largest of the screening page is 1.27

@@ -16,7 +16,7 @@ from workloads.formats.parsing.csv_rows import csv_rows, header_of
 from workloads.formats.parsing.parquet_rows import Values
 from workloads.formats.parsing.rows import Request, Rows
 from workloads.requests import OPEN_END, BoolArray, FloatArray, IntArray, independent_requests
-from workloads.trace_format import Recorded, check_rows
+from workloads.traces.trace_format import Recorded, check_rows
 
 RowsRead = Mapping[str, Cells] | Mapping[str, Values]
 """The cells of rows that were read together, by column."""

@@ -13,7 +13,7 @@ import numpy as np
 from boundary.files import InputError, shown
 from workloads.formats.parsing.content import NO_SPANS, Contents, Turn
 from workloads.requests import NO_PREDECESSOR, OPEN_END, RequestTable
-from workloads.trace_format import Recorded, check_rows
+from workloads.traces.trace_format import Recorded, check_rows
 
 _COLUMNS = {
     "arrival_s": "d", "follows": "q", "think_s": "d", "prompt_tokens": "i", "output_tokens": "i", "priority": "i",

@@ -7,10 +7,10 @@ from typing import Any, Final
 import numpy as np
 
 from workloads.distributions import Distribution, RoundedUp
-from workloads.equilibrium import equilibrium
-from workloads.population import Population
+from workloads.populations.equilibrium import equilibrium
+from workloads.populations.population import Population
+from workloads.populations.retrieval import Retrieval
 from workloads.requests import OPEN_END
-from workloads.retrieval import Retrieval
 
 _UNITS: Final = {
     "turns": "turns",

@@ -7,11 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from workloads.counts import whole_turns
 from workloads.distributions import midpoints, tail_refined_edges, token_counts
-from workloads.population import Population, fitted, thinking_tokens
+from workloads.populations.counts import whole_turns
+from workloads.populations.population import Population, fitted, thinking_tokens
+from workloads.populations.retrieval import Retrieval
 from workloads.requests import BoolArray, FloatArray, IntArray
-from workloads.retrieval import Retrieval
 
 MOST_CELLS: Final = 2000  # of the room beside the system prompt; a cell is a token or more
 _TRANSFORM: Final = 4096  # numbers: above twice the cells, so that sums do not wrap round

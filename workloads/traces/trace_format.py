@@ -16,7 +16,7 @@ _HEAD_CHARACTERS = 65_536
 TRACE_FORMATS = Registry(
     what="trace format",
     section="trace_formats",
-    folder=Path(__file__).parent / "formats",
+    folder=Path(__file__).parents[1] / "formats",
     package="workloads.formats",
     needs=("FORMAT",),
 )

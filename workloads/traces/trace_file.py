@@ -14,7 +14,7 @@ from workloads.formats.parsing.columns import Source as RowSource
 from workloads.formats.parsing.csv_rows import csv_rows
 from workloads.formats.parsing.parquet_rows import parquet_rows
 from workloads.formats.parsing.text_rows import json_cells, log_cells
-from workloads.trace_format import PARQUET_MARK, Recorded, TraceFormat, find_format, trace_format
+from workloads.traces.trace_format import PARQUET_MARK, Recorded, TraceFormat, find_format, trace_format
 
 _UNITS_S: Final = {"": None, "_s": 1.0, "_ms": 1e-3, "_us": 1e-6, "_ns": 1e-9}
 _TIMES: Final = {f"{of}{unit}": (of, factor) for of in ("time", "think") for unit, factor in _UNITS_S.items()}

@@ -10,8 +10,8 @@ from msgspec import Meta, structs
 from boundary.files import InputError, shown
 from boundary.schema import Strict, Tokens, typed
 from workloads.distributions import LAST_BELOW_1, Distribution, Spec, parse_distribution
-from workloads.population import Population
-from workloads.retrieval import MOST_DISTINCT, MOST_EXPONENT, Place, Retrieval
+from workloads.populations.population import Population
+from workloads.populations.retrieval import MOST_DISTINCT, MOST_EXPONENT, Place, Retrieval
 
 
 class _SystemPrompt(Strict, frozen=True, kw_only=True):

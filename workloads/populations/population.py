@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from boundary.files import InputError
 from boundary.limits import check_limit, how_to_raise, limits
-from workloads.counts import looked_up, whole_turns
 from workloads.distributions import (
     Distribution,
     Exponential,
@@ -19,10 +18,11 @@ from workloads.distributions import (
     size_biased_quantile,
     token_counts,
 )
+from workloads.populations.counts import looked_up, whole_turns
+from workloads.populations.retrieval import Retrieval
+from workloads.populations.sessions import Sessions
 from workloads.randomness import first_uniforms, uniform_rows
 from workloads.requests import OPEN_END, FloatArray, IntArray, RequestTable
-from workloads.retrieval import Retrieval
-from workloads.sessions import Sessions
 
 BURN_IN_TURNS: Final = 32
 """Turns that everyone takes before a stationary start, so that conversations cut by max_model_len settle as well."""

@@ -1,0 +1,1 @@
+"""Recorded loads: files in many formats, read as requests."""
