@@ -218,7 +218,8 @@ def coarse_capacity(evaluator: Evaluator, guess: float, base: Capacity) -> float
     requests = base.pair[0].mean("num_requests")
     most = min(COARSE_REPLICATIONS, len(base.pair[0].replications))
     count = min(max(math.ceil(COARSE_REQUESTS / max(requests, 1)), 2), most)
-    knee = _Around(evaluator, guess).knee(count)
+    centre = screen_capacity(evaluator, guess)
+    knee = _Around(evaluator, centre).knee(count) if centre else None
     if knee is None:
         return 0.0
     of_base = [replace(point, replications=point.replications[:count]) for point in base.pair]

@@ -149,6 +149,17 @@ def test_a_coarse_capacity_is_paired_with_the_base() -> None:
     assert sum(count for _, count in slower.simulated) < 30
 
 
+@settings(deadline=None, max_examples=50)
+@given(ratio=st.floats(0.5, 1.0), steepness=st.floats(2.0, 60.0), guess=st.floats(0.5, 2.0))
+def test_a_coarse_capacity_is_found_from_a_bad_guess_before_a_leap(
+    ratio: float, steepness: float, guess: float
+) -> None:
+    base = find(KnownLoad(scale=500.0, steepness=steepness, noise=0.2), 450.0)
+    slower = KnownLoad(scale=500.0 * ratio, steepness=steepness, noise=0.2, grows_from=600.0 * ratio)
+    found = coarse_capacity(slower, 500.0 * ratio * guess, base)  # type: ignore[arg-type]
+    assert found / base.mean == pytest.approx(ratio, rel=0.15)
+
+
 @settings(deadline=None)
 @given(scale=sizes, guess=sizes)
 def test_screening_is_right_to_its_ratio(scale: float, guess: float) -> None:
