@@ -69,7 +69,7 @@ def test_a_repeated_question_simulates_nothing(headcount: Run, cache: Path, monk
     first = headcount(*ASKED, "--json")
     info = json.loads(headcount("cache", "info", "--json").out)
     assert info["schema_version"] == 1
-    assert info["simulations"] > 10
+    assert info["simulations"] > 4
     assert info["simulations_bytes"] > 10_000
 
     def none(*_: Any, **__: Any) -> None:
