@@ -1,6 +1,7 @@
 """Users per GPU count, on questions small enough to be simulated here."""
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -16,6 +17,7 @@ from simulator.study import loads
 from simulator.study.capacity_interval import interval_of_users
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow, capacity_rows
 from simulator.study.slo import SLO
+from simulator.study.statistics import t_interval
 from workloads.synthetic import single_turn_users
 
 DESIGN_KEYS = {
@@ -82,8 +84,11 @@ def test_the_number_to_sign_is_no_larger_than_the_mean() -> None:
     for row in small_answer():
         assert 0 <= row.users_low <= row.users <= row.users_high
         assert row.point is not None
-        raw = row.point.attainment  # the users are corrected for the work that chance drew, this is not
-        assert 2 * raw.low - raw.mean <= 0.95 <= 2 * raw.high - raw.mean
+        below, above = (point for point in row.curve if len(point.replications) == row.replications)
+        share = math.log(row.users / below.size) / math.log(above.size / below.size)
+        pairs = zip(below.replications, above.replications, strict=True)
+        there = t_interval([(1 - share) * one.attainment + share * other.attainment for one, other in pairs])
+        assert there.low <= 0.95 <= there.high
         assert row.point.size == row.users
 
 

@@ -56,7 +56,7 @@ def describe_trace(trace: Trace, block_size: int) -> Description:
 def describe_population(population: Population, block_size: int, num_users: int, seed: int) -> Description:
     """A draw: users with DRAWN_TURNS turns each, met in the middle of conversations that nothing cuts.
 
-    Prefixes are told of all turns but each user's first, whose history was sent before the draw.
+    Prefix reuse counts all turns but each user's first, whose history was sent before the draw.
     """
     table = population.draw(num_users, DRAWN_TURNS, seed, OPEN_END - 1)
     return Description(

@@ -33,7 +33,7 @@ class _Session(Lenient, frozen=True):
 
 
 def recognises(head: str) -> bool:
-    """Whether it begins with a session whose ids are told to be local."""
+    """Whether it begins with a session that says its ids are local."""
     return head.lstrip().startswith("{") and '"hash_id_scope"' in head and '"requests"' in head
 
 

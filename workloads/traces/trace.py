@@ -1,7 +1,7 @@
 """A recorded load that can be replayed."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -65,10 +65,6 @@ class Trace:
                 found[f"{name}_p{q}"] = float(np.percentile(column, q))
             found[f"{name}_max"] = float(column.max())
         return found
-
-    def scaled(self, factor: float) -> "Trace":
-        """The same trace at `factor` times the rate: arrival times divided by it, order and lengths kept."""
-        return replace(self, table=self.table.scaled_arrivals(factor))
 
     @cached_property
     def _order(self) -> IntArray:

@@ -118,7 +118,7 @@ def describe(
     """Rates, bursts, lengths, sessions and prefix reuse of a trace, or of a draw of a population.
 
     `block_size` is that of the prefix cache; by default that of a trace's block ids, else 16. `kv_cache_tokens` are the
-    sizes of the cache whose hit rates are told. `users` of a population are drawn, and share the cache. Raises
+    sizes of the cache to give hit rates for. `users` of a population are drawn, and share the cache. Raises
     ValueError where the workload cannot be read.
     """
     _check_sizes(block_size, kv_cache_tokens)
