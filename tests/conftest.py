@@ -21,6 +21,14 @@ def vllm_python() -> Path:
         pytest.skip(f"no real vLLM here: {reason}")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what asks for a real vLLM; the longest test goes first, so that no worker is left alone with it."""
+    items.sort(key=lambda item: "mypy" not in item.name)
+    for item in items:
+        if "vllm_python" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.real_vllm)
+
+
 @pytest.fixture(autouse=True)
 def own_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulations kept by no other test: many change constants that are code elsewhere."""

@@ -40,6 +40,7 @@ def test_imports_point_one_way() -> None:
     run(tool("lint-imports"), "--no-logo")
 
 
+@pytest.mark.slow
 def test_vllm_is_imported_nowhere_in_the_product() -> None:
     for path in SOURCES:
         if path.parent.name == "probes":  # another interpreter runs these

@@ -105,6 +105,7 @@ SHOWN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "language", "code", "shown"),
     [example for example in SHOWN if EXACT.search(example[2])],
@@ -118,7 +119,8 @@ def test_every_example_on_a_page_has_its_output() -> None:
     assert [name(page) for page, _, _, shown in SHOWN if not shown.strip()] == []
 
 
-@pytest.mark.parametrize("example", ["own_router.py", pytest.param("capacity.py", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("example", ["own_router.py", "capacity.py"])
 def test_every_example_runs(example: str) -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / example)], capture_output=True, text=True, check=False

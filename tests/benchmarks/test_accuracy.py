@@ -127,6 +127,7 @@ def test_a_spread_holds_nine_in_ten_of_the_errors_it_was_fitted_to(seed: int, ta
     assert 0.9 <= inside <= 0.93
 
 
+@pytest.mark.slow
 @needs_data
 def test_a_sample_of_settings_is_within_the_bars_and_within_the_intervals() -> None:
     every = sorted((setting for setting in read_settings(DATA)[0] if setting.concurrency <= 128), key=repr)

@@ -96,17 +96,20 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return data
 
 
+@pytest.mark.slow
 def test_known_constants_are_recovered(tables: Path) -> None:
     fitted, _ = fit_gpu(tables, "h100_sxm")
     found = {(item.constant, item.key): item.value for item in fitted}
     assert {key: found[key] for key in KNOWN} == pytest.approx(KNOWN, rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_fit_is_nearer_than_what_is_shipped(tables: Path) -> None:
     for item in fit_gpu(tables, "h100_sxm")[0]:
         assert item.median_error_percent < item.shipped_error_percent
 
 
+@pytest.mark.slow
 def test_what_is_written_is_read_as_constants(tables: Path) -> None:
     fitted, _ = fit_gpu(tables, "h100_sxm")
     enough = [item for item in fitted if item.constant.startswith("gemm")]
@@ -130,6 +133,7 @@ def test_a_folder_without_tables_is_refused(tmp_path: Path) -> None:
         available(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_benchmark_prints_every_constant(
     tables: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(JSON)
 def test_every_json_value_comes_back_as_it_was_written(value: object) -> None:
     assert parse_json(json.dumps(value), "here") == value

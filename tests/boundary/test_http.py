@@ -85,6 +85,7 @@ def test_what_is_no_answer_is_told_in_one_line(serve: Callable[[Answer], str], a
     assert "\n" not in str(error.value) and len(str(error.value)) < 500
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "begin", [b"", OK, OK + b"Content-Length: 99\r\n\r\n", OK + b"\r\n"], ids=["status", "head", "body", "endless"]
 )

@@ -21,6 +21,7 @@ BATCH = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", PIECES, ids=lambda piece: piece.name)
 def test_every_batch_of_the_traffic_was_foreseen(piece: Any) -> None:
     steps = read_recording(FOLDER).steps

@@ -67,6 +67,7 @@ def test_no_load_needs_a_preemption_or_passes_the_longest_context(limits: Limits
         assert tokens <= limits.kv_tokens, load.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "engine",
     [
@@ -124,6 +125,7 @@ def test_what_is_done_need_not_be_planned_again() -> None:
     assert len(plan_loads(LIMITS, GUESS, precision=0.05, done=first.loads[:-1]).loads) == 1
 
 
+@pytest.mark.slow
 def test_no_load_of_a_plan_is_superfluous() -> None:
     plan = plan_loads(LIMITS, GUESS, precision=0.1)
     for number in range(len(plan.loads)):

@@ -45,6 +45,7 @@ def test_a_server_as_simulated_is_as_it_should_be_and_nothing_else_is_tried() ->
     assert (found.explanations, found.tried) == ((), 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("really", "said"),
     [

@@ -99,6 +99,7 @@ def test_measured_runs_become_a_profile(monkeypatch: pytest.MonkeyPatch) -> None
     assert found.own["tpot_median_percent"] < 2 and found.own["ttft_median_percent"] < 5
 
 
+@pytest.mark.slow
 def test_a_fit_that_misses_its_own_data_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loads of one server, half of them ten times slower than the rest: no constants give both."""
     few = {name: fit_terms.PRIOR_SD[name] for name in ("gemm_bandwidth_share", "ingress_offset_s")}

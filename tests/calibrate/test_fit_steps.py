@@ -35,6 +35,7 @@ def drawn_terms(rng: np.random.Generator) -> dict[str, float]:
     return drawn
 
 
+@pytest.mark.slow
 def test_the_posterior_covers_the_constants_that_made_the_steps() -> None:
     """Of 95 % intervals over seeds, about 95 % hold the truth: fewer than 85 % in 210 are a chance of 1 in 10^7."""
     scores = []
@@ -95,6 +96,7 @@ def test_no_share_passes_its_peak_and_no_time_falls_below_zero() -> None:
     assert constants.step_gap_s >= 0
 
 
+@pytest.mark.slow
 def test_held_out_errors_fall_with_the_number_of_steps() -> None:
     data = [steps({"gemm_bandwidth_share": -0.3, "glue_s": 0.5}, count=500)]
     judged = held_out(data, fit_steps(data)).figures()
@@ -104,6 +106,7 @@ def test_held_out_errors_fall_with_the_number_of_steps() -> None:
     assert curve[200] <= curve[20]
 
 
+@pytest.mark.slow
 def test_a_recording_becomes_a_profile() -> None:
     fitted = fit_recordings([recording({"gemm_bandwidth_share": -0.2}, count=700)], {}, name="mine", sha256="ab")
     profile = fitted.profile

@@ -60,6 +60,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     return Fake(wishes, tmp_path / "recording")
 
 
+@pytest.mark.slow
 def test_the_plan_s_loads_are_recorded_until_a_step_s_time_is_known_as_well_as_asked_for(fake: Fake) -> None:
     found = fake.record()
     assert found.is_complete and found.times is not None
@@ -86,6 +87,7 @@ def test_steps_have_the_sums_that_the_plan_foresaw(fake: Fake) -> None:
         assert np.array_equal(np.concatenate([table[name] for table in foreseen]), steps[name]), name
 
 
+@pytest.mark.slow
 def test_a_recording_whose_engine_is_killed_goes_on_with_the_load_that_was_cut_off(fake: Fake) -> None:
     fake.wish("die", 100)
     with pytest.raises(ValueError, match=r"ended under .*: the engine: killed \(all of it is in .*engine\.log"):
@@ -112,6 +114,7 @@ def test_a_recording_stopped_by_its_user_is_usable_and_leaves_no_engine_behind(f
     assert fake.record().is_complete
 
 
+@pytest.mark.slow
 def test_a_recording_that_is_precise_enough_starts_no_engine(fake: Fake) -> None:
     first = fake.record()
     again = fake.record()
@@ -128,6 +131,7 @@ def test_no_load_begins_after_the_time_is_over(fake: Fake) -> None:
     assert fake.record(max_seconds=60).recorded_steps > found.recorded_steps
 
 
+@pytest.mark.slow
 def test_a_load_that_the_engine_cannot_run_is_left_out_and_counted(fake: Fake) -> None:
     fake.wish("refuse", "mixed")
     found = fake.record()

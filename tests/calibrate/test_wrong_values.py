@@ -167,6 +167,7 @@ def test_an_argument_of_none_is_vllm_s_default(tmp_path: Path) -> None:
     assert read_startup_log(path).tensor_parallel_size == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     [

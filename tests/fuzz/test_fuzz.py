@@ -22,12 +22,13 @@ def described(found: Outcome) -> str:
     return f"{found.case}: {found.fault}\n  headcount {' '.join(found.arguments)[:300]}\n  {found.err.strip()[-500:]}"
 
 
+@pytest.mark.slow
 def test_every_door_takes_what_is_right(fuzzer: Fuzzer) -> None:
     wrong = [described(found) for found in fuzzer.unharmed() if found.fault or found.code != 0]
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, PARTS))])
 def test_damaged_input_is_answered_or_refused_in_one_line(fuzzer: Fuzzer, part: int) -> None:
     with bounded_memory():
         found = [fuzzer.case(number) for number in range(part, CASES, PARTS)]
@@ -53,6 +54,7 @@ def test_the_law_sees_a_fault(fuzzer: Fuzzer, monkeypatch: pytest.MonkeyPatch) -
     assert any(found.fault for found in fuzzer.unharmed())
 
 
+@pytest.mark.slow
 def test_a_case_is_the_same_each_time(tmp_path: Path, fuzzer: Fuzzer) -> None:
     again = Fuzzer(SEED, tmp_path)
     first, second = ([each.case(number) for number in range(20)] for each in (fuzzer, again))

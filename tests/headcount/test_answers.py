@@ -40,6 +40,7 @@ def answers() -> dict[str, Answer]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "options"),
     [

@@ -135,6 +135,7 @@ def test_users_are_what_was_asked_for(headcount: Run) -> None:
     assert found["requests_per_s"] == pytest.approx(rate, rel=0.1)  # λ = N / (Z + R)
 
 
+@pytest.mark.slow
 def test_capacity_answers_with_its_question_and_rows(headcount: Run) -> None:
     found = answer(headcount, *SMALL, "--think-time", "60s", "--ttft", "2s")
     assert found["slo"] == {"ttft_s": 2.0, "tpot_s": 0.05, "attainment": 0.95}
@@ -265,6 +266,7 @@ def test_a_folder_is_no_config(headcount: Run, tmp_path: Path) -> None:
     assert "is a folder" in ran.err
 
 
+@pytest.mark.slow
 def test_a_router_in_python_answers_as_its_compiled_form(headcount: Run) -> None:
     """By `module:Name`, in `simulate` and in `capacity`: the core comes back at every arrival."""
     python = ("--router", "simulator.fleet.routers.round_robin:Router")

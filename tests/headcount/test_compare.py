@@ -27,6 +27,7 @@ def answer() -> hc.CompareAnswer:
     return hc.compare("qwen3-0.6b", "h100-sxm", **LISTS, **QUICK, simulate_all=True)
 
 
+@pytest.mark.slow
 def test_every_combination_is_in_the_answer_once(answer: hc.CompareAnswer) -> None:
     found = {(each.choice["tensor_parallel_size"], each.choice["max_num_seqs"]) for each in answer.layouts}
     assert found == {(tp, seqs) for tp in (1, 2, 3) for seqs in (2, 4)}
@@ -114,6 +115,7 @@ def test_what_is_not_known_is_told_at_once(given: dict[str, Any], said: str) -> 
         hc.compare(**{"model": "qwen3-0.6b", "gpu": "h100-sxm", **QUICK, **given})
 
 
+@pytest.mark.slow
 def test_the_command_answers_as_python_does(
     headcount: Callable[..., Any], answer: hc.CompareAnswer, tmp_path: Path
 ) -> None:

@@ -88,6 +88,7 @@ SEARCH = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("stopped")
 def test_rows_found_before_ctrl_c_are_kept(headcount: Run) -> None:
     ran = headcount(*SEARCH, "--json")

@@ -58,6 +58,7 @@ def profile(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_steps_become_a_profile_that_changes_the_answer(
     headcount: Callable[..., Any], files: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -160,6 +161,7 @@ def test_a_refused_fit_leaves_no_file_and_force_reaches_it(
     assert not profile.exists()
 
 
+@pytest.mark.slow
 def test_a_fit_in_words(headcount: Callable[..., Any], files: Callable[..., Path], tmp_path: Path) -> None:
     folder = files(recording({"gemm_bandwidth_share": -0.3}, count=120))
     ran = headcount("calibrate", "fit", folder, *DEPLOYMENT, "--out", tmp_path / "p.toml")

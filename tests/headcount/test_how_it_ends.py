@@ -13,6 +13,7 @@ HEADCOUNT = str(Path(sys.executable).with_name("headcount"))
 ON = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("--help",), ("models",), ("gpus", "--json"), ("memory", *ON)], ids=str)
 def test_a_reader_that_has_had_enough_is_no_error(arguments: tuple[str, ...]) -> None:
     reader, writer = os.pipe()
@@ -22,6 +23,7 @@ def test_a_reader_that_has_had_enough_is_no_error(arguments: tuple[str, ...]) ->
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("models",), ("gpus", "--json")], ids=str)
 def test_a_full_disk_is_told_in_one_line(arguments: tuple[str, ...]) -> None:
     full = Path("/dev/full")
@@ -32,6 +34,7 @@ def test_a_full_disk_is_told_in_one_line(arguments: tuple[str, ...]) -> None:
     assert (done.returncode, done.stderr) == (2, "headcount: the output: No space left on device\n")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 @pytest.mark.parametrize("delay_s", [0.5, 1.5])
 def test_ctrl_c_stops_a_search_in_one_line(delay_s: float) -> None:
@@ -48,6 +51,7 @@ def test_ctrl_c_stops_a_search_in_one_line(delay_s: float) -> None:
     assert (process.returncode, out, told) == (130, "", ["headcount: stopped"])
 
 
+@pytest.mark.slow
 def test_the_first_simulation_says_that_it_compiles(tmp_path: Path) -> None:
     """One line on stderr, at once; stopped there, since the compiler would take a while."""
     environment = os.environ | {"HEADCOUNT_CACHE_DIR": str(tmp_path)}

@@ -122,6 +122,7 @@ def test_a_file_has_the_mode_that_the_umask_says(umask: int, mode: int, tmp_path
     assert stat.S_IMODE((tmp_path / "page.md").stat().st_mode) == mode
 
 
+@pytest.mark.slow
 def test_a_link_is_told_once_on_stderr(place: Path) -> None:
     (place / "new.csv").symlink_to("l.csv")
     words = [str(Path(sys.executable).with_name("headcount")), *SERVE, *LOAD, "--requests-out", "new.csv"]

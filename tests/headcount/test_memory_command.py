@@ -304,6 +304,7 @@ def test_a_file_that_cannot_be_drawn_is_told_before_anything(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_without_the_report_extra_a_drawing_is_refused_and_the_rest_answers(tmp_path: Path) -> None:
     program = (
         "import sys\n"

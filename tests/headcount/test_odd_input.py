@@ -147,6 +147,7 @@ def test_what_is_no_latency_profile_is_told(headcount: Run, content: bytes, part
     assert_told(headcount("simulate", *ON, *LOAD, "--latency-profile", path), part)
 
 
+@pytest.mark.slow
 def test_a_terminal_without_bars_shows_the_rest() -> None:
     done = subprocess.run(
         [str(Path(sys.executable).with_name("headcount")), "memory", *ON],
@@ -184,6 +185,7 @@ def test_a_trace_in_unix_time_is_served(headcount: Run, tmp_path: Path) -> None:
         assert late[name]["mean"] == pytest.approx(early[name]["mean"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_answers_that_are_cut_at_max_model_len_are_told(headcount: Run, tmp_path: Path) -> None:
     load = ("--input-len", "100", "--output-len", "50", "--concurrency", "2", "--max-model-len", "110")
     ran = headcount("simulate", *ON, *load, "--json")
@@ -209,6 +211,7 @@ def test_a_speculative_method_that_is_no_name_is_told(headcount: Run, method: ob
     assert "it must be one of draft_model, eagle" in ran.err
 
 
+@pytest.mark.slow
 def test_times_in_a_config_are_read(headcount: Run, tmp_path: Path) -> None:
     path = tmp_path / "load.yaml"
     path.write_text("users: 2\nthink-time: 500ms\ninput-len: 100\noutput-len: 10\n")
@@ -232,6 +235,7 @@ def test_a_config_gives_an_option_once(headcount: Run, content: str, name: str, 
     assert_told(headcount("memory", *ON, "--config", path), f"'{name}' is given twice; leave out one of them")
 
 
+@pytest.mark.slow
 def test_what_is_no_text_is_not_read_to_its_end() -> None:
     if not Path("/dev/zero").is_char_device():
         pytest.skip("this system has no /dev/zero")
@@ -243,6 +247,7 @@ def test_what_is_no_text_is_not_read_to_its_end() -> None:
     assert "/dev/zero is a pipe or a device" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error::UserWarning")  # of charts that leave no room for what they show
 def test_brackets_in_names_are_printed(headcount: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -95,6 +95,7 @@ def test_a_price_decides_which_fleet_is_cheapest() -> None:
     assert (answer.best.gpu, answer.best.usd_per_gpu_hour) == ("l40s", 0.5)
 
 
+@pytest.mark.slow
 def test_every_layout_has_its_state_and_a_reason_where_it_did_not_take_part() -> None:
     answer = hc.plan("llama-3.1-8b", users=500, **{**GIVEN, "tensor_parallel_size": None, "gpu": ["l4", "h200-sxm"]})
     assert len(answer.layouts) == 8
@@ -117,6 +118,7 @@ def test_the_json_has_one_object_with_the_fleets_and_the_chain(headcount: Run) -
     assert found["best"]["serve_line"].startswith("vllm serve ")
 
 
+@pytest.mark.slow
 def test_a_target_that_no_fleet_meets_ends_with_1(headcount: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     simulate_as(monkeypatch, lambda *_: 0)
     ran = headcount("plan", *ON, "--users", 500, "--gpu", "h100-sxm")

@@ -201,6 +201,7 @@ def test_the_presets_numbers_stand_with_their_sources(page: Page) -> None:
     assert "RAGPulse" in page.text
 
 
+@pytest.mark.slow
 def test_a_changed_think_time_replaces_the_presets(answered: tuple[CapacityQuestion, list[CapacityRow]]) -> None:
     changed = replace(load_preset("chat"), think_time_s=Exponential(mean_value=30.0))
     asked = question(workload=changed, think_time_s=30.0)
@@ -210,6 +211,7 @@ def test_a_changed_think_time_replaces_the_presets(answered: tuple[CapacityQuest
     assert "median 39.7" not in text
 
 
+@pytest.mark.slow
 def test_a_population_that_is_not_the_presets_is_shown_as_it_is(
     answered: tuple[CapacityQuestion, list[CapacityRow]],
 ) -> None:
@@ -220,6 +222,7 @@ def test_a_population_that_is_not_the_presets_is_shown_as_it_is(
     assert "mean 441.34 tokens" not in text
 
 
+@pytest.mark.slow
 def test_a_trace_tells_its_statistics_and_what_users_are(
     tmp_path: Path, answered: tuple[CapacityQuestion, list[CapacityRow]]
 ) -> None:
@@ -309,6 +312,7 @@ def _full_disk(*_: object) -> None:
     raise OSError("disk is full")
 
 
+@pytest.mark.slow
 def test_asking_from_python_loads_neither_matplotlib_nor_jinja2() -> None:
     code = (
         "import sys, headcount.report, headcount.answers.capacity; print({'matplotlib', 'jinja2'} & set(sys.modules))"
@@ -329,6 +333,7 @@ def browser(tmp_path: Path) -> Iterator[list[str]]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [420, 1280])
 def test_a_browser_renders_it_without_complaint_nor_sideways_scrolling(
     report: Path, browser: list[str], tmp_path: Path, width: int

@@ -25,6 +25,7 @@ def answer() -> hc.WhatifAnswer:
     return hc.whatif("qwen3-0.6b", "h100-sxm", vary=VARY, **QUICK)
 
 
+@pytest.mark.slow
 def test_longer_answers_serve_fewer_users(answer: hc.WhatifAnswer) -> None:
     few, many = answer.cells[1], answer.cells[0]
     assert 0 < few.users < many.users
@@ -107,6 +108,7 @@ def test_what_is_varied_twice_is_told() -> None:
         read_varied(["context=x1,x2", "context=x4"])
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_heatmap(headcount: Callable[..., Any], answer: hc.WhatifAnswer, tmp_path: Path) -> None:
     report = tmp_path / "whatif.html"
     ran = headcount(

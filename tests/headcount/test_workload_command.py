@@ -64,6 +64,7 @@ def test_traffic_changes_the_workload_of_a_simulation(headcount: Run) -> None:
     assert same["ttft_s"] == as_it_is["ttft_s"]
 
 
+@pytest.mark.slow
 def test_traffic_is_named_beside_its_workload(headcount: Run) -> None:
     search = ("--gpus", 1, "--replications", 2, "--json", "--traffic", "output=x2")
     found = json.loads(headcount("capacity", *FEW, *search).out)

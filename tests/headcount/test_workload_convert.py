@@ -5,11 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.workloads.trace_files import AZURE, load_trace, mooncake, write, write_lines
 
 Run = Callable[..., Any]
 
 
+@pytest.mark.slow
 def test_a_trace_is_written_for_vllm_with_the_command_that_replays_it(headcount: Run, tmp_path: Path) -> None:
     out = tmp_path / "replay.jsonl"
     ran = headcount("workload", "convert", write(tmp_path, "a.csv", AZURE), out, "--to", "vllm", "--block-size", "256")

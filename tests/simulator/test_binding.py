@@ -18,6 +18,7 @@ from simulator.study.slo import SLO
 from workloads.synthetic import single_turn_users
 
 ONLY_TTFT, ONLY_TPOT = {"ttft_s": 1.0, "tpot_s": None}, {"ttft_s": None, "tpot_s": 0.02}
+QUICK = ("a step of 64 tokens", "a slow link")
 NO_SETTINGS = ("gpu", "gpus", "tp", "input_len", "output_len", "slo")
 
 
@@ -92,7 +93,7 @@ def answer(name: str, *, relaxed: bool = False) -> CapacityRow:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name.startswith("a decode") else name for name in CASES]
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
 )
 def test_what_was_built_to_bind_is_named(name: str) -> None:
     assert answer(name).binding == CASES[name][1]
@@ -104,6 +105,7 @@ def test_more_of_what_binds_serves_more_users(name: str) -> None:
     assert answer(name, relaxed=True).users > 1.2 * answer(name).users
 
 
+@pytest.mark.slow
 def test_where_only_tpot_is_limited_a_queue_of_most_users_is_the_limit() -> None:
     """A TPOT that nothing reaches: users would otherwise have no end, since all but four wait and think no more."""
     row = next(iter(capacity_rows(question(max_num_seqs=4, slo={"ttft_s": None, "tpot_s": 1.0}))))

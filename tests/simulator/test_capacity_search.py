@@ -95,6 +95,7 @@ def test_the_search_finds_the_known_capacity_from_any_guess(
     assert found == pytest.approx(scale, rel=0.015, abs=1.0 if whole else 0.0)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(scale=sizes, guess=sizes, seed=st.integers(0, 99))
 def test_a_leap_from_no_misses_to_all_is_found_to_a_fiftieth(scale: float, guess: float, seed: int) -> None:
@@ -113,6 +114,7 @@ def test_the_interval_lies_around_the_mean_and_is_as_narrow_as_asked(
     assert found.half_width <= PRECISION or len(found.pair[0].replications) == MAX_REPLICATIONS
 
 
+@pytest.mark.slow
 def test_the_interval_holds_the_true_capacity_as_often_as_it_says() -> None:
     runs = [(KnownLoad(scale=500.0, spread=0.15, noise=0.4, seed=seed), 450.0) for seed in range(300)]
     found = [find(*run) for run in runs]
@@ -149,6 +151,7 @@ def test_a_coarse_capacity_is_paired_with_the_base() -> None:
     assert sum(count for _, count in slower.simulated) < 30
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=50)
 @given(ratio=st.floats(0.5, 1.0), steepness=st.floats(2.0, 60.0), guess=st.floats(0.5, 2.0))
 def test_a_coarse_capacity_is_found_from_a_bad_guess_before_a_leap(

@@ -65,12 +65,14 @@ def small_answer() -> tuple[CapacityRow, ...]:
     return tuple(capacity_rows(question()))
 
 
+@pytest.mark.slow
 def test_rows_come_in_the_asked_order() -> None:
     rows = list(capacity_rows(question(gpus=(2, 1))))
     assert [row.gpus for row in rows] == [2, 1]
     assert [(row.replicas, row.tp) for row in rows] == [(2, 1), (1, 1)]
 
 
+@pytest.mark.slow
 def test_a_row_as_json_has_the_agreed_keys_and_nothing_that_json_lacks() -> None:
     for row in small_answer():
         found = row.to_json()
@@ -80,6 +82,7 @@ def test_a_row_as_json_has_the_agreed_keys_and_nothing_that_json_lacks() -> None
         json.dumps(found, allow_nan=False)
 
 
+@pytest.mark.slow
 def test_the_number_to_sign_is_no_larger_than_the_mean() -> None:
     for row in small_answer():
         assert 0 <= row.users_low <= row.users <= row.users_high
@@ -107,6 +110,7 @@ def test_a_figure_follows_from_the_others() -> None:
         assert law == pytest.approx(row.users, rel=0.1)  # N = λ (Z + R), up to chance
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_answer_and_another_gives_another() -> None:
     again = [row.to_json() for row in capacity_rows(question(gpus=(1,)))]
     other = [row.to_json() for row in capacity_rows(question(gpus=(1,), seed=1))]
@@ -137,6 +141,7 @@ def test_an_slo_that_not_even_one_user_gets_is_a_row_of_none_with_the_limit_miss
     assert "100% miss the TPOT limit" in (row.reason or "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [{"tpot_s": 0.0075}, {"ttft_s": 0.2}])
 def test_a_gpu_twice_as_fast_never_serves_fewer(limit: dict[str, float]) -> None:
     gpu = find_gpu("h100-sxm")
@@ -195,6 +200,7 @@ def test_times_that_were_given_leave_sampling_alone() -> None:
     assert row.step_time_error is row.users_if_slower is None
 
 
+@pytest.mark.slow
 def test_a_pool_that_is_hardly_known_widens_the_interval_of_users() -> None:
     """The pool of an L4 is told to a quarter: no server's log is behind it."""
     args = EngineArgs(tensor_parallel_size=1, max_model_len=1024, gpu_memory_utilization=0.82)

@@ -40,7 +40,7 @@ def assert_same(case: Case) -> None:
     assert np.isfinite(expected["finish_s"]).all()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(cases())
 def test_every_request_has_the_same_times_preemptions_prefix_hits_and_replica(case: Case) -> None:
     assert_same(case)
@@ -53,7 +53,7 @@ def test_the_same_on_many_more_cases(case: Case) -> None:
     assert_same(case)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(cases(max_replicas=1))
 def test_every_step_has_the_same_decisions(case: Case) -> None:
     """Scheduled tokens, preemptions, free blocks, running, waiting, finished: call by call."""
@@ -69,6 +69,7 @@ def test_every_step_has_the_same_decisions(case: Case) -> None:
         assert (ours.free_blocks, ours.running, ours.waiting) == (plan.free_blocks, plan.num_running, plan.num_waiting)
 
 
+@pytest.mark.slow
 def test_the_same_source_without_the_compiler_gives_the_same_results() -> None:
     """`NUMBA_DISABLE_JIT=1` is how the core is debugged; it must stay the same program."""
     found = {}

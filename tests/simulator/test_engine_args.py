@@ -71,6 +71,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.slow
 def test_an_added_argument_is_one_field(tmp_path: Path) -> None:
     """It is an option, a key of --config, a flag of --vllm-args, a row of the table, and in what is resolved."""
     config, script = tmp_path / "run.toml", tmp_path / "added.py"
@@ -124,6 +125,7 @@ GIVEN: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @given(given_=st.fixed_dictionaries(GIVEN))
 @settings(max_examples=20, deadline=None)
 def test_the_line_to_paste_says_what_was_asked(given_: dict[str, Any]) -> None:
@@ -134,6 +136,7 @@ def test_the_line_to_paste_says_what_was_asked(given_: dict[str, Any]) -> None:
     assert EngineArgs(**read) == deployment.given
 
 
+@pytest.mark.slow
 @given(
     asynchronous=st.booleans(),
     stages=st.integers(1, 4),

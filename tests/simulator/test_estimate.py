@@ -58,6 +58,7 @@ def trace(requests_per_s: float = 5.0, burst: int = 1) -> TraceLoad:
 # -- laws
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=5)
 @given(st.sampled_from((0.3, 1.0, 3.0)), st.sampled_from((0.02, 0.04, 0.08)), st.sampled_from((0.9, 0.95)))
 def test_looser_limits_never_serve_fewer(ttft_s: float, tpot_s: float, attainment: float) -> None:
@@ -87,6 +88,7 @@ def test_few_sequences_bind() -> None:
     assert few.in_flight <= 4 + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slo", [SLO(), SLO(ttft_s=None, tpot_s=0.02)])
 def test_who_thinks_longer_leaves_room_for_more(slo: SLO) -> None:
     sizes = [

@@ -30,6 +30,7 @@ def cost(race: Race) -> float:
     return race.best.usd_per_hour
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("users", "servers"), [(1, 1), (200, 1), (201, 2), (1000, 5), (1001, 6), (50_000, 250)])
 def test_the_fewest_servers_that_serve_all_users_are_found(
     users: int, servers: int, monkeypatch: pytest.MonkeyPatch
@@ -41,6 +42,7 @@ def test_the_fewest_servers_that_serve_all_users_are_found(
     assert best.users() >= users
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(per_server=st.integers(40, 900), gain=st.floats(-0.4, 0.4), users=st.integers(1, 6000))
 def test_no_smaller_fleet_that_was_simulated_serves_the_users(
@@ -60,12 +62,14 @@ def test_no_smaller_fleet_that_was_simulated_serves_the_users(
     assert len(set(asked)) <= 6
 
 
+@pytest.mark.slow
 def test_more_users_never_cost_less(monkeypatch: pytest.MonkeyPatch) -> None:
     simulate_as(monkeypatch, linear)
     found = [cost(answer(users)) for users in (1, 50, 90, 91, 200, 350, 900, 5000, 40_000)]
     assert found == sorted(found)
 
 
+@pytest.mark.slow
 def test_spare_servers_never_cost_less_and_the_rest_serves_all_users(monkeypatch: pytest.MonkeyPatch) -> None:
     simulate_as(monkeypatch, linear)
     races = [answer(500, spare=spare) for spare in (0, 1, 2, 5)]
@@ -140,6 +144,7 @@ def test_every_layout_is_screened_or_has_a_reason() -> None:
     assert all(each.reason for each in race.dropped)
 
 
+@pytest.mark.slow
 def test_conversations_stay_on_their_server_where_that_is_clearly_cheaper() -> None:
     """Eight servers of the 70B model lose most of what the prefix cache of one holds; two of the 8B model little."""
     small = replace(fleet_question("h100-sxm", users=700), variants=(EngineArgs(tensor_parallel_size=1),))

@@ -29,6 +29,7 @@ def known(hours_met: float, sigma: float = SIGMA) -> float:
     return 100 * math.exp(-(ndtri(hours_met) * sigma - sigma**2 / 2) / SLOPE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hours_met", [0.8, 0.9, 0.95, 0.99])
 def test_the_load_is_where_that_share_of_hours_meets_the_target(hours_met: float) -> None:
     assert knee(hours_met).interval().mean == pytest.approx(known(hours_met), rel=0.01)
@@ -44,6 +45,7 @@ def test_runs_of_half_an_hour_are_put_together_to_hours() -> None:
     assert knee(0.95, hours=0.5).interval().mean == pytest.approx(known(0.95, math.sqrt(square)), rel=0.01)
 
 
+@pytest.mark.slow
 def test_more_hours_cost_more_users_and_no_hours_none() -> None:
     loads = [knee(share).interval().mean for share in (0.5, 0.8, 0.95, 0.99)]
     assert loads == sorted(loads, reverse=True)

@@ -135,6 +135,7 @@ def passes_without_root_s_rights(request: pytest.FixtureRequest) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_damaged_file_is_compiled_again_with_one_note(
     name: str, machine: Machine, request: pytest.FixtureRequest
@@ -205,6 +206,7 @@ def sealed(base: Path) -> tuple[Path, str]:
     return base / "kernels", "Permission denied"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unusable", [no_folder, no_kernels_folder, sealed], ids=lambda made: made.__name__)
 def test_without_a_cache_folder_it_still_answers(
     unusable: Callable[[Path], tuple[Path, str]], machine: Machine, request: pytest.FixtureRequest
@@ -250,6 +252,7 @@ OPEN_TO_OTHERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "depth"), OPEN_TO_OTHERS, ids=lambda part: oct(part) if isinstance(part, int) else part
 )
@@ -315,6 +318,7 @@ print([path for path in opened if path.endswith((".nbi", ".nbc", ".kernel")) or 
 """
 
 
+@pytest.mark.slow
 def test_numba_s_own_folders_are_never_looked_at(machine: Machine) -> None:
     machine.base.write_text("a file")
     shared = machine.source.with_name("shared")
@@ -336,6 +340,7 @@ def test_a_function_without_a_file_is_compiled_each_time(machine: Machine) -> No
     assert not list(machine.base.rglob("*.kernel"))
 
 
+@pytest.mark.slow
 def test_threads_and_processes_may_race_for_an_empty_cache(machine: Machine) -> None:
     text = (
         "from concurrent.futures import ThreadPoolExecutor\nimport small\n"
@@ -351,6 +356,7 @@ def test_threads_and_processes_may_race_for_an_empty_cache(machine: Machine) -> 
     assert [path for path in machine.base.rglob("*") if path.is_file()] == [machine.file]
 
 
+@pytest.mark.slow
 def test_what_does_not_simulate_makes_no_cache(machine: Machine) -> None:
     asked = [str(Path(sys.executable).with_name("headcount")), "memory", "--model", "llama-3.1-8b", "--gpu", "h100-sxm"]
     subprocess.run(asked, stdout=subprocess.DEVNULL, check=True)

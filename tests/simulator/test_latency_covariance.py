@@ -78,6 +78,7 @@ def test_a_share_stays_below_its_peak_and_followers_follow(log: float) -> None:
     assert shares["fp8"] == known.gemm_compute_share["fp8"]
 
 
+@pytest.mark.slow
 def test_a_drawn_model_differs_by_what_deployments_and_constants_differ_by() -> None:
     model, rng = latency_model(DENSE), np.random.default_rng(3)
     drawn = [model.draw(rng) for _ in range(300)]
@@ -96,6 +97,7 @@ def test_draws_repeat_by_their_seed() -> None:
     assert (first == second).all()
 
 
+@pytest.mark.slow
 @given(st.floats(0.0, 0.4), st.floats(0.5, 2000.0), st.floats(0.5, 2000.0))
 def test_an_interval_widens_with_the_sequences_within_what_was_measured(
     growth: float, one: float, other: float

@@ -62,10 +62,8 @@ def test_more_patience_only_adds_turns() -> None:
         assert all(starts_with(more, fewer) for more, fewer in pairs)
 
 
-@pytest.mark.parametrize(
-    ("preset", "size"),
-    [("chat", 30), ("chat", 400), pytest.param("rag", 30, marks=pytest.mark.slow), ("reasoning", 30)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("preset", "size"), [("chat", 30), ("chat", 400), ("rag", 30), ("reasoning", 30)])
 def test_the_work_that_chance_drew_is_as_expected_on_average(preset: str, size: int) -> None:
     work = np.array([users(preset=preset).draw(size, number).work for number in range(150)])
     error = work.std(ddof=1) / np.sqrt(len(work))

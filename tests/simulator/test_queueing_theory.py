@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from simulator.engines.vllm.engine import EngineConfig
@@ -73,6 +74,7 @@ def test_one_slot_with_equal_answers_waits_as_m_d_1() -> None:
     assert_agree(waits, pollaczek_khinchine_s(rate, service_s, service_s**2))
 
 
+@pytest.mark.slow
 def test_one_slot_with_geometric_answers_waits_as_m_g_1_and_nearly_as_m_m_1() -> None:
     steps, utilization = 40, 0.6
     service_s, end = steps * STEP_S, 1 / steps

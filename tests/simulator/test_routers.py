@@ -61,6 +61,7 @@ def test_nothing_that_a_router_sees_tells_how_much_a_request_will_generate() -> 
     assert shown == {"num_engines", "outstanding", "running", "waiting", "last", "prompt_tokens", "time_s"}
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(cases())
 def test_a_router_in_python_gives_what_its_compiled_form_gives(case: Case) -> None:
@@ -75,6 +76,7 @@ def test_a_router_in_python_gives_what_its_compiled_form_gives(case: Case) -> No
     np.testing.assert_array_equal(python.samples, compiled.samples)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(cases())
 def test_a_router_sees_what_was_sent_and_not_finished(case: Case) -> None:

@@ -34,6 +34,7 @@ def test_equal_replications_leave_no_doubt() -> None:
     assert interval.low == interval.mean == interval.high == 0.25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", [0.0, 0.9], ids=["independent", "alike in turn"])
 def test_the_interval_of_a_percentile_holds_the_truth_nine_times_in_ten(memory: float) -> None:
     """Of exp of a normal AR(1) with unit variance, whose p99 is exp(2.326)."""

@@ -4,6 +4,7 @@ import json
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,6 +35,7 @@ def written(record: StepRecord) -> list[int]:
     return [*record.preempted, *pairs, *counts, *state, *finished]
 
 
+@pytest.mark.slow
 @given(st.lists(records, max_size=8))
 def test_what_is_written_is_read(steps: list[StepRecord]) -> None:
     words = [word for step in steps for word in written(step)]

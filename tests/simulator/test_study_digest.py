@@ -97,6 +97,7 @@ ASKED = {name: MADE[name]() for name in ("small", "chat")}
 PLACES = {name: list(leaves(task)) for name, task in ASKED.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLACES)
 @settings(deadline=None)
 @given(data=st.data())
@@ -128,6 +129,7 @@ plain = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(plain, plain)
 def test_two_values_have_one_digest_only_if_they_are_alike(one: Any, other: Any) -> None:
     alike = repr(one) == repr(other)

@@ -155,6 +155,7 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_damaged_file_never_gives_a_wrong_answer_and_is_replaced(
     name: str, kept: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -250,6 +251,7 @@ def test_a_write_protected_store_is_told(kept: Store, tmp_path: Path, caplog: py
     answers_without(kept, tmp_path, caplog, "Permission denied")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [0, 20_000, 100_000, 150_000])
 def test_a_full_disk_is_told_and_nothing_is_lost(room: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A file that may grow no further is what a full disk shows."""

@@ -30,6 +30,7 @@ def test_a_ratio_of_a_row_with_itself_is_exactly_1(log_sizes: list[float]) -> No
     assert (found.mean, found.low, found.high) == (1.0, 1.0, 1.0)
 
 
+@pytest.mark.slow
 @given(st.lists(LOGS, min_size=2, max_size=5))
 def test_the_product_of_a_chain_is_the_last_over_the_first(chain: list[list[float]]) -> None:
     rows = [row(log_sizes) for log_sizes in chain]

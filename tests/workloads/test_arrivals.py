@@ -78,6 +78,7 @@ def test_arrivals_ascend_and_more_requests_leave_the_first_as_they_were(
     np.testing.assert_array_equal(arrival_times(arrivals, 2.0, few, seed), many[:few])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in EACH if name != "flash-crowd"])
 def test_the_mean_rate_is_the_one_asked_for(name: str) -> None:
     rates = [1000 / arrival_times(EACH[name], 5.0, 1000, seed)[-1] for seed in range(200)]

@@ -74,6 +74,7 @@ def hashed_lines(draw: st.DrawFn) -> list[dict[str, Any]]:
     return lines
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(lines=hashed_lines(), cache_blocks=st.integers(0, 40))
 def test_every_cache_finds_what_one_that_is_kept_block_by_block_finds(
@@ -87,6 +88,7 @@ def test_every_cache_finds_what_one_that_is_kept_block_by_block_finds(
     assert reuse.hit_rate(reuse.num_distinct_blocks) == reuse.ideal_hit_rate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache_blocks", [3, 300, 1000, 10_000, 10**9])
 def test_conversations_are_found_as_one_by_one_too(cache_blocks: int) -> None:
     table = load_preset("chat").draw(5, 8, 1, 8192)

@@ -109,6 +109,7 @@ def test_empirical_draws_each_sample_equally_often() -> None:
     assert drawn.tolist() == [1, 1, 1, 1, 3, 3, 8, 8]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distribution", ALL, ids=str)
 def test_what_is_looked_up_is_what_is_computed(distribution: Distribution) -> None:
     u = np.random.default_rng(1).random((4, 100_000))
@@ -235,6 +236,7 @@ IN_RANGE = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(distribution=IN_RANGE)
 @pytest.mark.filterwarnings("error")
@@ -255,6 +257,7 @@ def test_a_quantile_depends_on_its_own_number_alone(u: list[float]) -> None:
         np.testing.assert_allclose(together, alone, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_importing_workloads_loads_no_table_reader_and_no_compiler() -> None:
     program = "import sys, workloads.load, workloads.synthetic; print({'pandas', 'numba'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -60,6 +60,7 @@ def test_fixed_lengths_give_the_exact_mean() -> None:
     assert (found.context, found.prompt_square) == pytest.approx((512 + 150, 612**2))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=20)
 @given(st.integers(600, 200_000), st.integers(1, 100_000))
 def test_a_longer_limit_leaves_longer_contexts(max_model_len: int, more: int) -> None:

@@ -223,6 +223,7 @@ def test_every_part_of_a_preset_has_its_source(name: str) -> None:
             assert len(part["source"]) > 10, f"{name}: {key} has no source"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", preset_names())
 def test_every_preset_gives_valid_tables_whose_means_are_those_in_equilibrium(name: str) -> None:
     population, users = load_preset(name), 1500
@@ -323,6 +324,7 @@ def test_conversations_without_end_are_refused_at_once(turns: object) -> None:
         replace(CHAT, turns=parse_distribution(turns))
 
 
+@pytest.mark.slow
 def test_a_maximum_of_turns_or_a_raised_limit_is_the_remedy() -> None:
     long = {"kind": "lognormal", "median": 1e4, "sigma": 1}
     population_from_mapping(BARE | {"turns": long | {"maximum": 50}}, name="mine").draw(5, 2, 1, 4096).validate()

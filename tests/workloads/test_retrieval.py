@@ -135,6 +135,7 @@ LONG = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("population", LONG.values(), ids=LONG)
 @pytest.mark.parametrize("max_model_len", [2048, 16_384])
 def test_the_means_in_equilibrium_are_those_of_drawn_sessions(population: Population, max_model_len: int) -> None:
@@ -149,6 +150,7 @@ def test_the_means_in_equilibrium_are_those_of_drawn_sessions(population: Popula
         assert error < 0.05 * mean, "too few draws to prove anything"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("population", LONG.values(), ids=LONG)
 def test_a_context_that_is_asked_for_is_the_mean(population: Population) -> None:
     found = changed(population, {"context": Amount(value=8192)})

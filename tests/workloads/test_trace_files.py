@@ -355,6 +355,7 @@ def test_the_published_azure_trace_is_read_as_its_publisher_wrote_it(tmp_path: P
     np.testing.assert_array_equal(trace.table.output_tokens, rows.output_tokens)
 
 
+@pytest.mark.slow
 def test_the_published_mooncake_trace_shares_as_its_hashes_do(tmp_path: Path) -> None:
     rows = published("mooncake_conversation.parquet")
     columns = zip(rows.arrival_s, rows.input_tokens, rows.output_tokens, rows.hash_ids, strict=True)

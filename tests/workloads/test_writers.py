@@ -66,6 +66,7 @@ def _alike(one: list[Any], other: list[Any]) -> int:
     return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.name)
 @settings(max_examples=40, deadline=None)
 @given(table=tables())
@@ -102,6 +103,7 @@ def test_what_is_not_there_is_not_told_as_lost() -> None:
     assert all(writer.lost(table, 16) == () for writer in WRITERS)
 
 
+@pytest.mark.slow
 def test_long_traces_are_written_in_parts(tmp_path: Path) -> None:
     n = 600_001
     table = independent_requests(arrival_s=np.arange(n) / 8, prompt_tokens=np.arange(n) % 97 + 1, output_tokens=[5] * n)

@@ -25,6 +25,7 @@ def test_a_case_is_decided_by_its_seed_alone() -> None:
     assert json.dumps(one.to_json()) == json.dumps(again.to_json()) != json.dumps(other.to_json())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize("seed", range(12))
 def test_every_seed_s_case_is_worth_an_engine(seed: int, attention: str) -> None:
@@ -53,6 +54,7 @@ def test_the_engine_is_idle_between_the_two_waves() -> None:
     assert any(drained)
 
 
+@pytest.mark.slow
 def test_a_hybrid_case_has_a_layer_of_the_model_for_each_group() -> None:
     for seed in range(10):
         case = engine_case(seed, "hybrid")
@@ -87,6 +89,7 @@ def own_answer(seed: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return start, steps
 
 
+@pytest.mark.slow
 def test_an_engine_that_decides_as_we_do_differs_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     start, steps = own_answer(2)
     replay(monkeypatch, start, steps)
@@ -99,6 +102,7 @@ def test_an_engine_that_decides_as_we_do_differs_nowhere(monkeypatch: pytest.Mon
     assert json.loads(json.dumps(found.to_json()))["difference"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "planted", ["scheduled", "preempted", "finished", "free_blocks", "running", "waiting", "new", "extra", "missing"]
 )

@@ -68,6 +68,7 @@ def test_a_case_is_decided_by_its_seed_and_number_alone() -> None:
     assert random_case(3, 5) == random_case(3, 5) != random_case(3, 6)
 
 
+@pytest.mark.slow
 def test_random_cases_reach_every_kind_of_layer_and_setting() -> None:
     cases = random_cases(0, 1500)
     kinds = Counter(case.architecture.state_space.kind for case in cases if case.architecture.state_space)
@@ -84,6 +85,7 @@ def test_random_cases_reach_every_kind_of_layer_and_setting() -> None:
     assert refused[True] < 0.1 * len(cases)
 
 
+@pytest.mark.slow
 def test_tokens_in_flight_without_asynchronous_scheduling_are_told_apart() -> None:
     """The probe computes them by vLLM's own rule, so a rule of ours that forgot the option would be seen."""
     cases = [case for case in random_cases(0, 200) if "refused" not in our_layout(case)]

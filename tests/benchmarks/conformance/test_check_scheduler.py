@@ -48,6 +48,7 @@ def test_a_case_is_decided_by_its_seed_and_number_alone() -> None:
     assert json.dumps(one.to_json()) == json.dumps(again.to_json()) != json.dumps(other.to_json())
 
 
+@pytest.mark.slow
 def test_every_option_occurs_often_and_with_every_other() -> None:
     """At least 50 times in the 2,000 cases of a release, so 10 in 400; speculation with a pipeline is refused."""
     options: Counter[str] = Counter()
@@ -121,6 +122,7 @@ def with_method(engine: EngineConfig, old: str, new: str) -> EngineConfig:
     return with_speculation(engine, lambda found: replace(found, method=new if found.method == old else found.method))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", CHANGED_RULES)
 def test_a_rule_that_were_wrong_would_be_seen(rule: str) -> None:
     """The cases have the power to tell: decided by another rule, several of them come out otherwise."""
@@ -143,6 +145,7 @@ def decided_case(number: int, about: str) -> tuple[SchedulerCase, list[dict[str,
     return case, core_steps(case)
 
 
+@pytest.mark.slow
 def test_many_cases_preempt_or_hit_prefixes() -> None:
     preempted = hit = 0
     for number in range(60):
@@ -161,6 +164,7 @@ MUTANTS = {  # a method of the readable scheduler, what it does, what it must no
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_scheduler_that_breaks_a_rare_rule_is_seen_within_200_cases(
     mutant: str, monkeypatch: pytest.MonkeyPatch
@@ -229,6 +233,7 @@ PLANTED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", PLANTED)
 def test_a_planted_difference_is_found(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """vLLM's side is our own with one thing changed."""
