@@ -22,11 +22,20 @@ def vllm_python() -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what asks for a real vLLM; the longest test goes first, so that no worker is left alone with it."""
+    """Marks what asks for a real engine; the longest test goes first, so that no worker is left alone with it."""
     items.sort(key=lambda item: "mypy" not in item.name)
     for item in items:
-        if "vllm_python" in getattr(item, "fixturenames", ()):
+        if {"vllm_python", "sglang_python"} & {*getattr(item, "fixturenames", ())}:
             item.add_marker(pytest.mark.real_vllm)
+
+
+@pytest.fixture(scope="session")
+def sglang_python() -> Path:
+    """An interpreter with a real SGLang."""
+    given = os.environ.get("HEADCOUNT_SGLANG_PYTHON")
+    if not given:
+        pytest.skip("no real SGLang here; name its interpreter in HEADCOUNT_SGLANG_PYTHON")
+    return Path(given)
 
 
 @pytest.fixture(autouse=True)

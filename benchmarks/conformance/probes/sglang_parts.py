@@ -1,0 +1,72 @@
+"""Parts of SGLang's engine that run without a GPU: its settings, its pools, its radix tree.
+
+Imported by probes, which an interpreter with SGLang runs.
+"""
+
+from array import array
+from unittest.mock import MagicMock
+
+import no_images  # noqa: F401  before SGLang
+import torch
+from sglang.srt.mem_cache.allocator.paged import PagedTokenToKVPoolAllocator
+from sglang.srt.mem_cache.allocator.token import TokenToKVPoolAllocator
+from sglang.srt.mem_cache.cache_init_params import CacheInitParams
+from sglang.srt.mem_cache.memory_pool import ReqToTokenPool
+from sglang.srt.mem_cache.unified_cache.components import ComponentType
+from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
+from sglang.srt.runtime_context import get_context
+
+BITS_OF_POSITION = 24
+
+
+def token_at(content, position):
+    """A token id that depends on its content and position alone."""
+    return (content << BITS_OF_POSITION) + position
+
+
+def tokens_of(spans, num_tokens, start=0):
+    """Positions [start, num_tokens) of a sequence, as SGLang holds token ids."""
+    tokens, begin = array("q"), 0
+    for content, end in spans:
+        first, last = max(begin, start), min(end, num_tokens)
+        tokens.extend(range(token_at(content, first), token_at(content, max(first, last))))
+        begin = end
+    return tokens
+
+
+def settings(**given):
+    """Publishes a case's settings as SGLang's own; `restore()` ends it."""
+    override = get_context().override_server_args(device="cpu", **given)
+    override.install()
+    return override
+
+
+def make_allocator(num_tokens, page_size):
+    """SGLang's own, without a KV cache behind it."""
+    if page_size == 1:
+        return TokenToKVPoolAllocator(num_tokens, torch.bfloat16, "cpu", MagicMock(), False)
+    return PagedTokenToKVPoolAllocator(num_tokens, page_size, torch.bfloat16, "cpu", MagicMock(), False)
+
+
+def make_tree(engine, allocator, rows, tree_core=None):
+    """SGLang's radix tree over these pools."""
+    config = None
+    if engine["radix_eviction_policy"] == "tlru":
+        config = {name: engine[name] for name in ("threshold", "next_prompt_estimate")}
+    return UnifiedRadixCache(
+        CacheInitParams(
+            disable=engine["disable_radix_cache"],
+            req_to_token_pool=rows,
+            token_to_kv_pool_allocator=allocator,
+            page_size=engine["page_size"],
+            eviction_policy=engine["radix_eviction_policy"],
+            eviction_policy_config=config,
+            tree_components=(ComponentType.FULL,),
+            tree_core_backend=tree_core,
+        )
+    )
+
+
+def make_rows(num_rows, max_tokens):
+    """SGLang's table of which slots each running request has."""
+    return ReqToTokenPool(num_rows, max_tokens, "cpu", False)

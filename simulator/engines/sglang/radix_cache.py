@@ -1,0 +1,223 @@
+"""SGLang's radix tree in plain Python: prefixes that requests share, in whole pages.
+
+A node stands for a run of tokens after its parent's; the way from the root to it is a prefix. A request locks the way
+to the end of its own prefix; leaves without a lock are evicted. Time is a counter: every use of a node is later than
+the one before it.
+
+Read from SGLang 0.5.23: `srt/mem_cache/unified_radix_cache.py`, `unified_cache/unified_tree_core.py`,
+`unified_cache/components/full.py`, `base_prefix_cache.py`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from simulator.engines.sglang.eviction import TailBudget, eviction_rank
+from simulator.engines.sglang.token_spans import PageKey, Spans, first_difference, page_key
+
+_MOMENT = 1e-5  # by which a prefix counts as used before what follows it
+
+
+@dataclass(kw_only=True, eq=False)
+class TreeNode:
+    """Positions [start, end) of the sequence that `spans` describes."""
+
+    spans: Spans
+    start: int
+    end: int
+    parent: "TreeNode | None"
+    last_access_time: float
+    priority: int = 0
+    lock_ref: int = 0
+    hit_count: int = 0
+    history_len: int = 0  # how deep the branch has ever been; eviction does not take it back
+    children: dict[PageKey, "TreeNode"] = field(default_factory=dict)
+
+    @property
+    def num_tokens(self) -> int:
+        return self.end - self.start
+
+
+class InsertResult(NamedTuple):
+    """How much of a sequence the tree had before, and the node at its end."""
+
+    prefix_len: int
+    last_node: TreeNode
+
+
+class RadixCache:
+    """Match, insert, lock, evict."""
+
+    def __init__(self, page_size: int = 1, eviction_policy: str = "lru", tail: TailBudget | None = None) -> None:
+        self.page_size = page_size
+        self._rank = eviction_rank(eviction_policy, tail or TailBudget())
+        self._clock = 0.0
+        self.root = TreeNode(spans=(), start=0, end=0, parent=None, last_access_time=self._now(), lock_ref=1)
+        self.evictable_size = 0
+        self.protected_size = 0
+        self.leaves: set[TreeNode] = set()  # that may be evicted
+
+    def nodes(self) -> Iterator[TreeNode]:
+        """All but the root."""
+        stack = list(self.root.children.values())
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(node.children.values())
+
+    # -- match
+
+    def match_prefix(self, spans: Spans, num_tokens: int) -> TreeNode:
+        """The node at whose end the longest known prefix of the first `num_tokens` ends; splits a node to have one."""
+        end = self._whole_pages(num_tokens)
+        node = self.root
+        while node.end < end:
+            child = node.children.get(page_key(spans, node.end, self.page_size))
+            if child is None:
+                break
+            known = self._shared_end(child, spans, end)
+            node = child if known == child.end else self._split(child, known)
+            if node is not child:
+                break
+        if end:
+            self._touch_path(node)
+        return node
+
+    def _touch_path(self, node: TreeNode) -> None:
+        time = self._now()
+        for ancestor in _path(node):
+            ancestor.last_access_time = time
+            time -= _MOMENT
+
+    # -- insert
+
+    def insert(self, spans: Spans, num_tokens: int, *, priority: int = 0, inserted_len: int = 0) -> InsertResult:
+        """Make the whole pages of the first `num_tokens` findable.
+
+        A node is hit where it ends after `inserted_len`, up to which the same request has inserted before.
+        """
+        end = self._whole_pages(num_tokens)
+        node = self.root
+        while node.end < end:
+            child = node.children.get(page_key(spans, node.end, self.page_size))
+            if child is None:
+                break
+            child.last_access_time = self._now()
+            known = self._shared_end(child, spans, end)
+            node = child if known == child.end else self._split(child, known)
+            node.priority = max(node.priority, priority)
+            node.hit_count += node.end > inserted_len
+        prefix_len = node.end
+        if prefix_len < end:
+            node = self._add_leaf(node, spans, end, priority)
+            node.hit_count += node.end > inserted_len
+        return InsertResult(prefix_len, node)
+
+    def _add_leaf(self, parent: TreeNode, spans: Spans, end: int, priority: int) -> TreeNode:
+        leaf = TreeNode(
+            spans=spans, start=parent.end, end=end, parent=parent, priority=priority, last_access_time=self._now()
+        )
+        parent.children[page_key(spans, leaf.start, self.page_size)] = leaf
+        self.evictable_size += leaf.num_tokens
+        for node in _path(leaf):
+            node.history_len = max(node.history_len, end)
+        self._update_leaf(parent)
+        self._update_leaf(leaf)
+        return leaf
+
+    def _split(self, child: TreeNode, at: int) -> TreeNode:
+        """Cut a node in two; the front part is new, so that what holds the node still holds all of it."""
+        assert child.parent is not None
+        front = TreeNode(
+            spans=child.spans, start=child.start, end=at, parent=child.parent, last_access_time=self._now(),
+            priority=child.priority, lock_ref=child.lock_ref, hit_count=child.hit_count, history_len=child.history_len,
+        )  # fmt: skip
+        child.parent.children[page_key(child.spans, child.start, self.page_size)] = front
+        child.start, child.parent = at, front
+        front.children = {page_key(child.spans, at, self.page_size): child}
+        child.last_access_time = self._now()
+        return front
+
+    def _shared_end(self, node: TreeNode, spans: Spans, end: int) -> int:
+        return self._whole_pages(first_difference(node.spans, spans, node.start, min(node.end, end)))
+
+    # -- locks
+
+    def lock(self, node: TreeNode) -> None:
+        """Keep a prefix from eviction until `unlock`; a prefix may be locked many times."""
+        for held in _path(node)[:-1]:
+            if held.lock_ref == 0:
+                self.evictable_size -= held.num_tokens
+                self.protected_size += held.num_tokens
+            held.lock_ref += 1
+            self.leaves.discard(held)
+
+    def unlock(self, node: TreeNode) -> None:
+        """Undo one `lock` of the same node."""
+        for held in _path(node)[:-1]:
+            assert held.lock_ref > 0, "a node was unlocked more often than locked"
+            held.lock_ref -= 1
+            if held.lock_ref == 0:
+                self.evictable_size += held.num_tokens
+                self.protected_size -= held.num_tokens
+            self._update_leaf(held)
+
+    # -- eviction
+
+    def evict_leaf(self) -> int:
+        """Drop the leaf that the policy ranks first. Returns its tokens; 0 where all are locked."""
+        if not self.leaves:
+            return 0
+        leaf = min(self.leaves, key=self._rank)
+        assert leaf.parent is not None
+        assert leaf.lock_ref == 0, "a locked leaf was evicted"
+        del leaf.parent.children[page_key(leaf.spans, leaf.start, self.page_size)]
+        self.leaves.discard(leaf)
+        self.evictable_size -= leaf.num_tokens
+        self._update_leaf(leaf.parent)
+        return leaf.num_tokens
+
+    def _update_leaf(self, node: TreeNode) -> None:
+        if node is not self.root and node.lock_ref == 0 and not node.children:
+            self.leaves.add(node)
+        else:
+            self.leaves.discard(node)
+
+    # -- order
+
+    def dfs_weight_order(self, last_nodes: Sequence[TreeNode]) -> list[int]:
+        """Indices of `last_nodes` depth first, branches with most of them first."""
+        weights = Counter(node for last_node in last_nodes for node in _path(last_node))
+        waiting: dict[TreeNode, list[int]] = {}
+        for index, node in enumerate(last_nodes):
+            waiting.setdefault(node, []).append(index)
+
+        order: list[int] = []
+        stack = [(self.root, False)]
+        while stack:
+            node, has_children_done = stack.pop()
+            if has_children_done:
+                order += waiting.get(node, [])
+                continue
+            stack.append((node, True))
+            heaviest_first = sorted(node.children.values(), key=lambda child: -weights[child])
+            stack += [(child, False) for child in reversed(heaviest_first) if weights[child]]
+        return order
+
+    # -- shared
+
+    def _whole_pages(self, num_tokens: int) -> int:
+        return num_tokens // self.page_size * self.page_size
+
+    def _now(self) -> float:
+        self._clock += 1
+        return self._clock
+
+
+def _path(node: TreeNode) -> list[TreeNode]:
+    """From a node up to the root."""
+    path = [node]
+    while path[-1].parent is not None:
+        path.append(path[-1].parent)
+    return path
