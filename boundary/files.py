@@ -19,6 +19,7 @@ Purpose = Literal["settings_bytes", "result_bytes"]
 """The limit that a file's size is held to."""
 _GZIP = b"\x1f\x8b"
 _PIECE_BYTES = 1 << 20
+_readable: list[tuple[Path, ...]] = []  # the last one holds: folders outside of which nothing is read
 
 
 class InputError(ValueError):
@@ -111,9 +112,26 @@ def check_access(found: os.stat_result, path: Path, *, owners: tuple[int, ...] =
 
 
 @contextmanager
+def reads_confined_to(*folders: Path) -> Iterator[None]:
+    """Read files in these folders alone, wherever a name or a link leads: for names that come from strangers."""
+    _readable.append(tuple(folder.resolve() for folder in folders))
+    try:
+        yield
+    finally:
+        _readable.pop()
+
+
+def _check_confined(path: Path) -> None:
+    """Raise InputError for a file that may not be read, before anything is looked at."""
+    if _readable and not any(path.resolve().is_relative_to(folder) for folder in _readable[-1]):
+        raise InputError(f"{shown(path)} is not one of the files that may be read here; upload it")
+
+
+@contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     """An ordinary file, or InputError: to open a pipe may wait for ever, to read a device never ends."""
     try:
+        _check_confined(path)
         kind = path.stat().st_mode
         if not stat.S_ISREG(kind):
             what = "a folder" if stat.S_ISDIR(kind) else "a pipe or a device"

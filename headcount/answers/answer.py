@@ -45,6 +45,7 @@ class Progress:
     done: int
     total: int
     note: str = ""
+    is_estimate: bool = False  # the note has a figure that nothing was simulated for
     found: str = ""  # what was found just now, in a line
     so_far: "Answer | None" = None  # the answer if the work were stopped here
 

@@ -280,8 +280,12 @@ def _watched(
             note = load_text(point, unit)
         progress(Progress(done=len(rows), total=len(asked.gpus), note=note))
 
+    def estimated(gpus: int, users: int) -> None:
+        about = f"{counted(gpus, 'GPU')}: about {users:,} users by estimate"
+        progress(Progress(done=len(rows), total=len(asked.gpus), note=about, is_estimate=True))
+
     progress(Progress(done=0, total=len(asked.gpus), so_far=answer(())))
-    for row in capacity_rows(asked, watch, simulations):
+    for row in capacity_rows(asked, watch, simulations, estimated):
         rows.append(row)
         if len(rows) < len(asked.gpus):
             found = found_line(row)

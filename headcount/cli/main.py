@@ -27,6 +27,7 @@ COMMANDS = {
     "workload": "What users do: the presets and your own files, with every number and its source.",
     "models": "The models known by name, with their sources.",
     "gpus": "The GPUs known by name, with their sources.",
+    "web": "The page in the browser: the same questions with progress, sliders, uploads and history.",
     "calibrate": "Fit step times to a real server, and check answers against it.",
     "cache": "What is kept in the cache folder: finished simulations, compiled kernels.",
     "vllm": "Install and list real vLLM releases to compare with.",
@@ -115,9 +116,7 @@ def main() -> None:
         code = _fail(f"{place if len(place) < 200 else place[:100] + '…'}: {error.strerror or error}")
     except ValueError as error:
         _debug()
-        code = (
-            _fail(str(error), exit_code=getattr(error, "exit_code", 2)) if _is_meant(error) else _fail_by_fault(error)
-        )
+        code = _fail(str(error), exit_code=getattr(error, "exit_code", 2)) if is_meant(error) else _fail_by_fault(error)
     except MemoryError:
         code = _fail("the run does not fit this machine's memory; ask for fewer requests, users or GPUs")
     except Exception as error:
@@ -143,7 +142,7 @@ def _debug() -> None:
         traceback.print_exc()
 
 
-def _is_meant(error: ValueError) -> bool:
+def is_meant(error: ValueError) -> bool:
     """Whether a `raise` of ours made it: a library's, such as `too many values to unpack`, says nobody what to do."""
     trace = error.__traceback__
     assert trace is not None, "a caught error has a traceback"

@@ -13,7 +13,7 @@ import click
 from boundary.names import one_line
 from headcount.answers.answer import Answer
 from headcount.answers.notes import Severity
-from headcount.cli.progress import watched
+from headcount.cli.progress import listener, watched
 from headcount.text.blocks import Table
 from headcount.text.drawing import draw
 from headcount.text.units import finite
@@ -27,7 +27,10 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def show(answer: Answer, *, as_json: bool) -> int:
-    """Print an answer; its exit code."""
+    """Print an answer, or hand it to who listens; its exit code."""
+    if (heard := listener()) is not None:
+        heard.answered(answer)
+        return int(answer.verdict)
     if as_json:
         print_json(answer.to_json())
     else:

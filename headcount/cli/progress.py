@@ -18,6 +18,21 @@ from headcount.answers.answer import Answer, Progress, Watch
 LINE_EVERY_S = 10.0  # where stderr is no terminal
 
 
+class Listener(Protocol):
+    """Who hears a command instead of the terminal: the `obj` of its click context."""
+
+    def watch(self, now: Progress) -> None: ...
+
+    def answered(self, answer: Answer) -> None: ...
+
+
+def listener() -> Listener | None:
+    """Who hears the command that runs; None where the terminal does."""
+    context = click.get_current_context(silent=True)
+    found: Listener | None = context.obj if context is not None else None
+    return found
+
+
 class Bar(Protocol):
     """How much is done, what is being simulated."""
 
@@ -121,6 +136,9 @@ def watched(title: str, *, interrupted: Callable[[Answer], object] = lambda _: N
 
     After Ctrl-C `interrupted` gets the answer so far, if any.
     """
+    if (heard := listener()) is not None:
+        yield heard.watch
+        return
     answers: list[Answer] = []
     try:
         with progress_bar(title, total=1) as bar:

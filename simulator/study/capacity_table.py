@@ -188,11 +188,17 @@ def best_row(rows: Sequence[CapacityRow]) -> CapacityRow:
 
 
 def capacity_rows(
-    question: CapacityQuestion, watcher: Watcher | None = None, simulations: Simulations | None = None
+    question: CapacityQuestion,
+    watcher: Watcher | None = None,
+    simulations: Simulations | None = None,
+    estimated: Callable[[int, int], None] = lambda *_: None,
 ) -> Iterator[CapacityRow]:
-    """One row per GPU count, as each is found; what a smaller count showed corrects the next estimate."""
+    """One row per GPU count, as each is found; what a smaller count showed corrects the next estimate.
+
+    `estimated` gets each GPU count with about how many users it serves, before anything is simulated.
+    """
     found_over_estimate: dict[int, float] = {}
-    how = How(watcher=watcher, simulations=simulations or Simulations())
+    how = How(watcher=watcher, simulations=simulations or Simulations(), estimated=estimated)
     for gpus in question.gpus:
         yield _row(question, gpus, found_over_estimate, how)
 
@@ -203,6 +209,7 @@ class How:
 
     watcher: Watcher | None = None
     simulations: Simulations = field(default_factory=Simulations)
+    estimated: Callable[[int, int], None] = lambda *_: None
 
 
 def _row(question: CapacityQuestion, gpus: int, found_over_estimate: dict[int, float], how: How) -> CapacityRow:
@@ -220,6 +227,10 @@ def _row(question: CapacityQuestion, gpus: int, found_over_estimate: dict[int, f
         tp: estimate_users(runnable[tp], gpus // runnable[tp].gpus, each.load, each.slo)
         for tp, each in evaluators.items()
     }
+    how.estimated(
+        gpus,
+        max(_about(evaluators[tp], each, found_over_estimate.get(tp, 1.0)) for tp, each in estimates.items()),
+    )
     best_tp, screened = _best_deployment(evaluators, estimates, found_over_estimate)
     plan, evaluator = runnable[best_tp], evaluators[best_tp]
     looked_at = tuple(

@@ -254,6 +254,7 @@ def whatif(
 
     done: list[Layout] = []
     with layouts.simulations(executor, workers, store=store):
+        progress(Progress(done=0, total=total, so_far=answer(found)))
 
         def simulated(layout: Layout) -> Layout:
             result = layouts.simulated(layout, noted(progress, len(done), total, layout.name))

@@ -26,7 +26,7 @@ class Executor:
     def run(self, tasks: Sequence[Task]) -> Generator[tuple[int, Outcome]]:
         parcels = [parcel(task, "processes") for task in tasks]
         if self._pool is None:  # begun anew, as on every system: a copy of a process with threads may hang
-            self._pool = ProcessPoolExecutor(self._workers, get_context("spawn"), initializer=_begin)
+            self._pool = ProcessPoolExecutor(self._workers, get_context("spawn"), initializer=begin_worker)
         places: dict[Future[Outcome | ValueError], int] = {}
         try:
             places |= {self._pool.submit(opened, each): place for place, each in enumerate(parcels)}
@@ -51,7 +51,7 @@ class Executor:
         self._pool = None
 
 
-def _begin() -> None:
+def begin_worker() -> None:
     """In a worker: leave Ctrl-C to the parent, and end with it, however it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()

@@ -1,0 +1,74 @@
+"""`headcount web`: the page in the browser."""
+
+import os
+import secrets
+import socket
+from importlib.util import find_spec
+
+import click
+
+from headcount.cli.command import Command, section
+from headcount.cli.option_types import option
+from simulator.engines.values import Duration, Text, TokenCount, WholeNumber
+
+TOKEN = "HEADCOUNT_WEB_TOKEN"
+SHORTEST_TOKEN = 16
+_NEEDS = ("fastapi", "uvicorn", "jinja2", "python_multipart", "matplotlib")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@click.command("web", cls=Command)
+@section(
+    "Server",
+    option("--port", WholeNumber(1, 65535), "Port of the page.", default=8600),
+    option("--host", Text(), "Address of the page; another than 127.0.0.1 needs a token.", default="127.0.0.1"),
+)
+@section(
+    "Limits",
+    option("--jobs", WholeNumber(1, 64), "Questions that are answered side by side.", default=1),
+    option("--job-time", Duration(), "Longest time of a question.", default="15min"),
+    option("--job-memory", WholeNumber(1, 4096), "Most memory of a question, in GB.", default=4),
+    option("--max-upload", TokenCount("BYTES", most=2**40, is_decimal=True), "Largest upload.", default="64M"),
+)
+def command(*, port: int, host: str, jobs: int, job_time: float, job_memory: int, max_upload: int) -> int:
+    """Serve the page: the same questions in a browser, with progress, sliders, history and uploads.
+
+    The page is for this machine alone. With --host ADDRESS everybody there who has the token can ask: the link that is
+    printed holds it. Set it with the environment variable HEADCOUNT_WEB_TOKEN, else it is drawn at each start. Ctrl-C
+    ends the server and its running questions. Needs headcount[web].
+    """
+    if missing := [name for name in _NEEDS if find_spec(name) is None]:
+        raise ValueError(f"the page needs {', '.join(missing)}; install headcount[web]")
+    import uvicorn  # noqa: PLC0415  an optional extra
+
+    from headcount.web.app import Settings, make_app  # noqa: PLC0415
+    from headcount.web.jobs import Bounds  # noqa: PLC0415
+
+    token = None if host in LOOPBACK else _token()
+    bounds = Bounds(side_by_side=jobs, seconds=job_time, memory_bytes=job_memory * 10**9)
+    settings = Settings(port=port, token=token, most_upload_bytes=max_upload, bounds=bounds)
+    taken = _taken(host, port)
+    shown = f"[{host}]" if ":" in host else host
+    click.echo(f"Headcount at http://{shown}:{port}/" + (f"?token={token}" if token else ""))
+    config = uvicorn.Config(make_app(settings), log_level="warning", limit_concurrency=200)
+    with taken:
+        uvicorn.Server(config).run(sockets=[taken])
+    return 0
+
+
+def _taken(host: str, port: int) -> socket.socket:
+    """The address, taken. Raises ValueError where that fails."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=200)
+    except OSError as error:
+        raise ValueError(
+            f"{host} port {port} cannot be used: {error.strerror or error}; choose another --port"
+        ) from None
+
+
+def _token() -> str:
+    given = os.environ.get(TOKEN)
+    if given is not None and (len(given) < SHORTEST_TOKEN or not given.isascii() or not given.isalnum()):
+        raise ValueError(f"{TOKEN} must have at least {SHORTEST_TOKEN} letters and digits; or leave it unset")
+    return given or secrets.token_hex(16)

@@ -1,0 +1,163 @@
+"""What every request passes: who asks, from which page, how much is sent; and the headers of every response."""
+
+import hmac
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+LONGEST_QUERY: Final = 32_000  # bytes of a link
+COOKIE: Final = "headcount-token"
+LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+REPORT_POLICY: Final = (  # a report holds its own script and style, and is shown without rights
+    "sandbox allow-scripts allow-popups; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data:; font-src data:; frame-ancestors 'self'"
+)
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+class RefusedError(Exception):
+    """A request that is not let in: the status of HTTP, and why."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Lets requests through to the page.
+
+    Without a token only requests to this machine's own names come in, so that no website's name can lead here (DNS
+    rebinding). A change must come from a page of this server (CSRF). With a token every request must know it.
+    """
+
+    app: App
+    port: int
+    token: str | None
+    most_bytes: int  # of one request's body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        try:
+            if (place := self._admitted(scope, headers)) is not None:
+                return await _redirect(send, place, str(self.token))
+        except RefusedError as error:
+            return await refuse(send, error.status, str(error))
+        began = False
+
+        async def sent(message: MutableMapping[str, Any]) -> None:
+            nonlocal began
+            if message["type"] == "http.response.start":
+                began = True
+                message["headers"] = _with_headers(message["headers"])
+            await send(message)
+
+        try:
+            return await self.app(scope, self._bounded(receive), sent)
+        except RefusedError as error:
+            if not began:
+                await refuse(send, error.status, str(error))
+
+    def _admitted(self, scope: Scope, headers: dict[str, str]) -> str | None:
+        """Where to go next, for a link that brings the token. Raises RefusedError."""
+        host = headers.get("host", "")
+        if self.token is None and host not in {f"{name}:{self.port}" for name in LOOPBACK} | set(LOOPBACK):
+            raise RefusedError(421, f"this server answers at http://127.0.0.1:{self.port} alone")
+        if len(scope["query_string"]) > LONGEST_QUERY:
+            raise RefusedError(414, f"the link is longer than {LONGEST_QUERY:,} bytes")
+        if scope["method"] not in ("GET", "HEAD"):
+            self._check_origin(scope, headers, host)
+        if int(headers.get("content-length", "0") or 0) > self.most_bytes:
+            raise self._too_large()
+        return self._check_token(scope, headers) if self.token is not None else None
+
+    def _check_origin(self, scope: Scope, headers: dict[str, str], host: str) -> None:
+        """Browsers say which page sends a form; another program may leave both headers out."""
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+        own = (f"http://{host}", f"https://{host}")
+        if (origin is not None and origin not in own) or site not in (None, "same-origin", "none"):
+            raise RefusedError(403, "another website sent this; open the page itself and ask there")
+
+    def _check_token(self, scope: Scope, headers: dict[str, str]) -> str | None:
+        assert self.token is not None
+        pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        given = next((value for name, value in pairs if name == "token"), None)
+        if given is not None and scope["method"] == "GET" and _same(given, self.token):
+            rest = urlencode([(name, value) for name, value in pairs if name != "token"])
+            return "/" + quote(str(scope["path"]).lstrip("/\\")) + (f"?{rest}" if rest else "")
+        bearer = headers.get("authorization", "").removeprefix("Bearer ")
+        if not (_same(_cookie(headers), self.token) or _same(bearer, self.token)):
+            raise RefusedError(401, "this page needs its token: open the link that 'headcount web' printed")
+        return None
+
+    def _bounded(self, receive: Receive) -> Receive:
+        """The body, as long as it is not too long; its length need not have been said."""
+        size = 0
+
+        async def bounded() -> MutableMapping[str, Any]:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > self.most_bytes:
+                raise self._too_large()
+            return message
+
+        return bounded
+
+    def _too_large(self) -> RefusedError:
+        most = f"{self.most_bytes / 1e6:,.0f} MB"
+        return RefusedError(413, f"the files are larger than {most}; 'headcount web --max-upload' allows more")
+
+
+def _same(given: str, token: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode())
+
+
+def _cookie(headers: dict[str, str]) -> str:
+    try:
+        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        return ""
+    return found.value if found else ""
+
+
+def _with_headers(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """What is set already stays."""
+    known = {name.lower() for name, _ in headers}
+    more = {**_HEADERS, "content-security-policy": _POLICY}
+    added = [(name.encode(), value.encode()) for name, value in more.items() if name.encode() not in known]
+    return [*headers, *added]
+
+
+async def refuse(send: Send, status: int, why: str) -> None:
+    """A short answer in plain text, after which the connection ends."""
+    headers = _with_headers([(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")])
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": f"headcount: {why}\n".encode()})
+
+
+async def _redirect(send: Send, place: str, token: str) -> None:
+    """The token moves from the link, which others may read, into a cookie."""
+    cookie = f"{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict"
+    headers = [(b"location", place.encode("latin-1")), (b"set-cookie", cookie.encode())]
+    await send({"type": "http.response.start", "status": 303, "headers": _with_headers(headers)})
+    await send({"type": "http.response.body", "body": b""})

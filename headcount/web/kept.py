@@ -1,0 +1,82 @@
+"""What is kept of an answer: its scenario, its headline, its main figures, its report."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from headcount.answers.answer import Answer
+from headcount.text.units import finite, percent, seconds
+from headcount.web.scenario import Scenario
+
+FIGURES: Final = {  # the keys of --json that are shown beside one another, with their names for people
+    "gpu": "GPU", "gpus": "GPUs", "layout": "layout", "servers": "servers", "replicas": "replicas", "tp": "TP",
+    "users_low": "users to sign", "users": "users, mean", "users_high": "users, at most",
+    "usd_per_month": "US dollars a month", "usd_per_user_month": "US dollars per user and month",
+    "requests_per_s": "requests per second", "output_tokens_per_s": "output tokens per second",
+    "in_flight": "requests in flight", "kv_usage": "KV cache in use",
+    "ttft_s.p50": "TTFT p50", "ttft_s.p95": "TTFT p95", "tpot_s.p50": "TPOT p50", "tpot_s.p95": "TPOT p95",
+    "e2e_s.p50": "whole answer p50", "e2e_s.p95": "whole answer p95",
+    "attainment.mean": "requests within the SLO", "binding": "what binds", "num_gpu_blocks": "KV blocks",
+    "kv_cache_tokens": "tokens that the KV cache holds", "model_fits": "the model fits",
+}  # fmt: skip
+_SHARES: Final = ("attainment.mean", "kv_usage")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """A finished answer, small enough to be read for every line of a list."""
+
+    scenario: Scenario
+    asked_at: str  # in UTC
+    headline: str
+    verdict: int
+    alerts: tuple[str, ...]
+    rows: tuple[dict[str, Any], ...]  # FIGURES of every row of the answer, the leading one first
+
+
+def kept_of(scenario: Scenario, answer: Answer) -> Kept:
+    return Kept(
+        scenario=scenario,
+        asked_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
+        headline=headline(answer),
+        verdict=int(answer.verdict),
+        alerts=tuple(map(str, answer.alerts)),
+        rows=tuple(_rows(answer)),
+    )
+
+
+def headline(answer: Answer) -> str:
+    """The answer in a sentence: what stands below what was asked."""
+    lines = [str(block) for block in answer.head() if str(block)]
+    return lines[1] if len(lines) > 1 else lines[0]
+
+
+def _rows(answer: Answer) -> list[dict[str, Any]]:
+    found = [_flat(finite(row)) for row in answer.rows()]
+    latencies = {f"{row['latency']}.{name}": value for row in found if "latency" in row for name, value in row.items()}
+    if latencies:  # a simulation has a row for each latency
+        found = [{**_flat(finite(answer.figures())), **latencies}]
+    rows = [{name: row[name] for name in FIGURES if row.get(name) is not None} for row in found]
+    return sorted(rows, key=lambda row: -(row.get("users_low") or 0)) if "capacity" in answer.figures() else rows
+
+
+def _flat(row: dict[str, Any], before: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        found |= _flat(value, f"{before}{name}.") if isinstance(value, dict) else {f"{before}{name}": value}
+    return found
+
+
+def figure_text(name: str, value: Any) -> str:
+    """A figure for people, in its unit."""
+    if value is None:
+        return "–"
+    if "_s." in name:
+        return seconds(value)
+    if name in _SHARES:
+        return percent(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

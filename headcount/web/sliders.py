@@ -1,0 +1,130 @@
+"""Sliders: the same scenario with other users, context or GPUs, answered from what is finished."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headcount.web.history import History
+from headcount.web.kept import FIGURES, Kept, figure_text
+from headcount.web.scenario import Scenario
+
+_USERS: Final = (
+    10, 20, 50, 100, 150, 200, 300, 400, 500, 600, 800, 1000, 1500, 2000, 3000, 4000, 5000, 7500, 10000, 15000, 20000,
+)  # fmt: skip
+_CONTEXT: Final = ("x0.25", "x0.5", "x1", "x2", "x4")
+_GPUS: Final = (1, 2, 4, 8, 16, 32)
+_SLIDERS: Final = {
+    "capacity": ("users", "context", "gpus"),
+    "plan": ("users", "context"),
+    "simulate": ("users", "context", "replicas"),
+}
+_ASKED_FOR: Final = {"capacity": ("users",)}  # beside an answer: no part of its scenario
+
+
+@dataclass(frozen=True)
+class Slider:
+    """What is moved, where it may be, where it is."""
+
+    name: str
+    values: tuple[str, ...]
+    at: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slid:
+    """An answer at the sliders' places; `kept` is None where it has to be computed."""
+
+    scenario: Scenario
+    kept: Kept | None = None
+    row: dict[str, Any] | None = None
+    users: int | None = None  # that are asked for, where the answer is how many can be served
+    serving: tuple[tuple[int, bool], ...] = ()  # GPU counts that are known, and whether they serve the users
+
+    @property
+    def headroom(self) -> float | None:
+        """Users to sign for over those asked for, less one."""
+        if self.row is None or not self.users:
+            return None
+        return float(self.row.get("users_low", 0)) / self.users - 1
+
+    @property
+    def figures(self) -> list[tuple[str, str]]:
+        """Names and figures of the row."""
+        return [(FIGURES[name], figure_text(name, value)) for name, value in (self.row or {}).items()]
+
+
+def sliders_of(scenario: Scenario, kept: Kept) -> list[Slider]:
+    """Those that this scenario has: what it does not say, or says otherwise, has no slider."""
+    found = [_slider(name, scenario, kept) for name in _SLIDERS.get(scenario.question, ())]
+    return [slider for slider in found if slider is not None]
+
+
+def _slider(name: str, scenario: Scenario, kept: Kept) -> Slider | None:
+    leading = kept.rows[0] if kept.rows else {}
+    if name == "context":
+        now = _context_of(scenario)
+        return None if now is None else _among(name, _CONTEXT, now)
+    if name == "users" and scenario.question == "capacity":
+        served = int(leading.get("users_low", 0)) or 100
+        nearest = min(_USERS, key=lambda users: abs(users - served))
+        return _among(name, tuple(map(str, _USERS)), str(nearest))
+    if name == "gpus":
+        counts = {*_GPUS, *(int(row["gpus"]) for row in kept.rows if "gpus" in row)}
+        return _among(name, tuple(map(str, sorted(counts))), str(leading.get("gpus", 1)))
+    now = scenario.one(name) or ("1" if name == "replicas" else "")
+    if not now.isdecimal():
+        return None
+    counts = {*(_USERS if name == "users" else _GPUS), int(now)}
+    return _among(name, tuple(map(str, sorted(counts))), now)
+
+
+def _among(name: str, values: tuple[str, ...], now: str) -> Slider:
+    all_of = values if now in values else (*values, now)
+    return Slider(name, all_of, all_of.index(now))
+
+
+def _context_of(scenario: Scenario) -> str | None:
+    """The factor on the context; None where the scenario gives it in tokens."""
+    given = [part for part in _traffic(scenario) if part.startswith("context=")]
+    now = given[0].removeprefix("context=") if given else "x1"
+    return now if now.startswith("x") else None
+
+
+def _traffic(scenario: Scenario) -> list[str]:
+    return [part.strip() for part in scenario.one("traffic").split(",") if part.strip()]
+
+
+def moved(scenario: Scenario, places: Mapping[str, str]) -> Scenario:
+    """The scenario with the sliders there. Raises ValueError for a slider that it does not have."""
+    changed = {name: value for name, value in places.items() if name not in _ASKED_FOR.get(scenario.question, ())}
+    unknown = next((name for name in changed if name not in _SLIDERS.get(scenario.question, ())), None)
+    if unknown is not None:
+        raise ValueError(f"{scenario.question} has no slider {unknown}")
+    if "context" in changed:
+        factor = changed.pop("context")
+        others = [part for part in _traffic(scenario) if not part.startswith("context=")]
+        changed["traffic"] = ",".join([*others, *([f"context={factor}"] if factor != "x1" else [])])
+    return scenario.having(**changed)
+
+
+def slid(history: History, scenario: Scenario, places: Mapping[str, str]) -> Slid:
+    """What is known there; nothing is computed."""
+    there = moved(scenario, places)
+    if scenario.question != "capacity":
+        kept = history.find(there.key)
+        return Slid(scenario=there, kept=kept, row=kept.rows[0] if kept and kept.rows else None)
+    users = int(places["users"]) if places.get("users", "").isdecimal() else None
+    counts = sorted({*_GPUS, *(int(each) for each in scenario.one("gpus").split(",") if each.strip().isdecimal())})
+    asked = there.having(gpus=scenario.one("gpus"))  # the same with all the GPU counts of the first answer
+    known: dict[int, tuple[Kept, dict[str, Any]]] = {}
+    for gpus in counts:
+        for each in (asked, there.having(gpus=str(gpus))):
+            kept = history.find(each.key)
+            row = next((row for row in kept.rows if row.get("gpus") == gpus), None) if kept else None
+            if kept is not None and row is not None:
+                known[gpus] = kept, row
+    at = known.get(int(places.get("gpus", "0")) if places.get("gpus", "").isdecimal() else 0)
+    serving = tuple((gpus, bool(users) and row.get("users_low", 0) >= (users or 0)) for gpus, (_, row) in known.items())
+    return Slid(
+        scenario=there, kept=at[0] if at else None, row=at[1] if at else None, users=users, serving=serving
+    )  # fmt: skip

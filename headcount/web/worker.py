@@ -1,0 +1,148 @@
+"""A process that answers one question, as the command line does, and ends."""
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from html import escape
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import click
+
+from boundary.files import reads_confined_to
+from boundary.names import one_line
+from boundary.registry import search_path
+from headcount.answers.answer import Answer, Progress
+from headcount.cli.main import OURS, is_meant
+from headcount.text.blocks import Block, Table
+from headcount.web.fields import QUESTIONS, command_of, fields_of
+from headcount.web.kept import Kept, kept_of
+from headcount.web.scenario import Scenario
+from simulator.study.executors.processes import begin_worker
+
+MOST_PARTS = 40  # blocks of an answer so far that are shown
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a worker gets: a question, and the folder with its files, which it may read."""
+
+    scenario: Scenario
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a worker tells on its way."""
+
+    done: int
+    total: int
+    note: str
+    estimate: str  # a first figure
+    found: str
+    so_far: tuple[dict[str, Any], ...]  # blocks of the answer
+
+
+@dataclass(frozen=True)
+class Answered:
+    kept: Kept
+    report: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why there is no answer; `is_fault` where Headcount is to blame."""
+
+    why: str
+    is_fault: bool = False
+
+
+def work(pipe: Connection, memory_bytes: int) -> None:
+    """Wait for an order, carry it out; what cannot be sent any more was asked by a server that is gone."""
+    begin_worker()
+    _bound_memory(memory_bytes)
+
+    with suppress(EOFError, BrokenPipeError):
+        order: Order = pipe.recv()
+        pipe.send(_answered(order, pipe))
+
+
+def _bound_memory(memory_bytes: int) -> None:
+    """Where the system can: the process gets MemoryError instead of the machine's last memory."""
+    with suppress(ImportError, ValueError, OSError):
+        import resource  # noqa: PLC0415  not on Windows
+
+        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+
+
+def _answered(order: Order, pipe: Connection) -> Answered | Refused:
+    os.chdir(order.folder)
+    hearing = _Hearing(order.scenario, pipe)
+    packages = [Path(__file__).parents[2] / name for name in OURS]
+    try:
+        with reads_confined_to(order.folder, *packages, *search_path()):
+            _run(order.scenario, hearing)
+            assert hearing.answer is not None, "a command ends with an answer"
+            return Answered(kept_of(order.scenario, hearing.answer), _report(hearing.answer, order))
+    except click.ClickException as error:
+        return Refused(one_line(error.format_message()))
+    except MemoryError:
+        return Refused("the run does not fit the memory of a job; ask for fewer requests, users or GPUs")
+    except OSError as error:
+        return Refused(f"{error.filename or 'the machine'}: {error.strerror or error}")
+    except ValueError as error:
+        return Refused(one_line(str(error)), is_fault=not is_meant(error))
+    except Exception as error:
+        return Refused(one_line(f"{type(error).__name__}: {error}"), is_fault=True)
+
+
+def _report(answer: Answer, order: Order) -> str:
+    """The document that `--report` writes; the answer as text where a question has none."""
+    if answer.page is None:
+        head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Answer</title>'
+        return f"{head}<pre>{escape(str(answer))}</pre></html>"
+    path = order.folder.parent / "report.html"
+    answer.report(path, command=order.scenario.command)
+    return path.read_text(encoding="utf-8")
+
+
+def _run(scenario: Scenario, hearing: "_Hearing") -> None:
+    command = command_of(scenario.question)
+    with command.make_context(QUESTIONS[scenario.question][-1], scenario.words, obj=hearing) as context:
+        _check_names(scenario, context)
+        command.invoke(context)
+
+
+def _check_names(scenario: Scenario, context: click.Context) -> None:
+    """Raise ValueError for a file that a pasted line or a start-up log names: nobody uploaded it."""
+    for field in fields_of(scenario.question):
+        value = context.params.get(str(field.parameter.name))
+        is_file = field.is_file or (field.may_be_file and os.path.lexists(str(value)))
+        if is_file and isinstance(value, str | Path) and not Path(value).resolve().is_relative_to(Path.cwd()):
+            raise ValueError(f"{field.label} '{value}' is a file of the server; upload it")
+
+
+class _Hearing:
+    """Hears the command in place of the terminal."""
+
+    def __init__(self, scenario: Scenario, pipe: Connection) -> None:
+        self.answer: Answer | None = None
+        self._scenario, self._pipe = scenario, pipe
+
+    def watch(self, now: Progress) -> None:
+        so_far = now.so_far.blocks() if now.so_far is not None and now.so_far.rows() else []
+        parts = tuple(map(_part, so_far[:MOST_PARTS]))
+        self._pipe.send(Seen(now.done, now.total, now.note, now.note if now.is_estimate else "", now.found, parts))
+
+    def answered(self, answer: Answer) -> None:
+        self.answer = answer
+
+
+def _part(block: Block) -> dict[str, Any]:
+    """A block as a template draws it."""
+    if not isinstance(block, Table):
+        return {"bold": block.bold, "text": block.text}
+    sides = ["text" if place in block.text_columns else "figure" for place in range(len(block.columns))]
+    rows = [list(zip(row, sides, strict=False)) for row in block.rows]
+    return {"columns": list(zip(block.columns, sides, strict=True)), "rows": rows}
