@@ -1,5 +1,6 @@
 """What the documentation shows is what happens, and it reads well."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -120,17 +121,33 @@ def test_every_example_on_a_page_has_its_output() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("example", ["own_router.py", "capacity.py"])
-def test_every_example_runs(example: str) -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / example)], capture_output=True, text=True, check=False
-    )
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_every_example_runs(example: Path) -> None:
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 
 
-def test_every_example_is_run() -> None:
-    assert {path.name for path in (ROOT / "examples").glob("*.py")} == {"own_router.py", "capacity.py"}
+@pytest.mark.slow
+@pytest.mark.parametrize("notebook", sorted((ROOT / "examples").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_every_cell_of_a_notebook_runs_and_shows_its_output(notebook: Path) -> None:
+    cells = [cell for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    assert cells and all(cell["outputs"] for cell in cells)
+    lines = "".join(line for cell in cells for line in [*cell["source"], "\n"] if not line.startswith("%"))
+    code = f"import matplotlib; matplotlib.use('agg')\n{lines}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning_and_asks_nothing_of_another_host(tmp_path: Path) -> None:
+    pytest.importorskip("material", reason="the site needs the extra [docs]")
+    built = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(built, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    pages = [path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html")]
+    assert len(pages) > 50
+    assert not re.findall(r"""(?:src|rel="stylesheet" href)="https?:[^"]*""", "".join(pages))
 
 
 @pytest.mark.slow

@@ -158,7 +158,7 @@ def test_a_compiled_router_of_ones_own_is_compiled(tmp_path: Path, monkeypatch: 
 
 
 def test_a_router_by_module_and_name_is_found() -> None:
-    assert find_router("examples.own_router:LoyalRouter").make.__name__ == "LoyalRouter"
+    assert find_router("examples.05_own_router:LoyalRouter").make.__name__ == "LoyalRouter"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_router_by_module_and_name_is_found() -> None:
     [
         ("round-robn", "did you mean 'round-robin'"),
         ("nowhere:Router", "no router 'nowhere:Router'"),
-        ("examples.own_router:TOLERATED_DIFFERENCE", "is no class with choose"),
+        ("examples.05_own_router:TOLERATED_DIFFERENCE", "is no class with choose"),
         ("os:getcwd", "is no class with choose"),
         ("builtins:int", "is no class with choose"),
     ],
