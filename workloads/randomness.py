@@ -20,6 +20,8 @@ _PURPOSES: Final = {
     "window": 7,
     "retrieved": 8,
     "thinking": 9,
+    "patience": 10,
+    "backoff": 11,
 }
 
 
@@ -85,6 +87,24 @@ def _keys(seed: int, purpose: str, index: tuple[int, ...], block: int) -> npt.ND
     final = _Hash(0x8B51F9DD, 0x58F38DED)
     low, high, low_2, high_2 = (final(each) for each in pool)
     return np.stack([low | high << np.uint64(32), low_2 | high_2 << np.uint64(32)], axis=1)
+
+
+def mixed_words(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Each word's bits spread over all of it (splitmix64's finalizer)."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
+
+
+def hashed_uniforms(seed: int, purpose: str, *index: Any) -> FloatArray:
+    """Numbers in [0, 1), each of which depends on (seed, purpose) and its own `index` alone, arrays of whole numbers.
+
+    For what few rows need: unlike a stream, nothing else has to be drawn.
+    """
+    found = mixed_words(np.array([checked_seed(seed) % 2**64], np.uint64))
+    for part in (_PURPOSES[purpose], *index):
+        found = mixed_words(found * np.uint64(0x9E3779B97F4A7C15) + np.asarray(part).astype(np.uint64))
+    return (found >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 class _Hash:

@@ -1,7 +1,7 @@
 """The table of requests that a simulation serves."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,19 @@ _DTYPES: Final = {
 }
 _SPAN_COLUMNS: Final = ("span_content", "span_end")
 _ROWS_AT_ONCE: Final = 1_000_000  # so that checks take little memory beside the table
+
+
+class Waits(NamedTuple):
+    """How long the clients of a table's requests wait, in seconds, and what they do then."""
+
+    patience_s: FloatArray
+    """[n] from the first attempt's arrival to the first token; infinity: for ever."""
+    timeout_s: float
+    """Of each attempt, from its arrival to the end of its answer; infinity: for ever."""
+    backoff_s: FloatArray
+    """[retries, n] from an attempt's time-out to the next attempt."""
+    resumes: Int32Array
+    """[n] row of the turn that comes a think time after this one was given up; -1: the session ends."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,6 +82,8 @@ class RequestTable:
     """[m] content id."""
     span_end: Int32Array
     """[m] first token position after the span."""
+    waits: Waits | None = None
+    """None: all clients wait for ever."""
 
     @property
     def num_requests(self) -> int:
@@ -78,6 +93,11 @@ class RequestTable:
     def num_spans(self) -> int:
         return len(self.span_content)
 
+    @property
+    def num_attempts(self) -> int:
+        """At most, of each request."""
+        return 1 if self.waits is None else 1 + len(self.waits.backoff_s)
+
     def first_turns(self) -> IntArray:
         """[n] row of the first turn of each request's session: its own where it follows no other."""
         first = np.where(self.follows >= 0, self.follows, np.arange(self.num_requests, dtype=np.int64))
@@ -86,12 +106,12 @@ class RequestTable:
         return first
 
     def head(self, num_requests: int) -> "RequestTable":
-        """The first rows, complete in themselves since rows follow only earlier ones."""
+        """The first rows, complete in themselves since rows follow only earlier ones; their clients wait for ever."""
         return self._rows(0, num_requests)
 
     def _rows(self, first: int, end: int) -> "RequestTable":
         rows = {name: getattr(self, name)[first:end] for name in _DTYPES if name not in _SPAN_COLUMNS}
-        return replace(self, **rows)
+        return replace(self, **rows, waits=None)
 
     def scaled_arrivals(self, factor: float) -> "RequestTable":
         """The same requests at `factor` times the rate: arrival times divided by it, think times kept."""
@@ -110,6 +130,15 @@ class RequestTable:
             _check_spans(rows, first)
         _check_followed_once(self)
         _check_span_order(self)
+
+
+def with_waits(table: RequestTable, waits: Waits) -> RequestTable:
+    """The table with other clients; asserts that there is one for each request."""
+    count = table.num_requests
+    assert waits.patience_s.shape == waits.resumes.shape == (count,), "one client for each request"
+    assert waits.backoff_s.shape[1:] == (count,), "one back-off for each request"
+    assert (waits.patience_s >= 0).all() and waits.timeout_s > 0, "nobody waits for less than no time"
+    return replace(table, waits=waits)
 
 
 def independent_requests(

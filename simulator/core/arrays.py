@@ -33,8 +33,9 @@ def build_arrays(fleet: Fleet, table: RequestTable, *, log_steps: bool) -> Array
     words = sum(pool.num_engines * _words_per_instant(of) for pool, of in zip(fleet.pools, pools, strict=True))
     arrays = Arrays(
         pools=_pools(fleet, pools),
-        cursor=_cursor(log_steps, words),
+        cursor=_cursor(log_steps, words, table),
         requests=_requests(table),
+        clients=_clients(table),
         next_turn=_next_turns(table),
         think_s=np.ascontiguousarray(table.think_s),
         open_order=_open_order(table),
@@ -67,6 +68,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, *, log_steps: bool) -> Array
         plans=np.zeros((engines, plans), layout.PLAN),
         entries=np.zeros((engines, plans, seqs), layout.PLAN_ENTRY),
         heap=np.zeros(_heap_size(table), layout.HEAP_ENTRY),
+        deadlines=np.zeros(_num_waits(table), layout.HEAP_ENTRY),
         samples=np.zeros(MAX_SAMPLES, layout.SAMPLE),
         itl_histogram=np.zeros(layout.ITL_BINS),
         step_time=_padded([np.stack([pool.times.decode, pool.times.prefill, pool.times.floor]) for pool in pools]),
@@ -138,8 +140,13 @@ def _padded(tables: list[NDArray[np.float64]]) -> NDArray[np.float64]:
 
 
 def _heap_size(table: RequestTable) -> int:
-    """Sessions, plus clients of the shared queue, that may think at once."""
-    return int((table.follows < 0).sum()) + 1
+    """Sessions, plus clients of the shared queue, that may think at once; of cancelled requests events may be left."""
+    return max(_num_waits(table), int((table.follows < 0).sum()) + 1)
+
+
+def _num_waits(table: RequestTable) -> int:
+    """Attempts whose clients may not wait for ever."""
+    return 0 if table.waits is None else table.num_requests * table.num_attempts
 
 
 def _most_slots(engine: EngineConfig, table: RequestTable) -> int:
@@ -227,8 +234,10 @@ def _fill_times(values: Any, times: StepTimes) -> None:
         values[name] = getattr(times, name)
 
 
-def _cursor(log_steps: bool, log_reserve: int) -> NDArray[np.void]:
+def _cursor(log_steps: bool, log_reserve: int, table: RequestTable) -> NDArray[np.void]:
     values = np.zeros(1, layout.CURSOR)
+    if table.waits is not None:
+        values["has_clients"], values["timeout_s"] = True, table.waits.timeout_s
     values["log_steps"], values["log_reserve"] = log_steps, log_reserve
     values["control_s"] = math.inf
     values["sample_every_s"] = values["next_sample_s"] = FIRST_SAMPLE_S
@@ -246,6 +255,19 @@ def _requests(table: RequestTable) -> NDArray[np.void]:
     values["row"] = values["replica"] = values["cached_tokens"] = NONE
     for name in ("scheduled_s", "first_token_s", "finish_s", "last_token_s"):
         values[name] = math.nan
+    if table.num_attempts == 1:
+        return values
+    attempts = np.tile(values, table.num_attempts)
+    attempts["arrival_s"][table.num_requests :] = math.nan
+    return attempts
+
+
+def _clients(table: RequestTable) -> NDArray[np.void]:
+    values = np.zeros(_num_waits(table), layout.CLIENT)
+    if table.waits is not None:
+        values["patience_s"] = np.tile(table.waits.patience_s, table.num_attempts)
+        values["resumes"] = np.tile(table.waits.resumes, table.num_attempts)
+        values["backoff_s"][table.num_requests :] = table.waits.backoff_s.ravel()
     return values
 
 

@@ -6,10 +6,13 @@ from typing import Any
 from simulator.core import replica as replicas
 from simulator.core.jit import call_router, entry_point, kernel
 from simulator.core.layout import (
+    ABANDONED,
     BETWEEN_INSTANTS,
     CALENDAR_STEPS,
     CONTROL,
     DONE,
+    FINISHED,
+    FIRST_TOKEN,
     LEAVES_FRONT_END,
     NEED_LOG_SPACE,
     NEED_ROUTE,
@@ -20,10 +23,12 @@ from simulator.core.layout import (
     SENT,
     STALLED,
     STEPS_ENDED,
+    TIMED_OUT,
+    WHOLE_ANSWER,
 )
 from simulator.core.vllm import calendar, pool, queue
 
-# -- events, a binary heap by (time, request); a request has one at a time
+# -- binary heaps by (time, request): of events, of which a request has one at a time, and of deadlines
 
 
 @kernel
@@ -42,33 +47,37 @@ def swap(heap: Any, left: int, right: int) -> None:
 
 
 @kernel
-def push(a: Any, time_s: float, kind: int, request: int) -> None:
-    place = a.cursor[0].heap_size
-    a.cursor[0].heap_size += 1
-    a.heap[place].time_s = time_s
-    a.heap[place].request = request
-    a.heap[place].kind = kind
-    while place > 0 and comes_before(a.heap, place, (place - 1) >> 1):
-        swap(a.heap, place, (place - 1) >> 1)
+def push(heap: Any, size: int, time_s: float, kind: int, request: int) -> None:
+    place = size
+    heap[place].time_s = time_s
+    heap[place].request = request
+    heap[place].kind = kind
+    while place > 0 and comes_before(heap, place, (place - 1) >> 1):
+        swap(heap, place, (place - 1) >> 1)
         place = (place - 1) >> 1
 
 
 @kernel
-def pop(a: Any) -> None:
-    a.cursor[0].heap_size -= 1
-    size = a.cursor[0].heap_size
-    swap(a.heap, 0, size)
+def pop(heap: Any, size: int) -> None:
+    size -= 1
+    swap(heap, 0, size)
     place = 0
     while True:
         child = 2 * place + 1
         if child >= size:
             return
-        if child + 1 < size and comes_before(a.heap, child + 1, child):
+        if child + 1 < size and comes_before(heap, child + 1, child):
             child += 1
-        if not comes_before(a.heap, child, place):
+        if not comes_before(heap, child, place):
             return
-        swap(a.heap, child, place)
+        swap(heap, child, place)
         place = child
+
+
+@kernel
+def push_event(a: Any, time_s: float, kind: int, request: int) -> None:
+    push(a.heap, a.cursor[0].heap_size, time_s, kind, request)
+    a.cursor[0].heap_size += 1
 
 
 # -- arrivals
@@ -93,6 +102,8 @@ def send(a: Any, request: int, replica: int, now_s: float) -> None:
     a.requests[request].status = SENT
     a.outstanding[replica] += 1
     a.cursor[0].num_arrived += 1
+    if a.cursor[0].has_clients == 1:
+        watch(a, request, now_s)
     state = a.replicas[a.replicas[replica].leader]
     state.frontend_free_s = (
         max(state.frontend_free_s, now_s) + p.ingress_request_s + p.ingress_token_s * a.requests[request].prompt
@@ -101,12 +112,14 @@ def send(a: Any, request: int, replica: int, now_s: float) -> None:
     if enters_s <= now_s:
         enter(a, request, now_s)
     else:
-        push(a, enters_s, LEAVES_FRONT_END, request)
+        push_event(a, enters_s, LEAVES_FRONT_END, request)
 
 
 @kernel
 def enter(a: Any, request: int, now_s: float) -> None:
-    """A request comes to its scheduler."""
+    """A request comes to its scheduler, unless its client has gone meanwhile."""
+    if a.requests[request].status != SENT:
+        return
     replica = a.requests[request].replica
     replicas.account(a, replica, now_s)
     if a.replicas[replica].is_laid_out == 0:
@@ -161,7 +174,8 @@ def take_arrivals(a: Any, now_s: float) -> bool:
             cursor.next_open += 1
         else:
             kind = a.heap[0].kind
-            pop(a)
+            pop(a.heap, cursor.heap_size)
+            cursor.heap_size -= 1
         if kind == LEAVES_FRONT_END:
             enter(a, request, now_s)
         elif not arrive(a, request, now_s):
@@ -169,10 +183,9 @@ def take_arrivals(a: Any, now_s: float) -> bool:
 
 
 @kernel
-def follow_up(a: Any, request: int, now_s: float) -> None:
-    """Think, then send the session's next turn; a free client takes the next of the shared queue."""
+def follow_up(a: Any, request: int, following: int, now_s: float) -> None:
+    """Think, then send the session's next turn, `following`; a free client takes the next of the shared queue."""
     cursor = a.cursor[0]
-    following = a.next_turn[request]
     if following != NONE:
         a.requests[following].replica = a.requests[request].replica
     if following == NONE and cursor.next_free < a.shared_queue.shape[0]:
@@ -182,7 +195,73 @@ def follow_up(a: Any, request: int, now_s: float) -> None:
         cursor.num_exhausted += 1
         return
     a.requests[following].arrival_s = now_s + a.think_s[following]
-    push(a, a.requests[following].arrival_s, NEXT_TURN, following)
+    push_event(a, a.requests[following].arrival_s, NEXT_TURN, following)
+
+
+# -- clients that do not wait for ever
+
+
+@kernel
+def watch(a: Any, request: int, now_s: float) -> None:
+    """Enter the first deadline of an attempt that is sent now."""
+    client = a.clients[request]
+    if request < a.next_turn.shape[0]:
+        client.gives_up_s = now_s + client.patience_s
+    times_out_s = now_s + a.cursor[0].timeout_s
+    if min(client.gives_up_s, times_out_s) < math.inf:
+        kind = FIRST_TOKEN if client.gives_up_s <= times_out_s else WHOLE_ANSWER
+        push(a.deadlines, a.cursor[0].num_deadlines, min(client.gives_up_s, times_out_s), kind, request)
+        a.cursor[0].num_deadlines += 1
+
+
+@kernel
+def next_deadline_s(a: Any) -> float:
+    """Of a request that has not ended; once the first token is there, the whole answer has a deadline."""
+    cursor = a.cursor[0]
+    while cursor.num_deadlines > 0:
+        req, kind = a.requests[a.deadlines[0].request], a.deadlines[0].kind
+        has_begun = req.first_token_s == req.first_token_s
+        if req.status < FINISHED and not (kind == FIRST_TOKEN and has_begun):
+            return a.deadlines[0].time_s
+        request, is_over = a.deadlines[0].request, req.status >= FINISHED or cursor.timeout_s == math.inf
+        pop(a.deadlines, cursor.num_deadlines)
+        if is_over:
+            cursor.num_deadlines -= 1
+        else:
+            push(a.deadlines, cursor.num_deadlines - 1, req.arrival_s + cursor.timeout_s, WHOLE_ANSWER, request)
+    return math.inf
+
+
+@kernel
+def cancel_overdue(a: Any, now_s: float) -> None:
+    """Cancel every request whose client's wait has ended."""
+    while next_deadline_s(a) <= now_s:
+        request, kind = a.deadlines[0].request, a.deadlines[0].kind
+        pop(a.deadlines, a.cursor[0].num_deadlines)
+        a.cursor[0].num_deadlines -= 1
+        replicas.abort(a, request, ABANDONED if kind == FIRST_TOKEN else TIMED_OUT, now_s)
+        client = a.clients[request]
+        retry = request + a.next_turn.shape[0]
+        ends_s = now_s
+        if kind == WHOLE_ANSWER and retry < a.requests.shape[0]:
+            ends_s = try_again(a, request, retry, now_s)
+        if ends_s < math.inf:
+            follow_up(a, request, client.resumes, ends_s)
+
+
+@kernel
+def try_again(a: Any, request: int, retry: int, now_s: float) -> float:
+    """Send the next attempt after its back-off; returns when the turn ends without it, if patience ends before."""
+    client, req = a.clients[request], a.requests[request]
+    arrival_s = now_s + a.clients[retry].backoff_s
+    gives_up_s = math.inf if req.first_token_s == req.first_token_s else client.gives_up_s
+    if arrival_s >= gives_up_s:
+        return gives_up_s
+    a.clients[retry].gives_up_s = gives_up_s
+    a.requests[retry].replica = req.replica
+    a.requests[retry].arrival_s = arrival_s
+    push_event(a, arrival_s, NEXT_TURN, retry)
+    return math.inf
 
 
 # -- time
@@ -235,7 +314,8 @@ def complete_steps(a: Any, now_s: float) -> None:
             plan = a.plans[replica, slot]
             for index in range(plan.count - plan.num_quiet):
                 if a.entries[replica, slot, index].tokens < 0:
-                    follow_up(a, a.entries[replica, slot, index].request, now_s)
+                    request = a.entries[replica, slot, index].request
+                    follow_up(a, request, a.next_turn[request % a.next_turn.shape[0]], now_s)
         if a.pools[a.replicas[replica].pool].ranks > 1:
             touch(a, a.replicas[replica].leader)
             continue
@@ -258,14 +338,14 @@ def run(a: Any, until_s: float, max_instants: int) -> int:
 
     After `max_instants` it pauses, so that Python sees a Ctrl-C. The next call goes on where this one came back.
 
-    At one instant: steps end, then Python's control events, then arrivals enter by id, then schedulers decide, so that
-    a request arriving at time t is seen by the first `schedule()` at or after t.
+    At one instant: steps end, then clients cancel by id, then Python's control events, then arrivals enter by id, then
+    schedulers decide, so that a request arriving at time t is seen by the first `schedule()` at or after t.
     """
     cursor = a.cursor[0]
     reason = PAUSED
     for _ in range(max_instants):
         if cursor.phase == BETWEEN_INSTANTS:
-            next_s = min(a.next_event_s[1], next_open_s(a), next_heap_s(a))
+            next_s = min(a.next_event_s[1], next_open_s(a), next_heap_s(a), next_deadline_s(a))
             now_s = min(next_s, cursor.control_s)
             if next_s == math.inf or now_s > until_s:
                 stop(a, until_s if until_s < math.inf else cursor.now_s)
@@ -277,6 +357,7 @@ def run(a: Any, until_s: float, max_instants: int) -> int:
             cursor.now_s = now_s
             cursor.num_touched = 0
             complete_steps(a, now_s)
+            cancel_overdue(a, now_s)
             cursor.phase = STEPS_ENDED
             if now_s == cursor.control_s:
                 cursor.control_s = math.inf

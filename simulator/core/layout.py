@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 NONE = -1
 SEED, COUNT = 0, 1  # words of a compiled router's memory: its stream's seed, how many were drawn
 
-# Request.status
-NOT_ARRIVED, WAITING, RUNNING, FINISHED, SENT = 0, 1, 2, 3, 4
+# Request.status; from FINISHED on it has ended.
+NOT_ARRIVED, WAITING, RUNNING, SENT, FINISHED, ABANDONED, TIMED_OUT = 0, 1, 2, 3, 4, 5, 6
 
 # Why the waiting queue was not taken further in a step.
 NOT_BLOCKED, BLOCKED_BY_KV_BLOCKS, BLOCKED_BY_MAX_NUM_SEQS, BLOCKED_BY_TOKEN_BUDGET = 0, 1, 2, 3
@@ -25,6 +25,9 @@ DONE, REACHED_TIME, NEED_LOG_SPACE, STALLED, PAUSED, NEED_ROUTE, CONTROL = 0, 1,
 
 # What an event in the heap is. Both are arrivals in the order of an instant: they enter by request id.
 NEXT_TURN, LEAVES_FRONT_END = 0, 1
+
+# What a deadline in the other heap is for: the first token must have come by then, or the whole answer.
+FIRST_TOKEN, WHOLE_ANSWER = 0, 1
 
 # How far an instant is: over, or with its steps ended and its arrivals to enter.
 BETWEEN_INSTANTS, STEPS_ENDED = 0, 1
@@ -74,7 +77,17 @@ REQUEST = _record(
         ("arrival_s", "f8"),  # at the server's door
         ("scheduled_s", "f8"),
         ("first_token_s", "f8"),
-        ("finish_s", "f8"),
+        ("finish_s", "f8"),  # when it ended, however it did
+    ]
+)
+
+# How long the client of an attempt waits; there are none where all wait for ever.
+CLIENT = _record(
+    [
+        ("patience_s", "f8"),  # until the first token, counted from the first attempt; infinity: for ever
+        ("gives_up_s", "f8"),  # when it ends; known once the first attempt has arrived
+        ("backoff_s", "f8"),  # before this attempt, from the time-out of the one before
+        ("resumes", "i4"),  # the turn that comes after this one was given up, NONE: the session ends
     ]
 )
 
@@ -286,8 +299,11 @@ CURSOR = _record(
         ("next_open", "i8"),
         ("next_free", "i8"),  # first request of the shared queue that no client took yet
         ("heap_size", "i8"),
+        ("has_clients", "i8"),  # 1: somebody does not wait for ever
+        ("num_deadlines", "i8"),
+        ("timeout_s", "f8"),  # of each attempt, to the end of its answer
         ("num_arrived", "i8"),
-        ("num_finished", "i8"),
+        ("num_finished", "i8"),  # that ended, cancelled ones too
         ("num_exhausted", "i8"),  # sessions that ended: no further turn
         ("log_size", "i8"),
         ("stalled_request", "i8"),
@@ -308,11 +324,15 @@ HEAP_ENTRY = _record([("time_s", "f8"), ("request", "i4"), ("kind", "i4")])
 
 
 class Arrays(NamedTuple):
-    """All state of one run; shapes use R engines, n requests, S sequences per engine, the most of any pool."""
+    """All state of one run; shapes use R engines, n requests, S sequences per engine, the most of any pool.
+
+    Where clients try again, attempts are rows too: n first ones, then n second ones, and so on.
+    """
 
     pools: NDArray[np.void]  # [pools]
     cursor: NDArray[np.void]  # [1]
-    requests: NDArray[np.void]  # [n]
+    requests: NDArray[np.void]  # [attempts * n]
+    clients: NDArray[np.void]  # [attempts * n], or none
     next_turn: NDArray[np.int32]  # [n], NONE: the session ends
     think_s: NDArray[np.float64]  # [n]
     open_order: NDArray[np.int32]  # requests with a given arrival time, by that time
@@ -341,6 +361,7 @@ class Arrays(NamedTuple):
     plans: NDArray[np.void]  # [R, plans in flight]
     entries: NDArray[np.void]  # [R, plans in flight, S]
     heap: NDArray[np.void]  # events, by time
+    deadlines: NDArray[np.void]  # by time, at most one of each request; those of ended requests are passed over
     samples: NDArray[np.void]
     itl_histogram: NDArray[np.float64]  # [ITL_BINS]
     step_time: NDArray[np.float64]  # [pools, 3, max_num_batched_tokens + 1]: without, with prefill, floor

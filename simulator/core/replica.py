@@ -6,8 +6,17 @@ from typing import Any
 from simulator.core.draws import draft_hash
 from simulator.core.jit import kernel
 from simulator.core.latency import step_time_s
-from simulator.core.layout import FINISHED, ITL_BINS, ITL_GROWTH, ITL_MIN_S, NONE, RUNNING
-from simulator.core.vllm import blocks, plan, queue, scheduler
+from simulator.core.layout import (
+    CALENDAR_STEPS,
+    FINISHED,
+    ITL_BINS,
+    ITL_GROWTH,
+    ITL_MIN_S,
+    NONE,
+    RUNNING,
+    WAITING,
+)
+from simulator.core.vllm import blocks, calendar, plan, queue, scheduler
 
 _LOG_GROWTH = math.log(ITL_GROWTH)
 
@@ -106,6 +115,29 @@ def finish(a: Any, replica: int, request: int, now_s: float) -> None:
 
 
 @kernel
+def abort(a: Any, request: int, status: int, now_s: float) -> None:
+    """Take out a request whose client has gone (vLLM: `finish_requests`); a step in flight goes on without it."""
+    req = a.requests[request]
+    replica = req.replica
+    account(a, replica, now_s)
+    if req.status == RUNNING:
+        if req.quiet_since > 0:
+            calendar.wake(a, replica, CALENDAR_STEPS)
+        place = 0
+        while a.running[replica, place] != request:
+            place += 1
+        scheduler.remove_running(a.replicas[replica], a.running, replica, place)
+        blocks.release(a, replica, request)
+        req.quiet_until = NONE
+    elif req.status == WAITING:
+        queue.remove_waiting(a, replica, request)
+    req.status = status
+    req.finish_s = now_s
+    a.outstanding[replica] -= 1
+    a.cursor[0].num_finished += 1
+
+
+@kernel
 def complete(a: Any, replica: int, now_s: float) -> int:
     """Process the output of the oldest plan. Returns how many finished; they are its entries with tokens < 0."""
     state = a.replicas[replica]
@@ -128,7 +160,7 @@ def complete(a: Any, replica: int, now_s: float) -> int:
         stale = req.stale > 0
         if stale:
             req.stale -= entry.tokens
-        if entry.sampled == 0 or req.status == FINISHED:  # a step that turned out to be one too many
+        if entry.sampled == 0 or req.status >= FINISHED:  # a step that turned out to be one too many
             continue
         num_steady += note_time(a, request, now_s, previous_s)
         tokens = 1

@@ -13,7 +13,7 @@ from simulator.engines.vllm.speculation import Speculation
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.fleet.router import router_names
 from simulator.latency.step_time import FloatArray, StepTimes
-from workloads.requests import NEXT_FREE, NO_PREDECESSOR, OPEN_END, RequestTable
+from workloads.requests import NEXT_FREE, NO_PREDECESSOR, OPEN_END, RequestTable, Waits, with_waits
 
 TICK_S = 2.0**-10  # all times are multiples of it, so that sums are exact in any order
 
@@ -150,6 +150,27 @@ def random_step_times(rng: np.random.Generator, budget: int, max_num_seqs: int) 
         ingress_s=float(rng.integers(0, 3)) * TICK_S,
         cold_start_s=float(rng.integers(0, 3)) * 100 * TICK_S,
     )
+
+
+@st.composite
+def impatient_cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3) -> Case:
+    """Cases whose clients give up, time out, try again; at times where many other things happen."""
+    case = draw(cases(max_requests=max_requests, max_replicas=max_replicas))
+    rng, count = np.random.default_rng(draw(st.integers(0, 2**32 - 1))), case.table.num_requests
+    longest = draw(st.sampled_from([20, 200, 2000]))  # ticks
+    patience = rng.integers(1, longest, count) * TICK_S
+    has_patience = rng.random(count) < draw(st.sampled_from([0.0, 0.5, 1.0]))
+    resumes = np.full(count, -1, np.int32)
+    turns = np.flatnonzero(case.table.follows >= 0)
+    if draw(st.booleans()):
+        resumes[case.table.follows[turns]] = turns
+    waits = Waits(
+        patience_s=np.where(has_patience, patience, np.inf),
+        timeout_s=draw(st.sampled_from([np.inf, TICK_S, 100 * TICK_S, 1000 * TICK_S])),
+        backoff_s=rng.integers(0, 200, (draw(st.integers(0, 3)), count)) * TICK_S,
+        resumes=resumes,
+    )
+    return Case(case.fleet, with_waits(case.table, waits))
 
 
 def random_table(rng: np.random.Generator, count: int, *, kind: str) -> RequestTable:

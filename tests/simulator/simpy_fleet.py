@@ -6,7 +6,7 @@ One process per session, one per client of the shared queue, one per server.
 import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import simpy
@@ -23,8 +23,9 @@ from workloads.requests import NEXT_FREE, NO_PREDECESSOR, RequestTable
 
 Process = Generator[simpy.Event, None, None]
 
-# Order of events at one instant: steps end, arrivals enter by id, schedulers decide. A number below one follows each.
-STEP_ENDS, ARRIVES, DECIDES = 2.0, 3.0, 4.0
+# Order of events at one instant: steps end, clients cancel by id, arrivals enter by id, schedulers decide.
+# A number below one follows each.
+STEP_ENDS, CANCELS, ARRIVES, DECIDES = 2.0, 3.0, 4.0, 5.0
 
 
 def run_simpy_fleet(
@@ -59,6 +60,14 @@ class Engine:
     outstanding: int = 0
 
 
+class Ended(NamedTuple):
+    """How a turn ended, on which engine, and when its user knew."""
+
+    is_answered: bool
+    number: int
+    time_s: float
+
+
 class World:
     """The router, the sessions, the servers."""
 
@@ -70,7 +79,8 @@ class World:
         self.router = router
         self.on_plan = on_plan
         self.results = empty_results(table)
-        self.finished = [self.env.event() for _ in range(table.num_requests)]
+        self.ended = [self.env.event() for _ in self.results]
+        self.entered: set[Request] = set()  # their engine's scheduler
         self.shared_queue = iter(np.flatnonzero(table.follows == NEXT_FREE).tolist())
         self.next_turn = {int(before): row for row, before in enumerate(table.follows) if before >= 0}
         self.engines: list[Engine] = []
@@ -84,52 +94,119 @@ class World:
             self.env.process(self.session(row))
 
     def session(self, row: int) -> Process:
-        """Turn after turn: wait for the answer, think, send the next."""
+        """Turn after turn: wait for the answer, or give up; think, send the next."""
         arrival_s = float(self.table.arrival_s[row])
         last: int | None = None
         while True:
-            self.results["arrival_s"][row] = arrival_s
-            order = ARRIVES + row / (self.table.num_requests + 1)
-            yield moment(self.env, arrival_s, order)
-            number = self.router.choose(cast("View", FleetView(self, last, int(self.table.prompt_tokens[row]))))
-            self.results["replica"][row] = number
-            server, engine = self.server_of[number], self.engines[number]
-            engine.outstanding += 1
-            enters_s = server.pass_front_end(int(self.table.prompt_tokens[row]))
-            if enters_s > self.env.now:
-                yield moment(self.env, enters_s, order)
-            server.enqueue(engine, self.request(row))
-            yield self.finished[row]
-            following = self.next_turn.get(row)
-            last = None if following is None else number
+            yield moment(self.env, arrival_s, self.order(ARRIVES, row))
+            ended = yield from self.turn(row, last)
+            following = self.next_turn.get(row) if ended.is_answered else self.resumes(row)
+            last = None if following is None else ended.number
             if following is None:
-                following = cast("int | None", self.finished[row].value)
+                following = next(self.shared_queue, None)
             if following is None:
                 return
-            row, arrival_s = following, self.env.now + float(self.table.think_s[following])
+            row, arrival_s = following, ended.time_s + float(self.table.think_s[following])
 
-    def finish(self, engine: Engine, request: Request) -> None:
-        """Record a finished request; its client, if its session is over, takes the next of the shared queue."""
+    def turn(self, row: int, last: int | None) -> Generator[simpy.Event, None, "Ended"]:
+        """One request, from now on, with the attempts that follow time-outs."""
+        count, waits = self.table.num_requests, self.table.waits
+        gives_up_s = math.inf if waits is None else self.env.now + float(waits.patience_s[row])
+        attempt = row
+        while True:
+            number = self.send(attempt, last, gives_up_s)
+            status = yield self.ended[attempt]
+            last = number
+            if status == layout.TIMED_OUT and attempt + count < count * self.table.num_attempts:
+                if not math.isnan(self.results["first_token_s"][attempt]):
+                    gives_up_s = math.inf
+                attempt += count
+                arrival_s = self.env.now + float(waits.backoff_s[attempt // count - 1, row])  # type: ignore[union-attr]
+                if arrival_s < gives_up_s:
+                    yield moment(self.env, arrival_s, self.order(ARRIVES, attempt))
+                    continue
+                return Ended(False, number, gives_up_s)
+            return Ended(status == layout.FINISHED, number, self.env.now)
+
+    def send(self, attempt: int, last: int | None, gives_up_s: float) -> int:
+        """Route an attempt; returns its engine."""
+        prompt = int(self.table.prompt_tokens[attempt % self.table.num_requests])
+        number = self.router.choose(cast("View", FleetView(self, last, prompt)))
+        self.results["arrival_s"][attempt] = self.env.now
+        self.results["replica"][attempt] = number
+        self.engines[number].outstanding += 1
+        request = self.request(attempt)
+        if self.table.waits is not None:
+            self.env.process(self.watch(request, gives_up_s))
+        enters_s = self.server_of[number].pass_front_end(prompt)
+        if enters_s > self.env.now:
+            self.env.process(self.enter_at(request, enters_s))
+        else:
+            self.enter(request)
+        return number
+
+    def enter_at(self, request: Request, time_s: float) -> Process:
+        """Leave the front end then, unless the client has gone meanwhile."""
+        yield moment(self.env, time_s, self.order(ARRIVES, request.id))
+        if not self.ended[request.id].triggered:
+            self.enter(request)
+
+    def enter(self, request: Request) -> None:
+        number = int(self.results["replica"][request.id])
+        self.server_of[number].enqueue(self.engines[number], request)
+        self.entered.add(request)
+
+    def watch(self, request: Request, gives_up_s: float) -> Process:
+        """Cancel an attempt whose first token, or whose whole answer, has not come in time."""
+        times_out_s = self.env.now + self.table.waits.timeout_s  # type: ignore[union-attr]
+        if gives_up_s <= times_out_s and gives_up_s < math.inf:
+            yield moment(self.env, gives_up_s, self.order(CANCELS, request.id))
+            if math.isnan(self.results["first_token_s"][request.id]):
+                self.cancel(request, layout.ABANDONED)
+        if times_out_s < math.inf:
+            yield moment(self.env, times_out_s, self.order(CANCELS, request.id))
+            self.cancel(request, layout.TIMED_OUT)
+
+    def cancel(self, request: Request, status: int) -> None:
+        if self.ended[request.id].triggered:
+            return
+        engine = self.engines[int(self.results["replica"][request.id])]
+        if request in self.entered:
+            engine.scheduler.abort(request)
+        self.end(engine, request, status)
+
+    def end(self, engine: Engine, request: Request, status: int = layout.FINISHED) -> None:
+        """Record a request that has finished or was cancelled."""
         engine.outstanding -= 1
         record = self.results[request.id]
         record["finish_s"] = self.env.now
         record["output"] = request.num_output_tokens
         record["preemptions"] = request.num_preemptions
-        record["cached_tokens"] = request.num_cached_tokens
-        record["status"] = layout.FINISHED
-        is_last_turn = request.id not in self.next_turn
-        self.finished[request.id].succeed(next(self.shared_queue, None) if is_last_turn else None)
+        record["cached_tokens"] = layout.NONE if request.num_cached_tokens is None else request.num_cached_tokens
+        record["computed"] = request.num_computed_tokens
+        record["status"] = status
+        self.ended[request.id].succeed(status)
 
-    def request(self, row: int) -> Request:
+    def resumes(self, row: int) -> int | None:
+        """The turn that comes after one that was given up."""
+        assert self.table.waits is not None, "only clients that do not wait for ever give up"
+        following = int(self.table.waits.resumes[row])
+        return None if following == layout.NONE else following
+
+    def order(self, kind: float, request: int) -> float:
+        return kind + request / (len(self.results) + 1)
+
+    def request(self, attempt: int) -> Request:
         table = self.table
+        row = attempt % table.num_requests
         start = int(table.span_start[row])
         spans = slice(start, start + int(table.span_count[row]))
         return Request(
-            id=row,
+            id=attempt,
             num_prompt_tokens=int(table.prompt_tokens[row]),
             max_tokens=int(table.output_tokens[row]),
             priority=int(table.priority[row]),
-            arrival_s=float(self.results["arrival_s"][row]),
+            arrival_s=float(self.results["arrival_s"][attempt]),
             table=BlockTables(
                 spans=tuple(zip(table.span_content[spans].tolist(), table.span_end[spans].tolist(), strict=True)),
                 num_prompt_tokens=int(table.prompt_tokens[row]),
@@ -284,9 +361,9 @@ class Server:
 
     def complete(self, rank: Engine) -> None:
         plan, _ = rank.in_flight.pop(0)
-        first = [request for request in plan.sampled if request.num_output_tokens == 0]
+        first = [request for request in plan.sampled if request.num_output_tokens == 0 and not request.is_finished]
         for request in rank.scheduler.complete(plan):
-            self.world.finish(rank, request)
+            self.world.end(rank, request)
         for request in first:
             self.world.results["first_token_s"][request.id] = self.env.now
         while rank.in_flight and rank.in_flight[0][0].is_empty:  # it is over with the step before it
@@ -296,6 +373,7 @@ class Server:
 def empty_results(table: RequestTable) -> NDArray[np.void]:
     results = np.zeros(table.num_requests, layout.REQUEST)
     results["prompt"], results["max_tokens"] = table.prompt_tokens, table.output_tokens
+    results["replica"] = results["cached_tokens"] = layout.NONE
     for name in ("arrival_s", "scheduled_s", "first_token_s", "finish_s"):
         results[name] = math.nan
-    return results
+    return np.tile(results, table.num_attempts)

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from simulator.core import layout
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.scheduler import Plan
 from simulator.engines.vllm.speculation import Speculation
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.simulation import Simulation
-from tests.simulator.random_cases import Case, cases, random_step_times, random_table
+from tests.simulator.random_cases import Case, cases, impatient_cases, random_step_times, random_table
 from tests.simulator.simpy_fleet import run_simpy_fleet
 
 COMPARED = (
@@ -27,6 +28,7 @@ COMPARED = (
     "cached_tokens",
     "replica",
 )
+ENDS = (*COMPARED, "status", "computed")  # of requests that are cancelled
 
 SEED = 3  # of the router
 
@@ -44,6 +46,30 @@ def assert_same(case: Case) -> None:
 @given(cases())
 def test_every_request_has_the_same_times_preemptions_prefix_hits_and_replica(case: Case) -> None:
     assert_same(case)
+
+
+def assert_same_ends(case: Case) -> None:
+    expected = run_simpy_fleet(case.fleet, case.table, seed=SEED)
+    simulation = Simulation(case.fleet, case.table, seed=SEED)
+    simulation.run()
+    ended = simulation.requests["status"] >= layout.FINISHED
+    for name in ENDS:
+        is_of_all = name not in ("computed", "cached_tokens")  # of those that never came, the twin says nothing
+        chosen = slice(None) if is_of_all else ended
+        np.testing.assert_array_equal(simulation.requests[name][chosen], expected[name][chosen], err_msg=name)
+
+
+@settings(max_examples=300, deadline=None)
+@given(impatient_cases())
+def test_every_attempt_of_impatient_clients_has_the_same_times_and_the_same_end(case: Case) -> None:
+    assert_same_ends(case)
+
+
+@pytest.mark.slow
+@settings(max_examples=3000, deadline=None)
+@given(impatient_cases(max_requests=150, max_replicas=4))
+def test_the_same_ends_on_many_more_cases(case: Case) -> None:
+    assert_same_ends(case)
 
 
 @pytest.mark.slow

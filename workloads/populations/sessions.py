@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from workloads.randomness import mixed_words
 from workloads.requests import NO_PREDECESSOR, OPEN_END, BoolArray, FloatArray, IntArray, RequestTable
 
 SYSTEM_PROMPT_CONTENT: Final = 0
@@ -115,10 +116,7 @@ def _chained(before: IntArray, part: IntArray) -> IntArray:
     A part below 0 is a chunk, above 0 a conversation.
     """
     mixed = before.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + part.astype(np.uint64)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed = mixed ^ (mixed >> np.uint64(31))
-    return (mixed >> np.uint64(2)).astype(np.int64) | _CHAINED_FROM
+    return (mixed_words(mixed) >> np.uint64(2)).astype(np.int64) | _CHAINED_FROM
 
 
 def _spans(content: IntArray, system_prompt_tokens: int) -> dict[str, Any]:

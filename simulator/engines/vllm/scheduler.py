@@ -148,6 +148,14 @@ class Scheduler:
             self._finish(request)
         return finished
 
+    def abort(self, request: Request) -> None:
+        """Take out a request whose client has gone (vLLM: `finish_requests`), and free its blocks at once.
+
+        What they cache stays findable. A step in flight goes on; what it samples for the request is dropped.
+        """
+        assert not request.is_finished, "a request ends once"
+        self._finish(request)
+
     @property
     def _by_priority(self) -> bool:
         return self.config.scheduling_policy == "priority"

@@ -146,7 +146,9 @@ class Rows:
         """All rows; times count from the first arrival, unless the file's own zero is kept."""
         if not len(self):
             raise self._nothing()
-        columns = {name: np.frombuffer(column, _DTYPES[column.typecode]) for name, column in self._columns.items()}
+        columns: dict[str, Any] = {
+            name: np.frombuffer(column, _DTYPES[column.typecode]) for name, column in self._columns.items()
+        }
         if from_first:
             columns["arrival_s"] = columns["arrival_s"] - np.nanmin(columns["arrival_s"])
         return Recorded(table=RequestTable(**columns), notes=self.notes(), block_size=self._block_size)
