@@ -212,7 +212,7 @@ def test_what_is_always_0_is_refused(key: str) -> None:
 
 def test_a_million_turns_stay_small() -> None:
     table = CHAT.draw(20_000, 5, 1, 32_768)
-    assert sum(column.nbytes for column in vars(table).values()) / table.num_requests < 80
+    assert sum(column.nbytes for column in vars(table).values() if column is not None) / table.num_requests < 80
     assert table.num_spans < 2 * table.num_requests
 
 
