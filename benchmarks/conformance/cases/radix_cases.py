@@ -56,13 +56,14 @@ def random_sequences(rng: np.random.Generator, count: int, *, scale: int) -> tup
         shared: Spans = ()
         if found and rng.random() < 0.7:
             origin = found[int(rng.integers(len(found)))]
-            shared = _cut(origin, int(rng.integers(1, origin[-1][1] + 1)))
+            shared = cut(origin, int(rng.integers(1, origin[-1][1] + 1)))
         start = shared[-1][1] if shared else 0
         found.append((*shared, (content, start + int(rng.integers(1, scale * 6)))))
     return tuple(found)
 
 
-def _cut(spans: Spans, end: int) -> Spans:
+def cut(spans: Spans, end: int) -> Spans:
+    """A sequence's first `end` tokens."""
     kept = [(content, min(run_end, end)) for content, run_end in spans]
     return tuple(run for place, run in enumerate(kept) if place == 0 or kept[place - 1][1] < end)
 

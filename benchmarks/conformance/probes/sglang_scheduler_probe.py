@@ -1,0 +1,255 @@
+"""What SGLang's own scheduler decides on made-up loads, batch by batch. Run by an interpreter that has SGLang.
+
+Its event loops, scheduler, policies, radix tree and allocators are SGLang's; the model, the clock, and who sends
+requests are ours.
+"""
+
+import json
+import random
+import sys
+from collections import deque
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
+import no_images  # noqa: F401  before SGLang
+import sglang
+import torch
+from engine_loop import Load, row_of
+from sglang.srt.disaggregation.utils import DisaggregationMode
+from sglang.srt.managers import scheduler as scheduler_module
+from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
+from sglang.srt.managers.schedule_policy import SchedulePolicy
+from sglang.srt.managers.scheduler import Scheduler
+from sglang.srt.managers.scheduler_components.batch_result_processor import SchedulerBatchResultProcessor
+from sglang.srt.managers.scheduler_components.new_token_ratio_tracker import NewTokenRatioTracker
+from sglang.srt.managers.utils import GenerationBatchResult
+from sglang.srt.sampling.sampling_params import SamplingParams
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+from sglang_parts import make_allocator, make_rows, make_tree, settings, token_at, tokens_of
+
+scheduler_module.resolve_forward_inputs = lambda batch, future_map: None  # no model reads them
+
+OFF = (
+    "_engine_paused",
+    "_sched_idled",
+"attn_dp_enabled", "enable_fpm", "enable_hierarchical_cache", "enable_hicache_storage",
+    "enable_hisparse", "enable_lmcache", "enable_lora", "enable_overlap_mlx", "enable_pdmux",
+    "enable_priority_preemption", "enable_priority_scheduling", "enable_skip_finishing_decode",
+    "enable_unified_cache_external_linker", "enable_unified_memory", "abort_on_priority_when_disabled",
+    "gracefully_exit", "is_hybrid_swa", "require_mlp_sync",
+)  # fmt: skip
+NONE = (
+    "_pending_chunked_abort_req", "chunked_req", "decode_offload_manager", "dllm_config", "draft_worker",
+    "dynamic_chunk_sizer", "forward_sleep_time", "future_map", "hisparse_coordinator", "last_batch", "lora_drainer",
+    "max_new_tokens_limit", "max_queued_requests", "min_free_slots_delayer", "prefill_delayer",
+    "scheduler_stage_metrics", "scripted_scheduler_hook", "sliding_window_size", "truncation_align_size",
+)  # fmt: skip
+ZERO = (
+    "_prefill_decode_interval_remaining", "forward_ct", "max_prefill_bs", "prefill_decode_interval",
+    "prefill_decode_interval_min_bs", "priority_scheduling_preemption_threshold", "processed_tokens_counter",
+)  # fmt: skip
+SILENT = (
+    "_apply_war_barrier", "_copy_auxiliary_output_to_cpu", "_maybe_clear_mm_inputs", "_record_step_counters",
+    "_relay_forward_payload",
+    "launch_batch_sample_if_needed", "maybe_send_health_check_signal", "publish_load_snapshot",
+    "update_cache_from_scheduler",
+)  # fmt: skip
+
+
+class Model:
+    """Answers with the tokens that each request's content has next."""
+
+    def __init__(self, contents):
+        self.contents = contents
+
+    def forward_batch_generation(self, batch, **_):
+        tokens = [self.next_token(row_of(req.rid), req.kv.kv_committed_len) for req in batch.reqs]
+        return GenerationBatchResult(logits_output=None, next_token_ids=torch.tensor(tokens, dtype=torch.int64))
+
+    def next_token(self, row, position):
+        return token_at(next((content for content, end in self.contents[row] if position < end), 0), position)
+
+
+class Loop(Scheduler):
+    """SGLang's scheduler on a case's load, with every decision recorded."""
+
+    def __init__(self, case):
+        engine = case["engine"]
+        self.case, self.load, self.records = case, Load(case["requests"]), []
+        self.gpu_free_s, self.ends = 0.0, deque()
+        for names, value in ((OFF, False), (NONE, None), (ZERO, 0)):
+            for name in names:
+                setattr(self, name, value)
+        for name in SILENT:
+            setattr(self, name, lambda *_, **__: None)
+        self.enable_overlap = not engine["disable_overlap_schedule"]
+        self.is_generation = True
+        self.disaggregation_mode = DisaggregationMode.NULL
+        self.spec_algorithm = SpeculativeAlgorithm.NONE
+        self.page_size, self.chunked_prefill_size = engine["page_size"], engine["chunked_prefill_size"]
+        self.max_prefill_tokens, self.max_running_requests = (
+            engine["max_prefill_tokens"],
+            engine["max_running_requests"],
+        )
+        self.is_mixed_chunk = engine["enable_mixed_chunk"] and self.chunked_prefill_size is not None
+        self.max_total_num_tokens, self.kv_shard_widening = engine["max_total_num_tokens"], 1
+        self.max_req_len = min(engine["context_len"], engine["max_total_num_tokens"]) - 1
+        self.waiting_queue, self.result_queue = [], deque()
+        self.running_batch = ScheduleBatch(reqs=[], batch_is_full=False)
+        self._make_pools(engine)
+        self._make_stand_ins(case)
+        self.policy = SchedulePolicy(engine["schedule_policy"], self.tree_cache, False, False, False)
+        self.new_token_ratio_tracker = NewTokenRatioTracker.from_config()
+        self.batch_result_processor = self._result_processor()
+
+    def _make_pools(self, engine):
+        self.token_to_kv_pool_allocator = make_allocator(engine["max_total_num_tokens"], engine["page_size"])
+        self.req_to_token_pool = make_rows(engine["max_running_requests"], engine["context_len"] + 4)
+        self.tree_cache = make_tree(engine, self.token_to_kv_pool_allocator, self.req_to_token_pool)
+        self.device = "cpu"
+
+    def _make_stand_ins(self, case):
+        """What SGLang asks of its workers, its other engines and its observers."""
+        for name in ("load_publisher", "load_inquirer", "metrics_collector", "output_streamer", "profiler_manager"):
+            setattr(self, name, MagicMock())
+        self.metrics_reporter = MagicMock(enable_metrics=False, num_generated_tokens=0, forward_ct_decode=0)
+        self.load_inquirer._get_num_pending_tokens.return_value = 0
+        self.model_config = MagicMock(
+            is_encoder_decoder=False, vocab_size=1, self_opened_think_start_ids=None, think_end_ids=None
+        )
+        runner = SimpleNamespace(prefill_aware_swa=False, attn_backend=None)
+        self.tp_worker = SimpleNamespace(model_runner=runner)
+        self.model_worker = Model([request["spans"] for request in case["requests"]])
+        self.grammar_manager = SimpleNamespace(has_waiting_grammars=lambda: False, grammar_queue=())
+        self.dllm_manager = SimpleNamespace(any_staging_reqs=lambda: False)
+        self.beam_coordinator = MagicMock()
+        self.beam_coordinator.pending_member_rows.return_value = 0
+        self.beam_coordinator.commit_decode.return_value = set()
+        self.dp_attn_adapter = SimpleNamespace(
+            maybe_prepare_mlp_sync_batch=lambda batch, need_sync=None: batch, maybe_convert_decode_to_extend=lambda b: b
+        )
+        self.ngram_embedding_manager = SimpleNamespace(prepare_for_forward=lambda batch, chunked_req=None: batch)
+
+    def _result_processor(self):
+        own = ("logprob_result_processor", "abort_request")
+        names = (name for name in SchedulerBatchResultProcessor.__dataclass_fields__ if name not in own)
+        return SchedulerBatchResultProcessor(
+            **{name: getattr(self, name) for name in names}, **dict.fromkeys(own, MagicMock())
+        )
+
+    # -- what the loop asks for
+
+    def ingest_requests(self, stop_at_pause=False):
+        for _, row in self.load.due():
+            request = self.case["requests"][row]
+            num_prompt_tokens, stops = request["prompt_tokens"], request["num_tokens_to_stop"]
+            sampling = SamplingParams(
+                max_new_tokens=request["max_new_tokens"],
+                ignore_eos=request["ignore_eos"],
+                stop_token_ids=stops and [self.model_worker.next_token(row, num_prompt_tokens + stops - 1)],
+            )
+            sampling.normalize(None)
+            tokens = tokens_of(request["spans"], num_prompt_tokens)
+            req = Req(f"{row:08d}", "", tokens, sampling, routing_key=request["routing_key"] or None)
+            self.init_req_max_new_tokens(req)
+            self._add_request_to_queue(req)
+
+    def run_batch(self, batch, pp_proxy_tensors=None):
+        self.gpu_free_s = max(self.gpu_free_s, self.load.now_s) + self.case["step_s"]
+        self.ends.append(self.gpu_free_s)
+        overlap, self.enable_overlap = self.enable_overlap, False  # the streams of a GPU
+        try:
+            return super().run_batch(batch, pp_proxy_tensors)
+        finally:
+            self.enable_overlap = overlap
+
+    def process_batch_result(self, batch, result):
+        self.load.now_s = max(self.load.now_s, self.ends.popleft())
+        running = [req for req in batch.reqs if not req.finished()]
+        super().process_batch_result(batch, result)
+        finished = [row_of(req.rid) for req in running if req.finished()]
+        self.records[-1]["finished"] += finished
+        self.load.follow_up(finished)
+
+    def on_idle(self):
+        if self.is_fully_idle():
+            self.new_token_ratio_tracker.reset()
+        if not self.load.wait():
+            self.gracefully_exit = True
+
+    # -- what is recorded
+
+    def get_next_batch_to_run(self, running_batch, last_batch):
+        self.retracted, self.aborted = [], []
+        plan = super().get_next_batch_to_run(running_batch, last_batch)
+        batch = plan.batch_to_run
+        if batch or self.retracted or self.aborted:
+            self.records.append(self._record(batch, plan.running_batch))
+            self.gracefully_exit = len(self.records) >= self.case["max_steps"]
+        return plan
+
+    def _record(self, batch, running_batch):
+        mode = batch.forward_mode.name.lower() if batch else "decode"
+        rows = [row_of(req.rid) for req in batch.reqs] if batch else []
+        tokens, prefixes = [1] * len(rows), []
+        if mode != "decode":
+            num_extending = len(rows) - len(batch.decoding_reqs or ())
+            tokens, prefixes = batch.extend_lens, batch.prefix_lens[:num_extending]
+        return {
+            "mode": mode,
+            "scheduled": list(zip(rows, tokens, strict=True)),
+            "prefixes": list(zip(rows, prefixes, strict=False)),
+            "retracted": self.retracted,
+            "aborted": self.aborted,
+            "running": len(running_batch.reqs),
+            "waiting": len(self.waiting_queue),
+            "free": self.token_to_kv_pool_allocator.available_size(),
+            "evictable": self.tree_cache.evictable_size(),
+            "ratio": self.new_token_ratio_tracker.current,
+            "finished": [],
+        }
+
+    def _add_request_to_queue(self, req, is_retracted=False):
+        if is_retracted:
+            self.retracted.append(row_of(req.rid))
+        super()._add_request_to_queue(req, is_retracted)
+
+    def send_abort_output(self, abort_req, req):
+        self.aborted.append(row_of(req.rid))
+
+
+def run(case):
+    """Every record of a case; whether SGLang itself gave up for want of memory."""
+    random.seed(case["engine"]["random_seed"])
+    engine = case["engine"]
+    names = ("page_size", "chunked_prefill_size", "max_prefill_tokens", "schedule_policy", "schedule_conservativeness")
+    override = settings(
+        **{name: engine[name] for name in names},
+        radix_eviction_policy=engine["radix_eviction_policy"],
+        max_running_requests=engine["max_running_requests"],
+        pp_max_micro_batch_size=engine["max_running_requests"],
+        enable_mixed_chunk=engine["enable_mixed_chunk"],
+    )
+    loop, crashed = Loop(case), False
+    try:
+        loop.event_loop_overlap() if loop.enable_overlap else loop.event_loop_normal()
+    except RuntimeError as error:
+        if "out of memory" not in str(error).lower():
+            raise
+        crashed = True
+    finally:
+        override.restore()
+    return loop.records, crashed
+
+
+def main():
+    print(json.dumps({"sglang_version": sglang.__version__}), flush=True)
+    with open(sys.argv[1]) as cases:
+        for line in cases:
+            case = json.loads(line)
+            records, crashed = run(case)
+            print(json.dumps({"name": case["name"], "crashed": crashed, "records": records}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""What SGLang's scheduler decides by, once every default is known."""
+
+from dataclasses import dataclass, field
+
+from simulator.engines.sglang.eviction import EVICTION_POLICIES, TailBudget
+
+CACHE_AWARE_POLICIES = ("lpm", "dfs-weight", "hrrn", "shortest-prefill-first")
+SCHEDULE_POLICIES = ("fcfs", "lof", "random", "routing-key", *CACHE_AWARE_POLICIES)
+
+CLIP_MAX_NEW_TOKENS = 4096  # most tokens that an answer counts for at admission: SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION
+RETRACT_DECODE_STEPS = (
+    20  # tokens of room for each request that stays when one is retracted: SGLANG_RETRACT_DECODE_STEPS
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """One engine, under the names of SGLang's arguments.
+
+    Raises `ValueError` for what SGLang refuses or this room does not know. Read from SGLang 0.5.23:
+    `srt/managers/scheduler.py`, `schedule_policy.py`, `tp_worker.py`.
+    """
+
+    max_total_num_tokens: int
+    context_len: int
+    max_running_requests: int
+    page_size: int = 1
+    chunked_prefill_size: int | None = 8192  # None: a prompt is never cut
+    max_prefill_tokens: int = 16384
+    schedule_policy: str = "fcfs"
+    schedule_conservativeness: float = 1.0
+    enable_mixed_chunk: bool = False
+    disable_overlap_schedule: bool = False
+    disable_radix_cache: bool = False
+    radix_eviction_policy: str = "lru"
+    radix_eviction_tail: TailBudget = field(default_factory=TailBudget)
+    random_seed: int = 0  # of the policy `random`
+
+    def __post_init__(self) -> None:
+        self._check_choice("schedule_policy", SCHEDULE_POLICIES)
+        self._check_choice("radix_eviction_policy", EVICTION_POLICIES)
+        for name in ("max_total_num_tokens", "context_len", "max_running_requests", "page_size", "max_prefill_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; give at least 1")
+        self._check_chunks()
+        if self.schedule_conservativeness < 0:
+            raise ValueError(f"schedule_conservativeness is {self.schedule_conservativeness}; give at least 0")
+        if self.disable_radix_cache and self.schedule_policy == "shortest-prefill-first":
+            raise ValueError("shortest-prefill-first needs the radix cache; choose another schedule_policy")
+
+    def _check_choice(self, name: str, choices: tuple[str, ...]) -> None:
+        if getattr(self, name) not in choices:
+            raise ValueError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(choices)}")
+
+    def _check_chunks(self) -> None:
+        size = self.chunked_prefill_size
+        if size is None:
+            return
+        if size < 1 or size % self.page_size:
+            raise ValueError(
+                f"chunked_prefill_size is {size}; give a multiple of the page size ({self.page_size}), or None for no "
+                "chunks"
+            )
+        if self.is_mixed_chunk and size <= self.max_running_requests + self.page_size:
+            raise ValueError(
+                f"with enable_mixed_chunk, {self.max_running_requests} running requests leave no page of "
+                f"chunked_prefill_size ({size}) to a prompt; raise it or lower max_running_requests"
+            )
+
+    @property
+    def is_mixed_chunk(self) -> bool:
+        """Whether running requests decode in the batches that prefill."""
+        return self.enable_mixed_chunk and self.chunked_prefill_size is not None
+
+    @property
+    def plans_in_flight(self) -> int:
+        """How many batches may be decided and not yet processed."""
+        return 1 if self.disable_overlap_schedule else 2
+
+    @property
+    def max_req_len(self) -> int:
+        """Tokens of the longest request, its answer included."""
+        return min(self.context_len, self.max_total_num_tokens) - 1
+
+    def accepted_new_tokens(self, num_prompt_tokens: int, max_new_tokens: int) -> int:
+        """How long an answer may become. Raises `ValueError` for a prompt that SGLang rejects."""
+        if num_prompt_tokens >= self.max_req_len - 5:
+            raise ValueError(
+                f"a prompt of {num_prompt_tokens:,} tokens is too long: SGLang takes less than {self.max_req_len - 5:,}"
+                "; raise context_len or max_total_num_tokens, or send a shorter one"
+            )
+        paged_prompt = -(-num_prompt_tokens // self.page_size) * self.page_size
+        in_context = self.max_req_len - num_prompt_tokens - 1
+        in_memory = self.max_total_num_tokens - paged_prompt - self.page_size - 1
+        return max(0, min(max_new_tokens, in_context, in_memory))
