@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,25 @@ def read_toml(path: Path) -> dict[str, Any]:
     with _told(shown(path), "TOML"):
         value = tomllib.loads(text)
     return _nested(value, shown(path))  # type: ignore[no-any-return]
+
+
+def toml_lines(values: Mapping[str, Any]) -> list[str]:
+    """A table's lines, one for each value."""
+    return [
+        f"{name if name.replace('_', '').isalnum() else json.dumps(name)} = {toml_value(value)}"
+        for name, value in values.items()
+    ]
+
+
+def toml_value(value: Any) -> str:
+    """A number, a text or a list of such, as TOML writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(toml_value(item) for item in value)}]"
+    return repr(float(value)) if isinstance(value, float) else str(value)
 
 
 def read_yaml(path: Path, purpose: Purpose = "settings_bytes") -> Any:

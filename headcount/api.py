@@ -28,6 +28,7 @@ from headcount.answers.varied.compare import CompareAnswer, compare
 from headcount.answers.varied.optimize import OptimizeAnswer, optimize
 from headcount.answers.varied.whatif import WhatifAnswer, whatif
 from headcount.answers.workloads.describe import DescribeAnswer, describe
+from headcount.answers.workloads.fit import FitTraceAnswer, fit_trace
 from kvcache.gpus.gpu import GPU, find_gpu, gpu_names
 from kvcache.models.catalog import load_model, model_names
 from kvcache.shape.architecture import Architecture
@@ -45,12 +46,13 @@ from workloads.traces.trace_file import TraceFile
 
 __all__ = [
     "SLO", "Answer", "CapacityAnswer", "CheckAnswer", "CompareAnswer", "Deployment", "DescribeAnswer", "EngineArgs",
-    "FitAnswer", "Fleet", "MemoryAnswer", "MemoryComparison", "Note", "OptimizeAnswer", "PlanAnswer", "Pool",
-    "Progress", "ReadAnswer", "RefusedError", "Result", "Severity", "SimulateAnswer", "Simulation", "TraceFile",
-    "TrainingMemoryAnswer", "Verdict", "View", "WhatifAnswer", "capacity", "check", "closed_load", "compare",
-    "describe", "find_gpu", "fit", "gpu_names", "limits_raised", "load_model", "load_workload", "memory",
-    "memory_budget", "memory_comparison", "model_names", "open_load", "optimize", "plan", "preset_names", "read",
-    "read_startup_log", "request_times", "resolve", "simulate", "training_memory", "whatif", "whole_run",
+    "FitAnswer", "FitTraceAnswer", "Fleet", "MemoryAnswer", "MemoryComparison", "Note", "OptimizeAnswer",
+    "PlanAnswer", "Pool", "Progress", "ReadAnswer", "RefusedError", "Result", "Severity", "SimulateAnswer",
+    "Simulation", "TraceFile", "TrainingMemoryAnswer", "Verdict", "View", "WhatifAnswer", "capacity", "check",
+    "closed_load", "compare", "describe", "find_gpu", "fit", "fit_trace", "gpu_names", "limits_raised",
+    "load_model", "load_workload", "memory", "memory_budget", "memory_comparison", "model_names", "open_load",
+    "optimize", "plan", "preset_names", "read", "read_startup_log", "request_times", "resolve", "simulate",
+    "training_memory", "whatif", "whole_run",
 ]  # fmt: skip
 
 _NAMES = {"StartupLog": StartupLog, "Architecture": Architecture, "GPU": GPU}

@@ -2,17 +2,22 @@
 
 import os
 from pathlib import Path
+from typing import Final
 
 from boundary.documents import read_toml
 from boundary.files import InputError, shown
 from boundary.names import nearest_hint, one_line, shortened
 from boundary.registry import Registry
 from boundary.schema import AtLeastOne, typed
+from workloads.fitted.fitted_file import MARK, fitted_from_mapping
+from workloads.fitted.fitted_trace import FittedTrace
 from workloads.populations.population import Population
 from workloads.populations.population_file import population_from_mapping
 from workloads.traces.trace import Trace
 from workloads.traces.trace_file import Source, TraceFile
 
+FITTED: Final = "fitted"
+"""Format of a trace that was drawn from a model."""
 PRESETS = Registry(what="preset", section="presets", folder=Path(__file__).parent / "presets", suffix=".toml")
 
 
@@ -59,6 +64,8 @@ def load_workload(
 ) -> Population | Trace:
     """A preset by name, a population from a .toml file, or a trace from any other file, its format found by content.
 
+    A .toml file of a fitted trace is a trace: a draw of it, always the same, of `num_requests` if given.
+
     A preset's name wins over a file of that name; write ./chat for the file. A TraceFile says how its content is to be
     read. `trace_block_size` is the number of tokens that one of a trace's block ids names, if not as its format has it.
     A trace is read as far as its first `num_requests` rows, if that is given; what comes after them is not looked at.
@@ -73,12 +80,13 @@ def load_workload(
     if not name or not os.path.lexists(name):  # a link that leads nowhere is told by the reader
         hint = nearest_hint(name, preset_names())
         raise InputError(f"no workload '{shortened(one_line(name), 200)}': neither a file nor a preset; {hint}")
-    if path.suffix == ".toml":
-        return _population(path, path.stem)
     if num_requests is not None:
         typed(num_requests, AtLeastOne, "", name="num_requests")
     if trace_block_size is not None:
         typed(trace_block_size, AtLeastOne, "", name="trace_block_size")
+    if path.suffix == ".toml":
+        fitted = load_fitted(path)
+        return _population(path, path.stem) if fitted is None else drawn_trace(fitted, num_requests)
     found, recorded = file.recorded(trace_block_size, num_requests)
     table = recorded.table if num_requests is None else recorded.table.head(num_requests)
     table.validate()
@@ -89,4 +97,25 @@ def load_workload(
         source=found.source if found else "the columns that were named",
         notes=recorded.notes,
         block_size=recorded.block_size,
+    )
+
+
+def load_fitted(path: str | Path) -> FittedTrace | None:
+    """The model in a file that `headcount workload fit` wrote; None for any other workload. Raises InputError."""
+    file = Path(path)
+    if file.suffix != ".toml" or str(path).lower() in preset_names():
+        return None
+    tables = read_toml(file)
+    return fitted_from_mapping(tables, name=file.name, file=file) if MARK in tables else None
+
+
+def drawn_trace(model: FittedTrace, num_requests: int | None = None, seed: int = 0) -> Trace:
+    """Requests drawn from a model, by default as many as its trace had."""
+    return Trace(
+        name=model.name,
+        format=FITTED,
+        table=model.draw(num_requests, seed),
+        source="headcount workload fit",
+        notes=(f"drawn from a model {model.title}",),
+        block_size=model.block_size,
     )

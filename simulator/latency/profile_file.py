@@ -1,7 +1,5 @@
 """A latency profile as a small file of TOML."""
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -9,7 +7,7 @@ import numpy as np
 from msgspec import Meta, field
 from msgspec.structs import asdict
 
-from boundary.documents import read_toml
+from boundary.documents import read_toml, toml_lines, toml_value
 from boundary.files import InputError, shown
 from boundary.names import shortened
 from boundary.schema import AtLeastOne, Count, NotNegative, Number, Strict, typed
@@ -115,13 +113,13 @@ def profile_text(profile: LatencyProfile) -> str:
     """The profile as TOML."""
     head = {"schema_version": SCHEMA_VERSION}
     head |= {name: getattr(profile, name) for name in ("name", "gpu", "base", "base_digest", "source")}
-    parts = ["# Written by headcount calibrate fit; read with --latency-profile.", *_lines(head)]
+    parts = ["# Written by headcount calibrate fit; read with --latency-profile.", *toml_lines(head)]
     parts += ["", "# Natural logarithms of multipliers; *_offset_s are seconds."]
     for term, sd in zip(profile.terms, profile.sd, strict=True):
         values = {"prior_mean": term.prior_mean, "prior_sd": term.prior_sd, "mean": term.mean, "sd": float(sd)}
-        parts += ["[[terms]]", *_lines({"name": term.name, **values})]
+        parts += ["[[terms]]", *toml_lines({"name": term.name, **values})]
     parts += ["", "[posterior]", "covariance = ["]
-    parts += [f"  {_value([float(cell) for cell in row])}," for row in profile.covariance]
+    parts += [f"  {toml_value([float(cell) for cell in row])}," for row in profile.covariance]
     parts += ["]", "", "[log_error] # of a mean latency, standard deviations"]
     for metric in ("tpot", "ttft"):
         error: LogError = getattr(profile, f"{metric}_log_error")
@@ -129,25 +127,8 @@ def profile_text(profile: LatencyProfile) -> str:
     parts += [
         "",
         "[ranges] # of a step, as measured",
-        *(f"{name} = {_value([covered.low, covered.high])}" for name, covered in profile.ranges.items()),
+        *(f"{name} = {toml_value([covered.low, covered.high])}" for name, covered in profile.ranges.items()),
     ]
     for name in ("held_out", "settings", "data"):
-        parts += ["", f"[{name}]", *_lines(getattr(profile, name))]
+        parts += ["", f"[{name}]", *toml_lines(getattr(profile, name))]
     return "\n".join(parts) + "\n"
-
-
-def _lines(values: Mapping[str, Any]) -> list[str]:
-    return [
-        f"{name if name.replace('_', '').isalnum() else json.dumps(name)} = {_value(value)}"
-        for name, value in values.items()
-    ]
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_value(item) for item in value)}]"
-    return repr(float(value)) if isinstance(value, float) else str(value)

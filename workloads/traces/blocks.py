@@ -10,12 +10,12 @@ from workloads.requests import OPEN_END, BoolArray, Int32Array, IntArray, Reques
 
 def shares_content(table: RequestTable) -> bool:
     """Whether any two requests begin alike."""
-    return bool((_uses(table, _dense(table.span_content)) > 1).any())
+    return bool((_uses(table, dense(table.span_content)) > 1).any())
 
 
 def shares_parts_of_blocks(table: RequestTable, block_size: int) -> bool:
     """Whether what prompts have in common ends anywhere within a block."""
-    content = _dense(table.span_content)
+    content = dense(table.span_content)
     is_shared = _uses(table, content) > 1
     return bool(_ends_within(table.span_start, content, table.span_end, table.prompt_tokens, is_shared, block_size))
 
@@ -40,7 +40,7 @@ def block_runs(table: RequestTable, order: IntArray, block_size: int, *, with_an
 
     A block belongs to the content of its last token. Contents that one request alone uses are one run.
     """
-    content = _dense(table.span_content)
+    content = dense(table.span_content)
     uses = _uses(table, content)
     partial = _partial_blocks(table, content, block_size) + len(uses)
     is_own = np.concatenate([uses, np.bincount(partial - len(uses))]) == 1
@@ -66,7 +66,7 @@ def _partial_blocks(table: RequestTable, content: IntArray, block_size: int) -> 
     return np.unique(keys, return_inverse=True)[1]  # without a partial block the number is not used
 
 
-def _dense(content: IntArray) -> IntArray:
+def dense(content: IntArray) -> IntArray:
     """The same content ids, numbered from 0 with few gaps."""
     if content.max(initial=0) < 2 * len(content):
         return content

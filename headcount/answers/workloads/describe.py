@@ -121,7 +121,7 @@ def describe(
     sizes of the cache to give hit rates for. `users` of a population are drawn, and share the cache. Raises
     ValueError where the workload cannot be read.
     """
-    _check_sizes(block_size, kv_cache_tokens)
+    check_sizes(block_size, kv_cache_tokens)
     found = load_workload(workload, trace_block_size=trace_block_size)
     if isinstance(found, Trace):
         description = describe_trace(found, block_size or found.block_size or BLOCK_SIZE)
@@ -131,7 +131,8 @@ def describe(
     return DescribeAnswer(notes=(), workload=found, description=description, cache_tokens=sizes)
 
 
-def _check_sizes(block_size: int | None, kv_cache_tokens: Sequence[int]) -> None:
+def check_sizes(block_size: int | None, kv_cache_tokens: Sequence[int]) -> None:
+    """Raise InputError for a size of a prefix cache that is none."""
     if block_size is not None and block_size < 1:
         raise InputError(f"block_size is {block_size}; it must be at least 1 token")
     wrong = next((size for size in kv_cache_tokens if size < 1), None)

@@ -6,6 +6,7 @@ from headcount.cli.command import Command
 from headcount.cli.command_group import NearestGroup
 from headcount.cli.commands.workload_convert import convert_command, generate_command
 from headcount.cli.commands.workload_describe import describe_command
+from headcount.cli.commands.workload_fit import fit_command
 from headcount.cli.option_types import Reads, json_option
 from simulator.engines.values import Text
 
@@ -15,7 +16,7 @@ def command() -> None:
     """What users do: the presets, populations in files of your own, traces."""
 
 
-for each in (describe_command, convert_command, generate_command):
+for each in (describe_command, fit_command, convert_command, generate_command):
     command.add_command(each)
 
 
@@ -37,14 +38,21 @@ def list_command(as_json: bool) -> int:
 @click.argument("workload", metavar="NAME|FILE", type=Reads(Text(may_be_path=True)))
 @json_option
 def show_command(workload: str, as_json: bool) -> int:
-    """Show every number of a preset or of a population's file: mean, p50, p95 and its source."""
+    """Show every number of a preset, a population's file or a fitted trace: mean, p50, p95 and its source."""
     from headcount.cli.output import print_json  # noqa: PLC0415  imported once the command runs
     from headcount.text.drawing import draw  # noqa: PLC0415
+    from headcount.text.fitted import fitted_blocks, fitted_json  # noqa: PLC0415
     from headcount.text.populations import population_blocks  # noqa: PLC0415
-    from workloads.load import load_workload  # noqa: PLC0415
+    from workloads.load import load_fitted, load_workload  # noqa: PLC0415
     from workloads.populations.population import Population  # noqa: PLC0415
     from workloads.populations.summary import population_summary  # noqa: PLC0415
 
+    if (model := load_fitted(workload)) is not None:
+        if as_json:
+            print_json({"schema_version": 1, **fitted_json(model)})
+        else:
+            draw(fitted_blocks(model))
+        return 0
     found = load_workload(workload)
     if not isinstance(found, Population):
         raise ValueError(f"'{workload}' is a trace ({found.format}); show takes a preset or a population's TOML file")

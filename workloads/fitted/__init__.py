@@ -1,0 +1,1 @@
+"""Generative models of traces: fitted, drawn from, kept in small files."""

@@ -1,0 +1,145 @@
+"""A generative model of a trace: arrivals, lengths, sessions, shared prefixes, and draws from it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from workloads.distributions import Empirical
+from workloads.fitted.arranging import arranged
+from workloads.fitted.cascade import Cascade
+from workloads.fitted.copula import Copula
+from workloads.fitted.prefix_tree import PrefixTree, grow_prefixes
+from workloads.fitted.turns import with_turns
+from workloads.randomness import stream
+from workloads.requests import NO_PREDECESSOR, OPEN_END, FloatArray, IntArray, RequestTable
+
+OF_WINDOWS: Final = ("new_tokens", "output_tokens")
+GOES_ON: Final = "goes_on"
+"""The kind of requests that begin with the whole of an earlier one."""
+MOST_TOKENS: Final = OPEN_END // 4  # of prompt, and of answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestKind:
+    """Requests of one kind: `new_tokens` of the prompt and `output_tokens`; where they share also `shared_tokens` and
+    `lag`, by how many requests the one that they begin like is before them."""
+
+    share: float
+    """Of all requests that follow none."""
+    copula: Copula
+    unit_tokens: int = 1
+    """What is shared is a multiple of it: of whole blocks, where the trace tells no more."""
+
+    def draw(self, count: int, rng: np.random.Generator) -> dict[str, IntArray]:
+        """Tokens and lags of so many requests."""
+        drawn = self.copula.draw(count, rng)
+        none = np.zeros(count)
+        shared = drawn.get("shared_tokens", none)
+        prompt = _tokens(shared + drawn["new_tokens"])
+        units = np.minimum(np.rint(shared / self.unit_tokens).astype(np.int64), prompt // self.unit_tokens)
+        return {
+            "shared": units * self.unit_tokens,
+            "new_tokens": prompt - units * self.unit_tokens,
+            "output_tokens": _tokens(drawn["output_tokens"]),
+            "lag": _tokens(drawn.get("lag", none)),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turns:
+    """What follows a session's first request: each turn waits for the answer before it."""
+
+    per_session: Empirical
+    """Turns, the first one included."""
+    copula: Copula
+    """`new_tokens`, `output_tokens`, `think_s`, and `kept_share` of prompt and answer before."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FittedTrace:
+    """What a trace is like, without any of its requests."""
+
+    name: str
+    title: str
+    num_requests: int
+    """Of the trace."""
+    block_size: int | None
+    """Tokens that its block ids named; None where it has none."""
+    cascade: Cascade
+    """Of the requests that follow none."""
+    means: Mapping[str, tuple[float, ...]]
+    """Of OF_WINDOWS: mean of the requests in each window of the cascade."""
+    kinds: Mapping[str, RequestKind]
+    turns: Turns | None = None
+    tables: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What its file says."""
+
+    def draw(self, num_requests: int | None = None, seed: int = 0) -> RequestTable:
+        """Requests as the trace's, by default as many; sessions by their first request, ties by row."""
+        n = num_requests or self.num_requests
+        firsts, per_period = self._num_sessions(n), self._num_sessions(self.num_requests)
+        arrival_s = self.cascade.times(firsts, per_period, stream(seed, "arrivals", 3))
+        drawn = self._firsts(arrival_s, seed)
+        total = drawn["shared"] + drawn["new_tokens"] + drawn["output_tokens"]
+        tree = grow_prefixes(drawn["lag"], drawn["shared"], total, drawn["goes_on"].astype(np.bool_))
+        table = _table(arrival_s, drawn, tree)
+        return table if self.turns is None else self._with_turns(table, n, seed)
+
+    def _num_sessions(self, num_requests: int) -> int:
+        turns = 1.0 if self.turns is None else self.turns.per_session.mean()
+        return max(round(num_requests / turns), 1)
+
+    def _firsts(self, arrival_s: FloatArray, seed: int) -> dict[str, IntArray]:
+        """Tokens and lags of the requests that follow none."""
+        n = len(arrival_s)
+        shares = np.cumsum([0.0, *(kind.share for kind in self.kinds.values())])
+        bounds = np.rint(shares / shares[-1] * n).astype(np.int64)
+        parts = [
+            kind.draw(int(bounds[place + 1] - bounds[place]), stream(seed, "user_tokens", 1, place))
+            | {"goes_on": np.full(bounds[place + 1] - bounds[place], int(name == GOES_ON))}
+            for place, (name, kind) in enumerate(self.kinds.items())
+        ]
+        found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        order = stream(seed, "window", 1).permutation(n)
+        order = order[self._arrangement({name: found[name][order] for name in OF_WINDOWS}, arrival_s, seed)]
+        return {name: values[order] for name, values in found.items()}
+
+    def _arrangement(self, tokens: Mapping[str, IntArray], arrival_s: FloatArray, seed: int) -> IntArray:
+        """Places of requests in random order, so that each window has its means."""
+        period = (arrival_s // self.cascade.period_s).astype(np.int64) if self.cascade.period_s else 0
+        window = self.cascade.window_of(arrival_s) + period * len(self.cascade.windows)
+        targets = np.array([self.means[name] for name in OF_WINDOWS])
+        targets = np.tile(targets, int(window.max(initial=0)) // len(self.cascade.windows) + 1)
+        values = np.stack([tokens[name] for name in OF_WINDOWS]).astype(np.float64)
+        return arranged(values, window, targets, stream(seed, "window", 2))
+
+    def _with_turns(self, firsts: RequestTable, num_requests: int, seed: int) -> RequestTable:
+        assert self.turns is not None
+        n = firsts.num_requests
+        luck = (stream(seed, "turns", 1).permutation(n) + 0.5) / n
+        per_session = np.maximum(np.rint(self.turns.per_session.quantile(luck)).astype(np.int64), 1)
+        more = int(per_session.sum()) - n
+        drawn = self.turns.copula.draw(more, stream(seed, "user_tokens", 2)) if more else {}
+        return with_turns(firsts, per_session, drawn).head(num_requests)
+
+
+def _tokens(values: FloatArray) -> IntArray:
+    return np.clip(np.rint(values), 1, MOST_TOKENS).astype(np.int64)
+
+
+def _table(arrival_s: FloatArray, drawn: Mapping[str, IntArray], tree: PrefixTree) -> RequestTable:
+    n = len(arrival_s)
+    return RequestTable(
+        arrival_s=arrival_s,
+        follows=np.full(n, NO_PREDECESSOR, np.int64),
+        think_s=np.zeros(n),
+        prompt_tokens=(tree.total - drawn["output_tokens"]).astype(np.int32),
+        output_tokens=drawn["output_tokens"].astype(np.int32),
+        priority=np.zeros(n, np.int32),
+        span_start=tree.span_start,
+        span_count=tree.span_count,
+        span_content=tree.span_content,
+        span_end=tree.span_end,
+    )
