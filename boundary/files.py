@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Literal, TextIO
 
 from boundary.limits import how_to_raise, limits
 from boundary.names import shortened
+from boundary.outside import takes_part
 
 Purpose = Literal["settings_bytes", "result_bytes"]
 """The limit that a file's size is held to."""
@@ -138,6 +139,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
             raise InputError(f"{shown(path)} is {what}; give an ordinary file")
         if path.resolve().is_relative_to("/proc"):  # some of them never end
             raise InputError(f"{shown(path)} is a file of the kernel; give an ordinary file")
+        takes_part(path)
         with path.open("rb") as file:
             yield file
     except (OSError, ValueError) as error:

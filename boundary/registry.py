@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from boundary.files import InputError
 from boundary.names import UnknownNameError, error_shown, nearest_hint, shortened
+from boundary.outside import takes_part
 
 T = TypeVar("T")
 
@@ -64,6 +65,7 @@ class Registry:
         """The module of that name, or the object `module:Name` outside this repository. Raises UnknownNameError."""
         module, separator, attribute = name.partition(":")
         if separator:
+            takes_part(name)
             try:
                 return getattr(import_module(module), attribute)
             except KeyboardInterrupt:
@@ -140,6 +142,7 @@ def search_path() -> list[Path]:
 
 def _outside(section: str, path: Path) -> Any:
     """A module from a file of the user's, loaded once."""
+    takes_part(path)
     name = f"headcount_path.{section}.{path.stem}"
     known = sys.modules.get(name)
     if known is not None and known.__file__ == str(path):

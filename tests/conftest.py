@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from boundary import row_store
 from calibrate.interpreters.interpreters import interpreter_for
-from simulator.study.store import store
 
 
 @pytest.fixture(scope="session")
@@ -47,4 +47,4 @@ def own_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
         folder[:] = folder or [tmp_path_factory.mktemp("cache")]
         return folder[0]
 
-    monkeypatch.setattr(store, "cache_folder", cache_folder)
+    monkeypatch.setattr(row_store, "cache_folder", cache_folder)

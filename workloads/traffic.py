@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -16,50 +16,7 @@ from workloads.populations.equilibrium import equilibrium
 from workloads.populations.population import Population
 from workloads.requests import OPEN_END, Int32Array
 from workloads.traces.trace import Trace
-
-LEAST_FACTOR: Final = 0.01
-MOST_FACTOR: Final = 100.0
-_FACTORS: Final = f"give x{LEAST_FACTOR:g} to x{MOST_FACTOR:g}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Amount:
-    """How much of something: a factor (`x2`), a value (`600`), or a value for a share of the turns (`10%:32K`)."""
-
-    value: float
-    is_factor: bool = False
-    share: float | None = None
-
-    def __str__(self) -> str:
-        if self.is_factor:
-            return f"x{self.value:g}"
-        return f"{self.value:.15g}" if self.share is None else f"{100 * self.share:g}%:{self.value:.15g}"
-
-    def factor_of(self, mean: float, what: str) -> float:
-        """By what a mean is multiplied. Raises InputError for a factor that is out of range."""
-        if not self.is_factor and not mean > 0:
-            raise InputError(f"{what} is always 0; no factor makes its mean {self.value:g}")
-        factor = self.value if self.is_factor else self.value / mean
-        if not LEAST_FACTOR <= factor <= MOST_FACTOR:
-            if self.is_factor:
-                raise InputError(f"{what} x{factor:.4g}; {_FACTORS}")
-            least, most = (readable(limit * mean) for limit in (LEAST_FACTOR, MOST_FACTOR))
-            given = f"{what} {readable(self.value)} is x{readable(factor)} of the mean, {readable(mean)}"
-            raise InputError(f"{given}; give {least} to {most}, or x{LEAST_FACTOR:g} to x{MOST_FACTOR:g}")
-        return factor
-
-
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """One thing about traffic that can be changed; an amount that is no factor is a new mean in `unit`."""
-
-    meaning: str
-    unit: str
-    """Of an amount that is no factor: tokens, s or turns."""
-    apply: Callable[[Population, Amount], Population]
-    apply_to_trace: Callable[[Trace, Amount], Trace] | None = None
-    takes_share: bool = False
-    """The amount is a value for a share of the turns, never a factor."""
+from workloads.traffic_changes import CHANGES, LEAST_FACTOR, MOST_FACTOR, Amount
 
 
 def changed(population: Population, changes: Mapping[str, Amount]) -> Population:
@@ -71,7 +28,8 @@ def changed(population: Population, changes: Mapping[str, Amount]) -> Population
     check_names(changes, CHANGES, "change of traffic")
     for name in CHANGES:
         if name in changes:
-            population = _checked(name, changes[name]).apply(population, changes[name])
+            _check(name, changes[name])
+            population = _CHANGED[name](population, changes[name])
     return population if not changes else replace(population, name=_renamed(population.name, changes))
 
 
@@ -80,11 +38,11 @@ def changed_trace(trace: Trace, changes: Mapping[str, Amount]) -> Trace:
     check_names(changes, CHANGES, "change of traffic")
     for name in CHANGES:
         if name in changes:
-            apply = _checked(name, changes[name]).apply_to_trace
-            if apply is None:
-                able = ", ".join(name for name, change in CHANGES.items() if change.apply_to_trace)
+            _check(name, changes[name])
+            if name not in TRACE_CHANGES:
+                able = ", ".join(TRACE_CHANGES)
                 raise InputError(f"{name} cannot be changed in a trace, which is replayed; a trace takes {able}")
-            trace = apply(trace, changes[name])
+            trace = TRACE_CHANGES[name](trace, changes[name])
     if changes:
         trace.table.validate()
     return trace if not changes else replace(trace, name=_renamed(trace.name, changes))
@@ -94,14 +52,12 @@ def _renamed(name: str, changes: Mapping[str, Amount]) -> str:
     return ", ".join([name, *(f"{what} {changes[what]}" for what in CHANGES if what in changes)])
 
 
-def _checked(name: str, amount: Amount) -> Change:
-    change = CHANGES[name]
-    if change.takes_share != (amount.share is not None):
-        form = "SHARE:TOKENS, such as 10%:32K" if change.takes_share else "x2 or a value"
+def _check(name: str, amount: Amount) -> None:
+    if CHANGES[name].takes_share != (amount.share is not None):
+        form = "SHARE:TOKENS, such as 10%:32K" if CHANGES[name].takes_share else "x2 or a value"
         raise InputError(f"{name}={amount}; give {form}")
     if amount.share is not None and not 0 < amount.share <= 1:
         raise InputError(f"{name}={amount}; the share must be above 0, at most 100%")
-    return change
 
 
 def _scaled(what: str, distribution: Distribution, amount: Amount) -> Distribution:
@@ -216,37 +172,17 @@ def _whole(tokens: npt.NDArray[np.floating[Any]]) -> Int32Array:
     return np.asarray(np.clip(np.rint(tokens), 1, OPEN_END - 1), dtype=np.int32)
 
 
-CHANGES: Final[Mapping[str, Change]] = {
-    "context": Change(
-        meaning="Length of the conversation, prompt and answer together: each message of a user is longer; in a trace "
-        "of each prompt.",
-        unit="tokens",
-        apply=_context,
-        apply_to_trace=_trace_context,
-    ),
-    "output": Change(
-        meaning="Length of each answer; prompts of a trace stay as they were recorded.",
-        unit="tokens",
-        apply=_output,
-        apply_to_trace=_trace_output,
-    ),
-    "think-time": Change(
-        meaning="Time from an answer to the next message; its spread is scaled too.",
-        unit="s",
-        apply=_think_time,
-        apply_to_trace=_trace_think_time,
-    ),
-    "turns": Change(meaning="Turns per conversation, at least one.", unit="turns", apply=_turns),
-    "system-prompt": Change(meaning="Tokens that all conversations begin with.", unit="tokens", apply=_system_prompt),
-    "retrieved": Change(
-        meaning="Chunks that a turn retrieves, rounded to whole ones; of workloads such as rag.",
-        unit="chunks",
-        apply=_retrieved,
-    ),
-    "long-prompts": Change(
-        meaning="Messages of so many tokens, for a share of all turns: 10%:32K.",
-        unit="tokens",
-        apply=_long_prompts,
-        takes_share=True,
-    ),
+_CHANGED: Final[Mapping[str, Callable[[Population, Amount], Population]]] = {
+    "context": _context,
+    "output": _output,
+    "think-time": _think_time,
+    "turns": _turns,
+    "system-prompt": _system_prompt,
+    "retrieved": _retrieved,
+    "long-prompts": _long_prompts,
+}
+TRACE_CHANGES: Final[Mapping[str, Callable[[Trace, Amount], Trace]]] = {
+    "context": _trace_context,
+    "output": _trace_output,
+    "think-time": _trace_think_time,
 }

@@ -19,7 +19,8 @@ from workloads.distributions import KINDS
 from workloads.load import load_preset, preset_names
 from workloads.populations.summary import population_summary
 from workloads.traces.trace_format import trace_formats
-from workloads.traffic import CHANGES
+from workloads.traffic import TRACE_CHANGES
+from workloads.traffic_changes import CHANGES
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("boundary", "kvcache", "workloads", "simulator", "calibrate", "headcount")
@@ -70,7 +71,7 @@ def _changes() -> str:
     rows = []
     for name, change in CHANGES.items():
         forms = f"`10%:32K`: share and {change.unit}" if change.takes_share else f"`x2`, or {change.unit}"
-        rows.append((f"`{name}`", change.meaning, forms, "yes" if change.apply_to_trace else "no"))
+        rows.append((f"`{name}`", change.meaning, forms, "yes" if name in TRACE_CHANGES else "no"))
     return table(("change", "what", "amount", "in a trace"), rows)
 
 

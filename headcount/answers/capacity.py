@@ -29,7 +29,7 @@ from simulator.study.capacity_table import (
 from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
 from simulator.study.running.simulations import Simulations
 from simulator.study.slo import find_slo
-from simulator.study.store.store import Store
+from simulator.study.store.store import kept_simulations
 from workloads.effects import TrafficEffects, traffic_effects
 from workloads.traces.trace import Trace
 from workloads.traces.trace_file import Source
@@ -257,7 +257,7 @@ def capacity(
             workload=str(load),
         )
 
-    with Simulations(executor=runs_on, store=Store() if store else None) as simulations:
+    with Simulations(executor=runs_on, store=kept_simulations() if store else None) as simulations:
         rows = _watched(wanted, progress, answer, simulations)
         if lifts:
             progress(Progress(done=0, total=1, so_far=answer(rows)))

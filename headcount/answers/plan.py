@@ -32,7 +32,7 @@ from simulator.study.fleets.traffic import Request, mean_request
 from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
 from simulator.study.running.simulations import Simulations
 from simulator.study.slo import find_slo
-from simulator.study.store.store import Store
+from simulator.study.store.store import kept_simulations
 from workloads.daily_profile import Profile, read_profile, read_zones
 from workloads.demand import Demand
 from workloads.effects import TrafficEffects, traffic_effects
@@ -245,7 +245,7 @@ def plan(
         question=asked, demand=chain, people=people, request=request, workload=str(load), money=money,
         explain=explain,
     )  # fmt: skip
-    with Simulations(executor=runs_on, store=Store() if store else None) as simulations:
+    with Simulations(executor=runs_on, store=kept_simulations() if store else None) as simulations:
         return planning.searched(progress, simulations)
 
 

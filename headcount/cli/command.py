@@ -118,10 +118,10 @@ def _check_files(ctx: click.Context) -> None:
         kind.check(name, path)
         outputs[name] = path
     if outputs:
-        check_out_files(outputs, _inputs(ctx))
+        check_out_files(outputs, [*inputs(ctx), ("the cache", cache_folder())])
 
 
-def _inputs(ctx: click.Context) -> Iterator[tuple[str, Path]]:
+def inputs(ctx: click.Context) -> Iterator[tuple[str, Path]]:
     """Every file and folder that the command reads, with its option."""
     for name, kind, value in _values(ctx, FilePath, Text):
         if isinstance(kind, FilePath) or kind.may_be_path:
@@ -131,4 +131,3 @@ def _inputs(ctx: click.Context) -> Iterator[tuple[str, Path]]:
         yield "--config", config
     for folder in search_path():
         yield from ((SEARCH_PATH, path) for path in folder.glob("*/*") if path.suffix in _CATALOGS)
-    yield "the cache", cache_folder()

@@ -1,29 +1,29 @@
 """An answer as a command shows it: text or JSON on stdout, warnings and errors on stderr, the exit code."""
 
-import json
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Final
 
 import click
 
-from boundary.names import one_line
 from headcount.answers.answer import Answer
-from headcount.answers.notes import Severity
+from headcount.cli.kept_answers import repeatable
 from headcount.cli.progress import listener, watched
+from headcount.cli.shown import json_text, shown
 from headcount.text.blocks import Table
 from headcount.text.drawing import draw
-from headcount.text.units import finite
 
 DURATIONS: Final = ("ttft", "tpot", "think_time", "response_time")  # options that Python names with their unit
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """One object on stdout; what is not finite becomes null, since JSON has no word for it."""
-    print(json.dumps(finite(value), indent=2, allow_nan=False))
+    """One object on stdout."""
+    print(json_text(value))
 
 
 def show(answer: Answer, *, as_json: bool) -> int:
@@ -31,14 +31,7 @@ def show(answer: Answer, *, as_json: bool) -> int:
     if (heard := listener()) is not None:
         heard.answered(answer)
         return int(answer.verdict)
-    if as_json:
-        print_json(answer.to_json())
-    else:
-        draw(answer.blocks())
-    for note in answer.alerts:
-        prefix = "" if note.severity is Severity.ERROR else f"{note.severity}: "
-        click.echo(f"headcount: {prefix}{one_line(str(note))}", err=True)
-    return int(answer.verdict)
+    return shown(answer, as_json=as_json).show()
 
 
 def show_interrupted(answer: Answer, *, as_json: bool) -> None:
@@ -49,17 +42,28 @@ def show_interrupted(answer: Answer, *, as_json: bool) -> None:
         draw(answer.blocks())
 
 
-def ask_study(ask: Callable[..., Answer], values: dict[str, Any], what: str) -> int:
-    """Ask a question whose loads are simulated, with a command's values; the exit code.
+def ask_study(ask: str, values: dict[str, Any], what: str) -> int:
+    """Ask a question whose loads are simulated, `module:function`, with a command's values; the exit code.
 
-    Progress counts `what`. Ctrl-C shows what was found by then.
+    A question that was asked before is answered from the cache folder, unless it wants a report. Progress counts
+    `what`. Ctrl-C shows what was found by then.
     """
     report, as_json = values.pop("report"), values.pop("as_json")
     values |= {"store": not values.pop("no_store"), "slo": values.pop("slo_name")}
     values |= {f"{name}_s": values.pop(name) for name in DURATIONS if name in values}
-    with watched(what, interrupted=partial(show_interrupted, as_json=as_json)) as progress:
-        answer = ask(**values, progress=progress)
-    code = show(answer, as_json=as_json)
+    asked = None
+    if values["store"] and listener() is None:
+        asked = repeatable(click.get_current_context(), ask, values, as_json=as_json)
+    if asked and report is None and (known := asked.find()):
+        return known.show_again()
+    told: list[str] = []
+    interrupted = partial(show_interrupted, as_json=as_json)
+    with watched(what, interrupted=interrupted, told=told) as progress, asked.watched() if asked else nullcontext():
+        answer: Answer = resolve_name(ask)(**values, progress=progress)
+    if asked:
+        code = asked.kept(shown(answer, as_json=as_json, told=told)).show()
+    else:
+        code = show(answer, as_json=as_json)
     write_report(answer, report, as_json=as_json)
     return code
 

@@ -131,8 +131,11 @@ def progress_bar(title: str, *, total: int) -> Iterator[Bar]:
 
 
 @contextmanager
-def watched(title: str, *, interrupted: Callable[[Answer], object] = lambda _: None) -> Iterator[Watch]:
-    """What a question calls while it is answered; the bar shows it, and a line what is found on the way.
+def watched(
+    title: str, *, interrupted: Callable[[Answer], object] = lambda _: None, told: list[str] | None = None
+) -> Iterator[Watch]:
+    """What a question calls while it is answered; the bar shows it, and a line what is found on the way,
+    which `told` gets as well.
 
     After Ctrl-C `interrupted` gets the answer so far, if any.
     """
@@ -140,6 +143,7 @@ def watched(title: str, *, interrupted: Callable[[Answer], object] = lambda _: N
         yield heard.watch
         return
     answers: list[Answer] = []
+    told = [] if told is None else told
     try:
         with progress_bar(title, total=1) as bar:
 
@@ -147,6 +151,7 @@ def watched(title: str, *, interrupted: Callable[[Answer], object] = lambda _: N
                 bar.show(done=now.done, total=now.total, note=now.note)
                 if now.found:
                     bar.say(now.found)
+                    told.append(now.found)
                 if now.so_far is not None:
                     answers[:] = [now.so_far]
 

@@ -12,7 +12,8 @@ from workloads.requests import RequestTable
 from workloads.synthetic import closed_load, open_load, single_turn_users
 from workloads.traces.trace import Trace
 from workloads.traces.trace_file import Source
-from workloads.traffic import Amount, changed, changed_trace
+from workloads.traffic import changed, changed_trace
+from workloads.traffic_changes import Amount
 
 MAX_USERS = 1_000_000
 _LENGTHS = ("input_len", "output_len", "length_spread")

@@ -7,7 +7,7 @@ from typing import Any
 
 from boundary.names import check_names, shortened
 from simulator.engines.values import Duration, Listed, Number, Share, TokenCount
-from workloads.traffic import CHANGES, Amount
+from workloads.traffic_changes import CHANGES, Amount
 
 _FACTOR = re.compile(r"^x([0-9]{0,9}\.?[0-9]{1,9})$", re.ASCII | re.IGNORECASE)
 

@@ -12,7 +12,7 @@ from simulator.engines.argument import arguments_of
 from simulator.engines.values import COUNT, Duration, Kind, Number, Switch, Text, TokenCount
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.speculation import Speculation, SpeculativeConfig
-from workloads.traffic import CHANGES, Amount
+from workloads.traffic_changes import CHANGES, Amount
 
 Choice = Mapping[str, Any]
 """One value of each axis, by the axis's name."""

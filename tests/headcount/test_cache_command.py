@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import headcount as hc
-from boundary import outputs
+from boundary import outputs, row_store
 from simulator.study import replication
-from simulator.study.store import store
+from simulator.study.store.store import kept_simulations
 from tests.headcount.conftest import SHORT_ANSWERS
 
 Run = Callable[..., Any]
@@ -21,7 +21,7 @@ ASKED = ("capacity", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--gpus", 1
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for module in (outputs, store):
+    for module in (outputs, row_store):
         monkeypatch.setattr(module, "cache_folder", lambda: tmp_path)
     (tmp_path / "kernels").mkdir(mode=0o700)
     (tmp_path / "kernels" / "one.kernel").write_bytes(bytes(3_000_000))
@@ -31,7 +31,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_empty_cache_is_told_and_cleared(headcount: Run, cache: Path) -> None:
     ran = headcount("cache", "info")
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out == f"{cache}\nsimulations  0, 0.0 MB\nkernels      3.0 MB\n"
+    assert ran.out == f"{cache}\nsimulations  0, 0.0 MB\nanswers      0, 0.0 MB\nkernels      3.0 MB\n"
     assert headcount("cache", "clear").out == f"0.0 MB freed in {cache}\n"
     assert not (cache / "simulations").exists()
 
@@ -44,8 +44,8 @@ def test_clear_leaves_the_kernels_unless_asked(headcount: Run, cache: Path) -> N
 
 
 def test_a_locked_store_is_not_cleared(headcount: Run, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "BUSY_S", 0.01)
-    kept = store.Store(cache)
+    monkeypatch.setattr(row_store, "BUSY_S", 0.01)
+    kept = kept_simulations(cache)
     kept.count()  # makes the file
     kept.close()
     with sqlite3.connect(kept.path, isolation_level=None) as other:
@@ -56,7 +56,7 @@ def test_a_locked_store_is_not_cleared(headcount: Run, cache: Path, monkeypatch:
 
 
 def test_clear_deletes_a_damaged_store(headcount: Run, cache: Path) -> None:
-    kept = store.Store(cache)
+    kept = kept_simulations(cache)
     kept.count()
     kept.close()
     kept.damaged.write_bytes(bytes(2_000_000))

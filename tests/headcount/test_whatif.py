@@ -11,7 +11,7 @@ import pytest
 import headcount as hc
 from headcount.questions.variations import read_varied, varied
 from tests.headcount.conftest import SHORT_ANSWERS
-from workloads.traffic import Amount
+from workloads.traffic_changes import Amount
 
 QUICK: dict[str, Any] = {
     "workload": SHORT_ANSWERS, "latency_model": "constant", "step_s": 0.01, "replications": 2, "store": False,

@@ -16,15 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boundary import row_store
 from boundary.limits import limits_raised
 from boundary.telling import tell_once
 from simulator.study.executors.threads import Executor as Threads
 from simulator.study.replication import Replication, Timeline
 from simulator.study.running.simulations import Simulations
 from simulator.study.running.task import Outcome, Task
-from simulator.study.store import store as module
 from simulator.study.store.encoding import decode, encode
-from simulator.study.store.store import Store
+from simulator.study.store.store import Store, kept_simulations
 from tests.simulator.study_tasks import all_shown, shown, small_task, small_tasks
 
 resource = pytest.importorskip("resource", reason="limits of POSIX")
@@ -62,7 +62,7 @@ def told_anew() -> Iterator[None]:
 def ask(tasks: list[Task], base: Path) -> tuple[list[Any], list[int]]:
     """What a new process would find, and which replications it had to simulate."""
     counting = Counting()
-    with Simulations(executor=counting, store=Store(base)) as simulations:
+    with Simulations(executor=counting, store=kept_simulations(base)) as simulations:
         return all_shown(simulations.run(tasks)), sorted(counting.simulated)
 
 
@@ -133,7 +133,7 @@ def test_bytes_from_elsewhere_are_refused_and_run_nothing(content: bytes) -> Non
 def kept(tmp_path: Path) -> Store:
     """A store with four simulations, as another process left it."""
     ask(small_tasks(), tmp_path)
-    return Store(tmp_path)
+    return kept_simulations(tmp_path)
 
 
 def flip(at: float) -> Callable[[Path], None]:
@@ -205,7 +205,7 @@ def answers_without(kept: Store, tmp_path: Path, caplog: pytest.LogCaptureFixtur
 def test_a_store_that_is_locked_for_long_is_left_alone(
     kept: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "BUSY_S", 0.05)
+    monkeypatch.setattr(row_store, "BUSY_S", 0.05)
     other = sqlite3.connect(kept.path, isolation_level=None)
     other.execute("pragma locking_mode = exclusive")
     other.execute("begin exclusive")
@@ -241,7 +241,7 @@ def test_a_folder_that_others_may_write_to_is_not_trusted(
 def test_a_folder_that_cannot_be_written_to_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     base = tmp_path / "sealed"
     base.write_text("a file")
-    answers_without(Store(base), base, caplog, "File exists")
+    answers_without(kept_simulations(base), base, caplog, "File exists")
 
 
 def test_a_write_protected_store_is_told(kept: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -277,7 +277,7 @@ def some_replication(bytes_each: int) -> Replication:
 
 
 def test_the_oldest_make_room_and_the_file_stays_bounded(tmp_path: Path) -> None:
-    large, store = some_replication(100_000), Store(tmp_path)
+    large, store = some_replication(100_000), kept_simulations(tmp_path)
     with limits_raised(store_bytes=2_000_000):
         for number in range(60):
             store.put(number.to_bytes(32, "big"), large)
@@ -289,7 +289,7 @@ def test_the_oldest_make_room_and_the_file_stays_bounded(tmp_path: Path) -> None
 
 
 def test_a_store_too_small_for_one_simulation_keeps_the_last(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = kept_simulations(tmp_path)
     with limits_raised(store_bytes=1):
         store.put(KEY, some_replication(8))
         store.put(KEY[::-1], some_replication(8))
@@ -314,7 +314,7 @@ def test_after_ctrl_c_no_more_simulations_begin(tmp_path: Path, monkeypatch: pyt
     begun: list[int] = []
     monkeypatch.setattr(Task, "run", lambda task, run=Task.run: (begun.append(task.replication), run(task))[1])
     with pytest.raises(KeyboardInterrupt):
-        Simulations(executor=counting, store=Store(tmp_path)).run(small_tasks(30))
+        Simulations(executor=counting, store=kept_simulations(tmp_path)).run(small_tasks(30))
     time.sleep(0.3)
     assert len(begun) < 20
 
@@ -327,7 +327,10 @@ def test_what_is_finished_is_kept_at_ctrl_c(tmp_path: Path) -> None:
                     raise KeyboardInterrupt
                 yield found
 
-    with pytest.raises(KeyboardInterrupt), Simulations(executor=Interrupted(), store=Store(tmp_path)) as simulations:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        Simulations(executor=Interrupted(), store=kept_simulations(tmp_path)) as simulations,
+    ):
         simulations.run(small_tasks(6))
     assert len(ask(small_tasks(6), tmp_path)[1]) == 4
 
@@ -337,7 +340,7 @@ WORKER = """
 import sys
 from pathlib import Path
 from simulator.study.running.simulations import Simulations
-from simulator.study.store.store import Store
+from simulator.study.store.store import Store, kept_simulations
 from tests.simulator.study_tasks import small_tasks
 from tests.simulator.test_study_store import Counting
 
@@ -345,7 +348,7 @@ class Loud(list):
     def append(self, number):
         print(number, flush=True)
 
-with Simulations(executor=Counting(Loud()), store=Store(Path(sys.argv[1]))) as simulations:
+with Simulations(executor=Counting(Loud()), store=kept_simulations(Path(sys.argv[1]))) as simulations:
     simulations.run(small_tasks(int(sys.argv[2])))
 """
 

@@ -15,7 +15,8 @@ from workloads.populations.population import Population, _Draws
 from workloads.populations.population_file import population_from_mapping
 from workloads.populations.retrieval import Retrieval
 from workloads.requests import OPEN_END, RequestTable
-from workloads.traffic import Amount, changed
+from workloads.traffic import changed
+from workloads.traffic_changes import Amount
 
 CHAT = load_preset("chat")
 SMALL = Population(

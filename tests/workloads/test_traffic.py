@@ -27,7 +27,8 @@ from workloads.populations.equilibrium import equilibrium
 from workloads.populations.population import Population
 from workloads.requests import OPEN_END, RequestTable, independent_requests
 from workloads.traces.trace import Trace
-from workloads.traffic import CHANGES, Amount, changed, changed_trace
+from workloads.traffic import changed, changed_trace
+from workloads.traffic_changes import CHANGES, Amount
 
 UNBOUNDED = 2**30
 U = np.linspace(0, 1, 2001, endpoint=False)

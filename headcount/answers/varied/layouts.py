@@ -20,12 +20,13 @@ from simulator.study.capacity_table import CapacityQuestion, How
 from simulator.study.running.executor import find_executor
 from simulator.study.running.simulations import Simulations
 from simulator.study.slo import SLO
-from simulator.study.store.store import Store
+from simulator.study.store.store import kept_simulations
 from simulator.study.variations.variation import look, simulated
 from workloads.effects import TrafficEffects, traffic_effects
 from workloads.populations.population import Population
 from workloads.traces.trace import Trace
-from workloads.traffic import CHANGES, changed, changed_trace
+from workloads.traffic import changed, changed_trace
+from workloads.traffic_changes import CHANGES
 
 
 @dataclass(kw_only=True)
@@ -49,7 +50,9 @@ class Layouts:
     @contextmanager
     def simulations(self, executor: str, workers: int | None, *, store: bool) -> Iterator[None]:
         """Where simulations run, and whether they are kept, meanwhile."""
-        with Simulations(executor=find_executor(executor, workers), store=Store() if store else None) as found:
+        with Simulations(
+            executor=find_executor(executor, workers), store=kept_simulations() if store else None
+        ) as found:
             self._how = How(simulations=found)
             yield
 

@@ -25,7 +25,7 @@ from simulator.study.running.executor import DEFAULT_EXECUTOR
 from simulator.study.slo import SLO, find_slo
 from simulator.study.statistics import Interval
 from workloads.traces.trace_file import Source
-from workloads.traffic import Amount
+from workloads.traffic_changes import Amount
 
 MOST_CELLS = 400
 SWING = 0.2  # of each assumption, in a tornado

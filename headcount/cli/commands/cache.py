@@ -1,15 +1,20 @@
 """`headcount cache`: what is kept so that nothing is computed twice."""
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from headcount.cli.command import Command
 from headcount.cli.command_group import NearestGroup
 from headcount.cli.option_types import flag, json_option
 
+if TYPE_CHECKING:
+    from boundary.row_store import RowStore
+
 
 @click.group("cache", cls=NearestGroup)
 def command() -> None:
-    """Finished simulations and compiled kernels, kept in the cache folder.
+    """Finished simulations, answers and compiled kernels, kept in the cache folder.
 
     The folder is that of the environment variable HEADCOUNT_CACHE_DIR, or the user's own.
     """
@@ -18,48 +23,53 @@ def command() -> None:
 @command.command("info", cls=Command, short_help="Say where the cache is, and how large.")
 @json_option
 def info_command(as_json: bool) -> int:
-    """Say where finished simulations and compiled kernels are kept, how many there are and what they take."""
+    """Say where finished simulations, answers and compiled kernels are kept, how many there are and what they take."""
     from boundary.outputs import cache_folder  # noqa: PLC0415  imported once the command runs
     from boundary.private_folder import folder_bytes  # noqa: PLC0415
+    from headcount.cli.kept_answers import kept_answers  # noqa: PLC0415
     from headcount.cli.output import print_json  # noqa: PLC0415
-    from simulator.study.store.store import Store  # noqa: PLC0415
+    from simulator.study.store.store import kept_simulations  # noqa: PLC0415
 
-    folder, store = cache_folder(), Store()
-    found = {
-        "path": str(folder),
-        "simulations": store.count() if store.path.exists() else 0,
-        "simulations_bytes": folder_bytes(store.path.parent),
-        "kernels_bytes": folder_bytes(folder / "kernels"),
-    }
-    store.close()
+    folder, found = cache_folder(), dict[str, Any]()
+    stores: dict[str, RowStore[Any]] = {"simulations": kept_simulations(), "answers": kept_answers()}
+    for name, store in stores.items():
+        found |= {name: store.count() if store.path.exists() else 0, f"{name}_bytes": folder_bytes(store.path.parent)}
+        store.close()
+    found["kernels_bytes"] = folder_bytes(folder / "kernels")
     if as_json:
-        print_json({"schema_version": 1, **found})
+        print_json({"schema_version": 1, "path": str(folder), **found})
     else:
         click.echo(f"{folder}")
         click.echo(f"simulations  {found['simulations']:,}, {_megabytes(found['simulations_bytes'])}")
+        click.echo(f"answers      {found['answers']:,}, {_megabytes(found['answers_bytes'])}")
         click.echo(f"kernels      {_megabytes(found['kernels_bytes'])}")
     return 0
 
 
-@command.command("clear", cls=Command, short_help="Delete finished simulations.")
+@command.command("clear", cls=Command, short_help="Delete finished simulations and answers.")
 @flag("--kernels", "Delete the compiled kernels, too; the next run compiles them again.")
 def clear_command(kernels: bool) -> int:
-    """Delete finished simulations. They are computed again where a question needs them."""
+    """Delete finished simulations and answers. They are computed again where a question needs them."""
     import shutil  # noqa: PLC0415  imported once the command runs
 
     from boundary.outputs import cache_folder  # noqa: PLC0415
     from boundary.private_folder import folder_bytes  # noqa: PLC0415
-    from simulator.study.store.store import Store  # noqa: PLC0415
+    from headcount.cli.kept_answers import kept_answers  # noqa: PLC0415
+    from simulator.study.store.store import kept_simulations  # noqa: PLC0415
 
-    folder, store = cache_folder(), Store()
-    places = [store.path.parent, *([folder / "kernels"] if kernels else [])]
+    folder = cache_folder()
+    stores: tuple[RowStore[Any], ...] = (kept_simulations(), kept_answers())
+    places = [*(store.path.parent for store in stores), *([folder / "kernels"] if kernels else [])]
     before = sum(map(folder_bytes, places))
-    store.damaged.unlink(missing_ok=True)
-    if store.path.exists():
-        is_clear = store.clear()
-        store.close()
-        if not is_clear:
-            raise ValueError("finished simulations were not deleted; end the program that uses them, then try again")
+    for store in stores:
+        store.damaged.unlink(missing_ok=True)
+        if store.path.exists():
+            is_clear = store.clear()
+            store.close()
+            if not is_clear:
+                raise ValueError(
+                    f"finished {store.kind} were not deleted; end the program that uses them, then try again"
+                )
     if kernels and (folder / "kernels").is_dir():
         shutil.rmtree(folder / "kernels")
     click.echo(f"{_megabytes(before - sum(map(folder_bytes, places)))} freed in {folder}")

@@ -45,7 +45,6 @@ def command(**values: Any) -> int:
     model is tried. Loads around the capacity are simulated again and again, until it is known to --precision, but no
     more than 200 times; the exit code is 3 where that does not suffice.
     """
-    from headcount.answers.capacity import capacity  # noqa: PLC0415  imported once the command runs
-    from headcount.cli.output import ask_study  # noqa: PLC0415
+    from headcount.cli.output import ask_study  # noqa: PLC0415  imported once the command runs
 
-    return ask_study(capacity, values, "users per GPU count")
+    return ask_study("headcount.answers.capacity:capacity", values, "users per GPU count")

@@ -38,7 +38,6 @@ def command(**values: Any) -> int:
     requests in each. The first value of every list is the base. The output shows what each change from the base to the
     best layout gains.
     """
-    from headcount.answers.varied.compare import compare  # noqa: PLC0415  imported once the command runs
-    from headcount.cli.output import ask_study  # noqa: PLC0415
+    from headcount.cli.output import ask_study  # noqa: PLC0415  imported once the command runs
 
-    return ask_study(compare, values, "layouts")
+    return ask_study("headcount.answers.varied.compare:compare", values, "layouts")

@@ -61,9 +61,8 @@ def command(**values: Any) -> int:
     at first, then again and again those that are close. The answer is what surely gains over the arguments as given,
     with the `vllm serve` line, and the frontier of users, TTFT and TPOT. Needs headcount[optimize].
     """
-    from headcount.answers.varied.optimize import optimize  # noqa: PLC0415  imported once the command runs
-    from headcount.cli.output import ask_study  # noqa: PLC0415
+    from headcount.cli.output import ask_study  # noqa: PLC0415  imported once the command runs
     from headcount.questions.variations import read_varied  # noqa: PLC0415
 
     values["search"] = read_varied(values["search"])
-    return ask_study(optimize, values, "choices")
+    return ask_study("headcount.answers.varied.optimize:optimize", values, "choices")

@@ -116,7 +116,6 @@ def command(**values: Any) -> int:
     Give one of --users, --employees, --requests-per-s and --tokens-per-day. Every layout of every GPU is estimated
     first; the cheapest of each GPU are then simulated, with as few servers as serve all users.
     """
-    from headcount.answers.plan import plan  # noqa: PLC0415  imported once the command runs
-    from headcount.cli.output import ask_study  # noqa: PLC0415
+    from headcount.cli.output import ask_study  # noqa: PLC0415  imported once the command runs
 
-    return ask_study(plan, values, "kinds of GPU")
+    return ask_study("headcount.answers.plan:plan", values, "kinds of GPU")

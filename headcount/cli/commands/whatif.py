@@ -57,9 +57,8 @@ def command(**values: Any) -> int:
     Every cell is simulated with the same random numbers, and told beside the first one. With users its answer is GPUs
     and dollars, else users to sign.
     """
-    from headcount.answers.varied.whatif import whatif  # noqa: PLC0415  imported once the command runs
-    from headcount.cli.output import ask_study  # noqa: PLC0415
+    from headcount.cli.output import ask_study  # noqa: PLC0415  imported once the command runs
     from headcount.questions.variations import read_varied  # noqa: PLC0415
 
     values["vary"] = read_varied(values["vary"])
-    return ask_study(whatif, values, "cells")
+    return ask_study("headcount.answers.varied.whatif:whatif", values, "cells")

@@ -26,15 +26,16 @@ class Origin:
 
 
 @cache
-def origin() -> Origin:
-    """That of this process."""
-    return _origin(_ROOT, _LOADED_S)
+def origin(folders: tuple[str, ...] = _FOLDERS, files: str = "*.py") -> Origin:
+    """That of this process: of all `files` in these folders."""
+    return _origin(_ROOT, _LOADED_S, folders, files)
 
 
-def _origin(root: Path, loaded_s: float) -> Origin:
+def _origin(root: Path, loaded_s: float, folders: tuple[str, ...] = _FOLDERS, files: str = "*.py") -> Origin:
     """Of code below `root`, loaded then; of no other process where its sources are missing, or newer."""
     code = hashlib.sha256(repr([sys.version, *map(version, _PACKAGES)]).encode())
-    paths = [path for name in _FOLDERS for path in sorted((root / name).rglob("*.py"))]
+    found = [path for name in folders for path in sorted((root / name).rglob(files))]
+    paths = [path for path in found if path.is_file() and path.parent.name != "__pycache__"]
     for path in paths:
         content = path.read_bytes()
         code.update(f"{path.relative_to(root).as_posix()} {len(content)} ".encode() + content)

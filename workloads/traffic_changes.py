@@ -1,0 +1,78 @@
+"""What about traffic can be changed, and by how much."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from boundary.files import InputError
+from boundary.names import readable
+
+LEAST_FACTOR: Final = 0.01
+MOST_FACTOR: Final = 100.0
+_FACTORS: Final = f"give x{LEAST_FACTOR:g} to x{MOST_FACTOR:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amount:
+    """How much of something: a factor (`x2`), a value (`600`), or a value for a share of the turns (`10%:32K`)."""
+
+    value: float
+    is_factor: bool = False
+    share: float | None = None
+
+    def __str__(self) -> str:
+        if self.is_factor:
+            return f"x{self.value:g}"
+        return f"{self.value:.15g}" if self.share is None else f"{100 * self.share:g}%:{self.value:.15g}"
+
+    def factor_of(self, mean: float, what: str) -> float:
+        """By what a mean is multiplied. Raises InputError for a factor that is out of range."""
+        if not self.is_factor and not mean > 0:
+            raise InputError(f"{what} is always 0; no factor makes its mean {self.value:g}")
+        factor = self.value if self.is_factor else self.value / mean
+        if not LEAST_FACTOR <= factor <= MOST_FACTOR:
+            if self.is_factor:
+                raise InputError(f"{what} x{factor:.4g}; {_FACTORS}")
+            least, most = (readable(limit * mean) for limit in (LEAST_FACTOR, MOST_FACTOR))
+            given = f"{what} {readable(self.value)} is x{readable(factor)} of the mean, {readable(mean)}"
+            raise InputError(f"{given}; give {least} to {most}, or x{LEAST_FACTOR:g} to x{MOST_FACTOR:g}")
+        return factor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One thing about traffic that can be changed; an amount that is no factor is a new mean in `unit`."""
+
+    meaning: str
+    unit: str
+    """Of an amount that is no factor: tokens, s or turns."""
+    takes_share: bool = False
+    """The amount is a value for a share of the turns, never a factor."""
+
+
+CHANGES: Final[Mapping[str, Change]] = {
+    "context": Change(
+        meaning="Length of the conversation, prompt and answer together: each message of a user is longer; in a trace "
+        "of each prompt.",
+        unit="tokens",
+    ),
+    "output": Change(
+        meaning="Length of each answer; prompts of a trace stay as they were recorded.",
+        unit="tokens",
+    ),
+    "think-time": Change(
+        meaning="Time from an answer to the next message; its spread is scaled too.",
+        unit="s",
+    ),
+    "turns": Change(meaning="Turns per conversation, at least one.", unit="turns"),
+    "system-prompt": Change(meaning="Tokens that all conversations begin with.", unit="tokens"),
+    "retrieved": Change(
+        meaning="Chunks that a turn retrieves, rounded to whole ones; of workloads such as rag.",
+        unit="chunks",
+    ),
+    "long-prompts": Change(
+        meaning="Messages of so many tokens, for a share of all turns: 10%:32K.",
+        unit="tokens",
+        takes_share=True,
+    ),
+}
