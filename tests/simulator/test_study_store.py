@@ -310,7 +310,7 @@ def test_after_ctrl_c_no_more_simulations_begin(tmp_path: Path, monkeypatch: pyt
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Store, "put", interrupted)
+    monkeypatch.setattr(row_store.RowStore, "put", interrupted)
     begun: list[int] = []
     monkeypatch.setattr(Task, "run", lambda task, run=Task.run: (begun.append(task.replication), run(task))[1])
     with pytest.raises(KeyboardInterrupt):
