@@ -60,10 +60,7 @@ def ask_study(ask: str, values: dict[str, Any], what: str) -> int:
     interrupted = partial(show_interrupted, as_json=as_json)
     with watched(what, interrupted=interrupted, told=told) as progress, asked.watched() if asked else nullcontext():
         answer: Answer = resolve_name(ask)(**values, progress=progress)
-    if asked:
-        code = asked.kept(shown(answer, as_json=as_json, told=told)).show()
-    else:
-        code = show(answer, as_json=as_json)
+    code = asked.kept(shown(answer, as_json=as_json, told=told)).show() if asked else show(answer, as_json=as_json)
     write_report(answer, report, as_json=as_json)
     return code
 

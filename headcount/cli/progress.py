@@ -134,10 +134,9 @@ def progress_bar(title: str, *, total: int) -> Iterator[Bar]:
 def watched(
     title: str, *, interrupted: Callable[[Answer], object] = lambda _: None, told: list[str] | None = None
 ) -> Iterator[Watch]:
-    """What a question calls while it is answered; the bar shows it, and a line what is found on the way,
-    which `told` gets as well.
+    """What a question calls while it is answered; the bar shows it, and a line what is found on the way.
 
-    After Ctrl-C `interrupted` gets the answer so far, if any.
+    `told` gets these lines, too. After Ctrl-C `interrupted` gets the answer so far, if any.
     """
     if (heard := listener()) is not None:
         yield heard.watch
