@@ -1,20 +1,17 @@
 """A question that was asked before is answered from the cache folder, and any change that could matter asks anew."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from boundary.outside import takes_part
 from headcount.answers import capacity as module
 from headcount.answers.answer import Answer, Progress, Verdict
 from headcount.answers.notes import Note, Severity
 from headcount.cli import kept_answers
-from headcount.cli.shown import Shown
 from headcount.text.blocks import Block, Line, Table
 from simulator.study.store.origin import Origin
 
@@ -190,26 +187,3 @@ def test_clearing_the_cache_forgets_answers(headcount: Run, asked: Asked, questi
     headcount("cache", "clear")
     headcount(*question)
     assert asked.times == 2
-
-
-words = st.text(max_size=5)
-lines = st.builds(Line, text=words, bold=words, dim=st.booleans())
-tables = st.builds(
-    Table, columns=st.tuples(words, words), rows=st.lists(st.lists(words)), bold_column=st.none() | st.integers(0, 3)
-)
-blocks = st.tuples(lines, st.none()) | st.tuples(st.none(), tables)
-answers = st.builds(
-    Shown, told=st.tuples(words), lines=st.lists(blocks).map(tuple), json=st.none() | words, alerts=st.tuples(words),
-    code=st.integers(0, 4),
-)  # fmt: skip
-
-
-@settings(max_examples=20)
-@given(answers)
-def test_what_is_kept_comes_back_as_it_was(found: Shown) -> None:
-    store = kept_answers.kept_answers(Path("unused"))
-    back = store._decode(store._encode(found))
-    assert [
-        (line, table and replace(table, rows=list(table.rows), bars=list(table.bars))) for line, table in back.lines
-    ] == [(line, table and replace(table, rows=list(table.rows), bars=list(table.bars))) for line, table in found.lines]
-    assert replace(back, lines=()) == replace(found, lines=())
