@@ -24,7 +24,15 @@ from simulator.engines.vllm.arguments import EngineArgs
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.latency.gpu_constants import has_measured_times
 from simulator.study.capacity import Point
-from simulator.study.fleets.layouts import MAX_REPLICATIONS, PRECISION, FleetQuestion, Offer, every_layout, variants
+from simulator.study.fleets.layouts import (
+    MAX_REPLICATIONS,
+    PRECISION,
+    FleetQuestion,
+    Layout,
+    Offer,
+    every_layout,
+    variants,
+)
 from simulator.study.fleets.nearest import Nearest, affinity_instead, nearest_fleets
 from simulator.study.fleets.screening import LEAST_OUTSTANDING
 from simulator.study.fleets.search import Race, cheaper_router, search_fleets
@@ -233,7 +241,12 @@ def plan(
         replications=replications,
         seed=seed,
     )
-    request = mean_request(asked)
+
+    def estimated(layout: Layout, users: float) -> None:
+        about = plan_text.server_text(layout, users)
+        progress(Progress(done=0, total=1, note=about, is_estimate=True))
+
+    request = mean_request(asked, estimated)
     chain = people.chain(think_time_s=mean_s, asked_think_time_s=think_time_s, slo=asked.slo, request=lambda: request)
     asked = replace(asked, users=chain.users * people.factor)
     if router is None:

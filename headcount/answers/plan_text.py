@@ -7,6 +7,7 @@ from headcount.answers.plan_rows import DROPPED, SCALED, SCREENED, FleetRow, row
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, milliseconds, percent, seconds
 from simulator.fleet.router import router_name
+from simulator.study.fleets.layouts import Layout
 from simulator.study.fleets.nearest import Nearest
 from simulator.study.fleets.search import Race
 
@@ -45,6 +46,11 @@ def headline(answer: "PlanAnswer") -> str:
 def gpus_text(row: FleetRow) -> str:
     """Such as `8 × h100-sxm`."""
     return f"{row.gpus:,} × {row.gpu}"
+
+
+def server_text(layout: Layout, users: float) -> str:
+    """About how many users one server of a layout serves."""
+    return f"a server with {layout.plan.gpus} × {layout.offer.gpu.name}: about {users:,.0f} users by estimate"
 
 
 def cost(answer: "PlanAnswer") -> str:

@@ -17,6 +17,7 @@ from headcount.web.scenario import Scenario
 from headcount.web.worker import Answered, Order, Refused, Seen, work
 
 TICK_S: Final = 0.2  # between looks at whether a job is to be stopped
+SPARE_AFTER_S: Final = 4.0  # of a job: then the next one's process begins
 MOST_WAITING: Final = 20  # jobs of people
 MOST_BACKGROUND: Final = 4  # jobs that sliders asked for, beside them; the newest count
 MOST_ENDED: Final = 200  # jobs whose end is remembered
@@ -159,18 +160,34 @@ class Jobs:
             del self._jobs[key]
 
     def _serve(self) -> None:
-        worker = _Worker(self._bounds.memory_bytes)
-        while (job := self._next()) is not None:
+        spares: list[_Worker] = []  # begun before they are needed: to import takes seconds
+        while True:
             try:
-                with self._folder_of(job.scenario) as folder:
-                    self._answer(job, Order(job.scenario, folder), worker)
+                spares = spares or [_Worker(self._bounds.memory_bytes)]
+            except OSError:  # no process to be had now; the next job tries again
+                spares = []
+            job = self._next()
+            if job is None:
+                break
+            try:
+                self._run(job, spares)
             except ValueError as error:
                 job.why, job.state = str(error), State.FAILED
             except OSError as error:  # a full disk, no process to be had
                 job.why, job.state = f"the server cannot run it: {error.strerror or error}", State.FAILED
-            worker.end()
-            worker = _Worker(self._bounds.memory_bytes)
-        worker.end()
+            except Exception as error:  # the queue goes on
+                job.why, job.is_fault, job.state = f"{type(error).__name__}: {error}", True, State.FAILED
+        for spare in spares:
+            spare.end()
+
+    def _run(self, job: Job, spares: list["_Worker"]) -> None:
+        with self._folder_of(job.scenario) as folder:
+            ready = [spares.pop() for _ in spares[:]]
+            worker = next((each for each in ready if each.is_alive), None) or _Worker(self._bounds.memory_bytes)
+            try:
+                self._answer(job, Order(job.scenario, folder), worker, spares)
+            finally:
+                worker.end()
 
     def _next(self) -> Job | None:
         with self._changed:
@@ -182,11 +199,13 @@ class Jobs:
                 self._changed.wait()
         return None
 
-    def _answer(self, job: Job, order: Order, worker: "_Worker") -> None:
+    def _answer(self, job: Job, order: Order, worker: "_Worker", spares: list["_Worker"]) -> None:
         worker.pipe.send(order)
-        end_s = monotonic() + self._bounds.seconds
+        began_s = monotonic()
         while not job.stop.is_set():
-            if monotonic() > end_s:
+            if not spares and job.seen is not None and monotonic() > began_s + SPARE_AFTER_S:
+                spares.append(_Worker(self._bounds.memory_bytes))
+            if monotonic() > began_s + self._bounds.seconds:
                 job.why = f"it took longer than {self._bounds.seconds:,.0f} s; ask for fewer GPU counts or users"
                 job.state = State.FAILED
                 return
@@ -228,6 +247,10 @@ class _Worker:
         )
         self._process.start()
         other.close()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.is_alive()
 
     def exit_text(self) -> str:
         self._process.join(timeout=2)

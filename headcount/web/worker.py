@@ -62,10 +62,18 @@ def work(pipe: Connection, memory_bytes: int) -> None:
     """Wait for an order, carry it out; what cannot be sent any more was asked by a server that is gone."""
     begin_worker()
     _bound_memory(memory_bytes)
-
+    _warm_up()
     with suppress(EOFError, BrokenPipeError):
         order: Order = pipe.recv()
         pipe.send(_answered(order, pipe))
+
+
+def _warm_up() -> None:
+    """Import and load while nobody waits: the first run on a machine compiles the kernels."""
+    import headcount.report.document  # noqa: F401, PLC0415
+    from headcount.api import simulate  # noqa: PLC0415
+
+    simulate("llama-3.1-8b", "h100-sxm", input_len=10, output_len=2, concurrency=1, num_requests=1)
 
 
 def _bound_memory(memory_bytes: int) -> None:

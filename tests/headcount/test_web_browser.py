@@ -15,7 +15,9 @@ from typing import Any
 import httpx
 import pytest
 
+from boundary.outputs import cache_folder
 from headcount.web.scenario import Scenario, read_scenario
+from simulator.core.kernel_cache import _sources_digest
 from tests.headcount.conftest import SHORT_ANSWERS
 
 pytestmark = pytest.mark.slow
@@ -26,10 +28,13 @@ QUICK = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "gpus": "1", "precision": "
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """`headcount web` with a cache of its own."""
+    """`headcount web` with a cache of its own, compiled kernels apart."""
+    cache = tmp_path_factory.mktemp("cache")
+    if (kernels := cache_folder() / "kernels" / _sources_digest()).is_dir():
+        shutil.copytree(kernels, cache / "kernels" / kernels.name)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    env = {**os.environ, "HEADCOUNT_CACHE_DIR": str(tmp_path_factory.mktemp("cache"))}
+    env = {**os.environ, "HEADCOUNT_CACHE_DIR": str(cache)}
     line = [sys.executable, "-m", "headcount", "web", "--port", str(port), "--max-upload", "2M", "--job-time", "5min"]
     with subprocess.Popen(line, env=env, stdout=subprocess.PIPE, text=True) as process:
         address = f"http://127.0.0.1:{port}"

@@ -1,8 +1,9 @@
 """What one request is like: its tokens, and how long its answer takes where few GPUs serve it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from simulator.study.fleets.layouts import FleetQuestion, every_layout
+from simulator.study.fleets.layouts import FleetQuestion, Layout, every_layout
 from simulator.study.fleets.screening import estimated_users
 from simulator.study.traffic import traffic_of
 
@@ -17,9 +18,10 @@ class Request:
     layout: str | None
 
 
-def mean_request(question: FleetQuestion) -> Request:
+def mean_request(question: FleetQuestion, told: Callable[[Layout, float], None] = lambda *_: None) -> Request:
     """Estimated at the capacity of the single server that serves users at the least cost.
 
+    `told` gets each layout with about how many users one server of it serves, as soon as that is known.
     Raises ValueError where the model runs on no GPU.
     """
     layouts, dropped = every_layout(question)
@@ -29,6 +31,7 @@ def mean_request(question: FleetQuestion) -> Request:
     found: list[tuple[float, float, str]] = []  # cost per user, response time, layout
     for layout in layouts:
         users, estimate = estimated_users(layout, 1, question, question.load(layout))
+        told(layout, users)
         if users:
             response_s = estimate.in_flight / estimate.requests_per_s
             tp = layout.plan.tensor_parallel_size
