@@ -88,10 +88,10 @@ def whole_file(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def write_whole(path: str | os.PathLike[str], text: str) -> None:
+def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Write a file that appears whole or not at all, also where the machine stops. Raises ValueError if refused."""
-    with whole_file(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
+    with whole_file(Path(path)) as temporary, temporary.open("wb") as file:
+        file.write(content.encode("utf-8") if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
 

@@ -16,6 +16,7 @@ from calibrate.readers.parsing.startup_log import StartupLog, read_startup_log
 from headcount.answers.answer import Answer, Progress, Verdict
 from headcount.answers.capacity import CapacityAnswer, capacity
 from headcount.answers.check import CheckAnswer, check
+from headcount.answers.diff import DiffAnswer, diff
 from headcount.answers.fit import FitAnswer, fit
 from headcount.answers.memory import MemoryAnswer, memory
 from headcount.answers.memory_comparison import MemoryComparison, memory_comparison
@@ -45,11 +46,11 @@ from workloads.synthetic import closed_load, open_load
 from workloads.traces.trace_file import TraceFile
 
 __all__ = [
-    "SLO", "Answer", "CapacityAnswer", "CheckAnswer", "CompareAnswer", "Deployment", "DescribeAnswer", "EngineArgs",
-    "FitAnswer", "FitTraceAnswer", "Fleet", "MemoryAnswer", "MemoryComparison", "Note", "OptimizeAnswer",
+    "SLO", "Answer", "CapacityAnswer", "CheckAnswer", "CompareAnswer", "Deployment", "DescribeAnswer", "DiffAnswer",
+    "EngineArgs", "FitAnswer", "FitTraceAnswer", "Fleet", "MemoryAnswer", "MemoryComparison", "Note", "OptimizeAnswer",
     "PlanAnswer", "Pool", "Progress", "ReadAnswer", "RefusedError", "Result", "Severity", "SimulateAnswer",
     "Simulation", "TraceFile", "TrainingMemoryAnswer", "Verdict", "View", "WhatifAnswer", "capacity", "check",
-    "closed_load", "compare", "describe", "find_gpu", "fit", "fit_trace", "gpu_names", "limits_raised",
+    "closed_load", "compare", "describe", "diff", "find_gpu", "fit", "fit_trace", "gpu_names", "limits_raised",
     "load_model", "load_workload", "memory", "memory_budget", "memory_comparison", "model_names", "open_load",
     "optimize", "plan", "preset_names", "read", "read_startup_log", "request_times", "resolve", "simulate",
     "training_memory", "whatif", "whole_run",

@@ -1,20 +1,25 @@
 """What every answer has: figures, notes, a verdict, and the ways to read it."""
 
 import os
+import platform
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import IntEnum
-from functools import wraps
+from functools import cached_property, wraps
+from importlib.metadata import version
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
 
 from boundary.outputs import check_out_files
-from boundary.registry import Registry
+from headcount import __version__
+from headcount.answers.details.first_page import FirstPage, risk_of
+from headcount.answers.details.inputs import inputs_json
 from headcount.answers.notes import Note, Severity
-from headcount.report.needs import check_report
-from headcount.text.blocks import Block, Line
+from headcount.report import document
+from headcount.text.blocks import Block, Line, block_json
 from headcount.text.drawing import as_html, as_text
 from headcount.text.units import finite
 
@@ -22,9 +27,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-PAGES = Registry(
-    what="report", section="reports", folder=Path(__file__).parents[1] / "report", package="headcount.report"
-)
+PACKAGES = ("numpy", "numba", "scipy")
 ASSUMED = "assumed: "  # how a note begins that stands above the figures
 
 
@@ -65,8 +68,7 @@ class Answer(ABC):
     verdict: Verdict = Verdict.DONE
     asked: str = ""  # the call that asks the same again
     inputs: tuple[tuple[str, Path], ...] = ()  # files that were read, by argument: no output replaces one
-    page: ClassVar[str | None] = None  # the module of `headcount/report` that draws it
-    suffixes: ClassVar[tuple[str, ...]] = (".html",)  # that its report may have
+    kind: ClassVar[str] = "answer"  # of question, such as plan
 
     @abstractmethod
     def figures(self) -> dict[str, Any]:
@@ -84,10 +86,42 @@ class Answer(ABC):
     def body(self) -> list[Block]:
         """What stands below it."""
 
-    def to_json(self) -> dict[str, Any]:
-        """One JSON object, as the command prints it with --json; what is not finite is None."""
+    def first_page(self) -> FirstPage:
+        """What the person who signs reads first."""
+        said = [str(block) for block in self.head() if str(block)]
+        return FirstPage(question=said[0], answer=said[-1], risk=risk_of(self.notes, ""))
+
+    def details(self) -> dict[str, Any]:
+        """What a report shows beyond the figures; it may take some seconds to work out."""
+        return {}
+
+    @cached_property
+    def known_details(self) -> dict[str, Any]:
+        """The same, worked out once."""
+        return self.details()
+
+    def to_json(self, *, report: bool = False) -> dict[str, Any]:
+        """One JSON object; what is not finite is None.
+
+        With `report`, as the command prints it with --json: with all that `headcount report` makes a report of, which
+        may take some seconds to work out.
+        """
         found = {"schema_version": 1, **self.figures(), "notes": [note.to_json() for note in self.notes]}
+        if report:
+            found["report"] = self._report_json()
         return {key: finite(value) for key, value in found.items()}
+
+    def _report_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "first_page": self.first_page().to_json(),
+            "body": [block_json(block) for block in self.body()],
+            "asked": self.asked,
+            "inputs": inputs_json(self.inputs),
+            "versions": versions_json(),
+            "date": f"{datetime.now(UTC):%Y-%m-%d}",
+            **self.known_details,
+        }
 
     def to_frame(self) -> "DataFrame":
         """The figures as a pandas table; nested ones have names such as `ttft_s.p95`."""
@@ -116,23 +150,31 @@ class Answer(ABC):
         return as_html([*self.blocks(), *(Line(f": {note}", bold=str(note.severity)) for note in self.alerts)])
 
     def report(self, path: str | os.PathLike[str], *, command: str | None = None) -> None:
-        """Write the answer as one file that opens offline; `command` is what it says how to ask again.
+        """Write the answer as one file: .html opens offline; .md, .pdf, .csv, .json, .svg by the name's end.
 
-        The file appears whole or not at all. Needs the optional extra `report`. Raises ValueError where the file cannot
-        be written, or where no report of such an answer exists.
+        `command` is what it says how to ask again. The file appears whole or not at all. Raises ValueError where it
+        cannot be written, or for another ending.
         """
-        if self.page is None:
-            raise ValueError(f"no report of a {type(self).__name__} exists; take to_json() or to_frame()")
-        check_report("report", path, self.suffixes)
+        document.check_report("report", path)
         check_out_files({"report": Path(path)}, self.inputs)
-        PAGES.load(self.page).write(Path(path), replace(self, asked=command or self.asked))
+        asked = self if command is None else replace(self, asked=command)
+        document.write(Path(path), asked.to_json(report=True))
+
+
+def versions_json() -> dict[str, str]:
+    """With which the same figures come again."""
+    return {
+        "headcount": __version__,
+        **{name: version(name) for name in PACKAGES},
+        "Python": platform.python_version(),
+    }
 
 
 P = ParamSpec("P")
 A = TypeVar("A", bound=Answer)
 
 
-_READ = ("model", "workload", "paths", "before", "startup_log", "latency_profile")
+_READ = ("model", "workload", "paths", "before", "after", "startup_log", "latency_profile")
 _WRITTEN = ("requests_out", "steps_out", "out")
 
 

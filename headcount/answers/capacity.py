@@ -6,9 +6,13 @@ from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
+from headcount.answers.capacity_page import capacity_page, layouts_json
 from headcount.answers.capacity_text import error_lines, found_line, headline, row_layout, rows_table, screened_line
+from headcount.answers.details.first_page import FirstPage
+from headcount.answers.details.study import Study, study_json
 from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.answers.notes import Facts, facts_about, find_notes
+from headcount.answers.varied.attribution import ratio_text
 from headcount.answers.varied.lifts import LIFTS_LEGEND, Lift, find_lifts, lift_lines
 from headcount.questions.deployments import Subject, check_counts, subject
 from headcount.questions.loads import AskedWorkload, trace_notes
@@ -56,7 +60,7 @@ class Served:
 class CapacityAnswer(Answer):
     """A capacity question with its answer, one row per GPU count."""
 
-    page = "document"
+    kind = "capacity"
     question: CapacityQuestion
     capacity: tuple[CapacityRow, ...]
     workload: str  # as asked for: a preset or a path
@@ -133,6 +137,31 @@ class CapacityAnswer(Answer):
         """A month's cost, and its part per user to sign for."""
         month = usd_per_month(row.gpus, self.question.gpu.usd_per_hour)
         return {"usd_per_month": month, "usd_per_user_month": usd_per_user_month(month, row.users_low)}
+
+    def first_page(self) -> FirstPage:
+        return capacity_page(self)
+
+    def details(self) -> dict[str, Any]:
+        best = self.best
+        found = study_json(
+            Study(
+                question=self.question, row=best, servers=best.replicas, usd_per_gpu_hour=self.question.gpu.usd_per_hour
+            )
+        )
+        return found | {
+            "layouts": layouts_json(self.capacity),
+            "step_time_error": next((note.text for note in self.notes if note.code == "step-time-error"), ""),
+            "lifts": [
+                {
+                    "change": lift.change,
+                    "before": f"{best.users_low:,}",
+                    "after": f"{lift.layout.users:,}",
+                    "ratio": ratio_text(lift.ratio),
+                    "remark": lift.remark,
+                }
+                for lift in self.lifts or ()
+            ],
+        }
 
     def head(self) -> list[Block]:
         asked, best = self.question, self.best

@@ -11,6 +11,11 @@ from calibrate.check.replay import Replay, replay
 from calibrate.check.runs import Checked, Row, check_run, summary_rows
 from calibrate.fit.inputs import read_inputs
 from headcount.answers.answer import Answer, Progress, Watch, question, unwatched
+from headcount.answers.details.assumptions import of_terms
+from headcount.answers.details.deployment import deployment_json
+from headcount.answers.details.first_page import FirstPage, risk_of
+from headcount.answers.details.measured import latency_name, measured_json
+from headcount.answers.details.memory import memory_json
 from headcount.answers.notes import Facts, find_notes
 from headcount.questions.deployments import given_arguments
 from headcount.text.blocks import Block, Line, Table
@@ -24,15 +29,13 @@ if TYPE_CHECKING:
 SHOWN_FIGURES = tuple(
     f"{latency}.{key}" for latency in ("ttft_s", "tpot_s", "itl_s", "e2e_s") for key in ("mean", "p50", "p90", "p99")
 )
-SUFFIXES = (".html", ".svg")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CheckAnswer(Answer):
     """Measured runs beside their simulations; overloaded ones are in no average."""
 
-    page = "check_page"
-    suffixes = SUFFIXES
+    kind = "calibration check"
     checked: tuple[Checked, ...]
     largest_loads: tuple[LargestLoad, ...]  # within the limits that were asked for
     summary: Mapping[str, Mapping[str, float]]
@@ -53,6 +56,30 @@ class CheckAnswer(Answer):
             for item in self.checked
             for row in item.rows
         ]
+
+    def first_page(self) -> FirstPage:
+        plan = self.first.deployment
+        verdict = diagnosis_lines(self.diagnosis) or ["Nothing is expected of this server: its step times were given"]
+        sizes = [(name, errors["median_percent"]) for name, errors in self.summary.items()]
+        return FirstPage(
+            question=f"Is {plan.architecture.name} on {plan.gpu.name} as fast as it should be?",
+            answer=verdict[0],
+            figures=(
+                ("measured runs", f"{len(self.checked)}"),
+                *((f"median error of {latency_name(name)}", f"{error:.1f} %") for name, error in sizes[:3]),
+            ),
+            sure=" ".join(verdict[1:]),
+            risk=risk_of(self.notes, "Latencies of overloaded runs show how long requests queued; they are left out."),
+        )
+
+    def details(self) -> dict[str, Any]:
+        plan = self.first.deployment
+        return {
+            "measured": measured_json(self.checked),
+            "deployment": deployment_json(plan, 1),
+            "memory": memory_json(plan.budget),
+            "assumptions": of_terms("memory and step times", plan.assumptions),
+        }
 
     def head(self) -> list[Block]:
         plan = self.first.deployment

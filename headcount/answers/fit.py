@@ -12,6 +12,7 @@ from calibrate.fit.inputs import read_inputs
 from calibrate.fit.profile_fit import Fitted
 from calibrate.fit.profile_fit import fit as fit_inputs
 from headcount.answers.answer import Answer, Progress, Watch, question, unwatched
+from headcount.answers.details.first_page import FirstPage, risk_of
 from headcount.answers.notes import Facts, find_notes
 from headcount.questions.deployments import given_arguments
 from headcount.text.blocks import Block, Line, Table
@@ -29,6 +30,7 @@ LEARNED_SD, LEARNED_SHIFT = 0.7, 0.3  # of the prior's standard deviation: a ter
 class FitAnswer(Answer):
     """A latency profile, how far it is off where it was not fitted, what to measure next."""
 
+    kind = "calibration fit"
     fitted: Fitted
     saved: Path | None = None
 
@@ -44,6 +46,19 @@ class FitAnswer(Answer):
 
     def rows(self) -> list[dict[str, Any]]:
         return [dict(term) for term in self.fitted.to_json()["terms"]]
+
+    def first_page(self) -> FirstPage:
+        profile, held_out = self.fitted.profile, self.fitted.profile.held_out
+        errors = [(_words(name), f"{value:.1f} %") for name, value in held_out.items() if name.endswith("_percent")]
+        return FirstPage(
+            question=f"Which step times follow from the measurements of {profile.gpu}?",
+            answer=f"The latency profile '{profile.name}' fits {profile.source}",
+            figures=tuple((f"error on data left out, {name}", error) for name, error in errors[:4]),
+            sure="The errors are those on data that was left out of the fit."
+            if errors
+            else "One run alone: its error on other runs was not measured.",
+            risk=risk_of(self.notes, "Loads unlike those measured lie outside of the profile; answers say where."),
+        )
 
     def head(self) -> list[Block]:
         profile = self.fitted.profile

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from boundary.files import InputError
 from headcount.answers.answer import Answer, Verdict, question
+from headcount.answers.details.assumptions import of_terms
+from headcount.answers.details.first_page import FirstPage, risk_of
+from headcount.answers.details.memory import memory_json, waterfall
 from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.deployments import Subject, check_counts, subject
 from headcount.text.blocks import Block, Line, Table
@@ -58,8 +61,7 @@ class LoggedTerm:
 class MemoryAnswer(Answer):
     """A budget, what it means for people, and what would make it fit."""
 
-    page = "memory_page"
-    suffixes = (".svg", ".html")
+    kind = "memory"
     budget: MemoryBudget
     users: tuple[int, ...] = USERS
     given_context_tokens: int | None = None  # None: the chat preset's mean
@@ -106,6 +108,25 @@ class MemoryAnswer(Answer):
 
     def rows(self) -> list[dict[str, Any]]:
         return [{"part": name, "bytes": size, "gib": size / GIB} for name, size in waterfall(self.budget)]
+
+    def first_page(self) -> FirstPage:
+        budget = self.budget
+        return FirstPage(
+            question=f"Does {budget.model} fit on {budget.gpu} ({self.setting})?",
+            answer=self.headline if self.fits else f"{_advice(self.remedies)} As asked it does not.",
+            figures=((("KV cache", f"{budget.kv_cache_tokens:,} tokens"),
+                      (f"conversations of {self.context.tokens:,} tokens at once", f"{self.conversations_at_once:,}"))
+                     if self.fits else (("missing of each GPU", f"{max(0.1, budget.missing_bytes / GIB):,.1f} GiB"),)),
+            sure=f"90 % interval: {budget.num_gpu_blocks_low:,} to {budget.num_gpu_blocks_high:,} KV blocks."
+            if self.fits else "",
+            risk=risk_of(self.notes, "" if not self.fits else "A conversation longer than the mean takes more; what "
+                         "latency users see is another question: headcount capacity."),
+            is_good=self.fits,
+        )  # fmt: skip
+
+    def details(self) -> dict[str, Any]:
+        terms = [*self.architecture_assumptions, *self.budget.assumptions]
+        return memory_details(self.budget, terms)
 
     def head(self) -> list[Block]:
         return [Line(f" on {self.budget.gpu}, {self.setting}", bold=self.budget.model), Line(bold=self.headline)]
@@ -227,6 +248,11 @@ def _term_cells(term: LoggedTerm) -> tuple[str, ...]:
     return term.name, logged, f"{term.modelled:,.{digits}f}", off
 
 
+def memory_details(budget: MemoryBudget, terms: Sequence[tuple[str, str, str]]) -> dict[str, Any]:
+    """What a report shows of a budget."""
+    return {"memory": memory_json(budget), "assumptions": of_terms("memory", terms)}
+
+
 def mean_context(given: int | None, max_model_len: int) -> MeanContext:
     """The context given, at most `max_model_len`, or the chat preset's mean at that length."""
     if given is not None:
@@ -237,19 +263,6 @@ def mean_context(given: int | None, max_model_len: int) -> MeanContext:
     except InputError:
         return MeanContext(tokens=max_model_len, source=f"max_model_len, too short for the {PRESET} preset")
     return MeanContext(tokens=tokens, source=f"mean prompt with answer of the {PRESET} preset")
-
-
-def waterfall(budget: MemoryBudget) -> list[tuple[str, int]]:
-    """Parts of one GPU's memory, top to bottom; they add up to the total."""
-    return [
-        ("total", budget.total_bytes),
-        ("left to others", budget.total_bytes - budget.requested_bytes),
-        ("weights", budget.weights_bytes),
-        ("activation peak", budget.activation_peak_bytes),
-        ("non-torch", budget.non_torch_bytes),
-        ("CUDA graphs", budget.cuda_graph_bytes),
-        ("KV cache", budget.available_kv_bytes),
-    ]
 
 
 def _waterfall_table(budget: MemoryBudget) -> Table:

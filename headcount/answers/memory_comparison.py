@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headcount.answers.answer import Answer, Verdict, question
-from headcount.answers.memory import MemoryAnswer, is_doubtful, memory_answer
+from headcount.answers.details.first_page import FirstPage, risk_of
+from headcount.answers.memory import MemoryAnswer, is_doubtful, memory_answer, memory_details
 from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.deployments import subject
 from headcount.text.blocks import Block, Line, Table
@@ -34,8 +35,7 @@ COLUMNS = (
 class MemoryComparison(Answer):
     """Every way to run the model that the question leaves open; `single` is the one with vLLM's defaults."""
 
-    page = "memory_page"
-    suffixes = (".svg", ".html")
+    kind = "memory"
     single: MemoryAnswer
     candidates: tuple[Candidate, ...]
 
@@ -65,6 +65,27 @@ class MemoryComparison(Answer):
             for row in self.candidates
             if row.budget is not None
         ]
+
+    def first_page(self) -> FirstPage:
+        budget = self.single.budget
+        fitting = [(key, size) for key, size in fewest_gpus(self.candidates).items() if size is not None]
+        sizes = {quantization: min(size for (name, _), size in fitting if name == quantization)
+                 for quantization in dict.fromkeys(name for (name, _), _ in fitting)}  # fmt: skip
+        parts = [f"{_named(name, is_own=False)} from TP {size}" for name, size in sizes.items()]
+        return FirstPage(
+            question=f"In which formats, and on how many GPUs, does {budget.model} fit on {budget.gpu}?",
+            answer=f"Fits: {', '.join(parts)}" if parts else "It fits in none of these ways: take a larger GPU",
+            figures=(("context", f"{budget.max_model_len:,} tokens at most"),),
+            sure="The memory model is held beside start-up logs of real servers; 'barely' marks rows in doubt.",
+            risk=risk_of(self.notes, "A smaller format of weights or of the KV cache may change answers: test them."),
+            is_good=bool(parts),
+        )
+
+    def details(self) -> dict[str, Any]:
+        """Of the first way that fits, or of the one with vLLM's defaults."""
+        fitting = [row.budget for row in self.candidates if row.budget is not None and row.fits]
+        budget = self.single.budget if self.single.fits or not fitting else fitting[0]
+        return memory_details(budget, budget.assumptions)
 
     def head(self) -> list[Block]:
         budget = self.single.budget

@@ -6,8 +6,9 @@ from functools import cached_property
 from typing import Any, Final
 
 from boundary.names import check_names
-from headcount.answers import plan_text
+from headcount.answers import plan_report, plan_text
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
+from headcount.answers.details.first_page import FirstPage
 from headcount.answers.money import BreakEven, Money, Traffic, costs, money_of
 from headcount.answers.notes import Facts, find_notes
 from headcount.answers.plan_rows import FleetRow, every_row, rows_of, sized_row
@@ -54,7 +55,7 @@ AMPLE: Final = 2.0  # times the users to serve: where a fleet serves so many, no
 class PlanAnswer(Answer):
     """The cheapest fleet for these people, with the others it was compared with."""
 
-    page = "plan_page"
+    kind = "plan"
     race: Race
     demand: Demand
     people: People
@@ -148,6 +149,12 @@ class PlanAnswer(Answer):
 
     def rows(self) -> list[dict[str, Any]]:
         return [row.to_json() for row in self.fleets]
+
+    def first_page(self) -> FirstPage:
+        return plan_report.plan_page(self)
+
+    def details(self) -> dict[str, Any]:
+        return plan_report.plan_details(self)
 
     def head(self) -> list[Block]:
         return plan_text.head(self)

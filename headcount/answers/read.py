@@ -52,6 +52,7 @@ class ReadFile:
 class ReadAnswer(Answer):
     """Each run of each file: what it is, its load, its latencies beside the tool's own, what was left out."""
 
+    kind = "measurements"
     files: tuple[ReadFile, ...]
 
     def figures(self) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,19 @@ import numpy as np
 
 from boundary.outputs import check_out_file, whole_file
 from headcount.answers.answer import Answer, Progress, Watch, question, unwatched
+from headcount.answers.details.assumptions import gpu_rows, of_terms
+from headcount.answers.details.deployment import deployment_json
+from headcount.answers.details.first_page import FirstPage, money_figures, risk_of
+from headcount.answers.details.loads import PERCENTILES, percentiles_json, samples_json
+from headcount.answers.details.memory import memory_json
+from headcount.answers.money import usd_per_month
 from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.deployments import subject
 from headcount.questions.loads import AskedLoad
 from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import assumptions_json, milliseconds, seconds
-from headcount.text.words import layout_text, settings_text
+from headcount.text.words import layout_text, settings_text, step_time_error
 from simulator.deployment import Deployment, resolve
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.router import RouterFactory
@@ -74,6 +80,7 @@ class Served:
     counted: str  # which requests count
     step: AverageStep
     traffic: TrafficEffects
+    timeline: Mapping[str, Any] = field(default_factory=dict)
     trace: tuple[str, ...] = ()  # what a trace's reader left out or took for granted
 
 
@@ -81,6 +88,7 @@ class Served:
 class SimulateAnswer(Answer):
     """One load on one fleet: latency percentiles, rates, KV use."""
 
+    kind = "simulation"
     plan: Deployment
     replicas: int
     served: Served
@@ -131,6 +139,55 @@ class SimulateAnswer(Answer):
     def rows(self) -> list[dict[str, Any]]:
         found = self.result.to_json()
         return [{"latency": name, **found[name]} for name in ("ttft_s", "tpot_s", "itl_s", "e2e_s")]
+
+    def first_page(self) -> FirstPage:
+        plan, found = self.plan, self.figures()
+        gpus = f"{self.replicas * plan.gpus:,} × {plan.gpu.name}"
+        low, high = self.p99_interval("ttft_s") or (None, None)
+        tail = "" if low is None else f" A real server's p99 of TTFT lies between {seconds(low)} and {seconds(high)}."
+        return FirstPage(
+            question=f"How fast does {plan.architecture.name} on {gpus} serve this load: {self.served.description}?",
+            answer=f"TTFT {seconds(found['ttft_s']['p95'])}, TPOT {milliseconds(found['tpot_s']['p95'])} at the 95th "
+            "percentile",
+            figures=(
+                ("GPUs", gpus),
+                ("throughput", f"{self.result.requests_per_s:,.2f} requests/s"),
+                ("output", f"{self.result.output_tokens_per_s:,.0f} tokens/s"),
+                *money_figures(usd_per_month(self.replicas * plan.gpus, plan.gpu.usd_per_hour), None),
+            ),
+            sure=f"{step_time_error(plan.latency, self.served.step.sequences)}.{tail}".capitalize(),
+            risk=risk_of(self.notes, "One run of one load: other arrivals give other tails."),
+        )
+
+    def details(self) -> dict[str, Any]:
+        """Of this load alone."""
+        plan, result = self.plan, self.result
+        names = ("requests_per_s", "output_tokens_per_s", "prefix_hit_rate")
+        means = {"in_flight": "in_flight_mean", "running": "running_mean", "waiting": "waiting_mean"}
+        load = {
+            "share": None,
+            "users": result.users_mean,
+            "attainment": None,
+            "ttft_s": percentiles_json(result.times.ttft_s),
+            "tpot_s": percentiles_json(result.times.tpot_s),
+            **{name: getattr(result, name) for name in names},
+            **{name: getattr(result, of) for name, of in means.items()},
+            "kv_usage": result.kv_usage_mean,
+            "preemptions_per_request": result.num_preemptions / max(result.num_requests, 1),
+        }
+        return {
+            "deployment": deployment_json(plan, self.replicas),
+            "memory": memory_json(plan.budget),
+            "fleet": f"{self.replicas * plan.gpus} × {plan.gpu.name}",
+            "percentiles": list(PERCENTILES),
+            "loads": [load],
+            "timeline": self.served.timeline,
+            "slo": {},
+            "assumptions": [
+                *of_terms("GPU", gpu_rows(plan.gpu)),
+                *of_terms("memory and step times", plan.assumptions),
+            ],
+        }
 
     def head(self) -> list[Block]:
         plan = self.plan
@@ -237,6 +294,7 @@ def serve(fleet: Fleet, load: AskedLoad, outputs: Outputs = Outputs()) -> Served
         counted=counted,
         step=average_step(simulation.totals),
         traffic=traffic,
+        timeline=samples_json(simulation.samples, simulation.fleet.num_usable_blocks, result.start_s, result.end_s),
         trace=told,
     )
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from boundary.names import check_names
 from headcount.answers.answer import Answer, Verdict, question
+from headcount.answers.details.assumptions import of_terms
+from headcount.answers.details.first_page import FirstPage, risk_of
 from headcount.answers.notes import Facts, find_notes
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import GIB, assumptions_json, counted, gib
@@ -39,6 +41,7 @@ def option_of(field: str) -> str:
 class TrainingMemoryAnswer(Answer):
     """One rank's memory; where it does not fit, what would, and the smallest cluster that was found."""
 
+    kind = "training memory"
     budget: TrainingBudget
     cluster: TrainingBudget | None = None
     changes: tuple[Changes, ...] = ()
@@ -74,6 +77,21 @@ class TrainingMemoryAnswer(Answer):
     def _shown(self) -> list[tuple[str, str]]:
         parts = [(title, name) for title, name in PARTS if name not in PASSING or getattr(self.budget, name)]
         return [*parts, ("total", "total_bytes"), ("GPU memory", "gpu_memory_bytes")]
+
+    def first_page(self) -> FirstPage:
+        budget, plan = self.budget, self.budget.plan
+        left = budget.gpu_memory_bytes - budget.total_bytes
+        least = "" if self.cluster is None else f"; it fits on {counted(self.cluster.plan.num_gpus, 'GPU')}"
+        return FirstPage(
+            question=f"Does training {budget.model} fit on {counted(plan.num_gpus, 'GPU')} ({budget.gpu})?",
+            answer=f"Fits: {gib(left)} of each GPU are left" if self.fits else f"{gib(-left)} short per GPU{least}",
+            figures=(("layout", plan.layout), ("memory of each GPU", gib(budget.total_bytes))),
+            risk=risk_of(self.notes, "Fragmentation and libraries beyond the allowance take memory as well."),
+            is_good=self.fits,
+        )
+
+    def details(self) -> dict[str, Any]:
+        return {"assumptions": of_terms("memory", self.budget.assumptions)}
 
     def head(self) -> list[Block]:
         budget, plan = self.budget, self.budget.plan

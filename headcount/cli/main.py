@@ -29,6 +29,8 @@ COMMANDS = {
     "gpus": "The GPUs known by name, with their sources.",
     "web": "The page in the browser: the same questions with progress, sliders, uploads and history.",
     "calibrate": "Fit step times to a real server, and check answers against it.",
+    "report": "A report of an answer that was kept: HTML, Markdown, PDF, CSV.",
+    "diff": "What changed in the question from one answer to another, and what it did to the answer.",
     "cache": "What is kept in the cache folder: finished simulations, compiled kernels.",
     "vllm": "Install and list real vLLM releases to compare with.",
 }

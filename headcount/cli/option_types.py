@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from boundary.names import shortened
 from boundary.outputs import check_out_file
-from headcount.report.needs import check_report
+from headcount.report.document import check_report
 from simulator.engines import values
 from simulator.engines.values import Kind, Switch
 
@@ -63,7 +63,7 @@ class OutPath:
     def check(self, option: str, path: Path) -> None:
         """Raises ValueError, before the work, where it could not be written after it."""
         if self.is_report:
-            check_report(option, path, self.suffixes)
+            check_report(option, path)
         else:
             check_out_file(option, path, self.suffixes, self.example)
 

@@ -239,7 +239,11 @@ traffic_options = section(
 
 report_options = section(
     "Output",
-    option("--report", OutPath(suffixes=(".html",), is_report=True), "Also write an HTML report to this file."),
+    option(
+        "--report",
+        OutPath(is_report=True),
+        "Also write a report to this file: .html, .md, .pdf, .csv, .json, or .svg for its first chart.",
+    ),
 )
 
 

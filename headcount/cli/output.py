@@ -1,9 +1,11 @@
-"""An answer as a command shows it: text or JSON on stdout, warnings and errors on stderr, the exit code."""
+"""An answer as a command shows it: text or JSON on stdout, warnings and errors on stderr, a report, the exit code."""
 
+import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
@@ -14,7 +16,8 @@ import click
 from headcount.answers.answer import Answer
 from headcount.cli.kept_answers import repeatable
 from headcount.cli.progress import listener, watched
-from headcount.cli.shown import json_text, shown
+from headcount.cli.shown import Shown, json_text, shown
+from headcount.report import document
 from headcount.text.blocks import Table
 from headcount.text.drawing import draw
 
@@ -28,10 +31,33 @@ def print_json(value: dict[str, Any]) -> None:
 
 def show(answer: Answer, *, as_json: bool) -> int:
     """Print an answer, or hand it to who listens; its exit code."""
+    return finish(answer, None, as_json=as_json)
+
+
+def finish(
+    answer: Answer,
+    report: Path | None,
+    *,
+    as_json: bool,
+    told: Sequence[str] = (),
+    kept: Callable[[Shown], Shown] = lambda found: found,
+) -> int:
+    """The same, with the report that was asked for, if any; `kept` keeps what is shown for the next time."""
     if (heard := listener()) is not None:
         heard.answered(answer)
         return int(answer.verdict)
-    return shown(answer, as_json=as_json).show()
+    asked = replace(answer, asked=command_line())
+    found = kept(shown(asked, as_json=as_json, told=told, for_report=report is not None))
+    code = found.show()
+    write_report(found, report, as_json=as_json)
+    return code
+
+
+def write_report(found: Shown, report: Path | None, *, as_json: bool) -> None:
+    """Write the report that was asked for, if any."""
+    if report is not None and found.for_report is not None:
+        document.write(report, json.loads(found.for_report))
+        click.echo(f"report: {report}", err=as_json)
 
 
 def show_interrupted(answer: Answer, *, as_json: bool) -> None:
@@ -45,8 +71,8 @@ def show_interrupted(answer: Answer, *, as_json: bool) -> None:
 def ask_study(ask: str, values: dict[str, Any], what: str) -> int:
     """Ask a question whose loads are simulated, `module:function`, with a command's values; the exit code.
 
-    A question that was asked before is answered from the cache folder, unless it wants a report. Progress counts
-    `what`. Ctrl-C shows what was found by then.
+    A question that was asked before is answered from the cache folder; a report of it, if it had one then. Progress
+    counts `what`. Ctrl-C shows what was found by then.
     """
     report, as_json = values.pop("report"), values.pop("as_json")
     values |= {"store": not values.pop("no_store"), "slo": values.pop("slo_name")}
@@ -54,27 +80,22 @@ def ask_study(ask: str, values: dict[str, Any], what: str) -> int:
     asked = None
     if values["store"] and listener() is None:
         asked = repeatable(click.get_current_context(), ask, values, as_json=as_json)
-    if asked and report is None and (known := asked.find()):
-        return known.show_again()
+    if asked and (known := asked.find()) and (report is None or known.for_report is not None):
+        code = known.show_again()
+        write_report(known, report, as_json=as_json)
+        return code
     told: list[str] = []
     interrupted = partial(show_interrupted, as_json=as_json)
     with watched(what, interrupted=interrupted, told=told) as progress, asked.watched() if asked else nullcontext():
         answer: Answer = resolve_name(ask)(**values, progress=progress)
-    code = asked.kept(shown(answer, as_json=as_json, told=told)).show() if asked else show(answer, as_json=as_json)
-    write_report(answer, report, as_json=as_json)
-    return code
+    if asked is None:
+        return finish(answer, report, as_json=as_json)
+    return finish(answer, report, as_json=as_json, told=told, kept=asked.kept)
 
 
 def command_line(arguments: list[str] | None = None) -> str:
     """The command that repeats this run, ready for a shell; by default this process's."""
     return shlex.join(["headcount", *(sys.argv[1:] if arguments is None else arguments)])
-
-
-def write_report(answer: Answer, path: Path | None, *, as_json: bool) -> None:
-    """Write the report that was asked for, if any."""
-    if path is not None:
-        answer.report(path, command=command_line())
-        click.echo(f"report: {path}", err=as_json)
 
 
 def listing(

@@ -22,6 +22,7 @@ class Shown:
     told: tuple[str, ...] = ()  # on stderr, while the answer was worked out
     lines: tuple[tuple[Line | None, Table | None], ...] = ()  # one of them each
     json: str | None = None
+    for_report: str | None = None  # the answer with all that its report needs, as JSON
     alerts: tuple[str, ...] = ()
     code: int
 
@@ -42,13 +43,15 @@ class Shown:
         return self.show()
 
 
-def shown(answer: Answer, *, as_json: bool, told: Sequence[str] = ()) -> Shown:
-    """What to show of it."""
+def shown(answer: Answer, *, as_json: bool, told: Sequence[str] = (), for_report: bool = False) -> Shown:
+    """What to show of it, and with `for_report` what its report needs, which may take some seconds."""
+    whole = json_text(answer.to_json(report=True)) if as_json or for_report else None
     blocks = () if as_json else answer.blocks()
     return Shown(
         told=tuple(told),
         lines=tuple((each, None) if isinstance(each, Line) else (None, each) for each in blocks),
-        json=json_text(answer.to_json()) if as_json else None,
+        json=whole if as_json else None,
+        for_report=whole,
         alerts=tuple(
             f"headcount: {'' if note.severity is Severity.ERROR else f'{note.severity}: '}{one_line(str(note))}"
             for note in answer.alerts

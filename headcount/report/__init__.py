@@ -1,1 +1,1 @@
-"""Answers as HTML files that open offline; needs the optional extra `report`."""
+"""An answer's JSON as a report: nothing is computed here, and an answer from a file gives the same report."""

@@ -1,54 +1,121 @@
-"""Where the sections become one file."""
+"""Where an answer's JSON becomes a report: its sections, and the formats it is written in."""
 
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from boundary.outputs import write_whole
+from boundary.outputs import check_out_file, write_whole
 from boundary.registry import Registry
 from boundary.schema import typed
-from headcount.answers.capacity import CapacityAnswer
-from headcount.report.html import page
+from headcount.report.charts.chart import Chart
+from headcount.report.parts import Part
+
+Json = Mapping[str, Any]
 
 SECTIONS = Registry(
     what="report section",
     section="report_sections",
-    needs=("TITLE", "ORDER", "render"),
+    needs=("TITLE", "ORDER", "SHOWN_BY", "parts"),
     folder=Path(__file__).parent / "sections",
     package="headcount.report.sections",
 )
+FORMATS = Registry(
+    what="report format",
+    section="report_formats",
+    needs=("missing", "made"),
+    folder=Path(__file__).parent / "formats",
+    package="headcount.report.formats",
+)
 
 
-def sections() -> list[tuple[int, str, str]]:
-    """Order, title and name of every section that has a file, in the order of reading.
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of the report; without parts this answer has nothing for it, and `shown_by` says which command has."""
 
-    Raises InputError for a wrong title or order.
-    """
+    name: str
+    title: str
+    shown_by: str
+    parts: Sequence[Part]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What every format writes."""
+
+    answer: Json
+    sections: tuple[Section, ...]
+
+    @property
+    def first_page(self) -> Json:
+        found: Json = self.answer["report"]["first_page"]
+        return found
+
+    @property
+    def shown(self) -> list[Section]:
+        return [section for section in self.sections if section.parts]
+
+    @property
+    def absent(self) -> list[Section]:
+        return [section for section in self.sections if not section.parts]
+
+    @property
+    def charts(self) -> list[Chart]:
+        return [part for section in self.shown for part in section.parts if isinstance(part, Chart)]
+
+
+def suffixes() -> tuple[str, ...]:
+    """The endings of a report's name."""
+    return tuple(f".{name}" for name in FORMATS.names())
+
+
+def check_report(option: str, path: str | os.PathLike[str]) -> None:
+    """Refuse what would make a report impossible after the work. Raises ValueError."""
+    check_out_file(option, Path(path), suffixes(), example="report.html")
+    missing = FORMATS.load(_format_of(Path(path))).missing()
+    if missing:
+        raise ValueError(f"{option} {path}: {missing}")
+
+
+def write(path: Path, answer: Json) -> None:
+    """Write an answer's report in the format that the file's name ends in; the file appears whole or not at all."""
+    name = _format_of(path)
+    with FORMATS.running(name):
+        made: str | bytes = FORMATS.load(name).made(report_of(answer))
+    write_whole(path, made)
+
+
+def render(answer: Json) -> str:
+    """An answer's report as one HTML document."""
+    made: str = FORMATS.load("html").made(report_of(answer))
+    return made
+
+
+def report_of(answer: Json) -> Report:
+    """The sections of an answer's JSON. Raises ValueError where there is nothing to report from."""
+    if not isinstance(answer.get("report"), Mapping):
+        raise ValueError(
+            "the answer has no report in it; write it with --json, with --report FILE.json, or with "
+            "to_json(report=True)"
+        )
+    return Report(answer=answer, sections=tuple(_section(name, answer) for _, name in _in_order()))
+
+
+def _in_order() -> list[tuple[int, str]]:
     found = []
     for name in SECTIONS.names():
         module = SECTIONS.load(name)
-        title, order = typed((module.TITLE, module.ORDER), tuple[str, int], module.__file__, "TITLE with ORDER")
-        found.append((order, title, name))
+        found.append((typed(module.ORDER, int, str(module.__file__), "ORDER"), name))
     return sorted(found)
 
 
-def write(path: Path, answer: CapacityAnswer) -> None:
-    """Write the report of a capacity answer; the file appears whole or not at all."""
-    write_whole(path, render_report(answer))
-
-
-def render_report(answer: CapacityAnswer) -> str:
-    """The whole HTML document."""
-    asked = answer.question
-    return page(
-        "page.html",
-        [(name, title, _rendered(name, answer)) for _, title, name in sections()],
-        model=asked.architecture.name,
-        gpu=asked.gpu.name,
-        workload=asked.workload.name,
-        vllm_version=asked.args.vllm_version,
-    )
-
-
-def _rendered(name: str, answer: CapacityAnswer) -> str:
-    """What a section says; nothing where it has nothing to say."""
+def _section(name: str, answer: Json) -> Section:
+    module = SECTIONS.load(name)
     with SECTIONS.running(name):
-        return typed(SECTIONS.load(name).render(answer), str, SECTIONS.path(name), "what render returns")
+        parts = tuple(module.parts(answer))
+    return Section(name=name.replace("_", "-"), title=str(module.TITLE), shown_by=str(module.SHOWN_BY), parts=parts)
+
+
+def _format_of(path: Path) -> str:
+    return path.suffix.lower().removeprefix(".")

@@ -1,7 +1,8 @@
 """What an answer consists of when it is read: lines and tables, drawn in a terminal, a notebook or a report."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -29,3 +30,16 @@ class Table:
 
 
 Block = Line | Table
+
+
+def block_json(block: Block) -> dict[str, Any]:
+    """A block as JSON has it; `block_of` reads it."""
+    return {"table" if isinstance(block, Table) else "line": asdict(block)}
+
+
+def block_of(given: Mapping[str, Any]) -> Block:
+    """Of what `block_json` wrote."""
+    if "line" in given:
+        return Line(**given["line"])
+    table = dict(given["table"])
+    return Table(**table | {"columns": tuple(table["columns"]), "text_columns": tuple(table["text_columns"])})

@@ -94,6 +94,13 @@ def slo_text(slo: "SLO") -> str:
     return f"{percent(slo.attainment)} of requests have " + " and ".join(limits)
 
 
+def promise_text(slo: "SLO") -> str:
+    """The SLO without abbreviations: `95 % of answers begin within 1 s and go on at 20 tokens/s or more`."""
+    parts = [f"begin within {slo.ttft_s:g} s"] if slo.ttft_s is not None else []
+    parts += [f"go on at {1 / slo.tpot_s:.3g} tokens/s or more"] if slo.tpot_s is not None else []
+    return f"{percent(slo.attainment)} of answers {' and '.join(parts)}"
+
+
 def weights_text(plan: "Deployment") -> str:
     """The weights' format; `none` alone would not say which."""
     name = plan.budget.quantization

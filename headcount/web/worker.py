@@ -3,7 +3,6 @@
 import os
 from contextlib import suppress
 from dataclasses import dataclass
-from html import escape
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -106,10 +105,7 @@ def _answered(order: Order, pipe: Connection) -> Answered | Refused:
 
 
 def _report(answer: Answer, order: Order) -> str:
-    """The document that `--report` writes; the answer as text where a question has none."""
-    if answer.page is None:
-        head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Answer</title>'
-        return f"{head}<pre>{escape(str(answer))}</pre></html>"
+    """The document that `--report` writes."""
     path = order.folder.parent / "report.html"
     answer.report(path, command=order.scenario.command)
     return path.read_text(encoding="utf-8")

@@ -1,9 +1,11 @@
 """The command line, run in this process."""
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,13 @@ class Ran:
     code: int
     out: str
     err: str
+
+
+def figures(printed: str) -> dict[str, Any]:
+    """What --json prints, without what only a report needs: there stands how it was asked."""
+    found: dict[str, Any] = json.loads(printed)
+    found.pop("report")
+    return found
 
 
 @pytest.fixture

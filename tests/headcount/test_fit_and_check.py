@@ -110,7 +110,7 @@ def test_a_check_lays_each_figure_beside(
     failed = closed_run(2, aggregates={"ttft_s.mean": 1.0}, excluded={"failed": 3})
     folder = files(measured_closed_run(4, {}), measured_closed_run(16, {}), failed)
     page = tmp_path / "check.html"
-    ran = headcount("calibrate", "check", folder, *DEPLOYMENT, "--out", page, "--json")
+    ran = headcount("calibrate", "check", folder, *DEPLOYMENT, "--report", page, "--json")
     assert ran.code == 0, ran.err
     found = json.loads(ran.out)
     assert [run["overloaded"] for run in found["runs"]] == [False, False, True]
@@ -119,13 +119,13 @@ def test_a_check_lays_each_figure_beside(
     assert found["diagnosis"]["as_it_should_be"]
     text = page.read_text(encoding="utf-8")
     assert "<svg" in text
-    assert "overloaded: 3 of 6 requests failed" in text
+    assert "overloaded, 3 of 6 requests failed" in text
 
 
 def test_a_check_in_words(headcount: Callable[..., Any], files: Callable[..., Path], tmp_path: Path) -> None:
     drawing = tmp_path / "check.svg"
     folder = files(measured_closed_run(4, {"glue_s": 0.5}))
-    ran = headcount("calibrate", "check", folder, *DEPLOYMENT, "--out", drawing)
+    ran = headcount("calibrate", "check", folder, *DEPLOYMENT, "--report", drawing)
     assert ran.code == 0, ran.err
     assert "tpot mean" in ran.out
     assert drawing.read_text(encoding="utf-8").startswith('<svg xmlns="http://www.w3.org/2000/svg"')
@@ -136,7 +136,7 @@ def test_a_check_says_by_how_much_a_server_is_too_slow_and_what_would_explain_it
 ) -> None:
     page = tmp_path / "check.html"
     folder = files(measured_closed_run(4, {"gemm_bandwidth_share": -0.5}))
-    ran = headcount("calibrate", "check", folder, *DEPLOYMENT, "--out", page)
+    ran = headcount("calibrate", "check", folder, *DEPLOYMENT, "--report", page)
     assert ran.code == 0, ran.err
     verdict, figures, explanation = ran.out.splitlines()[1:4]
     assert verdict == "verdict: your server is 1.5 × slower than one with h100-sxm should be"
@@ -177,7 +177,7 @@ def test_a_fit_in_words(headcount: Callable[..., Any], files: Callable[..., Path
         (("fit", "FILES", *DEPLOYMENT, "--out", "p.toml", "--step-s", "0.1"), "--step-s cannot be fitted"),
         (("fit", "absent", *DEPLOYMENT, "--out", "p.toml"), "absent cannot be read"),
         (("check", "FILES", *DEPLOYMENT), "holds engine steps, not requests"),
-        (("check", "FILES", *DEPLOYMENT, "--out", "p.png"), "must end in .html or .svg"),
+        (("check", "FILES", *DEPLOYMENT, "--report", "p.png"), "must end in .csv or .html"),
     ],
 )
 def test_a_wrong_fit_or_check_is_told(

@@ -52,7 +52,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "--before of read": ("calibrate", "read", "t.csv", "--before", "r.csv", "--out", "r.csv"),
     "PATHS of fit": ("calibrate", "fit", "p.toml", *ON, "--out", "p.toml"),
     "a folder of fit": ("calibrate", "fit", "runs", *ON, "--out", "runs/one.json"),
-    "--model": ("memory", "--model", "c.html", "--gpu", "h100-sxm", "--out", "c.html"),
+    "--model": ("memory", "--model", "c.html", "--gpu", "h100-sxm", "--report", "c.html"),
     "--config": (*SERVE, *LOAD, "--config", "c.yaml", "--requests-out", "c.yaml"),
     "--latency-profile": (*SERVE, *LOAD, "--latency-profile", "p.toml", "--requests-out", "p.toml"),
     "--startup-log": (*SERVE, *LOAD, "--startup-log", "s.log", "--requests-out", "s.log"),

@@ -14,13 +14,13 @@ LOAD = ("--input-len", "100", "--output-len", "10", "--concurrency", "2")
 RESULT = Path(__file__)  # no result of anything: read only after the name of the output was tried
 
 WRITERS = {
-    "--out OF memory": ("memory", *ON, "--out", "{}.svg"),
+    "--report OF memory": ("memory", *ON, "--report", "{}.svg"),
     "--report": ("capacity", *ON, "--report", "{}.html"),
     "--requests-out": ("simulate", *ON, *LOAD, "--requests-out", "{}.csv"),
     "--steps-out": ("simulate", *ON, *LOAD, "--steps-out", "{}.jsonl"),
     "--out OF read": ("calibrate", "read", RESULT, "--out", "{}.csv"),
     "--out OF fit": ("calibrate", "fit", RESULT, *ON, "--out", "{}.toml"),
-    "--out OF check": ("calibrate", "check", RESULT, *ON, "--out", "{}.html"),
+    "--report OF check": ("calibrate", "check", RESULT, *ON, "--report", "{}.html"),
 }
 every_writer = pytest.mark.parametrize("writer", WRITERS)
 

@@ -121,7 +121,7 @@ def test_the_command_writes_a_heatmap(headcount: Callable[..., Any], answer: hc.
     found = json.loads(ran.out)
     assert [cell["needs"] for cell in found["cells"]] == [cell["needs"] for cell in answer.rows()]
     page = report.read_text(encoding="utf-8")
-    assert "GPUs, columns 10 users, 500 users, 5,000 users" in page
+    assert "Columns: what if, 10 users, 500 users, 5,000 users" in page
 
 
 def test_each_cell_is_told_as_it_is_found() -> None:

@@ -47,7 +47,7 @@ def test_the_page_holds_the_charts_and_the_figures(headcount: Run, tmp_path: Pat
     assert headcount("workload", "describe", write_lines(tmp_path, *lines), "--report", page).code == 0
     text = page.read_text()
     assert text.count("<svg") == 3
-    assert "What it does not tell" in text
+    assert "Limits of this answer" in text
     assert "headcount workload describe" in text
 
 

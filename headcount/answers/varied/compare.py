@@ -7,10 +7,12 @@ from typing import Any
 
 from boundary.names import check_names
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
+from headcount.answers.details.first_page import FirstPage
 from headcount.answers.notes import find_notes
 from headcount.answers.varied.attribution import Attribution, attribution, ratio_text
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of
+from headcount.answers.varied.pages import layout_details, layout_page, layouts_json
 from headcount.answers.varied.ranking import check_sort, ranked
 from headcount.questions.deployments import ENGINE_ARGUMENTS, check_counts
 from headcount.questions.loads import AskedWorkload
@@ -41,7 +43,7 @@ COLUMNS = (
 class CompareAnswer(Answer):
     """Layouts side by side, the best first; those that lost stay, with the reason."""
 
-    page = "compare_page"
+    kind = "compare"
     model: str
     workload: str
     slo: SLO
@@ -73,6 +75,14 @@ class CompareAnswer(Answer):
 
     def rows(self) -> list[dict[str, Any]]:
         return [layout.to_json(self.best) for layout in self.layouts]
+
+    def first_page(self) -> FirstPage:
+        asked = f"Which of {counted(len(self.layouts), 'layout')} serves {self.model} with {ORDERS[self.sort]}"
+        return layout_page(self, asked, self.best, slo=self.slo, workload=self.workload)
+
+    def details(self) -> dict[str, Any]:
+        bars = layouts_json(self.layouts, self.best, by_cost=self.by_cost)
+        return layout_details(self, self.best) | {"layouts": bars}
 
     def head(self) -> list[Block]:
         title = Line(f", workload {self.workload}: {self.slo}", bold=self.model)

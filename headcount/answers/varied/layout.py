@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from headcount.answers.details.study import Study
 from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.questions.deployments import Subject
 from headcount.questions.variations import Choice, choice_text
@@ -55,6 +56,14 @@ class Layout:
     @property
     def usd_per_user_month(self) -> float | None:
         return usd_per_user_month(self.usd_per_month, self.users)
+
+    @property
+    def study(self) -> Study | None:
+        """What a report shows of it; None where it was not simulated."""
+        if self.row is None or self.looked is None:
+            return None
+        price = self.asked.gpu.usd_per_hour if self.asked else None
+        return Study(question=self.looked.question, row=self.row, servers=self.row.replicas, usd_per_gpu_hour=price)
 
     @property
     def num_servers(self) -> int:

@@ -1,18 +1,16 @@
 """What lifts the users that were found: changes of one setting, each tried with the same users."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from headcount.answers.answer import Progress, Watch
 from headcount.answers.varied.attribution import ratio_text
+from headcount.answers.varied.candidates import candidates, change_text, look_at
 from headcount.answers.varied.compare import noted
 from headcount.answers.varied.layout import Layout
 from headcount.text.blocks import Line
 from headcount.text.units import counted
-from simulator.deployment import Deployment
-from simulator.engines.argument import arguments_of, flag_of
-from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow, How
 from simulator.study.running.simulations import Simulations
 from simulator.study.statistics import Interval
@@ -22,14 +20,12 @@ from simulator.study.variations.variation import look, simulated
 MOST_TRIED: Final = 3
 MOST_TOLD: Final = 2
 WORTH_TRYING: Final = 0.95  # of the users as they are, by the estimate: with fewer a change is not simulated
-MOST_MEMORY: Final = 0.95  # of a GPU; beyond it vLLM often runs out of memory
 LIFTS_LEGEND: Final = (
     "what lifts it: one setting changed at a time, the most promising simulated with the same users; in brackets the "
     "95 % interval of the ratio of users."
 )
 PRECISION_REMARK: Final = "answers change with the format: test their quality"
 LOWERS_PRECISION: Final = ("quantization", "kv_cache_dtype")  # of what the model computes, and so perhaps its quality
-_CHANGES_POOL: Final = ("quantization", "kv_cache_dtype", "gpu_memory_utilization", "tensor_parallel_size")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,8 +50,7 @@ class Lift:
     @property
     def change(self) -> str:
         """As the command line takes it, such as `--kv-cache-dtype fp8`."""
-        described = arguments_of(EngineArgs).get(self.argument)
-        return f"--{flag_of(self.argument, described) if described else self.argument} {self.value}"
+        return change_text(self.argument, self.value)
 
     def __str__(self) -> str:
         said = f"{self.base.users_low:,} → {self.layout.users:,} users to sign, {ratio_text(self.ratio)}"
@@ -87,7 +82,7 @@ def find_lifts(
         return ()
     args = replace(asked.args, tensor_parallel_size=base.tp)
     here = replace(asked, gpus=(base.gpus,), args=args, replications=base.replications)
-    found = [_looked(here, base, name, value) for name, value in _candidates(asked, base, base.plan)]
+    found = [_looked(here, base, name, value) for name, value in candidates(asked, base, base.plan)]
     least = WORTH_TRYING * look(here).users
     worth = [lift for lift in found if lift is not None and lift.layout.users >= max(least, 1)]
     worth.sort(key=lambda lift: (lift.argument != "router", -lift.layout.users))  # estimates know nothing of routers
@@ -101,46 +96,16 @@ def find_lifts(
 
 def _looked(here: CapacityQuestion, base: CapacityRow, argument: str, value: Any) -> Lift | None:
     """A change with its estimate; None where it does not run."""
-    try:
-        if argument == "router":
-            looked = look(replace(here, router=value))
-        else:
-            looked = look(replace(here, args=replace(here.args, **{argument: value})))
-    except ValueError:
+    looked = look_at(here, argument, value)
+    if looked is None:
         return None
     layout = Layout(choice={argument: value}, gpus=base.gpus, looked=looked)
-    return None if looked.plan is None else Lift(argument=argument, value=value, layout=layout, base=base)
+    return Lift(argument=argument, value=value, layout=layout, base=base)
 
 
 def _simulated(lift: Lift, how: How) -> Lift:
     assert lift.layout.looked is not None, "a change is looked at before it is simulated"
     return replace(lift, layout=replace(lift.layout, row=simulated(lift.layout.looked, how)))
-
-
-def _candidates(asked: CapacityQuestion, base: CapacityRow, plan: Deployment) -> Iterator[tuple[str, Any]]:
-    """Settings that may help; KV blocks that were given hold for the settings beside them alone."""
-    if base.replicas > 1 and asked.router != "session-affinity":
-        yield "router", "session-affinity"
-    for name, value in _settings(base, plan, is_size_given=asked.args.tensor_parallel_size is not None):
-        if asked.args.num_gpu_blocks_override is None or name not in _CHANGES_POOL:
-            yield name, value
-
-
-def _settings(base: CapacityRow, plan: Deployment, *, is_size_given: bool) -> Iterator[tuple[str, Any]]:
-    args, binding = plan.args, base.binding or ""
-    if not plan.budget.kv_cache_dtype.startswith("fp8"):
-        yield "kv_cache_dtype", "fp8"
-    if plan.budget.quantization == "none":
-        yield "quantization", "fp8"
-    yield "max_num_batched_tokens", 2 * args.max_num_batched_tokens
-    yield "max_num_batched_tokens", args.max_num_batched_tokens // 2
-    if "KV blocks" in binding and args.gpu_memory_utilization < MOST_MEMORY:
-        yield "gpu_memory_utilization", MOST_MEMORY
-    if "max_num_seqs" in binding:
-        yield "max_num_seqs", 2 * args.max_num_seqs
-    if is_size_given:  # else the base has the best of all
-        yield "tensor_parallel_size", 2 * base.tp
-        yield "tensor_parallel_size", base.tp // 2
 
 
 def lift_lines(lifts: Sequence[Lift], row: CapacityRow) -> list[Line]:

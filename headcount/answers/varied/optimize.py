@@ -6,12 +6,14 @@ from typing import Any, Final
 
 from boundary.names import check_names
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
+from headcount.answers.details.first_page import FirstPage
 from headcount.answers.notes import find_notes
 from headcount.answers.varied.attribution import Attribution, attribution, ratio_text
 from headcount.answers.varied.compare import FAR_BEHIND, CompareAnswer, noted, verdict_of
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of
 from headcount.answers.varied.lifts import LOWERS_PRECISION, PRECISION_REMARK
+from headcount.answers.varied.pages import layout_details, layout_page, layouts_json
 from headcount.answers.varied.racing import leader, race, simplest, simulate_in
 from headcount.answers.varied.ranking import ranked
 from headcount.answers.varied.search import check_space, searched
@@ -47,7 +49,7 @@ ROUTERS: Final = ("session-affinity",)  # no estimate knows routers, so that the
 class OptimizeAnswer(Answer):
     """The best arguments found beside the defaults, and the frontier of cost and latency."""
 
-    page = "optimize_page"
+    kind = "optimize"
     compared: CompareAnswer
     base: Layout
     best: Layout
@@ -96,6 +98,16 @@ class OptimizeAnswer(Answer):
             layout.to_json(self.best) | {"name": layout.name, "is_on_frontier": layout in on_frontier}
             for layout in self.compared.layouts
         ]
+
+    def first_page(self) -> FirstPage:
+        compared, best, base = self.compared, self.best, self.base
+        question = f"Which engine arguments serve the most users of {compared.model}"
+        gained = f"Beside {base.users:,} users as given: {ratio_text(self.gain)}." if best is not base else ""
+        return layout_page(self, question, best, slo=compared.slo, workload=compared.workload, said=gained)
+
+    def details(self) -> dict[str, Any]:
+        bars = layouts_json(self.compared.layouts, self.best, by_cost=False)
+        return layout_details(self, self.best) | {"layouts": bars}
 
     def head(self) -> list[Block]:
         title, *_ = self.compared.head()

@@ -8,16 +8,18 @@ from typing import Any
 from boundary.files import InputError
 from boundary.names import check_names
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
+from headcount.answers.details.first_page import FirstPage
 from headcount.answers.money import usd_per_month
 from headcount.answers.notes import find_notes
 from headcount.answers.varied.attribution import ratio_text
 from headcount.answers.varied.compare import SHOWN_CUT, found_line, noted
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of
+from headcount.answers.varied.pages import layout_details, layout_page
 from headcount.questions.deployments import ENGINE_ARGUMENTS
 from headcount.questions.loads import AskedWorkload
 from headcount.questions.traffic import TrafficChanges
-from headcount.questions.variations import Axis, Choice, choices, varied
+from headcount.questions.variations import Axis, Choice, choice_text, choices, value_text, varied
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, dollars, percent
 from simulator.fleet.router import RouterFactory, check_router
@@ -78,7 +80,7 @@ class Swing:
 class WhatifAnswer(Answer):
     """A grid of cells, each beside the first; or what each assumption does, the largest effect first."""
 
-    page = "whatif_page"
+    kind = "what-if"
     model: str
     workload: str
     slo: SLO
@@ -114,6 +116,45 @@ class WhatifAnswer(Answer):
         for key in ("users_over_best", "usd_per_user_over_best"):
             found[key.replace("best", "base")] = found.pop(key)
         return found | {"needs": [vars(need) for need in needs]}
+
+    def first_page(self) -> FirstPage:
+        names = ", ".join([*(axis.name for axis in self.axes), *(["users"] if self.users else [])]) or "assumptions"
+        served = [cell for cell in self.cells if cell.users]
+        worst = min(served, key=lambda cell: cell.users, default=None)
+        ratio = worst.users_over(self.base) if worst and self.base and worst is not self.base else None
+        said = f"Fewest users: {worst.users:,} with {worst.name} ({ratio_text(ratio)})." if worst and ratio else ""
+        question = f"What if {names} of {self.model} change"
+        return layout_page(self, question, self.base, slo=self.slo, workload=self.workload, said=said)
+
+    def details(self) -> dict[str, Any]:
+        found = layout_details(self, self.base) | {"grid": self._grid_json()}
+        if self.swings:
+            both = [(swing.name, swing.effects) for swing in self.swings]
+            swings = [
+                {"name": name, "less": less.mean if less else 0.0, "more": more.mean if more else 0.0}
+                for name, (less, more) in both
+            ]
+            found |= {"swing": SWING, "tornado": swings, "is_tornado_simulated": True}
+        return found
+
+    def _grid_json(self) -> dict[str, Any] | None:
+        """Users to sign, or GPUs where users are asked for; the last axis across."""
+        if self.users:
+            rows = [
+                {"name": cell.name, "values": [need.gpus for need in needs]}
+                for cell, needs in zip(self.cells, self.needs, strict=True)
+            ]
+            columns = [f"{users:,} users" for users in self.users]
+            return {"title": "GPUs that so many users need", "columns": columns, "rows": rows}
+        if not self.axes:
+            return None
+        last = [value_text(self.axes[-1].name, value) for value in self.axes[-1].values]
+        names = [choice_text({axis.name: cell.choice[axis.name] for axis in self.axes[:-1]}) for cell in self.cells]
+        rows = [
+            {"name": names[place], "values": [cell.users for cell in self.cells[place : place + len(last)]]}
+            for place in range(0, len(self.cells), len(last))
+        ]
+        return {"title": "Users to sign", "columns": last, "rows": rows}
 
     def head(self) -> list[Block]:
         base = self.base

@@ -6,6 +6,8 @@ from typing import Any
 
 from boundary.files import InputError
 from headcount.answers.answer import Answer, question
+from headcount.answers.details.first_page import FirstPage
+from headcount.answers.details.traffic import traffic_json
 from headcount.answers.workloads.describe_text import arrival_blocks, length_blocks, reuse_blocks, span
 from headcount.text.blocks import Block, Line
 from headcount.text.units import counted
@@ -26,7 +28,7 @@ BLOCK_SIZE = 16  # vLLM's default, vllm/config/cache.py
 class DescribeAnswer(Answer):
     """Rates, bursts, lengths, sessions, prefix reuse of a workload, and what it does not tell."""
 
-    page = "describe_page"
+    kind = "workload"
     workload: Population | Trace
     description: Description
     cache_tokens: tuple[int, ...]
@@ -77,6 +79,22 @@ class DescribeAnswer(Answer):
     def rows(self) -> list[dict[str, Any]]:
         names = ("prompt_tokens", "output_tokens")
         return [{"what": name, **asdict(getattr(self.description, name))} for name in names]
+
+    def first_page(self) -> FirstPage:
+        found = self.description
+        rate = f" at {found.arrivals.mean_per_s:,.3g} requests/s" if found.arrivals else ""
+        return FirstPage(
+            question=f"What is in {self.workload.name}?",
+            answer=f"{counted(found.table.num_requests, 'request')}{rate}: prompts of {found.prompt_tokens.mean:,.0f} "
+            f"tokens, answers of {found.output_tokens.mean:,.0f} on average",
+            figures=((("found by a prefix cache at best", f"{found.reuse.ideal_hit_rate:.0%} of prompt blocks"),)
+                     if found.reuse else ()),
+            confirm=tuple(found.untold[:3]),
+            risk="What a workload does not tell has to be assumed where it is served: see the list.",
+        )  # fmt: skip
+
+    def details(self) -> dict[str, Any]:
+        return {"traffic": traffic_json(self.description), "limits": [*self.description.untold, *self.how_read]}
 
     def head(self) -> list[Block]:
         found = self.description

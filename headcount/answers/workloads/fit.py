@@ -26,6 +26,7 @@ from workloads.traces.trace_file import Source
 class FitTraceAnswer(Answer):
     """A model of a trace, its goodness of fit, and what it does not hold."""
 
+    kind = "workload fit"
     model: FittedTrace
     goodness: Goodness
     out: Path | None

@@ -14,6 +14,7 @@ from headcount.cli.options import (
     deployment_options,
     format_option,
     output_options,
+    report_options,
     scheduler_options,
 )
 from simulator.engines.values import Duration, FilePath, Text
@@ -48,6 +49,7 @@ _measured = all_of(
     option("--name", Text(), "Name of the profile.  [default: the file's]"),
     flag("--force", "Write the profile even if it misses the very data that it was fitted to."),
 )
+@report_options
 @output_options
 @click.pass_context
 def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -> int:
@@ -57,14 +59,14 @@ def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -
     them. Options given here win over what the files say of the server. Overloaded runs are left out.
     """
     from headcount.answers.fit import fit  # noqa: PLC0415  imported once the command runs
-    from headcount.cli.output import show  # noqa: PLC0415
+    from headcount.cli.output import finish  # noqa: PLC0415
     from headcount.cli.progress import watched  # noqa: PLC0415
 
     out: Path = values["out"]
     with watched("fit") as progress:
         given = _given(ctx, values)
         answer = fit(paths, name=values["name"] or out.stem, out=out, force=values["force"], progress=progress, **given)
-    return show(answer.save(out), as_json=values["as_json"])
+    return finish(answer.save(out), values["report"], as_json=values["as_json"])
 
 
 @click.command("check", cls=Command)
@@ -74,14 +76,7 @@ def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -
     option("--ttft", Duration(), "Limit on the mean time to first token: which load reaches it?  [default: 1s]"),
     option("--tpot", Duration(), "Limit on the mean time per output token.  [default: 50ms]"),
 )
-@section(
-    "Output",
-    option(
-        "--out",
-        OutPath(suffixes=(".html", ".svg"), is_report=True),
-        "Also draw the comparison: a page (.html) or a chart (.svg).",
-    ),
-)
+@report_options
 @output_options
 @click.pass_context
 def check_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -> int:
@@ -94,20 +89,18 @@ def check_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any)
     from the averages.
     """
     from headcount.answers.check import check  # noqa: PLC0415  imported once the command runs
-    from headcount.cli.output import command_line, show  # noqa: PLC0415
+    from headcount.cli.output import finish  # noqa: PLC0415
     from headcount.cli.progress import watched  # noqa: PLC0415
 
     with watched("runs") as progress:
         limits = {"ttft_s": values.pop("ttft"), "tpot_s": values.pop("tpot")}
         answer = check(paths, strict=values["strict"], progress=progress, **limits, **_given(ctx, values))
-    if values["out"] is not None:
-        answer.report(values["out"], command=command_line())
-    return show(answer, as_json=values["as_json"])
+    return finish(answer, values["report"], as_json=values["as_json"])
 
 
 def _given(ctx: click.Context, values: dict[str, Any]) -> dict[str, Any]:
     """The options that were given, on the command line or in a file: defaults do not win over a run's own."""
-    skipped = ("out", "name", "force", "as_json", "seed", "router", "strict")
+    skipped = ("out", "report", "name", "force", "as_json", "seed", "router", "strict")
     return {
         name: value
         for name, value in values.items()

@@ -6,8 +6,8 @@ import click
 from click.core import ParameterSource
 
 from headcount.cli.command import Command, section
-from headcount.cli.option_types import OutPath, flag, option
-from headcount.cli.options import deployment_options, output_options
+from headcount.cli.option_types import flag, option
+from headcount.cli.options import deployment_options, output_options, report_options
 from simulator.engines.values import IntegerList, TokenCount
 
 MAX_USERS = 1_000_000
@@ -35,12 +35,8 @@ MAX_USERS = 1_000_000
         "--compare",
         "Compare tensor-parallel sizes, weight formats and KV-cache formats in a table; those given stay fixed.",
     ),
-    option(
-        "--out",
-        OutPath(suffixes=(".svg", ".html"), is_report=True),
-        "Also draw the budget, to a file that ends in .svg or .html.",
-    ),
 )
+@report_options
 @output_options
 def command(**values: Any) -> int:
     """Whether a model fits on a GPU under vLLM, where the memory goes, how many conversations its KV blocks hold.
@@ -49,22 +45,20 @@ def command(**values: Any) -> int:
     """
     from headcount.answers.memory import memory  # noqa: PLC0415  imported once the command runs
     from headcount.answers.memory_comparison import memory_comparison  # noqa: PLC0415
-    from headcount.cli.output import command_line, show  # noqa: PLC0415
+    from headcount.cli.output import finish  # noqa: PLC0415
 
-    out, as_json, compare = (values.pop(name) for name in ("out", "as_json", "compare"))
+    report, as_json, compare = (values.pop(name) for name in ("report", "as_json", "compare"))
     values.pop("seed")
     if compare:
-        _check_users(out)
+        _check_users()
     answer = (memory_comparison if compare else memory)(**values)
-    if out is not None:
-        answer.report(out, command=command_line())
-    return show(answer, as_json=as_json)
+    return finish(answer, report, as_json=as_json)
 
 
-def _check_users(out: Any) -> None:
-    """Raise ValueError where a comparison would leave --users unanswered: only its page says what users hold."""
+def _check_users() -> None:
+    """Raise ValueError where a comparison would leave --users unanswered."""
     source = click.get_current_context().get_parameter_source("users")
-    if source is not ParameterSource.DEFAULT and (out is None or out.suffix.lower() != ".html"):
+    if source is not ParameterSource.DEFAULT:
         raise ValueError(
             "--users: the table of --compare does not say what each user can hold; leave out one of the two, or say "
             "with --mean-context how long a conversation is"

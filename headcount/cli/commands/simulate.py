@@ -11,6 +11,7 @@ from headcount.cli.options import (
     cold_start_option,
     deployment_options,
     output_options,
+    report_options,
     scheduler_options,
     workload_options,
 )
@@ -56,6 +57,7 @@ from workloads.arrivals import PROCESSES
     option("--requests-out", OutPath(), "CSV with every request's times."),
     option("--steps-out", OutPath(), "JSON lines with every step's decisions."),
 )
+@report_options
 @output_options
 def command(**values: Any) -> int:
     """Serve one load and report latency percentiles, throughput, KV use.
@@ -68,10 +70,10 @@ def command(**values: Any) -> int:
             --input-len I --output-len O --rate R --num-requests N
     """
     from headcount.answers.simulate import simulate  # noqa: PLC0415  imported once the command runs
-    from headcount.cli.output import show  # noqa: PLC0415
+    from headcount.cli.output import finish  # noqa: PLC0415
     from headcount.cli.progress import watched  # noqa: PLC0415
 
-    as_json, think_time_s = values.pop("as_json"), values.pop("think_time")
+    report, as_json, think_time_s = (values.pop(name) for name in ("report", "as_json", "think_time"))
     with watched("one load") as progress:
         answer = simulate(**values, think_time_s=think_time_s, progress=progress)
-    return show(answer, as_json=as_json)
+    return finish(answer, report, as_json=as_json)

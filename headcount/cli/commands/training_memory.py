@@ -8,8 +8,8 @@ from click.core import ParameterSource
 from headcount.answers.training_memory import DEFAULT, option_of, training_memory
 from headcount.cli.command import Command, section
 from headcount.cli.option_types import Option, option
-from headcount.cli.options import model_options, output_options
-from headcount.cli.output import show
+from headcount.cli.options import model_options, output_options, report_options
+from headcount.cli.output import finish
 from kvcache.training.states import LORA_TARGETS, optimizer_names, precision_names
 from simulator.engines.values import Kind, Number, Switch, Text, TokenCount, WholeNumber
 
@@ -64,13 +64,14 @@ def _option(field: str, short: str = "", *, says: str, kind: Kind = AT_LEAST_ONE
         "Search for the smallest cluster of at most this many GPUs; given -tp, -pp, -dp, -ep, --zero stay fixed.",
     ),
 )
+@report_options
 @output_options
 def command(**values: Any) -> int:
     """Show memory per GPU in training, whether the run fits, and the smallest cluster that holds it."""
     asked = {name: value for name, value in values.items() if name in vars(DEFAULT)}
     left_open = [name for name in asked if not _was_given(name)]
     answer = training_memory(values["model"], values["gpu"], num_gpus=values["num_gpus"], searched=left_open, **asked)
-    return show(answer, as_json=values["as_json"])
+    return finish(answer, values["report"], as_json=values["as_json"])
 
 
 def _was_given(name: str) -> bool:

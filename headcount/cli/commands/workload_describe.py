@@ -35,10 +35,7 @@ cache_options = all_of(
 def describe_command(**values: Any) -> int:
     """Show rates, bursts, lengths, sessions and prefix reuse of a trace or a population, and what it does not tell."""
     from headcount.answers.workloads.describe import describe  # noqa: PLC0415  imported once the command runs
-    from headcount.cli.output import show, write_report  # noqa: PLC0415
+    from headcount.cli.output import finish  # noqa: PLC0415
 
     report, as_json = values.pop("report"), values.pop("as_json")
-    answer = describe(**values)
-    code = show(answer, as_json=as_json)
-    write_report(answer, report, as_json=as_json)
-    return code
+    return finish(describe(**values), report, as_json=as_json)

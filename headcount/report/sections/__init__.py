@@ -1,1 +1,1 @@
-"""The report's sections, found by name: one file each with `TITLE`, `ORDER`, `render(findings)`."""
+"""The report's sections, found by name: one file each with `TITLE`, `ORDER`, `SHOWN_BY`, `parts(answer)`."""

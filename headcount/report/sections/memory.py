@@ -1,55 +1,49 @@
 """Where each GPU's memory goes."""
 
-from headcount.answers.capacity import CapacityAnswer
-from headcount.answers.memory import copies_of_kv, kv_bytes_held, waterfall
-from headcount.report.html import figure, figures, join, table
-from headcount.report.waterfall import waterfall_chart
-from headcount.text.units import GIB
-from headcount.text.words import kv_cache_text, pool_owner, weights_text
-from kvcache.memory.budget import MemoryBudget
-from simulator.deployment import Deployment
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headcount.report.charts.chart import Bar, Bars, Limit
+from headcount.report.parts import Part
+from headcount.text.units import GIB, gib
 
 TITLE = "Memory of each GPU"
-ORDER = 50
+ORDER = 25
+SHOWN_BY = "headcount memory"
+KV_CACHE = "KV cache"
 
 
-def render(answer: CapacityAnswer) -> str:
-    plans = answer.plans
-    if not plans:
+def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+    found = answer["report"].get("memory")
+    if found is None:
+        return
+    total, begin, bars = found["total_bytes"], 0, []
+    for part in found["parts"]:
+        kind = "warning" if part["is_missing"] else "marked" if part["name"] == KV_CACHE else "plain"
+        bars.append(Bar(name=part["name"], begin=begin, end=begin + part["bytes"], label=gib(part["bytes"]), kind=kind))
+        begin += part["bytes"]
+    limit = None if found["fits"] else Limit(value=total, label=f"the GPU's {total / GIB:,.1f} GiB")
+    yield Bars(
+        title=_title(found), note=_note(found), axis_name="GiB of one GPU", bars=bars, text="gib", limit=limit,
+        columns=("part", "size"),
+    )  # fmt: skip
+
+
+def _title(found: Mapping[str, Any]) -> str:
+    where = f"{found['gpu']} at TP {found['tp']}"
+    if not found["fits"]:
+        return f"It does not fit on {where}: the parts pass the end of the GPU's memory"
+    size = next((part["bytes"] for part in found["parts"] if part["name"] == KV_CACHE), 0)
+    return f"{gib(size)} of each {where} hold the KV cache: {found['kv_cache_tokens']:,} tokens"
+
+
+def _note(found: Mapping[str, Any]) -> str:
+    if not found["fits"]:
         return ""
-    shown = answer.largest.plan if answer.largest else plans[-1]
-    return join(figures(_figure(shown)), _table([plan.budget for plan in plans]))
-
-
-def _figure(plan: Deployment) -> str:
-    budget = plan.budget
-    title = (
-        f"{budget.available_kv_bytes / GIB:.1f} of {budget.total_bytes / GIB:.1f} GiB hold the KV cache: "
-        f"{budget.kv_cache_tokens:,} tokens per {pool_owner(budget)}"
+    low, high = found["num_gpu_blocks_low"], found["num_gpu_blocks_high"]
+    return (
+        f"{found['num_gpu_blocks']:,} blocks of {found['block_size']} tokens (90 % interval: {low:,} to {high:,}); at "
+        f"once {found['max_concurrency']:,.1f} requests of the full {found['max_model_len']:,} tokens, shorter ones in "
+        f"proportion. 'left to others' is what gpu_memory_utilization {found['gpu_memory_utilization']:g} keeps from "
+        "vLLM."
     )
-    note = (
-        f"Each {budget.gpu} at TP {budget.tp}, weights in {weights_text(plan)}, KV cache in {kv_cache_text(plan)}. "
-        f"{budget.num_gpu_blocks:,} blocks of {budget.block_size} tokens; a token takes "
-        f"{kv_bytes_held(budget) / 1024:,.1f} KiB over all GPUs of one {pool_owner(budget)}{copies_of_kv(budget)}. "
-        f"At once: {budget.max_concurrency:,.1f} requests of the full "
-        f"{budget.max_model_len:,} tokens; shorter ones fit in proportion. "
-        f"'left to others' is what gpu_memory_utilization {budget.gpu_memory_utilization:g} keeps from vLLM."
-    )
-    return figure(title, waterfall_chart(budget), note)
-
-
-def _table(budgets: list[MemoryBudget]) -> str:
-    owner = pool_owner(budgets[0])
-    columns = ("TP", *(f"{name} (GiB)" for name, _ in waterfall(budgets[0])), "KV blocks", f"KV tokens per {owner}",
-               "full-length requests at once")  # fmt: skip
-    rows = [
-        (
-            budget.tp,
-            *(f"{size / GIB:,.2f}" for _, size in waterfall(budget)),
-            f"{budget.num_gpu_blocks:,}",
-            f"{budget.kv_cache_tokens:,}",
-            f"{budget.max_concurrency:,.2f}",
-        )
-        for budget in budgets
-    ]
-    return table(columns, rows, caption=f"Memory per GPU and KV cache per {owner}, by tensor-parallel size")

@@ -1,27 +1,28 @@
-"""How to get the same figures again."""
+"""How to get the same figures again, with every input inside."""
 
-import platform
-from importlib.metadata import version
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from headcount import __version__
-from headcount.answers.capacity import CapacityAnswer
-from headcount.report.html import render_template
+from headcount.report.parts import Command, File, Part, Table, Text
 
 TITLE = "Run it again"
-ORDER = 85
-PACKAGES = ("numpy", "numba", "scipy")
+ORDER = 95
+SHOWN_BY = "any command"
 
 
-def render(answer: CapacityAnswer) -> str:
-    return rendered(answer.asked, answer.question.seed)
-
-
-def rendered(command: str, seed: int) -> str:
-    """The command with its seed, and the versions that give the same figures."""
-    versions = [(name, version(name)) for name in PACKAGES]
-    return render_template(
-        "rerun.html",
-        command=command,
-        seed=seed,
-        versions=[("headcount", __version__), *versions, ("Python", platform.python_version())],
-    )
+def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+    report = answer["report"]
+    versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
+    seed = f" with seed {report['seed']}" if "seed" in report else ""
+    yield Command(says=f"The same question{seed} and the same versions give the same figures:", line=report["asked"])
+    yield Text(text=f"Made on {report['date']} with {versions}.")
+    if report["inputs"]:
+        rows = [(item["name"], item["argument"], f"{item['bytes']:,}", item["sha256"]) for item in report["inputs"]]
+        yield Table(
+            title="Files that were read", columns=("file", "as", "bytes", "SHA-256"), rows=rows, text_columns=(0, 1, 3)
+        )
+    for item in report["inputs"]:
+        if item["text"] is not None:
+            yield File(name=item["name"], text=item["text"], says=f"{item['name']}, as it was read")
+        else:
+            yield Text(text=f"{item['name']} is too large to be kept here; keep it beside this report.")

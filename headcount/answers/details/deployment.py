@@ -1,0 +1,32 @@
+"""One server as a report shows it: the line that starts it, its settings."""
+
+from typing import Any
+
+from headcount.text.words import kv_cache_text, weights_text
+from simulator.deployment import Deployment
+
+
+def deployment_json(plan: Deployment, servers: int) -> dict[str, Any]:
+    """Its settings are those that were simulated, given or assumed."""
+    settings: dict[str, Any] = {
+        "vLLM release": plan.args.vllm_version,
+        "weights": weights_text(plan),
+        "KV cache": kv_cache_text(plan),
+        "tensor parallel size": plan.tensor_parallel_size,
+        "pipeline parallel size": plan.pipeline_parallel_size,
+        "data parallel size": plan.data_parallel_size,
+        "max_model_len": plan.budget.max_model_len,
+        "max_num_seqs": plan.budget.max_num_seqs,
+        "max_num_batched_tokens": plan.budget.max_num_batched_tokens,
+        "gpu_memory_utilization": plan.budget.gpu_memory_utilization,
+        "prefix caching": "on" if plan.engine.enable_prefix_caching else "off",
+        "asynchronous scheduling": "on" if plan.engine.async_scheduling else "off",
+        "latency model": plan.latency.name,
+    }
+    return {
+        "gpu": plan.gpu.name,
+        "servers": servers,
+        "gpus_per_server": plan.gpus,
+        "serve_line": plan.serve_line,
+        "settings": settings,
+    }

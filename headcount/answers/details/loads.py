@@ -1,0 +1,100 @@
+"""The leading deployment at half of the load, at the load and beyond it: latencies, queues, what binds."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.study.binding import step_causes, what_binds
+from simulator.study.capacity import Point
+from simulator.study.capacity_table import CapacityQuestion, CapacityRow, How, evaluator_of
+from simulator.study.replication import Replication
+
+SHARES: Final = (0.5, 0.8, 1.0, 1.2)  # of the load
+PERCENTILES: Final = (*range(0, 100, 5), 97, 98, 99, 99.5, 99.9)
+MOST_TIMES: Final = 150  # points of a line over time
+MOST_LOADS: Final = 24  # of a curve
+_MEANS: Final = (
+    "requests_per_s", "output_tokens_per_s", "in_flight", "running", "waiting", "kv_usage", "prefix_hit_rate",
+    "preemptions_per_request",
+)  # fmt: skip
+
+
+def loads_json(question: CapacityQuestion, row: CapacityRow, load_users: float, users: float) -> dict[str, Any]:
+    """One replication of each load; `load_users` is the load in users, `users` what the row's fleet is said to serve.
+
+    The two differ from the row's own where it stands for a larger fleet.
+    """
+    plan, point = row.plan, row.point
+    if plan is None or point is None or not users:
+        return {}
+    evaluator = evaluator_of(question, plan, row.replicas, How())
+    found, timeline = [], {}
+    for share in SHARES:
+        size = max(evaluator.load.round(point.size * share * load_users / users), evaluator.load.smallest)
+        simulated = evaluator.point(size, 1)
+        found.append({"share": share, "users": share * load_users, **_load_json(row, simulated)})
+        if share == 1.0:
+            timeline = timeline_json(simulated.replications[0])
+    return {"percentiles": list(PERCENTILES), "loads": found, "timeline": timeline}
+
+
+def _load_json(row: CapacityRow, point: Point) -> dict[str, Any]:
+    assert row.plan is not None, "a row that serves users has a plan"
+    return {
+        **{name: rounded(point.mean(name)) for name in _MEANS},
+        "attainment": rounded(point.attainment.mean),
+        "queue_grows": point.queue_grows,
+        "ttft_s": percentiles_json(point.times("ttft_s")),
+        "tpot_s": percentiles_json(point.times("tpot_s")),
+        "binding": what_binds(row.plan, point),
+        "step_causes": {name: rounded(share) for name, share in step_causes(row.plan, point).items()},
+    }
+
+
+def percentiles_json(times_s: NDArray[np.float64]) -> list[float] | None:
+    """At PERCENTILES; None where nothing was measured."""
+    known = times_s[np.isfinite(times_s)]
+    return [rounded(value) for value in np.percentile(known, PERCENTILES)] if len(known) else None
+
+
+def timeline_json(one: Replication) -> dict[str, Any]:
+    """One replication's state over time."""
+    line = one.timeline
+    columns = {name: getattr(line, name) for name in ("time_s", "kv_usage", "running", "waiting")}
+    return _thinned(columns) | {"warmup_s": one.warmup_s, "horizon_s": one.horizon_s}
+
+
+def samples_json(samples: NDArray[np.void], blocks: int, warmup_s: float, horizon_s: float) -> dict[str, Any]:
+    """The same of a simulation's own samples."""
+    columns = {name: samples[name] for name in ("time_s", "running", "waiting")}
+    columns["kv_usage"] = samples["used_blocks"] / blocks
+    return _thinned(columns) | {"warmup_s": warmup_s, "horizon_s": horizon_s}
+
+
+def _thinned(columns: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """At most MOST_TIMES times."""
+    shown = slice(None, None, -(-len(columns["time_s"]) // MOST_TIMES) or 1)
+    return {name: [rounded(value) for value in values[shown].tolist()] for name, values in columns.items()}
+
+
+def curve_json(row: CapacityRow) -> list[dict[str, Any]]:
+    """Every load that the search simulated, thinned to the MOST_LOADS nearest to the capacity."""
+    pairs = sorted(zip(row.curve_users, row.curve, strict=True), key=lambda pair: abs(pair[0] - row.users))
+    return [
+        {
+            "users": users,
+            "mean": rounded(point.attainment.mean),
+            "low": rounded(max(point.attainment.low, 0.0)),
+            "high": rounded(min(point.attainment.high, 1.0)),
+            "replications": len(point.replications),
+            "queue_grows": point.queue_grows,
+        }
+        for users, point in sorted(pairs[:MOST_LOADS], key=lambda pair: pair[0])
+    ]
+
+
+def rounded(value: float) -> float:
+    """Five significant digits: more cannot be seen."""
+    return float(f"{value:.5g}")

@@ -1,0 +1,104 @@
+"""What a report shows of the deployment that leads an answer."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headcount.answers.details.assumptions import assumptions_of
+from headcount.answers.details.deployment import deployment_json
+from headcount.answers.details.loads import curve_json, loads_json
+from headcount.answers.details.memory import memory_json
+from headcount.answers.details.sensitivity import Sensitivity
+from headcount.answers.details.workload import workload_text
+from headcount.answers.money import usd_per_month
+from simulator.study.capacity_table import CapacityQuestion, CapacityRow
+
+MOST_STEPS: Final = 24  # of a staircase
+_ENDS: Final = (
+    "users", "users_low", "users_high", "users_low_sampling", "users_high_sampling", "users_if_slower",
+    "users_if_faster", "step_time_error", "users_if_pool_smaller", "users_if_pool_larger", "replications", "precision",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Study:
+    """A question with the row that leads its answer; `scale` is the fleet that is bought over the one simulated."""
+
+    question: CapacityQuestion
+    row: CapacityRow
+    servers: int  # that are bought, spare ones too
+    spare: int = 0
+    users_needed: float | None = None
+    scale: float = 1.0
+    usd_per_gpu_hour: float | None = None
+
+    @property
+    def load_users(self) -> float:
+        """The load that is looked at: the users that are asked for, else the number to sign, else the mean."""
+        return self.users_needed or self.row.users_low or self.row.users
+
+
+def study_json(study: Study | None) -> dict[str, Any]:
+    """Its figures, some of them simulated and estimated now; empty where nothing runs."""
+    if study is None or study.row.plan is None:
+        return {}
+    question, row, plan = study.question, study.row, study.row.plan
+    found: dict[str, Any] = {
+        "deployment": deployment_json(plan, study.servers),
+        "memory": memory_json(plan.budget),
+        "workload": workload_text(question),
+        "assumptions": assumptions_of(question, plan),
+        "limits": _limits(row),
+        "slo": vars(question.slo),
+        "seed": question.seed,
+    }
+    if not row.users:
+        return found
+    sensitivity = Sensitivity(question=question, row=row, users=row.users_low or row.users, load_users=study.load_users)
+    return found | {
+        "ends": {name: getattr(row, name) for name in _ENDS},
+        "fleet": f"{row.gpus} × {plan.gpu.name}",
+        "load_users": study.load_users,
+        "curve": curve_json(row),
+        "binding": row.binding,
+        "step_causes": row.step_causes,
+        "staircase": staircase_json(study),
+        **loads_json(question, row, study.load_users, row.users * study.scale),
+        **sensitivity.to_json(),
+    }
+
+
+def staircase_json(study: Study) -> dict[str, Any] | None:
+    """Users and dollars by number of servers, in proportion to what was simulated."""
+    row, plan = study.row, study.row.plan
+    if plan is None or not row.users_low:
+        return None
+    each = row.users_low * study.scale / max(study.servers - study.spare, 1)
+    first = max(study.servers - MOST_STEPS // 2, 1)
+    last = min(max(2 * study.servers, study.servers + 3), first + MOST_STEPS - 1)
+    steps = [
+        {
+            "servers": count,
+            "gpus": count * plan.gpus,
+            "users": int(each * max(count - study.spare, 0)),
+            "usd_per_month": usd_per_month(count * plan.gpus, study.usd_per_gpu_hour),
+        }
+        for count in range(first, last + 1)
+    ]
+    return {"steps": steps, "bought": study.servers, "spare": study.spare, "users_needed": study.users_needed}
+
+
+def _limits(row: CapacityRow) -> list[str]:
+    """What the answer does not cover."""
+    plan = row.plan
+    assert plan is not None, "only what runs has limits"
+    said = [f"Outside of what was measured: {text}." for text in plan.latency.warnings]
+    said += [f"Not measured on this GPU: {text}." for text in plan.latency.unmeasured]
+    said += [f"Not simulated: {name} ({value}): {why}." for name, value, why in plan.not_simulated]
+    return [
+        *said,
+        "The interval of users covers simulation noise, step-time error and the error of the KV blocks. It does not "
+        "cover workload error: your users may differ from these.",
+        "Networks between users and servers, load balancers' own delay, other programs on the GPUs, and failures "
+        "beyond the spare servers are left out.",
+        "Answers of the model are not judged: a smaller weight or KV format may change them.",
+    ]

@@ -1,0 +1,98 @@
+"""What the users were taken to do, each figure with its source."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from headcount.text.words import joined
+from simulator.deployment import Assumption
+from simulator.study.capacity_table import CapacityQuestion
+from workloads.populations.population import Population
+from workloads.populations.population_file import population_from_mapping
+from workloads.traces.trace import Trace
+
+UNITLESS = ("sigma", "sigmas", "shape", "weights")
+
+
+def workload_rows(question: CapacityQuestion) -> list[Assumption]:
+    """Of a preset or a population, what its file says; of a trace, its statistics."""
+    workload = question.workload
+    return _trace_rows(workload, question.think_time_s) if isinstance(workload, Trace) else _rows(workload)
+
+
+def workload_text(question: CapacityQuestion) -> str:
+    """What users do, in a sentence or two."""
+    load = question.workload
+    if not isinstance(load, Trace):
+        return (
+            f"Users hold one conversation after another, as '{load.name}' describes. Each turn sends the system "
+            "prompt, all that was said before in the conversation, a new message; after the answer the user thinks. "
+            f"Think time: mean {question.think_time_s:,.3g} s."
+        )
+    sessions = load.num_sessions < load.num_requests
+    return (
+        f"The trace '{load.name}' ({load.format} format) replayed faster or slower: arrival times are divided by a "
+        "factor, order and lengths kept; each replication starts at its own random place, wrapped round. "
+        + ("" if sessions else "The trace has no sessions, so it says nothing of users by itself: ")
+        + f"users = λ (Z + R), with requests per second λ, response time R, think time Z = "
+        f"{question.think_time_s:,.3g} s."
+    )
+
+
+def _rows(population: Population) -> list[Assumption]:
+    """What the file says with its sources, as far as it is what was simulated: --think-time may differ."""
+    if not population.tables:
+        return _bare_rows(population)
+    asked = population_from_mapping(population.tables, name=population.name)
+    if replace(population, think_time_s=asked.think_time_s) != asked:
+        return _bare_rows(population)
+    rows = {
+        name: (name.removesuffix("_s").replace("_", " "), _value(name, part), str(part.get("source", "")))
+        for name, part in population.tables.items()
+        if isinstance(part, Mapping)
+    }
+    if population.think_time_s != asked.think_time_s:
+        mean = f"mean {population.think_time_s.mean():g} s, exponential"
+        rows["think_time_s"] = ("think time", mean, "given with --think-time")
+    return list(rows.values())
+
+
+def _bare_rows(population: Population) -> list[Assumption]:
+    names = ("system_prompt_tokens", "turns", "user_tokens", "output_tokens", "think_time_s", "retrieved")
+    parts = {name: getattr(population, name) for name in (*names, "thinking_share")}
+    return [(_words(name), _told(part), population.source) for name, part in parts.items() if part is not None]
+
+
+def _told(part: Any) -> str:
+    """A distribution's mean: changed ones have no name of their own."""
+    return f"mean {part.mean():,.4g}" if hasattr(part, "mean") else str(part)
+
+
+def _value(name: str, part: Mapping[str, Any]) -> str:
+    """A preset's table in words, such as `lognormal, median 39.7 s, sigma 1.224`."""
+    unit = " s" if name.endswith("_s") else " tokens" if name.endswith("_tokens") else ""
+    found = []
+    for key, value in part.items():
+        text = f"{value:,}" if isinstance(value, int | float) else str(value)
+        if key == "kind":
+            found.append(text)
+        elif key == "tokens":
+            found.append(f"{text} tokens")
+        elif isinstance(value, Mapping):
+            found.append(f"{key.replace('_', ' ')} ({_value(name, value)})")
+        elif key != "source":
+            found.append(f"{key.replace('_', ' ')} {text}{'' if key in UNITLESS else unit}")
+    return ", ".join(found)
+
+
+def _trace_rows(trace: Trace, think_time_s: float) -> list[Assumption]:
+    about = joined([trace.source or trace.name, "counted in the trace"])
+    rows = [(_words(name), f"{value:,.6g}", about) for name, value in trace.statistics().items()]
+    return [*rows, ("think time (s)", f"{think_time_s:,.3g}", "--think-time, or the trace's sessions")]
+
+
+def _words(name: str) -> str:
+    """A statistic's name with its unit in brackets."""
+    if name.endswith("_per_s"):
+        return name.removesuffix("_per_s").replace("_", " ") + " per second"
+    return name.removesuffix("_s").replace("_", " ") + (" (s)" if name.endswith("_s") else "")

@@ -1,0 +1,83 @@
+"""Layouts compared, arguments searched and grids, for the person who signs, and what their reports show."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headcount.answers.details.first_page import (
+    COVERED,
+    FirstPage,
+    Headroom,
+    confirmed_first,
+    money_figures,
+    risk_of,
+    sureness,
+    users_risk,
+)
+from headcount.answers.details.study import study_json
+from headcount.answers.varied.layout import Layout
+from headcount.text.units import counted, percent
+from headcount.text.words import promise_text, sentence
+
+if TYPE_CHECKING:
+    from headcount.answers.answer import Answer
+    from simulator.study.slo import SLO
+
+
+def layout_page(
+    answer: "Answer", question: str, layout: Layout | None, *, slo: "SLO", workload: str, said: str = ""
+) -> FirstPage:
+    """One layout that leads; `said` stands where nobody is served, or beside how sure it is."""
+    row = layout.row if layout else None
+    asked = f"{question}?"
+    if layout is None or row is None or not layout.users:
+        return FirstPage(
+            question=asked, answer=said or "No layout serves anybody within these limits", is_good=False,
+            risk=risk_of(answer.notes, layout.reason or "" if layout else ""),
+        )  # fmt: skip
+    gpus = f"{layout.gpus:,} × {layout.asked.gpu.name if layout.asked else 'GPU'}"
+    return FirstPage(
+        question=asked,
+        answer=f"{layout.name}: {counted(layout.users, 'user')} on {gpus}",
+        figures=(
+            ("buy", f"{gpus}, {layout.layout}"),
+            ("for", f"{counted(layout.users, 'user')} at once, workload {Path(workload).name}"),
+            ("promise", promise_text(slo)),
+            *money_figures(layout.usd_per_month, layout.usd_per_user_month),
+        ),
+        sure=f"{sureness(row.users_low, row.users, row.users_high, COVERED)} {said}".strip(),
+        headroom=Headroom(needed=None, low=row.users_low, users=row.users, high=row.users_high),
+        confirm=confirmed_first(answer.known_details),
+        risk=risk_of(
+            answer.notes,
+            users_risk(row.users, percent(slo.attainment), row.binding),
+        ),
+    )
+
+
+def layout_details(answer: "Answer", layout: Layout | None) -> dict[str, Any]:
+    """Of the layout that leads."""
+    found = study_json(layout.study if layout else None)
+    return found | {"step_time_error": next((note.text for note in answer.notes if note.code == "step-time-error"), "")}
+
+
+def layouts_json(layouts: Sequence[Layout], best: Layout | None, *, by_cost: bool) -> dict[str, Any]:
+    """Bars of all that serve somebody, the best first; the table stands among the answer's figures."""
+    served = [layout for layout in layouts if layout.users]
+    is_cost = by_cost and all(layout.usd_per_user_month is not None for layout in served)
+    return {
+        "title": "Cost of a user by layout" if is_cost else "Users to sign by layout",
+        "axis": "US dollars per user and month" if is_cost else "users to sign",
+        "text": "dollars" if is_cost else "count",
+        "bars": [_bar(layout, best, is_cost=is_cost) for layout in served],
+        "columns": [],
+        "rows": [],
+        "text_columns": [],
+        "said": [f"{layout.name}: {sentence(layout.reason)}" for layout in layouts if layout.reason],
+    }
+
+
+def _bar(layout: Layout, best: Layout | None, *, is_cost: bool) -> dict[str, Any]:
+    value = (layout.usd_per_user_month or 0.0) if is_cost else layout.users
+    kind = "marked" if layout is best else "plain" if layout.row else "pale"
+    return {"name": layout.name, "value": value, "label": f"${value:,.2f}" if is_cost else f"{value:,}", "kind": kind}

@@ -1,0 +1,25 @@
+"""`headcount report`: a report of an answer that was kept."""
+
+from pathlib import Path
+
+import click
+
+from headcount.cli.command import Command, section
+from headcount.cli.option_types import OutPath, Reads, option
+from simulator.engines.values import FilePath
+
+
+@click.command("report", cls=Command)
+@click.argument("answer", metavar="ANSWER", type=Reads(FilePath()))
+@section("Output", option("--out -o", OutPath(is_report=True), "The report to write.", required=True))
+def command(answer: Path, out: Path) -> int:
+    """Make a report of an answer that --json or --report FILE.json wrote, or that stands in an .html report.
+
+    The end of the report's name says its format: .html, .md, .pdf, .csv, .json, or .svg for its first chart. Nothing is
+    simulated.
+    """
+    from headcount.report.source import report_file  # noqa: PLC0415  imported once the command runs
+
+    report_file(answer, out)
+    click.echo(f"report: {out}")
+    return 0

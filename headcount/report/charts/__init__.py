@@ -1,0 +1,1 @@
+"""Charts as data, and as inline SVG that follows the page's colours."""

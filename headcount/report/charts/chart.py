@@ -1,0 +1,140 @@
+"""What a chart shows, with the table that says the same."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headcount.text.units import GIB, percent, seconds
+
+Rows = tuple[Sequence[str], Sequence[Sequence[str]]]  # column names, cells
+MOST_ROWS: Final = 30  # of a chart's table
+
+TEXTS: Final[dict[str, Callable[[float], str]]] = {
+    "count": lambda value: f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:,.3g}",
+    "percent": percent,
+    "change": lambda value: f"{100 * value:+.0f} %",
+    "time": lambda value: seconds(value) if value < 1 else f"{value:,.3g} s",
+    "minutes": lambda value: f"{value / 60:,.3g} min",
+    "dollars": lambda value: f"${value:,.0f}",
+    "gib": lambda value: f"{value / GIB:,.1f} GiB",
+}
+"""How figures of an axis are told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart(ABC):
+    """A sentence that the chart shows, and how to read it."""
+
+    title: str
+    note: str = ""
+
+    @abstractmethod
+    def table(self) -> Rows:
+        """The same figures, for whoever does not see it."""
+
+    @property
+    def told(self) -> str:
+        """The same in a line, for a screen reader."""
+        columns, rows = self.table()
+        return f"{self.title}. {'; '.join(', '.join(row) for row in list(rows)[:8])}. Columns: {', '.join(columns)}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """Points under a name; `low` and `high` make a band around them."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    is_step: bool = False
+    has_points: bool = False
+    has_line: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """A line across, with its meaning."""
+
+    value: float
+    label: str
+    is_vertical: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lines(Chart):
+    """Series over one axis."""
+
+    x_name: str
+    y_name: str
+    series: Sequence[Series]
+    x_text: str = "count"
+    y_text: str = "count"
+    limits: Sequence[Limit] = ()
+    is_log: bool = False  # the axis below; with is_equal both
+    is_equal: bool = False  # with the line on which both are equal
+    from_zero: bool = True  # the axis at the side
+    shaded: tuple[float, float, str] | None = None  # from, to, what it is
+
+    def table(self) -> Rows:
+        show_x, show_y = TEXTS[self.x_text], TEXTS[self.y_text]
+        together = all(list(each.x) == list(self.series[0].x) for each in self.series)
+        if together:
+            columns = [self.x_name, *(each.name for each in self.series)]
+            every = max(-(-len(self.series[0].x) // MOST_ROWS), 1)
+            rows = [
+                [show_x(x), *(show_y(each.y[place]) for each in self.series)]
+                for place, x in enumerate(self.series[0].x)
+                if place % every == 0
+            ]
+            return columns, rows
+        every = max(-(-sum(len(each.x) for each in self.series) // MOST_ROWS), 1)
+        return ["what", self.x_name, self.y_name], [
+            [each.name, show_x(x), show_y(y)]
+            for each in self.series
+            for place, (x, y) in enumerate(zip(each.x, each.y, strict=True))
+            if place % every == 0
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """From one value to another; a `kind` other than plain is drawn with its own pattern."""
+
+    name: str
+    begin: float
+    end: float
+    label: str
+    kind: str = "plain"  # plain, marked, pale, warning
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bars(Chart):
+    """Bars one below the other."""
+
+    axis_name: str
+    bars: Sequence[Bar]
+    text: str = "count"
+    limit: Limit | None = None
+    columns: tuple[str, str] = ("what", "value")
+
+    def table(self) -> Rows:
+        return self.columns, [(bar.name, bar.label) for bar in self.bars]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid(Chart):
+    """Values by row and column: the darker a cell, the larger its value."""
+
+    corner: str
+    columns: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[float | None]]]
+    x_name: str = ""
+    text: str = "count"
+
+    def table(self) -> Rows:
+        show = TEXTS[self.text]
+        cells = [[name, *("–" if value is None else show(value) for value in values)] for name, values in self.rows]
+        return [self.corner, *self.columns], cells

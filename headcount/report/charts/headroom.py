@@ -1,0 +1,56 @@
+"""The bar on the first page: users asked for beside those that are served."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from headcount.report.charts import svg
+from headcount.report.charts.scale import Scale
+
+HEIGHT = 84
+
+
+def headroom(given: Mapping[str, Any] | None) -> str:
+    """As SVG; nothing where nobody is served."""
+    if given is None or not given["high"]:
+        return ""
+    needed, low, users, high = (given[name] for name in ("needed", "low", "users", "high"))
+    across = Scale(low=0.0, high=1.04 * max(high, needed or 0), begin=4, end=svg.WIDTH - 8)
+    told = f"{low:,} users to sign for, {users:,} expected, at most {high:,}"
+    parts = [
+        svg.rect(
+            across.at(0), 30, across.at(low) - across.at(0), 20, of="bar marked", tip=f"to sign for: {low:,} users"
+        ),
+        svg.rect(
+            across.at(low), 30, across.at(high) - across.at(low), 20, of="bar pale", tip=f"the interval: up to {high:,}"
+        ),
+        svg.line(across.at(users), 26, across.at(users), 54, of="grid strong"),
+        svg.text(across.at(low), 68, f"safe to promise: {low:,}", anchor="end" if across.at(low) > 90 else "start"),
+        svg.text(
+            across.at(users),
+            82,
+            f"expected {users:,}",
+            anchor="middle" if across.at(users) < 380 else "end",
+            of="muted",
+        ),
+        svg.text(
+            across.at(high),
+            68,
+            f"up to {high:,}",
+            anchor="end" if across.at(high) - across.at(low) > 90 else "start",
+            of="muted",
+        ),
+    ]
+    if needed is not None:
+        x = across.at(needed)
+        told += f"; {needed:,.0f} needed"
+        parts.append(svg.line(x, 20, x, 54, of="limit-line"))
+        parts.append(
+            svg.text(
+                x,
+                14,
+                f"needed {needed:,.0f}",
+                anchor="middle" if 50 < x < 400 else "start" if x < 50 else "end",
+                of="limit",
+            )
+        )
+    return svg.svg("".join(parts), height=HEIGHT, told=told)

@@ -1,0 +1,81 @@
+"""One page that opens offline."""
+
+import json
+import re
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from headcount.report.charts.chart import Chart
+from headcount.report.charts.draw import draw
+from headcount.report.charts.headroom import headroom
+from headcount.report.document import Report
+from headcount.report.parts import Command, File, Folded, Part, Table, Text
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+def missing() -> str:
+    """What has to be installed first; nothing where all is there."""
+    return "" if find_spec("jinja2") else "an HTML report needs jinja2; install headcount[report]"
+
+
+def made(report: Report) -> str:
+    """The whole document; everything that comes from the answer is escaped."""
+    return page(report, is_printed=False)
+
+
+def page(report: Report, *, is_printed: bool) -> str:
+    """The document; where it is printed, every section is open and no script is in it."""
+    return (
+        environment()
+        .get_template("document.html")
+        .render(
+            report=report,
+            first=report.first_page,
+            kind=report.answer["report"]["kind"],
+            date=report.answer["report"]["date"],
+            headroom=headroom(report.first_page["headroom"]),
+            data=_script_json(report.answer),
+            is_printed=is_printed,
+        )
+    )
+
+
+def _script_json(answer: Any) -> str:
+    """JSON that cannot end the script element that it stands in."""
+    text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+@lru_cache(maxsize=1)
+def environment() -> "Environment":
+    """Of the templates; what they show is escaped."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  an optional extra
+
+    found = Environment(
+        loader=PackageLoader("headcount.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {"spaced": spaced, "template": template_of}
+    found.globals |= {"draw": draw}
+    return found
+
+
+_TEMPLATES: dict[type[Part], str] = {
+    Text: "text.html", Table: "table.html", Command: "command.html", File: "file.html", Folded: "folded.html",
+}  # fmt: skip
+
+
+def template_of(part: Part) -> str:
+    """The template that shows a part."""
+    return "chart.html" if isinstance(part, Chart) else _TEMPLATES[type(part)]
+
+
+def spaced(text: str) -> str:
+    """`95 %` with a space at which no line breaks, however it was written."""
+    return re.sub(r"(?<=\d) ?%", "\u00a0%", text)

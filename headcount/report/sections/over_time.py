@@ -1,0 +1,57 @@
+"""KV cache, running and waiting requests, preemptions over time."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headcount.report.charts.chart import Lines, Series
+from headcount.report.parts import Part, Text
+
+TITLE = "KV cache and queue over time"
+ORDER = 40
+SHOWN_BY = "headcount simulate, capacity or plan"
+
+
+def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+    report = answer["report"]
+    line = report.get("timeline")
+    if not line or not line["time_s"]:
+        return
+    times, warmup = line["time_s"], (0.0, line["warmup_s"], "warm-up, left out of every figure")
+    shaded = warmup if line["warmup_s"] else None
+    shares = [
+        (name, line[key])
+        for name, key in (("live", "kv_live"), ("cached", "kv_cached"), ("free", "kv_free"))
+        if key in line
+    ]
+    shares = shares or [("live", line["kv_usage"])]
+    yield Lines(
+        title=f"At its fullest, {max(shares[0][1], default=0.0):.0%} of the KV cache is in use",
+        note="Shares of all blocks. Live: of running requests. Cached: kept for prefix reuse, and free to be taken.",
+        x_name="simulated time", y_name="KV blocks", x_text="minutes", y_text="percent",
+        series=[Series(name=name, x=times, y=values) for name, values in shares], shaded=shaded,
+    )  # fmt: skip
+    counted = [Series(name=name, x=times, y=line[name]) for name in ("running", "waiting")]
+    most = max(line["waiting"], default=0.0)
+    yield Lines(
+        title=f"At most {most:,.0f} requests wait" if most else "No request waits",
+        note=f"One replication of {report['fleet']}, all servers together.",
+        x_name="simulated time", y_name="requests", x_text="minutes",
+        series=counted, shaded=shaded,
+    )  # fmt: skip
+    if "preemptions" in line:
+        yield Lines(
+            title=f"{line['preemptions'][-1]:,.0f} preemptions since the start",
+            x_name="simulated time", y_name="preemptions", x_text="minutes",
+            series=[Series(name="preemptions", x=times, y=line["preemptions"], is_step=True)], shaded=shaded,
+        )  # fmt: skip
+    for load in report.get("loads") or []:
+        if load["share"] in (None, 1.0):
+            yield Text(text=_means(load))
+
+
+def _means(load: Mapping[str, Any]) -> str:
+    return (
+        f"On average: {load['running']:,.1f} running, {load['waiting']:,.1f} waiting, {load['kv_usage']:.0%} of KV "
+        f"blocks used, {load['prefix_hit_rate']:.0%} of prompt tokens found in the cache, "
+        f"{1000 * load['preemptions_per_request']:.3g} preemptions per 1,000 requests."
+    )
