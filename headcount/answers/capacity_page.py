@@ -41,15 +41,15 @@ def capacity_page(answer: "CapacityAnswer") -> FirstPage:
         figures=(
             ("buy", f"{gpus} in {counted(best.replicas, 'server')}"),
             ("for", f"{counted(best.users_low, 'user')} at once, workload {Path(answer.workload).name}"),
-            ("promise", promise_text(asked.slo)),
             *money_figures(month, usd_per_user_month(month, best.users_low)),
+            ("promise", promise_text(asked.slo)),
         ),
         sure=sureness(best.users_low, best.users, best.users_high, answer.covered),
         headroom=Headroom(needed=None, low=best.users_low, users=best.users, high=best.users_high),
         confirm=confirmed_first(answer.known_details),
         risk=risk_of(
             answer.notes,
-            users_risk(best.users, percent(asked.slo.attainment), best.binding),
+            users_risk(best.users, percent(asked.slo.attainment)),
         ),
     )
 

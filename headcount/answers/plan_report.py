@@ -1,7 +1,7 @@
 """A plan for the person who signs, and what its report shows beyond the figures."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headcount.answers import plan_text
 from headcount.answers.details.assumptions import ASSUMED, MEASURED, kind_of
@@ -26,11 +26,14 @@ if TYPE_CHECKING:
     from headcount.answers.plan import PlanAnswer
 
 
+_NEUTRAL: Final = ("time_zones",)  # nothing is known to be otherwise
+
+
 def plan_page(answer: "PlanAnswer") -> FirstPage:
     """The fleet to buy; where there is none, why."""
     asked, best = answer.race.question, answer.best
-    people = counted(round(answer.demand.users), "user")
-    question = f"Which GPUs serve {asked.architecture.name} to {people}, and what do they cost?"
+    named = _named(answer)
+    question = f"Which GPUs serve {asked.architecture.name} to {named}, and what do they cost?"
     if best is None or best.users_low is None or best.users is None or best.users_high is None:
         return FirstPage(
             question=question, answer=plan_text.headline(answer), risk=risk_of(answer.notes, ""), is_good=False
@@ -38,26 +41,39 @@ def plan_page(answer: "PlanAnswer") -> FirstPage:
     spare = f", {best.spare_servers} of them spare" if best.spare_servers else ""
     needed, servers = answer.users_to_serve, counted(best.servers or 0, "server")
     room = best.users_low / needed - 1
-    planned = "" if needed == answer.demand.users else f" ({needed:,.0f} with growth and headroom)"
     return FirstPage(
         question=question,
-        answer=f"Buy {plan_text.gpus_text(best)} for {people}",
+        answer=f"Buy {plan_text.gpus_text(best)} for {named}",
         figures=(
             ("buy", f"{plan_text.gpus_text(best)} in {servers}{spare}"),
-            ("for", f"{people} at the peak{planned}, workload {Path(answer.workload).name}"),
-            ("promise", promise_text(asked.slo)),
+            ("for", f"{_at_the_peak(answer)}, workload {Path(answer.workload).name}"),
             *money_figures(best.usd_per_month, best.usd_per_user_month),
+            ("promise", promise_text(asked.slo)),
         ),
         sure=f"{room:.0%} more users than needed. {sureness(best.users_low, best.users, best.users_high, COVERED)}",
         headroom=Headroom(needed=needed, low=best.users_low, users=best.users, high=best.users_high),
         confirm=confirmed_first(
-            answer.known_details, [_link_text(link) for link in answer.demand.links if link.assumed]
+            answer.known_details,
+            [_link_text(link) for link in answer.demand.links if link.assumed and link.name not in _NEUTRAL],
         ),
         risk=risk_of(
             answer.notes,
-            users_risk(best.users, percent(asked.slo.attainment), best.binding),
+            users_risk(best.users, percent(asked.slo.attainment)),
         ),
     )
+
+
+def _named(answer: "PlanAnswer") -> str:
+    """How many people, as they were asked for."""
+    start = answer.demand.links[0]
+    return counted(round(start.value), "user") if start.name == "users" else start.shown
+
+
+def _at_the_peak(answer: "PlanAnswer") -> str:
+    people, needed = counted(round(answer.demand.users), "user"), answer.users_to_serve
+    planned = "" if needed == answer.demand.users else f" ({needed:,.0f} with growth and headroom)"
+    before = "" if _named(answer) == people else f"{_named(answer)}: "
+    return f"{before}{people} at the peak{planned}"
 
 
 def plan_details(answer: "PlanAnswer") -> dict[str, Any]:
@@ -99,7 +115,7 @@ def _kind(link: Link) -> str:
 
 
 def _link_text(link: Link) -> str:
-    return f"{sentence(LINKS[link.name].meaning)}: {link.shown}, which nobody gave."
+    return f"{sentence(LINKS[link.name].meaning)}: {link.shown}, which is assumed; give your own."
 
 
 def _layouts(answer: "PlanAnswer") -> dict[str, Any]:
@@ -143,7 +159,7 @@ def _cost(answer: "PlanAnswer") -> dict[str, Any] | None:
         "rows": [(said, f"{costs[name]:,.2f}") for name, said in names.items() if costs.get(name) is not None],
         "said": [
             f"Tokens are those of a month at {utilization} of the peak load on average.",
-            *(str(line) for line in plan_text.money(answer)),
+            *(f"{sentence(str(line))}." for line in plan_text.money(answer)),
             *([] if even else ["No API was compared; give its prices of input and output tokens."]),
         ],
         "break_even": None if even is None else _break_even(answer.demand.users, even.api_usd_per_month, best),

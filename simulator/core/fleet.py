@@ -291,6 +291,7 @@ def take_sample(a: Any, now_s: float) -> None:
     sample.time_s = now_s
     sample.running_s, sample.waiting_s, sample.used_blocks_s = 0.0, 0.0, 0.0
     sample.running, sample.waiting, sample.used_blocks = 0, 0, 0
+    sample.cached_blocks, sample.preemptions = 0, 0
     sample.not_finished = cursor.num_arrived - cursor.num_finished
     for replica in range(a.replicas.shape[0]):
         replicas.account(a, replica, now_s)
@@ -300,6 +301,8 @@ def take_sample(a: Any, now_s: float) -> None:
         sample.running += a.replicas[replica].num_running
         sample.waiting += a.replicas[replica].num_waiting
         sample.used_blocks += a.replicas[replica].num_usable_blocks - a.replicas[replica].num_free_blocks
+        sample.cached_blocks += a.replicas[replica].num_cached_free_blocks
+        sample.preemptions += int(a.totals[replica].preemptions)
 
 
 @kernel

@@ -133,6 +133,7 @@ REPLICA = _record(
         ("waiting_head", "i4"),
         ("waiting_tail", "i4"),
         ("num_free_blocks", "i4"),
+        ("num_cached_free_blocks", "i4"),  # of those, how many keep a block of some prefix
         ("queue_head", "i8"),  # of the free queue: its first place, and one past its last, counted on and on
         ("queue_tail", "i8"),
         ("num_free_rows", "i4"),
@@ -224,6 +225,8 @@ SAMPLE = _record(
         ("running", "i4"),
         ("waiting", "i4"),
         ("used_blocks", "i4"),
+        ("cached_blocks", "i4"),  # free, and kept for prefix reuse
+        ("preemptions", "i4"),  # since time 0
         ("not_finished", "i4"),
     ]
 )

@@ -26,6 +26,8 @@ class Timeline:
     running: NDArray[np.float64]
     waiting: NDArray[np.float64]
     kv_usage: NDArray[np.float64]
+    kv_cached: NDArray[np.float64]  # share of blocks that are free, and kept for prefix reuse
+    preemptions: NDArray[np.float64]  # since time 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -174,4 +176,6 @@ def _timeline(samples: NDArray[np.void], blocks: int) -> Timeline:
         running=samples["running"].astype(float),
         waiting=samples["waiting"].astype(float),
         kv_usage=samples["used_blocks"] / blocks,
+        kv_cached=samples["cached_blocks"] / blocks,
+        preemptions=samples["preemptions"].astype(float),
     )

@@ -61,6 +61,8 @@ def check_blocks(simulation: Simulation) -> None:
         places = places[arrays.free_queue[number, places] != layout.NONE]
         queue = arrays.free_queue[number, places].tolist()
         assert len(set(queue)) == len(queue) == engine["num_free_blocks"]
+        cached = arrays.blocks["key_content"][queue] != layout.NONE
+        assert cached.sum() == engine["num_cached_free_blocks"]
         assert arrays.queue_places[queue].tolist() == places.tolist()
         own = np.arange(1, 1 + engine["num_usable_blocks"]) + engine["first_block"]
         unheld = own[arrays.blocks["ref_count"][own] == 0]

@@ -9,7 +9,7 @@ from headcount.answers.notes import Note, Severity
 MOST_TO_CONFIRM: Final = 3
 COVERED: Final = "simulation noise, step-time error and the error of the KV blocks"
 _LESS: Final = {"think time": "shorter", "TTFT limit": "stricter", "TPOT limit": "stricter"}
-_MORE: Final = {"step times": "longer than simulated"}
+_MORE: Final = {"step times": "longer"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ def money_figures(usd_per_month: float | None, usd_per_user_month: float | None)
 def confirmed_first(details: Mapping[str, Any], links: Sequence[str] = ()) -> tuple[str, ...]:
     """What moves the answer most: links of the demand that nobody gave, then the widest swings."""
     swings = [_swing_text(each, details["swing"]) for each in details.get("tornado", ()) if each.get("value")]
-    return (*links, *swings)[:MOST_TO_CONFIRM]
+    return (*links[: MOST_TO_CONFIRM - 1], *swings)[:MOST_TO_CONFIRM]
 
 
 def _swing_text(each: Mapping[str, Any], swing: float) -> str:
@@ -81,10 +81,9 @@ def sureness(low: int, users: int, high: int, covers: str) -> str:
     )
 
 
-def users_risk(users: int, attainment: str, binding: str | None) -> str:
+def users_risk(users: int, attainment: str) -> str:
     """What happens beyond the users that are expected, and what nobody simulated."""
-    slows = f" (first to give way: {binding})" if binding else ""
     return (
-        f"With more than {users:,} users, fewer than {attainment} of answers keep the promise{slows}. Users who send "
+        f"With more than {users:,} users, fewer than {attainment} of answers keep the promise. Users who send "
         "more or longer requests than assumed lower every figure on this page."
     )

@@ -62,14 +62,17 @@ def percentiles_json(times_s: NDArray[np.float64]) -> list[float] | None:
 def timeline_json(one: Replication) -> dict[str, Any]:
     """One replication's state over time."""
     line = one.timeline
-    columns = {name: getattr(line, name) for name in ("time_s", "kv_usage", "running", "waiting")}
-    return _thinned(columns) | {"warmup_s": one.warmup_s, "horizon_s": one.horizon_s}
+    names = ("time_s", "kv_usage", "kv_cached", "running", "waiting", "preemptions")
+    return _thinned({name: getattr(line, name) for name in names}) | {
+        "warmup_s": one.warmup_s,
+        "horizon_s": one.horizon_s,
+    }
 
 
 def samples_json(samples: NDArray[np.void], blocks: int, warmup_s: float, horizon_s: float) -> dict[str, Any]:
     """The same of a simulation's own samples."""
-    columns = {name: samples[name] for name in ("time_s", "running", "waiting")}
-    columns["kv_usage"] = samples["used_blocks"] / blocks
+    columns = {name: samples[name] for name in ("time_s", "running", "waiting", "preemptions")}
+    columns |= {"kv_usage": samples["used_blocks"] / blocks, "kv_cached": samples["cached_blocks"] / blocks}
     return _thinned(columns) | {"warmup_s": warmup_s, "horizon_s": horizon_s}
 
 

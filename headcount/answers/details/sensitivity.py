@@ -76,7 +76,7 @@ class Sensitivity:
             "context length": f"{prompt:,.0f} prompt tokens a request on average",
             "length of answers": f"{answer:,.0f} tokens on average",
             "think time": f"{self.question.think_time_s:,.0f} s on average",
-            "step times": "as simulated",
+            "step times": "as simulated, not measured on your server",
             "TTFT limit": f"{slo.ttft_s:g} s" if slo.ttft_s else "",
             "TPOT limit": f"{1000 * slo.tpot_s:g} ms" if slo.tpot_s else "",
         }

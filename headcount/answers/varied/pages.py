@@ -42,15 +42,15 @@ def layout_page(
         figures=(
             ("buy", f"{gpus}, {layout.layout}"),
             ("for", f"{counted(layout.users, 'user')} at once, workload {Path(workload).name}"),
-            ("promise", promise_text(slo)),
             *money_figures(layout.usd_per_month, layout.usd_per_user_month),
+            ("promise", promise_text(slo)),
         ),
         sure=f"{sureness(row.users_low, row.users, row.users_high, COVERED)} {said}".strip(),
         headroom=Headroom(needed=None, low=row.users_low, users=row.users, high=row.users_high),
         confirm=confirmed_first(answer.known_details),
         risk=risk_of(
             answer.notes,
-            users_risk(row.users, percent(slo.attainment), row.binding),
+            users_risk(row.users, percent(slo.attainment)),
         ),
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headcount.text.units import GIB, percent, seconds
+from headcount.text.units import percent, seconds
 
 Rows = tuple[Sequence[str], Sequence[Sequence[str]]]  # column names, cells
 MOST_ROWS: Final = 30  # of a chart's table
@@ -15,9 +15,7 @@ TEXTS: Final[dict[str, Callable[[float], str]]] = {
     "percent": percent,
     "change": lambda value: f"{100 * value:+.0f} %",
     "time": lambda value: seconds(value) if value < 1 else f"{value:,.3g} s",
-    "minutes": lambda value: f"{value / 60:,.3g} min",
     "dollars": lambda value: f"${value:,.0f}",
-    "gib": lambda value: f"{value / GIB:,.1f} GiB",
 }
 """How figures of an axis are told."""
 

@@ -13,7 +13,7 @@ LEFT, RIGHT, TOP, PLOT_HEIGHT, BELOW = 62.0, 14.0, 22.0, 190.0, 46.0
 LEGEND_ROW: Final = 17.0
 MOST_HITS: Final = 30  # places of a series that show their figure under the pointer
 BAR_HEIGHT: Final = 25.0
-CHARACTER: Final = 6.3  # width of one, about
+CHARACTER: Final = 7.0  # width of one, about
 LONGEST_NAME: Final = 26
 CELL_HEIGHT: Final = 30.0
 
@@ -36,7 +36,7 @@ def _(chart: Lines) -> str:
         parts.append(
             svg.rect(across.at(begin), top, across.at(end) - across.at(begin), PLOT_HEIGHT, of="shade", tip=said)
         )
-        parts.append(svg.text(across.at(begin) + 4, bottom - 6, said, of="muted"))
+        parts.append(svg.text(across.at(begin) + 4, top + 12, said, of="muted"))
     if chart.is_equal:
         parts.append(svg.line(across.at(up.low), up.at(up.low), across.at(up.high), up.at(up.high), of="grid strong"))
     parts += [_series(chart, each, place, across, up) for place, each in enumerate(chart.series)]
@@ -124,9 +124,8 @@ def _limit(limit: Limit, across: Scale, up: Scale) -> str:
     if limit.is_vertical:
         x = across.at(value)
         is_right = x > (LEFT + right) / 2
-        where = svg.text(
-            x - 5 if is_right else x + 5, top + 12, label, anchor="end" if is_right else "start", of="limit"
-        )
+        side = "end" if is_right else "start"
+        where = svg.text(x - 5 if is_right else x + 5, bottom - 7, label, anchor=side, of="limit")
         return svg.line(x, top, x, bottom, of="limit-line") + where
     y = up.at(value)
     above = y - 5 if y > top + 14 else y + 14
@@ -138,7 +137,7 @@ def _(chart: Bars) -> str:
     longest = max((len(shortened(bar.name, LONGEST_NAME)) for bar in chart.bars), default=1)
     left = min(14 + CHARACTER * longest, 0.45 * svg.WIDTH)
     room = CHARACTER * max((len(bar.label) for bar in chart.bars), default=1)
-    right = max(svg.WIDTH - 12 - room, left + 80)
+    right = max(svg.WIDTH - 14 - room, left + 80)
     values = [value for bar in chart.bars for value in (bar.begin, bar.end)]
     values += [chart.limit.value] if chart.limit else []
     across = scale_of([*values, 0.0], left, right, from_zero=False)

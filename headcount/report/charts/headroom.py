@@ -6,7 +6,7 @@ from typing import Any
 from headcount.report.charts import svg
 from headcount.report.charts.scale import Scale
 
-HEIGHT = 84
+HEIGHT = 90
 
 
 def headroom(given: Mapping[str, Any] | None) -> str:

@@ -61,7 +61,7 @@ def environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {"spaced": spaced, "template": template_of}
+    found.filters |= {"spaced": spaced, "template": template_of, "is_chart": lambda part: isinstance(part, Chart)}
     found.globals |= {"draw": draw}
     return found
 

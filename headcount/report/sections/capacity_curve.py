@@ -11,6 +11,7 @@ TITLE = "Capacity"
 ORDER = 30
 SHOWN_BY = "headcount capacity"
 SHOWN = (0.6, 1.3)  # times the capacity: farther loads would stretch the axis
+BELOW = 0.02  # the lowest mean: there the band ends, which few replications make wide
 
 
 def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
@@ -20,6 +21,7 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
     ends, target = report["ends"], report["slo"]["attainment"]
     near = [each for each in report["curve"] if SHOWN[0] <= each["users"] / ends["users"] <= SHOWN[1]]
     curve = near if len(near) > 1 else report["curve"]
+    floor = max(min(target, *(each["mean"] for each in curve)) - BELOW, 0.0)
     growing = sum(each["queue_grows"] for each in curve)
     note = (
         f"{report['fleet']}. Each point is a load that was simulated, with the same random numbers in all; the band is "
@@ -39,7 +41,7 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
                 name="attainment",
                 x=[each["users"] for each in curve],
                 y=[each["mean"] for each in curve],
-                low=[each["low"] for each in curve],
+                low=[max(each["low"], floor) for each in curve],
                 high=[each["high"] for each in curve],
                 has_points=True,
             )

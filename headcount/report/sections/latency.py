@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from headcount.report.charts.chart import Limit, Lines, Series
+from headcount.report.charts.chart import TEXTS, Limit, Lines, Series
 from headcount.report.parts import Part, Table
 from headcount.text.units import milliseconds, percent, seconds
 
@@ -31,7 +31,7 @@ def _distribution(report: Mapping[str, Any], name: str) -> Lines:
         for load in report["loads"]
         if load[name]
     ]
-    limit = [] if limit_s is None else [Limit(value=limit_s, label=f"limit {seconds(limit_s)}", is_vertical=True)]
+    limit = [] if limit_s is None else [Limit(value=limit_s, label=f"limit {TEXTS['time'](limit_s)}", is_vertical=True)]
     return Lines(
         title=f"{spoken}: share of requests at or below each time",
         note="One replication of each load, after its warm-up; queueing included. The time axis is logarithmic.",

@@ -20,11 +20,19 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
     total, begin, bars = found["total_bytes"], 0, []
     for part in found["parts"]:
         kind = "warning" if part["is_missing"] else "marked" if part["name"] == KV_CACHE else "plain"
-        bars.append(Bar(name=part["name"], begin=begin, end=begin + part["bytes"], label=gib(part["bytes"]), kind=kind))
+        bars.append(
+            Bar(
+                name=part["name"],
+                begin=begin / GIB,
+                end=(begin + part["bytes"]) / GIB,
+                label=gib(part["bytes"]),
+                kind=kind,
+            )
+        )
         begin += part["bytes"]
-    limit = None if found["fits"] else Limit(value=total, label=f"the GPU's {total / GIB:,.1f} GiB")
+    limit = None if found["fits"] else Limit(value=total / GIB, label=f"the GPU's {total / GIB:,.1f} GiB")
     yield Bars(
-        title=_title(found), note=_note(found), axis_name="GiB of one GPU", bars=bars, text="gib", limit=limit,
+        title=_title(found), note=_note(found), axis_name="GiB of one GPU", bars=bars, limit=limit,
         columns=("part", "size"),
     )  # fmt: skip
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from headcount.report.charts.chart import Lines, Series
 from headcount.report.parts import Part, Text
+from headcount.text.units import counted
 
 TITLE = "KV cache and queue over time"
 ORDER = 40
@@ -16,32 +17,30 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
     line = report.get("timeline")
     if not line or not line["time_s"]:
         return
-    times, warmup = line["time_s"], (0.0, line["warmup_s"], "warm-up, left out of every figure")
+    times, warmup = [value / 60 for value in line["time_s"]], (0.0, line["warmup_s"] / 60, "warm-up")
     shaded = warmup if line["warmup_s"] else None
-    shares = [
-        (name, line[key])
-        for name, key in (("live", "kv_live"), ("cached", "kv_cached"), ("free", "kv_free"))
-        if key in line
-    ]
-    shares = shares or [("live", line["kv_usage"])]
+    live, cached = line["kv_usage"], line["kv_cached"]
+    free = [max(1 - one - other, 0.0) for one, other in zip(live, cached, strict=True)]
+    shares = (("live", live), ("cached", cached), ("free", free))
     yield Lines(
         title=f"At its fullest, {max(shares[0][1], default=0.0):.0%} of the KV cache is in use",
-        note="Shares of all blocks. Live: of running requests. Cached: kept for prefix reuse, and free to be taken.",
-        x_name="simulated time", y_name="KV blocks", x_text="minutes", y_text="percent",
+        note="Shares of all blocks. Live: of running requests. Cached: free to be taken, kept for prefix reuse until "
+        "then. Shaded: the warm-up, which no figure counts.",
+        x_name="minutes of simulated time", y_name="KV blocks", y_text="percent",
         series=[Series(name=name, x=times, y=values) for name, values in shares], shaded=shaded,
     )  # fmt: skip
-    counted = [Series(name=name, x=times, y=line[name]) for name in ("running", "waiting")]
+    requests = [Series(name=name, x=times, y=line[name]) for name in ("running", "waiting")]
     most = max(line["waiting"], default=0.0)
     yield Lines(
-        title=f"At most {most:,.0f} requests wait" if most else "No request waits",
+        title=f"At most {counted(round(most), 'request')} at once in the queue" if most else "No request waits",
         note=f"One replication of {report['fleet']}, all servers together.",
-        x_name="simulated time", y_name="requests", x_text="minutes",
-        series=counted, shaded=shaded,
+        x_name="minutes of simulated time", y_name="requests",
+        series=requests, shaded=shaded,
     )  # fmt: skip
-    if "preemptions" in line:
+    if line["preemptions"][-1]:
         yield Lines(
             title=f"{line['preemptions'][-1]:,.0f} preemptions since the start",
-            x_name="simulated time", y_name="preemptions", x_text="minutes",
+            x_name="minutes of simulated time", y_name="preemptions",
             series=[Series(name="preemptions", x=times, y=line["preemptions"], is_step=True)], shaded=shaded,
         )  # fmt: skip
     for load in report.get("loads") or []:

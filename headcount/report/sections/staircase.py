@@ -16,7 +16,7 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
     found = answer["report"].get("staircase")
     if not found or len(found["steps"]) < 2:
         return
-    steps = found["steps"]
+    steps = [step for step in found["steps"] if step["users"]]
     bought = next(step for step in steps if step["servers"] == found["bought"])
     spare = f", {counted(found['spare'], 'spare server')} included" if found["spare"] else ""
     needed = found["users_needed"]
@@ -32,7 +32,7 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
         + (" The spare servers are bought, and serve nobody." if found["spare"] else ""),
         x_name="users",
         y_name="GPUs",
-        series=[Series(name="GPUs", x=xs, y=ys, is_step=True)],
+        series=[Series(name="GPUs for more users than that", x=xs, y=ys, is_step=True)],
         limits=[
             *([] if needed is None else [Limit(value=needed, label="users to serve", is_vertical=True)]),
             Limit(value=bought["gpus"], label="bought"),

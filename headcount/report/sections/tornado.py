@@ -28,7 +28,7 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
         "simulated" if report.get("is_tornado_simulated") else "by estimates; headcount whatif --tornado simulates them"
     )
     yield Bars(
-        title=f"{swings[0]['name'].capitalize()} matters most",
+        title=f"What matters most: {swings[0]['name']}",
         note=f"Users served when one assumption is {swing:.0%} less or more, the others as they are ({how}).",
         axis_name="change of users",
         text="change",

@@ -18,10 +18,14 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
     found = report.get("traffic") or {}
     if found.get("rate"):
         rate = found["rate"]
+        minutes = [value / 60 for value in rate["time_s"]]
         yield Lines(
-            title="When requests arrive", note=rate["note"], x_name="time from the first request", y_name="requests/s",
-            x_text="minutes", series=[Series(name="requests/s", x=rate["time_s"], y=rate["per_s"], is_step=True)],
-        )  # fmt: skip
+            title="When requests arrive",
+            note=rate["note"],
+            x_name="minutes from the first request",
+            y_name="requests/s",
+            series=[Series(name="requests/s", x=minutes, y=rate["per_s"], is_step=True)],
+        )
     if found.get("lengths"):
         lengths = found["lengths"]
         shares = [value / 100 for value in lengths["percentiles"]]

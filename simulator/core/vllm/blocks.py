@@ -347,6 +347,7 @@ def hold_hits(a: Any, replica: int, request: int, row: int, hits: int) -> None:
         for index in range(first + start, first + hits):
             was_free = pool.touch(a.blocks, a.free_queue, a.queue_places, replica, a.tables[row, index])
             a.replicas[replica].num_free_blocks -= was_free
+            a.replicas[replica].num_cached_free_blocks -= was_free
     a.skip_at[row] = 0
     req = a.requests[request]
     req.row = row

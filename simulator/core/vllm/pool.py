@@ -112,6 +112,7 @@ def take(state: Any, p: Any, blocks: Any, queue: Any, buckets: Any, replica: int
     state.num_free_blocks -= 1
     if blocks[block].key_content != NONE:
         evict(blocks, buckets, replica, block, p.bucket_mask)
+        state.num_cached_free_blocks -= 1
     blocks[block].ref_count = 1
     return block
 
@@ -178,6 +179,7 @@ def free_range(
         places[block] = place & mask
     num_freed = tail - state.queue_tail + state.queue_head - head
     turn_round(queue, places, replica, mask, head, state.queue_head)
+    state.num_cached_free_blocks += tail - state.queue_tail
     state.queue_head, state.queue_tail = head, tail
     state.num_free_blocks += num_freed
     state.num_freed += num_freed
