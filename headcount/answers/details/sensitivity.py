@@ -13,7 +13,8 @@ from simulator.study.variations.variation import look
 from workloads.populations.population import Population
 from workloads.populations.summary import population_summary
 from workloads.traces.trace import Trace
-from workloads.traffic import Amount, changed, changed_trace
+from workloads.traffic import changed, changed_trace
+from workloads.traffic_changes import Amount
 
 SWING: Final = 0.2
 CONTEXTS: Final = (0.5, 1.0, 2.0, 4.0)
