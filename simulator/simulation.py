@@ -25,7 +25,7 @@ class StalledError(ValueError):
 class Simulation:
     """A fleet serving a request table; `run` may be called again to go further in time.
 
-    `seed` begins the router's random stream.
+    `seed` begins the router's random stream. `arrays` are the core's state.
     """
 
     def __init__(self, fleet: Fleet, table: RequestTable, *, log_steps: bool = False, seed: int = 0) -> None:
@@ -34,15 +34,15 @@ class Simulation:
         self.fleet = fleet
         self.table = table
         self.steps: list[StepRecord] = []
-        self._arrays = build_arrays(fleet, table, log_steps=log_steps)
-        self._cursor: Any = self._arrays.cursor[0]
-        self._view = View(self._arrays)
+        self.arrays = build_arrays(fleet, table, log_steps=log_steps)
+        self._cursor: Any = self.arrays.cursor[0]
+        self._view = View(self.arrays)
         router, seed = find_router(fleet.router), seed % 2**32
         self._router = router.make(seed) if router.choose is None else None
         if router.choose is not None:
             from simulator.core.jit import router_address  # noqa: PLC0415  as below
 
-            self._arrays.router_memory[layout.SEED] = seed
+            self.arrays.router_memory[layout.SEED] = seed
             self._cursor["router"] = router_address(router.choose)
 
     def run(self, until_s: float = math.inf) -> None:
@@ -63,7 +63,7 @@ class Simulation:
         from simulator.core.fleet import run  # noqa: PLC0415  loads numba: 0.3 s that no stored simulation needs
 
         while True:
-            reason: int = run(self._arrays, until_s, INSTANTS_PER_CALL)
+            reason: int = run(self.arrays, until_s, INSTANTS_PER_CALL)
             if reason == layout.NEED_ROUTE:
                 self._cursor["chosen"] = self._route()
                 continue
@@ -97,21 +97,21 @@ class Simulation:
     @property
     def requests(self) -> NDArray[np.void]:
         """Every request's state and times, one record per row of the table; see `simulator.core.layout.REQUEST`."""
-        return self._arrays.requests
+        return self.arrays.requests
 
     @property
     def totals(self) -> NDArray[np.void]:
         """Sums and time integrals per engine; see `simulator.core.layout.TOTALS`."""
-        return self._arrays.totals
+        return self.arrays.totals
 
     @property
     def samples(self) -> NDArray[np.void]:
         """The fleet's state at evenly spaced times; see `simulator.core.layout.SAMPLE`."""
-        return self._arrays.samples[: int(self._cursor["num_samples"])]
+        return self.arrays.samples[: int(self._cursor["num_samples"])]
 
     @property
     def itl_histogram(self) -> NDArray[np.float64]:
-        return self._arrays.itl_histogram
+        return self.arrays.itl_histogram
 
     @property
     def itl_sum_s(self) -> float:
@@ -125,7 +125,7 @@ class Simulation:
     @property
     def all_have_arrived(self) -> bool:
         """Whether every request with an arrival time of its own has come."""
-        return int(self._cursor["next_open"]) == len(self._arrays.open_order)
+        return int(self._cursor["next_open"]) == len(self.arrays.open_order)
 
     @property
     def num_exhausted_sessions(self) -> int:
@@ -135,12 +135,12 @@ class Simulation:
     def _flush_log(self) -> None:
         size = int(self._cursor["log_size"])
         if size:
-            self.steps.extend(read_log(self._arrays.log[:size]))
+            self.steps.extend(read_log(self.arrays.log[:size]))
             self._cursor["log_size"] = 0
 
     def _stall_message(self) -> str:
         request = int(self._cursor["stalled_request"])
-        pool = int(self._arrays.replicas["pool"][self.requests[request]["replica"]])
+        pool = int(self.arrays.replicas["pool"][self.requests[request]["replica"]])
         engine = self.fleet.pools[pool].engine
         tokens = int(self.requests[request]["prompt"] + self.requests[request]["output"])
         needed = sum(math.ceil(tokens / block_size) for block_size in engine.group_block_sizes)

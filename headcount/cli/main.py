@@ -28,6 +28,7 @@ COMMANDS = {
     "models": "The models known by name, with their sources.",
     "gpus": "The GPUs known by name, with their sources.",
     "web": "The page in the browser: the same questions with progress, sliders, uploads and history.",
+    "emulate": "OpenAI's API at simulated speed, to try gateways, autoscalers and dashboards without a GPU.",
     "calibrate": "Fit step times to a real server, and check answers against it.",
     "report": "A report of an answer that was kept: HTML, Markdown, PDF, CSV.",
     "diff": "What changed in the question from one answer to another, and what it did to the answer.",

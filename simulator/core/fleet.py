@@ -336,6 +336,12 @@ def stop(a: Any, end_s: float) -> None:
 
 
 @entry_point
+def hang_up(a: Any, request: int) -> None:
+    """Whoever sent a request that has come to its scheduler, and has not ended, leaves now."""
+    replicas.abort(a, request, ABANDONED, a.cursor[0].now_s)
+
+
+@entry_point
 def run(a: Any, until_s: float, max_instants: int) -> int:
     """Advance the fleet to `until_s`, to its end, or to where Python must act; says which.
 

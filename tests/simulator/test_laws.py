@@ -46,14 +46,14 @@ def test_blocks_are_free_or_held_at_every_moment_and_all_free_at_the_end(case: C
         check_blocks(simulation)
     simulation.run()
     check_blocks(simulation)
-    engines = simulation._arrays.replicas
+    engines = simulation.arrays.replicas
     assert (engines["num_free_blocks"] == engines["num_usable_blocks"]).all()
     assert engines["num_usable_blocks"].sum() == case.fleet.num_usable_blocks
 
 
 def check_blocks(simulation: Simulation) -> None:
     """Each engine's free queue holds exactly its unheld blocks; every reference is one request's."""
-    arrays = simulation._arrays
+    arrays = simulation.arrays
     for number, engine in enumerate(arrays.replicas):
         if not engine["is_laid_out"]:  # no request came: nothing in it was touched
             continue

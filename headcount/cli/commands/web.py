@@ -2,19 +2,18 @@
 
 import os
 import secrets
-import socket
 from importlib.util import find_spec
 
 import click
 
 from headcount.cli.command import Command, section
+from headcount.cli.listening import LOOPBACK, taken, url
 from headcount.cli.option_types import option
 from simulator.engines.values import Duration, Text, TokenCount, WholeNumber
 
 TOKEN = "HEADCOUNT_WEB_TOKEN"
 SHORTEST_TOKEN = 16
 _NEEDS = ("fastapi", "uvicorn", "jinja2", "python_multipart", "matplotlib")
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @click.command("web", cls=Command)
@@ -47,24 +46,12 @@ def command(*, port: int, host: str, jobs: int, job_time: float, job_memory: int
     token = None if host in LOOPBACK else _token()
     bounds = Bounds(side_by_side=jobs, seconds=job_time, memory_bytes=job_memory * 10**9)
     settings = Settings(port=port, token=token, most_upload_bytes=max_upload, bounds=bounds)
-    taken = _taken(host, port)
-    shown = f"[{host}]" if ":" in host else host
-    click.echo(f"Headcount at http://{shown}:{port}/" + (f"?token={token}" if token else ""))
+    place = taken(host, port)
+    click.echo(f"Headcount at {url(host, port)}/" + (f"?token={token}" if token else ""))
     config = uvicorn.Config(make_app(settings), log_level="warning", limit_concurrency=200)
-    with taken:
-        uvicorn.Server(config).run(sockets=[taken])
+    with place:
+        uvicorn.Server(config).run(sockets=[place])
     return 0
-
-
-def _taken(host: str, port: int) -> socket.socket:
-    """The address, taken. Raises ValueError where that fails."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=200)
-    except OSError as error:
-        raise ValueError(
-            f"{host} port {port} cannot be used: {error.strerror or error}; choose another --port"
-        ) from None
 
 
 def _token() -> str:

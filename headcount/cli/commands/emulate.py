@@ -1,0 +1,96 @@
+"""`headcount emulate`: OpenAI's API at simulated speed."""
+
+import os
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headcount.cli.command import Command, section
+from headcount.cli.listening import LOOPBACK, taken, url
+from headcount.cli.option_types import option
+from headcount.cli.options import cold_start_option, deployment_options, output_options, scheduler_options
+from headcount.cli.output import print_json
+from simulator.engines.values import COUNT, FilePath, Number, Text, TokenCount, WholeNumber
+
+if TYPE_CHECKING:
+    from headcount.endpoint.clock import Clock
+
+API_KEY = "VLLM_API_KEY"  # vLLM's own variable
+_NEEDS = ("fastapi", "uvicorn", "prometheus_client")
+
+
+@click.command("emulate", cls=Command)
+@deployment_options()
+@section("Deployment", option("--replicas", WholeNumber(1), "Engines behind the router.", default=1))
+@section(
+    "Server",
+    option("--port", WholeNumber(1, 65535), "Port of the endpoint.", default=8000),
+    option("--host", Text(), "Address of the endpoint; another than 127.0.0.1 needs a key.", default="127.0.0.1"),
+    option("--api-key", Text(), f"Key that clients must send.  [default: {API_KEY}, if set]"),
+    option("--speed", Number("a number, such as 10"), "Simulated seconds in one second.", default=1.0),
+    option("--max-concurrent", COUNT, "Requests in flight; more are refused with 503.", default=10_000),
+    option("--max-body", TokenCount("BYTES", most=2**31, is_decimal=True), "Largest body of a request.", default="32M"),
+)
+@section(
+    "Answers",
+    option(
+        "--workload", Text(may_be_path=True), "Preset or TOML file whose answers' lengths are drawn.", default="chat"
+    ),
+    option("--output-len", TokenCount(), "Tokens of every answer that ends by itself, instead."),
+    option("--tokenizer", FilePath(), "The model's tokenizer.json.  [default: four bytes are a token]"),
+)
+@scheduler_options
+@cold_start_option
+@output_options
+def command(*, host: str, port: int, as_json: bool, **values: Any) -> int:
+    """Serve OpenAI's API at the speed of a simulated fleet, with vLLM's metrics.
+
+    \b
+    /v1/completions, /v1/chat/completions (streaming and not), /v1/models, /tokenize, /detokenize,
+    /health, /version, /metrics
+
+    Answers are filler, as long as asked for with max_tokens and ignore_eos, else drawn. Queueing, batching, preemption,
+    prefix caching and step times are those of 'headcount simulate'. Ctrl-C ends it, and tells how late its tokens left.
+    Needs headcount[web].
+    """
+    if missing := [name for name in _NEEDS if find_spec(name) is None]:
+        raise ValueError(f"the endpoint needs {', '.join(missing)}; install headcount[web]")
+    values["api_key"] = values["api_key"] or os.environ.get(API_KEY) or None
+    if host not in LOOPBACK and values["api_key"] is None:
+        raise ValueError(f"--host {host} lets others in; give --api-key or {API_KEY}, or leave --host out")
+    from dataclasses import fields  # noqa: PLC0415  as below
+
+    import uvicorn  # noqa: PLC0415  an optional extra
+
+    from headcount.endpoint.app import make_app  # noqa: PLC0415
+    from headcount.endpoint.start import Served, endpoint  # noqa: PLC0415
+
+    values["most"], values["most_bytes"] = values.pop("max_concurrent"), values.pop("max_body")
+    served = Served(**{item.name: values.pop(item.name) for item in fields(Served)})
+    known = {name: values.pop(name) for name in ("model", "gpu", "strict", "startup_log")}
+    place = taken(host, port)
+    made, notes = endpoint(
+        known["model"], known["gpu"], served, values, strict=known["strict"], startup_log=known["startup_log"]
+    )
+    for note in notes:
+        click.echo(f"headcount: {note.severity}: {note}", err=True)
+    click.echo(f"{made.model} at {url(host, port)}/v1, as {made.plan.serve_line}", err=as_json)
+    config = uvicorn.Config(make_app(made), log_level="warning", access_log=False, timeout_graceful_shutdown=1)
+    try:
+        with place:
+            uvicorn.Server(config).run(sockets=[place])
+    finally:
+        _tell(made.clock, as_json=as_json)
+    return 0
+
+
+def _tell(clock: "Clock", *, as_json: bool) -> None:
+    """How much the endpoint itself has added to the simulated times."""
+    delays = clock.delays
+    found = {f"p{percent}": delays.percentile(percent) for percent in (50, 90, 99)}
+    if as_json:
+        print_json({"schema_version": 1, "num_outputs": delays.num, "added_delay_s": found})
+    elif delays.num:
+        told = ", ".join(f"{name} {1000 * value:.1f} ms" for name, value in found.items())
+        click.echo(f"{delays.num:,} outputs left later than simulated by {told}")

@@ -1,0 +1,77 @@
+"""What a request is answered with: filler, as long as it was asked to be or as answers are."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Literal
+
+import numpy as np
+
+from headcount.endpoint.tokens import Tokenizer
+from workloads.distributions import Distribution, token_counts
+from workloads.requests import IntArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """How long an answer may be, by the names of OpenAI's API and vLLM's."""
+
+    max_tokens: int
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    stop: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """An answer, known before its first token is out."""
+
+    words: list[str]  # one a token
+    tokens: IntArray
+    finish_reason: Literal["stop", "length"]
+    stop_reason: str | None = None  # the text that ended it
+
+
+class Answers:
+    """Draws answers: the same prompt has the same answer.
+
+    A length is drawn from `lengths`, unless the request says how many tokens it wants with `ignore_eos`.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, lengths: Distribution, *, seed: int = 0) -> None:
+        self._tokenizer, self._lengths = tokenizer, lengths
+        self._key = seed.to_bytes(16, "little", signed=True)
+
+    def draw(self, prompt: IntArray, asked: Asked) -> Answer:
+        drawn = int.from_bytes(blake2b(prompt.tobytes(), digest_size=8, key=self._key).digest(), "little")
+        length, reason = asked.max_tokens, "length"
+        if not asked.ignore_eos:
+            u = np.array([(drawn >> 11) / 2**53])
+            natural = max(int(token_counts(self._lengths, u)[0]), asked.min_tokens, 1)
+            if natural <= asked.max_tokens:
+                length, reason = natural, "stop"
+        places = (drawn % 7919 + np.arange(length) * (drawn % 5 + 1)) % len(self._tokenizer.words)
+        words = [self._tokenizer.words[place] for place in places.tolist()]
+        answer = Answer(
+            words=words,
+            tokens=self._tokenizer.word_tokens[places],
+            finish_reason="stop" if reason == "stop" else "length",
+        )
+        return _stopped(answer, asked) if asked.stop else answer
+
+
+def _stopped(answer: Answer, asked: Asked) -> Answer:
+    """The answer up to the first text in `stop`, which is left out."""
+    text = "".join(answer.words)
+    ends = np.cumsum([len(word) for word in answer.words])
+    first = int(ends[asked.min_tokens - 1]) if 0 < asked.min_tokens <= len(ends) else 0
+    found = [(place, stop) for stop in asked.stop if (place := text.find(stop, first)) >= 0]
+    if not found:
+        return answer
+    place, stop = min(found)
+    length = int(np.searchsorted(ends, place + len(stop))) + 1
+    words, left = [], place
+    for word in answer.words[:length]:
+        words.append(word[:left])
+        left = max(left - len(word), 0)
+    return Answer(words=words, tokens=answer.tokens[:length], finish_reason="stop", stop_reason=stop)

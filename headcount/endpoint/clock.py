@@ -1,0 +1,83 @@
+"""Lets a simulated fleet run in time with the clock on the wall."""
+
+import asyncio
+import traceback
+
+from headcount.endpoint.emulation import Emulation, Job, Stream
+from headcount.endpoint.figures import Delays
+
+INSTANTS_AT_ONCE = 64  # before answers that came are sent
+
+
+class Clock:
+    """Runs an emulation `speed` times as fast as the wall, on asyncio's loop.
+
+    An arrival is entered when it came, an instant is simulated once its time has come: nothing that happens can change
+    what was given out.
+    """
+
+    def __init__(self, emulation: Emulation, *, speed: float = 1.0) -> None:
+        self.emulation, self.speed = emulation, speed
+        self.delays = Delays()
+        self.failure = ""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._started = 0.0
+        self._alarm: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Simulated time begins now."""
+        self._loop = asyncio.get_running_loop()
+        self._started = self._loop.time()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        assert self._loop is not None, "the clock was not started"
+        return self._loop
+
+    def simulated(self, wall_s: float) -> float:
+        return (wall_s - self._started) * self.speed
+
+    def wall(self, simulated_s: float) -> float:
+        """When on the loop's clock."""
+        return self._started + simulated_s / self.speed
+
+    def submit(self, job: Job, came: float) -> Stream | None:
+        """Let a request arrive that came at `came` on the loop's clock; None where there are too many."""
+        stream = self.emulation.submit(job, self._reach(came))
+        self._set_alarm()
+        return stream
+
+    def hang_up(self, stream: Stream) -> None:
+        self.emulation.hang_up(stream, self._reach(self.loop.time()))
+        self._set_alarm()
+
+    def left(self, token_s: float) -> None:
+        """A token of that simulated time has left."""
+        self.delays.add(self.loop.time() - self.wall(token_s))
+
+    def _reach(self, wall_s: float) -> float:
+        """Simulate up to a time on the wall; returns the simulated time."""
+        now_s = max(self.simulated(wall_s), self.emulation.live.now_s)
+        while self.emulation.advance(now_s):
+            pass
+        return now_s
+
+    def _run(self) -> None:
+        now_s = self.simulated(self.loop.time())
+        try:
+            for _ in range(INSTANTS_AT_ONCE):
+                if not self.emulation.advance(now_s):
+                    break
+        except Exception as error:
+            traceback.print_exc()
+            self.failure = f"the simulation failed: {error}"
+            self.emulation.fail(self.failure)
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        """Wake when something happens next."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if not self.failure and self.emulation.next_s < float("inf"):
+            self._alarm = self.loop.call_at(self.wall(self.emulation.next_s), self._run)

@@ -1,0 +1,113 @@
+"""`/metrics` in Prometheus' format, under vLLM's names; what is Headcount's own begins with `headcount:`."""
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from headcount.endpoint.clock import Clock
+from headcount.endpoint.figures import HISTOGRAMS
+from simulator.deployment import Deployment
+
+_LABELS = ("model_name", "engine")
+
+
+class Metrics(Collector):
+    """Reads a running emulation whenever it is scraped."""
+
+    def __init__(self, clock: Clock, plan: Deployment, model: str) -> None:
+        self._clock, self._plan, self._model = clock, plan, model
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._gauges()
+        yield from self._counters()
+        yield from self._histograms()
+        yield self._cache_config()
+        yield from self._own()
+
+    def _gauges(self) -> Iterator[Metric]:
+        engines = self._clock.emulation.live.simulation.arrays.replicas
+        usable = engines["num_usable_blocks"]
+        values = {
+            "num_requests_running": ("Requests that steps compute.", engines["num_running"]),
+            "num_requests_waiting": ("Requests that wait to be scheduled.", engines["num_waiting"]),
+            "kv_cache_usage_perc": ("Share of KV blocks that are held.", 1 - engines["num_free_blocks"] / usable),
+        }
+        for name, (what, column) in values.items():
+            yield self._each(GaugeMetricFamily(f"vllm:{name}", what, labels=_LABELS), column.tolist())
+        reasons = GaugeMetricFamily(
+            "vllm:num_requests_waiting_by_reason", "Waiting requests by reason.", labels=(*_LABELS, "reason")
+        )
+        for engine, count in enumerate(engines["num_waiting"].tolist()):
+            reasons.add_metric((self._model, str(engine), "capacity"), count)
+            reasons.add_metric((self._model, str(engine), "deferred"), 0)
+        yield reasons
+
+    def _counters(self) -> Iterator[Metric]:
+        totals, figures = self._clock.emulation.live.simulation.totals, self._clock.emulation.figures
+        values = {
+            "prefix_cache_queries": ("Tokens looked up in the prefix cache.", totals["queried_tokens"].tolist()),
+            "prefix_cache_hits": ("Tokens found there.", totals["hit_tokens"].tolist()),
+            "num_preemptions": ("Preemptions.", totals["preemptions"].tolist()),
+            "prompt_tokens": ("Prompt tokens processed.", figures.prompt_tokens),
+            "prompt_tokens_cached": ("Prompt tokens that were cached.", figures.cached_tokens),
+            "generation_tokens": ("Generated tokens.", figures.tokens),
+        }
+        for name, (what, column) in values.items():
+            yield self._each(CounterMetricFamily(f"vllm:{name}", what, labels=_LABELS), column)
+        done = CounterMetricFamily(
+            "vllm:request_success", "Requests that were answered.", labels=(*_LABELS, "finished_reason")
+        )
+        for engine, reasons in enumerate(figures.successes):
+            for reason in ("stop", "length", "abort", "error", "repetition"):
+                done.add_metric((self._model, str(engine), reason), reasons[reason])
+        yield done
+
+    def _histograms(self) -> Iterator[Metric]:
+        for name, (what, _) in HISTOGRAMS.items():
+            family = HistogramMetricFamily(f"vllm:{name}", what, labels=_LABELS)
+            for engine, found in enumerate(self._clock.emulation.figures.histograms):
+                samples = found[name].samples()
+                family.add_metric((self._model, str(engine)), buckets=samples, sum_value=found[name].sum)
+            yield family
+
+    def _cache_config(self) -> Metric:
+        plan = self._plan
+        settings = {
+            "block_size": plan.engine.block_size,
+            "num_gpu_blocks": plan.engine.num_gpu_blocks,
+            "enable_prefix_caching": plan.engine.enable_prefix_caching,
+            "gpu_memory_utilization": plan.budget.gpu_memory_utilization,
+            "cache_dtype": plan.budget.kv_cache_dtype,
+        }
+        family = GaugeMetricFamily("vllm:cache_config_info", "Of the KV cache.", labels=(*settings, "engine"))
+        for engine in range(len(self._clock.emulation.figures.tokens)):
+            family.add_metric((*map(str, settings.values()), str(engine)), 1)
+        return family
+
+    def _own(self) -> Iterator[Metric]:
+        delays = self._clock.delays
+        yield GaugeMetricFamily("headcount:speed", "Simulated seconds in one second.", value=self._clock.speed)
+        added = GaugeMetricFamily(
+            "headcount:added_delay_seconds",
+            "How much later than simulated outputs left, in seconds on the wall.",
+            labels=("quantile",),
+        )
+        for percent in (50, 90, 99):
+            added.add_metric((str(percent / 100),), delays.percentile(percent))
+        yield added
+
+    def _each(
+        self, family: GaugeMetricFamily | CounterMetricFamily, values: Iterable[float]
+    ) -> GaugeMetricFamily | CounterMetricFamily:
+        for engine, value in enumerate(values):
+            family.add_metric((self._model, str(engine)), value)
+        return family
+
+
+def registry_of(metrics: Metrics) -> CollectorRegistry:
+    """What `prometheus_client.generate_latest` writes."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(metrics)
+    return registry
