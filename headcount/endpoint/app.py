@@ -41,6 +41,7 @@ class Endpoint:
     clock: Clock
     tokenizer: Tokenizer
     answers: Answers
+    alias: str = ""  # another name that clients may give the model
     api_key: str | None = None
     most_bytes: int = 32_000_000
 
@@ -102,7 +103,7 @@ class Endpoint:
 
     def check_model(self, name: str | None) -> None:
         """Raises ApiError for another model."""
-        if name and name != self.model:
+        if name and name not in (self.model, self.alias):
             message = f"The model `{name[:SHOWN]}` does not exist. Valid aliases: {self.model}."
             raise ApiError(message, status=404, kind="NotFoundError", param="model")
 

@@ -103,7 +103,8 @@ class Emulation:
         if instant is None:
             return False
         now_s, totals = instant.time_s, self.live.simulation.totals
-        for row, count in zip(instant.requests.tolist(), instant.num_tokens.tolist(), strict=True):
+        given = zip(instant.requests.tolist(), instant.num_tokens.tolist(), strict=True)
+        for row, count in sorted(given, key=lambda each: self._streams[each[0]].num_tokens > 0):  # first tokens first
             stream = self._streams[row]
             engine = int(self.live.record(row)["replica"])
             if stream.num_tokens == 0:

@@ -81,6 +81,7 @@ def endpoint(
         clock=clock,
         tokenizer=tokenizer,
         answers=answers,
+        alias=model,
         api_key=served.api_key,
         most_bytes=served.most_bytes,
     )
