@@ -11,7 +11,7 @@ from headcount.cli.listening import LOOPBACK, taken, url
 from headcount.cli.option_types import option
 from headcount.cli.options import cold_start_option, deployment_options, output_options, scheduler_options
 from headcount.cli.output import print_json
-from simulator.engines.values import COUNT, FilePath, Number, Text, TokenCount, WholeNumber
+from simulator.engines.values import FilePath, Number, Text, TokenCount, WholeNumber
 
 if TYPE_CHECKING:
     from headcount.endpoint.clock import Clock
@@ -29,7 +29,9 @@ _NEEDS = ("fastapi", "uvicorn", "prometheus_client")
     option("--host", Text(), "Address of the endpoint; another than 127.0.0.1 needs a key.", default="127.0.0.1"),
     option("--api-key", Text(), f"Key that clients must send.  [default: {API_KEY}, if set]"),
     option("--speed", Number("a number, such as 10"), "Simulated seconds in one second.", default=1.0),
-    option("--max-concurrent", COUNT, "Requests in flight; more are refused with 503.", default=10_000),
+    option(
+        "--max-concurrent", WholeNumber(1, 100_000), "Requests in flight; more are refused with 503.", default=10_000
+    ),
     option("--max-body", TokenCount("BYTES", most=2**31, is_decimal=True), "Largest body of a request.", default="32M"),
 )
 @section(
