@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.cancellations import Cancellations, is_cancelled
 from simulator.core import layout
 from simulator.simulation import Simulation
 from simulator.study.statistics import histogram_summary, summary
@@ -16,7 +17,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RequestTimes:
-    """Latencies of requests, in seconds; NaN where a request is not so far, or has one token only (TPOT)."""
+    """Latencies of requests, in seconds; NaN where a request is not so far, was cancelled, or has one token (TPOT)."""
 
     arrival_s: FloatArray
     ttft_s: FloatArray
@@ -31,7 +32,7 @@ class RequestTimes:
 def request_times(requests: NDArray[np.void]) -> RequestTimes:
     """TTFT from arrival at the server; TPOT = (E2E − TTFT) / (output tokens − 1)."""
     ttft_s = requests["first_token_s"] - requests["arrival_s"]
-    e2e_s = requests["finish_s"] - requests["arrival_s"]
+    e2e_s = np.where(is_cancelled(requests), math.nan, requests["finish_s"] - requests["arrival_s"])
     gaps = requests["output"] - 1
     tpot_s = np.full(len(requests), math.nan)
     np.divide(e2e_s - ttft_s, gaps, out=tpot_s, where=gaps > 0)
@@ -60,6 +61,7 @@ class Result:
     kv_usage_mean: float
     kv_usage_max: float
     prefix_hit_rate: float
+    cancelled: Cancellations | None = None  # None: all clients wait for ever
 
     def to_json(self) -> dict[str, Any]:
         """The keys of `headcount simulate --json`."""
@@ -76,6 +78,7 @@ class Result:
             "output_tokens_per_s": self.output_tokens_per_s,
             **{name: getattr(self, name) for name in means},
             "prefix_hit_rate": self.prefix_hit_rate,
+            **({} if self.cancelled is None else {"cancelled": self.cancelled.to_json()}),
         }
 
 
@@ -114,7 +117,7 @@ def result_since(simulation: Simulation, start: Snapshot, *, users: float | None
     requests, end_s = simulation.requests, simulation.now_s
     span_s = max(end_s - start.time_s, math.ulp(1.0))
     arrived = requests[(requests["status"] != layout.NOT_ARRIVED) & (requests["arrival_s"] >= start.time_s)]
-    finished = requests[requests["finish_s"] >= start.time_s]
+    finished = requests[(requests["status"] == layout.FINISHED) & (requests["finish_s"] >= start.time_s)]
     blocks = simulation.fleet.num_usable_blocks
     since = {name: float((simulation.totals[name] - start.totals[name]).sum()) for name in _SUMMED}
     return Result(
@@ -134,14 +137,15 @@ def result_since(simulation: Simulation, start: Snapshot, *, users: float | None
         kv_usage_mean=since["used_blocks_s"] / span_s / blocks,
         kv_usage_max=float(simulation.totals["max_used_blocks"].sum()) / blocks,
         prefix_hit_rate=since["hit_tokens"] / since["queried_tokens"] if since["queried_tokens"] else 0.0,
+        cancelled=simulation.cancellations(since["tokens"], since_s=start.time_s),
     )
 
 
-_SUMMED = ("preemptions", "running_s", "waiting_s", "used_blocks_s", "hit_tokens", "queried_tokens")
+_SUMMED = ("preemptions", "running_s", "waiting_s", "used_blocks_s", "hit_tokens", "queried_tokens", "tokens")
 
 
 def _in_flight(requests: NDArray[np.void], start_s: float, end_s: float) -> float:
-    """Mean number of requests sent and not finished, from their stays: Little's law holds exactly."""
+    """Mean number of requests sent and not ended, from their stays: Little's law holds exactly."""
     sent = requests[(requests["status"] != layout.NOT_ARRIVED)]
     left_s = np.where(np.isnan(sent["finish_s"]), end_s, sent["finish_s"])
     stays_s = np.minimum(left_s, end_s) - np.maximum(sent["arrival_s"], start_s)

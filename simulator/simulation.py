@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boundary.names import error_shown, value_shown
+from simulator.cancellations import Cancellations, cancellations
 from simulator.core import layout
 from simulator.core.arrays import build_arrays
 from simulator.engines.vllm.engine import EngineConfig
@@ -96,7 +97,7 @@ class Simulation:
 
     @property
     def requests(self) -> NDArray[np.void]:
-        """Every request's state and times, one record per row of the table; see `simulator.core.layout.REQUEST`."""
+        """Every attempt's state and times, see `simulator.core.layout.REQUEST`: the table's rows, then retries."""
         return self.arrays.requests
 
     @property
@@ -120,6 +121,7 @@ class Simulation:
 
     @property
     def num_finished(self) -> int:
+        """Requests that have ended, cancelled ones too."""
         return int(self._cursor["num_finished"])
 
     @property
@@ -131,6 +133,12 @@ class Simulation:
     def num_exhausted_sessions(self) -> int:
         """Sessions that have had their last turn."""
         return int(self._cursor["num_exhausted"])
+
+    def cancellations(self, computed_tokens: float, *, since_s: float = 0.0) -> Cancellations | None:
+        """What clients cancelled from then on, beside so many tokens computed; None where all wait for ever."""
+        if self.table.waits is None:
+            return None
+        return cancellations(self.requests, self.table.num_requests, computed_tokens, since_s=since_s)
 
     def _flush_log(self) -> None:
         size = int(self._cursor["log_size"])

@@ -41,8 +41,8 @@ class Waits(NamedTuple):
 
     patience_s: FloatArray
     """[n] from the first attempt's arrival to the first token; infinity: for ever."""
-    timeout_s: float
-    """Of each attempt, from its arrival to the end of its answer; infinity: for ever."""
+    timeout_s: FloatArray
+    """[n] of each attempt, from its arrival to the end of its answer; infinity: for ever."""
     backoff_s: FloatArray
     """[retries, n] from an attempt's time-out to the next attempt."""
     resumes: Int32Array
@@ -135,9 +135,11 @@ class RequestTable:
 def with_waits(table: RequestTable, waits: Waits) -> RequestTable:
     """The table with other clients; asserts that there is one for each request."""
     count = table.num_requests
-    assert waits.patience_s.shape == waits.resumes.shape == (count,), "one client for each request"
+    assert waits.patience_s.shape == waits.timeout_s.shape == waits.resumes.shape == (count,), (
+        "one client for each request"
+    )
     assert waits.backoff_s.shape[1:] == (count,), "one back-off for each request"
-    assert (waits.patience_s >= 0).all() and waits.timeout_s > 0, "nobody waits for less than no time"
+    assert (waits.patience_s >= 0).all() and (waits.timeout_s > 0).all(), "nobody waits for less than no time"
     return replace(table, waits=waits)
 
 

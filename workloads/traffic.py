@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from boundary.files import InputError
 from boundary.names import check_names, readable
+from workloads.client_changes import CLIENT_CHANGES
+from workloads.clients import Clients
 from workloads.distributions import Distribution, Fixed, RoundedUp
 from workloads.populations.derived import WithValue, scaled, stretched_turns
 from workloads.populations.equilibrium import equilibrium
@@ -172,6 +174,12 @@ def _whole(tokens: npt.NDArray[np.floating[Any]]) -> Int32Array:
     return np.asarray(np.clip(np.rint(tokens), 1, OPEN_END - 1), dtype=np.int32)
 
 
+def _of_clients(change: Callable[[Clients, Amount], Clients]) -> Callable[[Any, Amount], Any]:
+    """How the clients of users, or of a trace's requests, are changed."""
+    return lambda load, amount: replace(load, clients=change(load.clients or Clients(), amount))
+
+
+_OF_CLIENTS: Final = {name: _of_clients(change) for name, change in CLIENT_CHANGES.items()}
 _CHANGED: Final[Mapping[str, Callable[[Population, Amount], Population]]] = {
     "context": _context,
     "output": _output,
@@ -180,9 +188,11 @@ _CHANGED: Final[Mapping[str, Callable[[Population, Amount], Population]]] = {
     "system-prompt": _system_prompt,
     "retrieved": _retrieved,
     "long-prompts": _long_prompts,
+    **_OF_CLIENTS,
 }
 TRACE_CHANGES: Final[Mapping[str, Callable[[Trace, Amount], Trace]]] = {
     "context": _trace_context,
     "output": _trace_output,
     "think-time": _trace_think_time,
+    **_OF_CLIENTS,
 }

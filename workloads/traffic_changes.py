@@ -6,6 +6,7 @@ from typing import Final
 
 from boundary.files import InputError
 from boundary.names import readable
+from workloads.clients import LIBRARY_TIMEOUT_S
 
 LEAST_FACTOR: Final = 0.01
 MOST_FACTOR: Final = 100.0
@@ -45,7 +46,7 @@ class Change:
 
     meaning: str
     unit: str
-    """Of an amount that is no factor: tokens, s or turns."""
+    """Of an amount that is no factor: tokens, s, turns, chunks or retries."""
     takes_share: bool = False
     """The amount is a value for a share of the turns, never a factor."""
 
@@ -74,5 +75,18 @@ CHANGES: Final[Mapping[str, Change]] = {
         meaning="Messages of so many tokens, for a share of all turns: 10%:32K.",
         unit="tokens",
         takes_share=True,
+    ),
+    "patience": Change(
+        meaning="Mean time that users wait for the first token before they give up; exponential, unless the workload "
+        "says otherwise.",
+        unit="s",
+    ),
+    "client-timeout": Change(
+        meaning="Time after which a client library cancels an attempt whose answer is not complete; it tries again.",
+        unit="s",
+    ),
+    "retries": Change(
+        meaning=f"Attempts that follow time-outs; without a time-out it is openai-python's, {LIBRARY_TIMEOUT_S:g} s.",
+        unit="retries",
     ),
 }

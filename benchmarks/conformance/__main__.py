@@ -2,6 +2,7 @@
 
     python -m benchmarks.conformance scheduler [--cases 200]     # beside vLLM: every schedule() call, on random cases
     python -m benchmarks.conformance scheduler --about states    # the same, with states in the prefix cache
+    python -m benchmarks.conformance scheduler --about cancelled # the same, with requests that clients cancel
     python -m benchmarks.conformance parameters [--configs 10]   # beside transformers: every catalog model, random ones
     python -m benchmarks.conformance weights                     # beside vLLM: one rank's tensors under TP, DP and EP
     python -m benchmarks.conformance kv-cache [--cases 2000]     # beside vLLM: pages, groups, blocks, concurrency
@@ -112,7 +113,10 @@ def main() -> int:
     parser.add_argument("--configs", type=int, default=10, help="random configs of each model type")
     parser.add_argument("--cases", type=int, help="random ones; by default 200 of scheduler, 2,000 of kv-cache")
     parser.add_argument(
-        "--about", choices=tuple(CASES), default="all", help="of scheduler; states: in the prefix cache"
+        "--about",
+        choices=tuple(CASES),
+        default="all",
+        help="of scheduler; states: in the prefix cache; cancelled: requests",
     )
     parser.add_argument("--no-models", action="store_true", help="leave the catalog's models out of kv-cache")
     parser.add_argument("--attention", choices=ATTENTIONS, default="full", help="of engine; hybrid: with windows")

@@ -1,5 +1,7 @@
 """What our two schedulers decide in a case, step by step: the compiled core and the readable one."""
 
+import math
+
 from benchmarks.conformance.cases.scheduler_cases import MAX_STEPS, STEP_S, SchedulerCase, simulate
 from benchmarks.conformance.probes.engine_loop import Load, Pipeline
 from benchmarks.conformance.probing import Record
@@ -31,7 +33,10 @@ def readable_steps(case: SchedulerCase) -> list[Record]:
     records: list[Record] = []
     while len(records) < MAX_STEPS:
         for arrival_s, row in load.due():
-            engine.add(row, load.requests[row], arrival_s)
+            if arrival_s == math.inf:
+                engine.abort(row)
+            else:
+                engine.add(row, load.requests[row], arrival_s)
         while len(in_flight) < case.engine.plans_in_flight and engine.scheduler.has_unfinished_requests:
             plan, record = engine.schedule()
             records.append(record)
@@ -42,7 +47,10 @@ def readable_steps(case: SchedulerCase) -> list[Record]:
             elif not record["preempted"]:
                 break
         if in_flight:
-            load.now_s, oldest = in_flight.pop(0)
+            end_s, oldest = in_flight.pop(0)
+            for row in load.cancelled_before(end_s):
+                engine.abort(row)
+            load.now_s = end_s
             finished = [request.id for request in engine.scheduler.complete(oldest)]
             while in_flight and not in_flight[0][1].num_scheduled_tokens:
                 engine.scheduler.complete(in_flight.pop(0)[1])
@@ -58,21 +66,24 @@ class _Readable:
 
     def __init__(self, case: SchedulerCase) -> None:
         self.scheduler: Engine[Request, Plan] = Scheduler(case.engine)
+        self.requests: dict[int, Request] = {}
         self.is_new: dict[int, bool] = {}  # of requests that hold no blocks; False once preempted
 
     def add(self, row: int, request: Record, arrival_s: float) -> None:
         prompt = request["prompt_tokens"]
         self.is_new[row] = True
-        self.scheduler.add_request(
-            Request(
-                id=row,
-                num_prompt_tokens=prompt,
-                max_tokens=request["output_tokens"],
-                priority=request["priority"],
-                arrival_s=arrival_s,
-                table=BlockTables(spans=tuple(request["spans"]), num_prompt_tokens=prompt),
-            )
+        self.requests[row] = Request(
+            id=row,
+            num_prompt_tokens=prompt,
+            max_tokens=request["output_tokens"],
+            priority=request["priority"],
+            arrival_s=arrival_s,
+            table=BlockTables(spans=tuple(request["spans"]), num_prompt_tokens=prompt),
         )
+        self.scheduler.add_request(self.requests[row])
+
+    def abort(self, row: int) -> None:
+        self.scheduler.abort(self.requests[row])
 
     def schedule(self) -> tuple[Plan, Record]:
         plan = self.scheduler.schedule()

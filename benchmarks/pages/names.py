@@ -14,6 +14,7 @@ from headcount.text.populations import LIST_COLUMNS, list_row
 from kvcache.releases import Rule, rules
 from simulator.study.slo import PRESETS as SLOS
 from workloads.arrivals import PROCESSES
+from workloads.clients import Library
 from workloads.demand import CHAINS, LINKS
 from workloads.distributions import KINDS
 from workloads.load import load_preset, preset_names
@@ -29,7 +30,13 @@ Tables = dict[str, Callable[[], str]]
 
 def workload_tables() -> Tables:
     """Of docs/reference/workloads.md."""
-    return {"presets": _presets, "distributions": _distributions, "arrivals": _arrivals, "slos": _slos}
+    return {
+        "presets": _presets,
+        "distributions": _distributions,
+        "arrivals": _arrivals,
+        "client": _client,
+        "slos": _slos,
+    }
 
 
 def demand_tables() -> Tables:
@@ -71,6 +78,7 @@ def _changes() -> str:
     rows = []
     for name, change in CHANGES.items():
         forms = f"`10%:32K`: share and {change.unit}" if change.takes_share else f"`x2`, or {change.unit}"
+        forms = "a number" if change.unit == "retries" else forms
         rows.append((f"`{name}`", change.meaning, forms, "yes" if name in TRACE_CHANGES else "no"))
     return table(("change", "what", "amount", "in a trace"), rows)
 
@@ -95,6 +103,14 @@ def _distributions() -> str:
         parameters = "; ".join(f"`{name}` {_allowed(schema)}" for name, schema in schemas.items())
         rows.append((f"`{kind}`", parameters, (form.__doc__ or "").partition("\n")[0]))
     return table(("kind", "parameters", "what"), rows)
+
+
+def _client() -> str:
+    schemas = msgspec.json.schema(Library)["$defs"]["Library"]["properties"]
+    rows = [
+        (f"`{name}`", _allowed(schema), str(schema.get("default", "none")).lower()) for name, schema in schemas.items()
+    ]
+    return table(("`[client]`", "value", "default"), [row for row in rows if row[0] != "`source`"])
 
 
 def _arrivals() -> str:

@@ -21,6 +21,7 @@ from headcount.text.units import assumptions_json
 from headcount.text.words import load_text
 from kvcache.gpus.gpu import GPU, find_gpu, gpu_names
 from kvcache.models.catalog import load_model
+from simulator.cancellations import Cancellations
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.latency.gpu_constants import has_measured_times
@@ -71,6 +72,12 @@ class PlanAnswer(Answer):
     def best(self) -> FleetRow | None:
         """The cheapest fleet that serves the users; None where none does."""
         return self.fleets[0] if self.race.best is not None else None
+
+    @property
+    def cancelled(self) -> Cancellations | None:
+        """Requests that clients of the cheapest fleet cancel; None where they wait for ever."""
+        best = self.race.best
+        return best.row.point.cancelled if best is not None and best.row.point else None
 
     @cached_property
     def fleets(self) -> tuple[FleetRow, ...]:
@@ -135,6 +142,7 @@ class PlanAnswer(Answer):
             "users_to_serve": self.users_to_serve,
             "meets_target": best is not None,
             "best": best.to_json() if best else None,
+            **({} if self.cancelled is None else {"cancelled": self.cancelled.to_json()}),
             "fleets": self.rows(),
             "layouts": [row.to_json() for row in self.layouts],
             "nearest": [
@@ -385,4 +393,8 @@ def _facts_of(race: Race, traffic: TrafficEffects | None) -> Facts:
     is_rough = row.is_rough and race.is_over and matters
     imprecise = [(row.gpus, row.precision, row.replications)] if is_rough else []
     scaled = [] if best.is_whole else [(best.row.replicas, best.servers)]
-    return _facts(race.question, [best.layout.plan], steps=steps, traffic=traffic, scaled=scaled, imprecise=imprecise)
+    cancelled = row.point.cancelled if row.point else None
+    return _facts(
+        race.question, [best.layout.plan], steps=steps, traffic=traffic, cancelled=cancelled, scaled=scaled,
+        imprecise=imprecise,
+    )  # fmt: skip

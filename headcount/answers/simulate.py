@@ -23,7 +23,8 @@ from headcount.questions.loads import AskedLoad
 from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import assumptions_json, milliseconds, seconds
-from headcount.text.words import layout_text, settings_text, step_time_error
+from headcount.text.words import cancelled_text, layout_text, settings_text, step_time_error
+from simulator.cancellations import is_cancelled
 from simulator.deployment import Deployment, resolve
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.router import RouterFactory
@@ -45,6 +46,7 @@ REQUEST_COLUMNS = (
     "id", "replica", "arrival_s", "scheduled_s", "first_token_s", "finish_s", "ttft_s", "tpot_s", "e2e_s",
     "prompt_tokens", "output_tokens", "cached_tokens", "preemptions",
 )  # fmt: skip
+CANCELLED_COLUMNS = ("retry_of", "cancelled")  # where clients do not wait for ever
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 TAILS = ("ttft_s", "tpot_s", "e2e_s")
 
@@ -265,7 +267,13 @@ def simulate(
     fleet = plan.fleet(replicas, router)
     progress(Progress(done=0, total=1))
     served = serve(fleet, load, outputs)
-    known = replace(known, steps=[(plan, served.step)], traffic=served.traffic, trace=served.trace)
+    known = replace(
+        known,
+        steps=[(plan, served.step)],
+        traffic=served.traffic,
+        trace=served.trace,
+        cancelled=served.result.cancelled,
+    )
     return SimulateAnswer(notes=find_notes(known, strict=strict), plan=plan, replicas=replicas, served=served)
 
 
@@ -287,6 +295,8 @@ def serve(fleet: Fleet, load: AskedLoad, outputs: Outputs = Outputs()) -> Served
         description = f"{load.users:,} users, think time {drawn.think_time_s:.0f} s on average"
         counted = f"warm-up of {result.start_s:,.0f} s removed, {result.end_s:,.0f} s simulated"
     _check_clock(result.end_s)
+    if not simulation.totals["steps"].sum():
+        raise ValueError("every client gave up before the first step; raise --patience or --client-timeout")
     outputs.write(simulation)
     return Served(
         result=result,
@@ -322,6 +332,8 @@ def _rates(result: Result) -> list[tuple[str, str]]:
         ("prefix hits", f"{result.prefix_hit_rate:.1%} of prompt tokens"),
         ("preemptions", f"{result.num_preemptions:,}"),
     ]
+    if result.cancelled is not None:
+        rows.append(("cancelled", cancelled_text(result.cancelled)))
     return rows if result.users_mean is None else [("users", f"{result.users_mean:,.0f}"), *rows]
 
 
@@ -331,8 +343,13 @@ def _request_lines(simulation: Simulation) -> Iterable[str]:
         "id": range(len(requests)), "ttft_s": times.ttft_s, "tpot_s": times.tpot_s, "e2e_s": times.e2e_s,
         "prompt_tokens": requests["prompt"], "output_tokens": requests["output"],
     }  # fmt: skip
-    yield ",".join(REQUEST_COLUMNS) + "\n"
-    cells = [columns[name] if name in columns else requests[name] for name in REQUEST_COLUMNS]
+    names, count = list(REQUEST_COLUMNS), simulation.table.num_requests
+    if simulation.table.waits is not None:
+        names += CANCELLED_COLUMNS
+        columns |= {"retry_of": [number - count if number >= count else math.nan for number in range(len(requests))]}
+        columns |= {"cancelled": is_cancelled(requests).astype(int)}
+    yield ",".join(names) + "\n"
+    cells = [columns[name] if name in columns else requests[name] for name in names]
     for row in zip(*(column.tolist() if hasattr(column, "tolist") else column for column in cells), strict=True):
         yield ",".join("" if math.isnan(value) else str(value) for value in row) + "\n"
 

@@ -10,6 +10,7 @@ from boundary.limits import limits_raised
 from boundary.outputs import cache_folder, check_out_files
 from boundary.registry import SEARCH_PATH, search_path
 from headcount.cli.option_types import Option, OutPath, Reads, flag, option, read_limit
+from headcount.questions.traffic import TrafficChange
 from simulator.engines.values import FilePath, Text
 
 OTHER = "Other options"
@@ -82,6 +83,7 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         _check_files(ctx)
         _name_trace_file(ctx.params)
+        _join_traffic(ctx.params)
         return super().invoke(ctx)
 
 
@@ -98,6 +100,15 @@ def _name_trace_file(params: dict[str, Any]) -> None:
         if params.get(of) is None:
             raise ValueError(f"--{options[next(iter(how))].replace('_', '-')} needs --workload FILE")
         params[of] = TraceFile(params[of], **how)
+
+
+def _join_traffic(params: dict[str, Any]) -> None:
+    """What says how long clients wait is a change of traffic like any other."""
+    names = ("patience", "client_timeout", "retries")
+    given = [(name, params.pop(name)) for name in names if name in params]
+    changes = [f"{name.replace('_', '-')}={value}" for name, value in given if value is not None]
+    if changes:
+        params["traffic"] = (*(params.get("traffic") or ()), *map(TrafficChange().read, changes))
 
 
 def _values(ctx: click.Context, *types: type) -> Iterator[tuple[str, Any, Any]]:

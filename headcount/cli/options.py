@@ -224,6 +224,9 @@ workload_options = all_of(
         "Time from the end of an answer to the next request.  [default: the workload's]",
     ),
     option("--traffic", TRAFFIC_CHANGES, _TRAFFIC),
+    option("--patience", Text("TIME"), "Mean time that users wait for the first token.  [default: for ever]"),
+    option("--client-timeout", Text("TIME"), "Time after which clients cancel an unfinished answer.  [default: none]"),
+    option("--retries", Text("N"), "Attempts that follow time-outs.  [default: 2, as openai-python has it]"),
 )
 
 traffic_options = section(

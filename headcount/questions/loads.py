@@ -6,6 +6,7 @@ from typing import Any
 from headcount.questions.arrivals import read_arrivals
 from headcount.questions.traffic import TrafficChanges, read_traffic
 from workloads.arrivals import POISSON, Arrivals, Bursty
+from workloads.client_changes import changed_clients
 from workloads.load import load_preset, load_workload
 from workloads.populations.population import Population
 from workloads.requests import RequestTable
@@ -19,8 +20,8 @@ MAX_USERS = 1_000_000
 _LENGTHS = ("input_len", "output_len", "length_spread")
 _BELONGS = {  # what makes a load, what belongs to it
     "users": ("workload", "think_time", "traffic", *_LENGTHS),
-    "concurrency": ("num_requests", *_LENGTHS),
-    "rate": ("arrivals", "burstiness", "num_requests", *_LENGTHS),
+    "concurrency": ("num_requests", "traffic", *_LENGTHS),
+    "rate": ("arrivals", "burstiness", "num_requests", "traffic", *_LENGTHS),
     "workload": ("traffic", "num_requests"),
 }
 
@@ -86,7 +87,8 @@ class AskedLoad:
             count = self.num_requests or 10 * self.concurrency
             lengths = self._lengths("--concurrency")
             table = closed_load(concurrency=self.concurrency, num_requests=count, seed=self.seed, **lengths)
-            return table, f"{self.concurrency:,} clients without think time, {count:,} requests", ()
+            words = f"{self.concurrency:,} clients without think time, {count:,} requests"
+            return self._with_clients(table, "--concurrency"), words, ()
         assert self.rate is not None, "a load that is neither users nor a trace nor clients is a rate"
         if self.num_requests is None:
             raise ValueError("--rate needs --num-requests: an open load has no end of its own")
@@ -97,7 +99,12 @@ class AskedLoad:
             seed=self.seed,
             **self._lengths("--rate"),
         )
-        return table, f"{self.rate:g} requests/s, {self.num_requests:,} requests", ()
+        words = f"{self.rate:g} requests/s, {self.num_requests:,} requests"
+        return self._with_clients(table, "--rate"), words, ()
+
+    def _with_clients(self, table: RequestTable, load: str) -> RequestTable:
+        """All that traffic can change of a load of fixed lengths."""
+        return changed_clients(read_traffic(self.traffic), load).applied(table, self.seed)
 
     def _arrivals(self) -> Arrivals:
         if self.arrivals is None:
@@ -112,7 +119,8 @@ class AskedLoad:
         if isinstance(workload, Population):
             raise ValueError(f"--workload {source} is a population; say how many with --users N")
         workload = changed_trace(workload, read_traffic(self.traffic))
-        return workload.table, f"{workload.name}, {workload.num_requests:,} requests replayed", workload.notes
+        table = workload.table if workload.clients is None else workload.clients.applied(workload.table, self.seed)
+        return table, f"{workload.name}, {workload.num_requests:,} requests replayed", workload.notes
 
     def _lengths(self, load: str) -> dict[str, Any]:
         if self.input_len is None or self.output_len is None:

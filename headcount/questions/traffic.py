@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from boundary.names import check_names, shortened
-from simulator.engines.values import Duration, Listed, Number, Share, TokenCount
+from simulator.engines.values import Duration, Listed, Number, Share, TokenCount, WholeNumber
+from workloads.clients import MOST_RETRIES
 from workloads.traffic_changes import CHANGES, Amount
 
 _FACTOR = re.compile(r"^x([0-9]{0,9}\.?[0-9]{1,9})$", re.ASCII | re.IGNORECASE)
@@ -57,9 +58,13 @@ def read_amount(name: str, text: str) -> Amount:
             return Amount(value=float(factor[1]), is_factor=True)
         if change.unit == "s":
             return Amount(value=Duration().read(text))
+        if change.unit == "retries":
+            return Amount(value=WholeNumber(0, MOST_RETRIES).read(text))
         return Amount(value=_number(text) if change.unit in ("turns", "chunks") else TokenCount().read(text))
     except ValueError as error:
         form = "SHARE:TOKENS, such as 10%:32K" if change.takes_share else f"a factor such as x2, or {change.unit}"
+        if change.unit == "retries":
+            form = "a number of retries"
         raise ValueError(f"{name}: {error}; it takes {form}") from None
 
 

@@ -7,7 +7,7 @@ from headcount.text.blocks import Block, Line, Table
 from workloads.populations.summary import Part, PopulationSummary
 
 LIST_COLUMNS: Final = ("workload", "what", "mean think time", "turns", "context tokens", "answer tokens")
-_TITLES: Final = {"system_prompt": "system prompt", "think_time_s": "think time"}
+_TITLES: Final = {"system_prompt": "system prompt", "think_time_s": "think time", "patience_s": "patience"}
 
 
 def list_row(summary: PopulationSummary) -> tuple[str, ...]:

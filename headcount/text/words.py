@@ -8,6 +8,7 @@ from headcount.text.units import counted, percent
 
 if TYPE_CHECKING:
     from kvcache.memory.budget import MemoryBudget
+    from simulator.cancellations import Cancellations
     from simulator.deployment import Deployment
     from simulator.latency.model import LatencyModel
     from simulator.study.capacity import Point
@@ -64,6 +65,13 @@ def load_text(point: "Point", unit: str) -> str:
     """A load that was simulated just now, such as `4,188 users: 97.7% meet the SLO in 4 replications`."""
     runs = counted(len(point.replications), "replication")
     return f"{readable(point.size)} {unit}: {point.attainment.mean:.1%} meet the SLO in {runs}"
+
+
+def cancelled_text(found: "Cancellations") -> str:
+    """How many requests had no whole answer, and what that cost."""
+    parts = f"{percent(found.abandoned)} abandoned, {percent(found.timed_out)} timed out"
+    wasted = f"{percent(found.wasted_tokens)} of computed tokens wasted"
+    return f"{percent(found.cancelled)} of requests ({parts}); {percent(found.retries)} are retries; {wasted}"
 
 
 def traffic_text(effects: "TrafficEffects") -> str:

@@ -237,7 +237,7 @@ def _fill_times(values: Any, times: StepTimes) -> None:
 def _cursor(log_steps: bool, log_reserve: int, table: RequestTable) -> NDArray[np.void]:
     values = np.zeros(1, layout.CURSOR)
     if table.waits is not None:
-        values["has_clients"], values["timeout_s"] = True, table.waits.timeout_s
+        values["has_clients"] = True
     values["log_steps"], values["log_reserve"] = log_steps, log_reserve
     values["control_s"] = math.inf
     values["sample_every_s"] = values["next_sample_s"] = FIRST_SAMPLE_S
@@ -266,6 +266,7 @@ def _clients(table: RequestTable) -> NDArray[np.void]:
     values = np.zeros(_num_waits(table), layout.CLIENT)
     if table.waits is not None:
         values["patience_s"] = np.tile(table.waits.patience_s, table.num_attempts)
+        values["timeout_s"] = np.tile(table.waits.timeout_s, table.num_attempts)
         values["resumes"] = np.tile(table.waits.resumes, table.num_attempts)
         values["backoff_s"][table.num_requests :] = table.waits.backoff_s.ravel()
     return values

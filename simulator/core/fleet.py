@@ -207,7 +207,7 @@ def watch(a: Any, request: int, now_s: float) -> None:
     client = a.clients[request]
     if request < a.next_turn.shape[0]:
         client.gives_up_s = now_s + client.patience_s
-    times_out_s = now_s + a.cursor[0].timeout_s
+    times_out_s = now_s + client.timeout_s
     if min(client.gives_up_s, times_out_s) < math.inf:
         kind = FIRST_TOKEN if client.gives_up_s <= times_out_s else WHOLE_ANSWER
         push(a.deadlines, a.cursor[0].num_deadlines, min(client.gives_up_s, times_out_s), kind, request)
@@ -223,12 +223,13 @@ def next_deadline_s(a: Any) -> float:
         has_begun = req.first_token_s == req.first_token_s
         if req.status < FINISHED and not (kind == FIRST_TOKEN and has_begun):
             return a.deadlines[0].time_s
-        request, is_over = a.deadlines[0].request, req.status >= FINISHED or cursor.timeout_s == math.inf
+        request = a.deadlines[0].request
+        times_out_s = req.arrival_s + a.clients[request].timeout_s
         pop(a.deadlines, cursor.num_deadlines)
-        if is_over:
+        if req.status >= FINISHED or times_out_s == math.inf:
             cursor.num_deadlines -= 1
         else:
-            push(a.deadlines, cursor.num_deadlines - 1, req.arrival_s + cursor.timeout_s, WHOLE_ANSWER, request)
+            push(a.deadlines, cursor.num_deadlines - 1, times_out_s, WHOLE_ANSWER, request)
     return math.inf
 
 

@@ -85,6 +85,7 @@ REQUEST = _record(
 CLIENT = _record(
     [
         ("patience_s", "f8"),  # until the first token, counted from the first attempt; infinity: for ever
+        ("timeout_s", "f8"),  # of this attempt, to the end of its answer
         ("gives_up_s", "f8"),  # when it ends; known once the first attempt has arrived
         ("backoff_s", "f8"),  # before this attempt, from the time-out of the one before
         ("resumes", "i4"),  # the turn that comes after this one was given up, NONE: the session ends
@@ -304,7 +305,6 @@ CURSOR = _record(
         ("heap_size", "i8"),
         ("has_clients", "i8"),  # 1: somebody does not wait for ever
         ("num_deadlines", "i8"),
-        ("timeout_s", "f8"),  # of each attempt, to the end of its answer
         ("num_arrived", "i8"),
         ("num_finished", "i8"),  # that ended, cancelled ones too
         ("num_exhausted", "i8"),  # sessions that ended: no further turn

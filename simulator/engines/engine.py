@@ -14,6 +14,8 @@ class Engine(Protocol[RequestT, StepT]):
     answers share a step, how the cache finds a prefix, and who gives way where it is full are the engine's own.
     """
 
+    def abort(self, request: RequestT) -> None: ...
+
     @property
     def has_unfinished_requests(self) -> bool: ...
 

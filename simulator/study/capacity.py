@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.cancellations import Cancellations
 from simulator.fleet.fleet import Fleet
 from simulator.latency.model import AverageStep, average_step
 from simulator.study.knee import LEAST_MISSES, Knee, Shown, find_knee
@@ -88,6 +89,14 @@ class Point:
     def times(self, name: str) -> NDArray[np.float64]:
         """One latency of all replications' requests."""
         return np.concatenate([getattr(replication.times, name) for replication in self.replications])
+
+    @property
+    def cancelled(self) -> Cancellations | None:
+        """Means over the replications; None where all clients wait for ever."""
+        found = [asdict(each.cancelled) for each in self.replications if each.cancelled is not None]
+        if not found:
+            return None
+        return Cancellations(**{name: sum(each[name] for each in found) / len(found) for name in found[0]})
 
     @property
     def mean_step(self) -> AverageStep | None:

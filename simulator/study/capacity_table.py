@@ -157,6 +157,8 @@ class CapacityRow:
         found |= {name: getattr(budget, name, None) for name in _POOL}
         found["users_long_run"] = self.users_long_run
         found["hours_over_long_run"] = vars(self.hours_over_long_run) if self.hours_over_long_run else None
+        if point is not None and point.cancelled is not None:
+            found["cancelled"] = point.cancelled.to_json()
         found["screened"] = [asdict(each) for each in self.screened]
         return found | {"attainment": _interval(point.attainment) if point else None}
 

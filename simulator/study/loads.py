@@ -97,7 +97,13 @@ class UserLoad:
 
     def draw(self, size: float, replication: int, *, patience: int = 0) -> Drawn:
         sessions, horizon_s = self._sessions(size, replication, patience), self.horizon_s(size)
-        return Drawn(table=sessions.table(horizon_s), work=self._work(sessions, horizon_s))
+        table = sessions.table(horizon_s)
+        if (clients := self.population.clients) is not None:
+            until_s = math.inf if clients.library.abandons_session else horizon_s  # who leaves skips turns
+            table = clients.applied(
+                sessions.table(until_s), replication_seed(self.seed, replication), sessions.opens(until_s)
+            )
+        return Drawn(table=table, work=self._work(sessions, horizon_s))
 
     def _sessions(self, size: float, replication: int, patience: int) -> Sessions:
         """What the users of one replication were drawn to do; drawn for a few more users, so that it may be kept."""
@@ -173,7 +179,10 @@ class TraceLoad:
         offset, horizon_s = int(rng.integers(self.trace.num_requests)), self.horizon_s(size)
         count = math.ceil(1.1 * size * horizon_s * 2**patience) + 100
         table = self.trace.window(count, offset).scaled_arrivals(size / self.trace.requests_per_s)
-        return Drawn(table=table, work=self._work(table, size, horizon_s))
+        work = self._work(table, size, horizon_s)
+        if self.trace.clients is not None:
+            table = self.trace.clients.applied(table, replication_seed(self.seed, replication))
+        return Drawn(table=table, work=work)
 
     def _work(self, table: RequestTable, size: float, horizon_s: float) -> float:
         """A random offset into a trace that is wrapped round makes every request as likely as any other."""

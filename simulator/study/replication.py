@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.cancellations import Cancellations, is_cancelled
 from simulator.core import layout
 from simulator.fleet.fleet import Fleet
 from simulator.results import RequestTimes, Result, Snapshot, request_times, result_since, snapshot
@@ -56,6 +57,7 @@ class Replication:
     timeline: Timeline
     totals: NDArray[np.void]  # [1], sums over replicas, as in `layout.TOTALS`
     blocked_shares: tuple[float, ...]  # of replica time, by reason
+    cancelled: Cancellations | None = None  # None: all clients wait for ever
 
 
 def replicate(fleet: Fleet, load: Load, size: float, slo: SLO, replication: int) -> Replication:
@@ -143,6 +145,7 @@ def _judge(
         timeline=_timeline(samples, blocks),
         totals=totals,
         blocked_shares=tuple((blocked_s / (blocked_s.sum() or 1.0)).tolist()),
+        cancelled=simulation.cancellations(float(totals["tokens"][0]), since_s=warmup_s),
     )
 
 
@@ -151,7 +154,8 @@ def missed(
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
     """Who missed the TTFT limit, who the TPOT limit, whose fate is known at `now_s`.
 
-    A request that has not finished counts once it can no longer meet the SLO.
+    A request that has not finished counts once it can no longer meet the SLO. One that was cancelled has missed it: on
+    TTFT where the first token had not come, else on TPOT.
     """
     first_s = np.where(np.isnan(requests["first_token_s"]), now_s, requests["first_token_s"])
     last_s = np.where(np.isnan(requests["finish_s"]), now_s, requests["finish_s"])
@@ -160,6 +164,9 @@ def missed(
     np.divide(last_s - first_s, gaps, out=tpot_s, where=gaps > 0)
     ttft_missed = slo.misses_ttft(first_s - requests["arrival_s"])
     tpot_missed = slo.misses_tpot(tpot_s)
+    cancelled, has_begun = is_cancelled(requests), ~np.isnan(requests["first_token_s"])
+    ttft_missed |= cancelled & ~has_begun
+    tpot_missed |= cancelled & has_begun
     return ttft_missed, tpot_missed, (requests["status"] == layout.FINISHED) | ttft_missed | tpot_missed
 
 

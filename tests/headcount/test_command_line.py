@@ -284,3 +284,21 @@ def test_no_more_requests_finish_than_are_counted(headcount: Run) -> None:
     found = answer(headcount, "simulate", *ON, *load)
     assert found["num_finished"] <= found["num_requests"]
     assert found["num_finished"] > 0.9 * found["num_requests"]
+
+
+def test_requests_that_clients_cancel_are_told_and_each_attempt_is_listed(headcount: Run, tmp_path: Path) -> None:
+    out = tmp_path / "requests.csv"
+    load = ("--rate", 20, "--num-requests", 60, "--input-len", 200, "--output-len", 40)
+    step = ("--latency-model", "constant", "--step-s", "0.05", "--max-num-seqs", 8)
+    clients = ("--patience", "5s", "--client-timeout", "2500ms", "--retries", 1)
+    found = json.loads(headcount("simulate", *ON, *load, *step, *clients, "--requests-out", out, "--json").out)
+    with out.open() as file:
+        rows = [row for row in csv.DictReader(file) if row["arrival_s"]]
+    retries, cancelled = [row for row in rows if row["retry_of"]], sum(int(row["cancelled"]) for row in rows)
+    shares = found["cancelled"]
+    assert shares["retries"] == pytest.approx(len(retries) / len(rows))
+    assert shares["abandoned"] + shares["timed_out"] == pytest.approx(cancelled / len(rows))
+    assert min(shares.values()) > 0
+    assert found["num_requests"] == len(rows) == found["num_finished"] + cancelled
+    assert {"requests-cancelled"} <= {note["code"] for note in found["notes"]}
+    assert "cancelled" not in answer(headcount, "simulate", *ON, *load, *step)

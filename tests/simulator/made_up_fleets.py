@@ -28,6 +28,7 @@ class Served:
         return {"requests_per_s": 2.0, "in_flight": 12.0}.get(name, 0.5)
 
     mean_step = None
+    cancelled = None
 
     def times(self, name: str) -> Any:
         return np.array([0.1, 0.2])

@@ -158,7 +158,8 @@ class World:
 
     def watch(self, request: Request, gives_up_s: float) -> Process:
         """Cancel an attempt whose first token, or whose whole answer, has not come in time."""
-        times_out_s = self.env.now + self.table.waits.timeout_s  # type: ignore[union-attr]
+        assert self.table.waits is not None, "only clients that do not wait for ever are watched"
+        times_out_s = self.env.now + float(self.table.waits.timeout_s[request.id % self.table.num_requests])
         if gives_up_s <= times_out_s and gives_up_s < math.inf:
             yield moment(self.env, gives_up_s, self.order(CANCELS, request.id))
             if math.isnan(self.results["first_token_s"][request.id]):

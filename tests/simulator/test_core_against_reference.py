@@ -59,7 +59,7 @@ def assert_same_ends(case: Case) -> None:
         np.testing.assert_array_equal(simulation.requests[name][chosen], expected[name][chosen], err_msg=name)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(impatient_cases())
 def test_every_attempt_of_impatient_clients_has_the_same_times_and_the_same_end(case: Case) -> None:
     assert_same_ends(case)

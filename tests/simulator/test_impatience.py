@@ -15,11 +15,11 @@ from simulator.simulation import Simulation
 from tests.simulator.random_cases import Case, cases, impatient_cases
 from tests.simulator.test_laws import check_blocks, served
 from tests.simulator.test_queueing_theory import assert_agree
-from workloads.clients import Clients
+from workloads.clients import Clients, Library
 from workloads.distributions import Exponential, Fixed
 from workloads.requests import RequestTable, Waits, independent_requests, with_waits
 
-EXAMPLES = 60
+EXAMPLES = 30
 STEP_S = 0.01
 
 
@@ -47,11 +47,11 @@ def test_no_block_is_leaked_and_those_not_ended_are_still_there(case: Case) -> N
         check_blocks(simulation)
         arrived, ended = (simulation.requests["status"] != layout.NOT_ARRIVED, simulation.requests["finish_s"])
         still_there = arrived.sum() - np.isfinite(ended).sum()
-        assert simulation._arrays.outstanding.sum() == still_there
+        assert simulation.arrays.outstanding.sum() == still_there
         assert simulation.num_finished == np.isfinite(ended).sum()
     simulation.run()
     check_blocks(simulation)
-    engines = simulation._arrays.replicas
+    engines = simulation.arrays.replicas
     assert (engines["num_free_blocks"] == engines["num_usable_blocks"]).all()
 
 
@@ -71,7 +71,9 @@ def test_stopping_on_the_way_changes_nothing_for_impatient_clients(case: Case) -
 @given(cases())
 def test_infinite_patience_is_as_none_at_all(case: Case) -> None:
     count = case.table.num_requests
-    forever = Waits(np.full(count, math.inf), math.inf, np.zeros((2, count)), np.full(count, -1, np.int32))
+    forever = Waits(
+        np.full(count, math.inf), np.full(count, math.inf), np.zeros((2, count)), np.full(count, -1, np.int32)
+    )
     patient = served(Case(case.fleet, with_waits(case.table, forever)))
     np.testing.assert_array_equal(patient.requests[:count], served(case).requests)
     assert (patient.requests["status"][count:] == layout.NOT_ARRIVED).all()
@@ -100,7 +102,7 @@ def one_engine(servers: int, *, blocks: int = 200_000, **settings: bool) -> Flee
     return Fleet(pools=(Pool(engine=engine, step_times=times),))
 
 
-@pytest.mark.parametrize("load", [0.8, 1.2])
+@pytest.mark.parametrize("load", [pytest.param(0.8, marks=pytest.mark.slow), 1.2])
 def test_the_share_that_gives_up_is_that_of_erlang_a(load: float) -> None:
     """Of an M/M/c+M queue: steps are short beside service and patience, and the first one ends patience."""
     steps, servers, patience_s, requests = 200, 4, 3.0, 8_000
@@ -136,7 +138,7 @@ def two_in_a_row(waits: Waits | None = None) -> RequestTable:
 
 def waits_of(*, patience_s: float = math.inf, timeout_s: float = math.inf, backoff_s: tuple[float, ...] = ()) -> Waits:
     backoffs = np.repeat(np.array(backoff_s).reshape(-1, 1), 2, axis=1)
-    return Waits(np.full(2, patience_s), timeout_s, backoffs, np.array([1, -1], np.int32))
+    return Waits(np.full(2, patience_s), np.full(2, timeout_s), backoffs, np.array([1, -1], np.int32))
 
 
 def ends(waits: Waits) -> Simulation:
@@ -187,17 +189,17 @@ def test_an_abandoned_session_ends_and_a_populations_user_opens_the_next_convers
         think_s=[0, 1, 1, 1, 0, 1],
     )
     opens = np.array([True, False, True, False, True, False])
-    leaving = Clients(patience_s=Fixed(value=1), abandons_session=True)
+    leaving = Clients(patience_s=Fixed(value=1), library=Library(abandons_session=True))
     for applied, expected in (
         (leaving.applied(table, 0, opens), [2, 2, -1, -1, -1, -1]),
         (leaving.applied(table, 0), [-1] * 6),
-        (replace(leaving, abandons_session=False).applied(table, 0), [1, 2, 3, -1, 5, -1]),
+        (replace(leaving, library=Library()).applied(table, 0), [1, 2, 3, -1, 5, -1]),
     ):
         assert applied.waits is not None and applied.waits.resumes.tolist() == expected
 
 
 def test_a_turns_patience_does_not_depend_on_the_other_sessions() -> None:
-    clients = Clients(patience_s=Exponential(mean_value=1.0), timeout_s=60.0)
+    clients = Clients(patience_s=Exponential(mean_value=1.0), library=Library(timeout_s=60.0))
     follows = np.array([-1, 0, -1, 2, 3])
     table = independent_requests(
         arrival_s=np.where(follows < 0, 0.0, math.nan), prompt_tokens=np.ones(5), output_tokens=np.ones(5),

@@ -1,5 +1,7 @@
 """Loads whose size can be chosen."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,8 @@ from simulator.study.loads import TraceLoad, UserLoad, replication_seed
 from simulator.study.replication import WARMUP_SHARE
 from tests.simulator.study_tasks import small_task
 from tests.simulator.test_pools import pool_of
+from workloads.clients import Clients, Library
+from workloads.distributions import Exponential
 from workloads.load import load_preset
 from workloads.requests import RequestTable, independent_requests
 from workloads.synthetic import single_turn_users
@@ -142,3 +146,21 @@ def test_what_is_left_out_as_warm_up_does_not_depend_on_what_happens_in_it() -> 
     assert crowded.in_flight > calm.in_flight
     assert calm.warmup_s == crowded.warmup_s == calm.horizon_s * WARMUP_SHARE
     assert calm.num_requests == pytest.approx(2.0 * (calm.horizon_s - calm.warmup_s), abs=2)
+
+
+@pytest.mark.parametrize("abandons_session", [False, True])
+def test_the_same_user_waits_as_long_whoever_else_is_there(abandons_session: bool) -> None:
+    """And who abandons a session goes on with the next conversation."""
+    clients = Clients(patience_s=Exponential(mean_value=5), library=Library(abandons_session=abandons_session))
+    load = replace(users(), population=replace(users().population, clients=clients))
+    few, many = load.draw(40, 0).table, load.draw(90, 0).table
+    assert few.waits is not None and many.waits is not None
+    rows = np.flatnonzero(few.follows < 0)[1]  # of the first user
+    more = np.flatnonzero(many.follows < 0)[1]
+    shared = min(rows, more)
+    np.testing.assert_array_equal(few.waits.patience_s[:shared], many.waits.patience_s[:shared])
+    resumes = few.waits.resumes[: rows - 1]
+    resumes = resumes[resumes >= 0]
+    opens = few.span_start[resumes] != few.span_start[resumes - 1]  # spans are shared by a conversation's turns
+    assert opens.all() if abandons_session else not opens.all()
+    assert (resumes < rows).all()

@@ -57,6 +57,17 @@ def test_an_unfinished_request_counts_once_it_has_missed() -> None:
     assert fate(in_time) == (False, False, False)
 
 
+@pytest.mark.parametrize("status", [layout.ABANDONED, layout.TIMED_OUT])
+def test_a_cancelled_request_has_missed_and_counts(status: int) -> None:
+    """On TTFT before the first token, on TPOT after it: those that were served alone would look too good."""
+    waiting, answering = request(arrival_s=0, finish_s=0.3), request(arrival_s=0, first_s=0.1, finish_s=0.3)
+    for record in (waiting, answering):
+        record["status"] = status
+    assert fate(waiting) == (True, False, True)
+    assert fate(answering) == (False, True, True)
+    assert fate(answering, SLO(ttft_s=1.0, tpot_s=None)) == (False, True, True)
+
+
 def test_a_limit_that_is_absent_is_missed_by_nobody() -> None:
     late = request(arrival_s=0, first_s=50, finish_s=90)
     assert fate(late, SLO(ttft_s=None, tpot_s=0.05)) == (False, True, True)

@@ -258,4 +258,4 @@ def test_what_is_no_change_of_traffic_is_refused_with_its_name(text: str) -> Non
 def test_every_change_says_what_it_does() -> None:
     for change in CHANGES.values():
         assert change.meaning.endswith(".")
-        assert change.unit in ("tokens", "s", "turns", "chunks")
+        assert change.unit in ("tokens", "s", "turns", "chunks", "retries")

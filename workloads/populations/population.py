@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from boundary.files import InputError
 from boundary.limits import check_limit, how_to_raise, limits
+from workloads.clients import Clients
 from workloads.distributions import (
     Distribution,
     Exponential,
@@ -57,6 +58,8 @@ class Population:
     retrieved: Retrieval | None = None
     thinking_share: Distribution | None = None
     """Of an answer's tokens, from 0 to 1: they are generated first, and are in no later prompt."""
+    clients: Clients | None = None
+    """None: everybody waits for ever."""
     source: str = ""
     tables: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What its file says, each part with its source."""

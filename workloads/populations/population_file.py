@@ -9,6 +9,7 @@ from msgspec import Meta, structs
 
 from boundary.files import InputError, shown
 from boundary.schema import Strict, Tokens, typed
+from workloads.clients import Clients, Library
 from workloads.distributions import LAST_BELOW_1, Distribution, Spec, parse_distribution
 from workloads.populations.population import Population
 from workloads.populations.retrieval import MOST_DISTINCT, MOST_EXPONENT, Place, Retrieval
@@ -47,6 +48,8 @@ class _Tables(Strict, frozen=True, kw_only=True):
     think_time_s: Spec
     retrieved: _Retrieved | None = None
     thinking_share: Spec | None = None
+    patience_s: Spec | None = None
+    client: Library | None = None
 
 
 _DISTRIBUTIONS: Final = ("turns", "user_tokens", "output_tokens", "think_time_s")
@@ -64,10 +67,24 @@ def population_from_mapping(data: Mapping[str, Any], *, name: str, file: Path | 
         system_prompt_tokens=prompt.tokens if isinstance(prompt, _SystemPrompt) else prompt,
         retrieved=tables.retrieved.retrieval(place) if tables.retrieved else None,
         thinking_share=None if tables.thinking_share is None else _share(tables.thinking_share, place),
+        clients=_clients(tables, place),
         source="; ".join(f"{key}: {source}" for key, source in sources.items()),
         tables=data,
         **parts,
     )
+
+
+def _clients(tables: _Tables, place: Path | str) -> Clients | None:
+    """How long users and their clients wait. Raises InputError for what is out of range."""
+    if tables.patience_s is None and tables.client is None:
+        return None
+    patience_s = None
+    if tables.patience_s is not None:
+        patience_s = parse_distribution(tables.patience_s, file=place, name="patience_s")
+    try:
+        return Clients(patience_s=patience_s, library=tables.client or Library())
+    except InputError as error:
+        raise InputError(f"{shown(place)}: {error}") from None
 
 
 def _share(spec: Any, place: Path | str) -> Distribution:

@@ -63,8 +63,7 @@ class Sessions:
         chunks are retrieved or thinking is left out, each turn has its own spans: the system prompt, each chunk that
         follows it, what it shares with other turns of the conversation, what is its own.
         """
-        keep = np.ones(self.prompt_tokens.shape, bool)
-        keep[:, 1:] = self.arrival_s()[:, :-1] <= until_s
+        keep = self._kept(until_s)
         users, turns = np.nonzero(keep)
         n, is_first = len(users), turns == 0
         content = 1 + users * CONVERSATIONS_PER_USER + self.conversation[keep]
@@ -84,6 +83,18 @@ class Sessions:
             priority=np.zeros(n, np.int32),
             **spans,
         )
+
+    def _kept(self, until_s: float) -> BoolArray:
+        """[users, turns] which turns are rows of the table."""
+        keep = np.ones(self.prompt_tokens.shape, bool)
+        keep[:, 1:] = self.arrival_s()[:, :-1] <= until_s
+        return keep
+
+    def opens(self, until_s: float = math.inf) -> BoolArray:
+        """Which rows of the table open a conversation; a user's first row counts as one."""
+        opens = np.ones(self.prompt_tokens.shape, bool)
+        opens[:, 1:] = self.conversation[:, 1:] != self.conversation[:, :-1]
+        return opens[self._kept(until_s)]
 
 
 def _spans_of_turns(

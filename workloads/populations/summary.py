@@ -1,11 +1,13 @@
 """A population in figures: mean, median and 95th percentile of what its users do."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from workloads.clients import Clients
 from workloads.distributions import Distribution, RoundedUp
 from workloads.populations.equilibrium import equilibrium
 from workloads.populations.population import Population
@@ -80,7 +82,22 @@ def _parts(population: Population) -> list[Part]:
         p50, p95 = distribution.quantile(_MIDDLE_AND_TAIL).tolist()
         part = Part(name=name, unit=unit, mean=distribution.mean(), p50=p50, p95=p95, given=given, source=source)
         found.append(part)
-    return found if population.retrieved is None else [*found, _retrieved(population, population.retrieved)]
+    if population.retrieved is not None:
+        found.append(_retrieved(population, population.retrieved))
+    return found if population.clients is None else [*found, *_waits(population, population.clients)]
+
+
+def _waits(population: Population, clients: Clients) -> Iterator[Part]:
+    """Seconds that users, and their client library, wait."""
+    patience_s, timeout_s = clients.patience_s, clients.library.timeout_s
+    if patience_s is not None:
+        given, source = _given(population.tables.get("patience_s"))
+        p50, p95 = patience_s.quantile(_MIDDLE_AND_TAIL).tolist()
+        mean = patience_s.mean()
+        yield Part(name="patience_s", unit="s", mean=mean, p50=p50, p95=p95, given=given, source=source)
+    if timeout_s < math.inf:
+        given, source = _given(population.tables.get("client"))
+        yield Part(name="client", unit="s", mean=timeout_s, p50=timeout_s, p95=timeout_s, given=given, source=source)
 
 
 def _retrieved(population: Population, retrieved: Retrieval) -> Part:

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from boundary.files import InputError
+from workloads.clients import Clients
 from workloads.requests import NEXT_FREE, Int32Array, IntArray, RequestTable
 
 
@@ -24,6 +25,8 @@ class Trace:
     """What was left out of the file, and what was taken for granted."""
     block_size: int | None = None
     """Tokens that a block id of the file names; None where it has none."""
+    clients: Clients | None = None
+    """None: everybody waits for ever."""
 
     @property
     def num_requests(self) -> int:

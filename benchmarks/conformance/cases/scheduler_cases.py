@@ -15,7 +15,7 @@ from simulator.engines.vllm.speculation import Speculation
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import constant_step_times
 from simulator.simulation import Simulation, StalledError
-from workloads.requests import NO_PREDECESSOR, OPEN_END, RequestTable
+from workloads.requests import NO_PREDECESSOR, OPEN_END, RequestTable, Waits, with_waits
 
 STEP_S = 2.0**-6  # a power of two, so that times add up exactly in any order
 TICK_S = 2.0**-8
@@ -47,6 +47,7 @@ class SchedulerCase:
                 "output_tokens": int(table.output_tokens[row]),
                 "priority": int(table.priority[row]),
                 "spans": _spans(table, row),
+                "timeout_s": None if table.waits is None else _finite(float(table.waits.timeout_s[row])),
             }
             for row in range(table.num_requests)
         ]
@@ -57,6 +58,10 @@ class SchedulerCase:
             "has_latent_attention": self.has_latent_attention,
             "requests": requests,
         }
+
+
+def _finite(value: float) -> float | None:
+    return None if math.isinf(value) else value
 
 
 def _spans(table: RequestTable, row: int) -> list[tuple[int, int]]:
@@ -92,7 +97,25 @@ def states_case(seed: int, number: int) -> SchedulerCase:
     )
 
 
-CASES = {"all": random_case, "states": states_case}  # by what they are about
+def cancelled_case(seed: int, number: int) -> SchedulerCase:
+    """Case `number` of a seed, in which clients cancel: while they wait, in mid-prompt, in mid-answer, at the end.
+
+    Without pipelines: where all are cancelled, vLLM queues an empty step to clear up, and decides fewer ahead then.
+    """
+    case = random_case(seed, number)
+    case = replace(case, engine=replace(case.engine, pipeline_parallel_size=1))
+    rng = np.random.default_rng(np.random.SeedSequence([seed, number, 1]))
+    count = case.table.num_requests
+    longest = int(rng.choice([8, 60, 400]))  # ticks
+    timeout_s = np.where(rng.random(count) < rng.choice([0.2, 0.6]), rng.integers(1, longest, count) * TICK_S, np.inf)
+    resumes = np.full(count, -1, np.int32)
+    turns = np.flatnonzero(case.table.follows >= 0)
+    resumes[case.table.follows[turns]] = turns
+    waits = Waits(np.full(count, np.inf), timeout_s, np.zeros((0, count)), resumes)
+    return replace(case, table=with_waits(case.table, waits))
+
+
+CASES = {"all": random_case, "states": states_case, "cancelled": cancelled_case}  # by what they are about
 
 
 def is_storm(number: int) -> bool:

@@ -4,6 +4,7 @@ Imported by probes, which other interpreters run, so with the standard library a
 """
 
 import heapq
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,26 +19,58 @@ class Load:
         self.now_s = 0.0
         self._followers = {request["follows"]: row for row, request in enumerate(requests) if request["follows"] >= 0}
         self._arrivals = [(request["arrival_s"], row) for row, request in enumerate(requests) if request["follows"] < 0]
+        self._deadlines: list[tuple[float, int]] = []  # of those that have arrived
+        self._ended: set[int] = set()
         heapq.heapify(self._arrivals)
 
     def due(self) -> Iterator[tuple[float, int]]:
-        """Arrival time and row of those that have come by now, in order."""
-        while self._arrivals and self._arrivals[0][0] <= self.now_s:
-            yield heapq.heappop(self._arrivals)
+        """Arrival time and row of those that have come by now, in order; infinity: the client cancels the request."""
+        while True:
+            deadline_s = self._next_deadline_s()
+            arrival_s = self._arrivals[0][0] if self._arrivals else math.inf
+            if min(arrival_s, deadline_s) > self.now_s:
+                return
+            if deadline_s <= arrival_s:
+                yield math.inf, self._cancel()
+                continue
+            _, row = heapq.heappop(self._arrivals)
+            if self.requests[row].get("timeout_s") is not None:
+                heapq.heappush(self._deadlines, (arrival_s + self.requests[row]["timeout_s"], row))
+            yield arrival_s, row
+
+    def cancelled_before(self, time_s: float) -> Iterator[int]:
+        """Of those that have arrived: whose client cancels before the step that ends then is over."""
+        while self._next_deadline_s() < time_s:
+            yield self._cancel()
+
+    def _next_deadline_s(self) -> float:
+        while self._deadlines and self._deadlines[0][1] in self._ended:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else math.inf
+
+    def _cancel(self) -> int:
+        deadline_s, row = heapq.heappop(self._deadlines)
+        self._end(row, deadline_s)
+        return row
 
     def follow_up(self, finished: Sequence[int]) -> None:
         """The next turns of finished requests will arrive after their think time."""
         for row in finished:
-            if row in self._followers:
-                follower = self._followers[row]
-                heapq.heappush(self._arrivals, (self.now_s + self.requests[follower]["think_s"], follower))
+            self._end(row, self.now_s)
+
+    def _end(self, row: int, time_s: float) -> None:
+        self._ended.add(row)
+        if row in self._followers:
+            follower = self._followers[row]
+            heapq.heappush(self._arrivals, (time_s + self.requests[follower]["think_s"], follower))
 
     def wait(self) -> bool:
-        """Go on to the next arrival; False where nobody comes any more."""
-        if self._arrivals:
-            self.now_s = max(self.now_s, self._arrivals[0][0])
-            return True
-        return False
+        """Go on to the next arrival or cancellation; False where there is none any more."""
+        next_s = min(self._arrivals[0][0] if self._arrivals else math.inf, self._next_deadline_s())
+        if next_s == math.inf:
+            return False
+        self.now_s = max(self.now_s, next_s)
+        return True
 
 
 class Pipeline:
@@ -112,6 +145,11 @@ class Recorder:
             "waiting": self.scheduler.get_request_counts()[1],
             "finished": [],
         }
+
+
+def name_of(row: int) -> str:
+    """A request's id in vLLM."""
+    return f"{row:08d}"
 
 
 def row_of(name: str) -> int:

@@ -25,7 +25,7 @@ os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import vllm
-from engine_loop import Load, Recorder, row_of, token_of
+from engine_loop import Load, Recorder, name_of, row_of, token_of
 from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.llm_engine import LLMEngine
@@ -93,7 +93,7 @@ class Engine:
         prompt = self._prompt(request)
         self.tokens[row] = list(prompt)
         self.engine.add_request(
-            f"{row:08d}",
+            name_of(row),
             {"prompt_token_ids": prompt},
             SamplingParams(max_tokens=request["output_tokens"], ignore_eos=True, temperature=0.0, detokenize=False),
             arrival_time=arrival_s,

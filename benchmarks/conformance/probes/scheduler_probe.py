@@ -24,7 +24,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
 import vllm
-from engine_loop import VOCABULARY, Load, Pipeline, Recorder, row_of, token_of
+from engine_loop import VOCABULARY, Load, Pipeline, Recorder, name_of, row_of, token_of
 from vllm.config import CacheConfig, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig, VllmConfig
 from vllm.config.speculative import SpeculativeConfig
 from vllm.sampling_params import SamplingParams
@@ -183,7 +183,7 @@ class Engine:
         request = self.requests[row]
         self.scheduler.add_request(
             Request(
-                f"{row:08d}",
+                name_of(row),
                 [token_of(request, position) for position in range(request["prompt_tokens"])],
                 SamplingParams(max_tokens=request["output_tokens"], ignore_eos=True, temperature=0.0),
                 None,
@@ -238,6 +238,7 @@ class Executor:
     def __init__(self, engine, load, pipeline):
         self.engine, self.load, self.pipeline = engine, load, pipeline
         self.in_flight = []
+        self.aborts_queue = queue.Queue()
 
     def execute_model(self, output, non_block=False):
         """An empty step ends with the one before it."""
@@ -254,6 +255,8 @@ class Executor:
     def finish(self, step):
         if step in self.in_flight:
             self.in_flight.remove(step)
+        for row in self.load.cancelled_before(step.end_s):  # vLLM takes them out before it reads the step's output
+            self.aborts_queue.put([name_of(row)])
         self.load.now_s = max(self.load.now_s, step.end_s)
         self.latest = step
         return self.engine.model_output(step)
@@ -275,7 +278,7 @@ class Core(EngineCore):
         self.step_fn = self.step if self.batch_queue is None else self.step_with_batch_queue
         self.use_spec_decode = self.check_for_draft_tokens = engine.speculation is not None
         self.async_scheduling = engine.asynchronous
-        self.aborts_queue = queue.Queue()
+        self.aborts_queue = executor.aborts_queue
 
 
 def run_engine_core(load, engine, pipeline, *, max_steps):
@@ -284,7 +287,10 @@ def run_engine_core(load, engine, pipeline, *, max_steps):
     core, records = Core(engine, executor), engine.recorder.records
     while len(records) < max_steps:
         for arrival_s, row in load.due():
-            engine.add(row, arrival_s)
+            if arrival_s == math.inf:
+                core.abort_requests([name_of(row)])
+            else:
+                engine.add(row, arrival_s)
         if not (core.scheduler.has_requests() or core.batch_queue):
             if not load.wait():
                 break

@@ -17,6 +17,7 @@ from boundary.schema import typed
 if TYPE_CHECKING:
     from headcount.questions.deployments import Subject
     from kvcache.shape.architecture import Architecture
+    from simulator.cancellations import Cancellations
     from simulator.deployment import Deployment
     from simulator.latency.model import AverageStep
     from workloads.effects import TrafficEffects
@@ -64,6 +65,7 @@ class Facts:
     plans: Sequence["Deployment"] = ()  # that are answered for, each once
     steps: Sequence[tuple["Deployment", "AverageStep"]] = ()  # that the simulated plans took on average
     traffic: "TrafficEffects | None" = None  # what max_model_len makes of the load
+    cancelled: "Cancellations | None" = None  # by clients that do not wait for ever, at the capacity
     trace: Sequence[str] = ()  # what a trace's reader left out or took for granted
     imprecise: Sequence[tuple[int, float, int]] = ()  # GPUs, precision reached, replications that it took
     scaled: Sequence[tuple[int, int]] = ()  # servers that were simulated, servers that are answered for

@@ -1,0 +1,16 @@
+"""At least 1 % of requests are cancelled: they missed the SLO, and latencies are those of the others."""
+
+from collections.abc import Iterator
+
+from headcount.answers.notes import Facts, Severity
+from headcount.text.words import cancelled_text
+
+SEVERITY = Severity.WARNING
+FROM_SHARE = 0.01
+
+
+def find(facts: Facts) -> Iterator[tuple[str, str]]:
+    found = facts.cancelled
+    if found is not None and found.cancelled >= FROM_SHARE:
+        others = "each counts as one that missed the SLO; latencies are those of the other requests alone"
+        yield f"cancelled by clients: {cancelled_text(found)}; {others}", ""
