@@ -11,6 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from benchmarks.fitted_traces import fitted_tables
 from benchmarks.large_fleets import large_fleet_tables
 from benchmarks.markdown import DOCS, filled
 from benchmarks.pages.api import note_tables, python_tables, router_tables
@@ -35,6 +36,7 @@ PAGES = {
     "explanation/structure.md": structure_tables,
     "explanation/workloads.md": change_tables,
     "measurements/fidelity.md": fidelity_tables,
+    "measurements/fitted-traces.md": fitted_tables,
     "measurements/large-fleets.md": large_fleet_tables,
     "measurements/sampling.md": sampling_tables,
     "reference/engine-options.md": option_tables,

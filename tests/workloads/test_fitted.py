@@ -19,6 +19,7 @@ from workloads.fitted.fitting import fit_trace
 from workloads.fitted.goodness import goodness
 from workloads.fitted.marginals import FEWEST, binned
 from workloads.fitted.prefix_tree import grow_prefixes
+from workloads.fitted.serial import Serial
 from workloads.fitted.sharing import latest_sharing
 from workloads.load import load_fitted, load_preset, load_workload
 from workloads.requests import OPEN_END, RequestTable, independent_requests
@@ -104,6 +105,25 @@ def test_windows_have_the_trace_s_mean_lengths() -> None:
     first, last = np.split(drawn.prompt_tokens[np.argsort(drawn.arrival_s)], 2)
     assert first.mean() == pytest.approx(table.prompt_tokens[: n // 2].mean(), rel=0.1)
     assert last.mean() == pytest.approx(table.prompt_tokens[n // 2 :].mean(), rel=0.1)
+
+
+def test_neighbours_are_as_alike_as_in_the_trace() -> None:
+    n, slow = 4000, Serial(share=0.8, decay=0.7).scores(4000, RNG)
+    table = independent_requests(
+        arrival_s=np.arange(n) * 1.0, prompt_tokens=np.rint(np.exp(6 + slow)) + 1, output_tokens=np.full(n, 5)
+    )
+    model = fit_trace(trace(table))
+    assert model.serial.share == pytest.approx(0.8, abs=0.1)
+    drawn = np.log(model.draw().prompt_tokens)
+    for lag in (1, 3):
+        one, other = (np.corrcoef(found[lag:], found[:-lag])[0, 1] for found in (np.log(table.prompt_tokens), drawn))
+        assert other == pytest.approx(one, abs=0.08)
+
+
+def test_no_prompt_is_longer_than_the_trace_s_longest() -> None:
+    table = conversations()
+    model = fit_trace(trace(table))
+    assert model.draw(5000).prompt_tokens.max() <= model.longest_prompt <= table.prompt_tokens.max()
 
 
 def test_arranging_keeps_every_request() -> None:

@@ -33,14 +33,14 @@ class Copula:
 
 def fit_copula(quantities: Mapping[str, npt.ArrayLike]) -> Copula:
     """Of [n] values each."""
-    scores = np.stack([_normal_scores(values) for values in quantities.values()])
+    scores = np.stack([normal_scores(values) for values in quantities.values()])
     return Copula(
         marginals={name: binned(values) for name, values in quantities.items()},
         correlations=tuple(map(tuple, np.atleast_2d(np.cov(scores, bias=True)).round(4).tolist())),
     )
 
 
-def _normal_scores(values: npt.ArrayLike) -> FloatArray:
+def normal_scores(values: npt.ArrayLike) -> FloatArray:
     """[n] standard normal values of the same ranks; equal values have the same."""
     ranks = rankdata(np.asarray(values))
     return np.asarray(ndtri((ranks - 0.5) / len(ranks)), np.float64)

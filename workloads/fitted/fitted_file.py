@@ -12,8 +12,9 @@ from boundary.schema import AtLeastOne, NotNegative, Share, Strict, typed
 from workloads.distributions import Empirical, Spec, parse_distribution
 from workloads.fitted.cascade import MOST_HALVINGS, MOST_WINDOWS, Cascade
 from workloads.fitted.copula import Copula
-from workloads.fitted.fitted_trace import OF_WINDOWS, FittedTrace, RequestKind, Turns
+from workloads.fitted.fitted_trace import MOST_TOKENS, OF_WINDOWS, FittedTrace, RequestKind, Turns
 from workloads.fitted.marginals import FEWEST
+from workloads.fitted.serial import Serial
 
 MARK: Final = "fitted_trace"
 """The table that only a fitted trace's file has."""
@@ -23,6 +24,7 @@ _OF_NEW: Final = ("new_tokens", "output_tokens")
 _OF_SHARING: Final = ("shared_tokens", *_OF_NEW, "lag")
 _OF_TURNS: Final = (*_OF_NEW, "think_s", "kept_share")
 _Correlation = Annotated[float, Meta(ge=-2, le=2, description="a number from -2 to 2")]
+_Tokens = Annotated[int, Meta(ge=1, le=MOST_TOKENS, description=f"a whole number from 1 to {MOST_TOKENS:,}")]
 _Requests = Annotated[int, Meta(ge=1, le=MOST_REQUESTS, description=f"a whole number from 1 to {MOST_REQUESTS:,}")]
 
 
@@ -30,6 +32,7 @@ class _Head(Strict, frozen=True, kw_only=True):
     schema_version: Literal[1]
     title: str
     num_requests: _Requests
+    longest_prompt: _Tokens
     block_size: AtLeastOne | None = None
 
 
@@ -38,6 +41,11 @@ class _Arrivals(Strict, frozen=True, kw_only=True):
     tick_s: NotNegative
     windows: Annotated[list[Share], Meta(min_length=1, max_length=MOST_WINDOWS)]
     unevenness: Annotated[list[Share], Meta(max_length=MOST_HALVINGS)]
+
+
+class _Serial(Strict, frozen=True, kw_only=True):
+    share: Share
+    decay: Annotated[float, Meta(ge=0, lt=1, description="a number from 0, below 1")]
 
 
 class _Kind(Strict, frozen=True, kw_only=True):
@@ -57,6 +65,7 @@ class _File(Strict, frozen=True, kw_only=True):
     fitted_trace: _Head
     arrivals: _Arrivals
     means: dict[Literal[OF_WINDOWS], list[NotNegative]]  # type: ignore[valid-type]
+    serial: _Serial
     kinds: Annotated[dict[str, _Kind], Meta(min_length=1)]
     turns: _Turns | None = None
 
@@ -75,6 +84,7 @@ def fitted_from_mapping(data: Mapping[str, Any], *, name: str, file: Path) -> Fi
         name=name,
         title=tables.fitted_trace.title,
         num_requests=tables.fitted_trace.num_requests,
+        longest_prompt=tables.fitted_trace.longest_prompt,
         block_size=tables.fitted_trace.block_size,
         cascade=Cascade(
             period_s=arrivals.period_s,
@@ -83,6 +93,7 @@ def fitted_from_mapping(data: Mapping[str, Any], *, name: str, file: Path) -> Fi
             unevenness=tuple(arrivals.unevenness),
         ),
         means={key: tuple(values) for key, values in tables.means.items()},
+        serial=Serial(share=tables.serial.share, decay=tables.serial.decay),
         kinds=kinds,
         turns=None if tables.turns is None else _read_turns(tables.turns, file),
     )
@@ -135,6 +146,7 @@ def fitted_text(model: FittedTrace) -> str:
         f"# the mean of {FEWEST} requests or more, apart from counts and the recording's length.",
         f"[{MARK}]",
         *toml_lines({"schema_version": SCHEMA_VERSION, "title": model.title, "num_requests": model.num_requests}),
+        *toml_lines({"longest_prompt": model.longest_prompt}),
         *([] if model.block_size is None else toml_lines({"block_size": model.block_size})),
         "",
         "[arrivals] # of requests that follow no other",
@@ -142,6 +154,9 @@ def fitted_text(model: FittedTrace) -> str:
         "",
         "[means] # of the requests in each window",
         *toml_lines(model.means),
+        "",
+        "[serial] # correlation of new_tokens of requests k apart: share * decay ** k",
+        *toml_lines(vars(model.serial)),
     ]
     for name, kind in model.kinds.items():
         parts += ["", f"[kinds.{name}]", *toml_lines({"share": kind.share, "unit_tokens": kind.unit_tokens})]

@@ -11,6 +11,7 @@ from workloads.fitted.arranging import arranged
 from workloads.fitted.cascade import Cascade
 from workloads.fitted.copula import Copula
 from workloads.fitted.prefix_tree import PrefixTree, grow_prefixes
+from workloads.fitted.serial import Serial, lined_up
 from workloads.fitted.turns import with_turns
 from workloads.randomness import stream
 from workloads.requests import NO_PREDECESSOR, OPEN_END, FloatArray, IntArray, RequestTable
@@ -32,12 +33,12 @@ class RequestKind:
     unit_tokens: int = 1
     """What is shared is a multiple of it: of whole blocks, where the trace tells no more."""
 
-    def draw(self, count: int, rng: np.random.Generator) -> dict[str, IntArray]:
+    def draw(self, count: int, rng: np.random.Generator, longest_prompt: int) -> dict[str, IntArray]:
         """Tokens and lags of so many requests."""
         drawn = self.copula.draw(count, rng)
         none = np.zeros(count)
         shared = drawn.get("shared_tokens", none)
-        prompt = _tokens(shared + drawn["new_tokens"])
+        prompt = np.minimum(_tokens(shared + drawn["new_tokens"]), longest_prompt)
         units = np.minimum(np.rint(shared / self.unit_tokens).astype(np.int64), prompt // self.unit_tokens)
         return {
             "shared": units * self.unit_tokens,
@@ -65,12 +66,16 @@ class FittedTrace:
     title: str
     num_requests: int
     """Of the trace."""
+    longest_prompt: int
+    """Tokens: no prompt is longer."""
     block_size: int | None
     """Tokens that its block ids named; None where it has none."""
     cascade: Cascade
     """Of the requests that follow none."""
     means: Mapping[str, tuple[float, ...]]
     """Of OF_WINDOWS: mean of the requests in each window of the cascade."""
+    serial: Serial
+    """Of `new_tokens`."""
     kinds: Mapping[str, RequestKind]
     turns: Turns | None = None
     tables: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -84,7 +89,8 @@ class FittedTrace:
         drawn = self._firsts(arrival_s, seed)
         total = drawn["shared"] + drawn["new_tokens"] + drawn["output_tokens"]
         tree = grow_prefixes(drawn["lag"], drawn["shared"], total, drawn["goes_on"].astype(np.bool_))
-        table = _table(arrival_s, drawn, tree)
+        prompt = np.minimum(tree.total - drawn["output_tokens"], self.longest_prompt)
+        table = _table(arrival_s, prompt, drawn["output_tokens"], tree)
         return table if self.turns is None else self._with_turns(table, n, seed)
 
     def _num_sessions(self, num_requests: int) -> int:
@@ -96,24 +102,27 @@ class FittedTrace:
         n = len(arrival_s)
         shares = np.cumsum([0.0, *(kind.share for kind in self.kinds.values())])
         bounds = np.rint(shares / shares[-1] * n).astype(np.int64)
-        parts = [
-            kind.draw(int(bounds[place + 1] - bounds[place]), stream(seed, "user_tokens", 1, place))
-            | {"goes_on": np.full(bounds[place + 1] - bounds[place], int(name == GOES_ON))}
-            for place, (name, kind) in enumerate(self.kinds.items())
-        ]
-        found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        order = stream(seed, "window", 1).permutation(n)
-        order = order[self._arrangement({name: found[name][order] for name in OF_WINDOWS}, arrival_s, seed)]
+        places = np.split(stream(seed, "window", 1).permutation(n), bounds[1:-1])
+        found = {name: np.zeros(n, np.int64) for name in ("shared", *OF_WINDOWS, "lag", "goes_on")}
+        for place, ((name, kind), rows) in enumerate(zip(self.kinds.items(), places, strict=True)):
+            drawn = kind.draw(len(rows), stream(seed, "user_tokens", 1, place), self.longest_prompt)
+            for key, values in drawn.items():
+                found[key][rows] = values
+            found["goes_on"][rows] = name == GOES_ON
+        order = self._arrangement(found, arrival_s, seed)
         return {name: values[order] for name, values in found.items()}
 
     def _arrangement(self, tokens: Mapping[str, IntArray], arrival_s: FloatArray, seed: int) -> IntArray:
-        """Places of requests in random order, so that each window has its means."""
+        """Places of requests in random order, so that each window has its means, and alike ones follow one another."""
         period = (arrival_s // self.cascade.period_s).astype(np.int64) if self.cascade.period_s else 0
         window = self.cascade.window_of(arrival_s) + period * len(self.cascade.windows)
         targets = np.array([self.means[name] for name in OF_WINDOWS])
         targets = np.tile(targets, int(window.max(initial=0)) // len(self.cascade.windows) + 1)
         values = np.stack([tokens[name] for name in OF_WINDOWS]).astype(np.float64)
-        return arranged(values, window, targets, stream(seed, "window", 2))
+        order = arranged(values, window, targets, stream(seed, "window", 2))
+        if not self.serial.share:
+            return order
+        return lined_up(order, window, values[0], self.serial.scores(len(order), stream(seed, "window", 3)))
 
     def _with_turns(self, firsts: RequestTable, num_requests: int, seed: int) -> RequestTable:
         assert self.turns is not None
@@ -122,21 +131,21 @@ class FittedTrace:
         per_session = np.maximum(np.rint(self.turns.per_session.quantile(luck)).astype(np.int64), 1)
         more = int(per_session.sum()) - n
         drawn = self.turns.copula.draw(more, stream(seed, "user_tokens", 2)) if more else {}
-        return with_turns(firsts, per_session, drawn).head(num_requests)
+        return with_turns(firsts, per_session, drawn, self.longest_prompt).head(num_requests)
 
 
 def _tokens(values: FloatArray) -> IntArray:
     return np.clip(np.rint(values), 1, MOST_TOKENS).astype(np.int64)
 
 
-def _table(arrival_s: FloatArray, drawn: Mapping[str, IntArray], tree: PrefixTree) -> RequestTable:
+def _table(arrival_s: FloatArray, prompt: IntArray, output: IntArray, tree: PrefixTree) -> RequestTable:
     n = len(arrival_s)
     return RequestTable(
         arrival_s=arrival_s,
         follows=np.full(n, NO_PREDECESSOR, np.int64),
         think_s=np.zeros(n),
-        prompt_tokens=(tree.total - drawn["output_tokens"]).astype(np.int32),
-        output_tokens=drawn["output_tokens"].astype(np.int32),
+        prompt_tokens=prompt.astype(np.int32),
+        output_tokens=output.astype(np.int32),
         priority=np.zeros(n, np.int32),
         span_start=tree.span_start,
         span_count=tree.span_count,

@@ -11,6 +11,7 @@ from workloads.fitted.cascade import fit_cascade
 from workloads.fitted.copula import fit_copula
 from workloads.fitted.fitted_trace import GOES_ON, OF_WINDOWS, FittedTrace, RequestKind, Turns
 from workloads.fitted.marginals import FEWEST, binned
+from workloads.fitted.serial import fit_serial
 from workloads.fitted.sharing import Sharing, latest_sharing
 from workloads.requests import NEXT_FREE, BoolArray, Int32Array, IntArray, RequestTable
 from workloads.traces.trace import Trace
@@ -41,9 +42,11 @@ def fit_trace(trace: Trace) -> FittedTrace:
         name=trace.name,
         title=f"fitted to {trace.name}: {trace.num_requests:,} requests, {trace.format} format",
         num_requests=trace.num_requests,
+        longest_prompt=int(np.sort(table.prompt_tokens)[-FEWEST:].mean()),
         block_size=trace.block_size,
         cascade=cascade,
         means={name: _means(tokens[name], window, len(cascade.windows)) for name in OF_WINDOWS},
+        serial=fit_serial(tokens["new_tokens"]),
         kinds={name: _kind(name, tokens, rows, trace.block_size) for name, rows in classes.items()},
         turns=_turns(table) if len(firsts) < table.num_requests else None,
     )

@@ -97,7 +97,7 @@ class Goodness:
 
 def _never_held(trace: Description) -> Iterator[str]:
     if trace.arrivals is not None:
-        yield "Which request follows which: within a 128th of the recording, lengths are in random order."
+        yield "Which request follows which: within a window of the recording, only neighbours' new tokens go together."
         yield "Times beyond the recording: a longer draw repeats its busy and quiet times."
     if trace.reuse is not None and trace.sessions is None:
         yield "Which requests are of one user: only how much of a prompt was sent before, and how long ago."

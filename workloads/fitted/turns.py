@@ -9,10 +9,12 @@ import numpy as np
 from workloads.requests import NO_PREDECESSOR, OPEN_END, FloatArray, Int32Array, IntArray, RequestTable
 
 _SPANS: Final = 4  # of a request, to begin with
-_MOST_TOKENS = OPEN_END // 4  # of prompt, and of answer
+_MOST_TOKENS = OPEN_END // 4  # of an answer
 
 
-def with_turns(firsts: RequestTable, per_session: IntArray, drawn: Mapping[str, FloatArray]) -> RequestTable:
+def with_turns(
+    firsts: RequestTable, per_session: IntArray, drawn: Mapping[str, FloatArray], longest_prompt: int
+) -> RequestTable:
     """`drawn` has for each further turn, session by session, `new_tokens`, `output_tokens`, `think_s`, `kept_share`."""
     n, place = int(per_session.sum()), np.cumsum(per_session) - per_session
     session = np.repeat(np.arange(len(per_session)), per_session)
@@ -24,7 +26,7 @@ def with_turns(firsts: RequestTable, per_session: IntArray, drawn: Mapping[str, 
     prompt, output = firsts.prompt_tokens.astype(np.int64)[session], firsts.output_tokens.astype(np.int64)[session]
     output[~is_first] = np.clip(np.rint(columns["output_tokens"][~is_first]), 1, _MOST_TOKENS).astype(np.int64)
     shared = np.zeros(n, np.int64)
-    _add_up(is_first, columns["new_tokens"], columns["kept_share"], prompt, output, shared)
+    _add_up(is_first, columns["new_tokens"], columns["kept_share"], longest_prompt, prompt, output, shared)
     room, num_spans = _SPANS * n, -1
     while num_spans < 0:
         start, count = np.zeros(n, np.int64), np.zeros(n, np.int32)
@@ -50,12 +52,18 @@ def with_turns(firsts: RequestTable, per_session: IntArray, drawn: Mapping[str, 
 
 @numba.njit  # type: ignore[untyped-decorator]
 def _add_up(  # noqa: PLR0917  numba takes arrays one by one
-    is_first: IntArray, new: FloatArray, kept: FloatArray, prompt: IntArray, output: IntArray, shared: IntArray
+    is_first: IntArray,
+    new: FloatArray,
+    kept: FloatArray,
+    longest: int,
+    prompt: IntArray,
+    output: IntArray,
+    shared: IntArray,
 ) -> None:
     for row in range(len(prompt)):
         if not is_first[row]:
             shared[row] = round(kept[row] * (prompt[row - 1] + output[row - 1]))
-            prompt[row] = min(max(shared[row] + round(new[row]), 1), _MOST_TOKENS)
+            prompt[row] = min(max(shared[row] + round(new[row]), 1), longest)
             shared[row] = min(shared[row], prompt[row])
 
 
