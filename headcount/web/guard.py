@@ -16,7 +16,7 @@ LONGEST_QUERY: Final = 32_000  # bytes of a link
 COOKIE: Final = "headcount-token"
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 REPORT_POLICY: Final = (  # a report holds its own script and style, and is shown without rights
-    "sandbox allow-scripts allow-popups; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "sandbox allow-scripts allow-popups allow-downloads; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data:; font-src data:; frame-ancestors 'self'"
 )
 _POLICY: Final = (

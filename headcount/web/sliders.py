@@ -100,6 +100,8 @@ def moved(scenario: Scenario, places: Mapping[str, str]) -> Scenario:
     unknown = next((name for name in changed if name not in _SLIDERS.get(scenario.question, ())), None)
     if unknown is not None:
         raise ValueError(f"{scenario.question} has no slider {unknown}")
+    if not scenario.get("replicas") and changed.get("replicas") == "1":  # as it is
+        del changed["replicas"]
     if "context" in changed:
         factor = changed.pop("context")
         others = [part for part in _traffic(scenario) if not part.startswith("context=")]

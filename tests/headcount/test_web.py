@@ -389,6 +389,11 @@ def test_sliders_move_a_scenario_and_back() -> None:
         moved(asked, {"replicas": "2"})
 
 
+def test_a_slider_that_stands_where_it_stood_changes_nothing() -> None:
+    asked = scenario("simulate", users="100", workload="chat")
+    assert moved(asked, {"users": "100", "context": "x1", "replicas": "1"}) == asked
+
+
 def test_a_context_in_tokens_has_no_slider(tmp_path: Path) -> None:
     history = History(tmp_path)
     asked = scenario(traffic="context=8K")
