@@ -16,8 +16,8 @@ LONGEST_QUERY: Final = 32_000  # bytes of a link
 COOKIE: Final = "headcount-token"
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 REPORT_POLICY: Final = (  # a report holds its own script and style, and is shown without rights
-    "sandbox allow-scripts allow-popups allow-downloads; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-    "img-src data:; font-src data:; frame-ancestors 'self'"
+    "sandbox allow-scripts allow-popups allow-downloads; default-src 'none'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; img-src data:; font-src data:; frame-ancestors 'self'"
 )
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
