@@ -38,17 +38,11 @@ def kept_of(scenario: Scenario, answer: Answer) -> Kept:
     return Kept(
         scenario=scenario,
         asked_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
-        headline=headline(answer),
+        headline=answer.first_page().answer,
         verdict=int(answer.verdict),
         alerts=tuple(map(str, answer.alerts)),
         rows=tuple(_rows(answer)),
     )
-
-
-def headline(answer: Answer) -> str:
-    """The answer in a sentence: what stands below what was asked."""
-    lines = [str(block) for block in answer.head() if str(block)]
-    return lines[1] if len(lines) > 1 else lines[0]
 
 
 def _rows(answer: Answer) -> list[dict[str, Any]]:

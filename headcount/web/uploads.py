@@ -51,17 +51,15 @@ class Uploads:
         Raises ValueError for a file that made room for others.
         """
         kept = private_folder(self._base, "web", "uploads")
-        made = Path(mkdtemp(dir=private_folder(self._base, "web", "jobs")))
+        folder = Path(mkdtemp(dir=private_folder(self._base, "web", "jobs")))
         try:
-            folder = made / "files"
-            folder.mkdir()
             for name, digest in scenario.uploads.items():
                 if not (kept / digest).is_file():
                     raise ValueError(f"{name} is no longer here; choose the file again")
                 shutil.copyfile(kept / digest, folder / name)
             yield folder
         finally:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _make_room(self, folder: Path) -> None:
         files = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)

@@ -2,7 +2,7 @@
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from boundary.names import one_line
 from boundary.registry import search_path
 from headcount.answers.answer import Answer, Progress
 from headcount.cli.main import OURS, is_meant
+from headcount.report.document import render
 from headcount.text.blocks import Block, Table
 from headcount.web.fields import QUESTIONS, command_of, fields_of
 from headcount.web.kept import Kept, kept_of
@@ -69,7 +70,6 @@ def work(pipe: Connection, memory_bytes: int) -> None:
 
 def _warm_up() -> None:
     """Import and load while nobody waits: the first run on a machine compiles the kernels."""
-    import headcount.report.document  # noqa: F401, PLC0415
     from headcount.api import simulate  # noqa: PLC0415
 
     simulate("llama-3.1-8b", "h100-sxm", input_len=10, output_len=2, concurrency=1, num_requests=1)
@@ -91,7 +91,9 @@ def _answered(order: Order, pipe: Connection) -> Answered | Refused:
         with reads_confined_to(order.folder, *packages, *search_path()):
             _run(order.scenario, hearing)
             assert hearing.answer is not None, "a command ends with an answer"
-            return Answered(kept_of(order.scenario, hearing.answer), _report(hearing.answer, order))
+            asked = replace(hearing.answer, asked=order.scenario.command)
+            report = render(asked.to_json(report=True))
+            return Answered(kept_of(order.scenario, hearing.answer), report)
     except click.ClickException as error:
         return Refused(one_line(error.format_message()))
     except MemoryError:
@@ -102,13 +104,6 @@ def _answered(order: Order, pipe: Connection) -> Answered | Refused:
         return Refused(one_line(str(error)), is_fault=not is_meant(error))
     except Exception as error:
         return Refused(one_line(f"{type(error).__name__}: {error}"), is_fault=True)
-
-
-def _report(answer: Answer, order: Order) -> str:
-    """The document that `--report` writes."""
-    path = order.folder.parent / "report.html"
-    answer.report(path, command=order.scenario.command)
-    return path.read_text(encoding="utf-8")
 
 
 def _run(scenario: Scenario, hearing: "_Hearing") -> None:
