@@ -48,6 +48,9 @@ class Clock:
         return stream
 
     def hang_up(self, stream: Stream) -> None:
+        """Its client has gone, or needs nothing more."""
+        if stream.is_over:
+            return
         self.emulation.hang_up(stream, self._reach(self.loop.time()))
         self._set_alarm()
 

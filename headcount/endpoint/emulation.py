@@ -38,6 +38,7 @@ class Stream:
     job: Job
     row: int
     arrival_s: float
+    engine: int = -1  # known with the first token
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     num_tokens: int = 0
     num_taken: int = 0
@@ -47,6 +48,11 @@ class Stream:
     is_done: bool = False
     is_gone: bool = False
     failure: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come."""
+        return self.is_done or self.is_gone or bool(self.failure)
 
     def take(self) -> tuple[list[str], float]:
         """The words that came since the last call, and when the first of them did."""
@@ -106,14 +112,14 @@ class Emulation:
         given = zip(instant.requests.tolist(), instant.num_tokens.tolist(), strict=True)
         for row, count in sorted(given, key=lambda each: self._streams[each[0]].num_tokens > 0):  # first tokens first
             stream = self._streams[row]
-            engine = int(self.live.record(row)["replica"])
             if stream.num_tokens == 0:
-                stream.first_s = now_s
-                self.figures.began(engine, stream.arrival_s, now_s, self.live.record(row))
+                record = self.live.record(row)
+                stream.first_s, stream.engine = now_s, int(record["replica"])
+                self.figures.began(stream.engine, stream.arrival_s, now_s, record)
             else:
-                self.figures.went_on(engine, now_s - stream.last_s)
+                self.figures.went_on(stream.engine, now_s - stream.last_s)
             stream.give(count, now_s)
-            self.figures.tokens[engine] += count
+            self.figures.tokens[stream.engine] += count
         for row in instant.finished:
             self._finish(row)
         self.figures.end_instant(totals)
@@ -121,10 +127,9 @@ class Emulation:
 
     def hang_up(self, stream: Stream, now_s: float) -> None:
         """The client has gone: vLLM aborts its request."""
-        if not (stream.is_done or stream.is_gone):
-            stream.is_gone = True
-            self.live.abort(stream.row, now_s)
-            self._end(stream)
+        stream.is_gone = True
+        self.live.abort(stream.row, now_s)
+        self._end(stream)
 
     def fail(self, why: str) -> None:
         """End every answer: nothing more will come."""

@@ -87,7 +87,7 @@ class WholeAnswer(_Waiting):
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         stream = self.stream
-        while not (stream.is_done or stream.is_gone or stream.failure):
+        while not stream.is_over:
             stream.changed.clear()
             await stream.changed.wait()
         if stream.failure:

@@ -316,3 +316,22 @@ def test_a_key_a_body_and_a_crowd_have_their_limits() -> None:
         assert connection.getresponse().status == 200
         assert sent(port, "/v1/completions", long, key)[0] == 503
         connection.close()
+
+
+def test_a_simulation_that_fails_ends_every_answer_with_an_error() -> None:
+    made = started(speed=1.0)
+
+    def broken(_: float) -> None:
+        raise RuntimeError("made up")
+
+    with running(made) as port:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        body = json.dumps({"prompt": "hi", "max_tokens": 4000, "ignore_eos": True})
+        connection.request("POST", "/v1/completions", body, {"content-type": "application/json"})
+        while not metrics(port)["vllm:num_requests_running"]:
+            time.sleep(0.01)
+        made.clock.emulation.live.advance = broken  # type: ignore[assignment, method-assign]
+        answer = connection.getresponse()
+        assert (answer.status, json.load(answer)["error"]["message"]) == (500, "the simulation failed: made up")
+        assert sent(port, "/health")[0] == 503
+        assert sent(port, "/v1/completions", {"prompt": "hi"})[0] == 500
