@@ -5,6 +5,7 @@ were sent. The client is small, so that it takes little of the machine. Both nee
 """
 
 import asyncio
+import gc
 import json
 import re
 import subprocess
@@ -53,6 +54,8 @@ async def send(at_s: float, body: bytes) -> Sent:
 
 
 async def load(arrivals_s: np.ndarray, output_tokens: int) -> list[Sent]:
+    gc.collect()
+    gc.freeze()  # a client that looks through its memory measures its own pause
     rng, start_s = np.random.default_rng(1), asyncio.get_running_loop().time() + 0.5
     asked = {"max_tokens": output_tokens, "ignore_eos": True, "stream": True}
     bodies = [
