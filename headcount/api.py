@@ -16,7 +16,6 @@ from calibrate.readers.parsing.startup_log import StartupLog, read_startup_log
 from headcount.answers.answer import Answer, Progress, Verdict
 from headcount.answers.capacity import CapacityAnswer, capacity
 from headcount.answers.check import CheckAnswer, check
-from headcount.answers.diff import DiffAnswer, diff
 from headcount.answers.fit import FitAnswer, fit
 from headcount.answers.memory import MemoryAnswer, memory
 from headcount.answers.memory_comparison import MemoryComparison, memory_comparison
@@ -26,6 +25,7 @@ from headcount.answers.read import ReadAnswer, read
 from headcount.answers.simulate import SimulateAnswer, simulate
 from headcount.answers.training_memory import TrainingMemoryAnswer, training_memory
 from headcount.answers.varied.compare import CompareAnswer, compare
+from headcount.answers.varied.diff import DiffAnswer, diff
 from headcount.answers.varied.optimize import OptimizeAnswer, optimize
 from headcount.answers.varied.whatif import WhatifAnswer, whatif
 from headcount.answers.workloads.describe import DescribeAnswer, describe

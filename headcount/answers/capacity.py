@@ -6,8 +6,8 @@ from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
-from headcount.answers.capacity_page import capacity_page, layouts_json
 from headcount.answers.capacity_text import error_lines, found_line, headline, row_layout, rows_table, screened_line
+from headcount.answers.details.capacity_page import capacity_page, layouts_json
 from headcount.answers.details.first_page import FirstPage
 from headcount.answers.details.study import Study, study_json
 from headcount.answers.money import usd_per_month, usd_per_user_month

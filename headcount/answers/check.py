@@ -21,6 +21,7 @@ from headcount.questions.deployments import given_arguments
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.diagnosis import diagnosis_lines
 from headcount.text.units import counted
+from headcount.text.words import sentence
 from simulator.study.slo import find_slo
 
 if TYPE_CHECKING:
@@ -60,7 +61,9 @@ class CheckAnswer(Answer):
     def first_page(self) -> FirstPage:
         plan = self.first.deployment
         verdict = diagnosis_lines(self.diagnosis) or ["Nothing is expected of this server: its step times were given"]
-        sizes = [(name, errors["median_percent"]) for name, errors in self.summary.items()]
+        verdict = [sentence(line.strip().removeprefix("verdict: ")) for line in verdict]
+        means = [(name, errors) for name, errors in self.summary.items() if name.endswith("_s.mean")]
+        sizes = [(name, errors["median_percent"]) for name, errors in means]
         return FirstPage(
             question=f"Is {plan.architecture.name} on {plan.gpu.name} as fast as it should be?",
             answer=verdict[0],
@@ -68,7 +71,7 @@ class CheckAnswer(Answer):
                 ("measured runs", f"{len(self.checked)}"),
                 *((f"median error of {latency_name(name)}", f"{error:.1f} %") for name, error in sizes[:3]),
             ),
-            sure=" ".join(verdict[1:]),
+            sure=" ".join(f"{line}." for line in verdict[1:]),
             risk=risk_of(self.notes, "Latencies of overloaded runs show how long requests queued; they are left out."),
         )
 

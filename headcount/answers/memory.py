@@ -10,10 +10,12 @@ from headcount.answers.answer import Answer, Verdict, question
 from headcount.answers.details.assumptions import of_terms
 from headcount.answers.details.first_page import FirstPage, risk_of
 from headcount.answers.details.memory import memory_json, waterfall
+from headcount.answers.details.memory_formats import NOWHERE, candidates_of, fits_from
 from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.deployments import Subject, check_counts, subject
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import GIB, assumptions_json
+from headcount.text.words import sentence
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.conversations import conversations_at_once, tokens_per_user
 from simulator.engines.vllm.memory import Remedy, memory_budget, remedies, why_unfit
@@ -66,6 +68,7 @@ class MemoryAnswer(Answer):
     users: tuple[int, ...] = USERS
     given_context_tokens: int | None = None  # None: the chat preset's mean
     remedies: Sequence[Remedy] = ()
+    subject: Subject | None = None
     architecture_assumptions: Sequence[tuple[str, str, str]] = ()
     log: "StartupLog | None" = None
     log_terms: Sequence[LoggedTerm] = ()
@@ -113,7 +116,7 @@ class MemoryAnswer(Answer):
         budget = self.budget
         return FirstPage(
             question=f"Does {budget.model} fit on {budget.gpu} ({self.setting})?",
-            answer=self.headline if self.fits else f"{_advice(self.remedies)} As asked it does not.",
+            answer=self.headline if self.fits else f"{sentence(self._fits_from())}; as asked it does not",
             figures=((("KV cache", f"{budget.kv_cache_tokens:,} tokens"),
                       (f"conversations of {self.context.tokens:,} tokens at once", f"{self.conversations_at_once:,}"))
                      if self.fits else (("missing of each GPU", f"{max(0.1, budget.missing_bytes / GIB):,.1f} GiB"),)),
@@ -121,8 +124,12 @@ class MemoryAnswer(Answer):
             if self.fits else "",
             risk=risk_of(self.notes, "" if not self.fits else "A conversation longer than the mean takes more; what "
                          "latency users see is another question: headcount capacity."),
-            is_good=self.fits,
+            is_good=self.fits or self._fits_from() != NOWHERE,
         )  # fmt: skip
+
+    def _fits_from(self) -> str:
+        """In which formats and sizes it does."""
+        return NOWHERE if self.subject is None else fits_from(candidates_of(self.subject))
 
     def details(self) -> dict[str, Any]:
         terms = [*self.architecture_assumptions, *self.budget.assumptions]
@@ -225,6 +232,7 @@ def memory_answer(
         users=tuple(users),
         given_context_tokens=mean_context,
         remedies=found,
+        subject=asked,
         architecture_assumptions=asked.architecture.assumptions,
         log=log,
         log_terms=() if log is None else _log_terms(asked, log, budget),

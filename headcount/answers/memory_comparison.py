@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from headcount.answers.answer import Answer, Verdict, question
 from headcount.answers.details.first_page import FirstPage, risk_of
+from headcount.answers.details.memory_formats import NOWHERE, candidates_of, fits_from, format_name
 from headcount.answers.memory import MemoryAnswer, is_doubtful, memory_answer, memory_details
 from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.deployments import subject
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import GIB
+from headcount.text.words import sentence
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.conversations import conversations_at_once
-from simulator.engines.vllm.comparison import KV_CACHE_DTYPES, TENSOR_PARALLEL_SIZES, Candidate, compare, fewest_gpus
+from simulator.engines.vllm.comparison import Candidate, fewest_gpus
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog
@@ -68,17 +70,14 @@ class MemoryComparison(Answer):
 
     def first_page(self) -> FirstPage:
         budget = self.single.budget
-        fitting = [(key, size) for key, size in fewest_gpus(self.candidates).items() if size is not None]
-        sizes = {quantization: min(size for (name, _), size in fitting if name == quantization)
-                 for quantization in dict.fromkeys(name for (name, _), _ in fitting)}  # fmt: skip
-        parts = [f"{_named(name, is_own=False)} from TP {size}" for name, size in sizes.items()]
+        found = fits_from(self.candidates)
         return FirstPage(
             question=f"In which formats, and on how many GPUs, does {budget.model} fit on {budget.gpu}?",
-            answer=f"Fits: {', '.join(parts)}" if parts else "It fits in none of these ways: take a larger GPU",
+            answer=sentence(found),
             figures=(("context", f"{budget.max_model_len:,} tokens at most"),),
             sure="The memory model is held beside start-up logs of real servers; 'barely' marks rows in doubt.",
             risk=risk_of(self.notes, "A smaller format of weights or of the KV cache may change answers: test them."),
-            is_good=bool(parts),
+            is_good=found != NOWHERE,
         )
 
     def details(self) -> dict[str, Any]:
@@ -164,15 +163,7 @@ def memory_comparison(
         raise ValueError(
             "--compare works out each row's KV blocks; leave out --num-gpu-blocks-override and --startup-log"
         )
-    size, quantization = args.tensor_parallel_size, args.quantization
-    candidates = compare(
-        asked.architecture,
-        asked.gpu,
-        args,
-        tensor_parallel_sizes=TENSOR_PARALLEL_SIZES if size is None else (size,),
-        quantizations=None if quantization is None else (quantization,),
-        kv_cache_dtypes=KV_CACHE_DTYPES if args.kv_cache_dtype == "auto" else (args.kv_cache_dtype,),
-    )
+    candidates = candidates_of(asked)
     single = memory_answer(asked, users, mean_context, strict=strict)
     budget, fits = single.budget, any(row.fits for row in candidates)
     nowhere = f"{budget.model} fits on {budget.gpu} in none of these ways; take a larger GPU"
@@ -192,7 +183,7 @@ def _either(fits: dict[str, str]) -> str:
 
 
 def _named(quantization: str, is_own: bool) -> str:
-    name = "16 bits" if quantization == "none" else quantization
+    name = format_name(quantization)
     return f"{name} (own)" if is_own else name
 
 

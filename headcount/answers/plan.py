@@ -6,8 +6,9 @@ from functools import cached_property
 from typing import Any, Final
 
 from boundary.names import check_names
-from headcount.answers import plan_report, plan_text
+from headcount.answers import plan_text
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
+from headcount.answers.details import plan_page
 from headcount.answers.details.first_page import FirstPage
 from headcount.answers.money import BreakEven, Money, Traffic, costs, money_of
 from headcount.answers.notes import Facts, find_notes
@@ -159,10 +160,10 @@ class PlanAnswer(Answer):
         return [row.to_json() for row in self.fleets]
 
     def first_page(self) -> FirstPage:
-        return plan_report.plan_page(self)
+        return plan_page.plan_page(self)
 
     def details(self) -> dict[str, Any]:
-        return plan_report.plan_details(self)
+        return plan_page.plan_details(self)
 
     def head(self) -> list[Block]:
         return plan_text.head(self)

@@ -23,7 +23,7 @@ from headcount.questions.loads import AskedLoad
 from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import assumptions_json, milliseconds, seconds
-from headcount.text.words import cancelled_text, layout_text, settings_text, step_time_error
+from headcount.text.words import cancelled_text, layout_text, sentence, settings_text, step_time_error
 from simulator.cancellations import is_cancelled
 from simulator.deployment import Deployment, resolve
 from simulator.fleet.fleet import Fleet
@@ -157,7 +157,7 @@ class SimulateAnswer(Answer):
                 ("output", f"{self.result.output_tokens_per_s:,.0f} tokens/s"),
                 *money_figures(usd_per_month(self.replicas * plan.gpus, plan.gpu.usd_per_hour), None),
             ),
-            sure=f"{step_time_error(plan.latency, self.served.step.sequences)}.{tail}".capitalize(),
+            sure=sentence(f"{step_time_error(plan.latency, self.served.step.sequences)}.{tail}"),
             risk=risk_of(self.notes, "One run of one load: other arrivals give other tails."),
         )
 

@@ -80,16 +80,21 @@ def check_report(option: str, path: str | os.PathLike[str]) -> None:
 
 def write(path: Path, answer: Json) -> None:
     """Write an answer's report in the format that the file's name ends in; the file appears whole or not at all."""
+    write_whole(path, made(path, answer))
+
+
+def made(path: Path, answer: Json) -> str | bytes:
+    """What to write there."""
     name = _format_of(path)
     with FORMATS.running(name):
-        made: str | bytes = FORMATS.load(name).made(report_of(answer))
-    write_whole(path, made)
+        content: str | bytes = FORMATS.load(name).made(report_of(answer))
+    return content
 
 
 def render(answer: Json) -> str:
     """An answer's report as one HTML document."""
-    made: str = FORMATS.load("html").made(report_of(answer))
-    return made
+    content: str = FORMATS.load("html").made(report_of(answer))
+    return content
 
 
 def report_of(answer: Json) -> Report:

@@ -7,6 +7,7 @@ from typing import Any
 
 from boundary.documents import parse_json
 from boundary.files import InputError, read_text
+from boundary.outputs import write_whole
 from headcount.report import document
 
 _INSIDE = re.compile(r'<script type="application/json" id="answer">(.*?)</script>', re.DOTALL)
@@ -35,9 +36,10 @@ def report_file(path: Path, out: Path) -> None:
     """Make a report of a kept answer. Raises InputError where the file is no such answer."""
     answer = read_answer(path)
     try:
-        document.write(out, answer)
-    except (LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
+        content = document.made(out, answer)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise InputError(
             f"{path}: it was changed, or another version of headcount wrote it ({type(error).__name__}: {error}); ask "
             "the question again"
         ) from None
+    write_whole(out, content)

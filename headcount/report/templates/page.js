@@ -2,6 +2,7 @@ for (const table of document.querySelectorAll("table")) {
   const body = table.tBodies[0];
   if (body.rows.length < 2) continue;
   [...table.tHead.rows[0].cells].forEach((head, place) => {
+    if (!head.textContent.trim()) return;
     const button = document.createElement("button");
     button.textContent = head.textContent;
     head.replaceChildren(button);
