@@ -88,7 +88,7 @@ class Answer(ABC):
 
     def first_page(self) -> FirstPage:
         """What the person who signs reads first."""
-        said = [str(block) for block in self.head() if str(block)]
+        said = [str(block) for block in self.head() if str(block)] or [self.kind]
         return FirstPage(question=said[0], answer=said[-1], risk=risk_of(self.notes, ""))
 
     def details(self) -> dict[str, Any]:

@@ -17,8 +17,9 @@ from calibrate.readers import find_format, read_file
 from calibrate.readers.vllm_metrics import read_between
 from calibrate.recording import Recording
 from headcount.answers.answer import Answer, question
+from headcount.answers.details.first_page import FirstPage
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import milliseconds, seconds
+from headcount.text.units import counted, milliseconds, seconds
 
 _SHOWN = ("mean", "p50", "p90", "p99")
 _RATES = ("requests_per_s", "output_tokens_per_s")
@@ -60,6 +61,14 @@ class ReadAnswer(Answer):
 
     def rows(self) -> list[dict[str, Any]]:
         return [file.to_json() for file in self.files]
+
+    def first_page(self) -> FirstPage:
+        contents = [len(found.contents) for found in self.files]
+        return FirstPage(
+            question="What do these files hold?",
+            answer=f"{counted(sum(contents), 'run')} in {counted(len(contents), 'file')}",
+            risk="Figures that a tool reports and those computed from its requests may differ: the tables show both.",
+        )
 
     def head(self) -> list[Block]:
         return []

@@ -42,9 +42,9 @@ class FirstPage:
 
 
 def risk_of(notes: Sequence[Note], otherwise: str) -> str:
-    """The worst of what an answer's notes warn of."""
+    """What stands against any such answer, and the last of what this answer's notes warn of."""
     alerts = [note for note in notes if note.severity in (Severity.WARNING, Severity.ERROR)]
-    return f"{alerts[-1].text}." if alerts else otherwise
+    return f"{otherwise} Mind: {alerts[-1].text}.".strip() if alerts else otherwise
 
 
 def money_figures(usd_per_month: float | None, usd_per_user_month: float | None) -> tuple[tuple[str, str], ...]:

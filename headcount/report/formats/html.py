@@ -66,6 +66,7 @@ def environment() -> "Environment":
     return found
 
 
+_UNITS = re.compile(r"(?<=\d) (?=(?:s|ms|GiB|GPUs?|users?)\b)")
 _TEMPLATES: dict[type[Part], str] = {
     Text: "text.html", Table: "table.html", Command: "command.html", File: "file.html", Folded: "folded.html",
 }  # fmt: skip
@@ -77,5 +78,5 @@ def template_of(part: Part) -> str:
 
 
 def spaced(text: str) -> str:
-    """`95 %` with a space at which no line breaks, however it was written."""
-    return re.sub(r"(?<=\d) ?%", "\u00a0%", text)
+    """`95 %` and `1 s` with a space at which no line breaks, however the percentage was written."""
+    return _UNITS.sub("\u00a0", re.sub(r"(?<=\d) ?%", "\u00a0%", text))
