@@ -10,7 +10,6 @@ from boundary.limits import limits_raised
 from boundary.outputs import cache_folder, check_out_files
 from boundary.registry import SEARCH_PATH, search_path
 from headcount.cli.option_types import Option, OutPath, Reads, flag, option, read_limit
-from headcount.questions.traffic import TrafficChange
 from simulator.engines.values import FilePath, Text
 
 OTHER = "Other options"
@@ -108,6 +107,8 @@ def _join_traffic(params: dict[str, Any]) -> None:
     given = [(name, params.pop(name)) for name in names if name in params]
     changes = [f"{name.replace('_', '-')}={value}" for name, value in given if value is not None]
     if changes:
+        from headcount.questions.traffic import TrafficChange  # noqa: PLC0415  imported where it is given
+
         params["traffic"] = (*(params.get("traffic") or ()), *map(TrafficChange().read, changes))
 
 
