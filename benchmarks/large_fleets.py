@@ -49,8 +49,9 @@ def whole(name: str, gpus: int, replications: int) -> dict[str, float]:
     """Users of one server in a fleet that is simulated whole, and the estimate."""
     plan, question, load = _case(name)
     servers = gpus // plan.gpus
-    estimate, _ = estimated_users(_layout(plan), servers, question, load)
-    evaluator = Evaluator(fleet=plan.fleet(servers, question.router), load=load, slo=question.slo)
+    layout = _layout(plan, question)
+    estimate, _ = estimated_users(layout, servers, question, load)
+    evaluator = Evaluator(fleet=plan.fleet(servers, layout.router), load=load, slo=question.slo)
     capacity = find_capacity(evaluator, estimate * 1.1, precision=0.015, max_replications=replications)
     return {
         "servers": servers,
@@ -67,7 +68,7 @@ def _case(name: str) -> tuple[Deployment, FleetQuestion, Load]:
         architecture=load_model(model), offers=(_offer(),), variants=(EngineArgs(tensor_parallel_size=tp),),
         workload=load_preset("chat"), think_time_s=84.0, users=1.0, router=router,
     )  # fmt: skip
-    return plan, question, question.load(_layout(plan))
+    return plan, question, question.load(_layout(plan, question))
 
 
 def _offer() -> Offer:
@@ -75,8 +76,9 @@ def _offer() -> Offer:
     return Offer(gpu=gpu, usd_per_hour=gpu.usd_per_hour or 1.0)
 
 
-def _layout(plan: Deployment) -> Layout:
-    return Layout(offer=_offer(), plan=plan)
+def _layout(plan: Deployment, question: FleetQuestion) -> Layout:
+    assert question.router is not None, "each case names its router"
+    return Layout(offer=_offer(), plan=plan, router=question.router)
 
 
 def _keep(name: str, found: dict[str, float]) -> None:

@@ -37,8 +37,7 @@ from simulator.study.fleets.layouts import (
     variants,
 )
 from simulator.study.fleets.nearest import Nearest, affinity_instead, nearest_fleets
-from simulator.study.fleets.screening import LEAST_OUTSTANDING
-from simulator.study.fleets.search import Race, cheaper_router, search_fleets
+from simulator.study.fleets.search import Race, search_fleets
 from simulator.study.fleets.traffic import Request, mean_request
 from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
 from simulator.study.running.simulations import Simulations
@@ -133,7 +132,7 @@ class PlanAnswer(Answer):
             "traffic_effects": self.traffic.to_json() if self.traffic else None,
             "slo": vars(asked.slo),
             "vllm_version": args.vllm_version,
-            "router": asked.router if isinstance(asked.router, str) else None,
+            "router": best.router if best else None,
             "seed": asked.seed,
             "architecture_assumptions": assumptions_json(asked.architecture.assumptions),
             "demand": self.demand.to_json(),
@@ -227,7 +226,8 @@ def plan(
     hour, of all or by name. `engine` are vLLM's engine arguments under their names. Raises ValueError for a bad
     argument, RefusedError before anything is simulated where `strict` refuses a note.
     """
-    check_router(router or LEAST_OUTSTANDING)
+    if router is not None:
+        check_router(router)
     runs_on = find_executor(executor, workers)
     people = People(
         users=users, employees=employees, requests_per_s=requests_per_s, tokens_per_day=tokens_per_day,
@@ -252,7 +252,7 @@ def plan(
         users=1,  # until the chain is known
         spare=spare,
         slo=find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment),
-        router=router or LEAST_OUTSTANDING,
+        router=router,
         precision=precision,
         replications=replications,
         seed=seed,
@@ -265,8 +265,6 @@ def plan(
     request = mean_request(asked, estimated)
     chain = people.chain(think_time_s=mean_s, asked_think_time_s=think_time_s, slo=asked.slo, request=lambda: request)
     asked = replace(asked, users=chain.users * people.factor)
-    if router is None:
-        asked = replace(asked, router=cheaper_router(asked))
     if strict:
         searched, _ = every_layout(asked)
         find_notes(_facts(asked, [layout.plan for layout in searched]), strict=True)

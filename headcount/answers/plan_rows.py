@@ -5,9 +5,9 @@ from typing import Any
 
 from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.text.words import layout_text
-from simulator.deployment import Deployment
+from simulator.fleet.router import router_name
 from simulator.study.capacity_table import latency_summary
-from simulator.study.fleets.layouts import Dropped
+from simulator.study.fleets.layouts import Dropped, Layout
 from simulator.study.fleets.screening import Screened
 from simulator.study.fleets.search import Race
 from simulator.study.fleets.sizing import Sized
@@ -28,6 +28,7 @@ class FleetRow:
     kv_cache_dtype: str | None = None
     gpus: int | None = None  # spare servers included
     servers: int | None = None  # the same
+    router: str | None = None
     spare_servers: int | None = None
     simulated_servers: int | None = None  # together
     users_low: int | None = None  # the number to sign with the spare servers down
@@ -93,8 +94,7 @@ def _leader(race: Race, gpu: str, demanded: float) -> FleetRow:
 
 def sized_row(sized: Sized, demanded: float) -> FleetRow:
     """A layout that was simulated; costs are per user of the demand today."""
-    row, plan = sized.row, sized.layout.plan
-    named = _named(plan)
+    row, named = sized.row, _named(sized.layout)
     if not sized.servers:
         return FleetRow(**named, state=DROPPED, simulated_servers=row.replicas, reason=row.reason or _no_number(sized))
     served = sized.served
@@ -122,7 +122,7 @@ def sized_row(sized: Sized, demanded: float) -> FleetRow:
 
 def _screened_row(each: Screened, demanded: float) -> FleetRow:
     return FleetRow(
-        **_named(each.layout.plan),
+        **_named(each.layout),
         **_bought(each, each.layout.offer.usd_per_hour, each.usd_per_hour, demanded),
         state=SCREENED,
         gpus=(each.servers + each.spare) * each.layout.plan.gpus,
@@ -139,7 +139,8 @@ def _dropped_row(each: Dropped) -> FleetRow:
     )  # fmt: skip
 
 
-def _named(plan: Deployment) -> dict[str, Any]:
+def _named(layout: Layout) -> dict[str, Any]:
+    plan = layout.plan
     return {
         "gpu": plan.gpu.name,
         "tp": plan.tensor_parallel_size,
@@ -147,6 +148,7 @@ def _named(plan: Deployment) -> dict[str, Any]:
         "dp": plan.data_parallel_size,
         "quantization": plan.given.quantization,
         "kv_cache_dtype": plan.given.kv_cache_dtype,
+        "router": router_name(layout.router),
         "serve_line": plan.serve_line,
     }
 

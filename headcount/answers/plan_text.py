@@ -6,7 +6,7 @@ from boundary.names import readable
 from headcount.answers.plan_rows import DROPPED, SCALED, SCREENED, FleetRow, rows_of, sized_row
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, milliseconds, percent, seconds
-from simulator.fleet.router import router_name
+from headcount.text.words import joined
 from simulator.study.fleets.layouts import Layout
 from simulator.study.fleets.nearest import Nearest
 from simulator.study.fleets.search import Race
@@ -187,8 +187,15 @@ def _legend(answer: "PlanAnswer") -> list[Line]:
             dim=True,
         ),
         Line(f"{servers_meaning(answer)}{_estimated(answer)} --explain shows every layout.", dim=True),
-        Line(f"think time: {asked.think_time_s:.0f} s on average; router: {router_name(asked.router)}", dim=True),
+        Line(f"think time: {asked.think_time_s:.0f} s on average; router: {_routers(answer)}", dim=True),
     ]
+
+
+def _routers(answer: "PlanAnswer") -> str:
+    """One name where all fleets have it, else by GPU."""
+    found = {row.gpu: str(row.router) for row in answer.fleets if row.runs}
+    names = set(found.values())
+    return names.pop() if len(names) == 1 else joined([f"{router} for {gpu}" for gpu, router in found.items()])
 
 
 def servers_meaning(answer: "PlanAnswer") -> str:

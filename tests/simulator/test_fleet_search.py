@@ -6,11 +6,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kvcache.models.catalog import load_model
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study.capacity_table import CapacityQuestion
 from simulator.study.fleets import sizing
-from simulator.study.fleets.search import OPTIMISM, OUT_OF_THE_RACE, Race, cheaper_router, search_fleets
+from simulator.study.fleets.search import OPTIMISM, OUT_OF_THE_RACE, Race, screen_all, search_fleets
 from simulator.study.fleets.sizing import LOSS_GROWS, MOST_SERVERS, kept
 from tests.simulator.made_up_fleets import fleet_question, simulate_as
 
@@ -146,9 +145,12 @@ def test_every_layout_is_screened_or_has_a_reason() -> None:
 
 @pytest.mark.slow
 def test_conversations_stay_on_their_server_where_that_is_clearly_cheaper() -> None:
-    """Eight servers of the 70B model lose most of what the prefix cache of one holds; two of the 8B model little."""
-    small = replace(fleet_question("h100-sxm", users=700), variants=(EngineArgs(tensor_parallel_size=1),))
-    large = replace(
-        small, users=1500, architecture=load_model("llama-3.1-70b"), variants=(EngineArgs(tensor_parallel_size=4),)
-    )
-    assert (cheaper_router(small), cheaper_router(large)) == ("least-outstanding", "session-affinity")
+    """Many servers of L40S lose most of what the prefix cache of one holds, few servers of H100 little."""
+    question = replace(fleet_question("h100-sxm", "l40s", users=500), variants=(EngineArgs(tensor_parallel_size=1),))
+    routers = {each.layout.offer.gpu.name: each.layout.router for each in screen_all(question).screened}
+    assert routers == {"h100-sxm": "least-outstanding", "l40s": "session-affinity"}
+
+
+def test_every_layout_has_the_router_that_is_asked_for() -> None:
+    question = replace(fleet_question("h100-sxm", "l40s", users=500), router="round-robin")
+    assert {each.layout.router for each in screen_all(question).screened} == {"round-robin"}

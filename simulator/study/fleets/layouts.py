@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from boundary.names import UnknownNameError
 from kvcache.gpus.gpu import GPU
@@ -15,6 +16,8 @@ from simulator.study.slo import SLO
 from workloads.populations.population import Population
 from workloads.traces.trace import Trace
 
+LEAST_OUTSTANDING: Final = "least-outstanding"
+AFFINITY: Final = "session-affinity"  # a conversation stays on its server, as if that were the only one
 MAX_REPLICATIONS = 24  # of a load of the fleet that wins
 PRECISION = 0.05  # of its users; step-time error is more than twice as large
 
@@ -39,7 +42,7 @@ class FleetQuestion:
     users: float
     spare: int = 0
     slo: SLO = field(default_factory=SLO)
-    router: str | RouterFactory = "least-outstanding"
+    router: str | RouterFactory | None = None  # None: for each layout the one that should cost clearly less
     precision: float = PRECISION
     replications: int = MAX_REPLICATIONS
     seed: int = 0
@@ -60,7 +63,7 @@ class FleetQuestion:
             think_time_s=self.think_time_s,
             slo=self.slo,
             args=layout.plan.given,
-            router=self.router,
+            router=layout.router,
             precision=self.precision,
             replications=replications,
             seed=self.seed,
@@ -76,6 +79,7 @@ class Layout:
 
     offer: Offer
     plan: Deployment
+    router: str | RouterFactory = LEAST_OUTSTANDING
 
     def usd_per_hour(self, servers: int) -> float:
         return servers * self.plan.gpus * self.offer.usd_per_hour
@@ -112,7 +116,7 @@ def every_layout(question: FleetQuestion) -> tuple[list[Layout], list[Dropped]]:
                 if isinstance(plan, str):
                     dropped.append(_dropped(offer, args, tp, plan))
                 else:
-                    found.append(Layout(offer=offer, plan=plan))
+                    found.append(Layout(offer=offer, plan=plan, router=question.router or LEAST_OUTSTANDING))
     if len(refused) == len(question.offers) * len(question.variants):
         raise refused[0]
     return found, dropped

@@ -10,8 +10,8 @@ from kvcache.models.catalog import load_model, model_names
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.parameters import active_parameters, total_parameters
 from simulator.study.capacity import Watcher
-from simulator.study.fleets.layouts import FleetQuestion, Offer
-from simulator.study.fleets.screening import AFFINITY, Screened
+from simulator.study.fleets.layouts import AFFINITY, FleetQuestion, Offer
+from simulator.study.fleets.screening import Screened
 from simulator.study.fleets.search import screen_all
 from simulator.study.fleets.sizing import COARSE_REPLICATIONS, Sized, Sizing
 from simulator.study.running.simulations import Simulations
@@ -54,7 +54,7 @@ def affinity_instead(
     question: FleetQuestion, best: Sized, watcher: Watcher | None = None, simulations: Simulations | None = None
 ) -> Nearest | None:
     """Session affinity, where it saves money: conversations find their own prefix in their server's cache."""
-    if question.router == AFFINITY or best.servers == 1 or not isinstance(question.workload, Population):
+    if best.layout.router == AFFINITY or best.servers == 1 or not isinstance(question.workload, Population):
         return None
     changed = replace(question, router=AFFINITY)
     first = next(iter(_screened(changed)), None)

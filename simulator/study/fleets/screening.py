@@ -1,16 +1,16 @@
 """How many servers of each layout the users should need, by the estimate."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from simulator.study.estimate import Estimate, estimate_users
-from simulator.study.fleets.layouts import Dropped, FleetQuestion, Layout
+from simulator.study.fleets.layouts import AFFINITY, Dropped, FleetQuestion, Layout
 from simulator.study.loads import Load
+from workloads.populations.population import Population
 
 MOST_ESTIMATED = 64  # servers: more of them serve as many each
-LEAST_OUTSTANDING: Final = "least-outstanding"
-AFFINITY: Final = "session-affinity"  # a conversation stays on its server, as if that were the only one
+CLEARLY: Final = 0.9  # of the cost: below it a router is taken for its estimate
 _ROUNDS = 6
 
 
@@ -38,7 +38,7 @@ class Screened:
 
 def estimated_users(layout: Layout, servers: int, question: FleetQuestion, load: Load) -> tuple[float, Estimate]:
     """Users to sign for: the estimate, lowered by the step-time error; 0 if even the smallest load misses the SLO."""
-    counted = 1 if question.router == AFFINITY else min(servers, MOST_ESTIMATED)
+    counted = 1 if layout.router == AFFINITY else min(servers, MOST_ESTIMATED)
     found = estimate_users(layout.plan, counted, load, question.slo)
     if found.attainment < question.slo.attainment:
         return 0.0, found
@@ -52,7 +52,23 @@ def estimated_users(layout: Layout, servers: int, question: FleetQuestion, load:
 
 
 def screened(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
-    """About how many servers the users need; dropped where not even one user should be served within the SLO."""
+    """About how many servers the users need; dropped where not even one user should be served within the SLO.
+
+    Where no router is asked for, conversations stay on their server if that should cost clearly less: they find their
+    own prefix in its cache. A trace says nothing of them.
+    """
+    found = _screened(layout, question)
+    if question.router is not None or not isinstance(question.workload, Population):
+        return found
+    beside = _screened(replace(layout, router=AFFINITY), question)
+    return beside if _usd_per_hour(beside) < CLEARLY * _usd_per_hour(found) else found
+
+
+def _usd_per_hour(found: Screened | Dropped) -> float:
+    return math.inf if isinstance(found, Dropped) else found.usd_per_hour
+
+
+def _screened(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
     load, servers = question.load(layout), 1
     for _ in range(_ROUNDS):
         users, estimate = estimated_users(layout, servers, question, load)

@@ -1,22 +1,19 @@
 """The cheapest layout of each kind of GPU: a race in which what cannot win is not simulated."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from simulator.study.capacity import Watcher
 from simulator.study.fleets.layouts import Dropped, FleetQuestion, every_layout
-from simulator.study.fleets.screening import AFFINITY, LEAST_OUTSTANDING, Screened, screened
+from simulator.study.fleets.screening import Screened, screened
 from simulator.study.fleets.sizing import COARSE_REPLICATIONS, COARSE_USERS, MOST_USERS, Sized, Sizing
 from simulator.study.running.simulations import Simulations
-from workloads.populations.population import Population
 
 OUT_OF_THE_RACE: Final = 2.0  # times the best cost
 OPTIMISM: Final = 1.3  # by what a layout may serve more than estimated: the largest of the screening page is 1.27
 CLOSE: Final = 1.3  # times the best cost: a GPU beyond it shows its first layout alone
 NEAR: Final = 1.15  # a layout whose screened cost is so near the best of its GPU is simulated too
-CLEARLY: Final = 0.9
 MOST_OF_A_GPU: Final = 3  # layouts that are simulated
 
 
@@ -101,20 +98,6 @@ def screen_all(question: FleetQuestion) -> Race:
             dropped.append(each)
     found.sort(key=lambda each: (each.usd_per_hour, -each.users_per_server * each.servers))
     return Race(question=question, dropped=tuple(dropped), screened=tuple(found))
-
-
-def cheaper_router(question: FleetQuestion) -> str:
-    """Session affinity where its cheapest fleet should cost clearly less than under least-outstanding.
-
-    Conversations that stay on their server find their own prefix in its cache; a trace says nothing of them.
-    """
-    if not isinstance(question.workload, Population):
-        return LEAST_OUTSTANDING
-    costs = {}
-    for router in (LEAST_OUTSTANDING, AFFINITY):
-        first = next(iter(screen_all(replace(question, router=router)).screened), None)
-        costs[router] = first.usd_per_hour if first else math.inf
-    return AFFINITY if costs[AFFINITY] < CLEARLY * costs[LEAST_OUTSTANDING] else LEAST_OUTSTANDING
 
 
 def _next(race: Race) -> Screened | None:

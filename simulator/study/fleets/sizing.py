@@ -7,8 +7,8 @@ from typing import Final
 
 from simulator.study.capacity import Evaluator, Point, Watcher
 from simulator.study.capacity_table import CapacityRow, capacity_rows
-from simulator.study.fleets.layouts import FleetQuestion, Layout
-from simulator.study.fleets.screening import AFFINITY, Screened, estimated_users
+from simulator.study.fleets.layouts import AFFINITY, FleetQuestion, Layout
+from simulator.study.fleets.screening import Screened, estimated_users
 from simulator.study.running.simulations import Simulations
 
 MOST_SERVERS: Final = 16  # of a fleet that is simulated whole
@@ -152,7 +152,7 @@ class Sizing:
 
     def _scaled(self, most: int) -> Sized:
         """More servers than are simulated: each serves what it does there, less what it loses among more of them."""
-        if self.question.router == AFFINITY:
+        if self.screened.layout.router == AFFINITY:
             return self._sized(math.ceil(self._needed(most) - 1e-9), self.rows[most])
         servers, each = 0, 1.0
         while (needed := math.ceil(self._needed(most) / each - 1e-9)) > servers:
@@ -186,7 +186,7 @@ class Sizing:
         question, layout = self.question, self.screened.layout
         assert row.point is not None, "a row with users has a point"
         evaluator = Evaluator(
-            fleet=layout.plan.fleet(row.replicas, question.router),
+            fleet=layout.plan.fleet(row.replicas, layout.router),
             load=question.load(layout),
             slo=question.slo,
             watcher=self.watcher,
