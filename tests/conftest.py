@@ -1,4 +1,4 @@
-"""A real vLLM for the tests that need one; for each test a store of its own."""
+"""Real engines for the tests that need one; for each test a store of its own."""
 
 import os
 from pathlib import Path
@@ -7,18 +7,29 @@ import pytest
 
 from boundary import row_store
 from calibrate.interpreters.interpreters import interpreter_for
+from calibrate.interpreters.recipe import SGLANG, VLLM, Package
 
 
 @pytest.fixture(scope="session")
 def vllm_python() -> Path:
     """A real vLLM: the one given, else the newest installed; continuous integration installs one before."""
-    given = os.environ.get("HEADCOUNT_VLLM_PYTHON")
+    return _real(VLLM, "HEADCOUNT_VLLM_PYTHON")
+
+
+@pytest.fixture(scope="session")
+def sglang_python() -> Path:
+    """A real SGLang, found in the same way."""
+    return _real(SGLANG, "HEADCOUNT_SGLANG_PYTHON")
+
+
+def _real(package: Package, variable: str) -> Path:
+    given = os.environ.get(variable)
     try:
-        return interpreter_for(None, Path(given) if given else None)
+        return interpreter_for(None, Path(given) if given else None, package)
     except ValueError as reason:
         if os.environ.get("CI"):
-            pytest.fail(f"no real vLLM here: {reason}")
-        pytest.skip(f"no real vLLM here: {reason}")
+            pytest.fail(f"no real {package.title} here: {reason}")
+        pytest.skip(f"no real {package.title} here: {reason}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,15 +38,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if {"vllm_python", "sglang_python"} & {*getattr(item, "fixturenames", ())}:
             item.add_marker(pytest.mark.real_vllm)
-
-
-@pytest.fixture(scope="session")
-def sglang_python() -> Path:
-    """An interpreter with a real SGLang."""
-    given = os.environ.get("HEADCOUNT_SGLANG_PYTHON")
-    if not given:
-        pytest.skip("no real SGLang here; name its interpreter in HEADCOUNT_SGLANG_PYTHON")
-    return Path(given)
 
 
 @pytest.fixture(autouse=True)

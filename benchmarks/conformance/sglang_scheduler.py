@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ class SGLangComparison:
 
     def to_json(self) -> dict[str, Any]:
         """All of it."""
-        return asdict(self) | {"differing_cases": len(self.differences)}
+        return vars(self) | {"options": dict(self.options), "differing_cases": len(self.differences)}
 
 
 def check_sglang_scheduler(

@@ -1,4 +1,4 @@
-"""How an environment with vLLM is built."""
+"""How an environment with a real engine is built."""
 
 import json
 import os
@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from calibrate.interpreters.recipe import Recipe
+from calibrate.interpreters.recipe import Package, Recipe
 
 Say = Callable[[str], None]
+STAND_INS = Path(__file__).parent / "stand_ins"
 
 
 @dataclass(frozen=True)
 class Steps:
     """Runs an install's commands into one log."""
 
+    package: Package
     version: str
     log: Path
     say: Say
@@ -33,7 +35,7 @@ class Steps:
 
     def fail(self, why: str) -> NoReturn:
         """Raises `ValueError`."""
-        raise ValueError(f"vLLM {self.version} was not installed, {why}; all of it is in {self.log}")
+        raise ValueError(f"{self.package.title} {self.version} was not installed, {why}; all of it is in {self.log}")
 
 
 def run_logged(command: Sequence[str], log: Path) -> int:
@@ -61,9 +63,14 @@ def build(folder: Path, recipe: Recipe, steps: Steps, base: Path, index_url: str
         steps.fail(f"pip finds only the GPU build of {recipe.torch}: name the index of its CPU build by --index-url")
     plan.unlink()
     steps.run(f"installing {recipe.torch}", [*pip, *torch])
-    steps.run("installing what vLLM needs", [*pip, recipe.torch, *recipe.requirements])
-    steps.run(f"installing vLLM {steps.version}", [*pip, "--no-deps", *bare])
-    _name_vllm(folder, steps.version)
+    title = steps.package.title
+    steps.run(f"installing what {title} needs", [*pip, recipe.torch, *recipe.requirements])
+    steps.run(f"installing {title} {steps.version}", [*pip, "--no-deps", *bare])
+    for packages in folder.glob("lib/python3*/site-packages"):
+        for name in recipe.stand_ins:
+            shutil.copytree(STAND_INS / name, packages / name, dirs_exist_ok=True)
+        if steps.package.is_found_by_another_name:
+            _name(packages, steps.package.name, steps.version)
 
 
 def _is_gpu_build(plan: Path) -> bool:
@@ -73,13 +80,12 @@ def _is_gpu_build(plan: Path) -> bool:
     return sys.platform == "linux" and any(need.startswith(("nvidia-", "cuda-")) for need in needs)
 
 
-def _name_vllm(folder: Path, version: str) -> None:
+def _name(packages: Path, name: str, version: str) -> None:
     """vLLM looks itself up by this name, which its CPU build does not have; `+cpu` selects its CPU platform."""
-    for packages in folder.glob("lib/python3*/site-packages"):
-        stub = packages / f"vllm-{version}.dist-info"
-        stub.mkdir(exist_ok=True)
-        text = f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}+cpu\n"
-        (stub / "METADATA").write_text(text, encoding="utf-8")
+    stub = packages / f"{name}-{version}.dist-info"
+    stub.mkdir(exist_ok=True)
+    text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}+cpu\n"
+    (stub / "METADATA").write_text(text, encoding="utf-8")
 
 
 def move(staged: Path, final: Path) -> None:
@@ -93,8 +99,8 @@ def move(staged: Path, final: Path) -> None:
     staged.rename(final)
 
 
-def require_python(base: Path, recipe: Recipe, version: str) -> None:
-    """Raises `ValueError` where `base` is no Python that the recipe allows."""
+def require_python(base: Path, recipe: Recipe, what: str) -> None:
+    """Raises `ValueError` where `base` is no Python that the recipe of `what` allows."""
     code = "import sys; print('%d.%d' % sys.version_info[:2])"
     first, last = recipe.python
     try:
@@ -105,7 +111,7 @@ def require_python(base: Path, recipe: Recipe, version: str) -> None:
     if done.returncode != 0 or not found:
         raise ValueError(f"{base} is not a Python interpreter; give a Python {first} to {last}")
     if not recipe.allows_python(found):
-        raise ValueError(f"{base} is Python {found}; vLLM {version} takes {first} to {last}, give one by --python-base")
+        raise ValueError(f"{base} is Python {found}; {what} takes {first} to {last}, give one by --python-base")
 
 
 def require_disk(folder: Path, recipe: Recipe) -> None:

@@ -1,4 +1,4 @@
-"""Interpreters that have a real vLLM."""
+"""Interpreters that have a real engine: vLLM, or SGLang."""
 
 import os
 import shutil
@@ -24,21 +24,15 @@ from calibrate.interpreters.interpreter_build import (
     require_disk,
     require_python,
 )
-from calibrate.interpreters.recipe import RELEASE, find_recipe, release_key, require_release
+from calibrate.interpreters.recipe import RELEASE, VLLM, Package, find_recipe, release_key, require_release
 
-IMPORT_VLLM = "import vllm; print(vllm.__version__)"
-# vLLM may miss a package only in its engine, server or command; the name `vllm` is what its own commands look up.
-IMPORT_ALL = (
-    "import importlib.metadata as m; m.version('vllm'); from vllm import LLM; "
-    "from vllm.v1.core.sched.scheduler import Scheduler; import vllm.entrypoints.cli.serve; " + IMPORT_VLLM
-)
 IMPORT_TIMEOUT_S = 600  # 8 s on an idle machine; the first import from a cold disk takes minutes
 BUILD_STEPS = 6  # how often `install` says what it is doing
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """An installed one; `version` is vLLM's."""
+    """An installed one; `version` is the engine's."""
 
     version: str
     folder: Path
@@ -53,113 +47,129 @@ class Interpreter:
         return folder_bytes(self.folder)
 
 
-def interpreters_folder() -> Path:
-    """Where they live: `vllm` in the user's cache folder, which HEADCOUNT_CACHE_DIR overrides."""
-    return cache_folder().expanduser().absolute() / "vllm"
+def interpreters_folder(package: Package = VLLM) -> Path:
+    """Where they live: in a folder of the package's name in the cache folder, which HEADCOUNT_CACHE_DIR overrides."""
+    return cache_folder().expanduser().absolute() / package.name
 
 
-def installed() -> list[Interpreter]:
+def installed(package: Package = VLLM) -> list[Interpreter]:
     """Every installed one, oldest release first; a folder has its release's name only once it is complete."""
-    found = [Interpreter(path.name, path) for path in interpreters_folder().glob("*") if RELEASE.match(path.name)]
+    folders = interpreters_folder(package).glob("*")
+    found = [Interpreter(path.name, path) for path in folders if RELEASE.match(path.name)]
     return sorted(found, key=lambda each: release_key(each.version))
 
 
-def interpreter_for(version: str | None, python: Path | None) -> Path:
-    """The Python to run vLLM's code with: `python` if given, else the installed release, else the newest installed.
+def interpreter_for(version: str | None, python: Path | None, package: Package = VLLM) -> Path:
+    """The Python to run the engine's code with: `python` if given, else the installed release, else the newest one.
 
-    A given `python` is run once to see that it imports vLLM. Raises `ValueError` where none is, or another release.
+    A given `python` is run once to see that it imports the package. Raises `ValueError` where none is, or another
+    release.
     """
     if version is not None:
-        require_release(version)
+        require_release(version, package)
+    title = package.title
     if python is not None:
-        has = imported_version(python)
+        has = imported_version(python, package=package)
         if version is not None and has.split("+")[0] != version:
-            raise ValueError(f"{python} has vLLM {has}, not {version}; leave the release out, or give another Python")
+            raise ValueError(
+                f"{python} has {title} {has}, not {version}; leave the release out, or give another Python"
+            )
         return python.absolute()
-    found = [each for each in installed() if version in {None, each.version}]
+    found = [each for each in installed(package) if version in {None, each.version}]
     if not found:
-        here = ", ".join(each.version for each in installed())
-        what = f"vLLM {version} is not installed" if version else "no vLLM is installed"
-        install = "headcount vllm install" + (f" --version {version}" if version else "")
+        here = ", ".join(each.version for each in installed(package))
+        what = f"{title} {version} is not installed" if version else f"no {title} is installed"
+        install = f"headcount {package.name} install" + (f" --version {version}" if version else "")
         raise ValueError(f"{what}{f' ({here} is)' if here else ''}; run '{install}', or give a Python that has it")
-    _require_own(found[-1])
+    _require_own(found[-1], package)
     if not found[-1].python.exists():
-        raise ValueError(f"the Python under vLLM {found[-1].version} is gone; run {_again(found[-1].version)}")
+        again = _again(found[-1].version, package)
+        raise ValueError(f"the Python under {title} {found[-1].version} is gone; run {again}")
     return found[-1].python
 
 
-def _require_own(found: Interpreter) -> None:
+def _require_own(found: Interpreter, package: Package) -> None:
     """Raise ValueError where another user could have changed what is about to be run."""
-    for folder in (interpreters_folder(), found.folder):
+    for folder in (found.folder.parent, found.folder):
         try:
             check_access(folder.stat(), folder, owners=(0,), closed=stat.S_IWOTH)
         except OSError as error:
             raise ValueError(
-                f"{folder}: {error.strerror}, so its vLLM is not run; install it again, with a folder of your own in "
-                "HEADCOUNT_CACHE_DIR"
+                f"{folder}: {error.strerror}, so its {package.title} is not run; install it again, with a folder of "
+                "your own in HEADCOUNT_CACHE_DIR"
             ) from None
 
 
-def imported_version(python: Path, code: str = IMPORT_VLLM) -> str:
-    """The release that `python` imports, with an empty vLLM cache, which would hide what is missing.
+def imported_version(python: Path, code: str | None = None, package: Package = VLLM) -> str:
+    """The release that `python` imports, with an empty cache, which would hide what is missing.
 
     Raises `ValueError` with the import's own error.
     """
+    title = package.title
     if not python.is_file() or not os.access(python, os.X_OK):
-        raise ValueError(f"{python} is not a Python interpreter; give the bin/python of an environment that has vLLM")
+        raise ValueError(
+            f"{python} is not a Python interpreter; give the bin/python of an environment that has {title}"
+        )
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache:
-        own = {"VLLM_CACHE_ROOT": cache, "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+        own = {package.cache_variable: cache, **dict(package.environment)}
         try:
             done = subprocess.run(
-                [str(python.absolute()), "-c", code], capture_output=True, text=True, errors="replace", check=False,
-                stdin=subprocess.DEVNULL, cwd=cache, timeout=IMPORT_TIMEOUT_S, env={**environment(), **own},
+                [str(python.absolute()), "-c", code or package.import_version], capture_output=True, text=True,
+                errors="replace", check=False, stdin=subprocess.DEVNULL, cwd=cache, timeout=IMPORT_TIMEOUT_S,
+                env={**environment(), **own},
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise ValueError(f"{python} did not import vLLM within {IMPORT_TIMEOUT_S / 60:.0f} minutes") from None
+            raise ValueError(f"{python} did not import {title} within {IMPORT_TIMEOUT_S / 60:.0f} minutes") from None
         except OSError as error:
             raise ValueError(f"{python} does not run ({error.strerror}); give another environment's") from None
     if done.returncode != 0 or not done.stdout.strip():
-        raise ValueError(f"{python} cannot import vLLM ({last_line(done.stderr)})")
+        raise ValueError(f"{python} cannot import {title} ({last_line(done.stderr)})")
     return last_line(done.stdout)
 
 
 def install(
-    version: str, *, python_base: Path | None = None, index_url: str | None = None, say: Say = lambda _: None
+    version: str,
+    *,
+    package: Package = VLLM,
+    python_base: Path | None = None,
+    index_url: str | None = None,
+    say: Say = lambda _: None,
 ) -> Interpreter:
     """Build an environment for a release, or find the one that is there; a second process waits for the first.
 
     `python_base` is the Python it is built from, `index_url` where torch's CPU build is; `say` hears each step.
     Raises `ValueError` naming the step that failed; then nothing is installed.
     """
-    recipe = find_recipe(version)
-    folder = interpreters_folder()
+    recipe = find_recipe(version, package)
+    folder, what = interpreters_folder(package), f"{package.title} {version}"
     made = Interpreter(version, folder / version)
     with _locked(folder, say):
         if made.folder.exists():
-            say(f"vLLM {version} is already installed; importing it")
-            _check(made, f"run {_again(version)}")
+            say(f"{what} is already installed; importing it")
+            _check(made, package, f"run {_again(version, package)}")
             return made
         base = python_base or Path(sys.executable)
-        require_python(base, recipe, version)
+        require_python(base, recipe, what)
         require_disk(folder, recipe)
         with tempfile.TemporaryDirectory(prefix=".installing-", dir=folder, ignore_cleanup_errors=True) as staging:
             staged = Interpreter(version, Path(staging) / version)
             log = folder / f"install-{version}.log"
             log.write_text("", encoding="utf-8")
-            build(staged.folder, recipe, Steps(version, log, say), base, index_url)
-            say("importing vLLM")
-            _check(staged, f"no import, so nothing was installed; see {log}")
+            build(staged.folder, recipe, Steps(package, version, log, say), base, index_url)
+            say(f"importing {package.title}")
+            _check(staged, package, f"no import, so nothing was installed; see {log}")
             move(staged.folder, made.folder)
         log.unlink()
     return made
 
 
-def remove(version: str, *, say: Say = lambda _: None) -> int:
+def remove(version: str, *, package: Package = VLLM, say: Say = lambda _: None) -> int:
     """Delete an installed release; gives the bytes that were freed. Raises `ValueError` where it is not installed."""
-    folder = interpreters_folder()
-    found = {each.version: each for each in installed()}
+    folder = interpreters_folder(package)
+    found = {each.version: each for each in installed(package)}
     if version not in found:
-        raise ValueError(f"vLLM {version[:60]!r} is not installed; installed: {', '.join(found) or 'none'}")
+        here = ", ".join(found) or "none"
+        raise ValueError(f"{package.title} {version[:60]!r} is not installed; installed: {here}")
     with _locked(folder, say):
         freed = found[version].size_bytes()
         doomed = Path(tempfile.mkdtemp(prefix=".removing-", dir=folder))
@@ -168,22 +178,22 @@ def remove(version: str, *, say: Say = lambda _: None) -> int:
     return freed
 
 
-def _check(interpreter: Interpreter, what_to_do: str) -> None:
+def _check(interpreter: Interpreter, package: Package, what_to_do: str) -> None:
     try:
-        has = imported_version(interpreter.python, IMPORT_ALL)
+        has = imported_version(interpreter.python, package.import_all, package)
     except ValueError as error:
         raise ValueError(f"{error}: {what_to_do}") from None
     if has.split("+")[0] != interpreter.version:
-        raise ValueError(f"{interpreter.python} has vLLM {has}, not {interpreter.version}: {what_to_do}")
+        raise ValueError(f"{interpreter.python} has {package.title} {has}, not {interpreter.version}: {what_to_do}")
 
 
 @contextmanager
 def _locked(folder: Path, say: Say) -> Iterator[None]:
     """One install or removal at a time; the lock ends with its process, so that what it finds half done is nobody's."""
     try:
-        import fcntl  # noqa: PLC0415  Windows has none, neither has it a vLLM
+        import fcntl  # noqa: PLC0415  Windows has none, neither has it an engine
     except ImportError:
-        raise ValueError("vLLM runs on Linux or macOS; install it there") from None
+        raise ValueError("vLLM and SGLang run on Linux; install them there") from None
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         try:
@@ -196,5 +206,6 @@ def _locked(folder: Path, say: Say) -> Iterator[None]:
         yield
 
 
-def _again(version: str) -> str:
-    return f"'headcount vllm remove {version}', then 'headcount vllm install --version {version}'"
+def _again(version: str, package: Package) -> str:
+    name = package.name
+    return f"'headcount {name} remove {version}', then 'headcount {name} install --version {version}'"

@@ -34,6 +34,7 @@ COMMANDS = {
     "diff": "What changed in the question from one answer to another, and what it did to the answer.",
     "cache": "What is kept in the cache folder: finished simulations, compiled kernels.",
     "vllm": "Install and list real vLLM releases to compare with.",
+    "sglang": "Install and list real SGLang releases to compare with.",
 }
 
 

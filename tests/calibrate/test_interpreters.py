@@ -1,4 +1,4 @@
-"""Interpreters with a real vLLM: built whole or not at all, found again, removed."""
+"""Interpreters with a real engine: built whole or not at all, found again, removed."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from calibrate.interpreters import interpreter_build, interpreters
-from calibrate.interpreters.recipe import find_recipe, recipe_lines
+from calibrate.interpreters.recipe import PACKAGES, SGLANG, VLLM, Package, find_recipe, recipe_lines
 from headcount.cli.main import cli
 
 CPU_TORCH = {"name": "torch", "version": "2.13.0+cpu", "requires_dist": ["filelock", "sympy>=1.13.3"]}
@@ -104,6 +104,27 @@ def test_vllm_can_look_itself_up_by_its_own_name(pip: FakePip) -> None:
     made = interpreters.install("0.32.0")
     stub = made.folder / "lib/python3.11/site-packages/vllm-0.32.0.dist-info/METADATA"
     assert {"Name: vllm", "Version: 0.32.0+cpu"} <= set(stub.read_text(encoding="utf-8").splitlines())
+
+
+def test_another_engine_has_a_folder_of_its_own_and_its_stand_ins(pip: FakePip, cache: Path) -> None:
+    pip.imports = "echo 0.5.23"
+    made = interpreters.install("0.5.23", package=SGLANG)
+    packages = made.folder / "lib/python3.11/site-packages"
+    assert made.folder == cache.parent / "sglang" / "0.5.23"
+    assert {path.name for path in packages.iterdir()} == {"torchvision"}
+    assert interpreters.interpreter_for(None, None, SGLANG) == made.python
+    assert not interpreters.installed(VLLM)
+    with pytest.raises(ValueError, match="no vLLM is installed"):
+        interpreters.interpreter_for(None, None)
+
+
+def test_a_stand_in_answers_to_every_name() -> None:
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import torchvision.transforms.functional as f; "
+        "from torchvision.io import read; print(f.InterpolationMode.BICUBIC is read, hasattr(f, '__no__'))"
+    )
+    command = [sys.executable, "-I", "-c", code, str(interpreter_build.STAND_INS)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "True False\n"
 
 
 def test_no_script_names_the_folder_it_was_built_in(pip: FakePip) -> None:
@@ -272,9 +293,11 @@ def test_what_is_no_release_is_refused(version: str) -> None:
         find_recipe(version)
 
 
-@pytest.mark.parametrize("line", recipe_lines())
-def test_every_recipe_names_its_source_and_installs_the_release_it_was_tried_with(line: str) -> None:
-    recipe = find_recipe(f"{line}.0")
+@pytest.mark.parametrize(
+    ("package", "line"), [(package, line) for package in PACKAGES.values() for line in recipe_lines(package)]
+)
+def test_every_recipe_names_its_source_and_installs_the_release_it_was_tried_with(package: Package, line: str) -> None:
+    recipe = find_recipe(f"{line}.0", package)
     assert recipe.line == line
     assert recipe.source
     assert recipe.is_for(recipe.tried)
@@ -342,6 +365,18 @@ def test_the_command_installs_lists_removes(pip: FakePip, cache: Path) -> None:
     assert "broken" in told
     assert "removed" in run("remove", "0.32.0").stdout
     assert json.loads(run("list", "--json").stdout)["interpreters"] == []
+
+
+def test_sglang_s_command_speaks_of_sglang(pip: FakePip, cache: Path) -> None:
+    pip.imports = "echo 0.5.23"
+    done = CliRunner().invoke(cli, ["sglang", "install", "--yes"], standalone_mode=True)
+    assert done.exit_code == 0, done.output
+    assert done.stdout == f"0.5.23 {cache.parent}/sglang/0.5.23/bin/python\n"
+    assert "SGLang 0.5.23" in done.stderr
+    assert "vLLM" not in done.output
+    again = CliRunner().invoke(cli, ["sglang", "install", "--version", "0.5", "--yes"], standalone_mode=True)
+    assert str(again.exception) == "'0.5' is not a release of SGLang; give its full number, such as 0.5.23"
+    assert "SGLang 0.5.23 removed" in CliRunner().invoke(cli, ["sglang", "remove", "0.5.23"]).stdout
 
 
 def test_nothing_is_downloaded_unasked(pip: FakePip) -> None:

@@ -6,7 +6,6 @@ Imported by probes, which an interpreter with SGLang runs.
 from array import array
 from unittest.mock import MagicMock
 
-import no_images  # noqa: F401  before SGLang
 import torch
 from sglang.srt.mem_cache.allocator.paged import PagedTokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.token import TokenToKVPoolAllocator

@@ -3,7 +3,6 @@
 import json
 import sys
 
-import no_images  # noqa: F401  before SGLang
 import sglang
 from sglang.srt.mem_cache.base_prefix_cache import EvictParams, InsertParams, MatchPrefixParams
 from sglang.srt.mem_cache.radix_cache import RadixKey

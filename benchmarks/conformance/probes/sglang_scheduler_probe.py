@@ -4,14 +4,13 @@ Its event loops, scheduler, policies, radix tree and allocators are SGLang's; th
 requests are ours.
 """
 
+import gc
 import json
 import random
 import sys
 from collections import deque
 from types import SimpleNamespace
-from unittest.mock import MagicMock
 
-import no_images  # noqa: F401  before SGLang
 import sglang
 import torch
 from engine_loop import Load, row_of
@@ -54,6 +53,15 @@ SILENT = (
     "launch_batch_sample_if_needed", "maybe_send_health_check_signal", "publish_load_snapshot",
     "update_cache_from_scheduler",
 )  # fmt: skip
+
+
+class Nobody:
+    """Listens to every call, and answers none."""
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *_, **__: None
 
 
 class Model:
@@ -110,11 +118,12 @@ class Loop(Scheduler):
 
     def _make_stand_ins(self, case):
         """What SGLang asks of its workers, its other engines and its observers."""
-        for name in ("load_publisher", "load_inquirer", "metrics_collector", "output_streamer", "profiler_manager"):
-            setattr(self, name, MagicMock())
-        self.metrics_reporter = MagicMock(enable_metrics=False, num_generated_tokens=0, forward_ct_decode=0)
-        self.load_inquirer._get_num_pending_tokens.return_value = 0
-        self.model_config = MagicMock(
+        for name in ("load_publisher", "metrics_collector", "metrics_reporter", "output_streamer", "profiler_manager"):
+            setattr(self, name, Nobody())
+        self.metrics_reporter.enable_metrics = False
+        self.metrics_reporter.num_generated_tokens = self.metrics_reporter.forward_ct_decode = 0
+        self.load_inquirer = SimpleNamespace(_get_num_pending_tokens=lambda **_: 0, get_loads=None)
+        self.model_config = SimpleNamespace(
             is_encoder_decoder=False, vocab_size=1, self_opened_think_start_ids=None, think_end_ids=None
         )
         runner = SimpleNamespace(prefill_aware_swa=False, attn_backend=None)
@@ -122,9 +131,9 @@ class Loop(Scheduler):
         self.model_worker = Model([request["spans"] for request in case["requests"]])
         self.grammar_manager = SimpleNamespace(has_waiting_grammars=lambda: False, grammar_queue=())
         self.dllm_manager = SimpleNamespace(any_staging_reqs=lambda: False)
-        self.beam_coordinator = MagicMock()
-        self.beam_coordinator.pending_member_rows.return_value = 0
-        self.beam_coordinator.commit_decode.return_value = set()
+        self.beam_coordinator = SimpleNamespace(
+            pending_member_rows=lambda batch: 0, commit_decode=lambda batch: set(), retire_group=lambda req: None
+        )
         self.dp_attn_adapter = SimpleNamespace(
             maybe_prepare_mlp_sync_batch=lambda batch, need_sync=None: batch, maybe_convert_decode_to_extend=lambda b: b
         )
@@ -133,9 +142,7 @@ class Loop(Scheduler):
     def _result_processor(self):
         own = ("logprob_result_processor", "abort_request")
         names = (name for name in SchedulerBatchResultProcessor.__dataclass_fields__ if name not in own)
-        return SchedulerBatchResultProcessor(
-            **{name: getattr(self, name) for name in names}, **dict.fromkeys(own, MagicMock())
-        )
+        return SchedulerBatchResultProcessor(**{name: getattr(self, name) for name in names}, **dict.fromkeys(own))
 
     # -- what the loop asks for
 
@@ -243,6 +250,7 @@ def run(case):
 
 
 def main():
+    gc.freeze()  # what SGLang imports, which would be looked through again and again
     print(json.dumps({"sglang_version": sglang.__version__}), flush=True)
     with open(sys.argv[1]) as cases:
         for line in cases:

@@ -50,10 +50,11 @@ def test_a_planted_difference_is_found(planted: str, monkeypatch: pytest.MonkeyP
         yield {"name": "4/0", "crashed": planted == "crashed", "records": batches}
 
     monkeypatch.setattr(sglang_scheduler, "probe_records", altered)
-    monkeypatch.setattr(sglang_scheduler, "_count", lambda *_: None)
     found = check_sglang_scheduler(Path("unused"), num_cases=1, seed=4)
     assert len(found.differences) == 1
-    assert found.to_json()["differing_cases"] == 1
+    told = json.loads(json.dumps(found.to_json()))
+    assert told["differing_cases"] == 1
+    assert told["options"]["page_size: 1"] == 1
 
 
 def change(batches: list[dict[str, Any]], planted: str) -> None:
@@ -61,7 +62,8 @@ def change(batches: list[dict[str, Any]], planted: str) -> None:
         batches.append(batches[-1])
     elif planted != "crashed":
         was = batches[20][planted]
-        batches[20][planted] = [*was, [7, 7]] if isinstance(was, list) else -1
+        pair = [7, 7] if planted in {"scheduled", "prefixes"} else 7
+        batches[20][planted] = [*was, pair] if isinstance(was, list) else -1
 
 
 @cache

@@ -1,0 +1,5 @@
+"""`headcount sglang`: interpreters with a real SGLang."""
+
+from headcount.cli.interpreter_group import interpreter_group
+
+command = interpreter_group("sglang", "SGLang", "0.5.23")
