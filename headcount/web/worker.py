@@ -13,6 +13,7 @@ from boundary.files import reads_confined_to
 from boundary.names import one_line
 from boundary.registry import search_path
 from headcount.answers.answer import Answer, Progress
+from headcount.answers.simulate import simulate
 from headcount.cli.main import OURS, is_meant
 from headcount.report.document import render
 from headcount.text.blocks import Block, Table
@@ -70,8 +71,6 @@ def work(pipe: Connection, memory_bytes: int) -> None:
 
 def _warm_up() -> None:
     """Import and load while nobody waits: the first run on a machine compiles the kernels."""
-    from headcount.api import simulate  # noqa: PLC0415
-
     simulate("llama-3.1-8b", "h100-sxm", input_len=10, output_len=2, concurrency=1, num_requests=1)
 
 

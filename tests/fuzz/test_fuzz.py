@@ -8,7 +8,7 @@ import pytest
 
 from tests.fuzz.outcome import Fuzzer, Outcome, bounded_memory
 
-CASES, PARTS, SEED = 1000, 4, 20261122
+CASES, PARTS, SEED = 1000, 8, 20261122
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,8 @@ import headcount as hc
 from simulator.study.variations.ratios import users_ratio
 from tests.headcount.conftest import SHORT_ANSWERS
 
+pytestmark = pytest.mark.slow
+
 QUICK: dict[str, Any] = {
     "workload": SHORT_ANSWERS, "latency_model": "constant", "step_s": 0.01, "replications": 4, "store": False,
     "max_model_len": 4096, "max_num_seqs": 2,
@@ -26,7 +28,6 @@ def answer() -> hc.CapacityAnswer:
     return asked(lifts=True)
 
 
-@pytest.mark.slow
 def test_a_lift_is_the_ratio_of_two_separate_answers(answer: hc.CapacityAnswer) -> None:
     assert answer.lifts
     first = answer.lifts[0]
@@ -40,14 +41,12 @@ def test_a_lift_is_the_ratio_of_two_separate_answers(answer: hc.CapacityAnswer) 
     assert first.ratio.low < first.ratio.mean < first.ratio.high
 
 
-@pytest.mark.slow
 def test_what_does_not_gain_is_told_as_such(answer: hc.CapacityAnswer) -> None:
     others = [lift for lift in answer.lifts or () if not lift.gains]
     assert others
     assert f"tried without gain: {others[0].change}" in str(answer)
 
 
-@pytest.mark.slow
 def test_other_sizes_are_tried_where_one_was_given_and_other_routers_where_servers_are_several() -> None:
     free = asked(gpus=[2], lifts=True)
     assert [lift.argument for lift in free.lifts or ()].count("router") == 1
@@ -72,7 +71,6 @@ def test_where_nobody_is_served_nothing_is_tried() -> None:
     assert asked(step_s=2.0).lifts is None
 
 
-@pytest.mark.slow
 def test_the_command_answers_as_python_does(
     headcount: Callable[..., Any], answer: hc.CapacityAnswer, tmp_path: Path
 ) -> None:

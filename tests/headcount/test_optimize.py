@@ -18,6 +18,8 @@ from simulator.study.knee import Knee
 from simulator.study.statistics import Interval
 from tests.headcount.conftest import SHORT_ANSWERS, figures
 
+pytestmark = pytest.mark.slow
+
 QUICK: dict[str, Any] = {
     "workload": SHORT_ANSWERS, "latency_model": "constant", "step_s": 0.4, "ttft_s": 5.0, "tpot_s": 1.0, "store": False,
     "max_model_len": 4096, "gpu_memory_utilization": 0.05, "tensor_parallel_size": 1,
@@ -34,7 +36,6 @@ def answer() -> hc.OptimizeAnswer:
     return asked(search=GAINS)
 
 
-@pytest.mark.slow
 def test_the_one_change_that_gains_is_found_alone(answer: hc.OptimizeAnswer) -> None:
     assert answer.best.choice == {"kv_cache_dtype": "fp8"}
     assert answer.gain is not None
@@ -44,7 +45,6 @@ def test_the_one_change_that_gains_is_found_alone(answer: hc.OptimizeAnswer) -> 
     assert answer.num_looked_at == 2 * 3 * 2
 
 
-@pytest.mark.slow
 def test_the_gain_is_the_ratio_to_the_arguments_as_given(answer: hc.OptimizeAnswer) -> None:
     assert answer.base.name == "as given"
     assert answer.best.row is not None
@@ -64,7 +64,6 @@ def test_nothing_beside_the_frontier_is_better_than_it_in_all(answer: hc.Optimiz
                 assert not (better and (other.p95_s("tpot_s") or 0) * 1.01 < (each.p95_s("tpot_s") or 0))
 
 
-@pytest.mark.slow
 def test_where_nothing_gains_the_arguments_stay_as_given() -> None:
     worse = asked(search={"max_num_seqs": [4]})
     assert worse.best is worse.base
@@ -72,7 +71,6 @@ def test_where_nothing_gains_the_arguments_stay_as_given() -> None:
     assert worse.gain == Interval(1.0, 1.0, 1.0)
 
 
-@pytest.mark.slow
 def test_one_seed_gives_one_answer_though_the_optimizer_draws() -> None:
     pytest.importorskip("optuna")
     few = {"search": GAINS, "trials": 5, "seed": 3}
@@ -87,7 +85,6 @@ def test_without_the_optimizer_every_choice_is_looked_at_or_it_is_named(monkeypa
         asked(search=GAINS, trials=5)
 
 
-@pytest.mark.slow
 def test_routers_are_tried_where_there_are_several_servers() -> None:
     assert [each.name for each in asked(search={"router": ["random"]}).compared.layouts] == ["as given"]
     two = asked(search={"router": ["random"]}, gpus=2, max_num_seqs=4)
@@ -154,7 +151,6 @@ def test_those_clearly_behind_run_least_and_the_close_ones_and_the_base_most() -
     assert leader(field).name == "a"
 
 
-@pytest.mark.slow
 def test_the_command_answers_as_python_does(
     headcount: Callable[..., Any], answer: hc.OptimizeAnswer, tmp_path: Path
 ) -> None:

@@ -348,6 +348,7 @@ def test_a_report_of_a_kept_answer_loads_nothing_that_simulates(capacity: dict[s
     assert done.stdout.splitlines() == ["report: a.html", "set()"]
 
 
+@pytest.mark.slow
 def test_asking_from_python_loads_no_jinja2() -> None:
     code = "import sys, headcount.report.document, headcount.answers.capacity; print({'jinja2'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

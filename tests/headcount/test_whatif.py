@@ -79,8 +79,8 @@ def test_what_is_varied_is_read_by_its_kind() -> None:
         ({"vary": {"context": "x0"}}, "context x0"),
         ({"vary": {"users": "0"}}, "users: '0' is not a whole number above 0"),
         (
-            {"vary": {"price": "1"}},
-            "no thing to vary 'price'; known: context, .*, users, .*, any engine option",
+            {"vary": {"zzz": "1"}},
+            "no thing to vary 'zzz'; known: context, .*, users, .*, any engine option",
         ),
         ({"vary": {"users": list(range(1, 600))}}, r"599 cells \(599 of users\) are too many; give at most 400"),
         (
@@ -125,11 +125,11 @@ def test_the_command_writes_a_heatmap(headcount: Callable[..., Any], answer: hc.
 
 
 def test_each_cell_is_told_as_it_is_found() -> None:
-    cells: list[int] = []
+    cells: list[tuple[int, int]] = []
 
     def watch(told: hc.Progress) -> None:
         if isinstance(told.so_far, hc.WhatifAnswer):
-            cells.append(len(told.so_far.rows()))
+            cells.append((told.done, len(told.so_far.rows())))
 
     hc.whatif("qwen3-0.6b", "h100-sxm", **QUICK, vary={"output": "x1,x4"}, progress=watch)
-    assert cells == [1, 2]
+    assert cells == [(0, 2), (1, 1), (2, 2)], "all cells by estimate, then each as it is simulated"

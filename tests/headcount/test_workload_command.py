@@ -77,7 +77,7 @@ def test_what_is_no_traffic_is_told(headcount: Run) -> None:
     ran = headcount(
         "simulate", *FEW[:4], "--concurrency", 1, "--input-len", 5, "--output-len", 5, "--traffic", "turns=2"
     )
-    assert (ran.code, "--traffic cannot go with --concurrency" in ran.err) == (2, True)
+    assert (ran.code, "turns cannot be changed with --concurrency" in ran.err) == (2, True)
 
 
 @pytest.mark.parametrize("command", ["capacity", "compare", "optimize", "plan", "simulate", "whatif"])

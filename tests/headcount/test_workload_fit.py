@@ -26,6 +26,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "model.toml"
 
 
+@pytest.mark.slow
 def test_a_fit_shows_the_model_beside_the_trace(headcount: Run, tmp_path: Path) -> None:
     out = tmp_path / "model.toml"
     found = json.loads(headcount("workload", "fit", recorded(tmp_path), out, "--json").out)

@@ -18,7 +18,7 @@ from simulator.study.slo import SLO
 from workloads.synthetic import single_turn_users
 
 ONLY_TTFT, ONLY_TPOT = {"ttft_s": 1.0, "tpot_s": None}, {"ttft_s": None, "tpot_s": 0.02}
-QUICK = ("a step of 64 tokens", "a slow link")
+QUICK = ("a step of 64 tokens",)
 NO_SETTINGS = ("gpu", "gpus", "tp", "input_len", "output_len", "slo")
 
 

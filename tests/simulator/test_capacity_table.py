@@ -95,6 +95,7 @@ def test_the_number_to_sign_is_no_larger_than_the_mean() -> None:
         assert row.point.size == row.users
 
 
+@pytest.mark.slow
 def test_twice_the_replicas_serve_more() -> None:
     one, two = small_answer()
     assert two.users > 1.5 * one.users > 0

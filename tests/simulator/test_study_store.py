@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -272,8 +272,8 @@ def test_a_full_disk_is_told_and_nothing_is_lost(room: int, tmp_path: Path, capl
 
 def some_replication(bytes_each: int) -> Replication:
     (found,) = Simulations().run([small_task()])
-    zeros = np.zeros(bytes_each // 8)
-    return replace(found, timeline=Timeline(time_s=zeros, running=zeros[:0], waiting=zeros[:0], kv_usage=zeros[:0]))
+    columns = dict.fromkeys((each.name for each in fields(Timeline)), np.zeros(0))
+    return replace(found, timeline=Timeline(**{**columns, "time_s": np.zeros(bytes_each // 8)}))
 
 
 def test_the_oldest_make_room_and_the_file_stays_bounded(tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ def test_ticks_stay_ticks() -> None:
     assert not (cascade.times(5000, 5000, RNG) % 3).any()
 
 
+@pytest.mark.slow
 def test_requests_that_come_at_once_are_drawn_at_once() -> None:
     table = independent_requests(arrival_s=np.zeros(200), prompt_tokens=np.full(200, 9), output_tokens=np.full(200, 2))
     drawn = fit_trace(trace(table)).draw()
@@ -120,6 +121,7 @@ def test_neighbours_are_as_alike_as_in_the_trace() -> None:
         assert other == pytest.approx(one, abs=0.08)
 
 
+@pytest.mark.slow
 def test_no_prompt_is_longer_than_the_trace_s_longest() -> None:
     table = conversations()
     model = fit_trace(trace(table))
