@@ -192,10 +192,13 @@ def _legend(answer: "PlanAnswer") -> list[Line]:
 
 
 def _routers(answer: "PlanAnswer") -> str:
-    """One name where all fleets have it, else by GPU."""
-    found = {row.gpu: str(row.router) for row in answer.fleets if row.runs}
-    names = set(found.values())
-    return names.pop() if len(names) == 1 else joined([f"{router} for {gpu}" for gpu, router in found.items()])
+    """The router of the leading fleet, then others with their GPUs."""
+    gpus: dict[str, list[str]] = {}
+    for row in answer.fleets:
+        if row.runs:
+            gpus.setdefault(str(row.router), []).append(row.gpu)
+    first, *others = gpus
+    return "; ".join([first, *(f"{router} for {joined(gpus[router])}" for router in others)])
 
 
 def servers_meaning(answer: "PlanAnswer") -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from headcount.report.charts import svg
 from headcount.report.charts.scale import Scale
 
-HEIGHT = 90
+HEIGHT = 102
 
 
 def headroom(given: Mapping[str, Any] | None) -> str:
@@ -32,13 +32,7 @@ def headroom(given: Mapping[str, Any] | None) -> str:
             anchor="middle" if across.at(users) < 380 else "end",
             of="muted",
         ),
-        svg.text(
-            across.at(high),
-            68,
-            f"up to {high:,}",
-            anchor="end" if across.at(high) - across.at(low) > 90 else "start",
-            of="muted",
-        ),
+        svg.text(across.at(high), 96, f"up to {high:,}", anchor="end", of="muted"),
     ]
     if needed is not None:
         x = across.at(needed)
