@@ -2,19 +2,21 @@
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from boundary.documents import read_toml
 from boundary.files import InputError, shown
 from boundary.names import nearest_hint, one_line, shortened
 from boundary.registry import Registry
 from boundary.schema import AtLeastOne, typed
-from workloads.fitted.fitted_file import MARK, fitted_from_mapping
-from workloads.fitted.fitted_trace import FittedTrace
+from workloads.fitted import MARK
 from workloads.populations.population import Population
 from workloads.populations.population_file import population_from_mapping
 from workloads.traces.trace import Trace
 from workloads.traces.trace_file import Source, TraceFile
+
+if TYPE_CHECKING:
+    from workloads.fitted.fitted_trace import FittedTrace
 
 FITTED: Final = "fitted"
 """Format of a trace that was drawn from a model."""
@@ -100,16 +102,20 @@ def load_workload(
     )
 
 
-def load_fitted(path: str | Path) -> FittedTrace | None:
+def load_fitted(path: str | Path) -> "FittedTrace | None":
     """The model in a file that `headcount workload fit` wrote; None for any other workload. Raises InputError."""
     file = Path(path)
     if file.suffix != ".toml" or str(path).lower() in preset_names():
         return None
     tables = read_toml(file)
-    return fitted_from_mapping(tables, name=file.name, file=file) if MARK in tables else None
+    if MARK not in tables:
+        return None
+    from workloads.fitted.fitted_file import fitted_from_mapping  # noqa: PLC0415  the compiler, where there is a model
+
+    return fitted_from_mapping(tables, name=file.name, file=file)
 
 
-def drawn_trace(model: FittedTrace, num_requests: int | None = None, seed: int = 0) -> Trace:
+def drawn_trace(model: "FittedTrace", num_requests: int | None = None, seed: int = 0) -> Trace:
     """Requests drawn from a model, by default as many as its trace had."""
     return Trace(
         name=model.name,

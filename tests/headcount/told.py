@@ -10,7 +10,7 @@ LENGTHS = ("--input-len", "100", "--output-len", "10")
 SERVE = (*SIMULATE, *LENGTHS, "--concurrency", "2")
 OPEN = (*SIMULATE, *LENGTHS, "--num-requests", "5")
 
-PROGRESS = re.compile(r": \d+ of \d+ after \d+ s")  # of a slow machine
+PROGRESS = re.compile(r": \d+ of \d+ after \d+ (s|min)")  # of a slow machine
 NOT_PYTHON = (
     "Traceback",
     "Errno",

@@ -126,7 +126,18 @@ def passes_without_root_s_rights(request: pytest.FixtureRequest) -> bool:
     if (setpriv := shutil.which("setpriv")) is None:
         pytest.skip("root may read and write everywhere, and there is no setpriv to take that right away")
     rights = "-dac_override,-dac_read_search"
-    bound = [setpriv, f"--bounding-set={rights}", f"--inh-caps={rights}", sys.executable, "-m", "pytest", "-n0", "-q"]
+    bound = [
+        setpriv,
+        f"--bounding-set={rights}",
+        f"--inh-caps={rights}",
+        sys.executable,
+        "-m",
+        "pytest",
+        "-n0",
+        "-q",
+        "-m",
+        "slow",
+    ]
     done = subprocess.run(
         [*bound, request.node.nodeid], cwd=ROOT, env=os.environ | {"BOUND_BY_MODES": "1"}, capture_output=True,
         text=True, check=False,

@@ -10,14 +10,13 @@ from boundary.documents import toml_lines
 from boundary.files import InputError, shown
 from boundary.schema import AtLeastOne, NotNegative, Share, Strict, typed
 from workloads.distributions import Empirical, Spec, parse_distribution
+from workloads.fitted import MARK
 from workloads.fitted.cascade import MOST_HALVINGS, MOST_WINDOWS, Cascade
 from workloads.fitted.copula import Copula
 from workloads.fitted.fitted_trace import MOST_TOKENS, OF_WINDOWS, FittedTrace, RequestKind, Turns
 from workloads.fitted.marginals import FEWEST
 from workloads.fitted.serial import Serial
 
-MARK: Final = "fitted_trace"
-"""The table that only a fitted trace's file has."""
 SCHEMA_VERSION: Final = 1
 MOST_REQUESTS: Final = 10_000_000
 _OF_NEW: Final = ("new_tokens", "output_tokens")
