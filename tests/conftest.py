@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "mypy" not in item.name)
     for item in items:
         if {"vllm_python", "sglang_python"} & {*getattr(item, "fixturenames", ())}:
-            item.add_marker(pytest.mark.real_vllm)
+            item.add_marker(pytest.mark.real_engine)
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from simulator.engines.values import Duration, Text, TokenCount, WholeNumber
 
 TOKEN = "HEADCOUNT_WEB_TOKEN"
 SHORTEST_TOKEN = 16
-_NEEDS = ("fastapi", "uvicorn", "jinja2", "python_multipart", "matplotlib")
+_NEEDS = ("fastapi", "uvicorn", "jinja2", "python_multipart")
 
 
 @click.command("web", cls=Command)
