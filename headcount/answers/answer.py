@@ -26,6 +26,8 @@ from headcount.text.units import finite
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from simulator.study.running.simulations import Simulations
+
 
 PACKAGES = ("numpy", "numba", "scipy")
 ASSUMED = "assumed: "  # how a note begins that stands above the figures
@@ -68,6 +70,7 @@ class Answer(ABC):
     verdict: Verdict = Verdict.DONE
     asked: str = ""  # the call that asks the same again
     inputs: tuple[tuple[str, Path], ...] = ()  # files that were read, by argument: no output replaces one
+    simulations: "Simulations | None" = None  # of its study, where its report's loads are run and kept too
     kind: ClassVar[str] = "answer"  # of question, such as plan
 
     @abstractmethod

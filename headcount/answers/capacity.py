@@ -143,14 +143,11 @@ class CapacityAnswer(Answer):
 
     def details(self) -> dict[str, Any]:
         best = self.best
-        found = study_json(
-            Study(
-                question=self.question, row=best, servers=best.replicas, usd_per_gpu_hour=self.question.gpu.usd_per_hour
-            )
+        study = Study(
+            question=self.question, row=best, servers=best.replicas, usd_per_gpu_hour=self.question.gpu.usd_per_hour
         )
-        return found | {
+        return study_json(self, study) | {
             "layouts": layouts_json(self.capacity),
-            "step_time_error": next((note.text for note in self.notes if note.code == "step-time-error"), ""),
             "lifts": [
                 {
                     "change": lift.change,
@@ -291,7 +288,7 @@ def capacity(
         if lifts:
             progress(Progress(done=0, total=1, so_far=answer(rows)))
         tried = find_lifts(wanted, best_row(rows), progress, simulations) if lifts else None
-    return replace(answer(rows, strict=strict), lifts=tried)
+    return replace(answer(rows, strict=strict), lifts=tried, simulations=simulations)
 
 
 def _watched(

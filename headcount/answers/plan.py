@@ -273,7 +273,7 @@ def plan(
         explain=explain,
     )  # fmt: skip
     with Simulations(executor=runs_on, store=kept_simulations() if store else None) as simulations:
-        return planning.searched(progress, simulations)
+        return replace(planning.searched(progress, simulations), simulations=simulations)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -74,7 +74,7 @@ def test_a_repeated_question_simulates_nothing(headcount: Run, cache: Path, monk
         return really(*given, **named)
 
     monkeypatch.setattr(replication, "_to_horizon", counted)
-    first = headcount(*ASKED)
+    first = headcount(*ASKED, "--json")
     info = json.loads(headcount("cache", "info", "--json").out)
     assert info["schema_version"] == 1
     assert info["simulations"] == len(simulated) > 0
@@ -84,7 +84,8 @@ def test_a_repeated_question_simulates_nothing(headcount: Run, cache: Path, monk
         raise AssertionError("it is simulated again")
 
     monkeypatch.setattr(replication, "_to_horizon", none)
-    assert headcount(*ASKED).out == first.out
+    assert headcount(*ASKED, "--json").out == first.out
+    assert headcount(*ASKED, "--report", cache / "report.json").code == 0  # no answer is kept of it, simulations are
     assert headcount(*ASKED, "--no-store").code == 70
     headcount("cache", "clear")
     assert json.loads(headcount("cache", "info", "--json").out)["simulations"] == 0

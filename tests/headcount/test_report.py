@@ -18,10 +18,9 @@ pytest.importorskip("jinja2", reason="the report needs the extra 'report'")
 
 import headcount as hc
 from headcount.answers.answer import Answer
+from headcount.answers.details.first_page import confirmed_first
+from headcount.answers.details.study import Study, staircase_json
 from headcount.report import document
-from headcount.report.charts.chart import Bar, Bars, Grid, Limit, Lines, Series
-from headcount.report.charts.draw import draw
-from headcount.report.formats import html as html_format
 from headcount.report.source import read_answer, report_file
 from simulator.study import loads
 from tests.headcount.conftest import SHORT_ANSWERS
@@ -196,6 +195,25 @@ def test_more_servers_serve_more_users_and_more_users_take_more_gpus(capacity: d
         assert row["gpus"] == sorted(row["gpus"])
 
 
+def test_an_assumption_that_costs_no_users_is_not_to_be_confirmed() -> None:
+    swings = [
+        {"name": name, "value": "50 ms", "less": less, "more": 1.1}
+        for name, less in (("TPOT limit", 0.999), ("think time", 0.9))
+    ]
+    (told,) = confirmed_first({"swing": 0.2, "tornado": swings})
+    assert told == "Think time: 50 ms. If 20% shorter, 10% fewer users are served."
+
+
+@pytest.mark.parametrize(("users", "servers"), [(61, 7), (100, 3)])
+def test_the_servers_that_are_bought_serve_the_users_to_sign(users: int, servers: int) -> None:
+    answer = answered("capacity")
+    assert isinstance(answer, hc.CapacityAnswer)
+    study = Study(question=answer.question, row=replace(answer.best, users_low=users), servers=servers)
+    found = staircase_json(study)
+    assert found is not None
+    assert next(step["users"] for step in found["steps"] if step["servers"] == servers) == users
+
+
 def test_the_parts_of_the_memory_add_up(capacity: dict[str, Any]) -> None:
     found = capacity["report"]["memory"]
     assert sum(part["bytes"] for part in found["parts"]) == found["total_bytes"]
@@ -262,77 +280,6 @@ def test_a_readers_json_inside_the_page_is_the_answer(capacity: dict[str, Any], 
     assert read_answer(tmp_path / "a.html") == capacity
 
 
-@pytest.mark.parametrize("suffix", ["html", "md", "csv", "json", "svg"])
-def test_the_end_of_the_name_says_the_format(capacity: dict[str, Any], tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"report.{suffix.upper()}"
-    document.write(path, capacity)
-    begins = {
-        "html": "<!doctype html>",
-        "md": "# How many users",
-        "csv": "question,",
-        "json": "{",
-        "svg": "<svg xmlns=",
-    }
-    assert path.read_text("utf-8").startswith(begins[suffix])
-    assert [each.name for each in tmp_path.iterdir()] == [path.name]
-
-
-@pytest.mark.slow
-def test_a_pdf_is_made_where_its_library_is(capacity: dict[str, Any]) -> None:
-    pytest.importorskip("weasyprint", reason="a PDF needs the extra 'pdf'")
-    assert document.FORMATS.load("pdf").made(document.report_of(capacity)).startswith(b"%PDF-")
-
-
-@pytest.mark.parametrize("name", ["report.docx", "report", "report.html.gz"])
-def test_an_unknown_format_is_refused_before_the_work(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match=r"must end in \.csv or \.html or \.json or \.md or \.pdf or \.svg"):
-        document.check_report("--report", tmp_path / name)
-
-
-def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(html_format, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=re.escape("needs jinja2; install headcount[report]")):
-        document.check_report("--report", tmp_path / "report.html")
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("{}", "no answer of headcount that a report can be made of"),
-        ("[1, 2]", "no answer of headcount"),
-        ("<html></html>", "no report of headcount with an answer inside"),
-        ("{", "a.json"),
-        ('{"notes": [], "report": {"first_page": {}}}', "was changed, or another version"),
-        ('{"notes": 3, "report": {"first_page": {"question": 1}, "body": {}}}', "was changed, or another version"),
-        ('{"notes": [], "report": {"first_page": {}, "body": [{"line": {"colour": 1}}]}}', "was changed"),
-    ],
-)
-def test_what_is_no_answer_is_told_in_a_line(
-    text: str, told: str, tmp_path: Path, headcount: Callable[..., Any]
-) -> None:
-    (tmp_path / "a.json").write_text(text)
-    ran = headcount("report", tmp_path / "a.json", "-o", tmp_path / "r.html")
-    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert told in ran.err
-    assert not (tmp_path / "r.html").exists()
-
-
-def test_a_failed_report_leaves_the_old_one(
-    tmp_path: Path, capacity: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "report.html"
-    path.write_text("old", encoding="utf-8")
-    monkeypatch.setattr(Path, "replace", _full_disk)
-    with pytest.raises(ValueError, match="cannot be written: disk is full"):
-        document.write(path, capacity)
-    assert path.read_text(encoding="utf-8") == "old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def _full_disk(*_: object) -> None:
-    raise OSError("disk is full")
-
-
 def test_a_report_of_a_kept_answer_loads_nothing_that_simulates(capacity: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps(capacity), encoding="utf-8")
     code = (
@@ -346,43 +293,6 @@ def test_a_report_of_a_kept_answer_loads_nothing_that_simulates(capacity: dict[s
         env={"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": ""},
     )  # fmt: skip
     assert done.stdout.splitlines() == ["report: a.html", "set()"]
-
-
-@pytest.mark.slow
-def test_asking_from_python_loads_no_jinja2() -> None:
-    code = "import sys, headcount.report.document, headcount.answers.capacity; print({'jinja2'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
-
-
-CHARTS = {
-    "lines": Lines(
-        title="t", x_name="x", y_name="y", series=[Series(name="a", x=[1, 2], y=[3, 4], low=[2, 3], high=[4, 5])],
-        limits=[Limit(value=3.5, label="limit"), Limit(value=1.5, label="here", is_vertical=True)],
-    ),
-    "one point": Lines(title="t", x_name="x", y_name="y", series=[Series(name="a", x=[1], y=[0])], is_log=True),
-    "nothing": Lines(title="t", x_name="x", y_name="y", series=[Series(name="a", x=[], y=[])]),
-    "equal": Lines(
-        title="t", x_name="x", y_name="y", is_equal=True,
-        series=[Series(name="a", x=[0.1, 2], y=[0.2, 1], has_line=False, has_points=True)],
-    ),
-    "bars": Bars(title="t", axis_name="x", bars=[Bar(name="a", begin=0, end=-2, label="-2"),
-                                                 Bar(name="b" * 60, begin=0, end=3, label="3")]),
-    "no bars": Bars(title="t", axis_name="x", bars=[]),
-    "zero": Bars(title="t", axis_name="x", bars=[Bar(name="a", begin=0, end=0, label="0")]),
-    "grid": Grid(title="t", corner="c", columns=["1", "2"], rows=[("r", [1.0, None])]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", CHARTS)
-def test_a_chart_stays_on_its_paper_and_says_its_figures(name: str) -> None:
-    drawn = draw(CHARTS[name])
-    width, height = map(float, re.search(r'viewBox="0 0 (\S+) (\S+)"', drawn).groups())  # type: ignore[union-attr]
-    for axis, most in (("x", width), ("y", height), ("cx", width), ("cy", height), ("x2", width), ("y2", height)):
-        assert all(-20 <= float(value) <= most + 20 for value in re.findall(rf' {axis}="([^"]+)"', drawn))
-    assert "nan" not in drawn
-    columns, rows = CHARTS[name].table()
-    assert all(len(row) == len(columns) for row in rows)
 
 
 @pytest.fixture

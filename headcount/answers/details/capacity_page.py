@@ -1,22 +1,13 @@
 """How many users these GPUs serve, for the person who signs."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headcount.answers.capacity_text import no_capacity_reason, row_layout
-from headcount.answers.details.first_page import (
-    FirstPage,
-    Headroom,
-    confirmed_first,
-    money_figures,
-    risk_of,
-    sureness,
-    users_risk,
-)
+from headcount.answers.details.first_page import FirstPage, Headroom, served_page
 from headcount.answers.money import usd_per_month, usd_per_user_month
-from headcount.text.units import counted, dollars, percent
-from headcount.text.words import promise_text, sentence
+from headcount.text.units import counted, dollars
+from headcount.text.words import sentence
 from simulator.study.capacity_table import CapacityRow
 
 if TYPE_CHECKING:
@@ -35,22 +26,17 @@ def capacity_page(answer: "CapacityAnswer") -> FirstPage:
         )  # fmt: skip
     month = usd_per_month(best.gpus, asked.gpu.usd_per_hour)
     gpus = f"{best.gpus:,} × {asked.gpu.name}"
-    return FirstPage(
-        question=question,
-        answer=f"{counted(best.users_low, 'user')} on {gpus}",
-        figures=(
-            ("buy", f"{gpus} in {counted(best.replicas, 'server')}"),
-            ("for", f"{counted(best.users_low, 'user')} at once, workload {Path(answer.workload).name}"),
-            *money_figures(month, usd_per_user_month(month, best.users_low)),
-            ("promise", promise_text(asked.slo)),
-        ),
-        sure=sureness(best.users_low, best.users, best.users_high, answer.covered),
+    return served_page(
+        answer,
+        question,
+        f"{counted(best.users_low, 'user')} on {gpus}",
+        buy=f"{gpus} in {counted(best.replicas, 'server')}",
+        whom=f"{counted(best.users_low, 'user')} at once",
+        workload=answer.workload,
+        money=(month, usd_per_user_month(month, best.users_low)),
+        slo=asked.slo,
         headroom=Headroom(needed=None, low=best.users_low, users=best.users, high=best.users_high),
-        confirm=confirmed_first(answer.known_details),
-        risk=risk_of(
-            answer.notes,
-            users_risk(best.users, percent(asked.slo.attainment)),
-        ),
+        covers=answer.covered,
     )
 
 

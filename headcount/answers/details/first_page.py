@@ -2,11 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from headcount.answers.notes import Note, Severity
+from headcount.text.units import percent
+from headcount.text.words import promise_text
+
+if TYPE_CHECKING:
+    from headcount.answers.answer import Answer
+    from simulator.study.slo import SLO
 
 MOST_TO_CONFIRM: Final = 3
+LEAST_LOST: Final = 0.005  # of the users: less is told as 0 %
 COVERED: Final = "simulation noise, step-time error and the error of the KV blocks"
 _LESS: Final = {"think time": "shorter", "TTFT limit": "stricter", "TPOT limit": "stricter"}
 _MORE: Final = {"step times": "longer"}
@@ -41,6 +49,41 @@ class FirstPage:
         return asdict(self)
 
 
+def served_page(
+    answer: "Answer",
+    question: str,
+    said: str,
+    *,
+    buy: str,
+    whom: str,
+    workload: str,
+    money: tuple[float | None, float | None],
+    slo: "SLO",
+    headroom: Headroom,
+    covers: str = COVERED,
+    links: Sequence[str] = (),
+) -> FirstPage:
+    """Of an answer that serves somebody; `money` is dollars a month, of all and of a user; `covers` ends a sentence."""
+    return FirstPage(
+        question=question,
+        answer=said,
+        figures=(
+            ("buy", buy),
+            ("for", f"{whom}, workload {Path(workload).name}"),
+            *money_figures(*money),
+            ("promise", promise_text(slo)),
+        ),
+        sure=_sureness(headroom, covers),
+        headroom=headroom,
+        confirm=confirmed_first(answer.known_details, links),
+        risk=risk_of(
+            answer.notes,
+            f"With more than {headroom.users:,} users, fewer than {percent(slo.attainment)} of answers keep the "
+            "promise. Users who send more or longer requests than assumed lower every figure on this page.",
+        ),
+    )
+
+
 def risk_of(notes: Sequence[Note], otherwise: str) -> str:
     """What stands against any such answer, and the last of what this answer's notes warn of."""
     alerts = [note for note in notes if note.severity in (Severity.WARNING, Severity.ERROR)]
@@ -58,8 +101,9 @@ def money_figures(usd_per_month: float | None, usd_per_user_month: float | None)
 
 
 def confirmed_first(details: Mapping[str, Any], links: Sequence[str] = ()) -> tuple[str, ...]:
-    """What moves the answer most: links of the demand that nobody gave, then the widest swings."""
-    swings = [_swing_text(each, details["swing"]) for each in details.get("tornado", ()) if each.get("value")]
+    """What moves the answer most: links of the demand that nobody gave, then the widest swings that cost users."""
+    costly = (each for each in details.get("tornado", ()) if min(each["less"], each["more"]) < 1 - LEAST_LOST)
+    swings = [_swing_text(each, details["swing"]) for each in costly if each.get("value")]
     return (*links[: MOST_TO_CONFIRM - 1], *swings)[:MOST_TO_CONFIRM]
 
 
@@ -73,17 +117,10 @@ def _swing_text(each: Mapping[str, Any], swing: float) -> str:
     )
 
 
-def sureness(low: int, users: int, high: int, covers: str) -> str:
+def _sureness(room: Headroom, covers: str) -> str:
     """What the interval of users says, in a sentence or two."""
+    spare = "" if room.needed is None else f"{room.low / room.needed - 1:.0%} more users than needed. "
     return (
-        f"With 95 % confidence at least {low:,} users are served; {users:,} are expected, {high:,} at best. "
-        f"That covers {covers}."
-    )
-
-
-def users_risk(users: int, attainment: str) -> str:
-    """What happens beyond the users that are expected, and what nobody simulated."""
-    return (
-        f"With more than {users:,} users, fewer than {attainment} of answers keep the promise. Users who send "
-        "more or longer requests than assumed lower every figure on this page."
+        f"{spare}With 95 % confidence at least {room.low:,} users are served; {room.users:,} are expected, "
+        f"{room.high:,} at best. That covers {covers}."
     )

@@ -10,6 +10,7 @@ from simulator.study.binding import step_causes, what_binds
 from simulator.study.capacity import Point
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow, How, evaluator_of
 from simulator.study.replication import Replication
+from simulator.study.running.simulations import Simulations
 
 SHARES: Final = (0.5, 0.8, 1.0, 1.2)  # of the load
 PERCENTILES: Final = (*range(0, 100, 5), 97, 98, 99, 99.5, 99.9)
@@ -21,7 +22,9 @@ _MEANS: Final = (
 )  # fmt: skip
 
 
-def loads_json(question: CapacityQuestion, row: CapacityRow, load_users: float, users: float) -> dict[str, Any]:
+def loads_json(
+    question: CapacityQuestion, row: CapacityRow, load_users: float, users: float, where: Simulations | None = None
+) -> dict[str, Any]:
     """One replication of each load; `load_users` is the load in users, `users` what the row's fleet is said to serve.
 
     The two differ from the row's own where it stands for a larger fleet.
@@ -29,14 +32,15 @@ def loads_json(question: CapacityQuestion, row: CapacityRow, load_users: float, 
     plan, point = row.plan, row.point
     if plan is None or point is None or not users:
         return {}
-    evaluator = evaluator_of(question, plan, row.replicas, How())
     found, timeline = [], {}
-    for share in SHARES:
-        size = max(evaluator.load.round(point.size * share * load_users / users), evaluator.load.smallest)
-        simulated = evaluator.point(size, 1)
-        found.append({"share": share, "users": share * load_users, **_load_json(row, simulated)})
-        if share == 1.0:
-            timeline = timeline_json(simulated.replications[0])
+    with where or Simulations() as simulations:
+        evaluator = evaluator_of(question, plan, row.replicas, How(simulations=simulations))
+        for share in SHARES:
+            size = max(evaluator.load.round(point.size * share * load_users / users), evaluator.load.smallest)
+            simulated = evaluator.point(size, 1)
+            found.append({"share": share, "users": share * load_users, **_load_json(row, simulated)})
+            if share == 1.0:
+                timeline = timeline_json(simulated.replications[0])
     return {"percentiles": list(PERCENTILES), "loads": found, "timeline": timeline}
 
 

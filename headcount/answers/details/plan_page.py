@@ -1,24 +1,14 @@
 """A plan for the person who signs, and what its report shows beyond the figures."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headcount.answers import plan_text
 from headcount.answers.details.assumptions import ASSUMED, MEASURED, kind_of
-from headcount.answers.details.first_page import (
-    COVERED,
-    FirstPage,
-    Headroom,
-    confirmed_first,
-    money_figures,
-    risk_of,
-    sureness,
-    users_risk,
-)
+from headcount.answers.details.first_page import FirstPage, Headroom, risk_of, served_page
 from headcount.answers.details.study import Study, study_json
 from headcount.answers.plan_rows import SCREENED, FleetRow
 from headcount.text.units import counted, percent
-from headcount.text.words import promise_text, sentence
+from headcount.text.words import sentence
 from simulator.study.fleets.search import Race
 from workloads.demand import LINKS, Link
 
@@ -39,27 +29,17 @@ def plan_page(answer: "PlanAnswer") -> FirstPage:
             question=question, answer=plan_text.headline(answer), risk=risk_of(answer.notes, ""), is_good=False
         )
     spare = f", {best.spare_servers} of them spare" if best.spare_servers else ""
-    needed, servers = answer.users_to_serve, counted(best.servers or 0, "server")
-    room = best.users_low / needed - 1
-    return FirstPage(
-        question=question,
-        answer=f"Buy {plan_text.gpus_text(best)} for {named}",
-        figures=(
-            ("buy", f"{plan_text.gpus_text(best)} in {servers}{spare}"),
-            ("for", f"{_at_the_peak(answer)}, workload {Path(answer.workload).name}"),
-            *money_figures(best.usd_per_month, best.usd_per_user_month),
-            ("promise", promise_text(asked.slo)),
-        ),
-        sure=f"{room:.0%} more users than needed. {sureness(best.users_low, best.users, best.users_high, COVERED)}",
-        headroom=Headroom(needed=needed, low=best.users_low, users=best.users, high=best.users_high),
-        confirm=confirmed_first(
-            answer.known_details,
-            [_link_text(link) for link in answer.demand.links if link.assumed and link.name not in _NEUTRAL],
-        ),
-        risk=risk_of(
-            answer.notes,
-            users_risk(best.users, percent(asked.slo.attainment)),
-        ),
+    return served_page(
+        answer,
+        question,
+        f"Buy {plan_text.gpus_text(best)} for {named}",
+        buy=f"{plan_text.gpus_text(best)} in {counted(best.servers or 0, 'server')}{spare}",
+        whom=_at_the_peak(answer),
+        workload=answer.workload,
+        money=(best.usd_per_month, best.usd_per_user_month),
+        slo=asked.slo,
+        headroom=Headroom(needed=answer.users_to_serve, low=best.users_low, users=best.users, high=best.users_high),
+        links=[_link_text(link) for link in answer.demand.links if link.assumed and link.name not in _NEUTRAL],
     )
 
 
@@ -78,7 +58,7 @@ def _at_the_peak(answer: "PlanAnswer") -> str:
 
 def plan_details(answer: "PlanAnswer") -> dict[str, Any]:
     """The fleet that is bought, simulated under the users; the chain; what else was compared; the money."""
-    return study_json(_study(answer.race)) | {
+    return study_json(answer, _study(answer.race)) | {
         "demand": {
             "links": [
                 {"meaning": sentence(LINKS[link.name].meaning), "shown": link.shown, "kind": _kind(link),
@@ -89,7 +69,6 @@ def plan_details(answer: "PlanAnswer") -> dict[str, Any]:
         },
         "layouts": _layouts(answer),
         "cost": _cost(answer),
-        "step_time_error": next((note.text for note in answer.notes if note.code == "step-time-error"), ""),
     }  # fmt: skip
 
 

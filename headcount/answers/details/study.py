@@ -1,7 +1,8 @@
 """What a report shows of the deployment that leads an answer."""
 
+import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headcount.answers.details.assumptions import assumptions_of
 from headcount.answers.details.deployment import deployment_json
@@ -11,6 +12,9 @@ from headcount.answers.details.sensitivity import Sensitivity
 from headcount.answers.details.workload import workload_text
 from headcount.answers.money import usd_per_month
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow
+
+if TYPE_CHECKING:
+    from headcount.answers.answer import Answer
 
 MOST_STEPS: Final = 24  # of a staircase
 _ENDS: Final = (
@@ -37,12 +41,13 @@ class Study:
         return self.users_needed or self.row.users_low or self.row.users
 
 
-def study_json(study: Study | None) -> dict[str, Any]:
-    """Its figures, some of them simulated and estimated now; empty where nothing runs."""
+def study_json(answer: "Answer", study: Study | None) -> dict[str, Any]:
+    """Its figures, some of them simulated and estimated now; hardly any where nothing runs."""
+    told = {"step_time_error": next((note.text for note in answer.notes if note.code == "step-time-error"), "")}
     if study is None or study.row.plan is None:
-        return {}
+        return told
     question, row, plan = study.question, study.row, study.row.plan
-    found: dict[str, Any] = {
+    found: dict[str, Any] = told | {
         "deployment": deployment_json(plan, study.servers),
         "memory": memory_json(plan.budget),
         "workload": workload_text(question),
@@ -62,7 +67,7 @@ def study_json(study: Study | None) -> dict[str, Any]:
         "binding": row.binding,
         "step_causes": row.step_causes,
         "staircase": staircase_json(study),
-        **loads_json(question, row, study.load_users, row.users * study.scale),
+        **loads_json(question, row, study.load_users, row.users * study.scale, answer.simulations),
         **sensitivity.to_json(),
     }
 
@@ -72,14 +77,14 @@ def staircase_json(study: Study) -> dict[str, Any] | None:
     row, plan = study.row, study.row.plan
     if plan is None or not row.users_low:
         return None
-    each = row.users_low * study.scale / max(study.servers - study.spare, 1)
+    serving = max(study.servers - study.spare, 1)
     first = max(study.servers - MOST_STEPS // 2, 1)
     last = min(max(2 * study.servers, study.servers + 3), first + MOST_STEPS - 1)
     steps = [
         {
             "servers": count,
             "gpus": count * plan.gpus,
-            "users": int(each * max(count - study.spare, 0)),
+            "users": math.floor(row.users_low * study.scale * max(count - study.spare, 0) / serving + 1e-9),
             "usd_per_month": usd_per_month(count * plan.gpus, study.usd_per_gpu_hour),
         }
         for count in range(first, last + 1)

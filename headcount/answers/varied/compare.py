@@ -2,17 +2,18 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from boundary.names import check_names
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
 from headcount.answers.details.first_page import FirstPage
+from headcount.answers.details.study import study_json
 from headcount.answers.notes import find_notes
 from headcount.answers.varied.attribution import Attribution, attribution, ratio_text
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of
-from headcount.answers.varied.pages import layout_details, layout_page, layouts_json
+from headcount.answers.varied.pages import layout_page, layouts_json
 from headcount.answers.varied.ranking import check_sort, ranked
 from headcount.questions.deployments import ENGINE_ARGUMENTS, check_counts
 from headcount.questions.loads import AskedWorkload
@@ -82,7 +83,7 @@ class CompareAnswer(Answer):
 
     def details(self) -> dict[str, Any]:
         bars = layouts_json(self.layouts, self.best, by_cost=self.by_cost)
-        return layout_details(self, self.best) | {"layouts": bars}
+        return study_json(self, self.best.study if self.best else None) | {"layouts": bars}
 
     def head(self) -> list[Block]:
         title = Line(f", workload {self.workload}: {self.slo}", bold=self.model)
@@ -248,13 +249,13 @@ def compare(
     if strict:
         find_notes(facts_of(found, Verdict.DONE), strict=True)
     wanted = [place for place in range(len(found)) if simulate_all or _is_promising(found, place, sort)]
-    with layouts.simulations(executor, workers, store=store):
+    with layouts.simulations(executor, workers, store=store) as simulations:
         for done, place in enumerate(wanted):
             progress(Progress(done=done, total=len(wanted), note=found[place].name, so_far=answer(found)))
             found[place] = layouts.simulated(found[place], noted(progress, done, len(wanted), found[place].name))
             progress(Progress(done=done + 1, total=len(wanted), found=found_line(found[place])))
         gained = _gained(layouts, found, asked, sort)
-    return answer(found, gained, strict=strict)
+    return replace(answer(found, gained, strict=strict), simulations=simulations)
 
 
 def _is_promising(found: Sequence[Layout], place: int, sort: str) -> bool:

@@ -48,13 +48,13 @@ class Layouts:
         return replace(self.asked, traffic=None).load()
 
     @contextmanager
-    def simulations(self, executor: str, workers: int | None, *, store: bool) -> Iterator[None]:
+    def simulations(self, executor: str, workers: int | None, *, store: bool) -> Iterator[Simulations]:
         """Where simulations run, and whether they are kept, meanwhile."""
         with Simulations(
             executor=find_executor(executor, workers), store=kept_simulations() if store else None
         ) as found:
             self._how = How(simulations=found)
-            yield
+            yield found
 
     def screened(self, choice: Choice) -> Layout:
         """A layout with its estimate. Raises ValueError for an unknown name, or traffic that is impossible."""

@@ -1,19 +1,20 @@
 """Which engine arguments serve the most users on these GPUs?"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from boundary.names import check_names
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
 from headcount.answers.details.first_page import FirstPage
+from headcount.answers.details.study import study_json
 from headcount.answers.notes import find_notes
 from headcount.answers.varied.attribution import Attribution, attribution, ratio_text
 from headcount.answers.varied.compare import FAR_BEHIND, CompareAnswer, noted, verdict_of
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of
 from headcount.answers.varied.lifts import LOWERS_PRECISION, PRECISION_REMARK
-from headcount.answers.varied.pages import layout_details, layout_page, layouts_json
+from headcount.answers.varied.pages import layout_page, layouts_json
 from headcount.answers.varied.racing import leader, race, simplest, simulate_in
 from headcount.answers.varied.ranking import ranked
 from headcount.answers.varied.search import check_space, searched
@@ -107,7 +108,7 @@ class OptimizeAnswer(Answer):
 
     def details(self) -> dict[str, Any]:
         bars = layouts_json(self.compared.layouts, self.best, by_cost=False)
-        return layout_details(self, self.best) | {"layouts": bars}
+        return study_json(self, self.best.study) | {"layouts": bars}
 
     def head(self) -> list[Block]:
         title, *_ = self.compared.head()
@@ -212,8 +213,8 @@ def optimize(
     first = [each for each in (base, *entrants) if each.num_servers > 1][:3]
     entrants += [layouts.screened({**each.choice, "router": name}) for each in first for name in routers]
     run = _Run(layouts, str(load), tuple(axes), len(looked), progress)
-    with layouts.simulations(executor, workers, store=store):
-        return run.answer(base, entrants, strict=strict)
+    with layouts.simulations(executor, workers, store=store) as simulations:
+        return replace(run.answer(base, entrants, strict=strict), simulations=simulations)
 
 
 @dataclass

@@ -1,23 +1,13 @@
 """Layouts compared, arguments searched and grids, for the person who signs, and what their reports show."""
 
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headcount.answers.details.first_page import (
-    COVERED,
-    FirstPage,
-    Headroom,
-    confirmed_first,
-    money_figures,
-    risk_of,
-    sureness,
-    users_risk,
-)
-from headcount.answers.details.study import study_json
+from headcount.answers.details.first_page import FirstPage, Headroom, risk_of, served_page
 from headcount.answers.varied.layout import Layout
-from headcount.text.units import counted, percent
-from headcount.text.words import promise_text, sentence
+from headcount.text.units import counted
+from headcount.text.words import sentence
 
 if TYPE_CHECKING:
     from headcount.answers.answer import Answer
@@ -36,29 +26,18 @@ def layout_page(
             risk=risk_of(answer.notes, layout.reason or "" if layout else ""),
         )  # fmt: skip
     gpus = f"{layout.gpus:,} × {layout.asked.gpu.name if layout.asked else 'GPU'}"
-    return FirstPage(
-        question=asked,
-        answer=f"{layout.name}: {counted(layout.users, 'user')} on {gpus}",
-        figures=(
-            ("buy", f"{gpus}, {layout.layout}"),
-            ("for", f"{counted(layout.users, 'user')} at once, workload {Path(workload).name}"),
-            *money_figures(layout.usd_per_month, layout.usd_per_user_month),
-            ("promise", promise_text(slo)),
-        ),
-        sure=f"{sureness(row.users_low, row.users, row.users_high, COVERED)} {said}".strip(),
+    page = served_page(
+        answer,
+        asked,
+        f"{layout.name}: {counted(layout.users, 'user')} on {gpus}",
+        buy=f"{gpus}, {layout.layout}",
+        whom=f"{counted(layout.users, 'user')} at once",
+        workload=workload,
+        money=(layout.usd_per_month, layout.usd_per_user_month),
+        slo=slo,
         headroom=Headroom(needed=None, low=row.users_low, users=row.users, high=row.users_high),
-        confirm=confirmed_first(answer.known_details),
-        risk=risk_of(
-            answer.notes,
-            users_risk(row.users, percent(slo.attainment)),
-        ),
     )
-
-
-def layout_details(answer: "Answer", layout: Layout | None) -> dict[str, Any]:
-    """Of the layout that leads."""
-    found = study_json(layout.study if layout else None)
-    return found | {"step_time_error": next((note.text for note in answer.notes if note.code == "step-time-error"), "")}
+    return replace(page, sure=f"{page.sure} {said}".strip())
 
 
 def layouts_json(layouts: Sequence[Layout], best: Layout | None, *, by_cost: bool) -> dict[str, Any]:

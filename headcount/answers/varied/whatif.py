@@ -2,20 +2,21 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from boundary.files import InputError
 from boundary.names import check_names
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
 from headcount.answers.details.first_page import FirstPage
+from headcount.answers.details.study import study_json
 from headcount.answers.money import usd_per_month
 from headcount.answers.notes import find_notes
 from headcount.answers.varied.attribution import ratio_text
 from headcount.answers.varied.compare import SHOWN_CUT, found_line, noted
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of
-from headcount.answers.varied.pages import layout_details, layout_page
+from headcount.answers.varied.pages import layout_page
 from headcount.questions.deployments import ENGINE_ARGUMENTS
 from headcount.questions.loads import AskedWorkload
 from headcount.questions.traffic import TrafficChanges
@@ -127,7 +128,7 @@ class WhatifAnswer(Answer):
         return layout_page(self, question, self.base, slo=self.slo, workload=self.workload, said=said)
 
     def details(self) -> dict[str, Any]:
-        found = layout_details(self, self.base) | {"grid": self._grid_json()}
+        found = study_json(self, self.base.study if self.base else None) | {"grid": self._grid_json()}
         if self.swings:
             both = [(swing.name, swing.effects) for swing in self.swings]
             swings = [
@@ -294,7 +295,7 @@ def whatif(
         )
 
     done: list[Layout] = []
-    with layouts.simulations(executor, workers, store=store):
+    with layouts.simulations(executor, workers, store=store) as simulations:
         progress(Progress(done=0, total=total, so_far=answer(found)))
 
         def simulated(layout: Layout) -> Layout:
@@ -308,7 +309,7 @@ def whatif(
         swings = [
             Swing(name=name, less=simulated(less), more=simulated(more), base=cells[0]) for name, less, more in tried
         ]
-    return answer(cells, swings, strict=strict)
+    return replace(answer(cells, swings, strict=strict), simulations=simulations)
 
 
 def _grid(vary: Mapping[str, Any], users: int | None) -> tuple[list[Axis], tuple[int, ...], list[Choice]]:

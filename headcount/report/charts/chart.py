@@ -17,7 +17,7 @@ TEXTS: Final[dict[str, Callable[[float], str]]] = {
     "time": lambda value: seconds(value) if value < 1 else f"{value:,.3g} s",
     "dollars": lambda value: f"${value:,.0f}",
 }
-"""How figures of an axis are told."""
+"""How an axis writes its figures."""
 
 
 @dataclass(frozen=True, kw_only=True)
