@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from kvcache.layout.kv_layout import KVGroup
+from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import StepTimes
@@ -45,6 +46,7 @@ class Case:
     blocks: int = 30_000
     asynchronous: bool = True
     groups: tuple[KVGroup, ...] = (KVGroup(None),)
+    page_size: int | None = None  # of SGLang, with as many tokens as vLLM's blocks hold
 
 
 CASES = {
@@ -52,6 +54,9 @@ CASES = {
     "chat_400_users": Case(100_000, 400),
     "chat_1000_users": Case(100_000, 1000),
     "chat_full_pool": Case(100_000, 1000, blocks=5_000),
+    "sglang_400_users": Case(100_000, 400, page_size=1),
+    "sglang_full_pool": Case(100_000, 1000, blocks=5_000, page_size=1),
+    "sglang_pages_of_64": Case(100_000, 400, page_size=64),
     "chat_synchronous": Case(100_000, 400, asynchronous=False),
     "chat_300k": Case(300_000, 400),
     "chat_1m": Case(1_000_000, 400),
@@ -82,7 +87,21 @@ def fleet_of(case: Case) -> Fleet:
         sampling=1e-6 * np.arange(MAX_NUM_SEQS + 1),
         context_s=4e-8,
     )
-    engine = EngineConfig(
+    return Fleet(
+        pools=(Pool(engine=engine_of(case), step_times=times, num_servers=case.replicas),), router="least-outstanding"
+    )
+
+
+def engine_of(case: Case) -> EngineConfig | SGLangConfig:
+    if case.page_size is not None:
+        return SGLangConfig(
+            max_total_num_tokens=16 * case.blocks,
+            context_len=MAX_MODEL_LEN,
+            max_running_requests=MAX_NUM_SEQS,
+            page_size=case.page_size,
+            chunked_prefill_size=TOKEN_BUDGET,
+        )
+    return EngineConfig(
         num_gpu_blocks=case.blocks,
         max_model_len=MAX_MODEL_LEN,
         max_num_seqs=MAX_NUM_SEQS,
@@ -90,7 +109,6 @@ def fleet_of(case: Case) -> Fleet:
         async_scheduling=case.asynchronous,
         kv_groups=case.groups,
     )
-    return Fleet(pools=(Pool(engine=engine, step_times=times, num_servers=case.replicas),), router="least-outstanding")
 
 
 def table_of(case: Case) -> RequestTable:

@@ -32,7 +32,7 @@ class Cancellations:
 
 def is_cancelled(requests: NDArray[np.void]) -> NDArray[np.bool_]:
     """Which requests ended before their answer did."""
-    return np.isin(requests["status"], (layout.ABANDONED, layout.TIMED_OUT))
+    return np.isin(requests["status"], (layout.ABANDONED, layout.TIMED_OUT, layout.LOST))
 
 
 def cancellations(

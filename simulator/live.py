@@ -12,6 +12,8 @@ import numpy as np
 
 from simulator.core import layout
 from simulator.fleet.fleet import Fleet
+from simulator.fleet.router import find_router, router_name
+from simulator.fleet.view import ACTIVE, MATCHES
 from simulator.simulation import Simulation
 from workloads.requests import NO_PREDECESSOR, Int32Array, IntArray, RequestTable, independent_requests
 
@@ -35,6 +37,13 @@ class LiveFleet:
     """
 
     def __init__(self, fleet: Fleet, *, most: int, seed: int = 0) -> None:
+        fleet.check_vllm_alone("an endpoint")
+        beforehand = {"session", *ACTIVE, *MATCHES}.intersection(find_router(fleet.router).sees)
+        if beforehand:
+            raise ValueError(
+                f"router {router_name(fleet.router)!r} sees {', '.join(sorted(beforehand))}, which needs all requests "
+                "beforehand; choose a router that does not"
+            )
         self.simulation = Simulation(fleet, _vacant(fleet, most), seed=seed)
         arrays = self.simulation.arrays
         self._blank = arrays.requests[:1].copy()

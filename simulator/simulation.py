@@ -10,9 +10,11 @@ from boundary.names import error_shown, value_shown
 from simulator.cancellations import Cancellations, cancellations
 from simulator.core import layout
 from simulator.core.arrays import build_arrays
+from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet
-from simulator.fleet.router import View, find_router, router_name
+from simulator.fleet.router import find_router, router_name
+from simulator.fleet.view import View
 from simulator.step_log import StepRecord, read_log
 from workloads.requests import RequestTable
 
@@ -32,19 +34,23 @@ class Simulation:
     def __init__(self, fleet: Fleet, table: RequestTable, *, log_steps: bool = False, seed: int = 0) -> None:
         for pool in fleet.pools:
             check_lengths(pool.engine, table)
+        if table.waits is not None:
+            fleet.check_vllm_alone("clients' patience")
         self.fleet = fleet
         self.table = table
         self.steps: list[StepRecord] = []
-        self.arrays = build_arrays(fleet, table, log_steps=log_steps)
+        router = find_router(fleet.router)
+        if "cached_tokens" in router.sees:
+            fleet.check_vllm_alone(f"router {router_name(fleet.router)!r}, which reads the engines' caches,")
+        self.arrays = build_arrays(fleet, table, router, log_steps=log_steps)
         self._cursor: Any = self.arrays.cursor[0]
-        self._view = View(self.arrays)
-        router, seed = find_router(fleet.router), seed % 2**32
-        self._router = router.make(seed) if router.choose is None else None
+        self._view = View(self.arrays, router.sees)
+        self._router = router.make(seed % 2**32) if router.choose is None else None
         if router.choose is not None:
             from simulator.core.jit import router_address  # noqa: PLC0415  as below
 
-            self.arrays.router_memory[layout.SEED] = seed
-            self._cursor["router"] = router_address(router.choose)
+            self.arrays.router_memory[layout.SEED] = seed % 2**32
+            self.arrays.routing["router"] = router_address(router.choose, tuple(router.parameters))
 
     def run(self, until_s: float = math.inf) -> None:
         """Advance to `until_s` seconds of simulated time, or until nothing is left to do.
@@ -75,21 +81,21 @@ class Simulation:
                 return reason
 
     def _route(self) -> int:
-        assert self._router is not None, "the core came back for a router that it has compiled"
         name = router_name(self.fleet.router)
         try:
-            chosen = self._router.choose(self._view)
+            chosen = int(self._cursor["chosen"]) if self._router is None else self._router.choose(self._view)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             raise ValueError(f"router {name!r}: choose(view) fails with {error_shown(error)}; correct it") from error
-        if not isinstance(chosen, int | np.integer) or not 0 <= chosen < self.fleet.num_engines:
-            last = self.fleet.num_engines - 1
-            raise ValueError(
-                f"router {name!r} chose engine {value_shown(chosen)}; choose(view) must return a number from 0 to "
-                f"{last}"
-            )
-        return int(chosen)
+        if isinstance(chosen, int | np.integer) and 0 <= chosen < self.fleet.num_engines:
+            if self.arrays.engine_views["routable"][chosen]:
+                return int(chosen)
+            raise ValueError(f"router {name!r} chose engine {chosen}, which takes no requests; see view.candidates")
+        last = self.fleet.num_engines - 1
+        raise ValueError(
+            f"router {name!r} chose engine {value_shown(chosen)}; choose(view) must return a number from 0 to {last}"
+        )
 
     @property
     def now_s(self) -> float:
@@ -151,6 +157,11 @@ class Simulation:
         pool = int(self.arrays.replicas["pool"][self.requests[request]["replica"]])
         engine = self.fleet.pools[pool].engine
         tokens = int(self.requests[request]["prompt"] + self.requests[request]["output"])
+        if isinstance(engine, SGLangConfig):
+            return (
+                f"request {request} has {tokens:,} tokens, and the {engine.max_total_num_tokens:,} of the KV cache do "
+                "not suffice for it beside the prompt that is being computed: SGLang fails there; give it more memory"
+            )
         needed = sum(math.ceil(tokens / block_size) for block_size in engine.group_block_sizes)
         return (
             f"request {request} has {tokens} tokens and needs {needed} KV blocks, but the pool has "
@@ -158,14 +169,17 @@ class Simulation:
         )
 
 
-def check_lengths(engine: EngineConfig, table: RequestTable) -> None:
-    """Raise ValueError if a prompt leaves no room for a token within `max_model_len`, as vLLM refuses it."""
-    too_long = table.prompt_tokens >= engine.max_model_len
-    if too_long.any():
-        row = int(np.argmax(too_long))
-        raise ValueError(
-            f"{int(too_long.sum()):,} of {table.num_requests:,} prompts do not fit max_model_len "
-            f"{engine.max_model_len:,}: request {row:,} has "
-            f"{table.prompt_tokens[row]:,} tokens, the longest {table.prompt_tokens.max():,}; "
-            "raise --max-model-len or remove them from the workload"
-        )
+def check_lengths(engine: EngineConfig | SGLangConfig, table: RequestTable) -> None:
+    """Raise ValueError if the engine refuses a prompt: it leaves no room for a token within the longest context."""
+    too_long = table.prompt_tokens > engine.max_prompt_tokens
+    if not too_long.any():
+        return
+    row = int(np.argmax(too_long))
+    limit, remedy = f"max_model_len {engine.max_model_len:,}", "--max-model-len"
+    if isinstance(engine, SGLangConfig):
+        limit, remedy = f"the {engine.max_prompt_tokens:,} tokens that SGLang takes", "--context-length or the memory"
+    raise ValueError(
+        f"{int(too_long.sum()):,} of {table.num_requests:,} prompts do not fit {limit}: request {row:,} has "
+        f"{table.prompt_tokens[row]:,} tokens, the longest {table.prompt_tokens.max():,}; "
+        f"raise {remedy} or remove them from the workload"
+    )

@@ -3,6 +3,7 @@
     python -m benchmarks.conformance scheduler [--cases 200]     # beside vLLM: every schedule() call, on random cases
     python -m benchmarks.conformance scheduler --about states    # the same, with states in the prefix cache
     python -m benchmarks.conformance scheduler --about cancelled # the same, with requests that clients cancel
+    python -m benchmarks.conformance scheduler --about offloading  # the same, with KV in host memory
     python -m benchmarks.conformance scheduler --engine sglang   # beside SGLang: every batch, on random cases
     python -m benchmarks.conformance radix-tree [--cases 200]    # beside SGLang: every operation on its radix tree
     python -m benchmarks.conformance parameters [--configs 10]   # beside transformers: every catalog model, random ones
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.conformance.cases.engine_cases import ATTENTIONS
-from benchmarks.conformance.cases.scheduler_cases import CASES
+from benchmarks.conformance.cases.scheduler_cases import ABOUT
 from benchmarks.conformance.cases.weight_cases import weight_cases
 from benchmarks.conformance.engine import check_engine
 from benchmarks.conformance.kv_cache import catalog_cases, check_kv_cache, random_cases
@@ -177,9 +178,9 @@ def main() -> int:
     )
     parser.add_argument(
         "--about",
-        choices=tuple(CASES),
+        choices=tuple(ABOUT),
         default="all",
-        help="of scheduler; states: in the prefix cache; cancelled: requests",
+        help="of scheduler; states: in the prefix cache; cancelled: requests; offloading: KV to host memory",
     )
     parser.add_argument("--no-models", action="store_true", help="leave the catalog's models out of kv-cache")
     parser.add_argument("--attention", choices=ATTENTIONS, default="full", help="of engine; hybrid: with windows")

@@ -27,7 +27,7 @@ def readable_steps(case: SchedulerCase) -> list[Record]:
 
     The loop stands for vLLM's engine core.
     """
-    load, engine = Load(case.to_json()["requests"]), _Readable(case)
+    load, engine = Load(case.to_json()["requests"]), ReadableEngine(Scheduler(case.engine))
     pipeline = Pipeline(STEP_S, case.engine.pipeline_parallel_size)
     in_flight: list[tuple[float, Plan]] = []  # with when it ends
     records: list[Record] = []
@@ -61,11 +61,11 @@ def readable_steps(case: SchedulerCase) -> list[Record]:
     return records[:MAX_STEPS]
 
 
-class _Readable:
-    """The readable scheduler, with what it decides as records."""
+class ReadableEngine:
+    """A readable scheduler, with what it decides as records."""
 
-    def __init__(self, case: SchedulerCase) -> None:
-        self.scheduler: Engine[Request, Plan] = Scheduler(case.engine)
+    def __init__(self, scheduler: Engine[Request, Plan]) -> None:
+        self.scheduler = scheduler
         self.requests: dict[int, Request] = {}
         self.is_new: dict[int, bool] = {}  # of requests that hold no blocks; False once preempted
 

@@ -8,17 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.conformance.cases.scheduler_cases import (
-    CASES,
+    ABOUT,
     MAX_STEPS,
     SchedulerCase,
     features,
     is_storm,
     main_options,
 )
+from benchmarks.conformance.offloading import readable_offloading_steps
 from benchmarks.conformance.our_steps import core_steps, readable_steps
 from benchmarks.conformance.probing import Record, probe_records
 from benchmarks.conformance.step_records import Difference, first_difference, num_prefix_hits, read_record
 from simulator.engines.vllm.engine import with_release_rules
+
+READABLE = "readable scheduler"
 
 
 @dataclass(kw_only=True)
@@ -26,7 +29,7 @@ class Comparison:
     """What was compared, with the first difference of each case that has one."""
 
     seed: int
-    about: str = "all"  # of CASES
+    about: str = "all"  # of ABOUT
     vllm_version: str = ""
     cases: int = 0
     steps: int = 0
@@ -59,9 +62,9 @@ def check_scheduler(
 ) -> Comparison:
     """Run `num_cases` random cases through vLLM's engine core under `python`, the readable scheduler and the core.
 
-    `about`: a name of CASES. Raises ValueError where vLLM cannot be driven there.
+    `about`: a name of ABOUT. Raises ValueError where vLLM cannot be driven there.
     """
-    cases = [CASES[about](seed, number) for number in range(num_cases)]
+    cases = [ABOUT[about](seed, number) for number in range(num_cases)]
     found = Comparison(seed=seed, about=about)
     for case, theirs in zip(cases, _probe(python, cases, found), strict=True):
         _compare(found, case, theirs)
@@ -85,9 +88,19 @@ def _compare(found: Comparison, case: SchedulerCase, theirs: Sequence[Record]) -
     if _is_stalled(core):  # the core's run ends with an error; vLLM may yet serve a request of higher priority
         until = len(core)
         found.stalled += 1
-    difference = first_difference(
-        case.engine, readable_steps(case), theirs, of="readable scheduler", case=number
-    ) or first_difference(case.engine, core, theirs[:until], of="compiled core", case=number)
+    _enter(
+        found,
+        first_difference(case.engine, all_readable_steps(case), theirs, of=READABLE, case=number)
+        or first_difference(case.engine, core, theirs[:until], of="compiled core", case=number),
+    )
+
+
+def all_readable_steps(case: SchedulerCase) -> list[Record]:
+    """The readable scheduler's decisions, with a host tier or without."""
+    return readable_steps(case) if case.engine.host_tier is None else readable_offloading_steps(case)
+
+
+def _enter(found: Comparison, difference: Difference | None) -> None:
     if difference is not None:
         found.differences.append(difference)
 
@@ -115,7 +128,8 @@ def _probe(python: Path, cases: Sequence[SchedulerCase], found: Comparison) -> I
     steps: list[Record] = []
     lines = (case.to_json() for case in cases)
     failure = "vLLM's scheduler could not be driven"
-    with closing(probe_records(python, "scheduler_probe", lines, failure=failure)) as records:
+    probe = "offloading_probe" if found.about == "offloading" else "scheduler_probe"
+    with closing(probe_records(python, probe, lines, failure=failure)) as records:
         for record in records:
             if "vllm_version" in record:
                 found.vllm_version = record["vllm_version"]

@@ -1,1 +1,1 @@
-"""The compiled core: what `simulator.engines.vllm.scheduler` decides, fast."""
+"""The compiled core: what the engines' schedulers decide, fast, and the event loop over all of them."""

@@ -10,29 +10,36 @@ from numpy.typing import NDArray
 from kvcache.layout.kv_layout import group_kinds
 from simulator.core import layout
 from simulator.core.layout import NONE, Arrays
+from simulator.core.sglang.arrays import build_sglang_arrays
+from simulator.core.tier_arrays import fill_tier, num_rows, tier_arrays
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.speculation import acceptance_limit
 from simulator.fleet.fleet import Fleet, Pool
+from simulator.fleet.router import FoundRouter
+from simulator.fleet.view import ACTIVE, MATCHES, METRICS, TOKENS
 from simulator.latency.step_time import StepTimes
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, RequestTable
 
 MAX_SAMPLES = 2048
 FIRST_SAMPLE_S = 0.05
 LOG_WORDS = 1 << 20
-ROUTER_WORDS = 8  # of a compiled router's memory
 
 
-def build_arrays(fleet: Fleet, table: RequestTable, *, log_steps: bool) -> Arrays:
+def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_steps: bool) -> Arrays:
     """Allocate a run's state, as large as the largest pool needs; what a run does not touch costs no memory."""
     pools, engines = [_sizes(pool, table) for pool in fleet.pools], fleet.num_engines
-    seqs, plans = max(pool.max_num_seqs for pool in pools), max(pool.engine.plans_in_flight for pool in pools)
-    rows, groups = seqs + 1, max(len(pool.engine.kv_groups) for pool in pools)
-    blocks = sum(pool.num_engines * pool.engine.num_gpu_blocks for pool in fleet.pools)
+    seqs, plans = max(pool.max_num_seqs for pool in pools), max(pool.engine.plans_in_flight for pool in fleet.pools)
+    rows, groups = max(pool.num_rows for pool in pools), max(pool.num_groups for pool in pools)
+    blocks = sum(pool.num_engines * of.num_blocks for pool, of in zip(fleet.pools, pools, strict=True))
     if blocks >= 2**31 or table.num_spans >= 2**31:
         raise ValueError(f"{blocks:,} KV blocks over {engines:,} replicas are more than one run can hold (2**31)")
-    words = sum(pool.num_engines * _words_per_instant(of) for pool, of in zip(fleet.pools, pools, strict=True))
+    words = sum(pool.num_engines * _words_per_instant(pool, of) for pool, of in zip(fleet.pools, pools, strict=True))
+    is_indexed = _sees(router, MATCHES + ACTIVE)
+    spans = _spans(table, are_dense=is_indexed)
+    contents = int(spans["content"].max(initial=-1)) + 1 if is_indexed else 0
+    lists = 1 if router.upkeep.of_all_engines else engines
     arrays = Arrays(
-        pools=_pools(fleet, pools),
+        pools=_pools(fleet, pools, table),
         cursor=_cursor(log_steps, words, table),
         requests=_requests(table),
         clients=_clients(table),
@@ -40,33 +47,38 @@ def build_arrays(fleet: Fleet, table: RequestTable, *, log_steps: bool) -> Array
         think_s=np.ascontiguousarray(table.think_s),
         open_order=_open_order(table),
         shared_queue=np.flatnonzero(table.follows == NEXT_FREE).astype(np.int32),
-        spans=_spans(table),
+        spans=spans,
         replicas=np.zeros(engines, layout.REPLICA),
         totals=np.zeros(engines, layout.TOTALS),
         next_event_s=np.full(2 * max(1 << (engines - 1).bit_length(), 1), math.inf),
-        outstanding=np.zeros(engines, np.int32),
+        routing=_routing(router),
+        engine_views=_engine_views(engines),
+        request_view=np.zeros(1, layout.REQUEST_VIEW),
+        known_prefixes=np.zeros((contents, engines), layout.KNOWN_PREFIX),
+        runs=np.zeros((contents, lists), layout.RUN),
+        run_lists=_run_lists(lists),
+        sessions=table.first_turns().astype(np.int32) if "session" in router.sees else np.zeros(0, np.int32),
+        prefill_charges=np.zeros(table.num_requests * table.num_attempts if _sees(router, TOKENS) else 0, np.int32),
         touched=np.zeros(engines, np.int32),
-        router_memory=np.zeros(ROUTER_WORDS, np.int64),
+        router_memory=np.zeros(router.memory_words(engines), np.int64),
+        router_parameters=np.array(list(router.parameters.values()) or [0.0]),
         running=np.zeros((engines, seqs), np.int32),
         calendar=np.full((engines, layout.CALENDAR_STEPS), NONE, np.int32),
         free_rows=np.zeros((engines, rows), np.int32),
-        tables=np.zeros(
-            (engines * rows, max(len(pool.engine.kv_groups) * pool.row_blocks for pool in pools)), np.int32
-        ),
+        tables=np.zeros((engines * rows, max(pool.num_groups * pool.row_blocks for pool in pools)), np.int32),
         table_starts=np.zeros((engines * rows, groups), np.int32),
         skip_at=np.zeros(engines * rows, np.int32),
-        groups=np.concatenate([_groups(pool.engine) for pool in pools]),
+        groups=np.concatenate([_groups(pool) for pool in pools]),
         kinds=_kinds(pools),
-        group_order=np.concatenate([group for pool in pools for group in pool.kinds]).astype(np.int32),
+        group_order=np.array([group for pool in pools for kind in pool.kinds for group in kind], np.int32),
         blocks=np.zeros(blocks, layout.BLOCK),
-        fresh_states=np.zeros(
-            (engines, 3 * max(seqs if pool.engine.caches_states else 0 for pool in pools), 2), np.int32
-        ),
+        fresh_states=np.zeros((engines, 3 * max(seqs if pool.caches_states else 0 for pool in pools), 2), np.int32),
         free_queue=np.zeros((engines, max(pool.num_queue_places for pool in pools)), np.int32),
         queue_places=np.zeros(blocks, np.int32),
         buckets=np.zeros((engines, max(pool.num_buckets for pool in pools)), np.int32),
         plans=np.zeros((engines, plans), layout.PLAN),
         entries=np.zeros((engines, plans, seqs), layout.PLAN_ENTRY),
+        **tier_arrays(fleet, table, max(pool.row_blocks for pool in pools)),
         heap=np.zeros(_heap_size(table), layout.HEAP_ENTRY),
         deadlines=np.zeros(_num_waits(table), layout.HEAP_ENTRY),
         samples=np.zeros(MAX_SAMPLES, layout.SAMPLE),
@@ -74,8 +86,9 @@ def build_arrays(fleet: Fleet, table: RequestTable, *, log_steps: bool) -> Array
         step_time=_padded([np.stack([pool.times.decode, pool.times.prefill, pool.times.floor]) for pool in pools]),
         sampling_time=_padded([pool.times.sampling for pool in pools]),
         shared_time=_padded([_shared_times(pool, table) for pool in fleet.pools]),
-        acceptance_limits=_padded([_acceptance_limits(pool.engine) for pool in pools]).astype(np.int64),
+        acceptance_limits=_padded([_acceptance_limits(pool) for pool in pools]).astype(np.int64),
         log=np.zeros(max(LOG_WORDS, 4 * words) if log_steps else 1, np.int32),
+        sglang=build_sglang_arrays(fleet, table),
     )
     _initialise_engines(arrays, fleet, pools)
     return arrays
@@ -83,27 +96,43 @@ def build_arrays(fleet: Fleet, table: RequestTable, *, log_steps: bool) -> Array
 
 @dataclass(frozen=True, kw_only=True)
 class _Sizes:
-    """What a pool's arrays need for a table."""
+    """What a pool's arrays need for a table; those of its KV blocks are vLLM's alone."""
 
-    engine: EngineConfig
+    vllm: EngineConfig | None
     times: StepTimes
-    kinds: tuple[tuple[int, ...], ...]
     max_num_seqs: int
-    row_blocks: int  # of the block table, per group
-    num_buckets: int
-    num_queue_places: int  # of the ring that holds the free blocks: more than twice as many
+    num_rows: int  # block tables
+    kinds: tuple[tuple[int, ...], ...] = ()
+    row_blocks: int = 1  # of the block table, per group
+    num_buckets: int = 1
+    num_queue_places: int = 1  # of the ring that holds the free blocks: more than twice as many
+
+    @property
+    def num_groups(self) -> int:
+        return len(self.vllm.kv_groups) if self.vllm else 0
+
+    @property
+    def num_blocks(self) -> int:
+        return self.vllm.num_gpu_blocks if self.vllm else 0
+
+    @property
+    def caches_states(self) -> bool:
+        return self.vllm is not None and self.vllm.caches_states
 
 
 def _sizes(pool: Pool, table: RequestTable) -> _Sizes:
     engine, times = pool.engine, pool.step_times
-    seqs = min(engine.max_num_seqs, table.num_requests, engine.num_gpu_blocks)
+    seqs = min(engine.max_num_seqs, table.num_requests, engine.num_usable_blocks + 1)
     assert len(times.decode) > engine.max_num_batched_tokens, "the step times do not reach the token budget"
     assert len(times.sampling) > seqs, "the sampling times do not reach max_num_seqs"
+    if not isinstance(engine, EngineConfig):
+        return _Sizes(vllm=None, times=times, max_num_seqs=seqs, num_rows=1)
     return _Sizes(
-        engine=engine,
+        vllm=engine,
         times=times,
         kinds=group_kinds(engine.table_groups),
         max_num_seqs=seqs,
+        num_rows=num_rows(engine, table, seqs),
         row_blocks=math.ceil(_most_slots(engine, table) / engine.block_size),
         num_buckets=4 << max(int(engine.num_gpu_blocks).bit_length(), 4),
         num_queue_places=2 << int(engine.num_gpu_blocks).bit_length(),
@@ -112,23 +141,26 @@ def _sizes(pool: Pool, table: RequestTable) -> _Sizes:
 
 def _shared_times(pool: Pool, table: RequestTable) -> NDArray[np.float64]:
     """By the tokens that a server's ranks schedule together: no more than their budgets, nor than all requests have."""
+    engine = pool.engine
+    if not isinstance(engine, EngineConfig):
+        return np.zeros(1)
     in_table = int((table.prompt_tokens.astype(np.int64) + table.output_tokens).sum())
-    drafted = table.num_requests * pool.engine.num_speculative_tokens
-    budget = pool.data_parallel_size * pool.engine.max_num_batched_tokens if pool.data_parallel_size > 1 else 0
+    drafted = table.num_requests * engine.num_speculative_tokens
+    budget = pool.data_parallel_size * engine.max_num_batched_tokens if pool.data_parallel_size > 1 else 0
     times = pool.step_times.shared(np.arange(min(budget, in_table + drafted) + 1, dtype=np.float64))
     assert np.isfinite(times).all() and (times >= 0).all(), "a negative or non-finite time shared by ranks"
     return times
 
 
-def _acceptance_limits(engine: EngineConfig) -> NDArray[np.float64]:
+def _acceptance_limits(pool: _Sizes) -> NDArray[np.float64]:
     """By position; whole numbers, which floats hold exactly."""
-    rates = engine.speculation.rates if engine.speculation else ()
+    rates = pool.vllm.speculation.rates if pool.vllm and pool.vllm.speculation else ()
     return np.array([acceptance_limit(rate) for rate in rates], np.float64)
 
 
-def _words_per_instant(pool: _Sizes) -> int:
+def _words_per_instant(pool: Pool, sizes: _Sizes) -> int:
     """The most words that one engine logs at one instant."""
-    return (pool.engine.plans_in_flight + 2) * (6 * pool.max_num_seqs + 16)
+    return (pool.engine.plans_in_flight + 2) * (6 * sizes.max_num_seqs + 16)
 
 
 def _padded(tables: list[NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -156,8 +188,10 @@ def _most_slots(engine: EngineConfig, table: RequestTable) -> int:
     return min(longest + drafted, engine.max_model_len)
 
 
-def _groups(engine: EngineConfig) -> NDArray[np.void]:
-    values = np.zeros(len(engine.kv_groups), layout.GROUP)
+def _groups(pool: _Sizes) -> NDArray[np.void]:
+    values, engine = np.zeros(pool.num_groups, layout.GROUP), pool.vllm
+    if engine is None:
+        return values
     for place, (group, block_size) in enumerate(zip(engine.table_groups, engine.group_block_sizes, strict=True)):
         values[place]["ratio"] = block_size // engine.block_size
         if group.window is None:
@@ -179,34 +213,37 @@ def _kinds(pools: list[_Sizes]) -> NDArray[np.void]:
     return values
 
 
-def _pools(fleet: Fleet, sizes: list[_Sizes]) -> NDArray[np.void]:
+def _pools(fleet: Fleet, sizes: list[_Sizes], table: RequestTable) -> NDArray[np.void]:
     values = np.zeros(len(sizes), layout.POOL)
     values["ranks"] = [pool.data_parallel_size for pool in fleet.pools]
-    for place, pool in enumerate(sizes):
-        _fill_engine(values[place], pool)
-        _fill_times(values[place], pool.times)
+    for place, (pool, of) in enumerate(zip(fleet.pools, sizes, strict=True)):
+        values[place]["engine"] = layout.SGLANG if of.vllm is None else layout.VLLM
+        values[place]["max_num_seqs"] = of.max_num_seqs
+        values[place]["plans_in_flight"] = pool.engine.plans_in_flight
+        values[place]["pipeline_stages"] = pool.engine.pipeline_parallel_size
+        if of.vllm is not None:
+            _fill_vllm(values[place], of, of.vllm)
+            fill_tier(values[place], of.vllm, table)
+        _fill_times(values[place], of.times)
     for first, count in (("first_group", "num_groups"), ("first_kind", "num_kinds")):
         values[first] = np.cumsum(values[count]) - values[count]
     return values
 
 
-def _fill_engine(values: Any, sizes: _Sizes) -> None:
+def _fill_vllm(values: Any, sizes: _Sizes, engine: EngineConfig) -> None:
     """An engine's settings under the names of the core."""
-    engine = sizes.engine
-    values["max_num_seqs"] = sizes.max_num_seqs
     values["row_blocks"] = sizes.row_blocks
     values["bucket_mask"] = sizes.num_buckets - 1
     values["queue_mask"] = sizes.num_queue_places - 1
     values["num_kinds"] = len(sizes.kinds)
     for name in (
-        "block_size", "max_model_len", "max_num_batched_tokens", "token_budget", "plans_in_flight", "decode_stagger",
+        "block_size", "max_model_len", "max_num_batched_tokens", "token_budget", "decode_stagger",
         "draft_slots", "drops_last_hit", "prefix_hit_joins_drafting", "long_prefill_token_threshold",
         "skipped_victim_shifts_scan", "passed_over_keep_place", "threshold_spares_lone_request", "watermark_blocks",
         "scan_goes_past_self_preemption", "hash_lookahead_tokens", "caches_on_delivery",
         "states_are_fresh_once",
     ):  # fmt: skip
         values[name] = getattr(engine, name)
-    values["pipeline_stages"] = engine.pipeline_parallel_size
     values["num_groups"] = len(engine.kv_groups)
     values["num_windows"] = sum(group.window is not None for group in engine.table_groups)
     if engine.caches_states:
@@ -242,6 +279,31 @@ def _cursor(log_steps: bool, log_reserve: int, table: RequestTable) -> NDArray[n
     values["control_s"] = math.inf
     values["sample_every_s"] = values["next_sample_s"] = FIRST_SAMPLE_S
     values["stalled_request"] = values["unrouted"] = NONE
+    return values
+
+
+def _routing(router: FoundRouter) -> NDArray[np.void]:
+    values = np.zeros(1, layout.ROUTING)
+    values["sees_metrics"], values["sees_tokens"] = _sees(router, METRICS), _sees(router, TOKENS)
+    values["sees_active"] = _sees(router, ACTIVE)
+    values["sees_cache"] = _sees(router, ("cached_tokens",))
+    if _sees(router, MATCHES):
+        values["chunk_tokens"], values["lifetime_s"] = router.upkeep.chunk_tokens, router.upkeep.lifetime_s
+        values["most_chunks"] = min(router.upkeep.most_chunks, 2**62)
+    values["scrape_every_s"] = values["next_scrape_s"] = router.upkeep.scrape_every_s
+    values["only_changes"] = router.upkeep.only_changes
+    if router.upkeep.scrape_every_s == 0.0:
+        values["next_scrape_s"] = math.inf
+    return values
+
+
+def _sees(router: FoundRouter, names: tuple[str, ...]) -> bool:
+    return not set(names).isdisjoint(router.sees)
+
+
+def _engine_views(engines: int) -> NDArray[np.void]:
+    values = np.zeros(engines, layout.ENGINE_VIEW)
+    values["routable"] = 1
     return values
 
 
@@ -284,16 +346,22 @@ def _open_order(table: RequestTable) -> NDArray[np.int32]:
     return timed[np.argsort(table.arrival_s[timed], kind="stable")].astype(np.int32)
 
 
-def _spans(table: RequestTable) -> NDArray[np.void]:
+def _run_lists(count: int) -> NDArray[np.void]:
+    values = np.zeros(count, layout.RUN_LIST)
+    values["newest"] = values["oldest"] = NONE
+    return values
+
+
+def _spans(table: RequestTable, *, are_dense: bool) -> NDArray[np.void]:
     values = np.zeros(table.num_spans, layout.SPAN)
-    values["content"] = _short_ids(table.span_content)
+    values["content"] = _short_ids(table.span_content, are_dense=are_dense)
     values["end"] = table.span_end
     return values
 
 
-def _short_ids(content: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Content ids of 32 bits, equal where the given ones are."""
-    if content.max(initial=0) < 2**31:
+def _short_ids(content: NDArray[np.int64], *, are_dense: bool) -> NDArray[np.int64]:
+    """Content ids of 32 bits, equal where the given ones are; dense: below the number of spans."""
+    if content.max(initial=0) < (max(len(content), 1) if are_dense else 2**31):
         return content
     return np.unique(content, return_inverse=True)[1]
 
@@ -305,12 +373,12 @@ def _initialise_engines(arrays: Arrays, fleet: Fleet, sizes: list[_Sizes]) -> No
     state["last_completion_s"] = math.nan
     engine, block = 0, 0
     for place, (pool, size) in enumerate(zip(fleet.pools, sizes, strict=True)):
-        count, num_blocks = pool.num_engines, pool.engine.num_gpu_blocks
+        count, num_blocks = pool.num_engines, size.num_blocks
         engines = slice(engine, engine + count)
         numbers = np.arange(count)
         state["pool"][engines] = place
         state["leader"][engines] = engine + numbers - numbers % pool.data_parallel_size
         state["first_block"][engines] = block + numbers * num_blocks
-        state["num_usable_blocks"][engines] = state["num_free_blocks"][engines] = num_blocks - 1
-        state["num_free_rows"][engines] = size.max_num_seqs + 1
+        state["num_usable_blocks"][engines] = state["num_free_blocks"][engines] = pool.engine.num_usable_blocks
+        state["num_free_rows"][engines] = size.num_rows
         engine, block = engine + count, block + count * num_blocks

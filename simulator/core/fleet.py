@@ -3,10 +3,12 @@
 import math
 from typing import Any
 
+from simulator.core import polling, routing
 from simulator.core import replica as replicas
-from simulator.core.jit import call_router, entry_point, kernel
+from simulator.core.jit import entry_point, kernel
 from simulator.core.layout import (
     ABANDONED,
+    AT_GATEWAY,
     BETWEEN_INSTANTS,
     CALENDAR_STEPS,
     CONTROL,
@@ -18,15 +20,18 @@ from simulator.core.layout import (
     NEED_ROUTE,
     NEXT_TURN,
     NONE,
+    NOT_ARRIVED,
     PAUSED,
     REACHED_TIME,
     SENT,
+    SGLANG,
     STALLED,
     STEPS_ENDED,
     TIMED_OUT,
     WHOLE_ANSWER,
 )
-from simulator.core.vllm import calendar, pool, queue
+from simulator.core.sglang import scheduler as sglang
+from simulator.core.vllm import calendar, offload, pool, queue
 
 # -- binary heaps by (time, request): of events, of which a request has one at a time, and of deadlines
 
@@ -86,11 +91,21 @@ def push_event(a: Any, time_s: float, kind: int, request: int) -> None:
 @kernel
 def arrive(a: Any, request: int, now_s: float) -> bool:
     """A request comes to the router; False where Python must decide."""
-    cursor = a.cursor[0]
-    if cursor.router == 0:
+    cursor, req = a.cursor[0], a.requests[request]
+    if req.status >= FINISHED:  # its client left while it waited at the gateway
+        return True
+    if req.status == NOT_ARRIVED:
+        cursor.num_arrived += 1
+        if cursor.has_clients == 1:
+            watch(a, request, now_s)
+    req.status = AT_GATEWAY
+    if cursor.is_closed == 1:
+        return True
+    chosen = routing.choose(a, request, now_s)
+    if chosen == NONE:
         cursor.unrouted = request
         return False
-    send(a, request, call_router(cursor.router, a.outstanding, a.requests[request].replica, a.router_memory), now_s)
+    send(a, request, chosen, now_s)
     return True
 
 
@@ -100,10 +115,7 @@ def send(a: Any, request: int, replica: int, now_s: float) -> None:
     p = a.pools[a.replicas[replica].pool]
     a.requests[request].replica = replica
     a.requests[request].status = SENT
-    a.outstanding[replica] += 1
-    a.cursor[0].num_arrived += 1
-    if a.cursor[0].has_clients == 1:
-        watch(a, request, now_s)
+    routing.note_sent(a, request, replica, now_s)
     state = a.replicas[a.replicas[replica].leader]
     state.frontend_free_s = (
         max(state.frontend_free_s, now_s) + p.ingress_request_s + p.ingress_token_s * a.requests[request].prompt
@@ -122,13 +134,15 @@ def enter(a: Any, request: int, now_s: float) -> None:
         return
     replica = a.requests[request].replica
     replicas.account(a, replica, now_s)
-    if a.replicas[replica].is_laid_out == 0:
-        pool.lay_out(a, replica)
-    queue.enqueue_arrival(a, replica, request)
-    leader = a.replicas[replica].leader
-    ranks = a.pools[a.replicas[replica].pool].ranks
-    if a.replicas[replica].num_plans == 0 and (ranks == 1 or replicas.num_rounds(a.replicas[leader], now_s) == 0):
-        touch(a, leader)
+    if a.pools[a.replicas[replica].pool].engine == SGLANG:
+        sglang.add_request(sglang.narrowed(a), replica, request)
+    else:
+        if a.replicas[replica].is_laid_out == 0:
+            pool.lay_out(a, replica)
+            offload.begin(a, replica)
+        queue.enqueue_arrival(a, replica, request)
+    if replicas.is_idle(a, replica, now_s):
+        touch(a, a.replicas[replica].leader)
 
 
 @kernel
@@ -357,17 +371,20 @@ def run(a: Any, until_s: float, max_instants: int) -> int:
         if cursor.phase == BETWEEN_INSTANTS:
             next_s = min(a.next_event_s[1], next_open_s(a), next_heap_s(a), next_deadline_s(a))
             now_s = min(next_s, cursor.control_s)
-            if next_s == math.inf or now_s > until_s:
+            is_over = next_s == math.inf and (now_s == math.inf or cursor.num_arrived == cursor.num_finished)
+            if is_over or now_s > until_s:
                 stop(a, until_s if until_s < math.inf else cursor.now_s)
-                reason = DONE if next_s == math.inf else REACHED_TIME
+                reason = DONE if is_over else REACHED_TIME
                 break
             if cursor.log_steps == 1 and cursor.log_size + cursor.log_reserve > a.log.shape[0]:
                 return NEED_LOG_SPACE
             take_samples(a, now_s)
+            routing.scrape_before(a, now_s)
             cursor.now_s = now_s
             cursor.num_touched = 0
             complete_steps(a, now_s)
             cancel_overdue(a, now_s)
+            routing.scrape_at(a, now_s)
             cursor.phase = STEPS_ENDED
             if now_s == cursor.control_s:
                 cursor.control_s = math.inf
@@ -376,7 +393,7 @@ def run(a: Any, until_s: float, max_instants: int) -> int:
         if not take_arrivals(a, cursor.now_s):
             return NEED_ROUTE
         for index in range(cursor.num_touched):
-            replicas.fill_pipeline(a, a.touched[index], cursor.now_s)
+            polling.fill_pipeline(a, a.touched[index], cursor.now_s)
         cursor.phase = BETWEEN_INSTANTS
         if cursor.stalled_request != NONE:
             return STALLED

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.ccallback import CFunc
@@ -24,6 +25,7 @@ from numba.extending import intrinsic
 from numba.np import arrayobj
 
 from simulator.core.kernel_cache import KernelCache
+from simulator.core.layout import ENGINE_VIEW, REQUEST_VIEW
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -76,9 +78,18 @@ class _Kernel(CPUDispatcher):
 
 def kernel(function: F) -> F:
     """Compile without reference counting: 34 M sequence-steps/s instead of 5 M, and nothing may be allocated."""
+    return _kernel(function, is_inlined=True)
+
+
+def rare_kernel(function: F) -> F:
+    """A kernel that is called, not inlined: its callers stay small, and it is compiled once for all of them."""
+    return _kernel(function, is_inlined=False)
+
+
+def _kernel(function: F, *, is_inlined: bool) -> F:
     if numba.config.DISABLE_JIT:
         return function
-    options = {**_OPTIONS, "nopython": True, "forceinline": True, "no_cpython_wrapper": True}
+    options = {**_OPTIONS, "nopython": True, "forceinline": is_inlined, "no_cpython_wrapper": True}
     compiled: F = _Kernel(function, targetoptions=options, pipeline_class=_KernelCompiler)
     return compiled
 
@@ -109,21 +120,30 @@ def entry_point(function: F) -> F:
     return cast(F, compiled)
 
 
-ROUTER_SIGNATURE = types.int64(types.int32[::1], types.int64, types.int64[::1])
-"""What a compiled router is given: requests outstanding per engine, where the session was served last or NONE, its own
-memory. It returns an engine."""
+_ENGINES, _REQUEST = (numba.from_dtype(view) for view in (ENGINE_VIEW, REQUEST_VIEW))
 
-_routers: list[Callable[..., int]] = []  # by address, where nothing is compiled
+_routers: list[tuple[Callable[..., int], np.dtype[Any]]] = []  # by address, where nothing is compiled
+
+
+def parameter_dtype(names: tuple[str, ...]) -> np.dtype[Any]:
+    """A router's parameters as a record; without any there is one that is not used."""
+    return np.dtype((np.record, [(name, "f8") for name in names or ("unused",)]))
 
 
 @cache
-def router_address(choose: Callable[..., int]) -> int:
-    """Compile a router, or load it; the core calls it at this address."""
+def router_address(choose: Callable[..., int], parameters: tuple[str, ...] = ()) -> int:
+    """Compile a router, or load it; the core calls it at this address.
+
+    It is given the engines as it sees them (`layout.ENGINE_VIEW`), the request (`layout.REQUEST_VIEW`), its parameters
+    by name, its own memory. It returns an engine.
+    """
     if numba.config.DISABLE_JIT:
-        _routers.append(choose)
+        _routers.append((choose, parameter_dtype(parameters)))
         return len(_routers)
     options = {"_nrt": False, "error_model": "numpy"}
-    compiled: Any = CFunc(choose, normalize_signature(ROUTER_SIGNATURE), {}, options)
+    values = numba.from_dtype(parameter_dtype(parameters))
+    signature = types.int64(_ENGINES[::1], _REQUEST, values, types.int64[::1])
+    compiled: Any = CFunc(choose, normalize_signature(signature), {}, options)
     compiled._cache = KernelCache(choose, "router")
     compiled.compile()
     address: int = compiled.address
@@ -131,18 +151,21 @@ def router_address(choose: Callable[..., int]) -> int:
 
 
 def _call_router(
-    _context: Any, address: Any, outstanding: Any, last: Any, memory: Any
+    _context: Any, _address: Any, engines: Any, request: Any, parameters: Any, memory: Any
 ) -> tuple[Any, Callable[..., Any]]:
     def call(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        kinds = [context.get_value_type(kind) for kind in signature.args[1:]]
-        pointer = builder.inttoptr(values[0], ir.FunctionType(ir.IntType(64), kinds).as_pointer())
-        return builder.call(pointer, values[1:])
+        address, engines, request, parameters, memory = values
+        record = arrayobj.make_array(signature.args[3])(context, builder, parameters).data
+        given = [engines, request, record, memory]
+        function = ir.FunctionType(ir.IntType(64), [value.type for value in given])
+        return builder.call(builder.inttoptr(address, function.as_pointer()), given)
 
-    return types.int64(types.int64, *ROUTER_SIGNATURE.args), call
+    return types.int64(types.int64, engines, request, parameters, memory), call
 
 
-def _call_python_router(address: int, *view: Any) -> int:
-    return _routers[address - 1](*view)
+def _call_python_router(address: int, engines: Any, request: Any, parameters: Any, memory: Any) -> int:
+    choose, names = _routers[address - 1]
+    return choose(engines, request, parameters.view(names).view(np.recarray)[0], memory)
 
 
 call_router: Any = _call_python_router if numba.config.DISABLE_JIT else intrinsic(_call_router)

@@ -5,16 +5,22 @@ ids are global over the fleet: an engine's blocks follow each other, the null bl
 "none".
 """
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-NONE = -1
-SEED, COUNT = 0, 1  # words of a compiled router's memory: its stream's seed, how many were drawn
+if TYPE_CHECKING:
+    from simulator.core.sglang.layout import SGLangArrays
 
-# Request.status; from FINISHED on it has ended.
-NOT_ARRIVED, WAITING, RUNNING, SENT, FINISHED, ABANDONED, TIMED_OUT = 0, 1, 2, 3, 4, 5, 6
+NONE = -1
+# Words of a compiled router's memory: its stream's seed, how many were drawn; from OWN on they are the router's.
+SEED, COUNT, OWN = 0, 1, 2
+ROUTER_WORDS = 8  # of that memory, beside one for each engine
+
+# Request.status; from WAITING to SENT it is with an engine, from FINISHED on it has ended. At the gateway it waits for
+# an engine that takes requests.
+AT_GATEWAY, NOT_ARRIVED, WAITING, RUNNING, SENT, FINISHED, ABANDONED, TIMED_OUT, LOST = -1, 0, 1, 2, 3, 4, 5, 6, 7
 
 # Why the waiting queue was not taken further in a step.
 NOT_BLOCKED, BLOCKED_BY_KV_BLOCKS, BLOCKED_BY_MAX_NUM_SEQS, BLOCKED_BY_TOKEN_BUDGET = 0, 1, 2, 3
@@ -35,16 +41,19 @@ BETWEEN_INSTANTS, STEPS_ENDED = 0, 1
 # ITL histogram: bin k holds gaps in [ITL_MIN_S * ITL_GROWTH**k, ... * ITL_GROWTH); quantiles are good to 0.5 %.
 ITL_MIN_S, ITL_GROWTH, ITL_BINS = 1e-6, 1.01, 2400
 
+POLL_S = 2.0**-10  # vLLM's 1 ms between two looks at transfers while nothing else is to do; exact in sums
+VLLM, SGLANG = 0, 1  # whose scheduler a pool's engines run
+
 CALENDAR_STEPS = 32  # the longest rest of a quiet request, and one
 
 
-def _record(fields: list[tuple[Any, ...]]) -> np.dtype[np.void]:
+def record(fields: list[tuple[Any, ...]]) -> np.dtype[np.void]:
     """Aligned like a C struct; as `np.record`, so that the core also runs without the compiler."""
     return np.dtype((np.record, np.dtype(fields, align=True)))
 
 
 # What every step touches comes first, within one cache line.
-REQUEST = _record(
+REQUEST = record(
     [
         ("computed", "i4"),  # tokens; advanced when scheduled, as in vLLM
         ("quiet_until", "i4"),  # decodes up to this `computed` need no block, hash none, end nothing
@@ -82,7 +91,7 @@ REQUEST = _record(
 )
 
 # How long the client of an attempt waits; there are none where all wait for ever.
-CLIENT = _record(
+CLIENT = record(
     [
         ("patience_s", "f8"),  # until the first token, counted from the first attempt; infinity: for ever
         ("timeout_s", "f8"),  # of this attempt, to the end of its answer
@@ -93,7 +102,7 @@ CLIENT = _record(
 )
 
 # Four to a cache line: the core spends most of its time waiting for blocks to come from memory.
-BLOCK = _record(
+BLOCK = record(
     [
         ("key_content", "i4"),  # NONE: not cached
         ("key_index", "i4"),
@@ -103,7 +112,7 @@ BLOCK = _record(
 )
 
 # Layers that share a block table. Groups of a kind are looked up in the prefix cache together.
-GROUP = _record(
+GROUP = record(
     [
         ("window", "i4"),  # tokens, 0: attends to everything
         ("chunked", "i4"),  # 1: the window is a fixed chunk of positions
@@ -113,11 +122,11 @@ GROUP = _record(
         ("is_state", "i4"),  # 1: states that the prefix cache keeps, in a table with gaps
     ]
 )
-KIND = _record([("first", "i4"), ("count", "i4")])  # places in `group_order`
+KIND = record([("first", "i4"), ("count", "i4")])  # places in `group_order`
 
-SPAN = _record([("content", "i4"), ("end", "i4")])
+SPAN = record([("content", "i4"), ("end", "i4")])
 
-REPLICA = _record(
+REPLICA = record(
     [
         ("pool", "i4"),
         ("leader", "i4"),  # the first of the ranks whose steps begin and end with this one's
@@ -163,7 +172,7 @@ REPLICA = _record(
 )
 
 # One step's decisions; its sums price it.
-PLAN = _record(
+PLAN = record(
     [
         ("count", "i4"),
         ("num_quiet", "i4"),  # of `count`, those without an entry
@@ -177,9 +186,10 @@ PLAN = _record(
         ("prefill_work", "f8"),
         ("window_prefill_work", "f8"),
         ("end_s", "f8"),
+        ("num_extending", "i4"),  # of SGLang's entries, the first that prefill
     ]
 )
-PLAN_ENTRY = _record(
+PLAN_ENTRY = record(
     [
         ("request", "i4"),
         ("tokens", "i4"),
@@ -190,7 +200,7 @@ PLAN_ENTRY = _record(
 )
 
 # Totals over one replica; `*_s` integrals are over time (request-seconds, block-seconds, seconds).
-TOTALS = _record(
+TOTALS = record(
     [
         ("running_s", "f8"),
         ("waiting_s", "f8"),
@@ -211,13 +221,14 @@ TOTALS = _record(
         ("host_bound_s", "f8"),  # time by which the host, not the GPU, lengthened steps
         ("queried_tokens", "f8"),  # prefix cache, first admissions
         ("hit_tokens", "f8"),
+        ("host_hit_tokens", "f8"),  # those loaded from host memory
         ("preemptions", "f8"),
         ("max_used_blocks", "f8"),
         ("blocked_s", "f8", (NUM_BLOCK_REASONS,)),
     ]
 )
 
-SAMPLE = _record(
+SAMPLE = record(
     [
         ("time_s", "f8"),
         ("running_s", "f8"),  # integrals over the fleet since time 0
@@ -232,9 +243,75 @@ SAMPLE = _record(
     ]
 )
 
-# What the engines of a pool have in common.
-POOL = _record(
+# What a router knows of an engine. What no router in use reads is not kept up.
+ENGINE_VIEW = record(
     [
+        ("routable", "i1"),  # 1: a candidate, 0: no request may go there
+        ("outstanding", "i4"),  # requests sent there and not ended
+        ("sent", "i4"),  # requests since its metrics were last scraped
+        ("waiting", "i4"),  # as last scraped, and the next two
+        ("running", "i4"),
+        ("kv_usage", "f8"),  # share of its blocks in use
+        ("outstanding_tokens", "i8"),  # prompts of the outstanding requests
+        ("active_tokens", "i8"),  # of those, what several share counted once
+        ("shared_tokens", "i4"),  # of the prompt to route: those that outstanding requests hold there
+        ("prefill_tokens", "i8"),  # of those, not cached as the router believes, and without a first token yet
+        ("matched_tokens", "i4"),  # of the prompt to route: leading ones that the router's own index has for it
+        ("matched_at", "i4"),  # how many requests had been sent when the last of these were last sent there
+        ("known_tokens", "i8"),  # of all prompts, in the router's own index
+        ("cached_tokens", "i4"),  # of the prompt to route: leading ones that the engine has cached
+    ]
+)
+REQUEST_VIEW = record(
+    [
+        ("prompt_tokens", "i4"),
+        ("last", "i4"),  # the engine where the session was served last, NONE
+        ("session", "i4"),  # the same for all turns
+        ("now_s", "f8"),
+    ]
+)
+
+# How the router's view is kept up.
+ROUTING = record(
+    [
+        ("router", "i8"),  # address of the compiled router, 0: Python decides
+        ("sees_metrics", "i8"),  # 1: what engines report of themselves
+        ("sees_tokens", "i8"),  # 1: tokens of outstanding requests are counted
+        ("sees_active", "i8"),  # 1: what outstanding requests share is counted once
+        ("num_sent", "i8"),  # requests so far
+        ("sees_cache", "i8"),  # 1: the engines' caches are looked up
+        ("scrape_every_s", "f8"),  # 0: metrics are those of the moment
+        ("next_scrape_s", "f8"),  # infinity: metrics are not scraped in advance
+        ("chunk_tokens", "i8"),  # of the router's own index, 0: none is kept
+        ("most_chunks", "i8"),  # that a list of the index holds
+        ("lifetime_s", "f8"),  # of what it holds, from the last time it was sent
+        ("only_changes", "i8"),  # 1: a scrape waits until some engine's requests have changed
+    ]
+)
+
+# What the router's own index knows of a content, and of an engine.
+KNOWN_PREFIX = record(
+    [
+        ("tokens", "i4"),  # sent there up to here, counted from the prompt's start; 0: none, or forgotten
+        ("sent_at", "i4"),  # how many requests had been sent by then
+        ("num_active", "i4"),  # outstanding requests that hold some of it
+        ("active_tokens", "i4"),  # what they hold of it
+    ]
+)
+RUN = record(
+    [
+        ("chunks", "i4"),  # that are held, 0: it is not in its list
+        ("newer", "i4"),  # contents
+        ("older", "i4"),
+        ("renewed_s", "f8"),
+    ]
+)
+RUN_LIST = record([("newest", "i4"), ("oldest", "i4"), ("chunks", "i8")])
+
+# What the engines of a pool have in common.
+POOL = record(
+    [
+        ("engine", "i4"),  # VLLM or SGLANG
         ("ranks", "i4"),  # engines of a server, whose steps begin and end together; they follow each other
         ("block_size", "i4"),  # tokens in a block of the group with the smallest
         ("max_model_len", "i4"),
@@ -277,6 +354,12 @@ POOL = _record(
         ("reserve_full_isl", "i4"),
         ("watermark_blocks", "i4"),
         ("window", "i4"),  # of sliding-window layers, tokens
+        ("host_chunks", "i4"),  # 0: no host tier
+        ("chunk_mask", "i4"),
+        ("store_mask", "i4"),
+        ("load_mask", "i4"),
+        ("chunk_s", "f8"),
+        ("transfer_s", "f8"),
         # step time: see simulator.latency.tables
         ("ingress_request_s", "f8"),
         ("ingress_token_s", "f8"),
@@ -294,7 +377,7 @@ POOL = _record(
 )
 
 # The fleet's own state, between two calls of `run`.
-CURSOR = _record(
+CURSOR = record(
     [
         ("now_s", "f8"),
         ("sample_every_s", "f8"),
@@ -315,7 +398,7 @@ CURSOR = _record(
         ("itl_sum_s", "f8"),
         ("phase", "i8"),  # of the present instant
         ("control_s", "f8"),  # when Python acts next, after the steps that end then
-        ("router", "i8"),  # address of the compiled router, 0: Python decides
+        ("is_closed", "i8"),  # 1: no engine takes requests, so that they wait at the gateway
         ("unrouted", "i8"),  # the request that waits for Python's decision, NONE
         ("chosen", "i8"),  # that decision
         ("log_steps", "i8"),
@@ -323,7 +406,89 @@ CURSOR = _record(
     ]
 )
 
-HEAP_ENTRY = _record([("time_s", "f8"), ("request", "i4"), ("kind", "i4")])
+# Of a request in an engine with a host tier.
+OFFLOAD = record(
+    [
+        ("next_chunk", "i4"),  # to be offered
+        ("known_blocks", "i4"),  # as of the latest step that scheduled it
+        ("num_stores", "i4"),  # under way
+        ("loading", "i1"),  # 1: its load is under way, 2: over, 3: under way, though the request has ended
+        ("holds", "i1"),  # 1: waits among those that hold blocks
+        ("keeps_row", "i1"),  # 1: it has ended, and the next plan reads its block table
+        ("was_aborted", "i1"),
+        ("local_blocks", "i4"),  # before those loaded
+        ("preempted_step", "i4"),
+        ("next_ended", "i4"),
+        ("next_deferred", "i4"),
+        ("fence_step", "i8"),  # its blocks are free once so many steps with work are over
+    ]
+)
+
+# Of an engine with a host tier; places in the rings of transfers count on and on.
+TIER = record(
+    [
+        ("free_chunk", "i4"),
+        ("num_free", "i4"),
+        ("num_idle", "i4"),  # chunks that nothing reads or writes
+        ("oldest", "i4"),  # by their last use
+        ("newest", "i4"),
+        ("offer", "i4"),  # number of the latest
+        ("holding_head", "i4"),
+        ("holding_tail", "i4"),
+        ("ended_head", "i4"),  # since the latest step was decided, by id
+        ("ended_tail", "i4"),
+        ("deferred_head", "i4"),  # ended, with blocks that a step in flight writes
+        ("deferred_tail", "i4"),
+        ("is_fenced", "i1"),  # 1: this step hands out a block that is being stored
+        ("any_preempted", "i1"),
+        ("awaits", "i1"),  # 1: this step waits for stores
+        ("is_idle", "i1"),  # 1: it has nothing to do but transfers
+        ("is_blocking", "i1"),  # 1: it waits for the end of its oldest step …
+        ("goes_on", "i1"),  # … and decides the next at once, or …
+        ("decided_work", "i1"),  # 1: the step decided last has work
+        ("may_change", "i1"),  # … looks again a while later, since something was under way
+        ("num_empty_plans", "i4"),  # in flight
+        ("num_steps", "i8"),  # with work
+        ("num_steps_over", "i8"),
+        ("store_done", "i8"),
+        ("store_told", "i8"),
+        ("store_begun", "i8"),
+        ("store_of_step", "i8"),
+        ("store_tail", "i8"),
+        ("load_done", "i8"),
+        ("load_told", "i8"),
+        ("load_begun", "i8"),
+        ("load_tail", "i8"),
+        ("now_s", "f8"),  # when the latest step was launched
+        ("computed_s", "f8"),  # when the steps that were launched are over
+        ("load_free_s", "f8"),
+        ("store_free_s", "f8"),
+    ]
+)
+CHUNK = record(
+    [
+        ("key_content", "i4"),
+        ("key_index", "i4"),
+        ("reads", "i4"),  # transfers that read it; -1: it is being written
+        ("next_in_bucket", "i4"),
+        ("older", "i4"),
+        ("newer", "i4"),  # or the next free one
+        ("offer", "i4"),  # the latest that it was part of
+        ("source", "i4"),  # the block that it is written from
+        ("next_in_store", "i4"),
+    ]
+)
+TRANSFER = record(
+    [
+        ("request", "i4"),
+        ("first", "i4"),  # block index of a load, chunk of a store
+        ("count", "i4"),
+        ("is_awaited", "i4"),
+        ("end_s", "f8"),
+    ]
+)
+
+HEAP_ENTRY = record([("time_s", "f8"), ("request", "i4"), ("kind", "i4")])
 
 
 class Arrays(NamedTuple):
@@ -344,9 +509,17 @@ class Arrays(NamedTuple):
     replicas: NDArray[np.void]  # [R]
     totals: NDArray[np.void]  # [R]
     next_event_s: NDArray[np.float64]  # [2P] tournament over P >= R leaves: when each oldest step ends, else infinity
-    outstanding: NDArray[np.int32]  # [R], routed there and not finished: what a router sees
+    routing: NDArray[np.void]  # [1]
+    engine_views: NDArray[np.void]  # [R]
+    request_view: NDArray[np.void]  # [1], of the request to route
+    known_prefixes: NDArray[np.void]  # [contents, R] if the router keeps an index, and the next two
+    runs: NDArray[np.void]  # [contents, lists]
+    run_lists: NDArray[np.void]  # [R], or [1]: one for all engines
+    sessions: NDArray[np.int32]  # [n] if the router sees them
+    prefill_charges: NDArray[np.int32]  # [attempts * n] if the router sees tokens: what each adds to `prefill_tokens`
     touched: NDArray[np.int32]  # [R], replicas that schedule at the present instant
     router_memory: NDArray[np.int64]  # what the compiled router keeps between decisions
+    router_parameters: NDArray[np.float64]  # in the order of its PARAMETERS
     running: NDArray[np.int32]  # [R, S], in admission order, but for the quiet ones
     calendar: NDArray[np.int32]  # [R, CALENDAR_STEPS], lists of quiet requests by the step that must see them, or NONE
     free_rows: NDArray[np.int32]  # [R, S + 1]
@@ -363,6 +536,16 @@ class Arrays(NamedTuple):
     buckets: NDArray[np.int32]  # [R, bucket_mask + 1]
     plans: NDArray[np.void]  # [R, plans in flight]
     entries: NDArray[np.void]  # [R, plans in flight, S]
+    tiers: NDArray[np.void]  # [R]; what follows is empty without host tiers
+    offloads: NDArray[np.void]  # [attempts * n]
+    used_chunks: NDArray[np.uint8]  # [attempts * n, bits of its blocks]
+    chunks: NDArray[np.void]  # [R, chunks]
+    chunk_buckets: NDArray[np.int32]  # [R, chunk_mask + 1]
+    stores: NDArray[np.void]  # [R, store_mask + 1], ring
+    loads: NDArray[np.void]  # [R, load_mask + 1], ring
+    told: NDArray[np.int64]  # [R, plans in flight, 2], how many stores and loads a plan's output tells to be over
+    fences: NDArray[np.int32]  # of each block: stores of ended requests that read it
+    handed_out: NDArray[np.int32]  # of each block: the latest step that gave it to a request
     heap: NDArray[np.void]  # events, by time
     deadlines: NDArray[np.void]  # by time, at most one of each request; those of ended requests are passed over
     samples: NDArray[np.void]
@@ -372,3 +555,4 @@ class Arrays(NamedTuple):
     shared_time: NDArray[np.float64]  # [pools, ranks * max_num_batched_tokens + 1], by the tokens of all ranks
     acceptance_limits: NDArray[np.int64]  # [pools, speculative tokens], by position
     log: NDArray[np.int32]  # steps, for --steps-out
+    sglang: "SGLangArrays"

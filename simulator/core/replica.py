@@ -1,24 +1,40 @@
 """What happens when a replica's step is over."""
 
-import math
 from typing import Any
 
+from simulator.core import delivery, routing, waiting
 from simulator.core.draws import draft_hash
 from simulator.core.jit import kernel
 from simulator.core.latency import step_time_s
 from simulator.core.layout import (
+    AT_GATEWAY,
     CALENDAR_STEPS,
     FINISHED,
-    ITL_BINS,
-    ITL_GROWTH,
-    ITL_MIN_S,
     NONE,
     RUNNING,
+    SENT,
+    SGLANG,
     WAITING,
 )
-from simulator.core.vllm import blocks, calendar, plan, queue, scheduler
+from simulator.core.sglang import scheduler as sglang
+from simulator.core.vllm import blocks, calendar, holding, offload, scheduler
 
-_LOG_GROWTH = math.log(ITL_GROWTH)
+
+@kernel
+def is_busy(a: Any, replica: int) -> bool:
+    """Whether a step is in flight, with work."""
+    state = a.replicas[replica]
+    num_empty = a.tiers[replica].num_empty_plans if a.pools[state.pool].host_chunks > 0 else 0
+    return bool(state.num_plans > num_empty)
+
+
+@kernel
+def is_idle(a: Any, replica: int, now_s: float) -> bool:
+    """Whether an arrival lets the replica decide at once: else the end of a step does."""
+    state, p = a.replicas[replica], a.pools[a.replicas[replica].pool]
+    if p.host_chunks > 0:
+        return bool(a.tiers[replica].is_idle == 1)
+    return bool(state.num_plans == 0 and (p.ranks == 1 or num_rounds(a.replicas[state.leader], now_s) == 0))
 
 
 @kernel
@@ -32,37 +48,10 @@ def account(a: Any, replica: int, now_s: float) -> None:
     totals.waiting_s += elapsed_s * state.num_waiting
     totals.used_blocks_s += elapsed_s * used_blocks
     totals.blocked_s[state.block_reason] += elapsed_s
-    if state.num_plans > 0:
+    if is_busy(a, replica):
         totals.busy_s += elapsed_s
     totals.max_used_blocks = max(totals.max_used_blocks, used_blocks)
     state.accounted_s = now_s
-
-
-@kernel
-def record_gaps(a: Any, gap_s: float, count: int) -> None:
-    """Enter `count` inter-token gaps into the histogram."""
-    cursor = a.cursor[0]
-    cursor.itl_count += count
-    cursor.itl_sum_s += gap_s * count
-    place = 0
-    if gap_s > ITL_MIN_S:
-        place = min(int(math.log(gap_s / ITL_MIN_S) / _LOG_GROWTH), ITL_BINS - 1)
-    a.itl_histogram[place] += count
-
-
-@kernel
-def note_time(a: Any, request: int, now_s: float, previous_s: float) -> int:
-    """Enter when a request's token came; 1 if the gap before it is the replica's last step."""
-    req = a.requests[request]
-    last_s = req.last_token_s
-    req.last_token_s = now_s
-    if req.output == 0:
-        req.first_token_s = now_s
-    elif last_s == previous_s:
-        return 1
-    else:
-        record_gaps(a, now_s - last_s, 1)
-    return 0
 
 
 @kernel
@@ -101,24 +90,24 @@ def deliver_tokens(a: Any, replica: int, request: int, tokens: int, stale: bool)
 def finish(a: Any, replica: int, request: int, now_s: float) -> None:
     """Free a finished request; `complete` takes it out of `running`."""
     req = a.requests[request]
-    if req.status == RUNNING:
+    if a.pools[a.replicas[replica].pool].host_chunks > 0:
+        req.status = FINISHED
+        offload.end(a, replica, request, 0)
+    elif req.status == RUNNING:
         blocks.release(a, replica, request)
     else:
-        queue.remove_waiting(a, replica, request)
-    req.status = FINISHED
-    req.finish_s = now_s
-    a.outstanding[replica] -= 1
-    a.cursor[0].num_finished += 1
-    if a.cursor[0].log_steps == 1:
-        plan.log_word(a.cursor[0], a.log, request)
-        plan.log_word(a.cursor[0], a.log, -4)
+        waiting.remove(a, replica, request)
+    delivery.finish(a, request, now_s)
 
 
 @kernel
 def abort(a: Any, request: int, status: int, now_s: float) -> None:
     """Take out a request whose client has gone (vLLM: `finish_requests`); a step in flight goes on without it."""
     req = a.requests[request]
-    replica = req.replica
+    if req.status == AT_GATEWAY:
+        delivery.end(a, request, status, now_s)
+        return
+    replica, has_entered = req.replica, req.status != SENT
     account(a, replica, now_s)
     if req.status == RUNNING:
         if req.quiet_since > 0:
@@ -127,14 +116,16 @@ def abort(a: Any, request: int, status: int, now_s: float) -> None:
         while a.running[replica, place] != request:
             place += 1
         scheduler.remove_running(a.replicas[replica], a.running, replica, place)
-        blocks.release(a, replica, request)
         req.quiet_until = NONE
     elif req.status == WAITING:
-        queue.remove_waiting(a, replica, request)
+        holding.leave_queue(a, replica, request)
     req.status = status
-    req.finish_s = now_s
-    a.outstanding[replica] -= 1
-    a.cursor[0].num_finished += 1
+    if a.pools[a.replicas[replica].pool].host_chunks > 0 and has_entered:
+        offload.end(a, replica, request, 1)
+    elif req.row != NONE:
+        blocks.release(a, replica, request)
+    routing.note_ended(a, request)
+    delivery.end(a, request, status, now_s)
 
 
 @kernel
@@ -142,6 +133,10 @@ def complete(a: Any, replica: int, now_s: float) -> int:
     """Process the output of the oldest plan. Returns how many finished; they are its entries with tokens < 0."""
     state = a.replicas[replica]
     slot = state.oldest_plan
+    if a.pools[state.pool].engine == SGLANG:
+        return complete_batch(a, replica, now_s)
+    if a.pools[state.pool].host_chunks > 0 and not begin_to_complete(a, replica):
+        return 0
     previous_s = state.last_completion_s
     p = a.pools[a.replicas[replica].pool]
     asynchronous = p.asynchronous
@@ -162,7 +157,7 @@ def complete(a: Any, replica: int, now_s: float) -> int:
             req.stale -= entry.tokens
         if entry.sampled == 0 or req.status >= FINISHED:  # a step that turned out to be one too many
             continue
-        num_steady += note_time(a, request, now_s, previous_s)
+        num_steady += delivery.note_time(a, request, now_s, previous_s)
         tokens = 1
         if entry.drafts > 0:
             tokens += verify(a, replica, request, entry.drafts, entry.padded, stale)
@@ -173,15 +168,56 @@ def complete(a: Any, replica: int, now_s: float) -> int:
         elif asynchronous == 0:
             req.drafts = p.speculative_tokens
     if num_steady > 0:
-        record_gaps(a, now_s - previous_s, num_steady)
+        delivery.record_gaps(a, now_s - previous_s, num_steady)
     if num_finished > 0:
         drop_finished(state, a.running, a.requests, replica)
     state.last_completion_s = now_s
     state.completed_step = a.plans[replica, slot].step
-    leave_pipeline(state, p.plans_in_flight)
-    while state.num_plans > 0 and a.plans[replica, state.oldest_plan].count == 0:
-        leave_pipeline(state, p.plans_in_flight)
+    close_plan(a, replica, slot)
     return num_finished
+
+
+@kernel
+def complete_batch(a: Any, replica: int, now_s: float) -> int:
+    """The same for SGLang."""
+    state = a.replicas[replica]
+    num_finished = sglang.complete(sglang.narrowed(a), replica, now_s)
+    state.last_completion_s = now_s
+    leave_pipeline(state, a.pools[state.pool].plans_in_flight)
+    return int(num_finished)
+
+
+@kernel
+def close_plan(a: Any, replica: int, slot: int) -> None:
+    """Drop the oldest plan, with the empty ones behind it; with a host tier these have more to tell."""
+    state = a.replicas[replica]
+    p = a.pools[state.pool]
+    if p.host_chunks > 0:
+        offload.take_in(a, replica, slot)
+    leave_pipeline(state, p.plans_in_flight)
+    while p.host_chunks == 0 and state.num_plans > 0 and a.plans[replica, state.oldest_plan].count == 0:
+        leave_pipeline(state, p.plans_in_flight)
+
+
+@kernel
+def begin_to_complete(a: Any, replica: int) -> bool:
+    """Whether the oldest step of an engine with a host tier is over, and had work."""
+    if a.tiers[replica].is_blocking == 0:
+        return False  # it looks at its transfers again
+    if a.plans[replica, a.replicas[replica].oldest_plan].count == 0:
+        complete_empty(a, replica)
+        return False
+    offload.step_is_over(a, replica)
+    return True
+
+
+@kernel
+def complete_empty(a: Any, replica: int) -> None:
+    """The oldest step of an engine with a host tier had no work: it tells of transfers alone."""
+    state = a.replicas[replica]
+    offload.take_in(a, replica, state.oldest_plan)
+    a.tiers[replica].num_empty_plans -= 1
+    leave_pipeline(state, a.pools[state.pool].plans_in_flight)
 
 
 @kernel
@@ -250,15 +286,34 @@ def decide_step(a: Any, replica: int, now_s: float) -> int:
 
 
 @kernel
+def decide_batch(a: Any, replica: int, now_s: float) -> int:
+    """The same for SGLang, whose empty batches are dropped."""
+    state = a.replicas[replica]
+    plans_in_flight = a.pools[state.pool].plans_in_flight
+    if state.num_plans == plans_in_flight:
+        return NONE
+    if state.num_running + state.num_waiting == 0:
+        if state.num_plans == 0:
+            sglang.go_idle(sglang.narrowed(a), replica)
+        return NONE
+    slot = (state.oldest_plan + state.num_plans) % plans_in_flight
+    sglang.schedule(sglang.narrowed(a), replica, slot, now_s)
+    if a.plans[replica, slot].count == 0:
+        return NONE
+    state.num_plans += 1
+    return int(slot)
+
+
+@kernel
 def fill_pipeline(a: Any, leader: int, now_s: float) -> None:
-    """Decide as many steps as vLLM would have in flight, of a server's ranks one each at a time."""
+    """Decide as many steps as the engine would have in flight, of a server's ranks one each at a time."""
     p = a.pools[a.replicas[leader].pool]
     while p.ranks == 1 or num_rounds(a.replicas[leader], now_s) < p.plans_in_flight:
         tokens, num_decided = 0, 0
         for rank in range(leader, leader + p.ranks):
             if p.ranks > 1:
                 account(a, rank, now_s)
-            slot = decide_step(a, rank, now_s)
+            slot = decide_batch(a, rank, now_s) if p.engine == SGLANG else decide_step(a, rank, now_s)
             a.replicas[rank].round_slot = NONE
             if slot != NONE:
                 num_decided += 1

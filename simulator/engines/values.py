@@ -4,9 +4,12 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from boundary.names import shortened
+import msgspec
+from msgspec import structs
+
+from boundary.names import nearest_hint, shortened
 
 _DURATION = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*(ms|s|min|h)\s*$", re.ASCII | re.IGNORECASE)
 _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
@@ -14,6 +17,7 @@ _COUNT = re.compile(r"^\s*([0-9]{0,18}\.?[0-9]{1,18})\s*([kKmMgG]?)\s*$", re.ASC
 _MULTIPLES = {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30}  # as vLLM reads them
 _SHARE = re.compile(r"^\s*([0-9]{0,18}\.?[0-9]{1,18})\s*(%?)\s*$", re.ASCII)
 _WHOLE = re.compile(r"^\s*[0-9]{1,18}\s*$", re.ASCII)
+_PERCENT = re.compile(r"^([0-9]{0,18}\.?[0-9]{1,18})\s*%$", re.ASCII)
 _LIST = re.compile(r"^[^,\s]+(\s*,\s*[^,\s]+)+$")
 MAX_GPUS = 100_000
 LARGEST = 2**31 - 1  # of any count: the simulator keeps them in 32 bits
@@ -37,20 +41,34 @@ def _refuse_list(given: object) -> None:
         raise ValueError(f"'{shortened(str(given))}' is a list; {ONE_VALUE}")
 
 
+def list_parts(given: str) -> list[str]:
+    """What commas separate; a comma before `key=` goes on with the part before."""
+    return [part.strip() for part in re.split(r",(?![^,:]*=)", given)]
+
+
 @dataclass(frozen=True)
 class Text:
     """Any text, such as a name.
 
-    `names_code`: it may be module:Name of code that is run; a person gives that, never a file. `may_be_path`: it is a
-    name that is known, or a file that is read.
+    `names_code`: it may be module:Name of code that is run; a person gives that, never a file. `takes_parameters`: or
+    NAME:key=value, which runs none. `may_be_path`: it is a name that is known, or a file that is read.
     """
 
     name: str = "TEXT"
     names_code: bool = False
+    takes_parameters: bool = False
     may_be_path: bool = False
 
     def read(self, given: Any) -> str:
         return str(given)
+
+    def runs_code(self, given: str) -> bool:
+        """Whether the text, or some part of it where it is a list, names code of the user's."""
+        parts = list_parts(given) if self.takes_parameters else [given]
+        return self.names_code and any(":" in part and not (self.takes_parameters and "=" in part) for part in parts)
+
+
+ROUTER: Final = Text(names_code=True, takes_parameters=True)
 
 
 @dataclass(frozen=True)
@@ -187,7 +205,8 @@ class Listed:
     def read(self, given: Any) -> tuple[Any, ...]:
         if isinstance(given, tuple):  # read already
             return given
-        return tuple(dict.fromkeys(self.each.read(part.strip()) for part in str(given).split(",")))
+        parts = list_parts(str(given)) if getattr(self.each, "takes_parameters", False) else str(given).split(",")
+        return tuple(dict.fromkeys(self.each.read(part.strip()) for part in parts))
 
 
 @dataclass(frozen=True)
@@ -242,3 +261,34 @@ class IntegerList:
                 "such as 1,2,4,8"
             )
         return tuple(dict.fromkeys(int(part) for part in parts))
+
+
+def read_parameters(text: str, kind: type[msgspec.Struct], what: str, usage: str) -> dict[str, Any]:
+    """Named values for a struct's fields, `cv=2,length=1min,share=10%`; a field in seconds is named without its unit.
+
+    Raises ValueError for a name that is none, with `usage` as an example. Whether a value suits its field is for the
+    struct's type to say.
+    """
+    known = {item.name.removesuffix("_s"): item.name for item in structs.fields(kind)}
+    found: dict[str, Any] = {}
+    for part in filter(None, text.split(",")):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        key = key.replace("-", "_")
+        if not equals or key not in known:
+            takes = f"it takes {', '.join(known)}, such as {usage}" if known else "it takes no parameters"
+            near = nearest_hint(key, tuple(known)) if known and equals else ""
+            hint = near if near.endswith("?") else takes
+            raise ValueError(f"'{shortened(part)}' is no parameter of {what}; {hint}")
+        found[known[key]] = Duration().read(value) if known[key].endswith("_s") else _plain(value)
+    return found
+
+
+def _plain(text: str) -> float | int | str:
+    """A number where it is one, with or without %."""
+    if percent := _PERCENT.match(text):
+        return float(percent[1]) / 100
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return int(number) if number.is_integer() and abs(number) < LARGEST_TEXT else number

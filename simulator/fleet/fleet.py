@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.latency.step_time import StepTimes
@@ -18,7 +19,7 @@ class Pool:
     own scheduler and blocks, which share the experts: their steps begin and end together. The router sees engines.
     """
 
-    engine: EngineConfig
+    engine: EngineConfig | SGLangConfig
     step_times: StepTimes
     num_servers: int = 1
     data_parallel_size: int = 1
@@ -32,6 +33,12 @@ class Pool:
         if self.data_parallel_size > 1 and self.engine.pipeline_parallel_size > 1:
             raise ValueError(
                 "attention data parallelism with pipeline parallelism is not simulated; choose one of them"
+            )
+        if self.data_parallel_size > 1 and isinstance(self.engine, SGLangConfig):
+            raise ValueError("SGLang with attention data parallelism is not simulated; choose one of them")
+        if self.data_parallel_size > 1 and self.engine.host_tier:
+            raise ValueError(
+                "KV offloading with attention data parallelism is not simulated; leave --kv-offloading-size out"
             )
         if self.role not in ROLES:
             raise ValueError(f"no role '{self.role}' of a pool; there is {', '.join(ROLES)}")
@@ -61,12 +68,17 @@ class Fleet:
     @property
     def num_usable_blocks(self) -> int:
         """KV blocks over all engines, without the null block of each."""
-        return sum(pool.num_engines * (pool.engine.num_gpu_blocks - 1) for pool in self.pools)
+        return sum(pool.num_engines * pool.engine.num_usable_blocks for pool in self.pools)
 
     @property
     def max_model_len(self) -> int:
         """The longest sequence that every engine takes."""
         return min(pool.engine.max_model_len for pool in self.pools)
+
+    def check_vllm_alone(self, what: str) -> None:
+        """Raise ValueError where a pool runs SGLang, with which `what` is not simulated."""
+        if any(isinstance(pool.engine, SGLangConfig) for pool in self.pools):
+            raise ValueError(f"{what} is not simulated with SGLang; leave it out, or choose vLLM")
 
     def with_pools(self, change: Callable[[Pool], Pool]) -> "Fleet":
         """The same fleet with every pool changed."""

@@ -1,20 +1,25 @@
-"""What a router sees, and how it is found by name.
+"""How a router is found by name, with its parameters.
 
-A built-in router is a file in `routers/`: `SEES`, what it reads of its view; `choose`, the form that the core compiles;
-`Router`, the readable twin. One outside, as `module:Name` or in a folder of HEADCOUNT_PATH, may have the twin alone:
-the core then comes back at every arrival.
+A built-in router is a file in `routers/`: `SEES`, what it reads of its view; `PARAMETERS` by the names of the original,
+if it has any, and `upkeep`, what they mean for the view; `choose`, the form that the core compiles; `Router`, the
+readable twin. One outside, as `module:Name` or in a folder of HEADCOUNT_PATH, may have the twin alone: the core then
+comes back at every arrival.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, TypeVar
 
-from boundary.names import error_shown, value_shown
+from boundary.names import UnknownNameError, error_shown, nearest_hint, readable, value_shown
 from boundary.registry import Registry
 from boundary.schema import typed
-from simulator.core.layout import NONE, Arrays
+from simulator.core.layout import ROUTER_WORDS
 from simulator.engines.vllm.speculation import draft_hash
+from simulator.fleet.view import BASIC, Upkeep, View
+
+T = TypeVar("T")
 
 ROUTERS = Registry(
     what="router",
@@ -25,62 +30,20 @@ ROUTERS = Registry(
 )
 
 
-class View:
-    """What a router may know of the engines and of the request to route; never how many tokens it will generate."""
-
-    def __init__(self, arrays: Arrays) -> None:
-        self._arrays = arrays
-        self._cursor = arrays.cursor[0]
-
-    @property
-    def num_engines(self) -> int:
-        """How many engines there are."""
-        return len(self._arrays.outstanding)
-
-    @property
-    def outstanding(self) -> list[int]:
-        """Requests sent to each engine and not finished, counted by the router itself."""
-        found: list[int] = self._arrays.outstanding.tolist()
-        return found
-
-    @property
-    def running(self) -> list[int]:
-        """Requests that each engine runs."""
-        found: list[int] = self._arrays.replicas["num_running"].tolist()
-        return found
-
-    @property
-    def waiting(self) -> list[int]:
-        """Requests that wait at each engine."""
-        found: list[int] = self._arrays.replicas["num_waiting"].tolist()
-        return found
-
-    @property
-    def last(self) -> int | None:
-        """The engine where the request's session was served last; None for its first turn."""
-        last = int(self._request["replica"])
-        return None if last == NONE else last
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Tokens of the request's prompt."""
-        return int(self._request["prompt"])
-
-    @property
-    def time_s(self) -> float:
-        """Simulated time, in seconds."""
-        return float(self._cursor["now_s"])
-
-    @property
-    def _request(self) -> Any:
-        return self._arrays.requests[int(self._cursor["unrouted"])]
+ALSO_CALLED: Final = {
+    "roundrobin": "round-robin",  # production-stack
+    "least-load": "least-outstanding",  # SGLang gateway
+    "total-requests": "least-outstanding",  # SGLang's --load-balance-method
+    "ray-pow-2": "power-of-two",  # Ray Serve's default, with the queues that one proxy has sent
+}
+"""Names that people know of policies that are one here."""
 
 
 class Router(Protocol):
     """Gives each request an engine."""
 
     def choose(self, view: View) -> int:
-        """The engine, counted from 0."""
+        """The engine, counted from 0, one of `view.candidates`."""
 
 
 RouterFactory = Callable[[int], Router]
@@ -88,30 +51,96 @@ RouterFactory = Callable[[int], Router]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """A number that decides how a router chooses; `least` and `most` are allowed."""
+
+    default: float
+    what: str
+    least: float = 0.0
+    most: float = 1e9
+
+    @property
+    def allowed(self) -> str:
+        if self.most >= 1e9:
+            return f"at least {readable(self.least)}"
+        return f"{readable(self.least)} to {readable(self.most)}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class FoundRouter:
     """A router by name, with its compiled form where it has one."""
 
     make: RouterFactory
-    sees: tuple[str, ...] = ()
+    sees: tuple[str, ...] = BASIC
     choose: Callable[..., int] | None = None
+    parameters: Mapping[str, float] = field(default_factory=dict)
+    upkeep: Upkeep = field(default_factory=Upkeep)
+    memory_words: Callable[[int], int] = lambda num_engines: ROUTER_WORDS + num_engines
+    """Of its compiled form, by the number of engines."""
 
 
 def find_router(router: str | RouterFactory) -> FoundRouter:
-    """Raises UnknownNameError with the nearest names."""
+    """A name may go on with parameters, as `NAME:key=value,key=value`.
+
+    Raises UnknownNameError with the nearest names, ValueError for a parameter that is none.
+    """
     if not isinstance(router, str):
-        return FoundRouter(make=router)
-    if ":" in router:
-        return FoundRouter(make=_router_class(router, ROUTERS.load(router)))
+        return _of_class(router)
+    name, _, given = router.partition(":")
+    name = ALSO_CALLED.get(name, name)
+    if given and "=" not in given:
+        return _of_class(_router_class(router, ROUTERS.load(router)))
     files = {name.replace("_", "-"): name for name in ROUTERS.names()}
-    if router not in files:
-        raise ROUTERS.unknown(router, tuple(files))
-    module = ROUTERS.load(files[router])
+    if name not in files:
+        raise ROUTERS.unknown(name, tuple(files))
+    module = ROUTERS.load(files[name])
     visible = tuple(name for name in vars(View) if not name.startswith("_"))
     sees = typed(module.SEES, tuple[Literal[visible], ...], module.__file__, "SEES")  # type: ignore[valid-type]
-    return FoundRouter(make=_router_class(router, module.Router), sees=sees, choose=getattr(module, "choose", None))
+    known: Mapping[str, Parameter] = getattr(module, "PARAMETERS", {})
+    values = _values(name, given, known)
+    made = _router_class(router, module.Router)
+    return FoundRouter(
+        make=partial(made, **values) if known else made,
+        sees=sees,
+        choose=getattr(module, "choose", None),
+        parameters=values,
+        upkeep=module.upkeep(values) if hasattr(module, "upkeep") else Upkeep(),
+        **({"memory_words": partial(module.memory_words, values=values)} if hasattr(module, "memory_words") else {}),
+    )
 
 
-def _router_class(name: str, found: object) -> RouterFactory:
+def _of_class(make: RouterFactory) -> FoundRouter:
+    """A class may say what it sees, and how that is kept up, in SEES and UPKEEP of its own."""
+    return FoundRouter(make=make, sees=getattr(make, "SEES", BASIC), upkeep=getattr(make, "UPKEEP", Upkeep()))
+
+
+def _values(name: str, given: str, known: Mapping[str, Parameter]) -> dict[str, float]:
+    """Every parameter's value, in the order of PARAMETERS. Raises ValueError for what is no parameter or no value."""
+    values = {key: float(parameter.default) for key, parameter in known.items()}
+    seen = set()
+    for part in filter(None, given.split(",")):
+        key, _, text = (side.strip() for side in part.partition("="))
+        if key not in known:
+            there_is = nearest_hint(key, known) if known else "it takes none"
+            raise UnknownNameError(f"router {name!r} has no parameter {value_shown(key)}; {there_is}")
+        if key in seen:
+            raise ValueError(f"router {name!r}: {key} is given twice; give it once")
+        seen.add(key)
+        values[key] = _number(name, key, text, known[key])
+    return values
+
+
+def _number(name: str, key: str, text: str, parameter: Parameter) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not parameter.least <= value <= parameter.most:
+        raise ValueError(f"router {name!r}: {key} is {value_shown(text)}; give a number, {parameter.allowed}")
+    return value
+
+
+def _router_class(name: str, found: object) -> Callable[..., Router]:
     """Raises ValueError unless it is one: what is none is not called."""
     if not isinstance(found, type) or not callable(getattr(found, "choose", None)):
         raise ValueError(f"router {name!r}: {value_shown(found)} is no class with choose(view); give one")
@@ -136,10 +165,11 @@ def check_router(router: str | RouterFactory) -> None:
         raise ValueError(f"router {name!r} makes a {type(made).__name__}, which has no choose(view)")
 
 
-def is_shipped(name: str) -> bool:
+def is_shipped(router: str) -> bool:
     """Whether the router of that name is Headcount's own, and no file or module of the user's."""
-    path = ROUTERS.files().get(name.replace("-", "_"))
-    return path is not None and path.parent == ROUTERS.folder
+    name, _, given = router.partition(":")
+    path = ROUTERS.files().get(ALSO_CALLED.get(name, name).replace("-", "_"))
+    return path is not None and path.parent == ROUTERS.folder and (not given or "=" in given)
 
 
 def router_name(router: str | RouterFactory) -> str:
@@ -161,3 +191,26 @@ class Draws:
         """The next number, evenly spread over [0, limit)."""
         self._count += 1
         return draft_hash(self._seed, self._count) * limit >> 32
+
+    def highest(self, scores: Mapping[int, Any]) -> int:
+        """The key of the highest score; keys that tie, in their order, have an even chance."""
+        best, num_tied = -1, 0
+        for key, score in scores.items():
+            if best < 0 or score > scores[best]:
+                best, num_tied = key, 1
+            elif score == scores[best]:
+                num_tied += 1
+                best = key if self.below(num_tied) == 0 else best
+        return best
+
+    def power_of_two(self, choices: Sequence[int], loads: Sequence[int]) -> int:
+        """Of two at random the one with the lower load, the one drawn first where they tie."""
+        if len(choices) == 1:
+            return choices[0]
+        first = self.below(len(choices))
+        others = [*choices[:first], *choices[first + 1 :]]
+        return min(choices[first], self.of(others), key=lambda engine: loads[engine])
+
+    def of(self, choices: Sequence[T]) -> T:
+        """One of them, all alike."""
+        return choices[self.below(len(choices))]

@@ -11,10 +11,16 @@ from kvcache.releases import SCHEDULER_RULES
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.speculation import Speculation
 from simulator.fleet.fleet import Fleet, Pool
-from simulator.fleet.router import router_names
 from simulator.latency.step_time import FloatArray, StepTimes
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, OPEN_END, RequestTable, Waits, with_waits
 
+ROUTERS = (
+    "least-outstanding",
+    "power-of-two",
+    "random",
+    "round-robin",
+    "session-affinity",
+)
 TICK_S = 2.0**-10  # all times are multiples of it, so that sums are exact in any order
 
 
@@ -66,7 +72,7 @@ def cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3) -> 
     )
     num_pools = draw(st.sampled_from([1, 1, 2, 3])) if max_replicas > 1 else 1
     made = tuple(draw(pools(rng, table, max_replicas=max_replicas)) for _ in range(num_pools))
-    return Case(Fleet(pools=made, router=draw(st.sampled_from(router_names()))), table)
+    return Case(Fleet(pools=made, router=draw(st.sampled_from(ROUTERS))), table)
 
 
 @st.composite

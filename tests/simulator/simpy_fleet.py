@@ -16,7 +16,8 @@ from simulator.core import layout
 from simulator.engines.vllm.kv_cache_manager import BlockTables
 from simulator.engines.vllm.scheduler import Plan, Request, Scheduler
 from simulator.fleet.fleet import Fleet, Pool
-from simulator.fleet.router import Router, View, find_router
+from simulator.fleet.router import Router, find_router
+from simulator.fleet.view import View
 from simulator.latency.step_time import BatchSums
 from simulator.simulation import check_lengths
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, RequestTable
@@ -226,6 +227,10 @@ class FleetView:
     @property
     def num_engines(self) -> int:
         return len(self.world.engines)
+
+    @property
+    def candidates(self) -> list[int]:
+        return list(range(self.num_engines))
 
     @property
     def outstanding(self) -> list[int]:

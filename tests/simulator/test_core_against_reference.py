@@ -66,14 +66,14 @@ def test_every_attempt_of_impatient_clients_has_the_same_times_and_the_same_end(
 
 
 @pytest.mark.slow
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(impatient_cases(max_requests=150, max_replicas=4))
 def test_the_same_ends_on_many_more_cases(case: Case) -> None:
     assert_same_ends(case)
 
 
 @pytest.mark.slow
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=1000, deadline=None)
 @given(cases(max_requests=150, max_replicas=4))
 def test_the_same_on_many_more_cases(case: Case) -> None:
     assert_same(case)

@@ -47,7 +47,7 @@ def test_no_block_is_leaked_and_those_not_ended_are_still_there(case: Case) -> N
         check_blocks(simulation)
         arrived, ended = (simulation.requests["status"] != layout.NOT_ARRIVED, simulation.requests["finish_s"])
         still_there = arrived.sum() - np.isfinite(ended).sum()
-        assert simulation.arrays.outstanding.sum() == still_there
+        assert simulation.arrays.engine_views["outstanding"].sum() == still_there
         assert simulation.num_finished == np.isfinite(ended).sum()
     simulation.run()
     check_blocks(simulation)

@@ -105,7 +105,7 @@ def test_whoever_hangs_up_leaves_no_block_behind(case: Case, seed: int) -> None:
     assert live.num_live == 0
     assert engines["num_running"].tolist() == engines["num_waiting"].tolist() == [0] * len(engines)
     assert (engines["num_free_blocks"] == engines["num_usable_blocks"])[used].all()
-    assert live.simulation.arrays.outstanding.tolist() == [0] * len(engines)
+    assert live.simulation.arrays.engine_views["outstanding"].tolist() == [0] * len(engines)
 
 
 def test_numbers_of_ended_requests_serve_later_ones() -> None:

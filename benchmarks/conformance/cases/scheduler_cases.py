@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from benchmarks.conformance.cases.engine_settings import random_engine
 from kvcache.layout.kv_layout import KVGroup
 from simulator.engines.vllm.engine import EngineConfig, with_release_rules
+from simulator.engines.vllm.host_tier import HostTier
 from simulator.engines.vllm.speculation import Speculation
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import constant_step_times
@@ -105,17 +106,49 @@ def cancelled_case(seed: int, number: int) -> SchedulerCase:
     case = random_case(seed, number)
     case = replace(case, engine=replace(case.engine, pipeline_parallel_size=1))
     rng = np.random.default_rng(np.random.SeedSequence([seed, number, 1]))
-    count = case.table.num_requests
+    return replace(case, table=with_waits(case.table, _cancellations(rng, case.table)))
+
+
+def _cancellations(rng: np.random.Generator, table: RequestTable) -> Waits:
+    """Time-outs of some clients; their sessions go on with the next turn."""
+    count = table.num_requests
     longest = int(rng.choice([8, 60, 400]))  # ticks
     timeout_s = np.where(rng.random(count) < rng.choice([0.2, 0.6]), rng.integers(1, longest, count) * TICK_S, np.inf)
     resumes = np.full(count, -1, np.int32)
-    turns = np.flatnonzero(case.table.follows >= 0)
-    resumes[case.table.follows[turns]] = turns
-    waits = Waits(np.full(count, np.inf), timeout_s, np.zeros((0, count)), resumes)
-    return replace(case, table=with_waits(case.table, waits))
+    turns = np.flatnonzero(table.follows >= 0)
+    resumes[table.follows[turns]] = turns
+    return Waits(np.full(count, np.inf), timeout_s, np.zeros((0, count)), resumes)
+
+
+def offloading_case(seed: int, number: int) -> SchedulerCase:
+    """Case `number` of a seed with a host tier, in pools of any size; clients cancel in a third."""
+    rng = np.random.default_rng(np.random.SeedSequence([seed, number, 2]))
+    block_size = int(rng.choice([8, 16, 32]))
+    table = _table(rng, num_requests=int(rng.integers(8, 60)), block_size=block_size)
+    if number % 3 == 0:
+        table = with_waits(table, _cancellations(rng, table))
+    return _narrow_case(
+        rng,
+        table,
+        block_size=block_size,
+        spare_blocks=int(rng.choice([0, 2, 6, 20, 100])),
+        enable_prefix_caching=bool(rng.random() < 0.85),
+        scheduling_policy="priority" if rng.random() < 0.3 else "fcfs",
+        max_num_seqs=int(rng.choice([2, 5, 32])),
+        max_num_batched_tokens=int(rng.choice([32, 64, 256, 2048])),
+        long_prefill_token_threshold=int(rng.choice([0, 0, 7])),
+        watermark=float(rng.choice([0.0, 0.0, 0.1])),
+        scheduler_reserve_full_isl=bool(rng.random() < 0.7),
+        host_tier=HostTier(
+            num_chunks=int(rng.choice([3, 20, 60, 1000])),
+            chunk_s=float(rng.choice([0.0, STEP_S / 64, STEP_S / 8, STEP_S / 2])),
+            transfer_s=float(rng.choice([0.0, STEP_S / 8, 2 * STEP_S])),
+        ),
+    )
 
 
 CASES = {"all": random_case, "states": states_case, "cancelled": cancelled_case}  # by what they are about
+ABOUT = {**CASES, "offloading": offloading_case}
 
 
 def is_storm(number: int) -> bool:

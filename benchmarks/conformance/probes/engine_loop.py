@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 VOCABULARY = 32000
+POLL_S = 2.0**-10  # vLLM's 1 ms between two looks at transfers while nothing else is to do; exact in sums
 
 
 class Load:
@@ -64,9 +65,9 @@ class Load:
             follower = self._followers[row]
             heapq.heappush(self._arrivals, (time_s + self.requests[follower]["think_s"], follower))
 
-    def wait(self) -> bool:
-        """Go on to the next arrival or cancellation; False where there is none any more."""
-        next_s = min(self._arrivals[0][0] if self._arrivals else math.inf, self._next_deadline_s())
+    def wait(self, until_s: float = math.inf) -> bool:
+        """Go on to the next arrival or cancellation, or until then; False where there is none any more."""
+        next_s = min(self._arrivals[0][0] if self._arrivals else math.inf, self._next_deadline_s(), until_s)
         if next_s == math.inf:
             return False
         self.now_s = max(self.now_s, next_s)
@@ -145,6 +146,34 @@ class Recorder:
             "waiting": self.scheduler.get_request_counts()[1],
             "finished": [],
         }
+
+
+def run_with_transfers(load: Load, core: Any, *, max_steps: int) -> list[dict[str, Any]]:
+    """Every record of an engine core with a host tier: vLLM's own, or what stands for it beside our scheduler.
+
+    It is stepped as vLLM's busy loop does; while nothing but transfers is to be waited for, each step takes POLL_S.
+    """
+    while len(core.records) < max_steps:
+        for arrival_s, row in load.due():
+            if arrival_s == math.inf:
+                core.abort(row)
+            else:
+                core.enter(row, arrival_s)
+        has_work, may_change = core.has_unfinished, core.has_transfers or core.is_computing
+        num_begun = core.num_begun
+        if not (has_work or core.has_news):
+            if not load.wait(core.next_transfer_s):
+                break
+            continue
+        executed = core.advance()
+        load.follow_up(core.take_finished())
+        if executed or core.is_computing or not has_work or core.records[-1]["preempted"]:
+            continue
+        if may_change or core.num_begun > num_begun:
+            load.now_s += POLL_S
+        elif not load.wait():
+            break  # nothing fits: vLLM would ask again for ever
+    return core.records[:max_steps]
 
 
 def name_of(row: int) -> str:

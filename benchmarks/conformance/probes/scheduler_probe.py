@@ -280,6 +280,11 @@ class Core(EngineCore):
         self.async_scheduling = engine.asynchronous
         self.aborts_queue = executor.aborts_queue
 
+    def abort_requests(self, request_ids):
+        """In the order given: vLLM goes through a set of them."""
+        for name in request_ids:
+            super().abort_requests([name])
+
 
 def run_engine_core(load, engine, pipeline, *, max_steps):
     """Every record of vLLM's own engine core, which is stepped as its busy loop steps it."""

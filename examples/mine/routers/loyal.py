@@ -1,6 +1,6 @@
 """Sessions stay on their engine, unless it is much busier than the emptiest one."""
 
-from simulator.fleet.router import View
+from simulator.fleet.view import View
 
 SEES = ("outstanding", "last")
 TOLERATED_DIFFERENCE = 8  # requests

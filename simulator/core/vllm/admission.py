@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from simulator.core import waiting
 from simulator.core.jit import kernel
 from simulator.core.layout import (
     BLOCKED_BY_KV_BLOCKS,
@@ -11,7 +12,7 @@ from simulator.core.layout import (
     NOT_BLOCKED,
     RUNNING,
 )
-from simulator.core.vllm import blocks, plan, pool, queue, states
+from simulator.core.vllm import blocks, plan, pool, states
 
 
 @kernel
@@ -22,7 +23,13 @@ def is_still_blocked(a: Any, replica: int, request: int) -> bool:
     """
     p = a.pools[a.replicas[replica].pool]
     state = a.replicas[replica]
-    if p.watermark_blocks > 0 or p.reserve_full_isl == 0 or p.num_windows > 0 or p.speculative_tokens > 0:
+    if (
+        p.host_chunks > 0
+        or p.watermark_blocks > 0
+        or p.reserve_full_isl == 0
+        or p.num_windows > 0
+        or p.speculative_tokens > 0
+    ):
         return False  # what must fit then changes from step to step
     if state.blocked_request != request or state.num_freed - state.freed_at_block >= state.blocked_deficit:
         return False
@@ -141,7 +148,7 @@ def schedule_waiting(a: Any, replica: int, slot: int, budget: int, any_prefills:
         tokens = admit(a, replica, slot, request, budget - p.draft_slots, any_runs, any_prefills)
         if tokens == 0:
             return BLOCKED_BY_KV_BLOCKS
-        queue.remove_waiting(a, replica, request)
+        waiting.remove(a, replica, request)
         req = a.requests[request]
         req.status = RUNNING
         if req.scheduled_s != req.scheduled_s:  # NaN: first time

@@ -94,6 +94,16 @@ def stagger(a: Any, replica: int, slot: int) -> None:
 
 
 @kernel
+def tokens_of(a: Any, replica: int, slot: int, request: int) -> int:
+    """The tokens that a plan has of a request, 0 where it is not in it."""
+    plan = a.plans[replica, slot]
+    for place in range(plan.count - plan.num_quiet):
+        if a.entries[replica, slot, place].request == request:
+            return int(a.entries[replica, slot, place].tokens)
+    return 0
+
+
+@kernel
 def unschedule(a: Any, replica: int, slot: int, request: int) -> int:
     """Take a request out of the plan again; returns the tokens it gives back."""
     p = a.pools[a.replicas[replica].pool]
@@ -115,27 +125,3 @@ def unschedule(a: Any, replica: int, slot: int, request: int) -> int:
         req.in_flight -= tokens
         return tokens
     return 0
-
-
-@kernel
-def log_word(cursor: Any, log: Any, word: int) -> None:
-    log[cursor.log_size] = word
-    cursor.log_size += 1
-
-
-@kernel
-def log_step(a: Any, replica: int, slot: int, num_preempted: int) -> None:
-    """Append `[scheduled pairs] count preempted free running waiting step replica -3`: read from its end."""
-    state = a.replicas[replica]
-    plan = a.plans[replica, slot]
-    for index in range(plan.count):
-        log_word(a.cursor[0], a.log, a.entries[replica, slot, index].request)
-        log_word(a.cursor[0], a.log, a.entries[replica, slot, index].tokens)
-    log_word(a.cursor[0], a.log, plan.count)
-    log_word(a.cursor[0], a.log, num_preempted)
-    log_word(a.cursor[0], a.log, state.num_free_blocks)
-    log_word(a.cursor[0], a.log, state.num_running)
-    log_word(a.cursor[0], a.log, state.num_waiting)
-    log_word(a.cursor[0], a.log, state.step)
-    log_word(a.cursor[0], a.log, replica)
-    log_word(a.cursor[0], a.log, -3)

@@ -78,6 +78,52 @@ class EngineConfig:
         return 1 if self.disable_overlap_schedule else 2
 
     @property
+    def effective_policy(self) -> str:
+        """`schedule_policy`, where there is a tree to look at."""
+        is_blind = self.disable_radix_cache and self.schedule_policy in CACHE_AWARE_POLICIES
+        return "fcfs" if is_blind else self.schedule_policy
+
+    @property
+    def pipeline_parallel_size(self) -> int:
+        """Pipeline stages are not simulated."""
+        return 1
+
+    @property
+    def host_tier(self) -> None:
+        """HiCache is not simulated."""
+
+    @property
+    def num_gpu_blocks(self) -> int:
+        """Of vLLM's, none."""
+        return 0
+
+    @property
+    def num_usable_blocks(self) -> int:
+        """Pages."""
+        return self.max_total_num_tokens // self.page_size
+
+    @property
+    def max_model_len(self) -> int:
+        """Tokens of the longest request, under vLLM's name."""
+        return self.max_req_len
+
+    @property
+    def max_num_seqs(self) -> int:
+        """Most requests of a batch, under vLLM's name."""
+        return self.max_running_requests
+
+    @property
+    def max_num_batched_tokens(self) -> int:
+        """Most tokens of a batch: prompts that are never cut are taken whole."""
+        whole = max(self.max_prefill_tokens, 0) + self.max_req_len
+        return max(self.chunked_prefill_size or whole, self.max_running_requests)
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """Of the longest prompt that SGLang takes."""
+        return self.max_req_len - 6
+
+    @property
     def max_req_len(self) -> int:
         """Tokens of the longest request, its answer included."""
         return min(self.context_len, self.max_total_num_tokens) - 1

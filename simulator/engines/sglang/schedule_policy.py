@@ -25,8 +25,7 @@ class SchedulePolicy:
     """Sorts the waiting queue in place."""
 
     def __init__(self, config: EngineConfig, cache: KVCache) -> None:
-        is_blind = config.disable_radix_cache and config.schedule_policy in CACHE_AWARE_POLICIES
-        self.policy = "fcfs" if is_blind else config.schedule_policy
+        self.policy = config.effective_policy
         self.page_size = config.page_size
         self._cache = cache
         self._eviction_policy = config.radix_eviction_policy

@@ -10,6 +10,7 @@ from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.settings import batches_in_flight
 from kvcache.releases import BATCH_IN_FLIGHT_PER_STAGE, SCHEDULER_RULES, STATES_CACHED_AS_READ, check_simulated
 from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.vllm.host_tier import HostTier
 from simulator.engines.vllm.speculation import Speculation
 
 MAX_STEP = 2**20  # tokens or sequences of one step: step times are tables of that length
@@ -39,6 +40,7 @@ class EngineConfig:
     prefix_cache_retention_interval: int | None = 0  # tokens between a window's cached tails; None: all, 0: at the end
     pipeline_parallel_size: int = 1
     speculation: Speculation | None = None
+    host_tier: HostTier | None = None
     threshold_spares_lone_request: bool = True  # from here on a release's rules, see `with_release_rules`
     skipped_victim_shifts_scan: bool = True
     drafts_share_token_budget: bool = True
@@ -70,6 +72,7 @@ class EngineConfig:
             raise ValueError(f"watermark is {self.watermark}; it must be a share of the blocks, from 0 to below 1")
         self._check_groups()
         self._check_speculation()
+        self._check_host_tier()
         budget = self.token_budget - self.draft_slots
         if not self.enable_chunked_prefill and budget < self.max_model_len:
             drafting = f", less drafting slots {budget:,}," if budget < self.max_num_batched_tokens else ""
@@ -135,6 +138,28 @@ class EngineConfig:
                 f"drafting step beside the drafting slots (max_num_seqs is {self.max_num_seqs:,}); raise the one or "
                 "lower the other"
             )
+
+    def _check_host_tier(self) -> None:
+        if self.host_tier is None:
+            return
+        attends_to_all = len(self.kv_groups) == 1 and self.table_groups[0].window is None
+        for is_met, what in (
+            (attends_to_all and not self.kv_groups[0].is_state, "models whose layers do not all attend to everything"),
+            (self.pipeline_parallel_size == 1, "pipeline parallelism"),
+            (self.speculation is None, "speculative decoding"),
+        ):
+            if not is_met:
+                raise ValueError(f"KV offloading is not simulated with {what}; leave --kv-offloading-size out")
+
+    @property
+    def num_usable_blocks(self) -> int:
+        """Without the null block."""
+        return self.num_gpu_blocks - 1
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """Of the longest prompt that leaves room for a token."""
+        return self.max_model_len - 1
 
     @property
     def group_block_sizes(self) -> tuple[int, ...]:

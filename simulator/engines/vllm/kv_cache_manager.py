@@ -151,11 +151,20 @@ class KVCacheManager:
     # -- blocks
 
     def admit(
-        self, table: BlockTables, hit: PrefixHit, chunk: Chunk, *, num_tokens: int, full_tokens: int, watermark: int
+        self,
+        table: BlockTables,
+        hit: PrefixHit,
+        chunk: Chunk,
+        *,
+        num_tokens: int,
+        full_tokens: int,
+        watermark: int,
+        reserved: int = 0,
     ) -> bool:
         """Take the blocks of a new or resumed request for its first `num_tokens`; False if they cannot be had.
 
         `full_tokens` must fit too, counting for a window only what it ever holds at once; 0 asks nothing.
+        `reserved` blocks stay free for others.
         """
         if self._is_fresh(table, hit):
             return False
@@ -164,7 +173,7 @@ class KVCacheManager:
         if full_tokens and self._num_required(table, hit, full_tokens, is_capped=True) > num_free:
             return False
         table.has_checkpoint = leaves_checkpoint(self.config, chunk)
-        if self._num_required(table, hit, num_tokens, is_capped=False) > num_free:
+        if self._num_required(table, hit, num_tokens, is_capped=False) > num_free - reserved:
             return False
         table.blocks = []
         for group, size, blocks in zip(self.groups, self.block_sizes, hit.blocks, strict=True):

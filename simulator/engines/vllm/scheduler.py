@@ -2,16 +2,14 @@
 
 There is no prefill phase and no decode phase. A request has tokens that are known (its prompt, what it has answered,
 drafts to verify) and tokens that are computed, and each step lets it catch up by as many as the step's token budget
-leaves for it. A long prompt catches up in chunks, an answer by one token a step, a drafting request by one and its
-drafts; one step holds them all. Running requests come first, in the order of admission, then waiting ones. Where the
-KV cache is full, the running request that came last gives up its blocks and starts over.
+leaves for it: a long prompt in chunks, an answer by one token a step, a drafting request by one and its drafts.
+Running requests come first, in the order of admission, then waiting ones. Where the KV cache is full, the running
+request that came last gives up its blocks and starts over.
 
 `schedule()` decides one step and advances `num_computed` at once, as vLLM does; the plan is handed back to
-`complete(plan)` when its step is over.
-Under asynchronous scheduling up to two plans are in flight, so that a step is decided before the output of
-the one before it is known: each sampled token is a placeholder until its step completes.
+`complete(plan)` when its step is over. Under asynchronous scheduling a step is decided before the output of the one
+before it is known: each sampled token is a placeholder until its step completes.
 
-It is checked against vLLM's own `Scheduler` and `AsyncScheduler`, and the compiled core against it.
 Read from vLLM 0.32 and 0.33: `vllm/v1/core/sched/scheduler.py`, `async_scheduler.py`, `kv_cache_manager.py`.
 """
 
@@ -95,48 +93,53 @@ class Victim(NamedTuple):
 class Scheduler:
     """Decides, step by step, which request computes how many tokens in which blocks."""
 
+    plan_type = Plan
+
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
         self.blocks = KVCacheManager(config)
         self.running: list[Request] = []
         self.waiting: list[Request] = []  # in the order of admission
         self.step = 0
-        self._threshold = 0
+        self._threshold, self._scan_ends = 0, False
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self.waiting)
 
     @property
     def has_unfinished_requests(self) -> bool:
-        return bool(self.running or self.waiting)
+        return bool(self.running or self.num_waiting)
 
     def add_request(self, request: Request) -> None:
+        self._enqueue(self.waiting, request)
+
+    def _enqueue(self, queue: list[Request], request: Request) -> None:
         if self._by_priority:
-            insort(self.waiting, request, key=lambda waiting: waiting.rank)
+            insort(queue, request, key=lambda waiting: waiting.rank)
         else:
-            self.waiting.append(request)
+            queue.append(request)
 
     def schedule(self) -> Plan:
         self.step += 1
         self.blocks.new_step()
-        plan = Plan(step=self.step)
+        plan = self.plan_type(step=self.step)
         self._threshold = self._long_prefill_token_threshold()
         budget = self._schedule_running(plan, self.config.token_budget)
         if not plan.preempted:
             self._schedule_waiting(plan, budget)
         self._advance(plan)
         plan.free_blocks = self.blocks.pool.num_free
-        plan.num_running, plan.num_waiting = len(self.running), len(self.waiting)
+        plan.num_running, plan.num_waiting = len(self.running), self.num_waiting
         return plan
 
     def complete(self, plan: Plan) -> list[Request]:
-        """Process a step's output: a token for each sampled request, with the drafts that were right.
-
-        Returns those that finished.
-        """
+        """Process a step's output, a token for each sampled request and its right drafts; returns who finished."""
         finished = []
         for request, num_tokens in plan.num_scheduled_tokens.items():
             request.num_in_flight_tokens -= num_tokens
             is_stale = request.num_stale_output_tokens > 0
-            if is_stale:
-                request.num_stale_output_tokens -= num_tokens
+            request.num_stale_output_tokens -= num_tokens if is_stale else 0
             if request not in plan.sampled or request.is_finished:  # a step that turned out to be one too many
                 continue
             num_accepted = self._verify(request, plan, is_stale)
@@ -162,7 +165,7 @@ class Scheduler:
 
     def _long_prefill_token_threshold(self) -> int:
         """It keeps a long prompt from starving others, so a request alone is not held to it."""
-        alone = len(self.running) + len(self.waiting) <= 1
+        alone = len(self.running) + self.num_waiting <= 1
         return 0 if alone and self.config.threshold_spares_lone_request else self.config.long_prefill_token_threshold
 
     def _capped(self, num_tokens: int) -> int:
@@ -172,7 +175,7 @@ class Scheduler:
 
     def _schedule_running(self, plan: Plan, budget: int) -> int:
         slots = self.config.draft_slots
-        index = 0
+        index, self._scan_ends = 0, False
         while index < len(self.running) and budget > slots:
             request = self.running[index]
             num_new_tokens = self._want(request, budget - slots)
@@ -185,6 +188,8 @@ class Scheduler:
                 budget += refund + slots if refund else 0
                 if refund or (victim.place < index and self.config.skipped_victim_shifts_scan):
                     index -= 1
+            if self._scan_ends:
+                break
             if not request.is_running:  # it preempted itself
                 if not self.config.scan_goes_past_self_preemption:
                     break
@@ -224,6 +229,9 @@ class Scheduler:
         self.blocks.free_skipped(request.table, request.num_computed_tokens - request.num_in_flight_tokens)
         while not self.blocks.allocate(request.table, chunk, self._with_lookahead(num_tokens)):
             victim = self._victim()
+            if not self._may_preempt(victim):
+                self._scan_ends = True
+                return
             place = self.running.index(victim)
             del self.running[place]
             self._preempt(victim)
@@ -246,6 +254,10 @@ class Scheduler:
             return max(self.running, key=lambda request: (request.priority, request.arrival_s))
         return self.running[-1]
 
+    def _may_preempt(self, _: Request) -> bool:
+        """Whether preempting it frees its blocks at once."""
+        return True
+
     def _preempt(self, request: Request) -> None:
         """Free everything and recompute later; outputs are kept, and one in flight is still delivered."""
         self.blocks.free(request.table)
@@ -257,7 +269,7 @@ class Scheduler:
         request.is_running = False
         request.is_passed_over = False
         if self._by_priority:
-            insort(self.waiting, request, key=lambda waiting: waiting.rank)
+            self._enqueue(self.waiting, request)
         else:
             self.waiting.insert(self._num_passed_over(), request)
 
@@ -289,8 +301,7 @@ class Scheduler:
     def _admit(self, request: Request, budget: int, plan: Plan, any_runs: bool, any_prefills: bool) -> int:
         """Take the request's blocks for its next chunk; 0 if it does not fit."""
         hit = self.blocks.find_hit(request.table, request.num_tokens)
-        num_new_tokens = request.num_tokens - hit.num_tokens
-        is_padded = False
+        num_new_tokens, is_padded = request.num_tokens - hit.num_tokens, False
         if num_new_tokens == 1 and not any_prefills and self._pads(any_runs, hit.num_tokens):
             num_padded = 1 + self.config.num_speculative_tokens
             has_room = self._has_room_to_pad(hit.num_tokens + num_padded)
@@ -327,20 +338,16 @@ class Scheduler:
 
     def _reserved_tokens(self, request: Request) -> int:
         """What must fit for a request to be admitted, beside its next chunk; 0: nothing."""
-        if not self.config.scheduler_reserve_full_isl:
-            return 0
-        return min(request.num_tokens, self.config.max_model_len)
+        return min(request.num_tokens, self.config.max_model_len) if self.config.scheduler_reserve_full_isl else 0
 
     def _pads(self, any_runs: bool, num_hit_tokens: int) -> bool:
         """Whether a request with one token left is widened to a drafting step, as the others of the step are."""
-        if self.config.speculation is None:
-            return False
-        return any_runs or (num_hit_tokens > 0 and self.config.prefix_hit_joins_drafting)
+        joins = any_runs or (num_hit_tokens > 0 and self.config.prefix_hit_joins_drafting)
+        return self.config.speculation is not None and joins
 
     def _has_room_to_pad(self, num_tokens: int) -> bool:
-        if self.config.prefix_hit_joins_drafting:  # the token that it samples has to fit, too
-            return num_tokens < self.config.max_model_len
-        return num_tokens <= self.config.max_model_len
+        num_sampled = int(self.config.prefix_hit_joins_drafting)  # in later releases they have to fit, too
+        return num_tokens + num_sampled <= self.config.max_model_len
 
     # -- shared
 

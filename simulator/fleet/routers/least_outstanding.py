@@ -2,17 +2,14 @@
 
 from typing import Any
 
-from simulator.fleet.router import View
+from simulator.core.candidates import least_outstanding
+from simulator.fleet.view import View
 
-SEES = ("outstanding",)
+SEES = ("candidates", "outstanding")
 
 
-def choose(outstanding: Any, _last: int, _memory: Any) -> int:
-    best = 0
-    for engine in range(1, outstanding.shape[0]):
-        if outstanding[engine] < outstanding[best]:
-            best = engine
-    return best
+def choose(engines: Any, _request: Any, _parameters: Any, _memory: Any) -> int:
+    return least_outstanding(engines)
 
 
 class Router:
@@ -21,4 +18,4 @@ class Router:
 
     def choose(self, view: View) -> int:
         outstanding = view.outstanding
-        return outstanding.index(min(outstanding))
+        return min(view.candidates, key=lambda engine: outstanding[engine])

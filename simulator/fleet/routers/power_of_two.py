@@ -2,21 +2,23 @@
 
 from typing import Any
 
+from simulator.core.candidates import candidate, num_candidates
 from simulator.core.draws import draw
-from simulator.fleet.router import Draws, View
+from simulator.fleet.router import Draws
+from simulator.fleet.view import View
 
-SEES = ("num_engines", "outstanding")
+SEES = ("candidates", "outstanding")
 
 
-def choose(outstanding: Any, _last: int, memory: Any) -> int:
-    num_engines = outstanding.shape[0]
-    if num_engines == 1:
-        return 0
-    first = draw(memory, num_engines)
-    second = draw(memory, num_engines - 1)
-    if second >= first:
-        second += 1
-    return second if outstanding[second] < outstanding[first] else first
+def choose(engines: Any, _request: Any, _parameters: Any, memory: Any) -> int:
+    count = num_candidates(engines)
+    if count == 1:
+        return candidate(engines, 0)
+    place = draw(memory, count)
+    other = draw(memory, count - 1)
+    first = candidate(engines, place)
+    second = candidate(engines, other + 1 if other >= place else other)
+    return second if engines[second].outstanding < engines[first].outstanding else first
 
 
 class Router:
@@ -24,10 +26,4 @@ class Router:
         self.draws = Draws(seed)
 
     def choose(self, view: View) -> int:
-        if view.num_engines == 1:
-            return 0
-        first = self.draws.below(view.num_engines)
-        others = [engine for engine in range(view.num_engines) if engine != first]
-        second = others[self.draws.below(len(others))]
-        outstanding = view.outstanding
-        return min(first, second, key=lambda engine: outstanding[engine])
+        return self.draws.power_of_two(view.candidates, view.outstanding)

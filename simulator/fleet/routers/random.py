@@ -2,14 +2,15 @@
 
 from typing import Any
 
-from simulator.core.draws import draw
-from simulator.fleet.router import Draws, View
+from simulator.core.candidates import any_candidate
+from simulator.fleet.router import Draws
+from simulator.fleet.view import View
 
-SEES = ("num_engines",)
+SEES = ("candidates",)
 
 
-def choose(outstanding: Any, _last: int, memory: Any) -> int:
-    return draw(memory, outstanding.shape[0])
+def choose(engines: Any, _request: Any, _parameters: Any, memory: Any) -> int:
+    return any_candidate(engines, memory)
 
 
 class Router:
@@ -17,4 +18,4 @@ class Router:
         self.draws = Draws(seed)
 
     def choose(self, view: View) -> int:
-        return self.draws.below(view.num_engines)
+        return self.draws.of(view.candidates)

@@ -2,16 +2,21 @@
 
 from typing import Any
 
-from simulator.fleet.router import View
+from simulator.core.layout import OWN
+from simulator.fleet.view import View
 
-SEES = ("num_engines",)
-NEXT = 2  # the word of its memory that holds whose turn it is
+SEES = ("num_engines", "candidates")
+NEXT = OWN  # the word of its memory that holds whose turn it is
 
 
-def choose(outstanding: Any, _last: int, memory: Any) -> int:
-    chosen: int = memory[NEXT]
-    memory[NEXT] = (chosen + 1) % outstanding.shape[0]
-    return chosen
+def choose(engines: Any, _request: Any, _parameters: Any, memory: Any) -> int:
+    count = engines.shape[0]
+    for _ in range(count):
+        engine: int = memory[NEXT]
+        memory[NEXT] = (engine + 1) % count
+        if engines[engine].routable == 1:
+            return engine
+    return -1
 
 
 class Router:
@@ -19,6 +24,9 @@ class Router:
         self.next = 0
 
     def choose(self, view: View) -> int:
+        candidates = view.candidates
+        while self.next not in candidates:
+            self.next = (self.next + 1) % view.num_engines
         chosen = self.next
         self.next = (chosen + 1) % view.num_engines
         return chosen

@@ -2,19 +2,16 @@
 
 from typing import Any
 
-from simulator.fleet.router import View
+from simulator.core.candidates import least_outstanding
+from simulator.fleet.view import View
 
-SEES = ("last", "outstanding")
+SEES = ("candidates", "last", "outstanding")
 
 
-def choose(outstanding: Any, last: int, _memory: Any) -> int:
-    if last >= 0:
-        return last
-    best = 0
-    for engine in range(1, outstanding.shape[0]):
-        if outstanding[engine] < outstanding[best]:
-            best = engine
-    return best
+def choose(engines: Any, request: Any, _parameters: Any, _memory: Any) -> int:
+    if request.last >= 0 and engines[request.last].routable == 1:
+        return int(request.last)
+    return least_outstanding(engines)
 
 
 class Router:
@@ -22,7 +19,8 @@ class Router:
         pass
 
     def choose(self, view: View) -> int:
-        if view.last is not None:
+        candidates = view.candidates
+        if view.last in candidates:
             return view.last
         outstanding = view.outstanding
-        return outstanding.index(min(outstanding))
+        return min(candidates, key=lambda engine: outstanding[engine])

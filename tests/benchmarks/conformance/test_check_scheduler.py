@@ -301,3 +301,15 @@ def test_no_step_differs_from_vllm_s_own_scheduler(vllm_python: Path, about: str
     assert found.preemptions > 500
     assert found.prefix_hits > 500
     assert found.resumed_hits > 100
+
+
+@pytest.mark.slow
+def test_no_step_differs_from_vllm_s_own_scheduler_with_a_host_tier(vllm_python: Path) -> None:
+    """A new seed each time; vLLM's own connector decides on both of its sides."""
+    seed = secrets.randbelow(2**31)
+    print(f"seed {seed}")
+    found = check_scheduler(vllm_python, num_cases=40, seed=seed, about="offloading")
+    assert found.cases == 40
+    assert not found.differences, (seed, found.differences[0])
+    assert found.steps > 4_000
+    assert found.prefix_hits > 50

@@ -1,0 +1,81 @@
+"""What happens to requests whose engine is gone, and to those that waited at the gateway for one."""
+
+import math
+from typing import Any
+
+from simulator.core import delivery, fleet, routing
+from simulator.core import replica as replicas
+from simulator.core.jit import entry_point, kernel
+from simulator.core.layout import (
+    AT_GATEWAY,
+    LEAVES_FRONT_END,
+    LOST,
+    NEXT_TURN,
+    NONE,
+    SENT,
+    WAITING,
+)
+
+
+@kernel
+def is_on(req: Any, first: int, end: int) -> bool:
+    """Whether the request is with one of the engines [first, end)."""
+    return first <= req.replica < end and WAITING <= req.status <= SENT
+
+
+@kernel
+def drop_events(a: Any, first: int, end: int) -> None:
+    """Of requests on their way into the engines [first, end), and of those at the gateway."""
+    cursor = a.cursor[0]
+    size, cursor.heap_size = cursor.heap_size, 0
+    for index in range(size):  # an event moves to a place that was read already
+        time_s, kind, request = a.heap[index].time_s, a.heap[index].kind, a.heap[index].request
+        req = a.requests[request]
+        enters = kind == LEAVES_FRONT_END and is_on(req, first, end)
+        if not enters and req.status != AT_GATEWAY:
+            fleet.push_event(a, time_s, kind, request)
+
+
+@kernel
+def take_back(a: Any, request: int) -> None:
+    """The gateway has the request once more, from its start; its client notices that it takes longer."""
+    req = a.requests[request]
+    req.computed, req.quiet_until, req.in_flight, req.placeholders, req.stale, req.output = 0, 0, 0, 0, 0, 0
+    req.num_blocks, req.cached_blocks, req.quiet_since, req.next_decode_step = 0, 0, 0, 0
+    req.prefilling, req.drafts, req.passed_over, req.checkpoint, req.shared_prefix_boundary = 0, 0, 0, 0, 0
+    req.row, req.cached_tokens = NONE, NONE
+    req.scheduled_s, req.first_token_s, req.last_token_s = math.nan, math.nan, math.nan
+    req.status = AT_GATEWAY
+
+
+@entry_point
+def take_down(a: Any, first: int, end: int, retries: int) -> int:
+    """Take all requests off the engines [first, end): back to the gateway, or lost; returns how many they had.
+
+    Their steps in flight never end. What else they hold is forgotten by whoever makes new engines of them.
+    """
+    now_s, num_taken = a.cursor[0].now_s, 0
+    drop_events(a, first, end)
+    for replica in range(first, end):
+        replicas.account(a, replica, now_s)
+        replicas.set_next_event(a, replica, math.inf)
+    for request in range(a.requests.shape[0]):
+        if not is_on(a.requests[request], first, end):
+            continue
+        num_taken += 1
+        routing.note_ended(a, request)
+        if retries == 1:
+            take_back(a, request)
+        else:
+            delivery.end(a, request, LOST, now_s)
+            fleet.follow_up(a, request, a.next_turn[request % a.next_turn.shape[0]], now_s)
+    return num_taken
+
+
+@entry_point
+def send_on(a: Any) -> None:
+    """Let all that waits at the gateway come to the router now, in the order of ids."""
+    drop_events(a, 0, 0)
+    for request in range(a.requests.shape[0]):
+        if a.requests[request].status == AT_GATEWAY:
+            fleet.push_event(a, a.cursor[0].now_s, NEXT_TURN, request)

@@ -1,0 +1,99 @@
+"""How an engine with a host tier goes from step to step, compiled: as vLLM's busy loop over its engine core.
+
+Without one, steps alone are waited for (`replica.fill_pipeline`). With one, an engine that has nothing to compute looks
+at its transfers again and again, and steps without work hand copies to the link and take in those that are over.
+"""
+
+from typing import Any
+
+from simulator.core import replica as replicas
+from simulator.core.jit import kernel, rare_kernel
+from simulator.core.layout import NONE, POLL_S
+from simulator.core.vllm import host_link, scheduler
+
+
+@kernel
+def fill_pipeline(a: Any, leader: int, now_s: float) -> None:
+    """Decide as many steps as vLLM would have in flight."""
+    if a.pools[a.replicas[leader].pool].host_chunks > 0:
+        go_on(a, leader, now_s)
+    else:
+        replicas.fill_pipeline(a, leader, now_s)
+
+
+@kernel
+def has_requests(a: Any, replica: int) -> bool:
+    """Whether vLLM's engine goes on stepping."""
+    state, tier = a.replicas[replica], a.tiers[replica]
+    return bool(state.num_running + state.num_waiting > 0 or tier.ended_head != NONE or host_link.num_pending(tier) > 0)
+
+
+@rare_kernel
+def go_on(a: Any, replica: int, now_s: float) -> None:
+    """Step until a step's end, a transfer's or an arrival is to be waited for."""
+    state, tier = a.replicas[replica], a.tiers[replica]
+    p = a.pools[state.pool]
+    if tier.is_blocking == 1:
+        tier.is_blocking = 0
+        if rests(a, replica, now_s):
+            return
+    while True:
+        has_work = state.num_running + state.num_waiting > 0
+        is_needed = has_work or tier.ended_head != NONE or replicas.is_busy(a, replica)
+        if not is_needed and not host_link.has_news(a, replica, now_s):
+            tier.is_idle = 1
+            replicas.set_next_event(a, replica, host_link.next_end_s(a, replica))
+            return
+        tier.is_idle = 0
+        tier.may_change = int(host_link.num_pending(tier) > 0 or replicas.is_busy(a, replica))
+        is_executed, num_preempted, blocks = False, 0, True
+        if has_requests(a, replica):
+            num_preempted = decide(a, replica, now_s)
+            is_executed = tier.decided_work == 1
+            tier.may_change |= int(host_link.num_pending(tier) > 0)
+            blocks = state.num_plans == p.plans_in_flight or not (is_executed or has_requests(a, replica))
+        tier.goes_on = int(is_executed or not has_work or num_preempted > 0)
+        if blocks:
+            oldest = a.plans[replica, state.oldest_plan]
+            if oldest.count > 0 or oldest.end_s > now_s:
+                tier.is_blocking = 1
+                replicas.set_next_event(a, replica, oldest.end_s)
+                return
+            replicas.complete_empty(a, replica)
+        if rests(a, replica, now_s):
+            return
+
+
+@kernel
+def decide(a: Any, replica: int, now_s: float) -> int:
+    """Decide a step and hand it to the GPU, with its copies to the link; returns how many were preempted."""
+    state, tier = a.replicas[replica], a.tiers[replica]
+    slot = (state.oldest_plan + state.num_plans) % a.pools[state.pool].plans_in_flight
+    num_preempted = scheduler.schedule(a, replica, slot, now_s)
+    plan = a.plans[replica, slot]
+    start_s = host_link.before_step(a, replica, now_s)
+    tier.decided_work = int(plan.count > 0)
+    if plan.count > 0:
+        replicas.enter_pipeline(a, replica, slot, start_s)
+        host_link.launch(a, replica, slot, plan.end_s)
+    else:
+        plan.end_s = max(start_s, state.last_end_s) if replicas.is_busy(a, replica) else start_s
+        host_link.launch(a, replica, slot, start_s)
+        tier.num_empty_plans += 1
+    state.num_plans += 1
+    return num_preempted
+
+
+@kernel
+def rests(a: Any, replica: int, now_s: float) -> bool:
+    """Whether nothing is to be done at once: it looks again later, or, with nothing under way, nothing ever fits."""
+    tier = a.tiers[replica]
+    if tier.goes_on == 1 or replicas.is_busy(a, replica):
+        return False
+    if tier.may_change == 1:
+        replicas.set_next_event(a, replica, now_s + POLL_S)
+    else:
+        a.cursor[0].stalled_request = a.replicas[replica].waiting_head
+        if tier.holding_head != NONE:
+            a.cursor[0].stalled_request = tier.holding_head
+    return True

@@ -1,0 +1,166 @@
+"""What the router knows, kept up as far as it reads it, and its choice."""
+
+import math
+from typing import Any
+
+from simulator.core import prefix_index
+from simulator.core.jit import call_router, kernel
+from simulator.core.layout import NONE
+from simulator.core.vllm import pool
+
+
+@kernel
+def choose(a: Any, request: int, now_s: float) -> int:
+    """The engine of a request that comes to the router; NONE where Python must decide, or tell of a wrong choice."""
+    look(a, request, now_s)
+    router = a.routing[0].router
+    if router == 0:
+        return NONE
+    chosen = call_router(router, a.engine_views, a.request_view[0], a.router_parameters, a.router_memory)
+    if 0 <= chosen < a.engine_views.shape[0] and a.engine_views[chosen].routable == 1:
+        return chosen
+    a.cursor[0].chosen = chosen
+    return NONE
+
+
+@kernel
+def look(a: Any, request: int, now_s: float) -> None:
+    """Show the router the request, and the engines as it sees them now."""
+    view, req = a.request_view[0], a.requests[request]
+    view.prompt_tokens = req.prompt
+    view.last = req.replica
+    view.now_s = now_s
+    if a.sessions.shape[0] > 0:
+        view.session = a.sessions[request % a.sessions.shape[0]]
+    if a.routing[0].sees_metrics == 1 and a.routing[0].scrape_every_s == 0.0:
+        scrape(a, now_s)
+    if a.routing[0].chunk_tokens > 0:
+        prefix_index.match(a, request, now_s)
+    if a.routing[0].sees_active == 1:
+        prefix_index.count_shared(a, request)
+    if a.routing[0].sees_cache == 1:
+        for replica in range(a.replicas.shape[0]):
+            a.engine_views[replica].cached_tokens = cached_tokens(a, request, replica)
+
+
+# -- its own counts
+
+
+@kernel
+def note_sent(a: Any, request: int, replica: int, now_s: float) -> None:
+    view = a.engine_views[replica]
+    view.outstanding += 1
+    view.sent += 1
+    a.routing[0].num_sent += 1
+    if a.routing[0].sees_tokens == 1:
+        prompt = a.requests[request].prompt
+        a.prefill_charges[request] = prompt - max(view.matched_tokens, view.cached_tokens)
+        view.prefill_tokens += a.prefill_charges[request]
+        view.outstanding_tokens += prompt
+    if a.routing[0].chunk_tokens > 0:
+        prefix_index.learn(a, request, replica, now_s)
+    if a.routing[0].sees_active == 1:
+        prefix_index.hold(a, request, replica)
+
+
+@kernel
+def note_first_token(a: Any, request: int) -> None:
+    """The router sees an answer begin: its prompt needs no more work."""
+    if a.routing[0].sees_tokens == 1:
+        a.engine_views[a.requests[request].replica].prefill_tokens -= a.prefill_charges[request]
+        a.prefill_charges[request] = 0
+
+
+@kernel
+def note_ended(a: Any, request: int) -> None:
+    """A request has ended, however it did."""
+    view = a.engine_views[a.requests[request].replica]
+    view.outstanding -= 1
+    if a.routing[0].sees_tokens == 1:
+        note_first_token(a, request)
+        view.outstanding_tokens -= a.requests[request].prompt
+    if a.routing[0].sees_active == 1:
+        prefix_index.let_go(a, request, a.requests[request].replica)
+
+
+# -- metrics of the engines, as old as their last scrape
+
+
+@kernel
+def scrape_before(a: Any, now_s: float) -> None:
+    """What was due since the last instant saw the engines as they have been since then."""
+    r = a.routing[0]
+    if r.next_scrape_s < now_s and has_news(a):
+        if r.only_changes == 1:
+            scrape(a, max(r.next_scrape_s, a.cursor[0].now_s))  # at that instant itself the change was not known
+        else:
+            scrape(a, (math.ceil(now_s / r.scrape_every_s) - 1) * r.scrape_every_s)
+
+
+@kernel
+def scrape_at(a: Any, now_s: float) -> None:
+    """A scrape at an instant sees the steps that end then, and not the arrivals."""
+    if a.routing[0].next_scrape_s <= now_s and has_news(a):
+        scrape(a, now_s)
+
+
+@kernel
+def has_news(a: Any) -> bool:
+    if a.routing[0].only_changes == 0:
+        return True
+    for replica in range(a.replicas.shape[0]):
+        view, state = a.engine_views[replica], a.replicas[replica]
+        if view.waiting != state.num_waiting or view.running != state.num_running:
+            return True
+    return False
+
+
+@kernel
+def scrape(a: Any, time_s: float) -> None:
+    """Read every engine's metrics at that time."""
+    r = a.routing[0]
+    if r.only_changes == 1:
+        r.next_scrape_s = time_s + r.scrape_every_s
+    elif r.scrape_every_s > 0.0:
+        r.next_scrape_s = (math.floor(time_s / r.scrape_every_s + 0.5) + 1) * r.scrape_every_s
+    for replica in range(a.replicas.shape[0]):
+        view, state = a.engine_views[replica], a.replicas[replica]
+        view.waiting = state.num_waiting
+        view.running = state.num_running
+        view.kv_usage = 1.0 - state.num_free_blocks / state.num_usable_blocks
+        view.sent = 0
+
+
+# -- the engines' caches, as their KV events tell
+
+
+@kernel
+def cached_tokens(a: Any, request: int, replica: int) -> int:
+    """How many leading tokens of a prompt the engine has cached in full blocks of its first group of layers."""
+    p = a.pools[a.replicas[replica].pool]
+    if p.prefix_caching == 0 or a.replicas[replica].is_laid_out == 0:
+        return 0
+    size = p.block_size * a.groups[p.first_group].ratio
+    limit = a.requests[request].prompt // size
+    span, begin = a.requests[request].span_start, 0
+    while begin < limit:
+        end = min(a.spans[span].end // size, limit)
+        found = cached_up_to(a, replica, a.spans[span].content, begin, end)
+        if found < end:
+            return found * size
+        begin, span = end, span + 1
+    return limit * size
+
+
+@kernel
+def cached_up_to(a: Any, replica: int, content: int, begin: int, end: int) -> int:
+    """The first block in [begin, end) that is not cached, by bisection: of two blocks the latter is evicted first."""
+    p = a.pools[a.replicas[replica].pool]
+    probe = end - 1
+    while begin < end:
+        if pool.find_cached(a.blocks, a.buckets, replica, content, probe * p.num_groups, p.bucket_mask) != NONE:
+            begin = probe + 1
+        else:
+            end = probe
+        probe = (begin + end) >> 1
+    return begin

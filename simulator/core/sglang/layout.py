@@ -1,0 +1,141 @@
+"""The arrays of SGLang's engines.
+
+Node ids are global over the fleet: an engine's nodes follow each other, the root first.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.core.layout import record
+
+# What a batch computes; from EXTEND on it prefills.
+NO_BATCH, DECODE, EXTEND, MIXED = 0, 1, 2, 3
+
+# `schedule_policy` and `radix_eviction_policy` by their place here; from LPM on, policies look at prefix hits.
+SCHEDULE_POLICIES = ("fcfs", "lof", "lpm", "hrrn")
+FCFS, LOF, LPM, HRRN = 0, 1, 2, 3
+EVICTION_POLICIES = ("lru", "lfu", "slru", "priority", "tlru")
+LRU, LFU, SLRU, PRIORITY, TLRU = 0, 1, 2, 3, 4
+
+MATCHED_AT_MOST = 128  # waiting requests; where there are more, lpm and hrrn take them as they came
+
+# What the engines of a pool have in common.
+POOL = record(
+    [
+        ("page_size", "i4"),
+        ("num_pages", "i4"),
+        ("context_len", "i4"),
+        ("max_running_requests", "i4"),
+        ("max_prefill_tokens", "i4"),
+        ("chunked_prefill_size", "i4"),  # NONE: a prompt is never cut
+        ("is_mixed_chunk", "i4"),
+        ("is_tree_disabled", "i4"),
+        ("schedule_policy", "i4"),
+        ("eviction_policy", "i4"),
+        ("tail_tokens", "i4"),  # tlru: what is kept for the next turn, beyond the branch's length
+        ("bucket_mask", "i4"),
+        ("init_ratio", "f8"),
+        ("min_ratio", "f8"),
+        ("ratio_decay", "f8"),
+    ]
+)
+
+ENGINE = record(
+    [
+        ("root", "i4"),
+        ("num_nodes", "i4"),  # that were ever used; those given up are a list
+        ("free_node", "i4"),
+        ("num_leaves", "i4"),  # in the heap of those that may be evicted
+        ("batch_size", "i4"),  # the running batch's
+        ("batch_is_full", "i4"),
+        ("chunked_req", "i4"),
+        ("last_mode", "i4"),  # of the latest batch …
+        ("last_slot", "i4"),  # … its plan …
+        ("last_chunked", "i4"),  # … and the request that it leaves with chunks to go
+        ("num_sorts", "i4"),
+        ("kept_extend_tokens", "i4"),  # what the running batch prefilled when it began, as SGLang's keeps it
+        ("num_processed_tokens", "i8"),
+        ("clock", "f8"),
+        ("ratio", "f8"),  # new_token_ratio
+        # a prefill batch in the making: SGLang's PrefillAdder
+        ("total_offset", "f8"),
+        ("current_offset", "i8"),
+        ("rem_input_tokens", "i8"),
+        ("rem_chunk_tokens", "i8"),
+        ("new_chunked_req", "i4"),
+    ]
+)
+
+# Of its tokens, [0, protected) belong to the tree, which `lock` keeps; [protected, computed) are its own.
+REQUEST = record(
+    [
+        ("max_new_tokens", "i4"),
+        ("prefix_len", "i4"),
+        ("extend_end", "i4"),
+        ("last_node", "i4"),
+        ("lock", "i4"),
+        ("protected", "i4"),
+        ("inserted", "i4"),  # up to which it has put its own tokens into the tree
+        ("matched", "i4"),
+        ("inflight_chunks", "i4"),  # before the last, computed and not yet processed
+        ("holds_kv", "i4"),
+        ("is_retracted", "i4"),  # and not yet admitted again
+        ("arrival_processed_tokens", "i8"),
+    ]
+)
+
+# Positions [start, end) of a sequence, after its parent's. One cache line.
+NODE = record(
+    [
+        ("last_access", "f8"),
+        ("parent", "i4"),
+        ("key_content", "i4"),  # of the last token of its first page: by the law of spans it names all before it, too
+        ("next_in_bucket", "i4"),
+        ("span", "i4"),  # of some request that has this prefix: the one that holds `start`
+        ("start", "i4"),
+        ("end", "i4"),
+        ("lock_ref", "i4"),
+        ("num_children", "i4"),
+        ("leaf_place", "i4"),  # in the heap of leaves, or NONE
+        ("hit_count", "i4"),
+        ("priority", "i4"),
+        ("history_len", "i4"),  # how deep the branch has ever been
+    ]
+)
+
+
+class SGLangArrays(NamedTuple):
+    """All state of SGLang's engines; where a fleet has none, next to nothing."""
+
+    pools: NDArray[np.void]  # [pools]
+    engines: NDArray[np.void]  # [R]
+    requests: NDArray[np.void]  # [attempts * n]
+    nodes: NDArray[np.void]  # engine by engine
+    leaves: NDArray[np.int32]  # heaps, each at the place of its engine's nodes
+    buckets: NDArray[np.int32]  # [R, bucket_mask + 1]
+    order: NDArray[np.int32]  # [MATCHED_AT_MOST or more], a queue while it is sorted
+    sort_key: NDArray[np.float64]  # of each there
+    contents: NDArray[np.int32]  # [MATCHED_AT_MOST], how prompts begin
+
+
+class SGLangView(NamedTuple):
+    """What SGLang's kernels see of a run, under its names: to pass on all arrays would take a compiler much longer."""
+
+    sglang: SGLangArrays
+    pools: NDArray[np.void]
+    cursor: NDArray[np.void]
+    requests: NDArray[np.void]
+    spans: NDArray[np.void]
+    replicas: NDArray[np.void]
+    totals: NDArray[np.void]
+    engine_views: NDArray[np.void]
+    routing: NDArray[np.void]
+    prefill_charges: NDArray[np.int32]
+    known_prefixes: NDArray[np.void]
+    running: NDArray[np.int32]
+    plans: NDArray[np.void]
+    entries: NDArray[np.void]
+    itl_histogram: NDArray[np.float64]
+    log: NDArray[np.int32]

@@ -1,0 +1,159 @@
+"""One batch's decisions and its output, compiled: the twin of `simulator.engines.sglang.scheduler.Scheduler`."""
+
+from typing import Any
+
+from simulator.core import delivery, routing
+from simulator.core.jit import kernel, rare_kernel
+from simulator.core.latency import add_to_sums
+from simulator.core.layout import FINISHED, NONE
+from simulator.core.sglang import decode, kv_cache, prefill, tree
+from simulator.core.sglang.layout import EXTEND, NO_BATCH, SGLangView
+from simulator.core.step_log import log_step
+
+
+@kernel
+def narrowed(a: Any) -> SGLangView:
+    return SGLangView(
+        a.sglang, a.pools, a.cursor, a.requests, a.spans, a.replicas, a.totals, a.engine_views, a.routing,
+        a.prefill_charges, a.known_prefixes, a.running, a.plans, a.entries, a.itl_histogram, a.log,
+    )  # fmt: skip
+
+
+@rare_kernel
+def add_request(a: Any, replica: int, request: int) -> None:
+    """Let a request wait, its answer no longer than the context and the memory allow."""
+    p = a.sglang.pools[a.replicas[replica].pool]
+    if a.replicas[replica].is_laid_out == 0:
+        tree.lay_out(a.sglang, p, replica)
+        a.replicas[replica].is_laid_out = 1
+    req, of = a.requests[request], a.sglang.requests[request]
+    max_req_len = min(p.context_len, p.num_pages * p.page_size) - 1
+    in_memory = p.num_pages * p.page_size - kv_cache.ceil_paged(p, req.prompt) - p.page_size - 1
+    of.max_new_tokens = max(0, min(of.max_new_tokens, max_req_len - req.prompt - 1, in_memory))
+    decode.enqueue(a, replica, request)
+
+
+@kernel
+def go_idle(a: Any, replica: int) -> None:
+    """Nothing waits, runs or is on its way."""
+    engine = a.sglang.engines[replica]
+    engine.ratio = a.sglang.pools[a.replicas[replica].pool].init_ratio
+    engine.last_mode = NO_BATCH
+
+
+@rare_kernel
+def schedule(a: Any, replica: int, slot: int, now_s: float) -> int:
+    """Decide the next batch into plan `slot`; returns how many requests were retracted."""
+    state, engine = a.replicas[replica], a.sglang.engines[replica]
+    p, plan = a.sglang.pools[state.pool], a.plans[replica, slot]
+    merge_last_batch(a, p, replica)
+    state.step += 1
+    plan.step = state.step
+    plan.count = plan.num_extending = 0
+    num_retracted = 0
+    mode = prefill.new_batch_prefill(a, p, replica, slot, now_s)
+    if mode == NO_BATCH and engine.batch_size > 0 and plan.count == 0:
+        mode, num_retracted = decode.decode_batch(a, p, replica, slot)
+    engine.last_mode = mode
+    engine.last_slot = slot
+    sum_up(a, replica, slot)
+    if a.cursor[0].log_steps == 1 and (plan.count > 0 or num_retracted > 0):
+        log_step(a, replica, slot, num_retracted, engine.batch_size)
+    return num_retracted
+
+
+@kernel
+def merge_last_batch(a: Any, p: Any, replica: int) -> None:
+    """Requests that were prefilled run from now on, except one with chunks left; those that finished are dropped."""
+    engine = a.sglang.engines[replica]
+    if engine.chunked_req != NONE:
+        kv_cache.checkpoint(a, p, replica, engine.chunked_req)
+    size = num_entries = int(engine.batch_size)
+    if engine.last_mode >= EXTEND:
+        last = a.plans[replica, engine.last_slot]
+        for place in range(last.count):
+            request = a.entries[replica, engine.last_slot, place].request
+            has_chunks = request == engine.chunked_req or request == engine.last_chunked  # noqa: PLR1714  no sets here
+            if has_chunks or a.requests[request].status == FINISHED:
+                engine.batch_is_full = 0
+            else:
+                a.running[replica, num_entries] = request
+                num_entries += 1
+        if size == 0 and num_entries > 0:  # the batch becomes the running one
+            engine.batch_is_full = 0
+            engine.kept_extend_tokens = last.tokens
+    kept = 0
+    for place in range(num_entries):
+        request = a.running[replica, place]
+        if a.requests[request].status == FINISHED:
+            engine.batch_is_full = 0
+        else:
+            a.running[replica, kept] = request
+            kept += 1
+    engine.batch_size = kept
+
+
+@kernel
+def sum_up(a: Any, replica: int, slot: int) -> None:
+    """What prices a plan, from its entries."""
+    plan, window = a.plans[replica, slot], a.pools[a.replicas[replica].pool].window
+    count = plan.count
+    plan.count = plan.tokens = plan.sampled = plan.decodes = plan.prefill_tokens = 0
+    plan.decode_context = plan.window_context = 0
+    plan.prefill_work = plan.window_prefill_work = 0.0
+    for place in range(plan.num_extending):
+        entry = a.entries[replica, slot, place]
+        a.requests[entry.request].in_flight += 1
+        add_to_sums(plan, a.requests[entry.request].computed, entry.tokens, entry.sampled, 0, window)
+    context, window_context = 0, 0
+    for place in range(plan.num_extending, count):
+        req = a.requests[a.entries[replica, slot, place].request]
+        req.in_flight += 1
+        context += req.computed
+        window_context += min(req.computed, window)
+    num_decoding = count - plan.num_extending
+    plan.count = count
+    plan.tokens += num_decoding
+    plan.sampled += num_decoding
+    plan.decodes += num_decoding
+    plan.decode_context += context
+    plan.window_context += window_context
+
+
+@rare_kernel
+def complete(a: Any, replica: int, now_s: float) -> int:
+    """Take in the output of the oldest plan. Returns how many finished; they are its entries with tokens < 0."""
+    state = a.replicas[replica]
+    slot, p = state.oldest_plan, a.sglang.pools[state.pool]
+    plan = a.plans[replica, slot]
+    num_finished, num_alike, alike_s = 0, 0, 0.0
+    for place in range(plan.count):
+        entry = a.entries[replica, slot, place]
+        request = entry.request
+        req, of = a.requests[request], a.sglang.requests[request]
+        req.in_flight -= 1
+        if req.status == FINISHED or of.is_retracted == 1:
+            continue  # it ended, or started over, in the batch before
+        if place < plan.num_extending and of.inflight_chunks > 0:
+            of.inflight_chunks -= 1
+            continue
+        gap_s = now_s - req.last_token_s
+        req.last_token_s = now_s
+        if req.output == 0:
+            req.first_token_s = now_s
+            routing.note_first_token(a, request)
+        elif gap_s == alike_s:
+            num_alike += 1
+        else:
+            delivery.record_gaps(a, alike_s, num_alike)
+            alike_s, num_alike = gap_s, 1
+        req.output += 1
+        if req.output == req.max_tokens or req.output >= of.max_new_tokens:
+            kv_cache.release(a, p, replica, request, True)
+            delivery.finish(a, request, now_s)
+            entry.tokens = -1
+            num_finished += 1
+        elif place < plan.num_extending:
+            kv_cache.checkpoint(a, p, replica, request)
+    delivery.record_gaps(a, alike_s, num_alike)
+    return num_finished

@@ -1,0 +1,284 @@
+"""The radix tree, compiled: the twin of `simulator.engines.sglang.radix_cache`.
+
+A node's tokens are told by the spans of some request that has them. A child is found in a hash table by its parent and
+the content of the last token of its first page, which names all tokens up to it (`workloads.requests`).
+"""
+
+from typing import Any
+
+from simulator.core.jit import kernel, rare_kernel
+from simulator.core.layout import NONE
+from simulator.core.sglang import leaves
+from simulator.core.sglang.layout import TLRU
+
+MOMENT = 1e-5  # by which a prefix counts as used before what follows it
+
+
+@kernel
+def now(state: Any) -> float:
+    state.clock += 1.0
+    return float(state.clock)
+
+
+@kernel
+def whole_pages(p: Any, num_tokens: int) -> int:
+    return num_tokens - num_tokens % p.page_size
+
+
+@kernel
+def span_at(spans: Any, span: int, position: int) -> int:
+    """The run that holds a position, looked for from an earlier one on."""
+    while spans[span].end <= position:
+        span += 1
+    return span
+
+
+@kernel
+def key_at(spans: Any, p: Any, span: int, position: int) -> int:
+    """What tells the page that begins at a position from others after the same prefix."""
+    return int(spans[span_at(spans, span, position + p.page_size - 1)].content)
+
+
+# -- children by their first page
+
+
+@kernel
+def bucket_of(p: Any, parent: int, content: int) -> int:
+    mix = (int(content) * 0x9E3779B1 + int(parent) * 0x85EBCA6B) & 0xFFFFFFFF
+    return ((mix ^ (mix >> 15)) * 0x2C1B3C6D >> 8) & int(p.bucket_mask)
+
+
+@kernel
+def find_child(t: Any, p: Any, replica: int, parent: int, content: int) -> int:
+    child = t.buckets[replica, bucket_of(p, parent, content)]
+    while child != NONE and (t.nodes[child].key_content != content or t.nodes[child].parent != parent):
+        child = t.nodes[child].next_in_bucket
+    return child
+
+
+@kernel
+def enter(t: Any, p: Any, replica: int, node: int) -> None:
+    """Make a node findable under its parent."""
+    bucket = bucket_of(p, t.nodes[node].parent, t.nodes[node].key_content)
+    t.nodes[node].next_in_bucket = t.buckets[replica, bucket]
+    t.buckets[replica, bucket] = node
+
+
+@kernel
+def take_out(t: Any, p: Any, replica: int, node: int) -> None:
+    """The reverse of `enter`."""
+    bucket = bucket_of(p, t.nodes[node].parent, t.nodes[node].key_content)
+    at = t.buckets[replica, bucket]
+    if at == node:
+        t.buckets[replica, bucket] = t.nodes[node].next_in_bucket
+        return
+    while t.nodes[at].next_in_bucket != node:
+        at = t.nodes[at].next_in_bucket
+    t.nodes[at].next_in_bucket = t.nodes[node].next_in_bucket
+
+
+@kernel
+def lay_out(t: Any, p: Any, replica: int) -> None:
+    """An empty tree in the memory of an engine that is used for the first time."""
+    for bucket in range(p.bucket_mask + 1):
+        t.buckets[replica, bucket] = NONE
+    state = t.engines[replica]
+    root = t.nodes[state.root]
+    root.parent = root.leaf_place = NONE
+    root.lock_ref = 1
+    root.last_access = now(state)
+    state.num_nodes = 1
+    state.free_node = state.chunked_req = state.last_chunked = NONE
+    state.ratio = p.init_ratio
+
+
+@kernel
+def new_node(t: Any, state: Any) -> int:
+    """A node of which everything is to be filled in."""
+    node = state.free_node
+    if node == NONE:
+        node = state.root + state.num_nodes
+        state.num_nodes += 1
+    else:
+        state.free_node = t.nodes[node].next_in_bucket
+    t.nodes[node].leaf_place = NONE
+    return int(node)
+
+
+@rare_kernel
+def split(t: Any, p: Any, spans: Any, replica: int, child: int, at: int) -> int:
+    """Cut a node in two; the front part is new, so that what holds the node still holds all of it."""
+    state = t.engines[replica]
+    front = new_node(t, state)
+    head, tail = t.nodes[front], t.nodes[child]
+    take_out(t, p, replica, child)
+    head.parent, head.key_content, head.span = tail.parent, tail.key_content, tail.span
+    head.start, head.end, head.lock_ref = tail.start, at, tail.lock_ref
+    head.priority, head.hit_count, head.history_len = tail.priority, tail.hit_count, tail.history_len
+    head.num_children = 1
+    head.last_access = now(state)
+    tail.parent, tail.start = front, at
+    tail.span = span_at(spans, tail.span, at)
+    tail.key_content = key_at(spans, p, tail.span, at)
+    tail.last_access = now(state)
+    enter(t, p, replica, front)
+    enter(t, p, replica, child)
+    leaves.settle(t, p, state, child)
+    return front
+
+
+@kernel
+def shared_end(spans: Any, p: Any, node: Any, span: int, end: int) -> int:
+    """Up to where a node and a sequence agree, in whole pages; `span` is the sequence's where the node starts."""
+    end = min(node.end, end)
+    own, position = node.span, int(node.start)
+    while position < end:
+        if own == span:
+            position = end
+        elif spans[own].content != spans[span].content:
+            break
+        else:
+            own_end, other_end = spans[own].end, spans[span].end
+            position = min(own_end, other_end)
+            own += int(own_end == position)
+            span += int(other_end == position)
+    return whole_pages(p, min(position, end))
+
+
+@kernel
+def touch_path(t: Any, p: Any, state: Any, node: int) -> None:
+    time = now(state)
+    t.nodes[node].last_access = time
+    leaves.settle(t, p, state, node)  # those above have children
+    node = t.nodes[node].parent
+    while node != NONE:
+        time -= MOMENT
+        t.nodes[node].last_access = time
+        node = t.nodes[node].parent
+
+
+@rare_kernel
+def match_prefix(a: Any, p: Any, replica: int, span: int, num_tokens: int) -> int:
+    """The node at whose end the longest known prefix of the first `num_tokens` ends; splits a node to have one."""
+    t, end = a.sglang, whole_pages(p, num_tokens)
+    state = t.engines[replica]
+    node, at = int(state.root), 0
+    while at < end:
+        span = span_at(a.spans, span, at)
+        child = find_child(t, p, replica, node, key_at(a.spans, p, span, at))
+        if child == NONE:
+            break
+        at = shared_end(a.spans, p, t.nodes[child], span, end)
+        if at < t.nodes[child].end:
+            node = split(t, p, a.spans, replica, child, at)
+            break
+        node = child
+    if end > 0:
+        touch_path(t, p, state, node)
+    return node
+
+
+@rare_kernel
+def insert(a: Any, p: Any, replica: int, span: int, num_tokens: int, priority: int, inserted: int) -> Any:
+    """Make whole pages findable. Returns how many tokens were known before, and the node at the end."""
+    t, end = a.sglang, whole_pages(p, num_tokens)
+    state = t.engines[replica]
+    node, at = int(state.root), 0
+    while at < end:
+        span = span_at(a.spans, span, at)
+        child = find_child(t, p, replica, node, key_at(a.spans, p, span, at))
+        if child == NONE:
+            break
+        t.nodes[child].last_access = now(state)
+        at = shared_end(a.spans, p, t.nodes[child], span, end)
+        leaves.settle(t, p, state, child)
+        is_cut = at < t.nodes[child].end
+        node = split(t, p, a.spans, replica, child, at) if is_cut else child
+        use(t, p, state, node, priority, inserted)
+    known = at
+    if known < end:
+        node = add_leaf(a, p, replica, node, span, end, priority)
+        use(t, p, state, node, priority, inserted)
+    return known, node
+
+
+@kernel
+def use(t: Any, p: Any, state: Any, node: int, priority: int, inserted: int) -> None:
+    """Count a hit of an insertion, unless the same request has inserted up to here before."""
+    of = t.nodes[node]
+    of.priority = max(of.priority, priority)
+    of.hit_count += int(of.end > inserted)
+    leaves.settle(t, p, state, node)
+
+
+@kernel
+def add_leaf(a: Any, p: Any, replica: int, parent: int, span: int, end: int, priority: int) -> int:
+    t, state = a.sglang, a.sglang.engines[replica]
+    node = new_node(t, state)
+    leaf = t.nodes[node]
+    leaf.parent, leaf.start, leaf.end = parent, t.nodes[parent].end, end
+    leaf.span = span_at(a.spans, span, leaf.start)
+    leaf.key_content = key_at(a.spans, p, leaf.span, leaf.start)
+    leaf.lock_ref = leaf.num_children = leaf.hit_count = leaf.history_len = 0
+    leaf.priority = priority
+    leaf.last_access = now(state)
+    enter(t, p, replica, node)
+    t.nodes[parent].num_children += 1
+    become_evictable(a, p, replica, end - leaf.start)
+    if p.eviction_policy == TLRU:
+        above = node
+        while above != NONE:
+            t.nodes[above].history_len = max(t.nodes[above].history_len, end)
+            above = t.nodes[above].parent
+    leaves.update(t, p, state, parent)
+    leaves.update(t, p, state, node)
+    return node
+
+
+@kernel
+def become_evictable(a: Any, p: Any, replica: int, num_tokens: int) -> None:
+    """So many more tokens of the tree may be evicted; fewer, where negative."""
+    num_pages = num_tokens // p.page_size
+    a.replicas[replica].num_cached_free_blocks += num_pages
+    a.replicas[replica].num_free_blocks += num_pages
+
+
+@rare_kernel
+def lock(a: Any, p: Any, replica: int, node: int) -> None:
+    """Keep a prefix from eviction until `unlock`; a prefix may be locked many times."""
+    t, state = a.sglang, a.sglang.engines[replica]
+    while node != state.root:
+        of = t.nodes[node]
+        if of.lock_ref == 0:
+            become_evictable(a, p, replica, of.start - of.end)
+            leaves.remove(t, p, state, node)
+        of.lock_ref += 1
+        node = of.parent
+
+
+@rare_kernel
+def unlock(a: Any, p: Any, replica: int, node: int) -> None:
+    """Undo one `lock` of the same node."""
+    t, state = a.sglang, a.sglang.engines[replica]
+    while node != state.root:
+        of = t.nodes[node]
+        of.lock_ref -= 1
+        if of.lock_ref == 0:
+            become_evictable(a, p, replica, of.end - of.start)
+            leaves.update(t, p, state, node)
+        node = of.parent
+
+
+@rare_kernel
+def evict_leaf(a: Any, p: Any, replica: int) -> None:
+    """Free the pages of the leaf that the policy ranks first; there is one."""
+    t, state = a.sglang, a.sglang.engines[replica]
+    node = t.leaves[state.root]
+    leaf = t.nodes[node]
+    leaves.remove(t, p, state, node)
+    take_out(t, p, replica, node)
+    a.replicas[replica].num_cached_free_blocks -= (leaf.end - leaf.start) // p.page_size
+    t.nodes[leaf.parent].num_children -= 1
+    leaves.update(t, p, state, leaf.parent)
+    leaf.next_in_bucket = state.free_node
+    state.free_node = node

@@ -1,0 +1,29 @@
+"""What each step decided, for `--steps-out`: words that `simulator.step_log` reads."""
+
+from typing import Any
+
+from simulator.core.jit import kernel
+
+
+@kernel
+def log_word(cursor: Any, log: Any, word: int) -> None:
+    log[cursor.log_size] = word
+    cursor.log_size += 1
+
+
+@kernel
+def log_step(a: Any, replica: int, slot: int, num_preempted: int, num_running: int) -> None:
+    """Append `[scheduled pairs] count preempted free running waiting step replica -3`: read from its end."""
+    state = a.replicas[replica]
+    plan = a.plans[replica, slot]
+    for index in range(plan.count):
+        log_word(a.cursor[0], a.log, a.entries[replica, slot, index].request)
+        log_word(a.cursor[0], a.log, a.entries[replica, slot, index].tokens)
+    log_word(a.cursor[0], a.log, plan.count)
+    log_word(a.cursor[0], a.log, num_preempted)
+    log_word(a.cursor[0], a.log, state.num_free_blocks)
+    log_word(a.cursor[0], a.log, num_running)
+    log_word(a.cursor[0], a.log, state.num_waiting)
+    log_word(a.cursor[0], a.log, state.step)
+    log_word(a.cursor[0], a.log, replica)
+    log_word(a.cursor[0], a.log, -3)

@@ -1,0 +1,72 @@
+"""The arrays of host tiers before a run; empty where no engine has one."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.core import layout
+from simulator.core.layout import NONE
+from simulator.engines.vllm.engine import EngineConfig
+from simulator.fleet.fleet import Fleet
+from workloads.requests import RequestTable
+
+
+def num_holders(engine: EngineConfig, table: RequestTable) -> int:
+    """The most requests that wait and hold blocks at once: each has one at least."""
+    return min(table.num_requests * table.num_attempts, engine.num_gpu_blocks) if engine.host_tier else 0
+
+
+def num_rows(engine: EngineConfig, table: RequestTable, max_num_seqs: int) -> int:
+    """Block tables of an engine: beside those that run and hold, those that have just ended keep theirs for a step."""
+    if engine.host_tier is None:
+        return max_num_seqs + 1
+    most = 3 * max_num_seqs + 2 * num_holders(engine, table)
+    return min(most, table.num_requests * table.num_attempts) + 1
+
+
+def tier_arrays(fleet: Fleet, table: RequestTable, row_blocks: int) -> dict[str, NDArray[Any]]:
+    """By their names in `layout.Arrays`."""
+    engines = [pool.engine for pool in fleet.pools if isinstance(pool.engine, EngineConfig)]
+    has_tier = any(engine.host_tier for engine in engines)
+    count = fleet.num_engines if has_tier else 0
+    requests = table.num_requests * table.num_attempts if has_tier else 0
+    blocks = sum(pool.num_engines * pool.engine.num_gpu_blocks for pool in fleet.pools) if has_tier else 0
+    tiers = np.zeros(count, layout.TIER)
+    for end in ("oldest", "newest", *(f"{queue}_{side}" for queue in QUEUES for side in ("head", "tail"))):
+        tiers[end] = NONE
+    tiers["is_idle"] = 1
+    chunks = max((engine.host_tier.num_chunks for engine in engines if engine.host_tier), default=0)
+    return {
+        "tiers": tiers,
+        "offloads": np.zeros(requests, layout.OFFLOAD),
+        "used_chunks": np.zeros((requests, -(-row_blocks // 8)), np.uint8),
+        "chunks": np.zeros((count, chunks), layout.CHUNK),
+        "chunk_buckets": np.zeros((count, _ring(2 * chunks)), np.int32),
+        "stores": np.zeros((count, _ring(chunks)), layout.TRANSFER),
+        "loads": np.zeros(
+            (count, max((_ring(num_holders(engine, table)) for engine in engines), default=0)), layout.TRANSFER
+        ),
+        "told": np.zeros((count, max((engine.plans_in_flight for engine in engines), default=0), 2), np.int64),
+        "fences": np.zeros(blocks, np.int32),
+        "handed_out": np.zeros(blocks, np.int32),
+    }
+
+
+QUEUES = ("holding", "ended", "deferred")
+
+
+def fill_tier(values: Any, engine: EngineConfig, table: RequestTable) -> None:
+    """An engine's host tier under the names of the core."""
+    if engine.host_tier is None:
+        return
+    values["host_chunks"] = engine.host_tier.num_chunks
+    values["chunk_mask"] = _ring(2 * engine.host_tier.num_chunks) - 1
+    values["store_mask"] = _ring(engine.host_tier.num_chunks) - 1
+    values["load_mask"] = _ring(num_holders(engine, table)) - 1
+    values["chunk_s"], values["transfer_s"] = engine.host_tier.chunk_s, engine.host_tier.transfer_s
+
+
+def _ring(count: int) -> int:
+    """Places of a ring for so many at once: a power of two."""
+    return 1 << count.bit_length()

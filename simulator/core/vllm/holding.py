@@ -1,0 +1,209 @@
+"""Which waiting requests enter a step of an engine with a host tier, compiled.
+
+The twin of `simulator.engines.vllm.offloading_scheduler`: requests that wait and hold blocks lie in a queue of their
+own, before all others.
+"""
+
+from typing import Any
+
+from simulator.core import waiting
+from simulator.core.jit import kernel, rare_kernel
+from simulator.core.layout import (
+    BLOCKED_BY_KV_BLOCKS,
+    BLOCKED_BY_MAX_NUM_SEQS,
+    BLOCKED_BY_TOKEN_BUDGET,
+    NONE,
+    NOT_BLOCKED,
+    RUNNING,
+)
+from simulator.core.vllm import admission, blocks, offload, plan, queue
+
+
+@rare_kernel
+def hold(a: Any, replica: int, request: int) -> None:
+    """Move a request from the queue to those that hold blocks."""
+    waiting.remove(a, replica, request)
+    a.replicas[replica].num_waiting += 1
+    tier, req = a.tiers[replica], a.requests[request]
+    before, after = tier.holding_tail, NONE
+    if a.pools[a.replicas[replica].pool].by_priority == 1:
+        while before != NONE and queue.is_sooner(a, request, before):
+            before, after = a.requests[before].previous, before
+    req.previous, req.next = before, after
+    if before == NONE:
+        tier.holding_head = request
+    else:
+        a.requests[before].next = request
+    if after == NONE:
+        tier.holding_tail = request
+    else:
+        a.requests[after].previous = request
+    a.offloads[request].holds = 1
+
+
+@rare_kernel
+def leave_queue(a: Any, replica: int, request: int) -> None:
+    """Take a request out of the queue in which it waits."""
+    if a.pools[a.replicas[replica].pool].host_chunks == 0 or a.offloads[request].holds == 0:
+        waiting.remove(a, replica, request)
+        return
+    tier = a.tiers[replica]
+    before, after = a.requests[request].previous, a.requests[request].next
+    if before == NONE:
+        tier.holding_head = after
+    else:
+        a.requests[before].next = after
+    if after == NONE:
+        tier.holding_tail = before
+    else:
+        a.requests[after].previous = before
+    a.replicas[replica].num_waiting -= 1
+
+
+@kernel
+def full_tokens(p: Any, req: Any) -> int:
+    """What must fit for a request to be admitted, beside its next chunk."""
+    return min(req.prompt + req.output, p.max_model_len) if p.reserve_full_isl == 1 else 0
+
+
+@kernel
+def watermark(state: Any, p: Any) -> int:
+    return p.watermark_blocks if state.num_running > 0 else 0
+
+
+@kernel
+def missing_blocks(p: Any, req: Any) -> int:
+    """What a request still needs to hold all its tokens."""
+    return max(blocks.num_blocks_of(min(req.prompt + req.output, p.max_model_len), p.block_size) - req.num_blocks, 0)
+
+
+@kernel
+def reserved_blocks(a: Any, replica: int) -> int:
+    """What all need that have a part of their prompt to come."""
+    state = a.replicas[replica]
+    p, count = a.pools[state.pool], 0
+    for index in range(state.num_running - state.num_quiet):
+        req = a.requests[a.running[replica, index]]
+        if req.prefilling == 1:
+            count += missing_blocks(p, req)
+    request = a.tiers[replica].holding_head
+    while request != NONE:
+        count += missing_blocks(p, a.requests[request])
+        request = a.requests[request].next
+    return count
+
+
+@rare_kernel
+def begin_load(a: Any, replica: int, request: int, row: int, hits: int, loaded: int) -> bool:
+    """Give a request the blocks of its hits on the GPU and in the host's memory, and load these; False: no room."""
+    state, req = a.replicas[replica], a.requests[request]
+    p = a.pools[state.pool]
+    free = state.num_free_blocks - watermark(state, p) - blocks.num_held_free(a, p, row, 0, 0, hits)
+    if max(blocks.num_blocks_of(full_tokens(p, req), p.block_size) - hits, 0) > free:
+        return False
+    if loaded > free - reserved_blocks(a, replica):
+        return False
+    blocks.hold_hits(a, replica, request, row, hits)
+    state.num_free_rows -= 1
+    blocks.grow(a, replica, request, hits + loaded)
+    req.computed = (hits + loaded) * p.block_size
+    req.quiet_until = NONE
+    offload.load(a, replica, request, hits, loaded)
+    hold(a, replica, request)
+    return True
+
+
+@kernel
+def receive(a: Any, replica: int, request: int) -> None:
+    """Cache what was loaded; the last token is always computed."""
+    req = a.requests[request]
+    blocks.cache(a, replica, request, req.computed)
+    req.computed = min(req.computed, req.prompt + req.output - 1)
+    a.offloads[request].loading = 0
+
+
+@kernel
+def admit_holder(a: Any, replica: int, slot: int, request: int, budget: int) -> int:
+    """Let a request go on whose KV was loaded; 0 if its next chunk does not fit."""
+    state, req = a.replicas[replica], a.requests[request]
+    p = a.pools[state.pool]
+    tokens = plan.capped(state.threshold, req.prompt + req.output - req.computed)
+    if tokens > budget and p.chunked_prefill == 0:
+        return 0
+    tokens = min(tokens, budget)
+    num_blocks = blocks.num_blocks_of(max(req.computed + tokens, full_tokens(p, req)), p.block_size)
+    if max(num_blocks - req.num_blocks, 0) + watermark(state, p) > state.num_free_blocks:
+        return 0
+    blocks.grow(a, replica, request, max(blocks.num_blocks_of(req.computed + tokens, p.block_size), req.num_blocks))
+    if req.cached_tokens == NONE:
+        local = a.offloads[request].local_blocks * p.block_size
+        req.cached_tokens = req.computed
+        a.totals[replica].queried_tokens += req.prompt + req.output
+        a.totals[replica].hit_tokens += local
+        a.totals[replica].host_hit_tokens += req.computed - local
+    blocks.cache(a, replica, request, req.computed + tokens)
+    sampled = plan.schedule_request(a, replica, slot, request, tokens, 0)
+    plan.after_scheduling(a, replica, request, sampled)
+    return tokens
+
+
+@kernel
+def admit(a: Any, replica: int, slot: int, request: int, budget: int) -> int:
+    """The tokens of a request's next chunk; 0: it does not fit, NONE: it is passed over."""
+    p = a.pools[a.replicas[replica].pool]
+    off, req = a.offloads[request], a.requests[request]
+    if off.loading == 1:
+        return NONE
+    if off.loading == 2:
+        receive(a, replica, request)
+    if off.holds == 1:
+        return admit_holder(a, replica, slot, request, budget)
+    row = a.free_rows[replica, a.replicas[replica].num_free_rows - 1]
+    hits = blocks.find_hit(a, replica, request, row, req.prompt + req.output - 1) if p.prefix_caching == 1 else 0
+    loaded = offload.find_hit(a, replica, request, hits)
+    if loaded == NONE:
+        return NONE
+    if loaded > 0:
+        return NONE if begin_load(a, replica, request, row, hits, loaded) else 0
+    return admission.admit(a, replica, slot, request, budget, False, 0)
+
+
+@rare_kernel
+def schedule_waiting(a: Any, replica: int, slot: int, budget: int, now_s: float) -> int:
+    """Returns why the scan stopped."""
+    p, state = a.pools[a.replicas[replica].pool], a.replicas[replica]
+    request, follows_holding = a.tiers[replica].holding_head, True
+    if request == NONE:
+        request, follows_holding = state.waiting_head, False
+    while request != NONE:
+        if budget <= 0:
+            return BLOCKED_BY_TOKEN_BUDGET
+        if state.num_running >= p.max_num_seqs:
+            return BLOCKED_BY_MAX_NUM_SEQS
+        following = a.requests[request].next
+        if following == NONE and follows_holding:
+            following, follows_holding = state.waiting_head, False
+        tokens = admit(a, replica, slot, request, budget)
+        if tokens == 0:
+            return BLOCKED_BY_KV_BLOCKS
+        if tokens > 0:
+            leave_queue(a, replica, request)
+            enter_running(a, replica, request, now_s)
+            budget -= tokens
+        request = following
+    return NOT_BLOCKED
+
+
+@kernel
+def enter_running(a: Any, replica: int, request: int, now_s: float) -> None:
+    state, req = a.replicas[replica], a.requests[request]
+    a.offloads[request].holds = 0
+    req.status = RUNNING
+    req.quiet_until = NONE
+    if req.scheduled_s != req.scheduled_s:  # NaN: first time
+        req.scheduled_s = now_s
+    a.running[replica, state.num_running - state.num_quiet] = request
+    req.admission = state.num_admitted
+    req.next = NONE
+    state.num_running += 1
+    state.num_admitted += 1

@@ -1,0 +1,353 @@
+"""What is stored in host memory and what is loaded again, compiled.
+
+The twin of `simulator.engines.vllm.offloading`, with what the scheduler does for it.
+"""
+
+from typing import Any
+
+from simulator.core.jit import kernel, rare_kernel
+from simulator.core.layout import FINISHED, NONE
+from simulator.core.vllm import blocks, host_cache, pool
+
+
+@rare_kernel
+def begin(a: Any, replica: int) -> None:
+    """An engine is used for the first time."""
+    if a.pools[a.replicas[replica].pool].host_chunks > 0:
+        host_cache.lay_out(a, replica)
+
+
+@rare_kernel
+def chunk_of(a: Any, replica: int, request: int, index: int) -> int:
+    """The chunk of a request's block, or NONE."""
+    return host_cache.find(a, replica, content_of(a, replica, request, index), index)
+
+
+@kernel
+def content_of(a: Any, replica: int, request: int, index: int) -> int:
+    span = a.requests[request].span_start
+    end = (index + 1) * a.pools[a.replicas[replica].pool].block_size
+    while a.spans[span].end < end:
+        span += 1
+    return a.spans[span].content
+
+
+# -- loads
+
+
+@rare_kernel
+def find_hit(a: Any, replica: int, request: int, first: int) -> int:
+    """How many blocks can be loaded from block `first` on; NONE: ask again in the next step."""
+    p, req = a.pools[a.replicas[replica].pool], a.requests[request]
+    a.offloads[request].known_blocks = 0
+    if a.offloads[request].num_stores > 0:
+        return NONE
+    waits, index = False, first
+    while index < (req.prompt + req.output) // p.block_size:
+        chunk = chunk_of(a, replica, request, index)
+        if chunk == NONE:
+            break
+        reads = a.chunks[replica, chunk].reads
+        waits |= reads < 0 or (reads > 0 and p.prefix_caching == 1)
+        index += 1
+    return NONE if waits else index - first
+
+
+@kernel
+def load(a: Any, replica: int, request: int, first: int, count: int) -> None:
+    """Load blocks into those that the request was just given."""
+    tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
+    off, req = a.offloads[request], a.requests[request]
+    for index in range(req.num_blocks):
+        hand_out(a, replica, a.tables[req.row, index])
+    for index in range(first, first + count):
+        host_cache.begin_read(a, replica, chunk_of(a, replica, request, index))
+        note_use(a, request, index)
+    off.next_chunk = first + count
+    off.loading = 1
+    off.local_blocks = first
+    job = a.loads[replica, tier.load_tail & p.load_mask]
+    job.request = request
+    job.first = first
+    job.count = count
+    tier.load_tail += 1
+
+
+@kernel
+def note_use(a: Any, request: int, index: int) -> None:
+    a.used_chunks[request, index >> 3] |= 1 << (index & 7)
+
+
+@kernel
+def hand_out(a: Any, replica: int, block: int) -> None:
+    """A block is somebody's from this step on; the step waits for a store of it that nobody holds."""
+    a.handed_out[block] = a.replicas[replica].step
+    if a.fences[block] > 0:
+        a.tiers[replica].is_fenced = 1
+
+
+# -- stores
+
+
+@rare_kernel
+def plan_transfers(a: Any, replica: int, slot: int) -> None:
+    """The stores of a step, and which it must wait for; called when it is decided."""
+    tier, plan = a.tiers[replica], a.plans[replica, slot]
+    tier.num_steps += int(plan.count > 0)
+    for place in range(plan.count - plan.num_quiet):
+        request = a.entries[replica, slot, place].request
+        off, req = a.offloads[request], a.requests[request]
+        for index in range(off.known_blocks, req.num_blocks):
+            hand_out(a, replica, a.tables[req.row, index])
+        off.known_blocks = req.num_blocks
+    if tier.is_fenced == 1 or tier.any_preempted == 1:
+        await_stores(a, replica)
+    tier.store_of_step = tier.store_tail
+    for place in range(plan.count - plan.num_quiet):
+        request = a.entries[replica, slot, place].request
+        offer(a, replica, request, a.requests[request].row, a.requests[request].computed)
+    while tier.ended_head != NONE:
+        clear_up(a, replica, tier.ended_head)
+        tier.ended_head = a.offloads[tier.ended_head].next_ended
+    tier.ended_tail = NONE
+    tier.is_fenced = tier.any_preempted = 0
+
+
+@kernel
+def await_stores(a: Any, replica: int) -> None:
+    """Note those that read a block of an ended request that was handed out again, or are of a preempted one."""
+    tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
+    for place in range(tier.store_done, tier.store_tail):
+        store = a.stores[replica, place & p.store_mask]
+        off = a.offloads[store.request]
+        is_awaited = off.preempted_step == a.replicas[replica].step
+        if a.requests[store.request].status >= FINISHED:
+            is_awaited = is_awaited or reads_handed_out(a, replica, store.first)
+        if is_awaited:
+            store.is_awaited = 1
+            tier.awaits = 1
+
+
+@kernel
+def reads_handed_out(a: Any, replica: int, chunk: int) -> bool:
+    while chunk != NONE:
+        if a.handed_out[a.chunks[replica, chunk].source] == a.replicas[replica].step:
+            return True
+        chunk = a.chunks[replica, chunk].next_in_store
+    return False
+
+
+@rare_kernel
+def offer(a: Any, replica: int, request: int, row: int, num_computed: int) -> None:
+    """Store what a request's prompt has filled and was not offered before; nothing where room cannot be had."""
+    tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
+    off = a.offloads[request]
+    if num_computed < (off.next_chunk + 1) * p.block_size:
+        return
+    num_chunks = min(min(num_computed, a.requests[request].prompt) // p.block_size, off.known_blocks)
+    if num_chunks <= off.next_chunk:
+        return
+    tier.offer += 1
+    num_new = 0
+    for index in range(off.next_chunk, num_chunks):
+        chunk = chunk_of(a, replica, request, index)
+        if chunk == NONE:
+            num_new += 1
+            note_use(a, request, index)
+            continue
+        a.chunks[replica, chunk].offer = tier.offer
+        if a.chunks[replica, chunk].reads != host_cache.WRITING:
+            note_use(a, request, index)
+    if num_new > 0:
+        if not host_cache.make_room(a, replica, num_new):
+            return  # it is offered again
+        store(a, replica, request, row, off.next_chunk, num_chunks)
+    off.next_chunk = num_chunks
+
+
+@rare_kernel
+def store(a: Any, replica: int, request: int, row: int, first: int, last: int) -> None:
+    """Store those of a request's blocks in [first, last) that are not in the host's memory."""
+    tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
+    job = a.stores[replica, tier.store_tail & p.store_mask]
+    is_ended = a.requests[request].status >= FINISHED
+    job.request = request
+    job.first = NONE
+    job.count = 0
+    job.is_awaited = 0
+    for index in range(first, last):
+        content = content_of(a, replica, request, index)
+        if host_cache.find(a, replica, content, index) != NONE:
+            continue
+        chunk = host_cache.insert(a, replica, content, index)
+        of = a.chunks[replica, chunk]
+        of.source = a.tables[row, index]
+        of.next_in_store = job.first
+        of.offer = tier.offer
+        job.first = chunk
+        job.count += 1
+        if is_ended:
+            a.fences[of.source] += 1
+            if a.handed_out[of.source] == a.replicas[replica].step:
+                job.is_awaited = 1
+                tier.awaits = 1
+    tier.store_tail += 1
+    a.offloads[request].num_stores += 1
+
+
+# -- ends
+
+
+@rare_kernel
+def note_preempted(a: Any, replica: int, request: int) -> None:
+    """The step waits for the stores of a request that lets its blocks go."""
+    if a.offloads[request].num_stores > 0:
+        a.offloads[request].preempted_step = a.replicas[replica].step
+        a.tiers[replica].any_preempted = 1
+
+
+@kernel
+def may_free(a: Any, replica: int, request: int, undecided: int) -> bool:
+    """Whether no step in flight writes a request's blocks; `undecided` tokens are of the step that is being decided."""
+    return a.pools[a.replicas[replica].pool].plans_in_flight == 1 or a.requests[request].in_flight == undecided
+
+
+@rare_kernel
+def end(a: Any, replica: int, request: int, was_aborted: int) -> None:
+    """A request has ended: its blocks are free now, or once nothing copies into them or writes them."""
+    tier, off, req = a.tiers[replica], a.offloads[request], a.requests[request]
+    off.was_aborted = was_aborted
+    if off.num_stores > 0:
+        fence(a, replica, request)
+    enter_ended(a, replica, request)
+    if req.row == NONE:
+        return
+    if off.holds == 1:
+        off.holds = 0
+        if off.loading != 1:
+            blocks.release(a, replica, request)
+        off.loading = 3 if off.loading == 1 else 0  # its blocks stay until the load is over
+        return
+    off.keeps_row = 1
+    if may_free(a, replica, request, 0):
+        free_blocks(a, replica, request)
+        return
+    off.fence_step = tier.num_steps
+    off.next_deferred = NONE
+    if tier.deferred_head == NONE:
+        tier.deferred_head = request
+    else:
+        a.offloads[tier.deferred_tail].next_deferred = request
+    tier.deferred_tail = request
+
+
+@kernel
+def fence(a: Any, replica: int, request: int) -> None:
+    """Watch the blocks that an ended request's stores read."""
+    tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
+    for place in range(tier.store_done, tier.store_tail):
+        job = a.stores[replica, place & p.store_mask]
+        if job.request != request:
+            continue
+        chunk = job.first
+        while chunk != NONE:
+            a.fences[a.chunks[replica, chunk].source] += 1
+            chunk = a.chunks[replica, chunk].next_in_store
+
+
+@kernel
+def enter_ended(a: Any, replica: int, request: int) -> None:
+    """Into the list of those that ended since the latest step was decided, by id."""
+    tier = a.tiers[replica]
+    before, after = tier.ended_tail, NONE
+    if before != NONE and before > request:
+        before, after = NONE, tier.ended_head
+        while after < request:
+            before, after = after, a.offloads[after].next_ended
+    a.offloads[request].next_ended = after
+    if before == NONE:
+        tier.ended_head = request
+    else:
+        a.offloads[before].next_ended = request
+    if after == NONE:
+        tier.ended_tail = request
+
+
+@kernel
+def clear_up(a: Any, replica: int, request: int) -> None:
+    """An ended request offers what it could not before, and uses its chunks, the tail first."""
+    off, req = a.offloads[request], a.requests[request]
+    num_computed = req.computed if off.was_aborted == 1 else req.prompt
+    if off.keeps_row == 1:
+        offer(a, replica, request, req.row, num_computed)
+    for place in range(a.used_chunks.shape[1] - 1, -1, -1):
+        bits = a.used_chunks[request, place]
+        if bits == 0:
+            continue
+        for bit in range(7, -1, -1):
+            if bits & (1 << bit):
+                chunk = chunk_of(a, replica, request, 8 * place + bit)
+                if chunk != NONE:
+                    host_cache.use(a, replica, chunk)
+    if off.keeps_row == 1:
+        off.keeps_row = 0
+        if req.num_blocks == 0:
+            free_row(a, replica, request)
+
+
+@kernel
+def free_blocks(a: Any, replica: int, request: int) -> None:
+    """Give back an ended request's blocks, and its row unless the next plan needs that."""
+    state, req = a.replicas[replica], a.requests[request]
+    mask = a.pools[state.pool].queue_mask
+    pool.free_range(state, mask, a.blocks, a.free_queue, a.queue_places, a.tables, replica, req.row, 0, req.num_blocks)
+    req.num_blocks = 0
+    req.cached_blocks = 0
+    if a.offloads[request].keeps_row == 0:
+        free_row(a, replica, request)
+
+
+@kernel
+def free_row(a: Any, replica: int, request: int) -> None:
+    state = a.replicas[replica]
+    a.free_rows[replica, state.num_free_rows] = a.requests[request].row
+    state.num_free_rows += 1
+    a.requests[request].row = NONE
+
+
+@rare_kernel
+def step_is_over(a: Any, replica: int) -> None:
+    """Give back blocks that a step wrote which is over now; before anything else of its output is read."""
+    tier = a.tiers[replica]
+    tier.num_steps_over += 1
+    while tier.deferred_head != NONE and a.offloads[tier.deferred_head].fence_step <= tier.num_steps_over:
+        request = tier.deferred_head
+        tier.deferred_head = a.offloads[request].next_deferred
+        free_blocks(a, replica, request)
+
+
+@rare_kernel
+def take_in(a: Any, replica: int, slot: int) -> None:
+    """The transfers that a plan's output tells to be over."""
+    tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
+    while tier.load_done < a.told[replica, slot, 1]:
+        job = a.loads[replica, tier.load_done & p.load_mask]
+        for index in range(job.first, job.first + job.count):
+            host_cache.end_read(a, replica, chunk_of(a, replica, job.request, index))
+        if a.offloads[job.request].loading == 1:
+            a.offloads[job.request].loading = 2
+        else:  # it ended meanwhile
+            a.offloads[job.request].loading = 0
+            blocks.release(a, replica, job.request)
+        tier.load_done += 1
+    while tier.store_done < a.told[replica, slot, 0]:
+        job = a.stores[replica, tier.store_done & p.store_mask]
+        is_ended = a.requests[job.request].status >= FINISHED
+        chunk = job.first
+        while chunk != NONE:
+            host_cache.end_write(a, replica, chunk)
+            if is_ended:
+                a.fences[a.chunks[replica, chunk].source] -= 1
+            chunk = a.chunks[replica, chunk].next_in_store
+        a.offloads[job.request].num_stores -= 1
+        tier.store_done += 1

@@ -1,0 +1,174 @@
+"""KV in host memory, in plain Python: which chunks lie there, and the copies between it and the GPU.
+
+Read from vLLM 0.32, `vllm/v1/kv_offload/cpu`: `manager.py`, `policies/lru.py`, `gpu_worker.py`.
+"""
+
+import math
+from collections import OrderedDict, deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from boundary.names import shortened
+
+ChunkKey = tuple[int, int]  # content id, block index
+WRITING = -1  # instead of a number of reads: the chunk's first copy is under way
+POLL_S = 2.0**-10  # vLLM's 1 ms between two looks at transfers while nothing else is to do; exact in sums
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostTier:
+    """Host memory for `num_chunks` blocks of KV beside one engine's GPUs, and its link.
+
+    A copy of n chunks takes `transfer_s + n * chunk_s` seconds, one after the other in each direction. Raises
+    ValueError for less than one chunk, and for a time that is negative or not finite.
+    """
+
+    num_chunks: int
+    chunk_s: float
+    transfer_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.num_chunks < 1:
+            raise ValueError(
+                f"the host tier holds {self.num_chunks} chunks; it must hold 1 block of KV at least: raise "
+                "--kv-offloading-size"
+            )
+        for name in ("chunk_s", "transfer_s"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name} is {shortened(repr(value))}; it must be a finite time of 0 s or more")
+
+    def copy_s(self, num_chunks: int) -> float:
+        """How long a copy of so many chunks takes, in seconds."""
+        return self.transfer_s + num_chunks * self.chunk_s
+
+
+class HostCache:
+    """Chunks in the order of their last use; those that a transfer reads or writes stay."""
+
+    def __init__(self, num_chunks: int) -> None:
+        self.num_chunks = num_chunks
+        self._reads: OrderedDict[ChunkKey, int] = OrderedDict()  # least recently used first
+
+    def __len__(self) -> int:
+        return len(self._reads)
+
+    def reads(self, key: ChunkKey) -> int | None:
+        """How many transfers read a chunk, or WRITING; None where there is none."""
+        return self._reads.get(key)
+
+    def begin_read(self, keys: Iterable[ChunkKey]) -> None:
+        """Let chunks stay until `end_read`."""
+        for key in keys:
+            assert self._reads[key] != WRITING, "a chunk was read before it was written"
+            self._reads[key] += 1
+
+    def end_read(self, keys: Iterable[ChunkKey]) -> None:
+        for key in keys:
+            self._reads[key] -= 1
+
+    def begin_write(self, keys: Sequence[ChunkKey], offered: Collection[ChunkKey]) -> bool:
+        """Make room for new chunks, if need be in place of others than those offered; False where it cannot be had."""
+        num_missing = len(keys) - (self.num_chunks - len(self._reads))
+        if num_missing > 0:
+            victims = self._idle(num_missing, frozenset(offered))
+            if len(victims) < num_missing:
+                return False
+            for victim in victims:
+                del self._reads[victim]
+        self._reads.update(dict.fromkeys(keys, WRITING))
+        return True
+
+    def _idle(self, count: int, protected: frozenset[ChunkKey]) -> list[ChunkKey]:
+        """Up to `count` chunks that may go, the least recently used first."""
+        found: list[ChunkKey] = []
+        for key, reads in self._reads.items():
+            if len(found) == count:
+                break
+            if reads == 0 and key not in protected:
+                found.append(key)
+        return found
+
+    def end_write(self, keys: Iterable[ChunkKey]) -> None:
+        for key in keys:
+            self._reads[key] = 0
+
+    def use(self, keys: Iterable[ChunkKey]) -> None:
+        """Those that are there become the most recently used, the last of them foremost."""
+        for key in keys:
+            if key in self._reads:
+                self._reads.move_to_end(key)
+
+
+@dataclass(kw_only=True, eq=False)
+class Transfer:
+    """A copy of a request's chunks from the GPU, or to it."""
+
+    request: int
+    is_store: bool
+    keys: list[ChunkKey]
+    blocks: list[int] = field(default_factory=list)  # of a store: those that it reads
+
+
+@dataclass(kw_only=True)
+class Transfers:
+    """What one `schedule()` call asks of the link, and what the link tells with its output."""
+
+    loads: list[Transfer] = field(default_factory=list)
+    stores: list[Transfer] = field(default_factory=list)
+    awaited: set[Transfer] = field(default_factory=set)  # stores that must be over before the step begins
+    over: list[Transfer] = field(default_factory=list)
+
+
+class HostLink:
+    """The link between host and GPU: one copy after the other in each direction (vLLM's worker).
+
+    A step's loads begin when its forward pass is over, and so do its stores, which are handed to the link as the next
+    step begins.
+    """
+
+    def __init__(self, tier: HostTier) -> None:
+        self.tier = tier
+        self.unsubmitted: list[Transfer] = []
+        self._under_way: tuple[deque[tuple[float, Transfer]], ...] = (deque(), deque())  # loads, stores, by their end
+        self._free_s = [0.0, 0.0]
+        self._now_s = 0.0  # a step is handed over no sooner than the one before was launched
+        self._computed_s = 0.0  # when the steps that were launched are over
+
+    def next_end_s(self) -> float:
+        """When the next copy is over that was not told of; infinity: there is none."""
+        return min((queue[0][0] for queue in self._under_way if queue), default=math.inf)
+
+    def under_way(self, now_s: float) -> set[Transfer]:
+        """The copies that are not over by then."""
+        return {transfer for queue in self._under_way for end_s, transfer in queue if end_s > now_s}
+
+    def before_step(self, asked: Transfers, now_s: float) -> float:
+        """Begin the stores of the step before; returns when this step may begin."""
+        urgent = [store for store in asked.stores if store in asked.awaited]
+        asked.stores = [store for store in asked.stores if store not in asked.awaited]
+        self._now_s = max(self._now_s, now_s)
+        self._submit([*self.unsubmitted, *urgent])
+        self.unsubmitted = []
+        ends_s = [end_s for end_s, store in self._under_way[True] if store in asked.awaited]
+        self._now_s = max([self._now_s, *ends_s])
+        return self._now_s
+
+    def launch(self, asked: Transfers, end_s: float) -> None:
+        """A step is launched that ends then: its copies follow, and the link tells which are over by now."""
+        self._computed_s = max(self._computed_s, end_s)
+        self._submit(asked.loads)
+        self.unsubmitted = asked.stores
+        asked.over = list(self._told())
+
+    def _submit(self, transfers: Iterable[Transfer]) -> None:
+        for transfer in transfers:
+            way = transfer.is_store
+            begin_s = max(self._free_s[way], self._now_s, self._computed_s)
+            self._free_s[way] = begin_s + self.tier.copy_s(len(transfer.keys))
+            self._under_way[way].append((self._free_s[way], transfer))
+
+    def _told(self) -> Iterator[Transfer]:
+        for queue in self._under_way:
+            while queue and queue[0][0] <= self._now_s:
+                yield queue.popleft()[1]

@@ -1,0 +1,86 @@
+"""Most of the prompt matched, among engines that are not much busier than the mean; if loads differ much, the idlest.
+
+Source: aibrix e3e10f9, pkg/plugins/gateway/algorithms/prefix_cache.go and pkg/utils/prefixcacheindexer, with the
+defaults of its AIBRIX_PREFIX_CACHE_* variables, whose names the parameters shorten. A block is 4 characters, which is
+one token here; one table holds the blocks of all engines. Ties are random.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from simulator.core.candidates import replaces_tied
+from simulator.core.jit import kernel
+from simulator.fleet.router import Draws, Parameter
+from simulator.fleet.view import Upkeep, View
+
+SEES = ("candidates", "outstanding", "prompt_tokens", "matched_tokens")
+PARAMETERS = {
+    "running_request_imbalance_abs_count": Parameter(default=8, what="requests by which loads may differ"),
+    "standard_deviation_factor": Parameter(default=1, what="standard deviations over the mean that an engine may be"),
+    "block_number": Parameter(default=200_000, least=1, what="blocks that the table holds, of 4 characters"),
+}
+
+
+def upkeep(values: Mapping[str, float]) -> Upkeep:
+    return Upkeep(chunk_tokens=1, most_chunks=values["block_number"], of_all_engines=True)
+
+
+def choose(engines: Any, request: Any, parameters: Any, memory: Any) -> int:
+    num, total, squares, low, high = 0, 0, 0, 0, 0
+    for engine in range(engines.shape[0]):
+        if engines[engine].routable == 1:
+            load = engines[engine].outstanding
+            low, high = load if num == 0 else min(low, load), max(high, load)
+            num, total, squares = num + 1, total + load, squares + load * load
+    mean = total / num
+    spread = math.sqrt(max(0.0, squares / num - mean * mean))
+    limit = mean + parameters.standard_deviation_factor * spread
+    is_uneven = high - low > parameters.running_request_imbalance_abs_count
+    best, best_percent, num_tied = -1, 0, 0
+    for engine in range(engines.shape[0]):
+        view = engines[engine]
+        if view.routable == 0 or view.matched_tokens == 0 or (is_uneven and view.outstanding > low):
+            continue
+        percent = view.matched_tokens * 100 // request.prompt_tokens
+        if view.outstanding > limit or percent < best_percent:
+            continue
+        if best < 0 or percent > best_percent or view.outstanding < engines[best].outstanding:
+            best, best_percent, num_tied = engine, percent, 1
+        elif view.outstanding == engines[best].outstanding:
+            num_tied += 1
+            if replaces_tied(memory, num_tied):
+                best = engine
+    return best if best >= 0 else any_idlest(engines, low, memory)
+
+
+@kernel
+def any_idlest(engines: Any, low: int, memory: Any) -> int:
+    best, num_tied = -1, 0
+    for engine in range(engines.shape[0]):
+        if engines[engine].routable == 1 and engines[engine].outstanding == low:
+            num_tied += 1
+            if best < 0 or replaces_tied(memory, num_tied):
+                best = engine
+    return best
+
+
+class Router:
+    def __init__(self, seed: int, **parameters: float) -> None:
+        self.draws, self.parameters = Draws(seed), parameters
+
+    def choose(self, view: View) -> int:
+        candidates, outstanding, matched = view.candidates, view.outstanding, view.matched_tokens
+        loads = [outstanding[engine] for engine in candidates]
+        mean = sum(loads) / len(loads)
+        spread = math.sqrt(max(0.0, sum(load * load for load in loads) / len(loads) - mean * mean))
+        limit = mean + self.parameters["standard_deviation_factor"] * spread
+        matching = [engine for engine in candidates if matched[engine]]
+        if max(loads) - min(loads) > self.parameters["running_request_imbalance_abs_count"]:
+            matching = [engine for engine in matching if outstanding[engine] == min(loads)]
+        percents = {
+            engine: matched[engine] * 100 // view.prompt_tokens for engine in matching if outstanding[engine] <= limit
+        }
+        if percents:
+            return self.draws.highest({engine: (percents[engine], -outstanding[engine]) for engine in percents})
+        return self.draws.highest({engine: 0 for engine in candidates if outstanding[engine] == min(loads)})

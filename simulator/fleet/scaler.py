@@ -1,0 +1,144 @@
+"""What an autoscaler sees, and how it is found by name.
+
+An autoscaler is a file in `scalers/`: `Settings`, its parameters under the original's names with the original's
+defaults; `Scaler`, which says how many replicas it wants. One of the user's is a file in the folder `scalers` of a
+folder of HEADCOUNT_PATH, or `module:Name`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from msgspec import structs
+
+from boundary.names import error_shown, value_shown
+from boundary.registry import Registry
+from boundary.schema import typed
+from simulator.engines.values import read_parameters
+
+SCALERS = Registry(
+    what="autoscaler",
+    section="scalers",
+    folder=Path(__file__).parent / "scalers",
+    package="simulator.fleet.scalers",
+    needs=("Scaler", "Settings"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """What is known of a fleet when an autoscaler looks at it; tuples have one value for each ready replica."""
+
+    time_s: float
+    elapsed_s: float
+    """Since it looked before."""
+    replicas: int
+    """As wanted last: those that start and those that are ready."""
+    min_replicas: int
+    max_replicas: int
+    ready: tuple[int, ...]
+    """The numbers of the ready replicas."""
+    running: tuple[int, ...]
+    """Requests that each runs."""
+    waiting: tuple[int, ...]
+    """Requests that wait in each."""
+    kv_usage: tuple[float, ...]
+    """Share of its KV blocks that requests hold."""
+    queued_kv: tuple[float, ...]
+    """KV blocks that the prompts waiting in it will take, over all that it has."""
+    held: int = 0
+    """Requests that wait at the gateway because no replica is ready."""
+    in_flight_mean: float = 0.0
+    """Requests sent and not answered in the whole fleet, averaged over `elapsed_s`."""
+    arrived: int = 0
+    """Requests that came to the gateway in `elapsed_s`."""
+
+    @property
+    def in_flight(self) -> tuple[int, ...]:
+        """Requests that each runs or keeps waiting."""
+        return tuple(map(sum, zip(self.running, self.waiting, strict=True)))
+
+    def values(self, metric: str) -> tuple[float, ...]:
+        """One of METRICS, by ready replica."""
+        found: tuple[float, ...] = getattr(self, metric)
+        return found
+
+    def bounded(self, wanted: int) -> int:
+        """Within the fleet's limits."""
+        return min(max(wanted, self.min_replicas), self.max_replicas)
+
+
+class Scaler(Protocol):
+    """Says every `period_s` seconds how many replicas there should be; the fleet's limits are kept for it."""
+
+    @property
+    def period_s(self) -> float: ...
+
+    def wanted(self, seen: Observed) -> int:
+        """How many replicas; `seen.replicas` leaves the fleet as it is."""
+
+
+ScalerFactory = Callable[[], Scaler]
+
+
+def find_scaler(given: str | ScalerFactory) -> ScalerFactory:
+    """Makes the autoscaler anew for each run: `hpa`, or with parameters `hpa:target_average_value=30,tolerance=0.2`.
+
+    Raises ValueError for a name or a parameter that is none, with the nearest names.
+    """
+    if not isinstance(given, str):
+        return given
+    name, parameters = _parts(given)
+    if ":" in name:
+        made: Any = SCALERS.load(name)
+        settings_kind = getattr(made, "Settings", None)
+    else:
+        files = {file.replace("_", "-"): file for file in SCALERS.names()}
+        if name not in files:
+            raise SCALERS.unknown(name, tuple(files))
+        module = SCALERS.load(files[name])
+        made, settings_kind = module.Scaler, module.Settings
+    if not isinstance(made, type) or not callable(getattr(made, "wanted", None)):
+        raise ValueError(f"autoscaler {name!r}: {value_shown(made)} is no class with wanted(seen); give one")
+    if settings_kind is None and parameters:
+        raise ValueError(f"autoscaler {name!r} takes no parameters: it has no Settings")
+    settings = () if settings_kind is None else (_settings(name, parameters, settings_kind),)
+    return lambda: _made(name, made, settings)
+
+
+def _parts(given: str) -> tuple[str, str]:
+    """The name and its parameters; of `module:Name` the colon belongs to the name."""
+    name, _, rest = given.strip().partition(":")
+    if rest and "=" not in rest.partition(":")[0]:
+        attribute, _, rest = rest.partition(":")
+        return f"{name}:{attribute}", rest
+    return name.lower().replace("_", "-"), rest
+
+
+def _settings(name: str, parameters: str, kind: type[Any]) -> Any:
+    if hasattr(kind, "read"):  # what is no list of named parameters
+        return kind.read(parameters)
+    first = structs.fields(kind)[0].name.removesuffix("_s") if structs.fields(kind) else "NAME"
+    found = read_parameters(parameters, kind, f"the autoscaler {name}", f"{name}:{first}=VALUE")
+    return typed(found, kind, f"autoscaler {name}")
+
+
+def _made(name: str, kind: type[Any], settings: tuple[Any, ...]) -> Scaler:
+    try:
+        made: Scaler = kind(*settings)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise ValueError(f"autoscaler {name!r}: making it fails with {error_shown(error)}; correct it") from error
+    if not getattr(made, "period_s", 0) > 0:
+        raise ValueError(f"autoscaler {name!r} has no period_s above 0; say how often it looks")
+    return made
+
+
+def scaler_names() -> tuple[str, ...]:
+    return tuple(name.replace("_", "-") for name in SCALERS.names())
+
+
+def scaler_name(given: str | ScalerFactory) -> str:
+    return given if isinstance(given, str) else getattr(given, "__name__", str(given))

@@ -1,0 +1,96 @@
+"""Kubernetes' horizontal pod autoscaler, on one metric of the replicas.
+
+Source: kubernetes/kubernetes, pkg/controller/podautoscaler (replica_calculator.go, horizontal.go); defaults of
+autoscaling/v2 and of kube-controller-manager.
+"""
+
+import math
+from collections import deque
+from typing import Literal
+
+from boundary.schema import AtLeastOne, NotNegative, Positive, Share, Strict
+from simulator.fleet.scaler import Observed
+
+Metric = Literal["in_flight", "running", "waiting", "kv_usage"]
+
+
+class Settings(Strict, frozen=True, kw_only=True):
+    metric: Metric = "in_flight"
+    target_average_value: Positive = 16.0  # llm-d's guide to workload autoscaling: running requests per replica
+    tolerance: Share = 0.1
+    sync_period_s: Positive = 15.0
+    scale_up_stabilization_s: NotNegative = 0.0
+    scale_down_stabilization_s: NotNegative = 300.0
+    scale_up_pods: AtLeastOne = 4
+    scale_up_percent: NotNegative = 100.0
+    scale_up_period_s: Positive = 15.0
+
+
+class Scaler:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.period_s = settings.sync_period_s
+        self._behavior = Behavior(settings)
+
+    def wanted(self, seen: Observed) -> int:
+        given = self.settings
+        proposed = replicas_for(seen.values(given.metric), given.target_average_value, seen.replicas, given.tolerance)
+        return self._behavior.limited(proposed, seen)
+
+
+def replicas_for(values: tuple[float, ...], target: float, replicas: int, tolerance: float) -> int:
+    """Of a metric's average over replicas; those that start count as idle on the way up, as on target on the way down.
+
+    No value, no action.
+    """
+    if not values or not replicas:
+        return replicas
+    ratio = sum(values) / len(values) / target
+    missing = max(replicas - len(values), 0)
+    if not missing:
+        return replicas if abs(1 - ratio) <= tolerance else math.ceil(ratio * len(values))
+    filled = (*values, *[target if ratio < 1 else 0.0] * missing)
+    with_all = sum(filled) / len(filled) / target
+    if abs(1 - with_all) <= tolerance or (ratio - 1) * (with_all - 1) < 0:
+        return replicas
+    wanted = math.ceil(with_all * len(filled))
+    turns = (with_all < 1 and wanted > replicas) or (with_all > 1 and wanted < replicas)
+    return replicas if turns else wanted
+
+
+def replicas_for_total(total: float, target: float, replicas: int, tolerance: float) -> int:
+    """Of a metric of the whole fleet: so many of `target` each."""
+    if replicas and abs(1 - total / (target * replicas)) <= tolerance:
+        return replicas
+    return math.ceil(total / target)
+
+
+class Behavior:
+    """How fast wishes are followed: after windows of stabilization, and upwards by so many a period at most."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._proposals: deque[tuple[float, int]] = deque()
+        self._added: deque[tuple[float, int]] = deque()
+
+    def limited(self, proposed: int, seen: Observed) -> int:
+        given, now_s = self._settings, seen.time_s
+        wanted = self._stabilized(proposed, seen.replicas, now_s)
+        while self._added and self._added[0][0] <= now_s - given.scale_up_period_s:
+            self._added.popleft()
+        before = seen.replicas - sum(count for _, count in self._added)
+        most = max(before + given.scale_up_pods, math.ceil(before * (1 + given.scale_up_percent / 100)))
+        wanted = seen.bounded(min(wanted, max(most, seen.replicas)))
+        if wanted > seen.replicas:
+            self._added.append((now_s, wanted - seen.replicas))
+        return wanted
+
+    def _stabilized(self, proposed: int, replicas: int, now_s: float) -> int:
+        """Up to the least, down to the most of what was proposed within each window."""
+        up_s, down_s = self._settings.scale_up_stabilization_s, self._settings.scale_down_stabilization_s
+        self._proposals.append((now_s, proposed))
+        while self._proposals[0][0] < now_s - max(up_s, down_s):
+            self._proposals.popleft()
+        least = min(count for time_s, count in self._proposals if time_s >= now_s - up_s)
+        most = max(count for time_s, count in self._proposals if time_s >= now_s - down_s)
+        return min(max(replicas, least), most)

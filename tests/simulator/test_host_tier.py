@@ -1,0 +1,206 @@
+"""KV in host memory: what is kept, what goes, how copies follow each other."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.conformance.cases.scheduler_cases import offloading_case
+from benchmarks.conformance.offloading import EngineCore, readable_offloading_steps
+from benchmarks.conformance.our_steps import core_steps
+from benchmarks.conformance.probes.engine_loop import Load, run_with_transfers
+from kvcache.layout.kv_layout import KVGroup
+from simulator.engines.vllm.engine import EngineConfig
+from simulator.engines.vllm.host_tier import HostCache, HostLink, HostTier, Transfer, Transfers
+from simulator.engines.vllm.offloading import OffloadingConnector
+from simulator.engines.vllm.offloading_scheduler import OffloadingScheduler
+from simulator.engines.vllm.speculation import Speculation
+
+TIER = HostTier(num_chunks=8, chunk_s=0.25, transfer_s=1.0)
+
+
+def stored(cache: HostCache, *indices: int) -> bool:
+    keys = [(0, index) for index in indices]
+    has_room = cache.begin_write(keys, keys)
+    if has_room:
+        cache.end_write(keys)
+    return has_room
+
+
+def test_the_chunk_that_was_used_longest_ago_goes_first() -> None:
+    cache = HostCache(3)
+    assert stored(cache, 0, 1, 2)
+    cache.use([(0, 0)])
+    assert stored(cache, 3)
+    assert [index for index in range(4) if cache.reads((0, index)) is not None] == [0, 2, 3]
+
+
+def test_what_is_read_or_written_stays_and_an_offer_is_taken_as_a_whole() -> None:
+    cache = HostCache(3)
+    assert stored(cache, 0, 1)
+    cache.begin_read([(0, 0)])
+    assert cache.begin_write([(0, 2)], [(0, 2)])
+    assert not stored(cache, 3, 4)
+    assert cache.reads((0, 1)) == 0
+    assert stored(cache, 3)
+    assert cache.reads((0, 0)) == 1
+
+
+def test_chunks_that_are_offered_with_new_ones_do_not_go_for_them() -> None:
+    cache = HostCache(2)
+    assert stored(cache, 0, 1)
+    assert not cache.begin_write([(0, 2)], [(0, 0), (0, 1), (0, 2)])
+
+
+@given(st.lists(st.tuples(st.sampled_from(["store", "read", "done", "use"]), st.integers(0, 11)), max_size=60))
+def test_the_cache_never_holds_more_than_its_chunks_nor_loses_one_that_is_read(steps: list[tuple[str, int]]) -> None:
+    cache, read = HostCache(4), list[tuple[int, int]]()
+    for kind, number in steps:
+        key = (0, number)
+        if kind == "store" and cache.reads(key) is None:
+            stored(cache, number)
+        elif kind == "read" and cache.reads(key) is not None:
+            cache.begin_read([key])
+            read.append(key)
+        elif kind == "done" and read:
+            cache.end_read([read.pop()])
+        elif kind == "use":
+            cache.use([key])
+        assert len(cache) <= 4
+        assert all(cache.reads(held) == read.count(held) for held in read)
+
+
+def copy(num_chunks: int, *, is_store: bool) -> Transfer:
+    return Transfer(request=0, is_store=is_store, keys=[(0, index) for index in range(num_chunks)])
+
+
+def test_copies_of_one_direction_follow_each_other_and_those_of_the_other_run_beside_them() -> None:
+    link = HostLink(TIER)
+    loads = [copy(4, is_store=False), copy(8, is_store=False)]
+    store = copy(4, is_store=True)
+    link.launch(Transfers(loads=loads, stores=[store]), 10.0)  # a step of 10 s: its copies follow
+    link.before_step(Transfers(), 10.0)
+    assert link.under_way(11.9) == {*loads, store}
+    assert link.under_way(12.0) == {loads[1]}
+    assert link.under_way(15.0) == set()
+
+
+def test_a_step_waits_for_a_store_whose_blocks_it_hands_out_again() -> None:
+    link, store = HostLink(TIER), copy(4, is_store=True)
+    link.launch(Transfers(stores=[store]), 10.0)
+    assert link.before_step(Transfers(awaited={store}), 10.0) == 12.0
+    told = Transfers()
+    link.launch(told, 13.0)
+    assert told.over == [store]
+
+
+@pytest.mark.parametrize(
+    ("given_values", "message"),
+    [
+        ({"num_chunks": 0}, "must hold 1 block of KV at least: raise --kv-offloading-size"),
+        ({"chunk_s": -1.0}, "chunk_s is -1.0; it must be a finite time of 0 s or more"),
+        ({"transfer_s": float("nan")}, "transfer_s is nan"),
+        ({"chunk_s": float("inf")}, "chunk_s is inf"),
+    ],
+)
+def test_a_tier_that_cannot_be_is_refused(given_values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        HostTier(**{"num_chunks": 8, "chunk_s": 0.1} | given_values)
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"kv_groups": (KVGroup(64), KVGroup(None))}, "models whose layers do not all attend to everything"),
+        ({"pipeline_parallel_size": 2}, "pipeline parallelism"),
+        (
+            {"speculation": Speculation(method="ngram", num_speculative_tokens=2, acceptance_rate=0.5)},
+            "speculative decoding",
+        ),
+    ],
+)
+def test_what_is_not_simulated_with_a_tier_is_refused(settings: dict[str, Any], what: str) -> None:
+    with pytest.raises(ValueError, match=f"KV offloading is not simulated with {what}; leave --kv-offloading-size out"):
+        EngineConfig(
+            num_gpu_blocks=99, max_model_len=99, max_num_seqs=9, max_num_batched_tokens=99, host_tier=TIER, **settings
+        )
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_every_block_and_chunk_is_free_or_held_when_all_is_over(number: int) -> None:
+    case = offloading_case(3, number)
+    load = Load(case.to_json()["requests"])
+    core = EngineCore(case, load)
+    run_with_transfers(load, core, max_steps=3000)
+    core.offloading.blocks.pool.check()
+    if core.has_unfinished:
+        return
+    assert core.offloading.blocks.pool.num_free == case.engine.num_gpu_blocks - 1
+    assert not core.offloading.connector.transfers
+
+
+def no_wait(link: HostLink, asked: Transfers, now_s: float) -> float:
+    link._now_s = max(link._now_s, now_s)
+    link._submit(link.unsubmitted)
+    link.unsubmitted = []
+    return now_s
+
+
+def receive_without_caching(scheduler: OffloadingScheduler, request: Any) -> bool:
+    if request not in scheduler._loaded:
+        return False
+    scheduler._loading.discard(request)
+    scheduler._loaded.discard(request)
+    request.num_computed_tokens = min(request.num_computed_tokens, request.num_tokens - 1)
+    return True
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_the_compiled_core_decides_as_the_readable_scheduler(number: int) -> None:
+    case = offloading_case(7, number)
+    readable, core = compared(readable_offloading_steps(case)), compared(core_steps(case))
+    assert readable[: len(core)] == core  # a stalled core ends, the readable scheduler waits for the next arrival
+
+
+def compared(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without what the core does not tell, and without the number of the step: it counts those without requests."""
+    return [{name: value for name, value in step.items() if name not in ("resumed", "step")} for step in steps]
+
+
+def test_a_dense_model_s_layers_may_be_named() -> None:
+    groups = (KVGroup(None, layers=(0, 1)),)
+    engine = EngineConfig(
+        num_gpu_blocks=99, max_model_len=99, max_num_seqs=9, max_num_batched_tokens=99, host_tier=TIER, kv_groups=groups
+    )
+    assert engine.host_tier == TIER
+
+
+MUTANTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
+    "an ended request's chunks do not count as used": (HostCache, "use", lambda *_: None),
+    "a step never waits for a store": (HostLink, "before_step", no_wait),
+    "a load leaves nothing free for others": (OffloadingScheduler, "_num_missing_blocks", lambda *_: 0),
+    "blocks are freed while a step writes them": (OffloadingScheduler, "_may_preempt", lambda *_: True),
+    "nothing is ever loaded": (OffloadingConnector, "_hit", lambda *_: []),
+    "what was loaded is not cached": (
+        OffloadingScheduler,
+        "_receive",
+        receive_without_caching,
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_rule_of_offloading_that_were_wrong_would_be_seen(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, name, wrong = MUTANTS[mutant]
+    for number in range(60):
+        case = offloading_case(8, number)
+        steps = readable_offloading_steps(case)
+        with monkeypatch.context() as mutated:
+            mutated.setattr(target, name, wrong)
+            if readable_offloading_steps(case) != steps:
+                return
+    pytest.fail("no case differs")
