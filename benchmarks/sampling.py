@@ -25,6 +25,7 @@ from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import constant_step_times
 from simulator.study.capacity import Evaluator, find_capacity
+from simulator.study.estimate import met_in_service
 from simulator.study.loads import Drawn, Load, TraceLoad, UserLoad, replication_seed
 from simulator.study.slo import SLO
 from simulator.study.statistics import t_interval
@@ -130,8 +131,9 @@ def served(title: str, model: str, seed: int, *, gpus: int, tp: int, guess: floa
         load = TraceLoad(trace=found, think_time_s=84.0, seed=seed)
     else:
         load = UserLoad(population=found, max_model_len=plan.engine.max_model_len, seed=seed)
-    fleet = plan.fleet(gpus // plan.gpus, "least-outstanding")
-    return Case(title=title, fleet=fleet, load=load, slo=SLO(), guess=guess)
+    replicas = gpus // plan.gpus
+    load = met_in_service(load, plan, replicas, SLO())
+    return Case(title=title, fleet=plan.fleet(replicas, "least-outstanding"), load=load, slo=SLO(), guess=guess)
 
 
 CASES: dict[str, Callable[[int], Case]] = {

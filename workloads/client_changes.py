@@ -9,7 +9,7 @@ from msgspec import structs
 
 from boundary.files import InputError
 from boundary.names import check_names
-from workloads.clients import LIBRARY_TIMEOUT_S, MOST_RETRIES, Clients
+from workloads.clients import LIBRARY_TIMEOUT_S, MOST_RETRIES, WAIT_FOR_EVER, Clients
 from workloads.distributions import Exponential
 from workloads.populations.derived import scaled
 from workloads.traffic_changes import CHANGES, Amount
@@ -62,7 +62,7 @@ def changed_clients(changes: Mapping[str, Amount], load: str) -> Clients:
     other = next((name for name in changes if name not in CLIENT_CHANGES), None)
     if other is not None:
         raise InputError(f"{other} cannot be changed with {load}; it takes {', '.join(CLIENT_CHANGES)}")
-    clients = Clients()
+    clients = WAIT_FOR_EVER
     for name, change in CLIENT_CHANGES.items():
         if name in changes:
             clients = change(clients, changes[name])

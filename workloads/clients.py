@@ -107,3 +107,6 @@ class Clients:
             is_own = np.append(table.follows, -1)[after] >= 0  # else it is another user's
             found[is_own] = after[is_own]
         return found
+
+
+WAIT_FOR_EVER: Final = Clients()

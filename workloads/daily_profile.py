@@ -52,6 +52,12 @@ class Profile:
         """Load of a mean hour over that of the peak, of people in time zones."""
         return sum(self.hours) / len(self.hours) / (max(self.hours) * self.peak(zones)[0])
 
+    def over_peak(self, time_s: FloatArray) -> FloatArray:
+        """Load over that of the busiest hour, from midnight on; between the middles of two hours it is a line."""
+        middles = np.arange(len(self.hours)) + 0.5
+        found = np.interp(time_s / 3600, middles, self.hours, period=len(self.hours))
+        return np.asarray(found / max(self.hours), dtype=np.float64)
+
     def _utc(self, ahead: float) -> FloatArray:
         """The profile in UTC, in steps, of people so many hours ahead of it."""
         time = np.arange(_STEPS * len(self.hours)) / _STEPS

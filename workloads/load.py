@@ -76,7 +76,9 @@ def load_workload(
     name, path = str(name_or_path), Path(name_or_path)
     file = name_or_path if isinstance(name_or_path, TraceFile) else TraceFile(path)
     if file.how and (name.lower() in preset_names() or path.suffix == ".toml"):
-        raise InputError(f"'{shortened(one_line(name), 200)}' is a population; {' and '.join(file.how)} are for traces")
+        raise InputError(
+            f"'{shortened(one_line(name), 200)}' is a population; only a trace takes {' and '.join(file.how)}"
+        )
     if name.lower() in preset_names():
         return load_preset(name)
     if not name or not os.path.lexists(name):  # a link that leads nowhere is told by the reader

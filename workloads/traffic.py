@@ -176,7 +176,7 @@ def _whole(tokens: npt.NDArray[np.floating[Any]]) -> Int32Array:
 
 def _of_clients(change: Callable[[Clients, Amount], Clients]) -> Callable[[Any, Amount], Any]:
     """How the clients of users, or of a trace's requests, are changed."""
-    return lambda load, amount: replace(load, clients=change(load.clients or Clients(), amount))
+    return lambda load, amount: replace(load, clients=change(load.clients, amount))
 
 
 _OF_CLIENTS: Final = {name: _of_clients(change) for name, change in CLIENT_CHANGES.items()}

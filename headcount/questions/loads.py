@@ -119,7 +119,7 @@ class AskedLoad:
         if isinstance(workload, Population):
             raise ValueError(f"--workload {source} is a population; say how many with --users N")
         workload = changed_trace(workload, read_traffic(self.traffic))
-        table = workload.table if workload.clients is None else workload.clients.applied(workload.table, self.seed)
+        table = workload.clients.applied(workload.table, self.seed)
         return table, f"{workload.name}, {workload.num_requests:,} requests replayed", workload.notes
 
     def _lengths(self, load: str) -> dict[str, Any]:

@@ -23,12 +23,12 @@ SCREENED_WITHIN = 1.15  # loads on both sides of the target that end a screening
 HOPELESS = 0.5  # share of requests that miss
 SLOPE = 6.0  # of the logarithm of misses over that of the load, before anything is known of it
 MAX_STEP = 3.0  # from one load tried to the next: one far beyond capacity costs much, and tells nothing
-SPACING = 1.08  # between the two loads that are replicated
+SPACING = 1.05  # between the two loads that are replicated
 OFF_CENTRE = 1.04  # how far the estimate may lie outside of them
 LEAP = 40.0  # a slope of misses over the load, in logarithms, as in a model without chance
 FINEST = 1.01  # between two loads with a leap
-FIRST_REQUESTS = 120_000  # of each load, before its interval is looked at
-FEWEST, FIRST_MOST = 6, 24  # replications of a load by then
+FIRST_REQUESTS = 240_000  # of each load, before its interval is looked at
+FEWEST, FIRST_MOST = 6, 48  # replications of a load by then
 MAX_REPLICATIONS = 200
 PRECISION = 0.03  # half of the 95 % interval, as a share of the capacity
 LOCATING = 6  # replications of loads that may turn out to lie beside the capacity
@@ -78,6 +78,7 @@ class Point:
         return Shown(
             size=self.size,
             misses=np.ones_like(missed) if self.queue_grows else missed,
+            requests=np.maximum([float(replication.num_requests) for replication in self.replications], 1.0),
             work=np.array([replication.work for replication in self.replications]),
             hours=(self.mean("horizon_s") - self.mean("warmup_s")) / HOUR_S,
         )
@@ -269,21 +270,30 @@ class _Around:
                 return None
             if self.high > MAX_SIZE:
                 raise _limits_nothing(self.evaluator.load)
-            shares = {size: float(self._point(size).shown().misses.mean()) for size in self.replicated}
+            shares = {size: self._point(size).shown().share for size in self.replicated}
             served, missed = _bracket(shares, knee.target_misses)
             if served and missed < math.inf and _leaps(shares, served, missed, knee.target_misses):
                 self.low, self.high = served, self.evaluator.load.round(math.sqrt(served * missed))
                 if missed / served <= FINEST or not served < self.high < missed:
                     self.high = missed
                     return _knee_of(self.points(), self.evaluator)  # farther loads say nothing of where misses leap
+            elif self._contradicts(mean, served, missed):
+                self._place(math.sqrt(served * missed))
             elif self.low / OFF_CENTRE <= mean <= self.high * OFF_CENTRE:
                 return knee
-            elif served and missed < math.inf and not served < mean < missed:
-                self._place(math.sqrt(served * missed))
             else:
                 self._place(min(max(mean, self.low / MAX_STEP), self.high * MAX_STEP))
             if (self.low, self.high) in seen:
                 return knee
+
+    def _contradicts(self, mean: float, served: float, missed: float) -> bool:
+        """Whether an estimate lies outside of loads that are known to serve and to miss.
+
+        Of close ones nobody knows that: chance gave them more or less work than expected.
+        """
+        if not 0 < served < missed < math.inf or served < mean < missed:
+            return False
+        return missed / served > SPACING**2 or not self.low / OFF_CENTRE <= mean <= self.high * OFF_CENTRE
 
     def _point(self, size: float) -> Point:
         return self.evaluator.point(size, self.replicated[size])
@@ -329,7 +339,7 @@ class _Screening:
         return target if self.evaluator.hours_met is None else target / UNLUCKY
 
     def misses(self, size: float, replications: int = SCREENING_REPLICATIONS) -> float:
-        return float(self.evaluator.point(size, replications).shown().misses.mean())
+        return self.evaluator.point(size, replications).shown().share
 
     def serves(self, size: float) -> bool:
         """Whether it meets the target; one replication is enough where most requests miss."""

@@ -23,7 +23,7 @@ from simulator.study.capacity import (
     screen_capacity,
 )
 from simulator.study.capacity_interval import interval_of_users, users_at, users_within_errors
-from simulator.study.estimate import Estimate, estimate_users, estimated_users
+from simulator.study.estimate import Estimate, estimate_users, estimated_users, met_in_service
 from simulator.study.knee import Knee
 from simulator.study.loads import HOUR_S, MIN_HORIZON_S, Load, TraceLoad, UserLoad
 from simulator.study.running.simulations import Simulations
@@ -292,7 +292,7 @@ def evaluator_of(question: CapacityQuestion, plan: Deployment, replicas: int, ho
     """Simulates loads on so many replicas."""
     return Evaluator(
         fleet=plan.fleet(replicas, question.router),
-        load=question.load(plan),
+        load=met_in_service(question.load(plan), plan, replicas, question.slo),
         slo=question.slo,
         hours_met=question.hours_met,
         watcher=how.watcher,

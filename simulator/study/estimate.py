@@ -8,7 +8,7 @@ prefill that comes later. Requests that find all KV blocks or sequences taken wa
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -17,13 +17,15 @@ from scipy.special import ndtr, ndtri
 from simulator.deployment import Deployment
 from simulator.latency.model import AverageStep
 from simulator.study.binding import BLOCKED_SHARE, largest_cause
-from simulator.study.loads import Load
+from simulator.study.loads import Load, UserLoad
 from simulator.study.mean_steps import MeanSteps, Steps
 from simulator.study.slo import SLO
 from simulator.study.traffic import FloatArray, IntArray, Rows, Traffic, traffic_of
+from workloads.populations.sessions import NO_TIME, AnswerTimes
 
 PRUDENCE: Final = 0.92  # of what is worked out: a search that starts above capacity costs more than one from below
 RESOLUTION, ROUGH_RESOLUTION = 1.04, 1.2  # of the number of sequences that decode; of the first look
+ROUGHLY: Final = 1.25  # answer times are powers of it
 _ROUGH_ROWS: Final = 512
 _FEWEST: Final = 1e-3  # sequences that decode, on average over time
 _NEVER_S: Final = 1e9
@@ -45,6 +47,7 @@ class Estimate:
     kv_usage: float
     attainment: float
     binding: str  # in the words of `simulator.study.binding.what_binds`
+    answers: AnswerTimes
 
 
 def estimate_users(deployment: Deployment, replicas: int, load: Load, slo: SLO) -> Estimate:
@@ -70,7 +73,38 @@ def estimate_users(deployment: Deployment, replicas: int, load: Load, slo: SLO) 
         kv_usage=point.kv_usage,
         attainment=point.attainment,
         binding=_binding(deployment, search.missed, slo),
+        answers=_answer_times(engine, search.served),
     )
+
+
+def met_in_service(load: Load, deployment: Deployment, replicas: int, slo: SLO) -> Load:
+    """The load as the long run has it where answers take as long as the estimate says; a trace has its own times."""
+    if not isinstance(load, UserLoad):
+        return load
+    return replace(load, answers=estimate_users(deployment, replicas, load, slo).answers)
+
+
+def _answer_times(engine: "_Engine", served: "_Point | None") -> AnswerTimes:
+    """How long answers take by their tokens, roughly, so that deployments that are alike meet the same users.
+
+    A long context lengthens every step of its own answer. NO_TIME where nothing is served, or users wait longer than
+    they think: nobody knows how such a queue begins.
+    """
+    if served is None:
+        return NO_TIME
+    traffic, mean = engine.traffic, engine.mean
+    own_s = engine.times.context_s * (traffic.prompt + traffic.output / 2 - mean.context)
+    taken_s = served.ttft_s + (served.tpot_s + own_s) * mean.answer
+    if not taken_s.mean() <= traffic.think_time_s:
+        return NO_TIME
+    columns = np.column_stack([np.ones(len(taken_s)), traffic.prompt, traffic.output])
+    found = np.linalg.lstsq(columns, taken_s)[0].tolist()
+    return AnswerTimes(**dict(zip(("answer_s", "prompt_token_s", "output_token_s"), map(_roughly, found), strict=True)))
+
+
+def _roughly(value: float) -> float:
+    """To the next power of ROUGHLY."""
+    return float(ROUGHLY ** round(math.log(value, ROUGHLY))) if value > 0 else 0.0
 
 
 def estimated_users(load: Load, found: Estimate, slo: SLO) -> int:

@@ -10,7 +10,7 @@ from scipy.special import ndtri
 from simulator.study.statistics import FloatArray, Interval, t_interval
 
 MIN_SLOPE, MAX_SLOPE = 0.5, 2000.0  # of the logarithm of misses over that of the load
-BANDWIDTH = 0.08  # of the logarithm of the load: farther loads count less
+BANDWIDTH = 0.05  # of the logarithm of the load: farther loads count less
 LEAST_MISSES = 1e-3  # of the target: fewer are taken for so many, so that they have a logarithm
 SEARCHED = 1.1  # times the jackknife's half-width: loads are placed by what the same replications showed (sampling.md)
 LEAST_SHARE = 0.1  # of the misses seen: what is left of them after the correction
@@ -23,10 +23,22 @@ class Shown:
     size: float
     misses: FloatArray
     """[n] share of requests that miss the SLO."""
+    requests: FloatArray
+    """[n] how many requests were judged: more where more arrived, and then more of them miss."""
     work: FloatArray
     """[n] drawn work over its expectation; 1 everywhere where it is not known."""
     hours: float = 1.0
     """That a replication measured."""
+
+    @property
+    def share(self) -> float:
+        """Of all requests together that miss."""
+        return float(self.misses @ self.requests) / float(self.requests.sum())
+
+    @property
+    def missed(self) -> FloatArray:
+        """[n] requests that miss, over those of an average replication."""
+        return np.asarray(self.misses * self.requests / self.requests.mean())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -131,7 +143,8 @@ def _weights(shown: Sequence[Shown], log_size: float | None) -> FloatArray:
 def _without(shown: Shown, number: int) -> Shown:
     if number >= len(shown.misses) or len(shown.misses) == 1:
         return shown
-    return replace(shown, misses=np.delete(shown.misses, number), work=np.delete(shown.work, number))
+    misses, requests, work = (np.delete(each, number) for each in (shown.misses, shown.requests, shown.work))
+    return replace(shown, misses=misses, requests=requests, work=work)
 
 
 def _log_root(shown: Sequence[Shown], target_misses: float, weights: FloatArray) -> float:
@@ -148,7 +161,7 @@ def _log_root(shown: Sequence[Shown], target_misses: float, weights: FloatArray)
 
 def _corrected(shown: Shown, elasticity: float, target_misses: float) -> float:
     """Mean misses, had the work been drawn as expected; above 0, so that it has a logarithm."""
-    seen = float(shown.misses.mean())
+    seen = shown.share
     factor = max(1 - elasticity * (float(shown.work.mean()) - 1), LEAST_SHARE)
     return max(seen * factor, target_misses * LEAST_MISSES)
 
@@ -157,8 +170,8 @@ def _elasticity(shown: Sequence[Shown]) -> float:
     """By how many per cent misses grow with 1 % more work: least squares over replications, within each load."""
     misses, work = [], []
     for each in shown:
-        if len(each.misses) > 2 and (mean := float(each.misses.mean())) > 0:
-            misses.append(each.misses / mean - 1)
+        if len(each.misses) > 2 and (share := each.share) > 0:
+            misses.append(each.missed / share - 1)
             work.append(each.work - each.work.mean())
     if not misses:
         return 0.0

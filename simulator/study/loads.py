@@ -10,7 +10,7 @@ import numpy as np
 from simulator.simulation import Simulation
 from workloads.populations.equilibrium import equilibrium
 from workloads.populations.population import Population
-from workloads.populations.sessions import Sessions
+from workloads.populations.sessions import NO_TIME, AnswerTimes, Sessions
 from workloads.randomness import checked_seed
 from workloads.requests import RequestTable
 from workloads.traces.trace import Trace
@@ -20,6 +20,7 @@ MIN_HORIZON_S = 360.0
 LONGEST_S = 7200.0  # for the sake of the requests alone, where users are few
 THINK_TIMES = 8.0  # sessions must cycle, caches fill, crowding come and go
 ANSWERS, TOKEN_S = 20.0, 0.05  # so many mean answers, a token in such a time: requests in flight must settle
+SETTLING_THINK_TIMES = 6.0  # in which users who get slow answers come to be as many as they are in the long run
 HOUR_S = 3600.0  # where hours are judged: misses of some minutes depend on those before, so that runs are as long
 MAX_TURNS_PER_USER = 16_384
 FIRST_REQUESTS = 300_000  # drawn before it is known how many the servers take: about 140 MB
@@ -34,7 +35,7 @@ class Drawn:
     table: RequestTable
     work: float
     """Sum of squared prompt lengths, over its expectation, of the turns that would come within the horizon if answers
-    took no time: congestion does not touch it. 1 where the expectation is not known."""
+    took as long as expected: congestion does not touch it. 1 where the expectation is not known."""
 
 
 class Load(Protocol):
@@ -69,12 +70,17 @@ class Load(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class UserLoad:
-    """Closed-loop users of a population; user u does the same for every number of users."""
+    """Closed-loop users of a population; user u does the same for every number of users.
+
+    They are met as the long run has them if answers take as long as expected: those who say much wait longer, so that
+    more of them are there than among users who only think.
+    """
 
     population: Population
     max_model_len: int
     seed: int
     min_horizon_s: float = MIN_HORIZON_S
+    answers: AnswerTimes = NO_TIME
 
     @property
     def unit(self) -> str:
@@ -97,12 +103,10 @@ class UserLoad:
 
     def draw(self, size: float, replication: int, *, patience: int = 0) -> Drawn:
         sessions, horizon_s = self._sessions(size, replication, patience), self.horizon_s(size)
-        table = sessions.table(horizon_s)
-        if (clients := self.population.clients) is not None:
-            until_s = math.inf if clients.library.abandons_session else horizon_s  # who leaves skips turns
-            table = clients.applied(
-                sessions.table(until_s), replication_seed(self.seed, replication), sessions.opens(until_s)
-            )
+        clients = self.population.clients
+        until_s = math.inf if clients.library.abandons_session else horizon_s  # who leaves skips turns
+        seed = replication_seed(self.seed, replication)
+        table = clients.applied(sessions.table(until_s), seed, sessions.opens(until_s))
         return Drawn(table=table, work=self._work(sessions, horizon_s))
 
     def _sessions(self, size: float, replication: int, patience: int) -> Sessions:
@@ -111,19 +115,29 @@ class UserLoad:
         fewest, most = math.floor(DRAWN_STEP ** (step - 1)), math.floor(DRAWN_STEP**step + 1e-9)
         mean_turns = self.horizon_s(max(fewest, 1)) / max(self.think_time_s, 1.0)
         first = min(3 * mean_turns + 12, max(FIRST_REQUESTS / most, 12))  # thousands of users wait more than they think
-        turns = min(math.ceil(first * 2**patience), MAX_TURNS_PER_USER)
-        seed = replication_seed(self.seed, replication)
+        settling = 2 * SETTLING_THINK_TIMES if self._settling_s else 0
+        turns = min(math.ceil((first + settling) * 2**patience), MAX_TURNS_PER_USER)
+        asked = (self.population, max(most, int(size)), turns, replication_seed(self.seed, replication))
         draw = _kept_sessions if most * turns <= MOST_KEPT else _sessions
-        return draw(self.population, max(most, int(size)), turns, seed, self.max_model_len).head(int(size))
+        found = draw(asked, self.max_model_len, self._settling_s, self.answers).head(int(size))
+        if found.reach_the_start or turns == MAX_TURNS_PER_USER:
+            return found
+        return self._sessions(size, replication, patience + 1)
+
+    @property
+    def _settling_s(self) -> float:
+        return 0.0 if self.answers == NO_TIME else SETTLING_THINK_TIMES * self.think_time_s
 
     def _work(self, sessions: Sessions, horizon_s: float) -> float:
         """A stationary start makes a user's turns a stationary process, so that its expectation is exact."""
-        arrival_s = sessions.arrival_s()
+        arrival_s = sessions.arrival_s(self.answers)
         if not self.think_time_s or arrival_s[:, -1].min() < horizon_s:  # not all turns within the horizon were drawn
             return 1.0
-        squares = float((sessions.prompt_tokens[arrival_s < horizon_s].astype(float) ** 2).sum())
-        mean = equilibrium(self.population, self.max_model_len).prompt_square
-        return squares / (sessions.num_users * horizon_s / self.think_time_s * mean)
+        counted = (arrival_s < horizon_s) & sessions.is_met
+        squares = float((sessions.prompt_tokens[counted].astype(float) ** 2).sum())
+        mean = equilibrium(self.population, self.max_model_len)
+        cycle_s = self.think_time_s + float(self.answers.of(mean.prompt, mean.context - mean.prompt))
+        return squares / (sessions.num_users * horizon_s / cycle_s * mean.prompt_square)
 
     def users(self, size: float, *, requests_per_s: float, e2e_mean_s: float) -> float:
         return size
@@ -136,8 +150,11 @@ class UserLoad:
         return 1.0
 
 
-def _sessions(population: Population, users: int, turns: int, seed: int, max_model_len: int) -> Sessions:
-    return population.sessions(users, turns, seed, max_model_len)
+def _sessions(
+    asked: tuple[Population, int, int, int], max_model_len: int, settling_s: float, answers: AnswerTimes
+) -> Sessions:
+    found = Population.sessions(*asked, max_model_len)
+    return found.met_later(settling_s, answers) if settling_s else found
 
 
 _kept_sessions = lru_cache(maxsize=NUM_KEPT)(_sessions)
@@ -147,7 +164,7 @@ _kept_sessions = lru_cache(maxsize=NUM_KEPT)(_sessions)
 class TraceLoad:
     """A trace replayed faster or slower: arrival times divided by a factor, order and lengths kept.
 
-    Each replication starts at its own random offset of the trace, wrapped round. A trace without sessions says
+    Each replication starts at its own random time of the trace, wrapped round. A trace without sessions says
     nothing of users: they are λ (Z + R), with think time Z given.
     """
 
@@ -176,16 +193,14 @@ class TraceLoad:
 
     def draw(self, size: float, replication: int, *, patience: int = 0) -> Drawn:
         rng = np.random.default_rng(_seed_sequence(self.seed, replication))
-        offset, horizon_s = int(rng.integers(self.trace.num_requests)), self.horizon_s(size)
+        start_s, horizon_s = float(rng.random()) * self.trace.period_s, self.horizon_s(size)
         count = math.ceil(1.1 * size * horizon_s * 2**patience) + 100
-        table = self.trace.window(count, offset).scaled_arrivals(size / self.trace.requests_per_s)
+        table = self.trace.window(count, start_s).scaled_arrivals(size / self.trace.requests_per_s)
         work = self._work(table, size, horizon_s)
-        if self.trace.clients is not None:
-            table = self.trace.clients.applied(table, replication_seed(self.seed, replication))
-        return Drawn(table=table, work=work)
+        return Drawn(table=self.trace.clients.applied(table, replication_seed(self.seed, replication)), work=work)
 
     def _work(self, table: RequestTable, size: float, horizon_s: float) -> float:
-        """A random offset into a trace that is wrapped round makes every request as likely as any other."""
+        """From a random time of a trace that is wrapped round, every request is as likely as any other."""
         if (self.trace.table.follows >= 0).any():  # when a later turn comes, the server decides
             return 1.0
         square = float((table.prompt_tokens[table.arrival_s < horizon_s].astype(float) ** 2).sum())

@@ -10,6 +10,7 @@ from scipy.special import ndtri
 
 from simulator.study.loads import Load, TraceLoad, UserLoad
 from workloads.distributions import Gamma
+from workloads.populations.sessions import NO_TIME
 from workloads.randomness import stream
 from workloads.requests import OPEN_END, RequestTable
 
@@ -72,7 +73,7 @@ def traffic_of(load: Load, engines: int) -> Traffic:
     """
     if not isinstance(load, UserLoad | TraceLoad):
         raise ValueError(f"no estimate for a load of type {type(load).__name__}; give a UserLoad or a TraceLoad")
-    return _traffic(load, engines)
+    return _traffic(replace(load, answers=NO_TIME) if isinstance(load, UserLoad) else load, engines)
 
 
 @lru_cache(maxsize=32)
@@ -106,7 +107,7 @@ def _drawn(load: UserLoad) -> RequestTable:
 
 
 def _of_trace(load: TraceLoad, engines: int) -> Traffic:
-    table = load.trace.window(min(load.trace.num_requests, _TRACE_ROWS), 0)
+    table = load.trace.window(min(load.trace.num_requests, _TRACE_ROWS), 0.0)
     arrival = _arrival_times(table)
     order = np.argsort(arrival, kind="stable")
     rows = order[:: max(min(engines, len(order) // ROWS), 1)][:ROWS]

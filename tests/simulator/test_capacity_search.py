@@ -1,7 +1,7 @@
 """The estimate of the capacity, on loads whose capacity is known."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -95,6 +95,16 @@ def test_the_search_finds_the_known_capacity_from_any_guess(
     assert found == pytest.approx(scale, rel=0.015, abs=1.0 if whole else 0.0)
 
 
+@settings(deadline=None, max_examples=30)
+@given(steepness=st.floats(4.0, 40.0), luck=st.floats(1e-4, 0.1), guess=st.floats(200.0, 900.0))
+def test_two_lucky_replications_lead_nowhere(steepness: float, luck: float, guess: float) -> None:
+    """They alone screen the loads: quiet hours of a trace place the search far beyond the capacity."""
+    known = KnownLoad(scale=500.0, steepness=steepness, noise=0.3)
+    known.luck[2:] *= (MAX_REPLICATIONS - 2) / known.luck[2:].sum()
+    known.luck[:2] = luck
+    assert find(known, guess).mean == pytest.approx(500.0, rel=0.06)
+
+
 @pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(scale=sizes, guess=sizes, seed=st.integers(0, 99))
@@ -125,13 +135,21 @@ def test_the_interval_holds_the_true_capacity_as_often_as_it_says() -> None:
 
 def knee_of(known: KnownLoad, *, correct: bool) -> Knee:
     points = [known.point(size, 24).shown() for size in (480.0, 520.0)]
-    plain = [Shown(size=each.size, misses=each.misses, work=np.ones(24)) for each in points]
+    plain = [replace(each, work=np.ones(24)) for each in points]
     return find_knee(points if correct else plain, 0.05)
 
 
 def test_knowing_what_work_was_drawn_narrows_the_interval() -> None:
     known = KnownLoad(scale=500.0, spread=0.2, noise=0.1)
     assert knee_of(known, correct=True).half_width < 0.5 * knee_of(known, correct=False).half_width
+
+
+def test_a_request_counts_the_same_in_a_crowded_replication_as_in_an_empty_one() -> None:
+    """One of three replications has half of all requests, and all of the misses."""
+    crowds, few = np.array([2.0, 1.0, 1.0]), np.array([0.04, 0.0, 0.0])
+    points = [Shown(size=size, misses=size / 100 * few, requests=crowds, work=np.ones(3)) for size in (98.0, 102.0)]
+    assert points[0].share == pytest.approx(0.98 * 0.02)
+    assert math.exp(find_knee(points, 0.02).log_size) == pytest.approx(100.0, rel=1e-3)
 
 
 def test_the_ratio_of_two_capacities_is_known_better_than_either() -> None:

@@ -14,12 +14,13 @@ from kvcache.models.catalog import find_gpu
 from simulator.deployment import Deployment, resolve
 from simulator.study import traffic
 from simulator.study.capacity import Evaluator, screen_capacity
-from simulator.study.estimate import Estimate, estimate_users
+from simulator.study.estimate import ROUGHLY, Estimate, estimate_users, met_in_service
 from simulator.study.loads import Load, TraceLoad, UserLoad
 from simulator.study.slo import SLO
 from simulator.study.traffic import traffic_of
 from workloads.load import load_preset
 from workloads.populations.population import Population
+from workloads.populations.sessions import NO_TIME
 from workloads.requests import independent_requests
 from workloads.synthetic import single_turn_users
 from workloads.traces.trace import Trace
@@ -162,6 +163,25 @@ def test_attention_ranks_serve_more_than_one_engine(model: str) -> None:
     one, two = (resolve(model, "h100-sxm", max_model_len=16_384, data_parallel_size=ranks) for ranks in (1, 2))
     assert two.fleet(3, "least-outstanding").num_engines == 6  # as the estimate counts them
     assert estimate(two).size > 1.5 * estimate(one).size
+
+
+# -- how long answers take
+
+
+def test_answers_take_as_long_as_requests_are_in_flight() -> None:
+    found = estimate()
+    mean_s = found.answers.of(traffic_of(users(), 1).prompt, traffic_of(users(), 1).output).mean()
+    assert mean_s == pytest.approx(found.in_flight / found.requests_per_s, rel=ROUGHLY)  # Little's law
+    assert found.answers.prompt_token_s > 0, "who sends more waits longer"
+
+
+def test_where_nothing_is_served_nobody_knows_how_long_answers_take() -> None:
+    assert estimate(slo=SLO(ttft_s=1.0, tpot_s=1e-6)).answers == NO_TIME
+
+
+def test_a_trace_has_times_of_its_own() -> None:
+    load = trace()
+    assert met_in_service(load, deployment(), 1, SLO()) is load
 
 
 # -- what a cache may hold

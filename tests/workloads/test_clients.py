@@ -9,7 +9,7 @@ import pytest
 from boundary.files import InputError
 from headcount.questions.traffic import read_traffic
 from workloads.client_changes import changed_clients
-from workloads.clients import LIBRARY_RETRIES, LIBRARY_TIMEOUT_S, Clients, Library
+from workloads.clients import LIBRARY_RETRIES, LIBRARY_TIMEOUT_S, WAIT_FOR_EVER, Clients, Library
 from workloads.distributions import Exponential
 from workloads.load import load_preset, load_workload
 from workloads.populations.population import Population
@@ -41,7 +41,7 @@ def hasty(folder: Path, text: str = HASTY) -> Population:
 
 
 def test_presets_wait_for_ever() -> None:
-    assert CHAT.clients is None
+    assert CHAT.clients == WAIT_FOR_EVER
 
 
 def test_a_file_says_how_long_its_users_and_their_clients_wait(tmp_path: Path) -> None:
@@ -96,7 +96,6 @@ def test_the_back_offs_are_those_of_openai_python() -> None:
 def test_the_requests_of_a_trace_are_as_impatient_as_users() -> None:
     table = independent_requests(arrival_s=np.arange(100.0), prompt_tokens=np.ones(100), output_tokens=np.ones(100))
     trace = changed_trace(Trace(name="made", format="", table=table, source=""), read_traffic("patience=20s,retries=1"))
-    assert trace.clients is not None
     waits = trace.clients.applied(table, 0).waits
     assert waits is not None and 10 < waits.patience_s.mean() < 40
     assert waits.backoff_s.shape == (1, 100)

@@ -47,7 +47,8 @@ def test_the_means_are_those_of_drawn_sessions(population: Population, max_model
     drawn = population.sessions(users, 60, 1, max_model_len)
     found = equilibrium(population, max_model_len)
     context = drawn.prompt_tokens + drawn.output_tokens
-    for mean, values in ((found.context, context), (found.prompt_square, drawn.prompt_tokens.astype(float) ** 2)):
+    prompt = drawn.prompt_tokens.astype(float)
+    for mean, values in ((found.context, context), (found.prompt, prompt), (found.prompt_square, prompt**2)):
         by_user = values.mean(axis=1)
         error = by_user.std(ddof=1) / users**0.5
         assert abs(mean - by_user.mean()) < 4 * error + 1e-3 * mean
@@ -57,7 +58,7 @@ def test_the_means_are_those_of_drawn_sessions(population: Population, max_model
 def test_fixed_lengths_give_the_exact_mean() -> None:
     fixed = replace(CHAT, turns=Fixed(value=1), user_tokens=Fixed(value=100), output_tokens=Fixed(value=50))
     found = equilibrium(fixed, 8192)
-    assert (found.context, found.prompt_square) == pytest.approx((512 + 150, 612**2))
+    assert (found.context, found.prompt, found.prompt_square) == pytest.approx((512 + 150, 612, 612**2))
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """A model fitted to a trace draws requests as the trace's, and holds none of them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -238,9 +239,48 @@ def test_no_number_of_the_file_is_one_request_s() -> None:
     assert values[-1] < 987_654 / 5
 
 
-def test_few_requests_are_not_fitted() -> None:
+def test_a_window_s_count_is_exact_and_its_means_are_those_of_ten_requests_or_more() -> None:
+    table = lone_requests(200)
+    table.arrival_s[:] = np.concatenate([np.linspace(0, 50, 199), [100]])  # four windows: 100, 99, 0, 1
+    model, prompt = fit_trace(trace(table)), table.prompt_tokens
+    np.testing.assert_allclose(np.array(model.cascade.windows) * 200, [100, 99, 0, 1], atol=1e-3)
+    assert model.means["new_tokens"] == pytest.approx([prompt[:100].mean(), *[prompt[100:].mean()] * 3], abs=0.01)
+
+
+def sessions_of(turns: list[int]) -> RequestTable:
+    n, later = sum(turns), np.ones(sum(turns), bool)
+    later[np.cumsum([0, *turns[:-1]])] = False
+    lone = independent_requests(
+        arrival_s=np.arange(n) * 1.0, prompt_tokens=np.arange(n) + 900, output_tokens=np.full(n, 5)
+    )
+    changed = {"follows": np.where(later, np.arange(n) - 1, -1), "arrival_s": np.where(later, np.nan, lone.arrival_s)}
+    return replace(lone, **changed, think_s=np.where(later, 3.0, 0.0))
+
+
+def test_later_turns_are_left_out_where_fewer_than_ten_requests_are_such_and_that_is_told() -> None:
+    for later, told in ((9, True), (10, False)):
+        few = trace(sessions_of([2] * later + [1] * 100))
+        model = fit_trace(few)
+        assert (model.turns is None) == told
+        model.draw().validate()
+        said = "Later turns of sessions: the trace has fewer than 10." in goodness(few, model, 16, ()).not_held
+        assert said == told
+
+
+def test_kinds_of_few_requests_are_taken_together_and_no_token_is_lost() -> None:
+    table, first = sessions_of([4] * 40), 4 * np.arange(40)
+    table.span_content[first[:20]] = 0  # 19 begin like an earlier one, 21 do not: too few for two kinds
+    (kind,) = fit_trace(trace(table)).kinds.values()
+    means = {name: marginal.mean() for name, marginal in kind.copula.marginals.items()}
+    assert means["shared_tokens"] > 300
+    assert means["shared_tokens"] + means["new_tokens"] == pytest.approx(table.prompt_tokens[first].mean(), rel=1e-4)
+
+
+def test_few_requests_or_sessions_are_not_fitted() -> None:
     with pytest.raises(InputError, match="has 99 requests; a fit needs at least 100"):
         fit_trace(trace(lone_requests(99)))
+    with pytest.raises(InputError, match="has 29 sessions; a fit needs at least 30"):
+        fit_trace(trace(sessions_of([5] * 29)))
 
 
 @pytest.mark.parametrize(

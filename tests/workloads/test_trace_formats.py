@@ -295,7 +295,7 @@ def test_two_answers_to_one_turn_share_what_came_before_alone(tmp_path: Path) ->
         ({"columns": "prompt=user,output=out"}, "t.csv, line 2: user is 'a'; it must be a whole number of tokens"),
         ({"log_pattern": "(?P<prompt"}, "is no regular expression: missing >"),
         ({"log_pattern": "(?P<prompt>x)"}, "columns: no output; give"),
-        ({"columns": "prompt=a,output=b", "format": "azure"}, "trace format and columns exclude each other"),
+        ({"columns": "prompt=a,output=b", "format": "azure"}, "a trace format and columns exclude each other"),
     ],
 )
 def test_a_wrong_way_to_read_is_told(tmp_path: Path, how: dict[str, str], told: str) -> None:
@@ -305,7 +305,7 @@ def test_a_wrong_way_to_read_is_told(tmp_path: Path, how: dict[str, str], told: 
 
 
 def test_a_population_is_not_read_by_columns() -> None:
-    with pytest.raises(InputError, match="'chat' is a population; columns are for traces"):
+    with pytest.raises(InputError, match="'chat' is a population; only a trace takes columns"):
         load_workload(TraceFile("chat", columns="prompt=a,output=b"))
 
 

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from boundary.files import InputError
 from tests.workloads.trace_files import load_trace, mooncake, refusal, shared_tokens, write, write_lines
 from workloads.load import load_workload
 from workloads.populations.population import Population
+from workloads.requests import independent_requests
 from workloads.traces.trace import Trace
 from workloads.traces.trace_format import trace_formats
 
@@ -74,16 +77,28 @@ def test_scaling_a_trace_multiplies_its_rate(tmp_path: Path) -> None:
     assert fast.table.arrival_s.tolist() == [1, 0.25, 0.5, 0.5]
 
 
-def test_a_window_starts_at_its_offset_in_order_of_arrival(tmp_path: Path) -> None:
-    window = small_trace(tmp_path).window(3, 1)
+def test_a_window_starts_at_its_time_in_order_of_arrival(tmp_path: Path) -> None:
+    window = small_trace(tmp_path).window(3, 0.75)
     window.validate()
     assert window.prompt_tokens.tolist() == [10, 20, 600]
-    assert window.arrival_s.tolist() == [0, 0, 2]
+    assert window.arrival_s.tolist() == [0.25, 0.25, 2.25]
+
+
+@given(
+    st.lists(st.integers(0, 200), min_size=2, max_size=8).filter(lambda each: len(set(each)) > 1), st.integers(1, 40)
+)
+def test_windows_from_all_times_have_the_rate_of_the_trace(times: list[int], length: int) -> None:
+    lengths = np.full(len(times), 5)
+    table = independent_requests(arrival_s=np.sort(times).astype(float), prompt_tokens=lengths, output_tokens=lengths)
+    trace = Trace(name="bursts", format="drawn", table=table, source="drawn")
+    within_s, starts = length / 40 * trace.period_s, (np.arange(100) + 0.5) / 100
+    counts = [(trace.window(2 * len(times), at * trace.period_s).arrival_s < within_s).sum() for at in starts]
+    assert np.mean(counts) == pytest.approx(trace.requests_per_s * within_s, abs=0.05 * len(times))
 
 
 def test_a_window_wraps_round_with_fresh_content(tmp_path: Path) -> None:
     trace = small_trace(tmp_path)
-    window = trace.window(10, 3)
+    window = trace.window(10, 2.5)
     window.validate()
     assert window.prompt_tokens.tolist() == [600, 512, 10, 20, 600, 512, 10, 20, 600, 512]
     gaps = [1, 1, 0, 2]  # one mean gap between the last arrival and the first of the next lap
@@ -94,8 +109,8 @@ def test_a_window_wraps_round_with_fresh_content(tmp_path: Path) -> None:
 
 def test_a_window_of_the_whole_is_the_trace_in_order(tmp_path: Path) -> None:
     trace = small_trace(tmp_path)
-    for offset in (0, 4, 8):
-        window = trace.window(4, offset)
+    for laps in (0, 1, 2):
+        window = trace.window(4, laps * trace.period_s)
         assert window.prompt_tokens.tolist() == [512, 10, 20, 600]
         assert shared_tokens(window, 0, 3) == 512
 
@@ -110,12 +125,12 @@ def test_a_window_keeps_sessions_whole(tmp_path: Path) -> None:
         mooncake(800, 30, 5),
     )
     trace = load_trace(path)
-    window = trace.window(7, 1)  # row 1 in order of arrival is b's second turn: begin with a
+    window = trace.window(7, 0.1)  # b's second turn comes then: begin with a
     window.validate()
     assert window.prompt_tokens.tolist() == [10, 11, 30, 20, 21, 10, 11]
     assert window.follows.tolist() == [-1, 0, -1, -1, 3, -1, 5]
     assert window.think_s.tolist() == [0, 0.1, 0, 0, 0.2, 0, 0.1]
-    np.testing.assert_allclose(window.arrival_s[[0, 2, 3, 5]], [0, 0.3, 0.6, 0.9])
+    np.testing.assert_allclose(window.arrival_s[[0, 2, 3, 5]], [0.2, 0.5, 0.8, 1.1])
 
 
 def test_an_empty_window_is_refused(tmp_path: Path) -> None:

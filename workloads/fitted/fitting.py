@@ -24,7 +24,7 @@ _WHOLE_BLOCKS: Final = 0.9
 
 
 def fit_trace(trace: Trace) -> FittedTrace:
-    """Raises InputError where a trace has too few requests, or requests that wait for any other to finish."""
+    """Raises InputError where a trace has too few requests or sessions, or waits for any request to finish."""
     table = trace.table
     if table.num_requests < FEWEST_REQUESTS:
         raise InputError(
@@ -33,6 +33,8 @@ def fit_trace(trace: Trace) -> FittedTrace:
     if (table.follows == NEXT_FREE).any():
         raise InputError(f"trace '{trace.name}': its requests wait for any other to finish; a fit needs arrival times")
     firsts = np.flatnonzero(table.follows < 0)
+    if len(firsts) < _FEWEST_OF_KIND:
+        raise InputError(f"trace '{trace.name}' has {len(firsts)} sessions; a fit needs at least {_FEWEST_OF_KIND}")
     firsts = firsts[np.argsort(table.arrival_s[firsts], kind="stable")]
     times = table.arrival_s[firsts] - table.arrival_s[firsts[0]]
     cascade, sharing = fit_cascade(times), latest_sharing(table, firsts)
@@ -47,8 +49,8 @@ def fit_trace(trace: Trace) -> FittedTrace:
         cascade=cascade,
         means={name: _means(tokens[name], window, len(cascade.windows)) for name in OF_WINDOWS},
         serial=fit_serial(tokens["new_tokens"]),
-        kinds={name: _kind(name, tokens, rows, trace.block_size) for name, rows in classes.items()},
-        turns=_turns(table) if len(firsts) < table.num_requests else None,
+        kinds={name: _kind(tokens, rows, trace.block_size) for name, rows in classes.items()},
+        turns=_turns(table) if table.num_requests - len(firsts) >= FEWEST else None,
     )
 
 
@@ -63,11 +65,23 @@ def _tokens(table: RequestTable, rows: IntArray, sharing: Sharing) -> dict[str, 
 
 
 def _means(values: IntArray, window: IntArray, num_windows: int) -> tuple[float, ...]:
-    """By window; that of all requests for windows with few."""
-    count = np.bincount(window, minlength=num_windows)
-    total = np.bincount(window, values, num_windows)
-    mean = np.where(count >= FEWEST, total / np.maximum(count, 1), values.mean())
-    return tuple(mean.round(2).tolist())
+    """By window; one with few requests has a mean together with its neighbours'."""
+    run = _runs(np.bincount(window, minlength=num_windows))
+    mean = np.bincount(run[window], values) / np.bincount(run[window])
+    return tuple(mean[run].round(2).tolist())
+
+
+def _runs(counts: IntArray) -> IntArray:
+    """[windows] numbers of runs of windows that have FEWEST requests each.
+
+    With the mean of all instead, what lies in windows of few requests would follow by subtraction.
+    """
+    run, number, held = np.zeros(len(counts), np.int64), 0, 0
+    for place, count in enumerate(counts.tolist()):
+        run[place], held = number, held + count
+        if held >= FEWEST:
+            number, held = number + 1, 0
+    return np.minimum(run, max(number - 1, 0))
 
 
 def _classes(table: RequestTable, rows: IntArray, sharing: Sharing, block_size: int | None) -> dict[str, BoolArray]:
@@ -92,15 +106,15 @@ def _classes(table: RequestTable, rows: IntArray, sharing: Sharing, block_size: 
 
 
 def _large(classes: dict[str, BoolArray]) -> dict[str, BoolArray]:
-    """Those of many requests; what is left goes to the largest of them."""
-    large = {name: rows for name, rows in classes.items() if rows.sum() >= _FEWEST_OF_KIND}
-    rest = ~np.any(list(large.values()), axis=0)
-    most = max(large, key=lambda name: int(large[name].sum()))
-    return {**large, most: large[most] | rest}
+    """Those of many requests; all others go to the largest."""
+    most = max(classes, key=lambda name: int(classes[name].sum()))
+    large = {name: rows for name, rows in classes.items() if name == most or rows.sum() >= _FEWEST_OF_KIND}
+    few = [rows for name, rows in classes.items() if name not in large]
+    return {**large, most: np.any([large[most], *few], axis=0)}
 
 
-def _kind(name: str, tokens: Mapping[str, IntArray], rows: BoolArray, block_size: int | None) -> RequestKind:
-    names = OF_WINDOWS if name == "new" else tuple(tokens)
+def _kind(tokens: Mapping[str, IntArray], rows: BoolArray, block_size: int | None) -> RequestKind:
+    names = tuple(tokens) if tokens["shared_tokens"][rows].any() else OF_WINDOWS
     return RequestKind(
         share=round(float(rows.mean()), 6),
         copula=fit_copula({key: tokens[key][rows] for key in names}),

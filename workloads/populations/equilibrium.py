@@ -30,6 +30,8 @@ class Equilibrium:
 
     prompt_square: float
     """Squared tokens of a prompt, everything said before and the system prompt included."""
+    prompt: float
+    """Tokens of a prompt."""
     context: float
     """Tokens of prompt and answer together: what a turn holds as it ends."""
     conversations_cut: float
@@ -64,6 +66,7 @@ def equilibrium(population: Population, max_model_len: int) -> Equilibrium:
     went_on = history @ (said**2 * share + 2 * said * user + user_square)
     return Equilibrium(
         prompt_square=float(opened + went_on - talks.blur) / turns,
+        prompt=float(system + opening @ one.user + history @ (said * share + user)) / turns,
         context=float(system + opening @ one.said + history @ (said * share + both)) / turns,
         conversations_cut=talks.cut,
         messages_shortened=one.shortened,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from boundary.files import InputError
 from boundary.limits import check_limit, how_to_raise, limits
-from workloads.clients import Clients
+from workloads.clients import WAIT_FOR_EVER, Clients
 from workloads.distributions import (
     Distribution,
     Exponential,
@@ -58,8 +58,7 @@ class Population:
     retrieved: Retrieval | None = None
     thinking_share: Distribution | None = None
     """Of an answer's tokens, from 0 to 1: they are generated first, and are in no later prompt."""
-    clients: Clients | None = None
-    """None: everybody waits for ever."""
+    clients: Clients = WAIT_FOR_EVER
     source: str = ""
     tables: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What its file says, each part with its source."""

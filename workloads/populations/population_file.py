@@ -74,10 +74,8 @@ def population_from_mapping(data: Mapping[str, Any], *, name: str, file: Path | 
     )
 
 
-def _clients(tables: _Tables, place: Path | str) -> Clients | None:
+def _clients(tables: _Tables, place: Path | str) -> Clients:
     """How long users and their clients wait. Raises InputError for what is out of range."""
-    if tables.patience_s is None and tables.client is None:
-        return None
     patience_s = None
     if tables.patience_s is not None:
         patience_s = parse_distribution(tables.patience_s, file=place, name="patience_s")

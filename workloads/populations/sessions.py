@@ -17,6 +17,22 @@ ALONE_FROM: Final = 2**61
 _CHAINED_FROM: Final = 2**62
 
 
+@dataclass(frozen=True, kw_only=True)
+class AnswerTimes:
+    """About how long answers take, from the prompt to the last token: seconds for each answer, and for each token."""
+
+    answer_s: float = 0.0
+    prompt_token_s: float = 0.0
+    output_token_s: float = 0.0
+
+    def of(self, prompt_tokens: Any, output_tokens: Any) -> Any:
+        """Of answers with so many tokens: of one or of the mean, given as numbers, or of many, given as arrays."""
+        return self.answer_s + self.prompt_token_s * prompt_tokens + self.output_token_s * output_tokens
+
+
+NO_TIME: Final = AnswerTimes()
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sessions:
     """[users, turns] arrays, times in seconds, lengths in tokens."""
@@ -37,6 +53,8 @@ class Sessions:
     leading: IntArray | None = None
     """[users, turns, chunks] numbers of the chunks that follow the system prompt, -1 where there are no more."""
     chunk_tokens: int = 0
+    met_at: IntArray | None = None
+    """[users] the turn, counted from 0, that is a user's first; None: it is turn 0. Earlier ones lie before time 0."""
 
     @property
     def num_users(self) -> int:
@@ -49,15 +67,43 @@ class Sessions:
         }
         return replace(self, **by_user)
 
-    def arrival_s(self, response_s: FloatArray | float = 0.0) -> FloatArray:
-        """[users, turns] when each turn arrives if every answer takes `response_s`: with 0, no turn can be sooner."""
-        gaps = self.think_s.copy()
-        gaps[:, 0] = self.first_arrival_s
-        gaps[:, 1:] += np.broadcast_to(response_s, gaps.shape)[:, :-1]
-        return np.cumsum(gaps, axis=1)
+    def shifted(self, by_s: FloatArray) -> "Sessions":
+        """The same users, each so much later."""
+        return replace(self, first_arrival_s=self.first_arrival_s + by_s)
 
-    def table(self, until_s: float = math.inf) -> RequestTable:
+    def arrival_s(self, answers: AnswerTimes = NO_TIME) -> FloatArray:
+        """[users, turns] when each turn arrives if answers take so long: with NO_TIME, no turn can be sooner.
+
+        Those before a user's first arrive with it.
+        """
+        gaps = self.think_s.copy()
+        gaps[:, 0] = 0.0
+        if answers != NO_TIME:
+            gaps[:, 1:] += answers.of(self.prompt_tokens[:, :-1], self.output_tokens[:, :-1])
+        if self.met_at is not None:
+            gaps[np.arange(gaps.shape[1]) <= self.met_at[:, None]] = 0.0
+        return np.asarray(np.cumsum(gaps, axis=1) + self.first_arrival_s[:, None])
+
+    def met_later(self, time_s: float, answers: AnswerTimes) -> "Sessions":
+        """What comes from that time on, which is the new time 0, if answers take so long until then.
+
+        Users whose turns do not reach it have none.
+        """
+        arrival_s = self.arrival_s(answers)
+        met_at = (arrival_s < time_s).sum(axis=1)
+        last = np.minimum(met_at, arrival_s.shape[1] - 1)
+        first_arrival_s = np.take_along_axis(arrival_s, last[:, None], axis=1)[:, 0] - time_s
+        return replace(self, first_arrival_s=np.maximum(first_arrival_s, 0.0), met_at=met_at)
+
+    @property
+    def reach_the_start(self) -> bool:
+        """Whether every user has a turn from time 0 on."""
+        return self.met_at is None or bool(self.met_at.max(initial=0) < self.prompt_tokens.shape[1])
+
+    def table(self, until_s: float | FloatArray = math.inf) -> RequestTable:
         """Rows user by user; each user's last is the first that cannot arrive by `until_s`.
+
+        Where each of the users has a time of its own, no row is kept that cannot arrive by then.
 
         Two spans per conversation, shared by its turns: the system prompt, and what is the conversation's own. Where
         chunks are retrieved or thinking is left out, each turn has its own spans: the system prompt, each chunk that
@@ -65,7 +111,7 @@ class Sessions:
         """
         keep = self._kept(until_s)
         users, turns = np.nonzero(keep)
-        n, is_first = len(users), turns == 0
+        n, is_first = len(users), turns == (0 if self.met_at is None else self.met_at[users])
         content = 1 + users * CONVERSATIONS_PER_USER + self.conversation[keep]
         if self.own_from is None:
             spans = _spans(content, self.system_prompt_tokens)
@@ -77,23 +123,33 @@ class Sessions:
         return RequestTable(
             arrival_s=np.where(is_first, self.first_arrival_s[users], np.nan),
             follows=np.where(is_first, NO_PREDECESSOR, np.arange(n) - 1),
-            think_s=self.think_s[keep],
+            think_s=np.where(is_first, 0.0, self.think_s[keep]),
             prompt_tokens=self.prompt_tokens[keep].astype(np.int32),
             output_tokens=self.output_tokens[keep].astype(np.int32),
             priority=np.zeros(n, np.int32),
             **spans,
         )
 
-    def _kept(self, until_s: float) -> BoolArray:
+    def _kept(self, until_s: float | FloatArray) -> BoolArray:
         """[users, turns] which turns are rows of the table."""
-        keep = np.ones(self.prompt_tokens.shape, bool)
-        keep[:, 1:] = self.arrival_s()[:, :-1] <= until_s
+        if isinstance(until_s, np.ndarray):
+            return np.asarray(self.is_met & (self.arrival_s() <= until_s[:, None]))
+        keep = self.is_met
+        keep[:, 1:] &= self.arrival_s()[:, :-1] <= until_s
         return keep
 
-    def opens(self, until_s: float = math.inf) -> BoolArray:
+    @property
+    def is_met(self) -> BoolArray:
+        """[users, turns] which turns lie at time 0 or later."""
+        if self.met_at is None:
+            return np.ones(self.prompt_tokens.shape, bool)
+        return np.arange(self.prompt_tokens.shape[1]) >= self.met_at[:, None]
+
+    def opens(self, until_s: float | FloatArray = math.inf) -> BoolArray:
         """Which rows of the table open a conversation; a user's first row counts as one."""
         opens = np.ones(self.prompt_tokens.shape, bool)
         opens[:, 1:] = self.conversation[:, 1:] != self.conversation[:, :-1]
+        opens[:, 1:] |= ~self.is_met[:, :-1]
         return opens[self._kept(until_s)]
 
 

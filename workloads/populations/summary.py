@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from workloads.clients import Clients
 from workloads.distributions import Distribution, RoundedUp
 from workloads.populations.equilibrium import equilibrium
 from workloads.populations.population import Population
@@ -84,12 +83,12 @@ def _parts(population: Population) -> list[Part]:
         found.append(part)
     if population.retrieved is not None:
         found.append(_retrieved(population, population.retrieved))
-    return found if population.clients is None else [*found, *_waits(population, population.clients)]
+    return [*found, *_waits(population)]
 
 
-def _waits(population: Population, clients: Clients) -> Iterator[Part]:
+def _waits(population: Population) -> Iterator[Part]:
     """Seconds that users, and their client library, wait."""
-    patience_s, timeout_s = clients.patience_s, clients.library.timeout_s
+    patience_s, timeout_s = population.clients.patience_s, population.clients.library.timeout_s
     if patience_s is not None:
         given, source = _given(population.tables.get("patience_s"))
         p50, p95 = patience_s.quantile(_MIDDLE_AND_TAIL).tolist()

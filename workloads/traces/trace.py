@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from boundary.files import InputError
-from workloads.clients import Clients
+from workloads.clients import WAIT_FOR_EVER, Clients
 from workloads.requests import NEXT_FREE, Int32Array, IntArray, RequestTable
 
 
@@ -25,8 +25,7 @@ class Trace:
     """What was left out of the file, and what was taken for granted."""
     block_size: int | None = None
     """Tokens that a block id of the file names; None where it has none."""
-    clients: Clients | None = None
-    """None: everybody waits for ever."""
+    clients: Clients = WAIT_FOR_EVER
 
     @property
     def num_requests(self) -> int:
@@ -74,11 +73,11 @@ class Trace:
         """Rows, sessions contiguous, by the session's first arrival, then by row."""
         return _by_session_arrival(self.table)
 
-    def window(self, num_requests: int, offset: int) -> RequestTable:
-        """Requests from row `offset` of the order of arrival, wrapped round, the first arriving at 0.
+    def window(self, num_requests: int, start_s: float) -> RequestTable:
+        """Requests from `start_s` after the first one's arrival on, which is the new time 0, wrapped round.
 
         Rows come in order of arrival, ties by row; sessions stay together, ordered by their first arrival, and the
-        window starts at the first session that begins at the offset or later. Wrapped round, times go on after
+        window starts with the first session that begins at `start_s` or later. Wrapped round, times go on after
         `period_s`, and every content id is fresh: what was said an hour ago is not said again, and a system prompt
         costs one more miss.
         """
@@ -86,10 +85,13 @@ class Trace:
             raise InputError(f"a window of {num_requests} requests; it must have at least 1")
         table, order = self.table, self._order
         begins = np.flatnonzero(table.follows[order] < 0)
-        start = begins[np.searchsorted(begins, offset % len(order)) % len(begins)]
+        starts_s = table.arrival_s[order[begins]]
+        zero_s = starts_s[0] + start_s % (self.period_s or math.inf)
+        after = int(np.searchsorted(starts_s, zero_s))
+        start = len(order) if after == len(begins) else begins[after]  # the first one of the next lap
         laps, place = np.divmod(start + np.arange(num_requests), len(order))
         rows = order[place]
-        arrival_s = table.arrival_s[rows] + laps * self.period_s - table.arrival_s[order[start]]
+        arrival_s = table.arrival_s[rows] + laps * self.period_s - zero_s
         spans = _fresh_spans(table, rows, laps)
         return RequestTable(
             # Rounding may leave the first lap's ties a hair below 0.

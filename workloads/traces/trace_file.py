@@ -44,7 +44,7 @@ class TraceFile:
     @property
     def how(self) -> tuple[str, ...]:
         """Which of the three are given."""
-        named = {"trace format": self.format, "columns": self.columns, "log pattern": self.log_pattern}
+        named = {"a trace format": self.format, "columns": self.columns, "a log pattern": self.log_pattern}
         return tuple(name for name, value in named.items() if value is not None)
 
     def recorded(self, block_size: int | None, num_rows: int | None) -> tuple[TraceFormat | None, Recorded]:

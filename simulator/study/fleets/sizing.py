@@ -7,6 +7,7 @@ from typing import Final
 
 from simulator.study.capacity import Evaluator, Point, Watcher
 from simulator.study.capacity_table import CapacityRow, capacity_rows
+from simulator.study.estimate import met_in_service
 from simulator.study.fleets.layouts import AFFINITY, FleetQuestion, Layout
 from simulator.study.fleets.screening import Screened, estimated_users
 from simulator.study.running.simulations import Simulations
@@ -187,7 +188,7 @@ class Sizing:
         assert row.point is not None, "a row with users has a point"
         evaluator = Evaluator(
             fleet=layout.plan.fleet(row.replicas, layout.router),
-            load=question.load(layout),
+            load=met_in_service(question.load(layout), layout.plan, row.replicas, question.slo),
             slo=question.slo,
             watcher=self.watcher,
             simulations=self.simulations,

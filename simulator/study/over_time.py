@@ -1,0 +1,139 @@
+"""What a fleet that changes showed over time: attainment, replicas, load, and how it came through events."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.core import layout
+from simulator.fleet.events import Event
+from simulator.fleet.operation import Operation
+from simulator.fleet.replicas import Count
+from simulator.results import Result, whole_run
+from simulator.study.replication import missed
+from simulator.study.slo import SLO
+
+FloatArray = NDArray[np.float64]
+MOST_WINDOWS = 144  # ten minutes each over a day
+LOOK_S = 60.0  # how finely recovery is told
+STEADY_S = 300.0  # the target is met for so long once a fleet has recovered
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovery:
+    """How a fleet came through an event."""
+
+    event: Event
+    lowest: float
+    """The least attainment of a minute, from the event to the recovery."""
+    recovered_s: float | None
+    """Until attainment meets the target again for five minutes; None: not within the run."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OverTime:
+    """One run of a fleet that is operated, from its start to `until_s`."""
+
+    until_s: float
+    history: tuple[Count, ...]
+    result: Result
+    attainment: float
+    """Share of all requests that meet the SLO; what was lost or never answered misses it."""
+    window_s: FloatArray
+    """[windows] when each begins."""
+    attained: FloatArray
+    """[windows] attainment of the requests that arrive in it; NaN where none do."""
+    in_flight: FloatArray
+    """[windows, replicas] requests in each at the window's beginning."""
+    held_s: float
+    """Replica-seconds that were paid for."""
+    num_taken: int
+    """Requests taken off replicas that failed, or went before they had answered them."""
+    num_lost: int
+    """Of those, never sent again."""
+    num_unanswered: int
+    """Requests without an end at `until_s`."""
+    recoveries: tuple[Recovery, ...]
+
+    @property
+    def mean_replicas(self) -> float:
+        return self.held_s / self.until_s
+
+    @property
+    def most_replicas(self) -> int:
+        return max(count.held for count in self.history)
+
+    @property
+    def least_ready(self) -> int:
+        return min(count.ready for count in self.history)
+
+
+def over_time(operation: Operation, slo: SLO, until_s: float) -> OverTime:
+    """Judge every request that arrived before `until_s`."""
+    requests = operation.simulation.requests
+    come = requests[(requests["status"] != layout.NOT_ARRIVED) & (requests["arrival_s"] < until_s)]
+    now_s = max(operation.simulation.now_s, until_s)
+    ttft_missed, tpot_missed, decided = missed(come, slo, now_s)
+    is_met, arrival_s = decided & ~ttft_missed & ~tpot_missed, come["arrival_s"]
+    windows = np.linspace(0.0, until_s, min(MOST_WINDOWS, max(int(until_s / LOOK_S), 1)) + 1)
+    replicas = operation.replicas
+    return OverTime(
+        until_s=until_s,
+        history=tuple(count for count in operation.history if count.time_s < until_s),
+        result=whole_run(operation.simulation),
+        attainment=float(is_met.sum()) / max(len(come), 1),
+        window_s=windows[:-1],
+        attained=_by_window(arrival_s, is_met, windows),
+        in_flight=_in_flight(come, windows[:-1], len(replicas.states), replicas.engines_each),
+        held_s=replicas.held_s(until_s),
+        num_taken=replicas.num_taken,
+        num_lost=int((come["status"] == layout.LOST).sum()),
+        num_unanswered=int((come["status"] < layout.FINISHED).sum()),
+        recoveries=tuple(
+            _recovery(event, arrival_s, is_met, slo.attainment, until_s)
+            for event in operation.given.events
+            if event.time_s < until_s
+        ),
+    )
+
+
+def _by_window(arrival_s: FloatArray, is_met: NDArray[np.bool_], edges: FloatArray) -> FloatArray:
+    """Share that is met of what arrives between successive edges."""
+    came, met = (np.histogram(arrival_s[chosen], edges)[0] for chosen in (slice(None), is_met))
+    found = np.full(len(came), math.nan)
+    np.divide(met, came, out=found, where=came > 0)
+    return found
+
+
+def _in_flight(requests: NDArray[np.void], times_s: FloatArray, num_replicas: int, engines_each: int) -> FloatArray:
+    """Where requests were in the end: those that began anew count where they were answered."""
+    found = np.zeros((len(times_s), num_replicas))
+    for replica in range(num_replicas):
+        there = requests[(requests["replica"] // engines_each == replica) & (requests["status"] >= layout.WAITING)]
+        left_s = np.where(np.isnan(there["finish_s"]), math.inf, there["finish_s"])
+        come = np.searchsorted(np.sort(there["arrival_s"]), times_s, side="right")
+        found[:, replica] = come - np.searchsorted(np.sort(left_s), times_s, side="right")
+    return found
+
+
+def _recovery(
+    event: Event, arrival_s: FloatArray, is_met: NDArray[np.bool_], target: float, until_s: float
+) -> Recovery:
+    edges = np.arange(event.time_s, until_s + LOOK_S, LOOK_S)
+    if len(edges) < 2:
+        return Recovery(event=event, lowest=1.0, recovered_s=None)
+    came, met = (np.histogram(arrival_s[chosen], edges)[0] for chosen in (slice(None), is_met))
+    steady = round(STEADY_S / LOOK_S)
+    recovered = None
+    for minute in range(max(len(came) - steady + 1, 1)):
+        if met[minute : minute + steady].sum() >= target * came[minute : minute + steady].sum():
+            recovered = minute
+            break
+    shares = np.divide(met, came, out=np.ones(len(came)), where=came > 0)
+    through = shares[: steady if recovered is None or recovered == 0 else recovered]
+    return Recovery(
+        event=event,
+        lowest=float(through.min()),
+        recovered_s=None if recovered is None else recovered * LOOK_S,
+    )
