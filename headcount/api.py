@@ -20,6 +20,7 @@ from headcount.answers.fit import FitAnswer, fit
 from headcount.answers.memory import MemoryAnswer, memory
 from headcount.answers.memory_comparison import MemoryComparison, memory_comparison
 from headcount.answers.notes import Note, RefusedError, Severity
+from headcount.answers.operated.over_time import OverTimeAnswer, simulate_over_time
 from headcount.answers.plan import PlanAnswer, plan
 from headcount.answers.read import ReadAnswer, read
 from headcount.answers.simulate import SimulateAnswer, simulate
@@ -37,7 +38,7 @@ from simulator.deployment import Deployment, resolve
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.memory import memory_budget
 from simulator.fleet.fleet import Fleet, Pool
-from simulator.fleet.router import View
+from simulator.fleet.view import View
 from simulator.results import Result, request_times, whole_run
 from simulator.simulation import Simulation
 from simulator.study.slo import SLO
@@ -48,12 +49,12 @@ from workloads.traces.trace_file import TraceFile
 __all__ = [
     "SLO", "Answer", "CapacityAnswer", "CheckAnswer", "CompareAnswer", "Deployment", "DescribeAnswer", "DiffAnswer",
     "EngineArgs", "FitAnswer", "FitTraceAnswer", "Fleet", "MemoryAnswer", "MemoryComparison", "Note", "OptimizeAnswer",
-    "PlanAnswer", "Pool", "Progress", "ReadAnswer", "RefusedError", "Result", "Severity", "SimulateAnswer",
-    "Simulation", "TraceFile", "TrainingMemoryAnswer", "Verdict", "View", "WhatifAnswer", "capacity", "check",
-    "closed_load", "compare", "describe", "diff", "find_gpu", "fit", "fit_trace", "gpu_names", "limits_raised",
+    "OverTimeAnswer", "PlanAnswer", "Pool", "Progress", "ReadAnswer", "RefusedError", "Result", "Severity",
+    "SimulateAnswer", "Simulation", "TraceFile", "TrainingMemoryAnswer", "Verdict", "View", "WhatifAnswer", "capacity",
+    "check", "closed_load", "compare", "describe", "diff", "find_gpu", "fit", "fit_trace", "gpu_names", "limits_raised",
     "load_model", "load_workload", "memory", "memory_budget", "memory_comparison", "model_names", "open_load",
     "optimize", "plan", "preset_names", "read", "read_startup_log", "request_times", "resolve", "simulate",
-    "training_memory", "whatif", "whole_run",
+    "simulate_over_time", "training_memory", "whatif", "whole_run",
 ]  # fmt: skip
 
 _NAMES = {"StartupLog": StartupLog, "Architecture": Architecture, "GPU": GPU}

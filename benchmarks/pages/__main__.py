@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.fitted_traces import fitted_tables
 from benchmarks.large_fleets import large_fleet_tables
 from benchmarks.markdown import DOCS, filled
-from benchmarks.pages.api import note_tables, python_tables, router_tables
+from benchmarks.pages.api import note_tables, python_tables, router_tables, scaler_tables
 from benchmarks.pages.catalog import gpu_tables, model_tables
 from benchmarks.pages.fidelity import fidelity_tables
 from benchmarks.pages.memory import memory_tables
@@ -29,6 +29,7 @@ from benchmarks.pages.names import (
 )
 from benchmarks.pages.options import option_tables, plan_tables
 from benchmarks.pages.outputs import pages_with_outputs, with_outputs
+from benchmarks.router_ladder import ladder_tables
 from benchmarks.sampling import page_tables as sampling_tables
 
 PAGES = {
@@ -38,7 +39,9 @@ PAGES = {
     "measurements/fidelity.md": fidelity_tables,
     "measurements/fitted-traces.md": fitted_tables,
     "measurements/large-fleets.md": large_fleet_tables,
+    "measurements/routers.md": ladder_tables,
     "measurements/sampling.md": sampling_tables,
+    "reference/autoscalers.md": scaler_tables,
     "reference/engine-options.md": option_tables,
     "reference/file-formats.md": file_format_tables,
     "reference/gpus.md": gpu_tables,

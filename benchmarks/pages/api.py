@@ -1,12 +1,18 @@
-"""The tables of docs/reference/python.md, notes.md and routers.md, from the code."""
+"""The tables of docs/reference/python.md, notes.md, routers.md and autoscalers.md, from the code."""
 
 from collections.abc import Callable
 from inspect import getdoc, isfunction
 
+from msgspec import Struct, structs
+
 import headcount
 from benchmarks.markdown import table
+from boundary.names import readable
 from headcount.answers.notes import NOTES
-from simulator.fleet.router import ROUTERS, View
+from simulator.fleet.router import ALSO_CALLED, ROUTERS
+from simulator.fleet.scaler import SCALERS
+from simulator.fleet.startup import STORAGES
+from simulator.fleet.view import View
 
 Tables = dict[str, Callable[[], str]]
 
@@ -23,7 +29,12 @@ def note_tables() -> Tables:
 
 def router_tables() -> Tables:
     """By the names of the page's markers."""
-    return {"routers": _routers, "view": _view}
+    return {"routers": _routers, "parameters": _parameters, "names": _other_names, "view": _view}
+
+
+def scaler_tables() -> Tables:
+    """By the names of the page's markers."""
+    return {"autoscalers": _scalers, "storages": _storages}
 
 
 def _names() -> str:
@@ -49,6 +60,42 @@ def _routers() -> str:
         router = ROUTERS.load(name)
         rows.append((f"`{name.replace('_', '-')}`", _first_line(router.__doc__), ", ".join(router.SEES)))
     return table(("router", "what", "what it sees"), rows)
+
+
+def _scalers() -> str:
+    rows = []
+    for name in SCALERS.names():
+        module = SCALERS.load(name)
+        fields = structs.fields(module.Settings) if issubclass(module.Settings, Struct) else ()
+        given = ", ".join(f"`{item.name.removesuffix('_s')}={_shown(item.name, item.default)}`" for item in fields)
+        rows.append((f"`{name.replace('_', '-')}`", _first_line(module.__doc__), given))
+    return table(("autoscaler", "what", "parameters and their defaults"), rows)
+
+
+def _shown(name: str, value: object) -> str:
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{text}s" if name.endswith("_s") and value is not None else text
+
+
+def _storages() -> str:
+    rows = [
+        (f"`{name}`", f"{each.bytes_per_s / 1e9:g} GB/s {'in all' if each.is_shared else 'for each GPU'}", each.source)
+        for name, each in STORAGES.items()
+    ]
+    return table(("`weights-from=`", "rate", "source"), rows)
+
+
+def _parameters() -> str:
+    rows = [
+        (f"`{name.replace('_', '-')}`", f"`{key}`", readable(parameter.default), parameter.allowed, parameter.what)
+        for name in ROUTERS.names()
+        for key, parameter in getattr(ROUTERS.load(name), "PARAMETERS", {}).items()
+    ]
+    return table(("router", "parameter", "default", "allowed", "what"), rows)
+
+
+def _other_names() -> str:
+    return table(("name", "is"), [(f"`{name}`", f"`{other}`") for name, other in ALSO_CALLED.items()])
 
 
 def _view() -> str:

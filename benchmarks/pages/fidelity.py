@@ -1,4 +1,4 @@
-"""The tables of docs/measurements/fidelity.md, from stored results of the comparisons with vLLM."""
+"""The tables of docs/measurements/fidelity.md, from stored results of the comparisons with vLLM and SGLang."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +38,8 @@ COMPARISON_COUNTS = (
     "seed", "cases", "steps", "preemptions", "prefix_hits", "resumed_hits", "storms", "fewest_storm_preemptions",
     "cut_short", "stalled", "differing_cases",
 )  # fmt: skip
+SGLANG_COUNTS = ("seed", "cases", "batches", "retractions", "radix_hits", "finished", "differing_cases")
+RADIX_COUNTS = ("seed", "cases", "operations", "hits", "evictions", "differing_cases")
 ENGINE_COUNTS = ("seed", "steps", "preemptions", "prefix_hits")
 
 
@@ -46,16 +48,19 @@ def fidelity_tables(folder: Path = DOCS / "measurements" / "results") -> dict[st
 
     Raises ValueError where a result holds a difference: that is a defect to mend, not to publish.
     """
-    results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
-    for result in results:
-        if result.get("differing_cases") or result.get("difference"):
-            raise ValueError(f"the result for vLLM {result['vllm_version']} has a difference; nothing is written")
+    results = []
+    for path in sorted(folder.glob("*.json")):
+        results.append(json.loads(path.read_text(encoding="utf-8")))
+        if results[-1].get("differing_cases") or results[-1].get("difference"):
+            raise ValueError(f"the result in {path.name} has a difference; nothing is written")
     compared, engines = (_newest_first(results, having) for having in ("pairs", "attention"))
     comparisons = [result for result in compared if result.get("about") != "states"]
     return {
         "comparisons": partial(_comparisons, comparisons),
         "states": partial(_states, [result for result in compared if result.get("about") == "states"]),
         "engines": partial(_engines, engines),
+        "sglang": partial(_sglang, results, SGLANG_COUNTS),
+        "radix": partial(_sglang, results, RADIX_COUNTS),
         "options": partial(_options, comparisons),
         "pairs": partial(_pairs, comparisons),
         "rules": lambda: table(("since", "rule"), [(rule.first, rule.meaning) for rule in SCHEDULER_RULES.values()]),
@@ -100,6 +105,13 @@ def _engines(engines: Results) -> str:
         for result in engines
     ]
     return table(heads, rows)
+
+
+def _sglang(results: Results, counts: Sequence[str]) -> str:
+    """The results that have all of these counts."""
+    heads = ("SGLang", *(name.replace("_", " ") for name in counts[:-1]), "cases that differ")
+    compared = [result for result in results if result.keys() >= {"sglang_version", *counts}]
+    return table(heads, [(result["sglang_version"], *_counts(result, counts)) for result in compared])
 
 
 def _counts(result: Mapping[str, Any], names: Sequence[str]) -> list[str]:

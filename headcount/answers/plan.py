@@ -5,34 +5,32 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Final
 
-from boundary.names import check_names
 from headcount.answers import plan_text
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
 from headcount.answers.details import plan_page
 from headcount.answers.details.first_page import FirstPage
 from headcount.answers.money import BreakEven, Money, Traffic, costs, money_of
 from headcount.answers.notes import Facts, find_notes
+from headcount.answers.operated.spare import SpareTried, try_spare
 from headcount.answers.plan_rows import FleetRow, every_row, rows_of, sized_row
 from headcount.questions.deployments import given_engine_arguments
 from headcount.questions.loads import AskedWorkload, trace_notes
+from headcount.questions.offers import names_of, read_offers
 from headcount.questions.people import People
 from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block
 from headcount.text.units import assumptions_json
 from headcount.text.words import load_text
-from kvcache.gpus.gpu import GPU, find_gpu, gpu_names
 from kvcache.models.catalog import load_model
 from simulator.cancellations import Cancellations
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.fleet.router import RouterFactory, check_router
-from simulator.latency.gpu_constants import has_measured_times
 from simulator.study.capacity import Point
 from simulator.study.fleets.layouts import (
     MAX_REPLICATIONS,
     PRECISION,
     FleetQuestion,
     Layout,
-    Offer,
     every_layout,
     variants,
 )
@@ -122,6 +120,11 @@ class PlanAnswer(Answer):
         """Beside an API at the prices given; None without prices, or without a fleet."""
         return None if self.peak is None else self.money.beside_api(self.usd_per_month, self.peak)
 
+    @cached_property
+    def spare_tried(self) -> SpareTried | None:
+        """How the cheapest fleet comes through the failure of its spare servers, simulated; None where it was not."""
+        return try_spare(self.race)
+
     def figures(self) -> dict[str, Any]:
         asked, args = self.race.question, self.race.question.variants[0]
         best = self.best
@@ -139,6 +142,7 @@ class PlanAnswer(Answer):
             "growth": self.people.growth,
             "headroom": self.people.headroom,
             "spare_servers": asked.spare,
+            "spare_tried": self.spare_tried.to_json() if self.spare_tried else None,
             "users_to_serve": self.users_to_serve,
             "meets_target": best is not None,
             "best": best.to_json() if best else None,
@@ -245,8 +249,10 @@ def plan(
     args = EngineArgs(**given_engine_arguments(engine))
     asked = FleetQuestion(
         architecture=load_model(model),
-        offers=_offers(_names(gpu, "gpu"), price),
-        variants=tuple(variants(args, _names(quantization, "quantization"), _names(kv_cache_dtype, "kv_cache_dtype"))),
+        offers=read_offers(names_of(gpu, "gpu"), price),
+        variants=tuple(
+            variants(args, names_of(quantization, "quantization"), names_of(kv_cache_dtype, "kv_cache_dtype"))
+        ),
         workload=found,
         think_time_s=mean_s,
         users=1,  # until the chain is known
@@ -324,43 +330,9 @@ class _Planning:
         """What would serve the users, told as it is found."""
         found = "no fleet serves these users; looking for what would"
         progress(Progress(done=0, total=1, found=found, so_far=self.answer(race)))
-        for each in nearest_fleets(self.question, _offers((), None), simulations=simulations):
+        for each in nearest_fleets(self.question, read_offers((), None), simulations=simulations):
             progress(Progress(done=0, total=1, found=plan_text.nearest_text(each)))
             yield each
-
-
-def _names(given: str | Sequence[str] | None, what: str) -> tuple[str, ...]:
-    """One name or several, each once. Raises ValueError for an empty list."""
-    if given is None:
-        return ()
-    names = tuple(dict.fromkeys([given] if isinstance(given, str) else given))
-    if not names or not all(name.strip() for name in names):
-        raise ValueError(f"{what} has an empty name or none; give at least one, or leave it out")
-    return names
-
-
-def _offers(names: Sequence[str], price: float | Mapping[str, float] | None) -> tuple[Offer, ...]:
-    """The GPUs with their prices; by default those with a price and step times. Raises ValueError without a price."""
-    asked = {gpu.name: gpu for gpu in map(find_gpu, names)} or {
-        gpu.name: gpu for gpu in map(find_gpu, gpu_names()) if gpu.usd_per_hour and has_measured_times(gpu)
-    }
-    if isinstance(price, Mapping):
-        given = {find_gpu(name).name: usd for name, usd in price.items()}
-        check_names(given, asked, "GPU of the plan")
-    else:
-        given = {} if price is None else dict.fromkeys(asked, price)
-    return tuple(Offer(gpu=gpu, usd_per_hour=_price(gpu, given)) for gpu in asked.values())
-
-
-def _price(gpu: GPU, given: Mapping[str, float]) -> float:
-    usd = given.get(gpu.name, gpu.usd_per_hour)
-    if usd is None:
-        raise ValueError(f"{gpu.name} has no price in the catalog; give --price {gpu.name}=USD per GPU and hour")
-    if not 0 < usd <= 1e6:
-        raise ValueError(
-            f"the price of {gpu.name} is {usd:g} USD per GPU and hour; give one above 0, at most 1,000,000"
-        )
-    return usd
 
 
 def _verdict(race: Race) -> Verdict:

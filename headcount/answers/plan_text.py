@@ -78,6 +78,7 @@ def body(answer: "PlanAnswer") -> list[Block]:
     found += [Line(f"{row.gpu}: {row.reason}") for row in answer.fleets if not row.runs and row.reason]
     found += [Line(nearest_text(each)) for each in answer.nearest]
     found += [Line(), *chain(answer), *_start(answer), *money(answer)]
+    found += [Line(str(answer.spare_tried))] if answer.spare_tried else []
     if answer.explain:
         found += [Line(), Line(bold="every layout"), layouts_table(answer)]
     return [*found, Line(), *_legend(answer)]

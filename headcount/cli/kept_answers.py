@@ -23,7 +23,6 @@ from simulator.study.store.origin import origin
 
 _OURS = ("boundary", "kvcache", "workloads", "simulator", "calibrate", "headcount")
 _ROOT = Path(__file__).parents[2]
-_PIECE_BYTES = 1 << 20
 _QUOTED = re.compile(r"'([^'\\\\]+)'")  # texts among the values: any may name a file
 
 
@@ -96,11 +95,8 @@ def _content(path: str) -> str:
     """Its digest, or what else is there."""
     if not os.path.isfile(path):
         return "a folder" if os.path.isdir(path) else "nothing"
-    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        while piece := file.read(_PIECE_BYTES):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _distributions() -> list[str]:

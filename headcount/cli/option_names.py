@@ -46,7 +46,7 @@ def converted(ctx: click.Context, spelling: Spelling, text: str) -> Any:
     What names code is refused: others write files and pasted lines, and it would be run.
     """
     kind = spelling.kind.each if isinstance(spelling.kind, Listed) else spelling.kind
-    if isinstance(kind, Text) and kind.names_code and ":" in text:
+    if isinstance(kind, Text) and kind.runs_code(text):
         raise ValueError(
             f"'{shortened(text)}' would run code that a file or a pasted line names; give it on the command line itself"
         )

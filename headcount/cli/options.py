@@ -15,6 +15,7 @@ from headcount.questions.traffic import TRAFFIC_CHANGES
 from simulator.engines.argument import COLD_START, MEMORY, SCHEDULER, STEP_TIME, Argument, arguments_of, flags_of
 from simulator.engines.values import (
     LARGEST_TEXT,
+    ROUTER,
     Duration,
     FilePath,
     IntegerList,
@@ -135,7 +136,10 @@ def deployment_options(**default_text: str) -> Option:
     return all_of(model_options, arguments, _startup_log_option, vllm_args_option, strict_option)
 
 
-ROUTERS = "round-robin, least-outstanding, session-affinity, random, power-of-two, or module:Name of your own."
+ROUTERS = (
+    "least-outstanding, session-affinity, round-robin, llm-d, cache-aware, dynamo-kv …, a name with NAME:key=value, "
+    "or module:Name of your own; see docs/reference/routers.md."
+)
 
 
 def listed_deployment_options(*, gpus: str) -> Option:
@@ -154,13 +158,13 @@ def listed_deployment_options(*, gpus: str) -> Option:
         section(
             "Scheduler",
             argument_options(SCHEDULER, always_none=True, are_lists=True),
-            option("--router", Listed(Text(names_code=True)), ROUTERS, default="least-outstanding"),
+            option("--router", Listed(ROUTER), ROUTERS, default="least-outstanding"),
         ),
         section("Step times", argument_options(STEP_TIME, always_none=True, are_lists=True)),
     )
 
 
-router_option = option("--router", Text(names_code=True), ROUTERS, default="least-outstanding")
+router_option = option("--router", ROUTER, ROUTERS, default="least-outstanding")
 scheduler_options = all_of(
     section("Scheduler", argument_options(SCHEDULER), router_option),
     section("Step times", argument_options(STEP_TIME)),

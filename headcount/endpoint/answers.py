@@ -44,18 +44,18 @@ class Answers:
 
     def draw(self, prompt: IntArray, asked: Asked) -> Answer:
         drawn = int.from_bytes(blake2b(prompt.tobytes(), digest_size=8, key=self._key).digest(), "little")
-        length, reason = asked.max_tokens, "length"
+        length, is_whole = asked.max_tokens, False
         if not asked.ignore_eos:
             u = np.array([(drawn >> 11) / 2**53])
             natural = max(int(token_counts(self._lengths, u)[0]), asked.min_tokens, 1)
             if natural <= asked.max_tokens:
-                length, reason = natural, "stop"
+                length, is_whole = natural, True
         places = (drawn % 7919 + np.arange(length) * (drawn % 5 + 1)) % len(self._tokenizer.words)
         words = [self._tokenizer.words[place] for place in places.tolist()]
         answer = Answer(
             words=words,
             tokens=self._tokenizer.word_tokens[places],
-            finish_reason="stop" if reason == "stop" else "length",
+            finish_reason="stop" if is_whole else "length",
         )
         return _stopped(answer, asked) if asked.stop else answer
 

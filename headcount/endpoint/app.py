@@ -88,7 +88,8 @@ class Endpoint:
             raise ApiError(f"max_tokens must be at least 1, got {asked}.", param="max_tokens")
         if prompt == 0:
             raise ApiError("The prompt is empty.", param="prompt")
-        most, room = asked if asked is not None else self.max_model_len - prompt, self.max_model_len - prompt
+        room = self.max_model_len - prompt
+        most = room if asked is None else asked
         if room < 1 or most > room:
             wants = f"{asked} output tokens were requested and " if asked is not None else ""
             raise ApiError(
@@ -153,9 +154,9 @@ def _add_answers(app: FastAPI, endpoint: Endpoint) -> None:
 
 def _answer(endpoint: Endpoint, asked: CompletionRequest | ChatRequest, request: Request) -> Response:
     clock = endpoint.clock
+    stream = None if clock.failure else clock.submit(endpoint.job(asked), request.scope[CAME])
     if clock.failure:
         raise ApiError(clock.failure, status=500, kind="InternalServerError")
-    stream = clock.submit(endpoint.job(asked), request.scope[CAME])
     if stream is None:
         busy = "too many requests are in flight; --max-concurrent allows more"
         raise ApiError(busy, status=503, kind="ServiceUnavailableError")
@@ -196,7 +197,7 @@ def _add_states(app: FastAPI, endpoint: Endpoint) -> None:
     registry = registry_of(Metrics(endpoint.clock, endpoint.plan, endpoint.model))
 
     @app.get("/v1/models")
-    async def models(request: Request) -> dict[str, Any]:
+    async def models() -> dict[str, Any]:
         card = {"id": endpoint.model, "object": "model", "created": 0, "owned_by": "vllm", "root": endpoint.model}
         return {"object": "list", "data": [{**card, "parent": None, "max_model_len": endpoint.max_model_len}]}
 

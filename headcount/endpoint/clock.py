@@ -42,8 +42,9 @@ class Clock:
         return self._started + simulated_s / self.speed
 
     def submit(self, job: Job, came: float) -> Stream | None:
-        """Let a request arrive that came at `came` on the loop's clock; None where there are too many."""
-        stream = self.emulation.submit(job, self._reach(came))
+        """Let a request arrive that came at `came` on the loop's clock; None where there are too many, or a failure."""
+        now_s = self._reach(came)
+        stream = None if self.failure else self.emulation.submit(job, now_s)
         self._set_alarm()
         return stream
 
@@ -51,7 +52,9 @@ class Clock:
         """Its client has gone, or needs nothing more."""
         if stream.is_over:
             return
-        self.emulation.hang_up(stream, self._reach(self.loop.time()))
+        now_s = self._reach(self.loop.time())
+        if not stream.is_over:  # its last token may have come
+            self.emulation.hang_up(stream, now_s)
         self._set_alarm()
 
     def left(self, token_s: float) -> None:
@@ -61,21 +64,26 @@ class Clock:
     def _reach(self, wall_s: float) -> float:
         """Simulate up to a time on the wall; returns the simulated time."""
         now_s = max(self.simulated(wall_s), self.emulation.live.now_s)
-        while self.emulation.advance(now_s):
+        while self._advance(now_s):
             pass
         return now_s
 
     def _run(self) -> None:
         now_s = self.simulated(self.loop.time())
+        for _ in range(INSTANTS_AT_ONCE):
+            if not self._advance(now_s):
+                break
+        self._set_alarm()
+
+    def _advance(self, now_s: float) -> bool:
+        """Simulate the next instant up to then; False where there is none, or it failed."""
         try:
-            for _ in range(INSTANTS_AT_ONCE):
-                if not self.emulation.advance(now_s):
-                    break
+            return self.emulation.advance(now_s)
         except Exception as error:
             traceback.print_exc()
             self.failure = f"the simulation failed: {error}"
             self.emulation.fail(self.failure)
-        self._set_alarm()
+            return False
 
     def _set_alarm(self) -> None:
         """Wake when something happens next."""

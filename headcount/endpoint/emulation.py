@@ -73,7 +73,9 @@ class Emulation:
 
     def __init__(self, fleet: Fleet, *, most: int, seed: int = 0) -> None:
         self.live = LiveFleet(fleet, most=most, seed=seed)
-        self.engine: EngineConfig = fleet.pools[0].engine
+        engine = fleet.pools[0].engine
+        assert isinstance(engine, EngineConfig), "LiveFleet takes vLLM alone"
+        self.engine = engine
         self.figures = Figures(fleet.num_engines, self.engine.max_model_len)
         self._contents = Contents(
             self.engine.block_size,

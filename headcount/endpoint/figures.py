@@ -10,8 +10,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-
 _TTFT: Final = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560,
 )  # fmt: skip
@@ -129,10 +127,8 @@ class Delays:
 
     def __init__(self) -> None:
         self.counts = np.zeros(self.BINS, np.int64)
-        self.sum_s = 0.0
 
     def add(self, delay_s: float) -> None:
-        self.sum_s += max(delay_s, 0.0)
         place = int(math.log(max(delay_s, self.LEAST_S) / self.LEAST_S) / math.log(self.GROWTH))
         self.counts[min(place, self.BINS - 1)] += 1
 

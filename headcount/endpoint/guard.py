@@ -1,25 +1,26 @@
-"""What every request passes: the key, the size of its body, when it came."""
+"""What every request passes: the key, its server's name, the size of its body, when it came."""
 
 import hmac
 import json
 from asyncio import get_running_loop
 from dataclasses import dataclass
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headcount.endpoint.requests import ApiError
+from headcount.web.guard import bounded, names_this_machine
 
 OPEN_PATHS = ("/health", "/ping", "/version", "/metrics")  # without a key, as in vLLM
 CAME = "headcount.came"  # when a request came, on the loop's clock
 
 
-class _TooLargeError(Exception):
-    """The body goes on beyond what is allowed."""
-
-
 @dataclass(frozen=True)
 class Guard:
-    """Lets requests through that know the key, if there is one, and are not too large."""
+    """Lets requests through that know the key and are not too large.
+
+    Without a key they must name this machine itself, so that no website's name can lead here (DNS rebinding).
+    """
 
     app: ASGIApp
     api_key: str | None
@@ -31,38 +32,23 @@ class Guard:
             return
         scope[CAME] = get_running_loop().time()
         headers = dict(scope["headers"])
+        if self.api_key is None and not names_this_machine(headers.get(b"host", b"").decode("latin-1")):
+            why = "without a key only 127.0.0.1, localhost and [::1] are answered; start the server with --api-key"
+            await _refuse(send, ApiError(why, status=421))
+            return
         if self.api_key is not None and scope["path"] not in OPEN_PATHS and not self._knows_key(headers):
             await _refuse(send, ApiError("Unauthorized", status=401, kind="Unauthorized"))
             return
+        too_large = HTTPException(413, f"the body is larger than {self.most_bytes:,} bytes; --max-body allows more")
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self.most_bytes:
-            await _refuse(send, self._too_large())
+            await _refuse(send, ApiError(too_large.detail, status=413))
             return
-        try:
-            await self.app(scope, self._bounded(receive), send)
-        except _TooLargeError:
-            await _refuse(send, self._too_large())
+        await self.app(scope, bounded(receive, self.most_bytes, too_large), send)
 
     def _knows_key(self, headers: dict[bytes, bytes]) -> bool:
         kind, _, given = headers.get(b"authorization", b"").partition(b" ")
         return kind.lower() == b"bearer" and hmac.compare_digest(given, str(self.api_key).encode())
-
-    def _bounded(self, receive: Receive) -> Receive:
-        """The body, as long as it is not too long; its length need not have been said."""
-        size = 0
-
-        async def bounded() -> Message:
-            nonlocal size
-            message = await receive()
-            size += len(message.get("body", b""))
-            if size > self.most_bytes:
-                raise _TooLargeError
-            return message
-
-        return bounded
-
-    def _too_large(self) -> ApiError:
-        return ApiError(f"the body is larger than {self.most_bytes:,} bytes; --max-body allows more", status=413)
 
 
 async def _refuse(send: Send, error: ApiError) -> None:

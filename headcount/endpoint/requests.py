@@ -117,7 +117,7 @@ class ChatRequest(_Sampling):
 
     @property
     def turns(self) -> list[Message]:
-        """The conversation; tools are told before it, as JSON."""
+        """The messages; the tools come first, as JSON in a system message."""
         tools = [("system", json.dumps(self.tools))] if self.tools else []
         return [*tools, *((message.role, message.text) for message in self.messages)]
 

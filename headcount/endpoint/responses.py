@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 import uuid
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +43,9 @@ class Shape:
         ends = {"logprobs": None, "finish_reason": answer.finish_reason, "stop_reason": answer.stop_reason}
         return self.envelope([{"index": 0, **said, **ends}], usage=usage)
 
-    def chunk(self, text: str, *, reason: str | None = None, stop: str | None = None, first: bool = False) -> Any:
+    def chunk(
+        self, text: str, *, reason: str | None = None, stop: str | None = None, first: bool = False
+    ) -> dict[str, Any]:
         role = {"role": "assistant"} if first else {}
         said: dict[str, Any] = {"delta": {**role, "content": text}} if self.is_chat else {"text": text}
         return self.envelope([{"index": 0, **said, "logprobs": None, "finish_reason": reason, "stop_reason": stop}])
@@ -57,7 +60,7 @@ def event(data: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(data, separators=(",", ":")).encode() + b"\n\n"
 
 
-class _Waiting(Response):
+class _Waiting(Response, ABC):
     """A response that waits for tokens, and tells the fleet when its client hangs up."""
 
     def __init__(self, stream: Stream, clock: Clock, shape: Shape) -> None:
@@ -78,8 +81,9 @@ class _Waiting(Response):
             message = await receive()
         self.clock.hang_up(self.stream)
 
+    @abstractmethod
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raise NotImplementedError
+        """Send what comes, until nothing more will."""
 
 
 class WholeAnswer(_Waiting):
@@ -109,18 +113,18 @@ class StreamedAnswer(_Waiting):
             await _send(send, event(self._with_usage(shape.chunk("", first=True))))
         before, after = self._frame()
         while not (stream.is_gone or stream.failure):
-            words, token_s = stream.take()
-            if words and not (stream.is_done and stream.num_taken == stream.num_tokens) and not shape.usage_each:
-                await _send(send, before + json.dumps("".join(words)).encode() + after)
+            stream.changed.clear()
+            (words, token_s), is_last = stream.take(), stream.is_done
+            if words:
+                text = "".join(words)
+                if is_last or shape.usage_each:
+                    await _send(send, event(self._with_usage(self._chunk(text, is_last=is_last))))
+                else:
+                    await _send(send, before + json.dumps(text).encode() + after)
                 self.clock.left(token_s)
-            elif words:
-                await _send(send, event(self._with_usage(self._chunk("".join(words)))))
-                self.clock.left(token_s)
-            if stream.is_done and stream.num_taken == stream.num_tokens:
+            if is_last:
                 break
-            if stream.num_taken == stream.num_tokens:
-                stream.changed.clear()
-                await stream.changed.wait()
+            await stream.changed.wait()
         await self._close(send)
 
     def _frame(self) -> tuple[bytes, bytes]:
@@ -129,14 +133,11 @@ class StreamedAnswer(_Waiting):
         before, after = event(self.shape.chunk(mark)).split(json.dumps(mark).encode())
         return before, after
 
-    def _chunk(self, text: str) -> Any:
-        answer, stream = self.stream.job.answer, self.stream
-        is_last = stream.is_done and stream.num_taken == stream.num_tokens
-        return (
-            self.shape.chunk(text, reason=answer.finish_reason, stop=answer.stop_reason)
-            if is_last
-            else self.shape.chunk(text)
-        )
+    def _chunk(self, text: str, *, is_last: bool) -> dict[str, Any]:
+        answer = self.stream.job.answer
+        if not is_last:
+            return self.shape.chunk(text)
+        return self.shape.chunk(text, reason=answer.finish_reason, stop=answer.stop_reason)
 
     def _with_usage(self, chunk: dict[str, Any]) -> dict[str, Any]:
         return chunk | {"usage": usage_of(self.stream, self.stream.num_taken)} if self.shape.usage_each else chunk

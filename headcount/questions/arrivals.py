@@ -5,9 +5,9 @@ from typing import Any
 
 from msgspec import structs
 
-from boundary.names import check_names, shortened
+from boundary.names import check_names
 from boundary.schema import typed
-from simulator.engines.values import Duration, Number, Share
+from simulator.engines.values import read_parameters
 from workloads.arrivals import PROCESSES, Arrivals
 
 
@@ -28,24 +28,8 @@ def read_arrivals(given: Any) -> Arrivals:
     name, _, rest = given.strip().lower().replace("_", "-").partition(":")
     check_names([name], PROCESSES, "process of arrivals")
     process = PROCESSES[name]
-    known = {item.name.removesuffix("_s"): item.name for item in structs.fields(process)}
-    found: dict[str, Any] = {}
-    for part in filter(None, rest.split(",")):
-        key, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or key not in known:
-            takes = f"{', '.join(known)}, such as {usage(name)}" if known else "no parameters"
-            raise ValueError(f"'{shortened(part)}' is no parameter of {name}; it takes {takes}")
-        found[known[key]] = _value(known[key], value)
+    found = read_parameters(rest, process, name, usage(name))
     return typed(found, process, f"{name} (written {usage(name)})")  # type: ignore[no-any-return]
-
-
-def _value(key: str, text: str) -> float | int:
-    if key.endswith("_s"):
-        return Duration().read(text)
-    if key == "share":
-        return Share().read(text)
-    number = Number("a number").read(text)
-    return int(number) if key == "clients" and number == int(number) else number
 
 
 def usage(name: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from boundary.names import UnknownNameError, check_names, one_line, shortened
 from headcount.questions.traffic import read_amount
 from simulator.engines.argument import arguments_of
-from simulator.engines.values import COUNT, Duration, Kind, Number, Switch, Text, TokenCount
+from simulator.engines.values import COUNT, ROUTER, Duration, Kind, Number, Switch, Text, TokenCount, list_parts
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.speculation import Speculation, SpeculativeConfig
 from workloads.traffic_changes import CHANGES, Amount
@@ -33,7 +33,7 @@ _KINDS: Final[dict[str, Kind]] = {
     "users": TokenCount("N", is_decimal=True),
     "gpu": Text(),
     "gpus": COUNT,
-    "router": Text(names_code=True),
+    "router": ROUTER,
     "ttft": Duration(),
     "tpot": Duration(),
 }
@@ -113,7 +113,7 @@ def _axis(given_name: str, given: Any) -> Axis:
     engine = {key: described.kind for key, described in arguments_of(EngineArgs).items()}
     if name not in engine:
         _check_name(name, [*CHANGES, *_KINDS, STEP_TIMES], engine)
-    each = given.split(",") if isinstance(given, str) else given if isinstance(given, Sequence) else [given]
+    each = list_parts(given) if isinstance(given, str) else given if isinstance(given, Sequence) else [given]
     values = tuple(dict.fromkeys(_value(name, value, engine.get(name)) for value in each))
     if not values:
         raise ValueError(f"{name} is an empty list; give at least one value")

@@ -37,6 +37,8 @@ def report_file(path: Path, out: Path) -> None:
     answer = read_answer(path)
     try:
         content = document.made(out, answer)
+    except InputError:  # of the format: the answer is as it should be
+        raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise InputError(
             f"{path}: it was changed, or another version of headcount wrote it ({type(error).__name__}: {error}); ask "

@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import percent
+from headcount.text.units import percent, short
 from workloads.distributions import Empirical
 from workloads.fitted.fitted_trace import FittedTrace
 
@@ -51,7 +51,7 @@ def fitted_blocks(model: FittedTrace) -> Iterator[Block]:
     rows: list[tuple[str, ...]] = []
     for name, share, marginals in _parts(model):
         rows.append((f"{_title(name)}" + f", {percent(round(share, 3))}" * (name != "turns"), "", "", "", ""))
-        rows += [(f"  {_words(key)}", *map(_short, _figures(each).values())) for key, each in marginals.items()]
+        rows += [(f"  {_words(key)}", *map(short, _figures(each).values())) for key, each in marginals.items()]
     yield Table(columns=("requests that", "mean", *_QUANTILES), rows=rows)
 
 
@@ -74,7 +74,3 @@ def _words(key: str) -> str:
 def _figures(marginal: Empirical) -> dict[str, float]:
     quantiles = marginal.quantile(np.array(list(_QUANTILES.values()))).tolist()
     return {"mean": marginal.mean(), **dict(zip(_QUANTILES, quantiles, strict=True))}
-
-
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -36,6 +36,11 @@ def percent(share: float) -> str:
     return f"{100 * share:.4g} %"
 
 
+def short(value: float) -> str:
+    """Three digits, from 100 on whole."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
 def finite(value: Any) -> Any:
     """The same with null for what is not finite: JSON has no word for it."""
     if isinstance(value, dict):

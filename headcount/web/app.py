@@ -12,11 +12,12 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Red
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
 
 from boundary.outputs import cache_folder
 from headcount.web import pages
 from headcount.web.fields import QUESTIONS, fields_of
-from headcount.web.guard import REPORT_POLICY, App, Guard, RefusedError
+from headcount.web.guard import REPORT_POLICY, Guard
 from headcount.web.history import History
 from headcount.web.jobs import Bounds, BusyError, Job, Jobs
 from headcount.web.scenario import LONGEST_VALUE, MOST_FILES, Scenario, read_scenario
@@ -70,7 +71,7 @@ class Desk:
         return pages.render("live.html", job=job, seconds=since_s, before=self.jobs.waiting(job))
 
 
-def make_app(settings: Settings, base: Path | None = None) -> App:
+def make_app(settings: Settings, base: Path | None = None) -> ASGIApp:
     """The whole server; `base` is the cache folder."""
     desk = Desk(settings, cache_folder() if base is None else base)
 
@@ -104,10 +105,6 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(BusyError)
     def busy(_: Request, error: BusyError) -> Response:
         return HTMLResponse(pages.render("refused.html", why=str(error)), 503, {"retry-after": "60"})
-
-    @app.exception_handler(RefusedError)
-    def not_let_in(_: Request, error: RefusedError) -> Response:
-        return HTMLResponse(pages.render("refused.html", why=str(error)), error.status)
 
     @app.exception_handler(OSError)
     def full(_: Request, error: OSError) -> Response:

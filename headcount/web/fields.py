@@ -86,10 +86,9 @@ class Field:
         """Whether it is a name, or a file that the user uploads."""
         return isinstance(self.kind, Text) and self.kind.may_be_path
 
-    @property
-    def names_code(self) -> bool:
-        """Whether module:Name would run code."""
-        return isinstance(self.kind, Text) and self.kind.names_code
+    def runs_code(self, value: str) -> bool:
+        """Whether the value names code that would be run."""
+        return isinstance(self.kind, Text) and self.kind.runs_code(value)
 
     @property
     def is_many(self) -> bool:

@@ -1,20 +1,17 @@
 """What every request passes: who asks, from which page, how much is sent; and the headers of every response."""
 
 import hmac
-from collections.abc import Awaitable, Callable, MutableMapping
+import re
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LONGEST_QUERY: Final = 32_000  # bytes of a link
 COOKIE: Final = "headcount-token"
-LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 REPORT_POLICY: Final = (  # a report holds its own script and style, and is shown without rights
     "sandbox allow-scripts allow-popups allow-downloads; default-src 'none'; script-src 'unsafe-inline'; "
     "style-src 'unsafe-inline'; img-src data:; font-src data:; frame-ancestors 'self'"
@@ -30,14 +27,7 @@ _HEADERS: Final = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-
-
-class RefusedError(Exception):
-    """A request that is not let in: the status of HTTP, and why."""
-
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
-        self.status = status
+_OWN_NAME: Final = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::(\d+))?")
 
 
 @dataclass(frozen=True)
@@ -48,7 +38,7 @@ class Guard:
     rebinding). A change must come from a page of this server (CSRF). With a token every request must know it.
     """
 
-    app: App
+    app: ASGIApp
     port: int
     token: str | None
     most_bytes: int  # of one request's body
@@ -60,30 +50,23 @@ class Guard:
         try:
             if (place := self._admitted(scope, headers)) is not None:
                 return await _redirect(send, place, str(self.token))
-        except RefusedError as error:
-            return await refuse(send, error.status, str(error))
-        began = False
+        except HTTPException as error:
+            return await refuse(send, error.status_code, error.detail)
 
-        async def sent(message: MutableMapping[str, Any]) -> None:
-            nonlocal began
+        async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
-                began = True
                 message["headers"] = _with_headers(message["headers"])
             await send(message)
 
-        try:
-            return await self.app(scope, self._bounded(receive), sent)
-        except RefusedError as error:
-            if not began:
-                await refuse(send, error.status, str(error))
+        return await self.app(scope, bounded(receive, self.most_bytes, self._too_large()), sent)
 
     def _admitted(self, scope: Scope, headers: dict[str, str]) -> str | None:
-        """Where to go next, for a link that brings the token. Raises RefusedError."""
+        """Where to go next, for a link that brings the token. Raises HTTPException."""
         host = headers.get("host", "")
-        if self.token is None and host not in {f"{name}:{self.port}" for name in LOOPBACK} | set(LOOPBACK):
-            raise RefusedError(421, f"this server answers at http://127.0.0.1:{self.port} alone")
+        if self.token is None and not names_this_machine(host, self.port):
+            raise HTTPException(421, f"this server answers at http://127.0.0.1:{self.port} alone")
         if len(scope["query_string"]) > LONGEST_QUERY:
-            raise RefusedError(414, f"the link is longer than {LONGEST_QUERY:,} bytes")
+            raise HTTPException(414, f"the link is longer than {LONGEST_QUERY:,} bytes")
         if scope["method"] not in ("GET", "HEAD"):
             self._check_origin(scope, headers, host)
         if int(headers.get("content-length", "0") or 0) > self.most_bytes:
@@ -95,7 +78,7 @@ class Guard:
         origin, site = headers.get("origin"), headers.get("sec-fetch-site")
         own = (f"http://{host}", f"https://{host}")
         if (origin is not None and origin not in own) or site not in (None, "same-origin", "none"):
-            raise RefusedError(403, "another website sent this; open the page itself and ask there")
+            raise HTTPException(403, "another website sent this; open the page itself and ask there")
 
     def _check_token(self, scope: Scope, headers: dict[str, str]) -> str | None:
         assert self.token is not None
@@ -106,26 +89,33 @@ class Guard:
             return "/" + quote(str(scope["path"]).lstrip("/\\")) + (f"?{rest}" if rest else "")
         bearer = headers.get("authorization", "").removeprefix("Bearer ")
         if not (_same(_cookie(headers), self.token) or _same(bearer, self.token)):
-            raise RefusedError(401, "this page needs its token: open the link that 'headcount web' printed")
+            raise HTTPException(401, "this page needs its token: open the link that 'headcount web' printed")
         return None
 
-    def _bounded(self, receive: Receive) -> Receive:
-        """The body, as long as it is not too long; its length need not have been said."""
-        size = 0
-
-        async def bounded() -> MutableMapping[str, Any]:
-            nonlocal size
-            message = await receive()
-            size += len(message.get("body", b""))
-            if size > self.most_bytes:
-                raise self._too_large()
-            return message
-
-        return bounded
-
-    def _too_large(self) -> RefusedError:
+    def _too_large(self) -> HTTPException:
         most = f"{self.most_bytes / 1e6:,.0f} MB"
-        return RefusedError(413, f"the files are larger than {most}; 'headcount web --max-upload' allows more")
+        return HTTPException(413, f"the files are larger than {most}; 'headcount web --max-upload' allows more")
+
+
+def names_this_machine(host: str, port: int | None = None) -> bool:
+    """Whether a Host header names this machine itself, and no other port than `port`, if that is given."""
+    found = _OWN_NAME.fullmatch(host)
+    return found is not None and (port is None or found[1] in (None, str(port)))
+
+
+def bounded(receive: Receive, most_bytes: int, too_large: HTTPException) -> Receive:
+    """The body, which raises `too_large` where it goes on too long; its length need not have been said."""
+    size = 0
+
+    async def part() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > most_bytes:
+            raise too_large
+        return message
+
+    return part
 
 
 def _same(given: str, token: str) -> bool:

@@ -4,7 +4,7 @@ import re
 from collections import OrderedDict
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -21,7 +21,7 @@ _KEY = re.compile(r"[0-9a-f]{32}")
 class History:
     """Answers beside the study store, in a folder that nobody else may write to.
 
-    Where that fails, it says so once and remembers them as long as it lives.
+    Where that fails, it says so and remembers them as long as it lives.
     """
 
     def __init__(self, base: Path) -> None:
@@ -70,11 +70,6 @@ class History:
         """All with their keys, newest first."""
         with self._lock:
             return list(reversed(self._kept.items()))
-
-    def cell(self, key: str, gpus: int) -> dict[str, Any] | None:
-        """The row of so many GPUs in the answer of that key."""
-        found = self.find(key)
-        return next((row for row in found.rows if row.get("gpus") == gpus), None) if found else None
 
     def _read(self, path: Path) -> None:
         try:

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any, Final
 
 from headcount.web.scenario import Scenario
-from headcount.web.worker import Answered, Order, Refused, Seen, work
+from headcount.web.worker import Answered, Refused, Seen, work
 
 TICK_S: Final = 0.2  # between looks at whether a job is to be stopped
 SPARE_AFTER_S: Final = 4.0  # of a job: then the next one's process begins
@@ -185,7 +185,7 @@ class Jobs:
             ready = [spares.pop() for _ in spares[:]]
             worker = next((each for each in ready if each.is_alive), None) or _Worker(self._bounds.memory_bytes)
             try:
-                self._answer(job, Order(job.scenario, folder), worker, spares)
+                self._answer(job, folder, worker, spares)
             finally:
                 worker.end()
 
@@ -199,8 +199,8 @@ class Jobs:
                 self._changed.wait()
         return None
 
-    def _answer(self, job: Job, order: Order, worker: "_Worker", spares: list["_Worker"]) -> None:
-        worker.pipe.send(order)
+    def _answer(self, job: Job, folder: Path, worker: "_Worker", spares: list["_Worker"]) -> None:
+        worker.pipe.send((job.scenario, folder))
         began_s = monotonic()
         while not job.stop.is_set():
             if not spares and job.seen is not None and monotonic() > began_s + SPARE_AFTER_S:

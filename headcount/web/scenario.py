@@ -42,8 +42,13 @@ class Scenario:
         return replace(self, values=_in_order(self.question, {**dict(self.values), **new}))
 
     @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """A link's."""
+        return [(name, value) for name, given in self.values for value in given]
+
+    @property
     def query(self) -> str:
-        return urlencode([(name, value) for name, given in self.values for value in given])
+        return urlencode(self.pairs)
 
     @property
     def path(self) -> str:
@@ -59,7 +64,7 @@ class Scenario:
     @property
     def uploads(self) -> dict[str, str]:
         """Digests of its files by their names."""
-        found = (UPLOAD.fullmatch(value) for _, given in self.values for value in given)
+        found = (UPLOAD.fullmatch(value) for _, value in self.pairs)
         return {match[2]: match[1] for match in found if match is not None}
 
     @property
@@ -141,14 +146,14 @@ def _check(field: Field, value: str) -> None:
         raise ValueError(f"{field.label}: '{shown}' was not uploaded; choose the file")
     elif field.name not in _MAY_HOLD_SLASHES and _PATH.search(value):
         raise ValueError(f"{field.label}: '{shown}' is a path, which the page does not read; choose the file")
-    if field.names_code and ":" in value:
+    if field.runs_code(value):
         raise ValueError(f"{field.label}: '{shown}' would run code; give that on the command line")
     if field.is_switch and value not in ("on", "off"):
         raise ValueError(f"{field.label}: '{shown}' is neither on nor off")
 
 
 def _check_files(scenario: Scenario) -> None:
-    files = [value for _, given in scenario.values for value in given if UPLOAD.fullmatch(value)]
+    files = [value for _, value in scenario.pairs if UPLOAD.fullmatch(value)]
     if len(files) > MOST_FILES:
         raise ValueError(f"{len(files)} files are too many; give at most {MOST_FILES}")
     names = [PurePosixPath(value).name for value in dict.fromkeys(files)]

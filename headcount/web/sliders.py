@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from headcount.web.history import History
 from headcount.web.kept import FIGURES, Kept, figure_text
-from headcount.web.scenario import Scenario
+from headcount.web.scenario import Scenario, read_scenario
 
 _USERS: Final = (
     10, 20, 50, 100, 150, 200, 300, 400, 500, 600, 800, 1000, 1500, 2000, 3000, 4000, 5000, 7500, 10000, 15000, 20000,
@@ -37,7 +37,7 @@ class Slid:
     scenario: Scenario
     kept: Kept | None = None
     row: dict[str, Any] | None = None
-    users: int | None = None  # that are asked for, where the answer is how many can be served
+    users: int = 0  # that are asked for, where the answer is how many can be served
     serving: tuple[tuple[int, bool], ...] = ()  # GPU counts that are known, and whether they serve the users
 
     @property
@@ -95,7 +95,7 @@ def _traffic(scenario: Scenario) -> list[str]:
 
 
 def moved(scenario: Scenario, places: Mapping[str, str]) -> Scenario:
-    """The scenario with the sliders there. Raises ValueError for a slider that it does not have."""
+    """The scenario with the sliders there. Raises ValueError for a slider, or a place, that it does not have."""
     changed = {name: value for name, value in places.items() if name not in _ASKED_FOR.get(scenario.question, ())}
     unknown = next((name for name in changed if name not in _SLIDERS.get(scenario.question, ())), None)
     if unknown is not None:
@@ -106,7 +106,8 @@ def moved(scenario: Scenario, places: Mapping[str, str]) -> Scenario:
         factor = changed.pop("context")
         others = [part for part in _traffic(scenario) if not part.startswith("context=")]
         changed["traffic"] = ",".join([*others, *([f"context={factor}"] if factor != "x1" else [])])
-    return scenario.having(**changed)
+    there = scenario.having(**changed)
+    return read_scenario(there.question, there.pairs)
 
 
 def slid(history: History, scenario: Scenario, places: Mapping[str, str]) -> Slid:
@@ -115,7 +116,7 @@ def slid(history: History, scenario: Scenario, places: Mapping[str, str]) -> Sli
     if scenario.question != "capacity":
         kept = history.find(there.key)
         return Slid(scenario=there, kept=kept, row=kept.rows[0] if kept and kept.rows else None)
-    users = int(places["users"]) if places.get("users", "").isdecimal() else None
+    users, at = _whole(places, "users"), _whole(places, "gpus")
     counts = sorted({*_GPUS, *(int(each) for each in scenario.one("gpus").split(",") if each.strip().isdecimal())})
     asked = there.having(gpus=scenario.one("gpus"))  # the same with all the GPU counts of the first answer
     known: dict[int, tuple[Kept, dict[str, Any]]] = {}
@@ -125,8 +126,11 @@ def slid(history: History, scenario: Scenario, places: Mapping[str, str]) -> Sli
             row = next((row for row in kept.rows if row.get("gpus") == gpus), None) if kept else None
             if kept is not None and row is not None:
                 known[gpus] = kept, row
-    at = known.get(int(places.get("gpus", "0")) if places.get("gpus", "").isdecimal() else 0)
-    serving = tuple((gpus, bool(users) and row.get("users_low", 0) >= (users or 0)) for gpus, (_, row) in known.items())
-    return Slid(
-        scenario=there, kept=at[0] if at else None, row=at[1] if at else None, users=users, serving=serving
-    )  # fmt: skip
+    serving = tuple((gpus, bool(users) and row.get("users_low", 0) >= users) for gpus, (_, row) in known.items())
+    kept, row = known.get(at, (None, None))
+    return Slid(scenario=there, kept=kept, row=row, users=users, serving=serving)
+
+
+def _whole(places: Mapping[str, str], name: str) -> int:
+    """Where the slider stands; 0 where it stands nowhere."""
+    return int(places[name]) if places.get(name, "").isdecimal() else 0

@@ -40,10 +40,6 @@ class Uploads:
             temporary.unlink(missing_ok=True)
         return f"upload:{found}/{safe_name(name)}"
 
-    def has(self, scenario: Scenario) -> bool:
-        """Whether every file of the scenario is still there."""
-        return all((self._base / "web" / "uploads" / digest).is_file() for digest in scenario.uploads.values())
-
     @contextmanager
     def folder_of(self, scenario: Scenario) -> Iterator[Path]:
         """A new folder that holds the scenario's files under their own names, and nothing else.

@@ -26,14 +26,6 @@ MOST_PARTS = 40  # blocks of an answer so far that are shown
 
 
 @dataclass(frozen=True)
-class Order:
-    """What a worker gets: a question, and the folder with its files, which it may read."""
-
-    scenario: Scenario
-    folder: Path
-
-
-@dataclass(frozen=True)
 class Seen:
     """What a worker tells on its way."""
 
@@ -60,13 +52,16 @@ class Refused:
 
 
 def work(pipe: Connection, memory_bytes: int) -> None:
-    """Wait for an order, carry it out; what cannot be sent any more was asked by a server that is gone."""
+    """Wait for a scenario and the folder with its files, which alone may be read; answer it.
+
+    What cannot be sent any more was asked by a server that is gone.
+    """
     begin_worker()
     _bound_memory(memory_bytes)
     _warm_up()
     with suppress(EOFError, BrokenPipeError):
-        order: Order = pipe.recv()
-        pipe.send(_answered(order, pipe))
+        scenario, folder = pipe.recv()
+        pipe.send(_answered(scenario, folder, pipe))
 
 
 def _warm_up() -> None:
@@ -82,17 +77,17 @@ def _bound_memory(memory_bytes: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
 
 
-def _answered(order: Order, pipe: Connection) -> Answered | Refused:
-    os.chdir(order.folder)
-    hearing = _Hearing(order.scenario, pipe)
+def _answered(scenario: Scenario, folder: Path, pipe: Connection) -> Answered | Refused:
+    os.chdir(folder)
+    hearing = _Hearing(pipe)
     packages = [Path(__file__).parents[2] / name for name in OURS]
     try:
-        with reads_confined_to(order.folder, *packages, *search_path()):
-            _run(order.scenario, hearing)
+        with reads_confined_to(folder, *packages, *search_path()):
+            _run(scenario, hearing)
             assert hearing.answer is not None, "a command ends with an answer"
-            asked = replace(hearing.answer, asked=order.scenario.command)
+            asked = replace(hearing.answer, asked=scenario.command)
             report = render(asked.to_json(report=True))
-            return Answered(kept_of(order.scenario, hearing.answer), report)
+            return Answered(kept_of(scenario, hearing.answer), report)
     except click.ClickException as error:
         return Refused(one_line(error.format_message()))
     except MemoryError:
@@ -124,9 +119,9 @@ def _check_names(scenario: Scenario, context: click.Context) -> None:
 class _Hearing:
     """Hears the command in place of the terminal."""
 
-    def __init__(self, scenario: Scenario, pipe: Connection) -> None:
+    def __init__(self, pipe: Connection) -> None:
         self.answer: Answer | None = None
-        self._scenario, self._pipe = scenario, pipe
+        self._pipe = pipe
 
     def watch(self, now: Progress) -> None:
         so_far = now.so_far.blocks() if now.so_far is not None and now.so_far.rows() else []

@@ -66,7 +66,7 @@ def test_two_releases_and_real_engines_were_compared() -> None:
 def test_a_result_with_a_difference_is_not_published(tmp_path: Path) -> None:
     result = {"vllm_version": "0.32.0", "differing_cases": 1, "pairs": {}}
     (tmp_path / "result.json").write_text(json.dumps(result), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"vLLM 0\.32\.0 has a difference"):
+    with pytest.raises(ValueError, match=r"in result\.json has a difference"):
         fidelity_tables(tmp_path)
 
 

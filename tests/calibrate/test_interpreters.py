@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from calibrate.interpreters import interpreter_build, interpreters
-from calibrate.interpreters.recipe import PACKAGES, SGLANG, VLLM, Package, find_recipe, recipe_lines
+from calibrate.interpreters.recipe import SGLANG, VLLM, find_recipe
 from headcount.cli.main import cli
 
 CPU_TORCH = {"name": "torch", "version": "2.13.0+cpu", "requires_dist": ["filelock", "sympy>=1.13.3"]}
@@ -269,40 +269,6 @@ def test_only_what_is_listed_can_be_removed(version: str, pip: FakePip, cache: P
     with pytest.raises(ValueError, match=r"not installed; installed: 0\.32\.0"):
         interpreters.remove(version)
     assert interpreters.installed()
-
-
-@pytest.mark.parametrize(
-    ("version", "line"),
-    [
-        ("0.32.0", "0.32"),
-        ("0.32.1", "0.32"),
-        ("0.28.1", "0.27"),
-        ("0.9.2", "0.27"),
-        ("0.33.1", "0.33"),
-        ("1.0.0", "0.33"),
-    ],
-)
-def test_an_unknown_release_takes_the_nearest_recipe(version: str, line: str) -> None:
-    assert find_recipe(version).line == line
-    assert find_recipe(version).is_for(version) == version.startswith(f"{line}.")
-
-
-@pytest.mark.parametrize("version", ["0.32", "latest", "0.32.0; rm", "../0.32.0", "0.32.0+cpu", "", "٠.٣٢.٠"])
-def test_what_is_no_release_is_refused(version: str) -> None:
-    with pytest.raises(ValueError, match="is not a release of vLLM"):
-        find_recipe(version)
-
-
-@pytest.mark.parametrize(
-    ("package", "line"), [(package, line) for package in PACKAGES.values() for line in recipe_lines(package)]
-)
-def test_every_recipe_names_its_source_and_installs_the_release_it_was_tried_with(package: Package, line: str) -> None:
-    recipe = find_recipe(f"{line}.0", package)
-    assert recipe.line == line
-    assert recipe.source
-    assert recipe.is_for(recipe.tried)
-    assert any(f"=={recipe.tried}" in name for name in recipe.packages_without_dependencies(recipe.tried))
-    assert recipe.allows_python("3.11")
 
 
 def test_any_python_that_has_vllm_is_taken(tmp_path: Path, cache: Path) -> None:

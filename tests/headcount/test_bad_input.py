@@ -120,7 +120,7 @@ def test_a_wrong_name_is_told_with_the_nearest(headcount: Callable[..., Any], ar
         ),
         (["--kv-cache-dtype", "nope"], "no kv_cache_dtype 'nope'; allowed: auto,"),
         (["--kv-cache-dtype", "fp8_ds_mla"], "needs latent attention"),
-        (["--router", "nope"], "no router 'nope'; known: least-outstanding, "),
+        (["--router", "nope"], "no router 'nope'; known: aibrix-prefix-cache, "),
         (["--replicas", "0"], "'0' is not a whole number of at least 1"),
         (["--replicas", "1000000"], "more than one run can hold"),
         (["--seed", "-1"], "'-1' is not a whole number of at least 0"),
@@ -212,7 +212,7 @@ def test_a_wrong_load_or_target_is_told(headcount: Callable[..., Any], arguments
         (ROUTER.replace("pass", "raise BaseException('b')"), "making it fails with BaseException: b; correct it"),
         (ROUTER.format("raise BaseException('b')"), "choose(view) fails with BaseException: b; correct it"),
         (ROUTER.replace("self, seed", "self"), "cannot be made from a seed, as Router(0): TypeError: "),
-        (ROUTER.replace("()", "('outstandin',)", 1), "SEES: [1] is 'outstandin'; it must be one of last, num_e"),
+        (ROUTER.replace("()", "('outstandin',)", 1), "SEES: [1] is 'outstandin'; it must be a known name"),
         ("raise SystemExit(0)", "cannot be loaded, SystemExit: 0; correct or remove it"),
     ],
 )

@@ -106,7 +106,7 @@ def test_values_are_named_as_people_say_them() -> None:
         ({"quantization": ["fp8", "fp9"]}, "fp9"),
         ({"max_nm_seqs": 3}, "max_nm_seqs"),
         ({"gpus": []}, "gpus is an empty list"),
-        ({"router": ["random", "roundrobin"]}, "roundrobin"),
+        ({"router": ["random", "round-robbin"]}, "round-robbin"),
     ],
     ids=str,
 )

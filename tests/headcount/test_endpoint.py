@@ -1,5 +1,6 @@
 """The endpoint: token times of the simulation, OpenAI's shapes, vLLM's metrics, refusals that say why."""
 
+import asyncio
 import http.client
 import json
 import math
@@ -15,6 +16,7 @@ import numpy as np
 import openai
 import pytest
 import uvicorn
+from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
@@ -68,7 +70,7 @@ def client(port: int) -> openai.OpenAI:
 def sent(port: int, path: str, body: Any = None, headers: dict[str, str] | None = None) -> tuple[int, Any]:
     """Status and answer; a body that is no text is sent as JSON."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-    data = body if isinstance(body, str | bytes | None) else json.dumps(body)
+    data = body if isinstance(body, str | bytes | Iterator | None) else json.dumps(body)
     kind = {"content-type": "application/json", **(headers or {})}
     connection.request("GET" if body is None else "POST", path, data, kind)
     answer = connection.getresponse()
@@ -83,6 +85,17 @@ def metrics(port: int) -> dict[str, float]:
         for sample in family.samples:
             found[sample.name] = found.get(sample.name, 0.0) + sample.value
     return found
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", ""])
+def test_without_a_key_another_name_than_this_machine_s_own_is_refused(port: int, host: str) -> None:
+    status, told = sent(port, "/v1/models", headers={"host": host})
+    assert status == 421 and "--api-key" in told["error"]["message"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost:9000", "[::1]:8000"])
+def test_without_a_key_this_machine_s_own_names_are_answered(port: int, host: str) -> None:
+    assert sent(port, "/v1/models", headers={"host": host})[0] == 200
 
 
 # -- without a network
@@ -110,6 +123,31 @@ def test_token_times_are_those_of_simulate() -> None:
     assert [each.last_s for each in streams] == simulation.requests["finish_s"].tolist()
     assert simulation.requests["preemptions"].sum() > 0
     assert simulation.totals["hit_tokens"].sum() > 0
+
+
+def test_a_client_that_hangs_up_when_its_last_token_is_due_is_done() -> None:
+    async def late() -> None:
+        clock = started(speed=1000.0).clock
+        clock.start()
+        answer = Answers(EstimatedTokens(), Fixed(value=3)).draw(np.arange(5), Asked(max_tokens=9))
+        stream = clock.submit(Job(prompt=np.arange(5), answer=answer, max_tokens=9), clock.loop.time())
+        time.sleep(0.05)  # fifty simulated seconds, in which the loop did not run
+        clock.hang_up(stream)
+        assert stream.is_done and not stream.is_gone
+
+    asyncio.run(late())
+
+
+def test_an_arrival_that_meets_a_failing_simulation_is_refused() -> None:
+    made = started()
+    made.clock.emulation.live.advance = broken  # type: ignore[assignment, method-assign]
+    with TestClient(make_app(made), base_url="http://127.0.0.1") as client:
+        found = client.post("/v1/completions", json={"prompt": "hi"})
+    assert (found.status_code, found.json()["error"]["message"]) == (500, "the simulation failed: made up")
+
+
+def broken(_: float) -> None:
+    raise RuntimeError("made up")
 
 
 def table_of(jobs: list[Job], arrival_s: np.ndarray) -> RequestTable:
@@ -291,7 +329,7 @@ def test_metrics_have_vllm_s_names_and_count_what_was_served(port: int) -> None:
 def test_a_client_that_hangs_up_aborts_its_request(port: int) -> None:
     body = json.dumps({"prompt": "hi", "max_tokens": 4000, "ignore_eos": True, "stream": True})
     with socket.create_connection(("127.0.0.1", port)) as connection:
-        head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n"
+        head = f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n"
         connection.sendall(f"{head}content-type: application/json\r\n\r\n{body}".encode())
         assert b"200" in connection.recv(100)
         assert metrics(port)["vllm:num_requests_running"] == 1
@@ -311,6 +349,8 @@ def test_a_key_a_body_and_a_crowd_have_their_limits() -> None:
         key = {"authorization": "Bearer secret"}
         assert sent(port, "/v1/models", headers=key)[0] == 200
         assert sent(port, "/v1/completions", {"prompt": "x" * 2000}, key)[0] == 413
+        pieces = iter([b'{"prompt": "', b"x" * 2000, b'"}'])  # whose length is not said
+        assert sent(port, "/v1/completions", pieces, key)[0] == 413
         connection = http.client.HTTPConnection("127.0.0.1", port)
         connection.request("POST", "/v1/completions", json.dumps(long), {"content-type": "application/json", **key})
         assert connection.getresponse().status == 200
@@ -320,10 +360,6 @@ def test_a_key_a_body_and_a_crowd_have_their_limits() -> None:
 
 def test_a_simulation_that_fails_ends_every_answer_with_an_error() -> None:
     made = started(speed=1.0)
-
-    def broken(_: float) -> None:
-        raise RuntimeError("made up")
-
     with running(made) as port:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         body = json.dumps({"prompt": "hi", "max_tokens": 4000, "ignore_eos": True})

@@ -103,7 +103,7 @@ def test_what_is_given_is_not_searched() -> None:
     [
         ({"search": {"max_num_seqs": [8]}, "max_num_seqs": 4}, "max_num_seqs is given and searched"),
         ({"search": {"context": ["x2"]}}, "no argument to search 'context'"),
-        ({"search": {"router": ["roundrobin"]}}, "roundrobin"),
+        ({"search": {"router": ["round-robbin"]}}, "round-robbin"),
         ({"search": {"max_num_seqs": []}}, "max_num_seqs is an empty list"),
         ({"trials": 0}, "trials is 0"),
         ({"finalists": 101}, "finalists is 101"),

@@ -204,6 +204,14 @@ def test_an_assumption_that_costs_no_users_is_not_to_be_confirmed() -> None:
     assert told == "Think time: 50 ms. If 20% shorter, 10% fewer users are served."
 
 
+def test_the_warm_up_counts_in_no_figure_over_time(capacity: dict[str, Any]) -> None:
+    line = {"time_s": [0.0, 60.0, 120.0], "kv_usage": [0.9, 0.5, 0.25], "kv_cached": [0.0] * 3, "warmup_s": 30.0,
+            "waiting": [9.0, 4.0, 1.0], "running": [1.0] * 3, "preemptions": [0.0] * 3}  # fmt: skip
+    page = Page(document.render(capacity | {"report": capacity["report"] | {"timeline": line}})).text
+    assert "At its fullest, 50 % of the KV cache is in use" in page
+    assert "At most 4 requests at once in the queue" in page
+
+
 @pytest.mark.parametrize(("users", "servers"), [(61, 7), (100, 3)])
 def test_the_servers_that_are_bought_serve_the_users_to_sign(users: int, servers: int) -> None:
     answer = answered("capacity")

@@ -1,5 +1,6 @@
 """Reports as files: their formats, and what happens where none can be made."""
 
+import json
 import re
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from headcount.report import document
 from headcount.report.formats import html as html_format
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def memory() -> dict[str, Any]:
     """As the command prints it with --json."""
     return hc.memory("qwen3-0.6b", "h100-sxm").to_json(report=True)
@@ -75,6 +76,15 @@ def test_what_is_no_answer_is_told_in_a_line(
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert told in ran.err
     assert not (tmp_path / "r.html").exists()
+
+
+def test_an_answer_without_a_chart_is_not_called_damaged(
+    memory: dict[str, Any], tmp_path: Path, headcount: Callable[..., Any]
+) -> None:
+    del memory["report"]["memory"]
+    (tmp_path / "a.json").write_text(json.dumps(memory))
+    ran = headcount("report", tmp_path / "a.json", "-o", tmp_path / "a.svg")
+    assert (ran.code, ran.err) == (2, "headcount: this answer has no chart; write .html, .md, .pdf, .csv or .json\n")
 
 
 def test_a_failed_report_leaves_the_old_one(

@@ -15,11 +15,12 @@ def inputs_json(inputs: Iterable[tuple[str, Path]]) -> list[dict[str, Any]]:
     for argument, path in dict.fromkeys(inputs):
         if not path.is_file():
             continue
-        content = path.read_bytes()
-        text = _text(content) if len(content) <= min(MOST_TEXT, room) else None
-        room -= len(content) if text is not None else 0
-        digest = hashlib.sha256(content).hexdigest()
-        found.append({"argument": argument, "name": path.name, "bytes": len(content), "sha256": digest, "text": text})
+        size = path.stat().st_size
+        text = _text(path.read_bytes()) if size <= min(MOST_TEXT, room) else None
+        room -= size if text is not None else 0
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        found.append({"argument": argument, "name": path.name, "bytes": size, "sha256": digest, "text": text})
     return found
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import percent, seconds
+from headcount.text.units import percent, seconds, short
 from workloads.description.arrivals import Arrivals
 from workloads.description.description import Description
 from workloads.description.lengths import Spread
@@ -25,7 +25,7 @@ def span(found: Arrivals | None) -> str:
 def arrival_blocks(found: Arrivals) -> list[Block]:
     """Rates and bursts by length of the window, and by hour where a day is there."""
     rows = [
-        (f"  {width} s", f"{w.peak_per_s:,.3g}", f"{w.peak_per_s / found.mean_per_s:.2f}", _short(w.variance_over_mean))
+        (f"  {width} s", f"{w.peak_per_s:,.3g}", f"{w.peak_per_s / found.mean_per_s:.2f}", short(w.variance_over_mean))
         for width, w in found.windows.items()
     ]
     blocks: list[Block] = [
@@ -39,7 +39,7 @@ def arrival_blocks(found: Arrivals) -> list[Block]:
         blocks.append(Table(columns=("  window", "peak, requests/s", "peak / mean", "variance / mean"), rows=rows))
     if found.hourly_per_s:
         hours = {f"{hour}": rate for hour, rate in enumerate(found.hourly_per_s)}
-        blocks.append(_bars(("  hour from the start", "requests/s"), hours, {n: _short(r) for n, r in hours.items()}))
+        blocks.append(_bars(("  hour from the start", "requests/s"), hours, {n: short(r) for n, r in hours.items()}))
     return blocks
 
 
@@ -60,7 +60,7 @@ def length_blocks(found: Description, exact: Mapping[str, float]) -> list[Block]
         share = percent(round(found.sessions.multi_turn_share, 3))
         blocks.append(Line(f"  {found.sessions.num_sessions:,} sessions, {share} of them with more than one turn"))
     if exact:
-        told = ", ".join(f"{name.removesuffix('_s').replace('_', ' ')} {_short(mean)}" for name, mean in exact.items())
+        told = ", ".join(f"{name.removesuffix('_s').replace('_', ' ')} {short(mean)}" for name, mean in exact.items())
         blocks.append(Line(f"  exact means: {told} s"))
     return blocks
 
@@ -90,14 +90,9 @@ def _row(name: str, found: Spread) -> tuple[str, ...]:
     values = (getattr(found, key) for key in _SPREAD[:-1])
     return (
         f"  {name}",
-        *(f"{value:,.0f}" if found.mean >= 100 else _short(value) for value in values),
+        *(f"{value:,.0f}" if found.mean >= 100 else short(value) for value in values),
         f"{found.cv:.2f}",
     )
-
-
-def _short(value: float) -> str:
-    """Three digits, the thousands whole."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _share(value: float) -> str:

@@ -88,7 +88,7 @@ def fit_trace(
 
     The model holds no request of the trace. `block_size` and `kv_cache_tokens` are those of the prefix caches in which
     both are compared; `num_requests` takes the trace's first rows alone. Raises ValueError where there is no such
-    trace, or fewer than 100 requests.
+    trace, or one of fewer than 100 requests or 30 sessions.
     """
     check_sizes(block_size, kv_cache_tokens)
     if out is not None:

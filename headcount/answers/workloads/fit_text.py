@@ -1,6 +1,7 @@
 """A fitted model beside its trace, as lines and tables."""
 
 from headcount.text.blocks import Block, Line, Table
+from headcount.text.units import short
 from workloads.fitted.goodness import Goodness
 
 _KEYS = ("mean", "p50", "p95", "p99")
@@ -12,7 +13,7 @@ def length_blocks(found: Goodness) -> list[Block]:
     for name, distance in found.distances.items():
         trace, model = (found.spread(each, name) for each in found.both.values())
         pairs = [
-            "" if trace is None or model is None else f"{_short(getattr(trace, key))} / {_short(getattr(model, key))}"
+            "" if trace is None or model is None else f"{short(getattr(trace, key))} / {short(getattr(model, key))}"
             for key in _KEYS
         ]
         rows.append((f"  {name}", *pairs, f"{distance.ks:.3f}", f"{distance.wasserstein:.3f}"))
@@ -25,7 +26,7 @@ def length_blocks(found: Goodness) -> list[Block]:
 
 def burst_blocks(found: Goodness) -> list[Block]:
     """Dispersion of arrivals by window; empty where requests have no times."""
-    rows = [(f"  {width} s", *map(_short, pair)) for width, pair in found.dispersions.items()]
+    rows = [(f"  {width} s", *map(short, pair)) for width, pair in found.dispersions.items()]
     if not rows:
         return []
     return [
@@ -46,8 +47,3 @@ def reuse_blocks(found: Goodness) -> list[Block]:
         Line(": share of prompt blocks that are in it", bold="Prefix cache, LRU"),
         Table(columns=("  cache, tokens", *found.both), rows=rows),
     ]
-
-
-def _short(value: float) -> str:
-    """Three digits, from 100 on whole."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -15,6 +15,7 @@ from headcount.cli.output import print_json
 from simulator.engines.values import FilePath, Number, Text, TokenCount, WholeNumber
 
 if TYPE_CHECKING:
+    from calibrate.readers.parsing.startup_log import StartupLog
     from headcount.endpoint.clock import Clock
 
 API_KEY = "VLLM_API_KEY"  # vLLM's own variable
@@ -46,7 +47,10 @@ _NEEDS = ("fastapi", "uvicorn", "prometheus_client")
 @scheduler_options
 @cold_start_option
 @output_options
-def command(*, host: str, port: int, as_json: bool, **values: Any) -> int:
+def command(
+    *, model: str, gpu: str, strict: bool, startup_log: "StartupLog | None", host: str, port: int, as_json: bool,
+    **values: Any,
+) -> int:  # fmt: skip
     """Serve OpenAI's API at the speed of a simulated fleet, with vLLM's metrics.
 
     \b
@@ -71,11 +75,8 @@ def command(*, host: str, port: int, as_json: bool, **values: Any) -> int:
 
     values["most"], values["most_bytes"] = values.pop("max_concurrent"), values.pop("max_body")
     served = Served(**{item.name: values.pop(item.name) for item in fields(Served)})
-    known = {name: values.pop(name) for name in ("model", "gpu", "strict", "startup_log")}
     place = taken(host, port)
-    made, notes = endpoint(
-        known["model"], known["gpu"], served, values, strict=known["strict"], startup_log=known["startup_log"]
-    )
+    made, notes = endpoint(model, gpu, served, values, strict=strict, startup_log=startup_log)
     for note in notes:
         click.echo(f"headcount: {note.severity}: {note}", err=True)
     click.echo(f"{made.model} at {url(host, port)}/v1, as {made.plan.serve_line}", err=as_json)

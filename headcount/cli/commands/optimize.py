@@ -18,7 +18,7 @@ from headcount.cli.options import (
     vllm_args_option,
 )
 from simulator.engines.argument import MEMORY, SCHEDULER, STEP_TIME
-from simulator.engines.values import COUNT, Text, WholeNumber
+from simulator.engines.values import COUNT, ROUTER, Text, WholeNumber
 
 
 @click.command("optimize", cls=Command)
@@ -48,7 +48,7 @@ from simulator.engines.values import COUNT, Text, WholeNumber
 @section(
     "Scheduler",
     argument_options(SCHEDULER, always_none=True),
-    option("--router", Text(names_code=True), "A router that is kept.  [default: least-outstanding, and searched]"),
+    option("--router", ROUTER, "A router that is kept.  [default: least-outstanding, and searched]"),
 )
 @section("Step times", argument_options(STEP_TIME, always_none=True))
 @study_options

@@ -20,6 +20,7 @@ from headcount.cli.options import (
 )
 from simulator.engines.argument import MEMORY, SCHEDULER, STEP_TIME
 from simulator.engines.values import (
+    ROUTER,
     Duration,
     Extra,
     Listed,
@@ -93,7 +94,7 @@ _money_options = section(
     argument_options(SCHEDULER),
     option(
         "--router",
-        Text(names_code=True),
+        ROUTER,
         f"{ROUTERS}  [default: least-outstanding, or session-affinity where that should cost clearly less]",
     ),
 )

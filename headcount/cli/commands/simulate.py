@@ -1,11 +1,12 @@
 """`headcount simulate`: one load on one deployment."""
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 
-from headcount.cli.command import Command, section
-from headcount.cli.option_types import OutPath, option
+from headcount.cli.command import Command, all_of, section
+from headcount.cli.option_types import OutPath, flag, option
 from headcount.cli.options import (
     LENGTH_SPREAD,
     cold_start_option,
@@ -13,11 +14,61 @@ from headcount.cli.options import (
     output_options,
     report_options,
     scheduler_options,
+    slo_options,
     workload_options,
 )
 from headcount.questions.arrivals import ArrivalProcess, usage
-from simulator.engines.values import COUNT, Number, Text, TokenCount, WholeNumber
+from simulator.engines.values import COUNT, ROUTER, Duration, Listed, Number, Text, TokenCount, WholeNumber
 from workloads.arrivals import PROCESSES
+
+_OVER_TIME = {  # parameters of hc.simulate_over_time that hc.simulate has not, with what they are if nothing is said
+    "autoscaler": None, "min_replicas": None, "max_replicas": None, "initial_replicas": None, "daily_profile": None,
+    "duration": None, "events": None, "startup": None, "grace_period": 30.0, "loses_requests": False,
+}  # fmt: skip
+_RENAMED = ("duration", "grace_period", "loses_requests", "events")
+_SLO = {"slo_name": "chat", "ttft": None, "tpot": None, "attainment": None}
+_over_time_options = all_of(
+    section(
+        "Over time",
+        option(
+            "--autoscaler",
+            Listed(ROUTER),
+            "Who scales the fleet: aibrix-apa, dynamo-planner, hpa, keda, knative-kpa, llm-d-wva, ray-serve, schedule, "
+            "or one of your own; with parameters as in hpa:target_average_value=30. Several are compared.",
+        ),
+        option("--min-replicas", WholeNumber(0), "The fewest.  [default: --replicas]"),
+        option("--max-replicas", WholeNumber(1), "The most.  [default: --replicas]"),
+        option(
+            "--initial-replicas",
+            WholeNumber(0),
+            "Ready at the start.  [default: the fewest; with a daily profile the most]",
+        ),
+        option(
+            "--daily-profile",
+            Text(),
+            "Users come and go: 'day', as in RAGPulse, or requests by hour, 24 of a day or 168 of a week. --users are "
+            "those of the busiest hour.",
+        ),
+        option("--duration", Duration(), "For how long users come.  [default: 1h, or the profile's days]"),
+        option(
+            "--event events",
+            Listed(Text()),
+            "What befalls the fleet, and when: crash@10min, node@10min, zone@10min:replicas=2, update@2h; separated by "
+            "commas.",
+        ),
+        option(
+            "--startup",
+            Text(),
+            "How a replica starts: weights-from=object-store, local-disk, nvme, nfs, fastsafetensors or peer-gpu; and "
+            "stages that you know, such as node=0s,image=2s,weights=20s.",
+        ),
+        option(
+            "--grace-period", Duration(), "For how long a replica that goes may finish its requests.", default="30s"
+        ),
+        flag("--lose-requests loses_requests", "Requests of a replica that fails are lost, not sent again."),
+    ),
+    slo_options,
+)
 
 
 @click.command("simulate", cls=Command)
@@ -50,6 +101,7 @@ from workloads.arrivals import PROCESSES
     option("--length-spread", LENGTH_SPREAD, "0.8: lengths uniform in 0.8–1 × the given ones.  [default: 1]"),
     option("--num-requests", COUNT, "Number of requests.  [default: 10 × concurrency, or the whole file]"),
 )
+@_over_time_options
 @scheduler_options
 @cold_start_option
 @section(
@@ -68,12 +120,40 @@ def command(**values: Any) -> int:
             --input-len I --output-len O --users N --think-time 30s
             --input-len I --output-len O --concurrency C
             --input-len I --output-len O --rate R --num-requests N
+    \b
+    Fleets that change, beside one that does not:
+            --workload chat --users 1000 --daily-profile day --autoscaler hpa --min-replicas 1 --max-replicas 4
+            --workload chat --users 1000 --replicas 3 --event crash@10min
     """
-    from headcount.answers.simulate import simulate  # noqa: PLC0415  imported once the command runs
-    from headcount.cli.output import finish  # noqa: PLC0415
+    from headcount.cli.output import finish  # noqa: PLC0415  imported once the command runs
     from headcount.cli.progress import watched  # noqa: PLC0415
 
     report, as_json, think_time_s = (values.pop(name) for name in ("report", "as_json", "think_time"))
+    ask = _asked(values)
     with watched("one load") as progress:
-        answer = simulate(**values, think_time_s=think_time_s, progress=progress)
+        answer = ask(**values, think_time_s=think_time_s, progress=progress)
     return finish(answer, report, as_json=as_json)
+
+
+def _asked(values: dict[str, Any]) -> Callable[..., Any]:
+    """The question that the options ask; `values` keeps what it takes."""
+    over_time = {name: values.pop(name) for name in _OVER_TIME}
+    slo = {name: values.pop(name) for name in _SLO}
+    if over_time == _OVER_TIME:
+        if slo != _SLO:
+            raise ValueError(
+                "an SLO is judged over time; give --autoscaler, --daily-profile, --duration or --event with it"
+            )
+        from headcount.answers.simulate import simulate  # noqa: PLC0415
+
+        return simulate
+    for name in ("requests_out", "steps_out"):
+        if values.pop(name) is not None:
+            raise ValueError(f"--{name.replace('_', '-')} goes with one load on a fleet that does not change")
+    from headcount.answers.operated.over_time import simulate_over_time  # noqa: PLC0415
+
+    values |= {name: over_time[name] for name in over_time if name not in _RENAMED}
+    values |= {"duration_s": over_time["duration"], "grace_period_s": over_time["grace_period"]}
+    values |= {"sends_again": not over_time["loses_requests"], "events": over_time["events"] or ()}
+    values |= {"slo": slo["slo_name"], "ttft_s": slo["ttft"], "tpot_s": slo["tpot"], "attainment": slo["attainment"]}
+    return simulate_over_time

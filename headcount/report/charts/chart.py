@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headcount.text.units import percent, seconds
+from headcount.text.units import percent, seconds, short
 
 Rows = tuple[Sequence[str], Sequence[Sequence[str]]]  # column names, cells
 MOST_ROWS: Final = 30  # of a chart's table
 
 TEXTS: Final[dict[str, Callable[[float], str]]] = {
-    "count": lambda value: f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:,.3g}",
+    "count": lambda value: f"{value:,.0f}" if value == int(value) else short(value),
     "percent": percent,
     "change": lambda value: f"{100 * value:+.0f} %",
     "time": lambda value: seconds(value) if value < 1 else f"{value:,.3g} s",

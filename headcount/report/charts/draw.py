@@ -138,10 +138,10 @@ def _(chart: Bars) -> str:
     left = min(14 + CHARACTER * longest, 0.45 * svg.WIDTH)
     room = CHARACTER * max((len(bar.label) for bar in chart.bars), default=1)
     right = max(svg.WIDTH - 14 - room, left + 80)
-    values = [value for bar in chart.bars for value in (bar.begin, bar.end)]
+    values = [0.0, *(value for bar in chart.bars for value in (bar.begin, bar.end))]
     values += [chart.limit.value] if chart.limit else []
-    across = scale_of([*values, 0.0], left, right, from_zero=False)
-    across = Scale(low=min([*values, 0.0]), high=max(values, default=1.0) or 1.0, begin=left, end=right)
+    low, high = min(values), max(values)
+    across = Scale(low=low, high=high if high > low else 1.0, begin=left, end=right)
     bottom = TOP + BAR_HEIGHT * len(chart.bars)
     parts = [_bar(bar, place, across, left) for place, bar in enumerate(chart.bars)]
     parts.append(svg.line(across.at(0.0), TOP, across.at(0.0), bottom, of="grid strong"))

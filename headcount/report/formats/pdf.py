@@ -3,6 +3,7 @@
 import re
 from importlib.util import find_spec
 
+from boundary.files import InputError
 from headcount.report.document import Report
 from headcount.report.formats import html
 
@@ -13,11 +14,11 @@ def missing() -> str:
 
 
 def made(report: Report) -> bytes:
-    """Raises ValueError where a library that WeasyPrint needs is missing; it loads nothing from anywhere."""
+    """Raises InputError where a library that WeasyPrint needs is missing; it loads nothing from anywhere."""
     try:
         from weasyprint import HTML  # noqa: PLC0415  an optional extra
     except OSError as error:
-        raise ValueError(f"WeasyPrint finds no Pango ({error}); install it, or print the .html report") from None
+        raise InputError(f"WeasyPrint finds no Pango ({error}); install it, or print the .html report") from None
     found: bytes = HTML(string=_plain(html.page(report, is_printed=True)), url_fetcher=_refused).write_pdf()
     return found
 

@@ -2,6 +2,7 @@
 
 import re
 
+from boundary.files import InputError
 from headcount.report.charts.draw import draw
 from headcount.report.document import Report
 from headcount.report.formats.html import environment, missing
@@ -10,9 +11,9 @@ __all__ = ["made", "missing"]
 
 
 def made(report: Report) -> str:
-    """Raises ValueError where the answer has no chart."""
+    """Raises InputError where the answer has no chart."""
     if not report.charts:
-        raise ValueError("this answer has no chart; write .html, .md, .pdf, .csv or .json")
+        raise InputError("this answer has no chart; write .html, .md, .pdf, .csv or .json")
     drawn = draw(report.charts[0])
     found = re.match(
         r'<svg viewBox="0 0 (\S+) (\S+)" role="img" aria-label="([^"]*)"[^>]*>(.*)</svg>$', drawn, re.DOTALL

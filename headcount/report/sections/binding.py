@@ -64,7 +64,7 @@ def _lifts(answer: Mapping[str, Any]) -> Iterator[Part]:
     if estimated:
         rows = [(each["change"], f"{each['ratio'] - 1:+.0%}") for each in estimated]
         yield Table(
-            title="What may lift it, by estimates (capacity --lifts simulates them)",
+            title="One setting changed at a time, by estimates (capacity --lifts simulates them)",
             columns=("change", "users"),
             rows=rows,
         )

@@ -22,15 +22,16 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
     live, cached = line["kv_usage"], line["kv_cached"]
     free = [max(1 - one - other, 0.0) for one, other in zip(live, cached, strict=True)]
     shares = (("live", live), ("cached", cached), ("free", free))
+    measured = [place for place, time_s in enumerate(line["time_s"]) if time_s >= line["warmup_s"]]
     yield Lines(
-        title=f"At its fullest, {max(shares[0][1], default=0.0):.0%} of the KV cache is in use",
+        title=f"At its fullest, {max((live[place] for place in measured), default=0.0):.0%} of the KV cache is in use",
         note="Shares of all blocks. Live: of running requests. Cached: free to be taken, kept for prefix reuse until "
         "then. Shaded: the warm-up, which no figure counts.",
         x_name="minutes of simulated time", y_name="KV blocks", y_text="percent",
         series=[Series(name=name, x=times, y=values) for name, values in shares], shaded=shaded,
     )  # fmt: skip
     requests = [Series(name=name, x=times, y=line[name]) for name in ("running", "waiting")]
-    most = max(line["waiting"], default=0.0)
+    most = max((line["waiting"][place] for place in measured), default=0.0)
     yield Lines(
         title=f"At most {counted(round(most), 'request')} at once in the queue" if most else "No request waits",
         note=f"One replication of {report['fleet']}, all servers together.",

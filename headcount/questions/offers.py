@@ -1,0 +1,42 @@
+"""GPUs to choose from, and what they cost."""
+
+from collections.abc import Mapping, Sequence
+
+from boundary.names import check_names
+from kvcache.gpus.gpu import GPU, find_gpu, gpu_names
+from simulator.latency.gpu_constants import has_measured_times
+from simulator.study.fleets.layouts import Offer
+
+
+def names_of(given: str | Sequence[str] | None, what: str) -> tuple[str, ...]:
+    """One name or several, each once. Raises ValueError for an empty list."""
+    if given is None:
+        return ()
+    names = tuple(dict.fromkeys([given] if isinstance(given, str) else given))
+    if not names or not all(name.strip() for name in names):
+        raise ValueError(f"{what} has an empty name or none; give at least one, or leave it out")
+    return names
+
+
+def read_offers(names: Sequence[str], price: float | Mapping[str, float] | None) -> tuple[Offer, ...]:
+    """The GPUs with their prices; by default those with a price and step times. Raises ValueError without a price."""
+    asked = {gpu.name: gpu for gpu in map(find_gpu, names)} or {
+        gpu.name: gpu for gpu in map(find_gpu, gpu_names()) if gpu.usd_per_hour and has_measured_times(gpu)
+    }
+    if isinstance(price, Mapping):
+        given = {find_gpu(name).name: usd for name, usd in price.items()}
+        check_names(given, asked, "GPU of the plan")
+    else:
+        given = {} if price is None else dict.fromkeys(asked, price)
+    return tuple(Offer(gpu=gpu, usd_per_hour=_price(gpu, given)) for gpu in asked.values())
+
+
+def _price(gpu: GPU, given: Mapping[str, float]) -> float:
+    usd = given.get(gpu.name, gpu.usd_per_hour)
+    if usd is None:
+        raise ValueError(f"{gpu.name} has no price in the catalog; give --price {gpu.name}=USD per GPU and hour")
+    if not 0 < usd <= 1e6:
+        raise ValueError(
+            f"the price of {gpu.name} is {usd:g} USD per GPU and hour; give one above 0, at most 1,000,000"
+        )
+    return usd

@@ -1,0 +1,98 @@
+"""Files that people upload."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from boundary.files import InputError, read_text, reads_confined_to
+from headcount.web.uploads import Uploads, safe_name
+from tests.headcount.web.conftest import scenario
+
+
+def test_an_upload_is_named_by_its_content_and_its_own_name(tmp_path: Path) -> None:
+    uploads = Uploads(tmp_path)
+    name = uploads.keep("../../my trace.csv", io.BytesIO(b"a,b\n"))
+    assert name == uploads.keep("my trace.csv", io.BytesIO(b"a,b\n"))
+    asked = scenario(workload=name)
+    assert "--workload=./my_trace.csv" in asked.words
+    with uploads.folder_of(asked) as folder:
+        assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [("my_trace.csv", b"a,b\n")]
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["../../etc/passwd", "C:\\x\\y", ".bashrc", "-rf", "a" * 300 + ".csv", "<script>.csv", "", "日本.csv", "\0"],
+)
+def test_the_name_of_an_upload_is_a_plain_one(given: str) -> None:
+    name = safe_name(given)
+    assert 0 < len(name) <= 90 and not name.startswith((".", "-")) and not set(name) & set("/\\<>\0 ")
+
+
+def test_an_upload_that_is_gone_is_asked_for_again(tmp_path: Path) -> None:
+    asked = scenario(workload=f"upload:{'0' * 32}/mine.csv")
+    with pytest.raises(ValueError, match="choose the file again"), Uploads(tmp_path).folder_of(asked):
+        pass
+
+
+def test_two_files_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="two different files are called a"):
+        scenario(workload=f"upload:{'0' * 32}/a", startup_log=f"upload:{'1' * 32}/a")
+
+
+def test_a_file_that_is_too_large_is_refused_however_its_size_is_told(page: TestClient) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b'--x\r\nContent-Disposition: form-data; name="file.workload"; filename="a"\r\n\r\n'
+        yield from [b"0" * 50_000] * 4
+
+    form = {"content-type": "multipart/form-data; boundary=x"}
+    assert page.post("/capacity", content=pieces(), headers=form).status_code == 413
+    assert page.post("/capacity", files={"file.workload": ("a", b"0" * 200_000)}).status_code == 413
+    assert page.get("/").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"garbage", 400),
+        (b"--x\r\n\r\n", 400),
+        (b'--x\r\nContent-Disposition: form-data; name="a"\r\n', 303),  # a field that never comes: nothing was given
+    ],
+)
+def test_a_malformed_form_is_refused_or_empty(page: TestClient, body: bytes, status: int) -> None:
+    found = page.post("/capacity", content=body, headers={"content-type": "multipart/form-data; boundary=x"})
+    assert found.status_code == status
+    assert page.get("/").status_code == 200
+
+
+def test_a_full_disk_is_told(page: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Uploads, "keep", full)
+    found = page.post("/capacity", files={"file.workload": ("a", b"0")})
+    assert found.status_code == 507 and "No space left on device" in found.text
+
+
+def test_an_uploaded_file_is_named_in_the_link(page: TestClient) -> None:
+    found = page.post("/capacity", data={"model": "llama-3.1-8b"}, files={"file.workload": ("t.csv", b"a,b")})
+    assert found.status_code == 303
+    assert "workload=upload%3A" in found.headers["location"]
+    assert "t.csv" in page.get(found.headers["location"]).text
+
+
+def test_confined_reads_stay_in_their_folders(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "in", tmp_path / "out.txt"
+    inside.mkdir()
+    (inside / "a.txt").write_text("mine")
+    outside.write_text("secret")
+    (inside / "link.txt").symlink_to(outside)
+    with reads_confined_to(inside):
+        assert read_text(inside / "a.txt") == "mine"
+        for path in (outside, inside / "link.txt", inside / ".." / "out.txt", tmp_path / "none"):
+            with pytest.raises(InputError, match="may be read here"):
+                read_text(path)
+    assert read_text(outside) == "secret"
