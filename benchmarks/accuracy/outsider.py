@@ -65,7 +65,7 @@ def _simulate_command(setting: Setting, more: Sequence[str]) -> tuple[float, flo
     asked = subject(values["model"], values["gpu"], engine)
     deployment = resolve(asked.architecture, asked.gpu, asked.args)
     load = AskedLoad(**{field.name: values[field.name] for field in fields(AskedLoad)})
-    found = serve(deployment.fleet(values["replicas"], values["router"]), load).result.to_json()
+    found = serve(deployment, values["replicas"], values["router"], load).result.to_json()
     return found["ttft_s"]["mean"], found["tpot_s"]["mean"]
 
 

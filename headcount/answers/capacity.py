@@ -297,7 +297,7 @@ def _watched(
     answer: Callable[[tuple[CapacityRow, ...]], CapacityAnswer],
     simulations: Simulations,
 ) -> tuple[CapacityRow, ...]:
-    """The rows, with progress told at each simulated load; `answer` makes the answer of the rows so far."""
+    """The rows, with progress shown at each simulated load; `answer` makes the answer of the rows so far."""
     rows: list[CapacityRow] = []
 
     def watch(point: Point | None = None, unit: str = "") -> None:

@@ -26,7 +26,7 @@ def rows_table(rows: Sequence[CapacityRow]) -> Table:
 
 
 def found_line(row: CapacityRow) -> str:
-    """A row, told as soon as it is found."""
+    """A row, shown as soon as it is found."""
     figures = f"{row.users_low:,} to {row.users_high:,} users, mean {row.users:,}"
     return f"{counted(row.gpus, 'GPU')}: {figures if row.users else row.reason or 'no users'}"
 

@@ -26,13 +26,14 @@ from headcount.text.units import assumptions_json, milliseconds, seconds
 from headcount.text.words import cancelled_text, layout_text, sentence, settings_text, step_time_error
 from simulator.cancellations import is_cancelled
 from simulator.deployment import Deployment, resolve
-from simulator.fleet.fleet import Fleet
 from simulator.fleet.router import RouterFactory
 from simulator.latency.model import AverageStep, average_step
 from simulator.results import Result, request_times, whole_run
 from simulator.simulation import Simulation
+from simulator.study.estimate import met_in_service
 from simulator.study.loads import UserLoad
 from simulator.study.replication import simulate_users
+from simulator.study.slo import SLO
 from simulator.study.statistics import percentile_error, summary
 from workloads.arrivals import Arrivals
 from workloads.effects import TrafficEffects, traffic_effects
@@ -264,9 +265,8 @@ def simulate(
         input_len=input_len, output_len=output_len, length_spread=length_spread, num_requests=num_requests,
         think_time=think_time_s, trace_block_size=trace_block_size, traffic=traffic, seed=seed,
     )  # fmt: skip
-    fleet = plan.fleet(replicas, router)
     progress(Progress(done=0, total=1))
-    served = serve(fleet, load, outputs)
+    served = serve(plan, replicas, router, load, outputs)
     known = replace(
         known,
         steps=[(plan, served.step)],
@@ -277,9 +277,11 @@ def simulate(
     return SimulateAnswer(notes=find_notes(known, strict=strict), plan=plan, replicas=replicas, served=served)
 
 
-def serve(fleet: Fleet, load: AskedLoad, outputs: Outputs = Outputs()) -> Served:
+def serve(
+    plan: Deployment, replicas: int, router: str | RouterFactory, load: AskedLoad, outputs: Outputs = Outputs()
+) -> Served:
     """Serve a load. Raises ValueError where it does not go with the fleet."""
-    log_steps = outputs.steps is not None
+    fleet, log_steps = plan.fleet(replicas, router), outputs.steps is not None
     longest = fleet.max_model_len
     if load.users is None:
         requests, description, told = load.table()
@@ -291,7 +293,8 @@ def serve(fleet: Fleet, load: AskedLoad, outputs: Outputs = Outputs()) -> Served
         told = ()
         drawn = UserLoad(population=load.population(longest), max_model_len=longest, seed=load.seed)
         traffic = traffic_effects(drawn.population, longest)
-        simulation, result = simulate_users(fleet, drawn, load.users, log_steps=log_steps)
+        met = met_in_service(drawn, plan, replicas, SLO())
+        simulation, result = simulate_users(fleet, met, load.users, log_steps=log_steps)
         description = f"{load.users:,} users, think time {drawn.think_time_s:.0f} s on average"
         counted = f"warm-up of {result.start_s:,.0f} s removed, {result.end_s:,.0f} s simulated"
     _check_clock(result.end_s)

@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 from kvcache.layout.kv_layout import group_kinds
 from simulator.core import layout
 from simulator.core.layout import NONE, Arrays
+from simulator.core.routing.arrays import has_index, routing_arrays
 from simulator.core.sglang.arrays import build_sglang_arrays
-from simulator.core.tier_arrays import fill_tier, num_rows, tier_arrays
+from simulator.core.vllm.host_tier.arrays import fill_tier, num_rows, tier_arrays
+from simulator.core.vllm.layout import BLOCK, GROUP, KIND
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.speculation import acceptance_limit
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.fleet.router import FoundRouter
-from simulator.fleet.view import ACTIVE, MATCHES, METRICS, TOKENS
 from simulator.latency.step_time import StepTimes
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, RequestTable
 
@@ -34,10 +35,8 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
     if blocks >= 2**31 or table.num_spans >= 2**31:
         raise ValueError(f"{blocks:,} KV blocks over {engines:,} replicas are more than one run can hold (2**31)")
     words = sum(pool.num_engines * _words_per_instant(pool, of) for pool, of in zip(fleet.pools, pools, strict=True))
-    is_indexed = _sees(router, MATCHES + ACTIVE)
-    spans = _spans(table, are_dense=is_indexed)
-    contents = int(spans["content"].max(initial=-1)) + 1 if is_indexed else 0
-    lists = 1 if router.upkeep.of_all_engines else engines
+    spans = _spans(table, are_dense=has_index(router))
+    contents = int(spans["content"].max(initial=-1)) + 1 if has_index(router) else 0
     arrays = Arrays(
         pools=_pools(fleet, pools, table),
         cursor=_cursor(log_steps, words, table),
@@ -51,17 +50,8 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
         replicas=np.zeros(engines, layout.REPLICA),
         totals=np.zeros(engines, layout.TOTALS),
         next_event_s=np.full(2 * max(1 << (engines - 1).bit_length(), 1), math.inf),
-        routing=_routing(router),
-        engine_views=_engine_views(engines),
-        request_view=np.zeros(1, layout.REQUEST_VIEW),
-        known_prefixes=np.zeros((contents, engines), layout.KNOWN_PREFIX),
-        runs=np.zeros((contents, lists), layout.RUN),
-        run_lists=_run_lists(lists),
-        sessions=table.first_turns().astype(np.int32) if "session" in router.sees else np.zeros(0, np.int32),
-        prefill_charges=np.zeros(table.num_requests * table.num_attempts if _sees(router, TOKENS) else 0, np.int32),
         touched=np.zeros(engines, np.int32),
-        router_memory=np.zeros(router.memory_words(engines), np.int64),
-        router_parameters=np.array(list(router.parameters.values()) or [0.0]),
+        **routing_arrays(router, table, engines, contents),
         running=np.zeros((engines, seqs), np.int32),
         calendar=np.full((engines, layout.CALENDAR_STEPS), NONE, np.int32),
         free_rows=np.zeros((engines, rows), np.int32),
@@ -71,7 +61,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
         groups=np.concatenate([_groups(pool) for pool in pools]),
         kinds=_kinds(pools),
         group_order=np.array([group for pool in pools for kind in pool.kinds for group in kind], np.int32),
-        blocks=np.zeros(blocks, layout.BLOCK),
+        blocks=np.zeros(blocks, BLOCK),
         fresh_states=np.zeros((engines, 3 * max(seqs if pool.caches_states else 0 for pool in pools), 2), np.int32),
         free_queue=np.zeros((engines, max(pool.num_queue_places for pool in pools)), np.int32),
         queue_places=np.zeros(blocks, np.int32),
@@ -189,7 +179,7 @@ def _most_slots(engine: EngineConfig, table: RequestTable) -> int:
 
 
 def _groups(pool: _Sizes) -> NDArray[np.void]:
-    values, engine = np.zeros(pool.num_groups, layout.GROUP), pool.vllm
+    values, engine = np.zeros(pool.num_groups, GROUP), pool.vllm
     if engine is None:
         return values
     for place, (group, block_size) in enumerate(zip(engine.table_groups, engine.group_block_sizes, strict=True)):
@@ -207,7 +197,7 @@ def _groups(pool: _Sizes) -> NDArray[np.void]:
 
 
 def _kinds(pools: list[_Sizes]) -> NDArray[np.void]:
-    values = np.zeros(sum(len(pool.kinds) for pool in pools), layout.KIND)
+    values = np.zeros(sum(len(pool.kinds) for pool in pools), KIND)
     values["count"] = [len(kind) for pool in pools for kind in pool.kinds]
     values["first"] = np.cumsum(values["count"]) - values["count"]
     return values
@@ -282,31 +272,6 @@ def _cursor(log_steps: bool, log_reserve: int, table: RequestTable) -> NDArray[n
     return values
 
 
-def _routing(router: FoundRouter) -> NDArray[np.void]:
-    values = np.zeros(1, layout.ROUTING)
-    values["sees_metrics"], values["sees_tokens"] = _sees(router, METRICS), _sees(router, TOKENS)
-    values["sees_active"] = _sees(router, ACTIVE)
-    values["sees_cache"] = _sees(router, ("cached_tokens",))
-    if _sees(router, MATCHES):
-        values["chunk_tokens"], values["lifetime_s"] = router.upkeep.chunk_tokens, router.upkeep.lifetime_s
-        values["most_chunks"] = min(router.upkeep.most_chunks, 2**62)
-    values["scrape_every_s"] = values["next_scrape_s"] = router.upkeep.scrape_every_s
-    values["only_changes"] = router.upkeep.only_changes
-    if router.upkeep.scrape_every_s == 0.0:
-        values["next_scrape_s"] = math.inf
-    return values
-
-
-def _sees(router: FoundRouter, names: tuple[str, ...]) -> bool:
-    return not set(names).isdisjoint(router.sees)
-
-
-def _engine_views(engines: int) -> NDArray[np.void]:
-    values = np.zeros(engines, layout.ENGINE_VIEW)
-    values["routable"] = 1
-    return values
-
-
 def _requests(table: RequestTable) -> NDArray[np.void]:
     values = np.zeros(table.num_requests, layout.REQUEST)
     values["prompt"] = table.prompt_tokens
@@ -344,12 +309,6 @@ def _next_turns(table: RequestTable) -> NDArray[np.int32]:
 def _open_order(table: RequestTable) -> NDArray[np.int32]:
     timed = np.flatnonzero(table.follows == NO_PREDECESSOR)
     return timed[np.argsort(table.arrival_s[timed], kind="stable")].astype(np.int32)
-
-
-def _run_lists(count: int) -> NDArray[np.void]:
-    values = np.zeros(count, layout.RUN_LIST)
-    values["newest"] = values["oldest"] = NONE
-    return values
 
 
 def _spans(table: RequestTable, *, are_dense: bool) -> NDArray[np.void]:

@@ -3,9 +3,9 @@
 import math
 from typing import Any
 
-from simulator.core import routing
 from simulator.core.jit import kernel
 from simulator.core.layout import FINISHED, ITL_BINS, ITL_GROWTH, ITL_MIN_S
+from simulator.core.routing import views
 from simulator.core.step_log import log_word
 
 _LOG_GROWTH = math.log(ITL_GROWTH)
@@ -31,7 +31,7 @@ def note_time(a: Any, request: int, now_s: float, previous_s: float) -> int:
     req.last_token_s = now_s
     if req.output == 0:
         req.first_token_s = now_s
-        routing.note_first_token(a, request)
+        views.note_first_token(a, request)
     elif last_s == previous_s:
         return 1
     else:
@@ -42,7 +42,7 @@ def note_time(a: Any, request: int, now_s: float, previous_s: float) -> int:
 @kernel
 def finish(a: Any, request: int, now_s: float) -> None:
     """A request has all its tokens."""
-    routing.note_ended(a, request)
+    views.note_ended(a, request)
     end(a, request, FINISHED, now_s)
     if a.cursor[0].log_steps == 1:
         log_word(a.cursor[0], a.log, request)

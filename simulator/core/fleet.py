@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
-from simulator.core import polling, routing
 from simulator.core import replica as replicas
+from simulator.core.heap import pop, push
 from simulator.core.jit import entry_point, kernel
 from simulator.core.layout import (
     ABANDONED,
@@ -30,53 +30,10 @@ from simulator.core.layout import (
     TIMED_OUT,
     WHOLE_ANSWER,
 )
+from simulator.core.routing import views
 from simulator.core.sglang import scheduler as sglang
-from simulator.core.vllm import calendar, offload, pool, queue
-
-# -- binary heaps by (time, request): of events, of which a request has one at a time, and of deadlines
-
-
-@kernel
-def comes_before(heap: Any, left: int, right: int) -> bool:
-    if heap[left].time_s != heap[right].time_s:
-        return heap[left].time_s < heap[right].time_s
-    return heap[left].request < heap[right].request
-
-
-@kernel
-def swap(heap: Any, left: int, right: int) -> None:
-    one, other = heap[left], heap[right]
-    time_s, request, kind = one.time_s, one.request, one.kind
-    one.time_s, one.request, one.kind = other.time_s, other.request, other.kind
-    other.time_s, other.request, other.kind = time_s, request, kind
-
-
-@kernel
-def push(heap: Any, size: int, time_s: float, kind: int, request: int) -> None:
-    place = size
-    heap[place].time_s = time_s
-    heap[place].request = request
-    heap[place].kind = kind
-    while place > 0 and comes_before(heap, place, (place - 1) >> 1):
-        swap(heap, place, (place - 1) >> 1)
-        place = (place - 1) >> 1
-
-
-@kernel
-def pop(heap: Any, size: int) -> None:
-    size -= 1
-    swap(heap, 0, size)
-    place = 0
-    while True:
-        child = 2 * place + 1
-        if child >= size:
-            return
-        if child + 1 < size and comes_before(heap, child + 1, child):
-            child += 1
-        if not comes_before(heap, child, place):
-            return
-        swap(heap, child, place)
-        place = child
+from simulator.core.vllm import calendar, pool, queue
+from simulator.core.vllm.host_tier import offload, polling
 
 
 @kernel
@@ -101,7 +58,7 @@ def arrive(a: Any, request: int, now_s: float) -> bool:
     req.status = AT_GATEWAY
     if cursor.is_closed == 1:
         return True
-    chosen = routing.choose(a, request, now_s)
+    chosen = views.choose(a, request, now_s)
     if chosen == NONE:
         cursor.unrouted = request
         return False
@@ -115,7 +72,7 @@ def send(a: Any, request: int, replica: int, now_s: float) -> None:
     p = a.pools[a.replicas[replica].pool]
     a.requests[request].replica = replica
     a.requests[request].status = SENT
-    routing.note_sent(a, request, replica, now_s)
+    views.note_sent(a, request, replica, now_s)
     state = a.replicas[a.replicas[replica].leader]
     state.frontend_free_s = (
         max(state.frontend_free_s, now_s) + p.ingress_request_s + p.ingress_token_s * a.requests[request].prompt
@@ -379,12 +336,12 @@ def run(a: Any, until_s: float, max_instants: int) -> int:
             if cursor.log_steps == 1 and cursor.log_size + cursor.log_reserve > a.log.shape[0]:
                 return NEED_LOG_SPACE
             take_samples(a, now_s)
-            routing.scrape_before(a, now_s)
+            views.scrape_before(a, now_s)
             cursor.now_s = now_s
             cursor.num_touched = 0
             complete_steps(a, now_s)
             cancel_overdue(a, now_s)
-            routing.scrape_at(a, now_s)
+            views.scrape_at(a, now_s)
             cursor.phase = STEPS_ENDED
             if now_s == cursor.control_s:
                 cursor.control_s = math.inf

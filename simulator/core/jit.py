@@ -25,7 +25,7 @@ from numba.extending import intrinsic
 from numba.np import arrayobj
 
 from simulator.core.kernel_cache import KernelCache
-from simulator.core.layout import ENGINE_VIEW, REQUEST_VIEW
+from simulator.core.routing.layout import ENGINE_VIEW, REQUEST_VIEW
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -134,8 +134,8 @@ def parameter_dtype(names: tuple[str, ...]) -> np.dtype[Any]:
 def router_address(choose: Callable[..., int], parameters: tuple[str, ...] = ()) -> int:
     """Compile a router, or load it; the core calls it at this address.
 
-    It is given the engines as it sees them (`layout.ENGINE_VIEW`), the request (`layout.REQUEST_VIEW`), its parameters
-    by name, its own memory. It returns an engine.
+    It is given the engines as it sees them (`ENGINE_VIEW` of `routing.layout`), the request (`REQUEST_VIEW`), its
+    parameters by name, its own memory. It returns an engine.
     """
     if numba.config.DISABLE_JIT:
         _routers.append((choose, parameter_dtype(parameters)))

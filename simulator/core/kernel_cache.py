@@ -79,7 +79,7 @@ def _write(path: Path, content: bytes) -> None:
 class KernelCache(NullCache):
     """One function's machine code, in one file per signature: a checksum of the key and the content, the content.
 
-    `kind` tells apart what is compiled from the same function. With `announced`, a compilation is told beforehand.
+    `kind` tells apart what is compiled from the same function. With `announced`, a compilation is announced.
     """
 
     def __init__(self, function: Callable[..., Any], kind: str, *, announced: bool = False) -> None:

@@ -101,29 +101,6 @@ CLIENT = record(
     ]
 )
 
-# Four to a cache line: the core spends most of its time waiting for blocks to come from memory.
-BLOCK = record(
-    [
-        ("key_content", "i4"),  # NONE: not cached
-        ("key_index", "i4"),
-        ("ref_count", "i4"),
-        ("next_in_bucket", "i4"),  # oldest first
-    ]
-)
-
-# Layers that share a block table. Groups of a kind are looked up in the prefix cache together.
-GROUP = record(
-    [
-        ("window", "i4"),  # tokens, 0: attends to everything
-        ("chunked", "i4"),  # 1: the window is a fixed chunk of positions
-        ("cap", "i4"),  # blocks that admission asks for at most, 0: no cap
-        ("tail", "i4"),  # blocks in a row that a hit needs in a sliding window
-        ("ratio", "i4"),  # a block of this group holds so many times the tokens of `block_size`
-        ("is_state", "i4"),  # 1: states that the prefix cache keeps, in a table with gaps
-    ]
-)
-KIND = record([("first", "i4"), ("count", "i4")])  # places in `group_order`
-
 SPAN = record([("content", "i4"), ("end", "i4")])
 
 REPLICA = record(
@@ -243,71 +220,6 @@ SAMPLE = record(
     ]
 )
 
-# What a router knows of an engine. What no router in use reads is not kept up.
-ENGINE_VIEW = record(
-    [
-        ("routable", "i1"),  # 1: a candidate, 0: no request may go there
-        ("outstanding", "i4"),  # requests sent there and not ended
-        ("sent", "i4"),  # requests since its metrics were last scraped
-        ("waiting", "i4"),  # as last scraped, and the next two
-        ("running", "i4"),
-        ("kv_usage", "f8"),  # share of its blocks in use
-        ("outstanding_tokens", "i8"),  # prompts of the outstanding requests
-        ("active_tokens", "i8"),  # of those, what several share counted once
-        ("shared_tokens", "i4"),  # of the prompt to route: those that outstanding requests hold there
-        ("prefill_tokens", "i8"),  # of those, not cached as the router believes, and without a first token yet
-        ("matched_tokens", "i4"),  # of the prompt to route: leading ones that the router's own index has for it
-        ("matched_at", "i4"),  # how many requests had been sent when the last of these were last sent there
-        ("known_tokens", "i8"),  # of all prompts, in the router's own index
-        ("cached_tokens", "i4"),  # of the prompt to route: leading ones that the engine has cached
-    ]
-)
-REQUEST_VIEW = record(
-    [
-        ("prompt_tokens", "i4"),
-        ("last", "i4"),  # the engine where the session was served last, NONE
-        ("session", "i4"),  # the same for all turns
-        ("now_s", "f8"),
-    ]
-)
-
-# How the router's view is kept up.
-ROUTING = record(
-    [
-        ("router", "i8"),  # address of the compiled router, 0: Python decides
-        ("sees_metrics", "i8"),  # 1: what engines report of themselves
-        ("sees_tokens", "i8"),  # 1: tokens of outstanding requests are counted
-        ("sees_active", "i8"),  # 1: what outstanding requests share is counted once
-        ("num_sent", "i8"),  # requests so far
-        ("sees_cache", "i8"),  # 1: the engines' caches are looked up
-        ("scrape_every_s", "f8"),  # 0: metrics are those of the moment
-        ("next_scrape_s", "f8"),  # infinity: metrics are not scraped in advance
-        ("chunk_tokens", "i8"),  # of the router's own index, 0: none is kept
-        ("most_chunks", "i8"),  # that a list of the index holds
-        ("lifetime_s", "f8"),  # of what it holds, from the last time it was sent
-        ("only_changes", "i8"),  # 1: a scrape waits until some engine's requests have changed
-    ]
-)
-
-# What the router's own index knows of a content, and of an engine.
-KNOWN_PREFIX = record(
-    [
-        ("tokens", "i4"),  # sent there up to here, counted from the prompt's start; 0: none, or forgotten
-        ("sent_at", "i4"),  # how many requests had been sent by then
-        ("num_active", "i4"),  # outstanding requests that hold some of it
-        ("active_tokens", "i4"),  # what they hold of it
-    ]
-)
-RUN = record(
-    [
-        ("chunks", "i4"),  # that are held, 0: it is not in its list
-        ("newer", "i4"),  # contents
-        ("older", "i4"),
-        ("renewed_s", "f8"),
-    ]
-)
-RUN_LIST = record([("newest", "i4"), ("oldest", "i4"), ("chunks", "i8")])
-
 # What the engines of a pool have in common.
 POOL = record(
     [
@@ -403,88 +315,6 @@ CURSOR = record(
         ("chosen", "i8"),  # that decision
         ("log_steps", "i8"),
         ("log_reserve", "i8"),  # words that the steps of one instant may take
-    ]
-)
-
-# Of a request in an engine with a host tier.
-OFFLOAD = record(
-    [
-        ("next_chunk", "i4"),  # to be offered
-        ("known_blocks", "i4"),  # as of the latest step that scheduled it
-        ("num_stores", "i4"),  # under way
-        ("loading", "i1"),  # 1: its load is under way, 2: over, 3: under way, though the request has ended
-        ("holds", "i1"),  # 1: waits among those that hold blocks
-        ("keeps_row", "i1"),  # 1: it has ended, and the next plan reads its block table
-        ("was_aborted", "i1"),
-        ("local_blocks", "i4"),  # before those loaded
-        ("preempted_step", "i4"),
-        ("next_ended", "i4"),
-        ("next_deferred", "i4"),
-        ("fence_step", "i8"),  # its blocks are free once so many steps with work are over
-    ]
-)
-
-# Of an engine with a host tier; places in the rings of transfers count on and on.
-TIER = record(
-    [
-        ("free_chunk", "i4"),
-        ("num_free", "i4"),
-        ("num_idle", "i4"),  # chunks that nothing reads or writes
-        ("oldest", "i4"),  # by their last use
-        ("newest", "i4"),
-        ("offer", "i4"),  # number of the latest
-        ("holding_head", "i4"),
-        ("holding_tail", "i4"),
-        ("ended_head", "i4"),  # since the latest step was decided, by id
-        ("ended_tail", "i4"),
-        ("deferred_head", "i4"),  # ended, with blocks that a step in flight writes
-        ("deferred_tail", "i4"),
-        ("is_fenced", "i1"),  # 1: this step hands out a block that is being stored
-        ("any_preempted", "i1"),
-        ("awaits", "i1"),  # 1: this step waits for stores
-        ("is_idle", "i1"),  # 1: it has nothing to do but transfers
-        ("is_blocking", "i1"),  # 1: it waits for the end of its oldest step …
-        ("goes_on", "i1"),  # … and decides the next at once, or …
-        ("decided_work", "i1"),  # 1: the step decided last has work
-        ("may_change", "i1"),  # … looks again a while later, since something was under way
-        ("num_empty_plans", "i4"),  # in flight
-        ("num_steps", "i8"),  # with work
-        ("num_steps_over", "i8"),
-        ("store_done", "i8"),
-        ("store_told", "i8"),
-        ("store_begun", "i8"),
-        ("store_of_step", "i8"),
-        ("store_tail", "i8"),
-        ("load_done", "i8"),
-        ("load_told", "i8"),
-        ("load_begun", "i8"),
-        ("load_tail", "i8"),
-        ("now_s", "f8"),  # when the latest step was launched
-        ("computed_s", "f8"),  # when the steps that were launched are over
-        ("load_free_s", "f8"),
-        ("store_free_s", "f8"),
-    ]
-)
-CHUNK = record(
-    [
-        ("key_content", "i4"),
-        ("key_index", "i4"),
-        ("reads", "i4"),  # transfers that read it; -1: it is being written
-        ("next_in_bucket", "i4"),
-        ("older", "i4"),
-        ("newer", "i4"),  # or the next free one
-        ("offer", "i4"),  # the latest that it was part of
-        ("source", "i4"),  # the block that it is written from
-        ("next_in_store", "i4"),
-    ]
-)
-TRANSFER = record(
-    [
-        ("request", "i4"),
-        ("first", "i4"),  # block index of a load, chunk of a store
-        ("count", "i4"),
-        ("is_awaited", "i4"),
-        ("end_s", "f8"),
     ]
 )
 

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from simulator.core import delivery, fleet, routing
+from simulator.core import delivery, fleet
 from simulator.core import replica as replicas
 from simulator.core.jit import entry_point, kernel
 from simulator.core.layout import (
@@ -15,6 +15,7 @@ from simulator.core.layout import (
     SENT,
     WAITING,
 )
+from simulator.core.routing import views
 
 
 @kernel
@@ -63,7 +64,7 @@ def take_down(a: Any, first: int, end: int, retries: int) -> int:
         if not is_on(a.requests[request], first, end):
             continue
         num_taken += 1
-        routing.note_ended(a, request)
+        views.note_ended(a, request)
         if retries == 1:
             take_back(a, request)
         else:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from simulator.core import delivery, routing, waiting
+from simulator.core import delivery, waiting
 from simulator.core.draws import draft_hash
 from simulator.core.jit import kernel
 from simulator.core.latency import step_time_s
@@ -16,8 +16,10 @@ from simulator.core.layout import (
     SGLANG,
     WAITING,
 )
+from simulator.core.routing import views
 from simulator.core.sglang import scheduler as sglang
-from simulator.core.vllm import blocks, calendar, holding, offload, scheduler
+from simulator.core.vllm import blocks, calendar, scheduler
+from simulator.core.vllm.host_tier import holding, offload
 
 
 @kernel
@@ -124,7 +126,7 @@ def abort(a: Any, request: int, status: int, now_s: float) -> None:
         offload.end(a, replica, request, 1)
     elif req.row != NONE:
         blocks.release(a, replica, request)
-    routing.note_ended(a, request)
+    views.note_ended(a, request)
     delivery.end(a, request, status, now_s)
 
 

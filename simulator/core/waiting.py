@@ -7,62 +7,56 @@ from simulator.core.layout import NONE, WAITING
 
 
 @kernel
-def enqueue_last(a: Any, replica: int, request: int) -> None:
-    state = a.replicas[replica]
-    a.requests[request].previous = state.waiting_tail
-    a.requests[request].next = NONE
-    if state.waiting_tail == NONE:
-        state.waiting_head = request
-    else:
-        a.requests[state.waiting_tail].next = request
-    state.waiting_tail = request
-    state.num_waiting += 1
-    a.requests[request].status = WAITING
+def link(a: Any, request: int, before: int, after: int) -> None:
+    """Put the request between two others of a list, which may be NONE; its head and tail are the caller's."""
+    a.requests[request].previous = before
+    a.requests[request].next = after
+    if before != NONE:
+        a.requests[before].next = request
+    if after != NONE:
+        a.requests[after].previous = request
 
 
 @kernel
-def enqueue_first(a: Any, replica: int, request: int) -> None:
-    state = a.replicas[replica]
-    a.requests[request].previous = NONE
-    a.requests[request].next = state.waiting_head
-    if state.waiting_head == NONE:
-        state.waiting_tail = request
-    else:
-        a.requests[state.waiting_head].previous = request
-    state.waiting_head = request
-    state.num_waiting += 1
-    a.requests[request].status = WAITING
+def unlink(a: Any, request: int) -> None:
+    """Take the request out of its list; its head and tail are the caller's."""
+    before, after = a.requests[request].previous, a.requests[request].next
+    if before != NONE:
+        a.requests[before].next = after
+    if after != NONE:
+        a.requests[after].previous = before
 
 
 @kernel
 def enqueue_after(a: Any, replica: int, request: int, before: int) -> None:
     """Insert the request behind `before`; NONE: at the head."""
     state = a.replicas[replica]
+    after = state.waiting_head if before == NONE else a.requests[before].next
+    link(a, request, before, after)
     if before == NONE:
-        enqueue_first(a, replica, request)
-        return
-    if before == state.waiting_tail:
-        enqueue_last(a, replica, request)
-        return
-    after = a.requests[before].next
-    a.requests[request].previous = before
-    a.requests[request].next = after
-    a.requests[before].next = request
-    a.requests[after].previous = request
+        state.waiting_head = request
+    if after == NONE:
+        state.waiting_tail = request
     state.num_waiting += 1
     a.requests[request].status = WAITING
 
 
 @kernel
+def enqueue_last(a: Any, replica: int, request: int) -> None:
+    enqueue_after(a, replica, request, a.replicas[replica].waiting_tail)
+
+
+@kernel
+def enqueue_first(a: Any, replica: int, request: int) -> None:
+    enqueue_after(a, replica, request, NONE)
+
+
+@kernel
 def remove(a: Any, replica: int, request: int) -> None:
     state = a.replicas[replica]
-    before, after = a.requests[request].previous, a.requests[request].next
-    if before == NONE:
-        state.waiting_head = after
-    else:
-        a.requests[before].next = after
-    if after == NONE:
-        state.waiting_tail = before
-    else:
-        a.requests[after].previous = before
+    if state.waiting_head == request:
+        state.waiting_head = a.requests[request].next
+    if state.waiting_tail == request:
+        state.waiting_tail = a.requests[request].previous
+    unlink(a, request)
     state.num_waiting -= 1

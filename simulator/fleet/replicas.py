@@ -9,6 +9,7 @@ import numpy as np
 import simpy
 
 from simulator.core import layout
+from simulator.core.vllm.layout import BLOCK
 from simulator.simulation import Simulation
 
 Process = Generator[simpy.Event, None, None]
@@ -165,7 +166,7 @@ class Replicas:
         engines = self.engines(slot)
         return int(self.simulation.arrays.engine_views["outstanding"][engines.start : engines.stop].sum())
 
-    # -- what the core and the history are told
+    # -- what the core and the history get to know
 
     def _enter(self, slot: int, state: State) -> None:
         self._turns[slot] += 1
@@ -183,7 +184,7 @@ class Replicas:
             first, count = int(blank["first_block"]), int(blank["num_usable_blocks"]) + 1
             arrays.replicas[engine] = blank
             arrays.replicas["accounted_s"][engine] = self.env.now
-            arrays.blocks[first : first + count] = np.zeros(1, layout.BLOCK)
+            arrays.blocks[first : first + count] = np.zeros(1, BLOCK)
             arrays.calendar[engine] = layout.NONE
             arrays.engine_views[engine] = self._blank[1][engine]
         self._enter(slot, state)

@@ -110,7 +110,7 @@ class Point:
 
 
 Watcher = Callable[[Point, str], None]
-"""Is told each point as it is simulated, with the unit of its size."""
+"""Gets each point as it is simulated, with the unit of its size."""
 
 
 @dataclass(kw_only=True)

@@ -207,7 +207,7 @@ def capacity_rows(
 
 @dataclass(frozen=True, kw_only=True)
 class How:
-    """What is simulated is told to a watcher; where it runs, and where it is kept."""
+    """Shows what is simulated to a watcher; knows where it runs, and where it is kept."""
 
     watcher: Watcher | None = None
     simulations: Simulations = field(default_factory=Simulations)

@@ -16,7 +16,7 @@ from simulator.study.slo import SLO
 
 FloatArray = NDArray[np.float64]
 MOST_WINDOWS = 144  # ten minutes each over a day
-LOOK_S = 60.0  # how finely recovery is told
+LOOK_S = 60.0  # to which recovery is stated
 STEADY_S = 300.0  # the target is met for so long once a fleet has recovered
 
 

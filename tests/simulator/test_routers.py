@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from simulator.core import layout
 from simulator.core.jit import call_router, entry_point, router_address
+from simulator.core.routing.layout import ENGINE_VIEW, REQUEST_VIEW
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.router import Router, find_router, router_names
 from simulator.fleet.view import View
@@ -50,13 +51,13 @@ def decide(router: int, states: Any, parameters: Any, memory: Any, chosen: Any) 
 
 def random_states(rng: Any, num_states: int, num_engines: int) -> tuple[Any, Any]:
     """Engines and requests with ties, empty and full engines, and some engines that take nothing."""
-    engines = np.zeros((num_states, num_engines), layout.ENGINE_VIEW)
+    engines = np.zeros((num_states, num_engines), ENGINE_VIEW)
     engines["routable"] = rng.random(engines.shape) < rng.choice([1.0, 1.0, 0.7, 0.2], (num_states, 1))
     engines["routable"][np.arange(num_states), rng.integers(0, num_engines, num_states)] = 1
     for name in ("outstanding", "sent", "waiting", "running"):
         engines[name] = rng.integers(0, rng.choice([1, 3, 6, 100], (num_states, 1)), engines.shape)
     engines["kv_usage"] = rng.integers(0, 11, engines.shape) / 10
-    requests = np.zeros(num_states, layout.REQUEST_VIEW)
+    requests = np.zeros(num_states, REQUEST_VIEW)
     requests["prompt_tokens"] = rng.integers(1, rng.choice([10, 1000, 100_000], num_states))
     for name in ("matched_tokens", "cached_tokens", "shared_tokens"):
         share = rng.choice([0.0, 0.0, 0.3, 0.8, 1.0], engines.shape)
@@ -89,7 +90,7 @@ def test_a_compiled_router_decides_as_its_readable_twin_and_sees_what_it_says(
     router, seen = find_router(name), set[str]()
     assert router.choose is not None
     engines, requests = random_states(np.random.default_rng(num_engines), num_states, num_engines)
-    for part in set(layout.ENGINE_VIEW.names or ()).difference(router.sees, ("routable",)):
+    for part in set(ENGINE_VIEW.names or ()).difference(router.sees, ("routable",)):
         engines[part] = 0  # nobody keeps it up
     memory, chosen = np.zeros(router.memory_words(num_engines), np.int64), np.zeros(len(engines), np.int64)
     memory[layout.SEED] = 5

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from simulator.core import delivery, routing
+from simulator.core import delivery
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.latency import add_to_sums
 from simulator.core.layout import FINISHED, NONE
+from simulator.core.routing import views
 from simulator.core.sglang import decode, kv_cache, prefill, tree
 from simulator.core.sglang.layout import EXTEND, NO_BATCH, SGLangView
 from simulator.core.step_log import log_step
@@ -141,7 +142,7 @@ def complete(a: Any, replica: int, now_s: float) -> int:
         req.last_token_s = now_s
         if req.output == 0:
             req.first_token_s = now_s
-            routing.note_first_token(a, request)
+            views.note_first_token(a, request)
         elif gap_s == alike_s:
             num_alike += 1
         else:

@@ -149,15 +149,21 @@ def schedule_waiting(a: Any, replica: int, slot: int, budget: int, any_prefills:
         if tokens == 0:
             return BLOCKED_BY_KV_BLOCKS
         waiting.remove(a, replica, request)
-        req = a.requests[request]
-        req.status = RUNNING
-        if req.scheduled_s != req.scheduled_s:  # NaN: first time
-            req.scheduled_s = now_s
-        a.running[replica, state.num_running - state.num_quiet] = request
-        req.admission = state.num_admitted
-        req.next = NONE
-        state.num_running += 1
-        state.num_admitted += 1
+        enter_running(a, replica, request, now_s)
         budget -= tokens + p.draft_slots
         request = following
     return NOT_BLOCKED
+
+
+@kernel
+def enter_running(a: Any, replica: int, request: int, now_s: float) -> None:
+    """A request that has left its queue runs."""
+    state, req = a.replicas[replica], a.requests[request]
+    req.status = RUNNING
+    if req.scheduled_s != req.scheduled_s:  # NaN: first time
+        req.scheduled_s = now_s
+    a.running[replica, state.num_running - state.num_quiet] = request
+    req.admission = state.num_admitted
+    req.next = NONE
+    state.num_running += 1
+    state.num_admitted += 1

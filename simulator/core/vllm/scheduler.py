@@ -5,7 +5,8 @@ from typing import Any
 from simulator.core.jit import kernel
 from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, NONE, NOT_BLOCKED, RUNNING
 from simulator.core.step_log import log_step, log_word
-from simulator.core.vllm import admission, blocks, calendar, holding, offload, plan, queue, states
+from simulator.core.vllm import admission, blocks, calendar, plan, queue, states
+from simulator.core.vllm.host_tier import holding, offload
 
 
 @kernel

@@ -136,7 +136,7 @@ class HostLink:
         self._computed_s = 0.0  # when the steps that were launched are over
 
     def next_end_s(self) -> float:
-        """When the next copy is over that was not told of; infinity: there is none."""
+        """When the next copy is over that the scheduler does not know to be over; infinity: there is none."""
         return min((queue[0][0] for queue in self._under_way if queue), default=math.inf)
 
     def under_way(self, now_s: float) -> set[Transfer]:

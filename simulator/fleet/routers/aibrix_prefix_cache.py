@@ -9,8 +9,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from simulator.core.candidates import replaces_tied
 from simulator.core.jit import kernel
+from simulator.core.routing.candidates import replaces_tied
 from simulator.fleet.router import Draws, Parameter
 from simulator.fleet.view import Upkeep, View
 

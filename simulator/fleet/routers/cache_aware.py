@@ -9,7 +9,7 @@ its size is cut at once, not at the next interval.
 from collections.abc import Mapping
 from typing import Any
 
-from simulator.core.candidates import least_outstanding
+from simulator.core.routing.candidates import least_outstanding
 from simulator.fleet.router import Parameter
 from simulator.fleet.view import Upkeep, View
 

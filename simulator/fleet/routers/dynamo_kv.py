@@ -7,9 +7,9 @@ Blocks that active requests share count once.
 import math
 from typing import Any
 
-from simulator.core.candidates import replaces_tied
 from simulator.core.draws import draw
 from simulator.core.jit import kernel
+from simulator.core.routing.candidates import replaces_tied
 from simulator.fleet.router import Draws, Parameter
 from simulator.fleet.view import View
 

@@ -9,9 +9,9 @@ prompt that is not full is left out.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from simulator.core.candidates import replaces_tied
 from simulator.core.jit import kernel
 from simulator.core.layout import OWN, ROUTER_WORDS
+from simulator.core.routing.candidates import replaces_tied
 from simulator.fleet.router import Draws, Parameter
 from simulator.fleet.view import Upkeep, View
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from simulator.core.candidates import candidate, num_candidates
 from simulator.core.draws import draw
+from simulator.core.routing.candidates import candidate, num_candidates
 from simulator.fleet.router import Draws
 from simulator.fleet.view import View
 

@@ -9,8 +9,8 @@ the lowest request rate, here the fewest requests outstanding.
 from collections.abc import Mapping
 from typing import Any
 
-from simulator.core.candidates import least_outstanding
 from simulator.core.draws import draw
+from simulator.core.routing.candidates import least_outstanding
 from simulator.fleet.router import Draws, Parameter
 from simulator.fleet.view import Upkeep, View
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from simulator.core.candidates import any_candidate
+from simulator.core.routing.candidates import any_candidate
 from simulator.fleet.router import Draws
 from simulator.fleet.view import View
 

@@ -8,9 +8,9 @@ than the threshold, the shorter one of two random engines.
 from collections.abc import Mapping
 from typing import Any
 
-from simulator.core.candidates import candidate, num_candidates
 from simulator.core.draws import draw
 from simulator.core.jit import kernel
+from simulator.core.routing.candidates import candidate, num_candidates
 from simulator.fleet.router import Draws, Parameter
 from simulator.fleet.view import Upkeep, View
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from simulator.core.candidates import least_outstanding
+from simulator.core.routing.candidates import least_outstanding
 from simulator.fleet.view import View
 
 SEES = ("candidates", "last", "outstanding")

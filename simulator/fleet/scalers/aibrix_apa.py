@@ -5,11 +5,10 @@ target are those of its samples.
 """
 
 import math
-from collections import deque
 
 from boundary.schema import NotNegative, Positive, Share, Strict
 from simulator.fleet.scaler import Observed
-from simulator.fleet.scalers.hpa import Metric
+from simulator.fleet.scalers.hpa import Metric, Proposals
 
 
 class Settings(Strict, frozen=True, kw_only=True):
@@ -28,19 +27,17 @@ class Scaler:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.period_s = settings.sync_period_s
-        self._proposals: deque[tuple[float, int]] = deque()
+        self._proposals = Proposals()
 
     def wanted(self, seen: Observed) -> int:
         given, values = self.settings, seen.values(self.settings.metric)
         if not values:
             return seen.replicas
         proposed = target_replicas(seen.replicas, sum(values) / len(values), given)
-        self._proposals.append((seen.time_s, proposed))
         up_s, down_s = given.scale_up_cooldown_window_s, given.scale_down_cooldown_window_s
-        while self._proposals[0][0] < seen.time_s - max(up_s, down_s):
-            self._proposals.popleft()
+        self._proposals.add(seen.time_s, proposed, keep_s=max(up_s, down_s))
         window_s, chosen = (up_s, min) if proposed > seen.replicas else (down_s, max)
-        found = chosen(count for time_s, count in self._proposals if time_s >= seen.time_s - window_s)
+        found = chosen(self._proposals.since(seen.time_s - window_s))
         return seen.bounded(max(found, seen.replicas) if proposed > seen.replicas else min(found, seen.replicas))
 
 

@@ -70,7 +70,7 @@ class Behavior:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._proposals: deque[tuple[float, int]] = deque()
+        self._proposals = Proposals()
         self._added: deque[tuple[float, int]] = deque()
 
     def limited(self, proposed: int, seen: Observed) -> int:
@@ -88,9 +88,22 @@ class Behavior:
     def _stabilized(self, proposed: int, replicas: int, now_s: float) -> int:
         """Up to the least, down to the most of what was proposed within each window."""
         up_s, down_s = self._settings.scale_up_stabilization_s, self._settings.scale_down_stabilization_s
-        self._proposals.append((now_s, proposed))
-        while self._proposals[0][0] < now_s - max(up_s, down_s):
-            self._proposals.popleft()
-        least = min(count for time_s, count in self._proposals if time_s >= now_s - up_s)
-        most = max(count for time_s, count in self._proposals if time_s >= now_s - down_s)
+        self._proposals.add(now_s, proposed, keep_s=max(up_s, down_s))
+        least, most = min(self._proposals.since(now_s - up_s)), max(self._proposals.since(now_s - down_s))
         return min(max(replicas, least), most)
+
+
+class Proposals:
+    """How many replicas were proposed, and when."""
+
+    def __init__(self) -> None:
+        self._found: deque[tuple[float, int]] = deque()
+
+    def add(self, now_s: float, proposed: int, *, keep_s: float) -> None:
+        """Enter one; what is older than `keep_s` is forgotten."""
+        self._found.append((now_s, proposed))
+        while self._found[0][0] < now_s - keep_s:
+            self._found.popleft()
+
+    def since(self, time_s: float) -> list[int]:
+        return [count for at_s, count in self._found if at_s >= time_s]

@@ -32,7 +32,7 @@ class Digests:
         self._known: dict[int, tuple[object, bytes]] = {}
 
     def of_task(self, task: Task, origin: Origin) -> bytes | None:
-        """The key of a simulation computed there; None where not all that decides it can be told."""
+        """The key of a simulation computed there; None where not all that decides it is known."""
         try:
             parts = [self.of(part) for part in (task.fleet, task.load, task.size, task.slo, task.replication)]
         except UndigestibleError:

@@ -14,9 +14,9 @@ from simulator.core.layout import (
     BLOCKED_BY_TOKEN_BUDGET,
     NONE,
     NOT_BLOCKED,
-    RUNNING,
 )
-from simulator.core.vllm import admission, blocks, offload, plan, queue
+from simulator.core.vllm import admission, blocks, plan, queue
+from simulator.core.vllm.host_tier import offload
 
 
 @rare_kernel
@@ -24,20 +24,16 @@ def hold(a: Any, replica: int, request: int) -> None:
     """Move a request from the queue to those that hold blocks."""
     waiting.remove(a, replica, request)
     a.replicas[replica].num_waiting += 1
-    tier, req = a.tiers[replica], a.requests[request]
+    tier = a.tiers[replica]
     before, after = tier.holding_tail, NONE
     if a.pools[a.replicas[replica].pool].by_priority == 1:
         while before != NONE and queue.is_sooner(a, request, before):
             before, after = a.requests[before].previous, before
-    req.previous, req.next = before, after
+    waiting.link(a, request, before, after)
     if before == NONE:
         tier.holding_head = request
-    else:
-        a.requests[before].next = request
     if after == NONE:
         tier.holding_tail = request
-    else:
-        a.requests[after].previous = request
     a.offloads[request].holds = 1
 
 
@@ -48,15 +44,11 @@ def leave_queue(a: Any, replica: int, request: int) -> None:
         waiting.remove(a, replica, request)
         return
     tier = a.tiers[replica]
-    before, after = a.requests[request].previous, a.requests[request].next
-    if before == NONE:
-        tier.holding_head = after
-    else:
-        a.requests[before].next = after
-    if after == NONE:
-        tier.holding_tail = before
-    else:
-        a.requests[after].previous = before
+    if tier.holding_head == request:
+        tier.holding_head = a.requests[request].next
+    if tier.holding_tail == request:
+        tier.holding_tail = a.requests[request].previous
+    waiting.unlink(a, request)
     a.replicas[replica].num_waiting -= 1
 
 
@@ -188,22 +180,9 @@ def schedule_waiting(a: Any, replica: int, slot: int, budget: int, now_s: float)
             return BLOCKED_BY_KV_BLOCKS
         if tokens > 0:
             leave_queue(a, replica, request)
-            enter_running(a, replica, request, now_s)
+            a.offloads[request].holds = 0
+            a.requests[request].quiet_until = NONE
+            admission.enter_running(a, replica, request, now_s)
             budget -= tokens
         request = following
     return NOT_BLOCKED
-
-
-@kernel
-def enter_running(a: Any, replica: int, request: int, now_s: float) -> None:
-    state, req = a.replicas[replica], a.requests[request]
-    a.offloads[request].holds = 0
-    req.status = RUNNING
-    req.quiet_until = NONE
-    if req.scheduled_s != req.scheduled_s:  # NaN: first time
-        req.scheduled_s = now_s
-    a.running[replica, state.num_running - state.num_quiet] = request
-    req.admission = state.num_admitted
-    req.next = NONE
-    state.num_running += 1
-    state.num_admitted += 1

@@ -9,7 +9,8 @@ from typing import Any
 from simulator.core import replica as replicas
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import NONE, POLL_S
-from simulator.core.vllm import host_link, scheduler
+from simulator.core.vllm import scheduler
+from simulator.core.vllm.host_tier import host_link
 
 
 @kernel

@@ -39,7 +39,7 @@ def has_news(a: Any, replica: int, now_s: float) -> bool:
 
 @kernel
 def next_end_s(a: Any, replica: int) -> float:
-    """When the next copy is over that was not told of; infinity: there is none."""
+    """When the next copy is over that the scheduler does not know to be over; infinity: there is none."""
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     end_s = math.inf
     if tier.store_told < tier.store_begun:

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.core import layout
 from simulator.core.layout import NONE
+from simulator.core.vllm.host_tier import layout
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet
 from workloads.requests import RequestTable

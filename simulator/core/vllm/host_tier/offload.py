@@ -7,7 +7,8 @@ from typing import Any
 
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import FINISHED, NONE
-from simulator.core.vllm import blocks, host_cache, pool
+from simulator.core.vllm import blocks, pool
+from simulator.core.vllm.host_tier import host_cache
 
 
 @rare_kernel

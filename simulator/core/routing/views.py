@@ -3,9 +3,9 @@
 import math
 from typing import Any
 
-from simulator.core import prefix_index
 from simulator.core.jit import call_router, kernel
 from simulator.core.layout import NONE
+from simulator.core.routing import prefix_index
 from simulator.core.vllm import pool
 
 

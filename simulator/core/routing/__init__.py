@@ -1,0 +1,1 @@
+"""What the compiled routers know of the engines, and how it is kept up."""

@@ -1,0 +1,67 @@
+"""The router's arrays before a run; what it does not see is empty."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.core.layout import NONE
+from simulator.core.routing import layout
+from simulator.fleet.router import FoundRouter
+from simulator.fleet.view import ACTIVE, MATCHES, METRICS, TOKENS
+from workloads.requests import RequestTable
+
+
+def has_index(router: FoundRouter) -> bool:
+    """Whether it looks up prefixes that it sent before."""
+    return _sees(router, MATCHES + ACTIVE)
+
+
+def routing_arrays(router: FoundRouter, table: RequestTable, engines: int, contents: int) -> dict[str, NDArray[Any]]:
+    """By their names in `layout.Arrays`; `contents` is one more than the largest content id, or 0 without an index."""
+    lists = 1 if router.upkeep.of_all_engines else engines
+    attempts = table.num_requests * table.num_attempts
+    return {
+        "routing": _routing(router),
+        "engine_views": _engine_views(engines),
+        "request_view": np.zeros(1, layout.REQUEST_VIEW),
+        "known_prefixes": np.zeros((contents, engines), layout.KNOWN_PREFIX),
+        "runs": np.zeros((contents, lists), layout.RUN),
+        "run_lists": _run_lists(lists),
+        "sessions": table.first_turns().astype(np.int32) if "session" in router.sees else np.zeros(0, np.int32),
+        "prefill_charges": np.zeros(attempts if _sees(router, TOKENS) else 0, np.int32),
+        "router_memory": np.zeros(router.memory_words(engines), np.int64),
+        "router_parameters": np.array(list(router.parameters.values()) or [0.0]),
+    }
+
+
+def _routing(router: FoundRouter) -> NDArray[np.void]:
+    values = np.zeros(1, layout.ROUTING)
+    values["sees_metrics"], values["sees_tokens"] = _sees(router, METRICS), _sees(router, TOKENS)
+    values["sees_active"] = _sees(router, ACTIVE)
+    values["sees_cache"] = _sees(router, ("cached_tokens",))
+    if _sees(router, MATCHES):
+        values["chunk_tokens"], values["lifetime_s"] = router.upkeep.chunk_tokens, router.upkeep.lifetime_s
+        values["most_chunks"] = min(router.upkeep.most_chunks, 2**62)
+    values["scrape_every_s"] = values["next_scrape_s"] = router.upkeep.scrape_every_s
+    values["only_changes"] = router.upkeep.only_changes
+    if router.upkeep.scrape_every_s == 0.0:
+        values["next_scrape_s"] = math.inf
+    return values
+
+
+def _sees(router: FoundRouter, names: tuple[str, ...]) -> bool:
+    return not set(names).isdisjoint(router.sees)
+
+
+def _engine_views(engines: int) -> NDArray[np.void]:
+    values = np.zeros(engines, layout.ENGINE_VIEW)
+    values["routable"] = 1
+    return values
+
+
+def _run_lists(count: int) -> NDArray[np.void]:
+    values = np.zeros(count, layout.RUN_LIST)
+    values["newest"] = values["oldest"] = NONE
+    return values

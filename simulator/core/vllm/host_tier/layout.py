@@ -1,0 +1,85 @@
+"""The records of host tiers."""
+
+from simulator.core.layout import record
+
+# Of a request in an engine with a host tier.
+OFFLOAD = record(
+    [
+        ("next_chunk", "i4"),  # to be offered
+        ("known_blocks", "i4"),  # as of the latest step that scheduled it
+        ("num_stores", "i4"),  # under way
+        ("loading", "i1"),  # 1: its load is under way, 2: over, 3: under way, though the request has ended
+        ("holds", "i1"),  # 1: waits among those that hold blocks
+        ("keeps_row", "i1"),  # 1: it has ended, and the next plan reads its block table
+        ("was_aborted", "i1"),
+        ("local_blocks", "i4"),  # before those loaded
+        ("preempted_step", "i4"),
+        ("next_ended", "i4"),
+        ("next_deferred", "i4"),
+        ("fence_step", "i8"),  # its blocks are free once so many steps with work are over
+    ]
+)
+
+# Of an engine with a host tier; places in the rings of transfers count on and on.
+TIER = record(
+    [
+        ("free_chunk", "i4"),
+        ("num_free", "i4"),
+        ("num_idle", "i4"),  # chunks that nothing reads or writes
+        ("oldest", "i4"),  # by their last use
+        ("newest", "i4"),
+        ("offer", "i4"),  # number of the latest
+        ("holding_head", "i4"),
+        ("holding_tail", "i4"),
+        ("ended_head", "i4"),  # since the latest step was decided, by id
+        ("ended_tail", "i4"),
+        ("deferred_head", "i4"),  # ended, with blocks that a step in flight writes
+        ("deferred_tail", "i4"),
+        ("is_fenced", "i1"),  # 1: this step hands out a block that is being stored
+        ("any_preempted", "i1"),
+        ("awaits", "i1"),  # 1: this step waits for stores
+        ("is_idle", "i1"),  # 1: it has nothing to do but transfers
+        ("is_blocking", "i1"),  # 1: it waits for the end of its oldest step …
+        ("goes_on", "i1"),  # … and decides the next at once, or …
+        ("decided_work", "i1"),  # 1: the step decided last has work
+        ("may_change", "i1"),  # … looks again a while later, since something was under way
+        ("num_empty_plans", "i4"),  # in flight
+        ("num_steps", "i8"),  # with work
+        ("num_steps_over", "i8"),
+        ("store_done", "i8"),
+        ("store_told", "i8"),
+        ("store_begun", "i8"),
+        ("store_of_step", "i8"),
+        ("store_tail", "i8"),
+        ("load_done", "i8"),
+        ("load_told", "i8"),
+        ("load_begun", "i8"),
+        ("load_tail", "i8"),
+        ("now_s", "f8"),  # when the latest step was launched
+        ("computed_s", "f8"),  # when the steps that were launched are over
+        ("load_free_s", "f8"),
+        ("store_free_s", "f8"),
+    ]
+)
+CHUNK = record(
+    [
+        ("key_content", "i4"),
+        ("key_index", "i4"),
+        ("reads", "i4"),  # transfers that read it; -1: it is being written
+        ("next_in_bucket", "i4"),
+        ("older", "i4"),
+        ("newer", "i4"),  # or the next free one
+        ("offer", "i4"),  # the latest that it was part of
+        ("source", "i4"),  # the block that it is written from
+        ("next_in_store", "i4"),
+    ]
+)
+TRANSFER = record(
+    [
+        ("request", "i4"),
+        ("first", "i4"),  # block index of a load, chunk of a store
+        ("count", "i4"),
+        ("is_awaited", "i4"),
+        ("end_s", "f8"),
+    ]
+)

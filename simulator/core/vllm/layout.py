@@ -1,0 +1,26 @@
+"""The records of vLLM's KV blocks."""
+
+from simulator.core.layout import record
+
+# Four to a cache line: the core spends most of its time waiting for blocks to come from memory.
+BLOCK = record(
+    [
+        ("key_content", "i4"),  # NONE: not cached
+        ("key_index", "i4"),
+        ("ref_count", "i4"),
+        ("next_in_bucket", "i4"),  # oldest first
+    ]
+)
+
+# Layers that share a block table. Groups of a kind are looked up in the prefix cache together.
+GROUP = record(
+    [
+        ("window", "i4"),  # tokens, 0: attends to everything
+        ("chunked", "i4"),  # 1: the window is a fixed chunk of positions
+        ("cap", "i4"),  # blocks that admission asks for at most, 0: no cap
+        ("tail", "i4"),  # blocks in a row that a hit needs in a sliding window
+        ("ratio", "i4"),  # a block of this group holds so many times the tokens of `block_size`
+        ("is_state", "i4"),  # 1: states that the prefix cache keeps, in a table with gaps
+    ]
+)
+KIND = record([("first", "i4"), ("count", "i4")])  # places in `group_order`
