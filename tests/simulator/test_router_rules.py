@@ -78,9 +78,9 @@ def test_llm_d_sends_prompts_that_match_nowhere_in_turn_with_its_no_hit_scorer()
 @pytest.mark.parametrize(
     ("given", "tokens", "expected"),
     [
-        ("", [10**6, 0, 0], 0),  # always sticks
-        (":maxTTFTPenaltyMs=18000", [286_000, 0, 1], 0),  # 286,000 / 15,928 is 17.96 s
-        (":maxTTFTPenaltyMs=18000", [287_000, 0, 1], 1),
+        (":maxTTFTPenaltyMs=0", [10**6, 0, 0], 0),  # always sticks
+        ("", [286_000, 0, 1], 0),  # 286,000 / 15,928 is 17.96 s
+        ("", [287_000, 0, 1], 1),
         (":affinityThreshold=0.9", [2_000, 0, 1], 1),  # 0.85 is not enough
     ],
 )
