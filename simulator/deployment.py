@@ -105,7 +105,10 @@ class Deployment:
             "vllm_version", "quantization", "kv_cache_dtype", "gpu_memory_utilization", "max_model_len",
             "max_num_batched_tokens", "max_num_seqs",
         )  # fmt: skip
-        return {name: getattr(self.budget, name) for name in names} | {"async_scheduling": self.engine.async_scheduling}
+        found = {name: getattr(self.budget, name) for name in names}
+        offloading = self.args.kv_offloading_size
+        host = {} if offloading is None else {"kv_offloading_size": offloading}
+        return found | {"async_scheduling": self.engine.async_scheduling} | host
 
     @property
     def not_simulated(self) -> tuple[Assumption, ...]:
@@ -127,6 +130,10 @@ def resolve(model: str | Architecture, gpu: str | GPU, args: EngineArgs | None =
     architecture = load_model(model) if isinstance(model, str) else model
     gpu = find_gpu(gpu) if isinstance(gpu, str) else gpu
     budget = require_fit(architecture, gpu, given)
+    if architecture.is_moe and given.data_parallel_size > 1 and given.kv_offloading_size is not None:
+        raise ValueError(
+            "KV offloading with attention data parallelism is not simulated; leave --kv-offloading-size out"
+        )
     served = served_model(architecture, gpu, given, kv_cache_dtype=budget.kv_cache_dtype)
     latency = latency_model(served, form=given.latency_model, **_latency_settings(given))
     return Deployment(

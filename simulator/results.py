@@ -60,7 +60,8 @@ class Result:
     waiting_mean: float
     kv_usage_mean: float
     kv_usage_max: float
-    prefix_hit_rate: float
+    prefix_hit_rate: float  # in GPU memory
+    host_hit_rate: float | None = None  # in host memory; None where no engine keeps KV there
     cancelled: Cancellations | None = None  # None: all clients wait for ever
 
     def to_json(self) -> dict[str, Any]:
@@ -78,6 +79,7 @@ class Result:
             "output_tokens_per_s": self.output_tokens_per_s,
             **{name: getattr(self, name) for name in means},
             "prefix_hit_rate": self.prefix_hit_rate,
+            **({} if self.host_hit_rate is None else {"host_hit_rate": self.host_hit_rate}),
             **({} if self.cancelled is None else {"cancelled": self.cancelled.to_json()}),
         }
 
@@ -120,6 +122,7 @@ def result_since(simulation: Simulation, start: Snapshot, *, users: float | None
     finished = requests[(requests["status"] == layout.FINISHED) & (requests["finish_s"] >= start.time_s)]
     blocks = simulation.fleet.num_usable_blocks
     since = {name: float((simulation.totals[name] - start.totals[name]).sum()) for name in _SUMMED}
+    queried = since["queried_tokens"] or 1.0
     return Result(
         start_s=start.time_s,
         end_s=end_s,
@@ -136,12 +139,16 @@ def result_since(simulation: Simulation, start: Snapshot, *, users: float | None
         waiting_mean=since["waiting_s"] / span_s,
         kv_usage_mean=since["used_blocks_s"] / span_s / blocks,
         kv_usage_max=float(simulation.totals["max_used_blocks"].sum()) / blocks,
-        prefix_hit_rate=since["hit_tokens"] / since["queried_tokens"] if since["queried_tokens"] else 0.0,
+        prefix_hit_rate=since["hit_tokens"] / queried,
+        host_hit_rate=since["host_hit_tokens"] / queried if simulation.fleet.has_host_tier else None,
         cancelled=simulation.cancellations(since["tokens"], since_s=start.time_s),
     )
 
 
-_SUMMED = ("preemptions", "running_s", "waiting_s", "used_blocks_s", "hit_tokens", "queried_tokens", "tokens")
+_SUMMED = (
+    "preemptions", "running_s", "waiting_s", "used_blocks_s", "hit_tokens", "host_hit_tokens", "queried_tokens",
+    "tokens",
+)  # fmt: skip
 
 
 def _in_flight(requests: NDArray[np.void], start_s: float, end_s: float) -> float:

@@ -38,13 +38,26 @@ def _gpus() -> str:
                 speeds.get("bf16", speeds.get("fp16", "–")),
                 speeds.get("fp8", "–"),
                 f"{gpu.interconnect} {gpu.interconnect_bytes_per_s / 1e9:,.0f}",
+                "–" if gpu.host_link_bytes_per_s is None else f"{gpu.host_link_bytes_per_s / 1e9:,.0f}",
                 dollars(gpu.usd_per_hour),
                 "–" if gpu.tdp_watts is None else f"{gpu.tdp_watts:,.0f}",
                 _evidence(gpu),
             )
         )
     return table(
-        ("GPU", "GiB", "TB/s", "bf16 TFLOP/s", "fp8 TFLOP/s", "link, GB/s", "$/hour", "TDP, W", "step times"), rows
+        (
+            "GPU",
+            "GiB",
+            "TB/s",
+            "bf16 TFLOP/s",
+            "fp8 TFLOP/s",
+            "link, GB/s",
+            "host, GB/s",
+            "$/hour",
+            "TDP, W",
+            "step times",
+        ),
+        rows,
     )
 
 

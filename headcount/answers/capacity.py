@@ -6,7 +6,15 @@ from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
-from headcount.answers.capacity_text import error_lines, found_line, headline, row_layout, rows_table, screened_line
+from headcount.answers.capacity_text import (
+    error_lines,
+    found_line,
+    headline,
+    host_hit_lines,
+    row_layout,
+    rows_table,
+    screened_line,
+)
 from headcount.answers.details.capacity_page import capacity_page, layouts_json
 from headcount.answers.details.first_page import FirstPage
 from headcount.answers.details.study import Study, study_json
@@ -19,7 +27,7 @@ from headcount.questions.loads import AskedWorkload, trace_notes
 from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line
 from headcount.text.units import assumptions_json, counted, percent
-from headcount.text.words import joined, load_text, pool_text
+from headcount.text.words import host_text, joined, load_text, pool_text
 from simulator.deployment import Deployment
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.capacity import PRECISION, Point
@@ -186,6 +194,8 @@ class CapacityAnswer(Answer):
             f"think time: {self.question.think_time_s:.0f} s on average"
             + ("; users of a trace without sessions are λ (Z + R)" if is_trace else ""),
             *dict.fromkeys(pool_text(plan.budget) for plan in self.plans),
+            *dict.fromkeys(text for plan in self.plans if (text := host_text(plan.budget))),
+            *host_hit_lines(self.capacity),
             *(screened_line(row) for row in self.capacity if len(row.screened) > 1),
             *([LIFTS_LEGEND] if self.lifts else []),
         ]

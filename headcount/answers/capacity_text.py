@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from headcount.answers.varied.attribution import ratio_text
 from headcount.text.blocks import Table
 from headcount.text.units import counted, dollars, milliseconds, seconds
-from headcount.text.words import layout_text, pool_owner
+from headcount.text.words import hits_text, layout_text, pool_owner
 from simulator.deployment import Deployment
 from simulator.study.capacity_table import CapacityRow, latency_summary
 
@@ -74,6 +74,16 @@ def error_lines(row: CapacityRow) -> list[str]:
             f"{budget.num_gpu_blocks_low:,} blocks, {row.users_if_pool_larger:,} with {budget.num_gpu_blocks_high:,}"
         )
     return lines
+
+
+def host_hit_lines(rows: Sequence[CapacityRow]) -> list[str]:
+    """Where prompt tokens were found at the users of each row, if KV is kept in host memory."""
+    found = [(row, row.point) for row in rows if row.point is not None and row.point.host_hit_rate is not None]
+    said = (
+        f"{counted(row.gpus, 'GPU')}: {hits_text(point.mean('prefix_hit_rate'), point.host_hit_rate)}"
+        for row, point in found
+    )
+    return [f"prompt tokens found in GPU and host memory: {', '.join(said)}"] if found else []
 
 
 def interval_label(plan: Deployment) -> str:

@@ -15,7 +15,7 @@ from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.deployments import Subject, check_counts, subject
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import GIB, assumptions_json
-from headcount.text.words import sentence
+from headcount.text.words import host_text, sentence
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.conversations import conversations_at_once, tokens_per_user
 from simulator.engines.vllm.memory import Remedy, memory_budget, remedies, why_unfit
@@ -104,6 +104,14 @@ class MemoryAnswer(Answer):
             "architecture_assumptions": assumptions_json(self.architecture_assumptions),
             "assumptions": assumptions_json(self.budget.assumptions),
         }
+        if (host := self.budget.host) is not None:
+            found |= {
+                "host_kv_chunks": host.num_chunks,
+                "host_kv_tokens": host.num_tokens,
+                "host_kv_bytes": host.num_bytes,
+                "host_kv_bytes_per_server": host.num_bytes * self.budget.data_parallel_size,
+                "host_copy_bytes_per_s": host.copied_bytes_per_s,
+            }
         if self.log_terms:
             terms = {term.key: {"logged": term.logged, "modelled": term.modelled} for term in self.log_terms}
             found["startup_log"] = terms
@@ -178,6 +186,7 @@ class MemoryAnswer(Answer):
             "(vLLM's 'Maximum concurrency')",
             f"{count:,} conversations of {self.context.tokens:,} tokens ({self.context.source}) at once, "
             f"without shared blocks{running}",
+            *([sentence(text)] if (text := host_text(budget)) else []),
             *([f"tokens per user if N users hold their context at once: {', '.join(parts)}"] if parts else []),
         ]
 

@@ -23,7 +23,7 @@ from headcount.questions.loads import AskedLoad
 from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import assumptions_json, milliseconds, seconds
-from headcount.text.words import cancelled_text, layout_text, sentence, settings_text, step_time_error
+from headcount.text.words import cancelled_text, host_text, layout_text, sentence, settings_text, step_time_error
 from simulator.cancellations import is_cancelled
 from simulator.deployment import Deployment, resolve
 from simulator.fleet.router import RouterFactory
@@ -177,6 +177,7 @@ class SimulateAnswer(Answer):
             **{name: getattr(result, of) for name, of in means.items()},
             "kv_usage": result.kv_usage_mean,
             "preemptions_per_request": result.num_preemptions / max(result.num_requests, 1),
+            "host_hit_rate": result.host_hit_rate,
         }
         return {
             "deployment": deployment_json(plan, self.replicas),
@@ -208,7 +209,8 @@ class SimulateAnswer(Answer):
             for row in self.rows()
         ]  # fmt: skip
         rates = [Line(f"  {name:<18}{value}") for name, value in _rates(self.result)]
-        dim = [Line(text, dim=True) for text in (settings_text(self.plan), self.served.counted)]
+        said = (settings_text(self.plan), host_text(self.plan.budget), self.served.counted)
+        dim = [Line(text, dim=True) for text in said if text]
         return [Table(columns=("", *STATISTICS, "p99, 90 % interval"), rows=rows), Line(), *rates, Line(), *dim]
 
     def _p99_range(self, name: str, shown: Callable[[float | None], str]) -> str:
@@ -321,6 +323,11 @@ def _check_clock(end_s: float) -> None:
         )
 
 
+def _host_hits(result: Result) -> str:
+    host = result.host_hit_rate
+    return "" if host is None else f" in GPU memory, {host:.1%} in host memory"
+
+
 def _rates(result: Result) -> list[tuple[str, str]]:
     running, waiting = f"running {result.running_mean:,.1f}", f"waiting {result.waiting_mean:,.1f}"
     rows = [
@@ -332,7 +339,7 @@ def _rates(result: Result) -> list[tuple[str, str]]:
         ("throughput", f"{result.requests_per_s:,.2f} requests/s, {result.output_tokens_per_s:,.0f} output tokens/s"),
         ("in flight", f"{result.in_flight_mean:,.1f} ({running}, {waiting})"),
         ("KV cache", f"{result.kv_usage_mean:.1%} used on average, {result.kv_usage_max:.1%} at most"),
-        ("prefix hits", f"{result.prefix_hit_rate:.1%} of prompt tokens"),
+        ("prefix hits", f"{result.prefix_hit_rate:.1%} of prompt tokens{_host_hits(result)}"),
         ("preemptions", f"{result.num_preemptions:,}"),
     ]
     if result.cancelled is not None:

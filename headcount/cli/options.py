@@ -18,6 +18,7 @@ from simulator.engines.values import (
     ROUTER,
     Duration,
     FilePath,
+    Gibibytes,
     IntegerList,
     Kind,
     Listed,
@@ -85,7 +86,7 @@ def argument_options(
 def _listed(kind: Kind) -> Kind:
     if isinstance(kind, SpeculativeConfig):
         return SpeculativeConfigs()
-    return Listed(kind) if isinstance(kind, Text | TokenCount | WholeNumber | Number | Duration) else kind
+    return Listed(kind) if isinstance(kind, Text | TokenCount | WholeNumber | Number | Duration | Gibibytes) else kind
 
 
 def _option(name: str, described: Argument, always_none: bool, default_text: str) -> Option:

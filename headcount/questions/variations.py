@@ -159,6 +159,8 @@ def value_text(name: str, value: Any) -> str:
         return f"step times x{value:g}"
     if name == "speculation" and value is None:
         return "no drafts"
+    if name == "kv_offloading_size":
+        return "no KV in host memory" if value is None else f"{value:,g} GiB of KV in host memory"
     if name in ("ttft", "tpot"):
         return f"{name.upper()} ≤ {value:g} s" if value >= 1 else f"{name.upper()} ≤ {1000 * value:g} ms"
     if name == "gpus":

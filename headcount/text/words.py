@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from boundary.names import readable
-from headcount.text.units import counted, percent
+from headcount.text.units import GIB, counted, percent
 
 if TYPE_CHECKING:
     from kvcache.memory.budget import MemoryBudget
@@ -31,6 +31,24 @@ def pool_text(budget: "MemoryBudget") -> str:
     blocks = f"KV cache at TP {budget.tp}: {budget.num_gpu_blocks:,} blocks per {pool_owner(budget)}"
     low, high = budget.num_gpu_blocks_low, budget.num_gpu_blocks_high
     return f"{blocks}, as given" if low == high else f"{blocks}; 90 % interval: {low:,} to {high:,} blocks"
+
+
+def host_text(budget: "MemoryBudget") -> str:
+    """What host memory holds of a server's KV; "" where none is kept there."""
+    host, ranks = budget.host, budget.data_parallel_size
+    if host is None:
+        return ""
+    held = f"{host.num_tokens:,} tokens of KV in {host.num_chunks:,} chunks"
+    each = f" for each of {ranks} attention replicas" if ranks > 1 else ""
+    return (
+        f"host memory: {held}, {host.num_bytes / GIB:,.1f} GiB{each}; copied at "
+        f"{host.copied_bytes_per_s / 1e9:,.3g} GB/s one way per GPU"
+    )
+
+
+def hits_text(gpu: float, host: float | None) -> str:
+    """Shares of prompt tokens by where they were found, such as `52 % + 30 % host`."""
+    return percent(round(gpu, 2)) + ("" if host is None else f" + {percent(round(host, 2))} host")
 
 
 def settings_text(plan: "Deployment") -> str:

@@ -24,8 +24,9 @@ class GPU:
     """One accelerator.
 
     `memory_bytes` is what the driver reports as total. `flops_per_s` is dense, by multiply type.
-    `interconnect_bytes_per_s` is one direction, per GPU. `idle_watts` is measured with a model loaded. `source` has an
-    entry for every figure that is given; a price or a power that nobody publishes is None.
+    `interconnect_bytes_per_s` is one direction, per GPU; `host_link_bytes_per_s` the same to the server's memory, as
+    specified. `idle_watts` is measured with a model loaded. `source` has an entry for every figure that is given; a
+    host link, a price or a power that nobody publishes is None.
     """
 
     name: str
@@ -36,6 +37,7 @@ class GPU:
     interconnect_bytes_per_s: Rate
     family: Slug
     source: Mapping[str, str]
+    host_link_bytes_per_s: Rate | None = None
     usd_per_hour: Positive | None = None
     tdp_watts: Rate | None = None
     idle_watts: Rate | None = None
@@ -62,7 +64,7 @@ _SOURCED = (
     "flops_per_s",
     "interconnect_bytes_per_s",
 )
-_OPTIONAL = ("usd_per_hour", "tdp_watts", "idle_watts")
+_OPTIONAL = ("host_link_bytes_per_s", "usd_per_hour", "tdp_watts", "idle_watts")
 
 
 def gpu_names() -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from simulator.core.layout import (
     WAITING,
 )
 from simulator.core.routing import views
+from simulator.core.vllm.host_tier import offload
 
 
 @kernel
@@ -47,6 +48,8 @@ def take_back(a: Any, request: int) -> None:
     req.row, req.cached_tokens = NONE, NONE
     req.scheduled_s, req.first_token_s, req.last_token_s = math.nan, math.nan, math.nan
     req.status = AT_GATEWAY
+    if a.offloads.shape[0] > 0:
+        offload.forget(a, request)
 
 
 @entry_point

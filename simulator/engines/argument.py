@@ -65,8 +65,12 @@ def command_line(args: Any) -> list[str]:
         if not described.is_engine_s or value == described.default:
             continue
         flag = flag_of(name, described)
-        words += [f"--{'' if value else 'no-'}{flag}"] if described.is_switch else [f"--{flag}", str(value)]
+        words += [f"--{'' if value else 'no-'}{flag}"] if described.is_switch else [f"--{flag}", _word(value)]
     return words
+
+
+def _word(value: Any) -> str:
+    return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def flags_of(name: str, described: Argument) -> list[str]:

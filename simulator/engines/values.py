@@ -175,6 +175,26 @@ class Number:
 
 
 @dataclass(frozen=True)
+class Gibibytes:
+    """GiB above 0; `none` stands for no such memory, and for None."""
+
+    most: float
+    name: str = "GIB"
+
+    def read(self, given: Any) -> float | None:
+        if given is None or str(given).strip().lower() == "none":
+            return None
+        size = Number(f"GiB above 0, such as 64, at most {self.most:,.0f}, or none").read(given)
+        self.check(size)
+        return size
+
+    def check(self, size: float) -> None:
+        """Raise ValueError for a size that no server has."""
+        if not 0 < size <= self.most:
+            raise ValueError(f"{size:g} GiB is out of range; give more than 0, at most {self.most:,.0f}, or none")
+
+
+@dataclass(frozen=True)
 class Share:
     """A share above 0, at most all: `25%` or `0.25`."""
 

@@ -71,6 +71,11 @@ class Fleet:
         return sum(pool.num_engines * pool.engine.num_usable_blocks for pool in self.pools)
 
     @property
+    def has_host_tier(self) -> bool:
+        """Whether an engine keeps KV in host memory."""
+        return any(pool.engine.host_tier is not None for pool in self.pools)
+
+    @property
     def max_model_len(self) -> int:
         """The longest sequence that every engine takes."""
         return min(pool.engine.max_model_len for pool in self.pools)

@@ -62,16 +62,13 @@ class Replicas:
         retries: bool = True,
     ) -> None:
         simulation.fleet.check_vllm_alone("a fleet that changes")
-        if simulation.arrays.tiers.size:
-            raise ValueError(
-                "replicas that come and go with KV offloading are not simulated; leave --kv-offloading-size out"
-            )
         self.simulation = simulation
         self.env = env
         self.engines_each, self.each_node = engines_each, each_node
         self.grace_s, self.retries = grace_s, retries
         self._start_s = start_s
         self._blank = simulation.arrays.replicas.copy(), simulation.arrays.engine_views.copy()
+        self._blank_tiers = simulation.arrays.tiers.copy()
         num_slots = simulation.fleet.num_engines // engines_each
         self.states = [State.READY if slot < num_ready else State.ABSENT for slot in range(num_slots)]
         self._ready_s = [0.0] * num_slots
@@ -185,6 +182,9 @@ class Replicas:
             arrays.replicas[engine] = blank
             arrays.replicas["accounted_s"][engine] = self.env.now
             arrays.blocks[first : first + count] = np.zeros(1, BLOCK)
+            if len(self._blank_tiers):  # what lay in host memory is gone, too
+                arrays.tiers[engine] = self._blank_tiers[engine]
+                arrays.fences[first : first + count] = arrays.handed_out[first : first + count] = 0
             arrays.calendar[engine] = layout.NONE
             arrays.engine_views[engine] = self._blank[1][engine]
         self._enter(slot, state)

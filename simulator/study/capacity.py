@@ -87,6 +87,12 @@ class Point:
         values = [float(getattr(replication, name)) for replication in self.replications]
         return sum(values) / len(values)
 
+    @property
+    def host_hit_rate(self) -> float | None:
+        """Share of prompt tokens loaded from host memory; None where no KV is kept there."""
+        found = [each.host_hit_rate for each in self.replications if each.host_hit_rate is not None]
+        return sum(found) / len(found) if found else None
+
     def times(self, name: str) -> NDArray[np.float64]:
         """One latency of all replications' requests."""
         return np.concatenate([getattr(replication.times, name) for replication in self.replications])

@@ -159,6 +159,8 @@ class CapacityRow:
         found["hours_over_long_run"] = vars(self.hours_over_long_run) if self.hours_over_long_run else None
         if point is not None and point.cancelled is not None:
             found["cancelled"] = point.cancelled.to_json()
+        if point is not None and point.host_hit_rate is not None:
+            found["host_hit_rate"] = point.host_hit_rate
         found["screened"] = [asdict(each) for each in self.screened]
         return found | {"attainment": _interval(point.attainment) if point else None}
 

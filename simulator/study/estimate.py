@@ -272,7 +272,9 @@ class _Engine:
     def _kept_for(self, rate: float, decoding: float) -> float:
         """How long the prefix cache keeps what is not used, in the unit of `Cache`: Che's approximation."""
         free = max(self.mean.usable_blocks - decoding * self.mean.held_blocks, 0.0) / self.mean.blocks_per_token
-        held = free / rate if self.traffic.is_closed else free * self.engines
+        tier = self.config.host_tier
+        kept = free if tier is None else max(free, float(tier.num_chunks * self.config.block_size))
+        held = kept / rate if self.traffic.is_closed else kept * self.engines
         return float(np.interp(held, self.traffic.cache.size, self.traffic.cache.kept_for))
 
     # -- requests

@@ -58,6 +58,7 @@ class Replication:
     totals: NDArray[np.void]  # [1], sums over replicas, as in `layout.TOTALS`
     blocked_shares: tuple[float, ...]  # of replica time, by reason
     cancelled: Cancellations | None = None  # None: all clients wait for ever
+    host_hit_rate: float | None = None  # in host memory; None where no engine keeps KV there
 
 
 def replicate(fleet: Fleet, load: Load, size: float, slo: SLO, replication: int) -> Replication:
@@ -146,6 +147,9 @@ def _judge(
         totals=totals,
         blocked_shares=tuple((blocked_s / (blocked_s.sum() or 1.0)).tolist()),
         cancelled=simulation.cancellations(float(totals["tokens"][0]), since_s=warmup_s),
+        host_hit_rate=float(totals["host_hit_tokens"][0]) / (queried or 1.0)
+        if simulation.fleet.has_host_tier
+        else None,
     )
 
 

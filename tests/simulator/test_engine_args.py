@@ -32,7 +32,7 @@ from simulator.engines.vllm import arguments
 
 @dataclass(frozen=True, kw_only=True)
 class More(arguments.EngineArgs):
-    kv_offloading_size: int = argument(WholeNumber(0), "Host memory for KV blocks, GiB.", decides=MEMORY, default=0)
+    swap_space: int = argument(WholeNumber(0), "Host memory for swapped blocks, GiB.", decides=MEMORY, default=0)
 
 arguments.EngineArgs = More
 
@@ -50,23 +50,23 @@ seen = []
 @click.command("memory")
 @deployment_options()
 def command(**values):
-    seen.append(values["kv_offloading_size"])
+    seen.append(values["swap_space"])
 
 from headcount.cli.options import output_options
 command = output_options(command)
 ON = ["--model", "llama-3.1-8b", "--gpu", "h100-sxm"]
 runner = CliRunner()
-pasted = "llama-3.1-8b --kv_offloading_size=4"
-for words in (["--kv-offloading-size", "3"], ["--vllm-args", pasted], ["--config", sys.argv[1]]):
+pasted = "llama-3.1-8b --swap_space=4"
+for words in (["--swap-space", "3"], ["--vllm-args", pasted], ["--config", sys.argv[1]]):
     done = runner.invoke(command, ON + words, standalone_mode=False)
     assert done.exception is None, done.exception
 help = runner.invoke(command, ["--help"]).output
-deployment = hc.resolve("llama-3.1-8b", "h100-sxm", kv_offloading_size=6)
+deployment = hc.resolve("llama-3.1-8b", "h100-sxm", swap_space=6)
 print(json.dumps({
-    "seen": seen, "help": "--kv-offloading-size N" in help,
-    "table": [row for row in reference_rows(More) if "offload" in row[0]],
-    "resolved": deployment.args.kv_offloading_size, "line": deployment.serve_line,
-    "python": hc.memory("llama-3.1-8b", "h100-sxm", kv_offloading_size=7).fits,
+    "seen": seen, "help": "--swap-space N" in help,
+    "table": [row for row in reference_rows(More) if "swap" in row[0]],
+    "resolved": deployment.args.swap_space, "line": deployment.serve_line,
+    "python": hc.memory("llama-3.1-8b", "h100-sxm", swap_space=7).fits,
 }))
 """
 
@@ -75,16 +75,16 @@ print(json.dumps({
 def test_an_added_argument_is_one_field(tmp_path: Path) -> None:
     """It is an option, a key of --config, a flag of --vllm-args, a row of the table, and in what is resolved."""
     config, script = tmp_path / "run.toml", tmp_path / "added.py"
-    config.write_text("kv-offloading-size = 5\n")
+    config.write_text("swap-space = 5\n")
     script.write_text(ADDED)
     done = subprocess.run([sys.executable, script, config], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["seen"] == [3, 4, 5]
     assert found["help"] and found["python"]
-    assert found["table"] == [["--kv-offloading-size", "N", "0", "Host memory for KV blocks, GiB."]]
+    assert found["table"] == [["--swap-space", "N", "0", "Host memory for swapped blocks, GiB."]]
     assert found["resolved"] == 6
-    assert found["line"].endswith("--kv-offloading-size 6")
+    assert found["line"].endswith("--swap-space 6")
 
 
 def test_every_option_of_the_engine_is_an_argument_with_help() -> None:

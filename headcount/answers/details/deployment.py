@@ -20,6 +20,7 @@ def deployment_json(plan: Deployment, servers: int) -> dict[str, Any]:
         "max_num_batched_tokens": plan.budget.max_num_batched_tokens,
         "gpu_memory_utilization": plan.budget.gpu_memory_utilization,
         "prefix caching": "on" if plan.engine.enable_prefix_caching else "off",
+        **({"KV in host memory": f"{plan.args.kv_offloading_size:g} GiB"} if plan.args.kv_offloading_size else {}),
         "asynchronous scheduling": "on" if plan.engine.async_scheduling else "off",
         "latency model": plan.latency.name,
     }

@@ -48,6 +48,7 @@ def _load_json(row: CapacityRow, point: Point) -> dict[str, Any]:
     assert row.plan is not None, "a row that serves users has a plan"
     return {
         **{name: rounded(point.mean(name)) for name in _MEANS},
+        "host_hit_rate": None if point.host_hit_rate is None else rounded(point.host_hit_rate),
         "attainment": rounded(point.attainment.mean),
         "queue_grows": point.queue_grows,
         "ttft_s": percentiles_json(point.times("ttft_s")),

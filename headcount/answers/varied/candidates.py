@@ -1,16 +1,19 @@
 """Changes of one setting that may lift the users, and what their estimates say."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
 from simulator.deployment import Deployment
 from simulator.engines.argument import arguments_of, flag_of
-from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.vllm.arguments import GIB, EngineArgs
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow
+from simulator.study.traffic import traffic_of
 from simulator.study.variations.variation import Look, look
 
 MOST_MEMORY: Final = 0.95  # of a GPU; beyond it vLLM often runs out of memory
+MISSED_SHARE: Final = 0.05  # of prompt tokens: with fewer misses than that a larger cache does not pay
 _CHANGES_POOL: Final = ("quantization", "kv_cache_dtype", "gpu_memory_utilization", "tensor_parallel_size")
 
 
@@ -36,9 +39,25 @@ def candidates(asked: CapacityQuestion, base: CapacityRow, plan: Deployment) -> 
     """Settings that may help; KV blocks that were given hold for the settings beside them alone."""
     if base.replicas > 1 and asked.router != "session-affinity":
         yield "router", "session-affinity"
+    if plan.args.kv_offloading_size is None and _misses_prefixes(asked, base, plan):
+        yield "kv_offloading_size", _host_gib(plan)
     for name, value in _settings(base, plan, is_size_given=asked.args.tensor_parallel_size is not None):
         if asked.args.num_gpu_blocks_override is None or name not in _CHANGES_POOL:
             yield name, value
+
+
+def _misses_prefixes(asked: CapacityQuestion, base: CapacityRow, plan: Deployment) -> bool:
+    """Whether a larger cache would find more of the prompts than was found."""
+    if base.point is None or not plan.engine.enable_prefix_caching:
+        return False
+    traffic = traffic_of(asked.load(plan), base.replicas * plan.data_parallel_size)
+    most = float(traffic.cache.tokens[-1].sum() / traffic.prompt.sum())
+    return most - base.point.mean("prefix_hit_rate") > MISSED_SHARE
+
+
+def _host_gib(plan: Deployment) -> int:
+    """Twice the memory of the engine's GPUs, in GiB: at least so much host memory is advised for them."""
+    return int(2 ** math.floor(math.log2(2 * plan.gpu.memory_bytes / GIB))) * plan.tensor_parallel_size
 
 
 def _settings(base: CapacityRow, plan: Deployment, *, is_size_given: bool) -> Iterator[tuple[str, Any]]:

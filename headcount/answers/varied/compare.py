@@ -34,6 +34,8 @@ FAR_BEHIND = 1.5
 (docs/measurements/screening.md)."""
 PRECISION = 0.05
 SHOWN_CUT = 0.01  # of conversations, prompts or answers, from which on a table has a column for it
+HITS_LEGEND = "prefix hits: share of prompt tokens found in GPU memory, and in host memory where KV is kept there."
+DECIDE_HITS = frozenset({"router", "kv_offloading_size", "enable_prefix_caching"})
 COLUMNS = (
     "layout", "servers", "users to sign", "users", "$/month", "$/user/month", "TTFT p95", "TPOT p95", "vs best",
     "what binds",
@@ -112,8 +114,14 @@ class CompareAnswer(Answer):
         return any(layout.traffic and layout.traffic.worst >= SHOWN_CUT for layout in self.layouts)
 
     @property
+    def shows_hits(self) -> bool:
+        """Whether something is varied on which it depends how much of the prompts is found in a cache."""
+        return not DECIDE_HITS.isdisjoint(axis.name for axis in self.axes)
+
+    @property
     def columns(self) -> tuple[str, ...]:
-        return (*COLUMNS[:-1], *(["traffic cut"] if self.is_cut else []), COLUMNS[-1])
+        more = [*(["prefix hits"] if self.shows_hits else []), *(["traffic cut"] if self.is_cut else [])]
+        return (*COLUMNS[:-1], *more, COLUMNS[-1])
 
     def cells(self) -> list[tuple[str, ...]]:
         return [self._cells(layout) for layout in self.layouts]
@@ -124,7 +132,8 @@ class CompareAnswer(Answer):
         if layout.row is None or not layout.row.users:
             about = f"about {layout.users:,}" if layout.is_screened_only else "0"
             why = "only screened: far behind" if layout.is_screened_only else "see below"
-            return (layout.name, layout.layout, about, "–", *money, "–", "–", "–", *cut, why)
+            more = ["–"] if self.shows_hits else []
+            return (layout.name, layout.layout, about, "–", *money, "–", "–", "–", *more, *cut, why)
         ratio = layout.cost_over(self.best) if self.by_cost and self.best else None
         ratio = ratio or (layout.users_over(self.best) if self.best else None)
         return (
@@ -136,6 +145,7 @@ class CompareAnswer(Answer):
             seconds(layout.p95_s("ttft_s")),
             milliseconds(layout.p95_s("tpot_s")),
             "best" if layout is self.best else ratio_text(ratio),
+            *([layout.hits] if self.shows_hits else []),
             *cut,
             layout.row.binding or "",
         )
@@ -163,6 +173,7 @@ class CompareAnswer(Answer):
             "of the KV blocks; users: the mean. Latencies are those at 'users'.",
             f"vs best: {of} beside the first row, from the same users and requests in both, with its 95 % interval "
             "over replications. Errors of step times are not in it: layouts of one GPU share them.",
+            *([HITS_LEGEND] if self.shows_hits else []),
             *([screened] if any(layout.is_screened_only for layout in self.layouts) else []),
         ]
 

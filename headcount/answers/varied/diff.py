@@ -16,7 +16,7 @@ _ASKED = ("model", "gpu", "workload", "think_time_s", "router", "growth", "headr
 _ENDS = {"low": "users to sign for", "users": "users expected", "high": "users at best"}
 _MEANS = {
     "attainment": "requests within the SLO", "requests_per_s": "requests/s", "kv_usage": "KV blocks used",
-    "prefix_hit_rate": "prompt tokens found in the cache",
+    "prefix_hit_rate": "prompt tokens found in the cache", "host_hit_rate": "prompt tokens found in host memory",
 }  # fmt: skip
 _SAID = ("buy", "for", "promise")  # of the question, or said in the answer's own line
 

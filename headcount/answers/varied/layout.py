@@ -7,7 +7,7 @@ from headcount.answers.details.study import Study
 from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.questions.deployments import Subject
 from headcount.questions.variations import Choice, choice_text
-from headcount.text.words import layout_text
+from headcount.text.words import hits_text, layout_text
 from simulator.study.capacity_table import CapacityRow, latency_summary
 from simulator.study.statistics import Interval
 from simulator.study.variations.ratios import inverse, times, users_ratio
@@ -84,6 +84,12 @@ class Layout:
     def p95_s(self, name: str) -> float | None:
         """Of `ttft_s` or `tpot_s`, at the mean number of users."""
         return latency_summary(self.row.point, name)["p95"] if self.row and self.row.point else None
+
+    @property
+    def hits(self) -> str:
+        """Prompt tokens found in GPU and host memory, at the mean number of users."""
+        point = self.row.point if self.row else None
+        return "–" if point is None else hits_text(point.mean("prefix_hit_rate"), point.host_hit_rate)
 
     def users_over(self, other: "Layout") -> Interval | None:
         """Users over another one's, paired."""

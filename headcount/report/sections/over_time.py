@@ -52,6 +52,11 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
 def _means(load: Mapping[str, Any]) -> str:
     return (
         f"On average: {load['running']:,.1f} running, {load['waiting']:,.1f} waiting, {load['kv_usage']:.0%} of KV "
-        f"blocks used, {load['prefix_hit_rate']:.0%} of prompt tokens found in the cache, "
+        f"blocks used, {load['prefix_hit_rate']:.0%} of prompt tokens found in the cache{_host_hits(load)}, "
         f"{1000 * load['preemptions_per_request']:.3g} preemptions per 1,000 requests."
     )
+
+
+def _host_hits(load: Mapping[str, Any]) -> str:
+    host = load.get("host_hit_rate")
+    return "" if host is None else f" of the GPU and {host:.0%} in host memory"

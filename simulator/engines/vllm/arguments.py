@@ -14,6 +14,7 @@ from kvcache.releases import (
     ASYNC_SCHEDULING_WITH_NGRAM,
     DEFAULT_RELEASE,
     ENGINE_V1,
+    KV_OFFLOADING,
     LARGER_BATCHES_FROM_160_GIB,
     LARGER_MEMORY_SHARE,
     NO_RETENTION_INTERVAL,
@@ -25,6 +26,7 @@ from simulator.engines.values import (
     LARGEST,
     Duration,
     FilePath,
+    Gibibytes,
     Number,
     Switch,
     Text,
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 AUTO = "auto"
+MOST_HOST_GIB = 16_384  # of any server's memory
+KV_OFFLOADING_BACKENDS = ("native", "lmcache")  # vLLM's KVOffloadingBackend, config/cache.py of 0.32
 # vLLM's MoEBackend, config/kernel.py, of 0.17 to 0.32.
 MOE_BACKENDS = (
     AUTO, "triton", "batched_triton", "triton_unfused", "deep_gemm", "deep_gemm_mega_moe", "cutlass",
@@ -172,6 +176,15 @@ class EngineArgs:
     enable_prefix_caching: bool = argument(
         Switch(), "Requests with equal beginnings share KV blocks.", decides=MEMORY, default=True
     )
+    kv_offloading_size: float | None = argument(
+        Gibibytes(MOST_HOST_GIB),
+        "Host memory of one engine for KV, over all its GPUs: prompts that the GPU drops are loaded again.",
+        decides=MEMORY,
+        default_text="none",
+    )
+    kv_offloading_backend: str = argument(
+        Text(), "What keeps KV in host memory: native.", decides=MEMORY, default="native"
+    )
     async_scheduling: bool = argument(
         Switch(),
         "Decide the next step while one runs.",
@@ -277,11 +290,32 @@ class EngineArgs:
         if self.moe_backend not in MOE_BACKENDS:
             hint = nearest_hint(self.moe_backend, MOE_BACKENDS)
             raise UnknownNameError(f"no moe_backend {shortened(self.moe_backend, 40)!r}; {hint}")
+        self._check_kv_offloading()
         has_ngrams = self.speculation is not None and self.speculation.method == "ngram"
         if self.async_scheduling and has_ngrams and not ASYNC_SCHEDULING_WITH_NGRAM.holds_in(self.vllm_version):
             raise ValueError(
                 f"async_scheduling: vLLM refuses it with drafts by n-grams before {ASYNC_SCHEDULING_WITH_NGRAM.first}; "
                 "leave --async-scheduling out, or draft with eagle or a draft model"
+            )
+
+    def _check_kv_offloading(self) -> None:
+        known, given = KV_OFFLOADING_BACKENDS, shortened(self.kv_offloading_backend, 40)
+        if self.kv_offloading_backend not in known:
+            raise UnknownNameError(f"no kv_offloading_backend {given!r}; {nearest_hint(given, known)}")
+        if self.kv_offloading_size is None:
+            return
+        try:
+            Gibibytes(MOST_HOST_GIB).check(self.kv_offloading_size)
+        except ValueError as error:
+            raise ValueError(f"kv_offloading_size: {error}") from None
+        if self.kv_offloading_backend != "native":
+            raise ValueError(
+                f"kv_offloading_backend '{given}' is not simulated, native is; leave --kv-offloading-backend out"
+            )
+        if not KV_OFFLOADING.holds_in(self.vllm_version):
+            raise ValueError(
+                f"kv_offloading_size: vLLM has it from {KV_OFFLOADING.first} on; leave --kv-offloading-size out, or "
+                "give a later --vllm-version"
             )
 
     @property

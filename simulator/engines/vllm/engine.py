@@ -8,7 +8,13 @@ from boundary.names import shortened
 from kvcache.layout.kv_layout import KVGroup, KVLayout
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.settings import batches_in_flight
-from kvcache.releases import BATCH_IN_FLIGHT_PER_STAGE, SCHEDULER_RULES, STATES_CACHED_AS_READ, check_simulated
+from kvcache.releases import (
+    BATCH_IN_FLIGHT_PER_STAGE,
+    KV_OFFLOADING_AS_READ,
+    SCHEDULER_RULES,
+    STATES_CACHED_AS_READ,
+    check_simulated,
+)
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.host_tier import HostTier
 from simulator.engines.vllm.speculation import Speculation
@@ -275,5 +281,18 @@ def engine_config(args: EngineArgs, budget: MemoryBudget) -> EngineConfig:
         "block_size": budget.block_size,
         "kv_groups": budget.layout.groups,
         "enable_prefix_caching": has_caching,
+        "host_tier": _host_tier(args, budget),
     }
     return with_release_rules(EngineConfig(**{**own, **pool}), args.vllm_version)
+
+
+def _host_tier(args: EngineArgs, budget: MemoryBudget) -> HostTier | None:
+    """The host memory of one engine. Raises ValueError for a release that decides otherwise, or too little memory."""
+    if budget.host is None:
+        return None
+    if not KV_OFFLOADING_AS_READ.holds_in(args.vllm_version):
+        raise ValueError(
+            f"--kv-offloading-size is simulated from vLLM {KV_OFFLOADING_AS_READ.first} on; leave it out, or give a "
+            "later --vllm-version"
+        )
+    return HostTier(num_chunks=budget.host.num_chunks, chunk_s=budget.host.chunk_s)

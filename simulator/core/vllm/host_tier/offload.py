@@ -33,6 +33,17 @@ def content_of(a: Any, replica: int, request: int, index: int) -> int:
     return a.spans[span].content
 
 
+@rare_kernel
+def forget(a: Any, request: int) -> None:
+    """A request's engine is gone with its host memory: it begins anew elsewhere."""
+    off = a.offloads[request]
+    off.next_chunk, off.known_blocks, off.num_stores, off.local_blocks, off.preempted_step = 0, 0, 0, 0, 0
+    off.loading, off.holds, off.keeps_row, off.was_aborted = 0, 0, 0, 0
+    off.next_ended, off.next_deferred, off.fence_step = 0, 0, 0
+    for place in range(a.used_chunks.shape[1]):
+        a.used_chunks[request, place] = 0
+
+
 # -- loads
 
 

@@ -1,0 +1,74 @@
+"""KV blocks in host memory: how many `--kv-offloading-size` holds, and how fast a GPU copies them."""
+
+from dataclasses import dataclass
+
+from kvcache.gpus.gpu import GPU
+from kvcache.layout.kv_layout import KVLayout
+from kvcache.memory.settings import MemorySettings
+from kvcache.shape.architecture import Architecture
+
+GIB = 2**30
+PAGE_BYTES = 4096  # a chunk begins on a page of host memory (vLLM `SharedOffloadRegion.BLOCK_SIZE_ALIGNMENT`)
+COPIED_SHARE = 25 / 32  # of a host link's rate, one way: 50 of 64 GB/s on H100, 25 of 32 on A100 and L40S
+COPIED_SOURCE = "measured: vLLM and LMCache copy KV at 50 of 64 GB/s on H100, at 25 of 32 GB/s on A100 and L40S"
+FASTEST_MEASURED_BYTES_PER_S = 6.4e10
+UNKNOWN_LINK_BYTES_PER_S = 3.2e10  # PCIe Gen4 x16, which most GPUs have at least
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostMemory:
+    """What host memory holds of one engine's KV: chunks of one block over all ranks, each copied over its own link."""
+
+    num_chunks: int
+    chunk_bytes: int  # in host memory, of all ranks
+    rank_bytes: int  # of a chunk, that one GPU copies
+    num_tokens: int
+    copied_bytes_per_s: float  # by one GPU, one way
+    link: tuple[str, str, str]  # its rate as an assumption: name, value, source
+
+    @property
+    def num_bytes(self) -> int:
+        """Taken of the host's memory by one engine."""
+        return self.num_chunks * self.chunk_bytes
+
+    @property
+    def chunk_s(self) -> float:
+        """How long the copy of a chunk takes."""
+        return self.rank_bytes / self.copied_bytes_per_s
+
+
+def host_memory(layout: KVLayout, arch: Architecture, gpu: GPU, settings: MemorySettings) -> HostMemory | None:
+    """Read from vLLM 0.32: `CPUOffloadingSpec`, `build_offloading_config`; None without a size.
+
+    A latent that every rank holds is kept once, apart from AMD's GPUs, whose ranks share no host memory.
+    """
+    if settings.kv_offloading_size is None:
+        return None
+    tp, pp = settings.tensor_parallel_size, settings.pipeline_parallel_size
+    is_kept_once = arch.is_mla and tp > 1 and pp == 1 and not gpu.family.startswith("cdna")
+    rank_bytes = layout.block_bytes()  # vLLM takes the first stage's for all
+    chunk_bytes = -(-rank_bytes * (1 if is_kept_once else tp * pp) // PAGE_BYTES) * PAGE_BYTES
+    num_chunks = int(settings.kv_offloading_size * GIB) // chunk_bytes
+    rate, link = _host_link(gpu)
+    return HostMemory(
+        num_chunks=num_chunks,
+        chunk_bytes=chunk_bytes,
+        rank_bytes=rank_bytes,
+        num_tokens=num_chunks // len(layout.groups) * layout.block_size,
+        copied_bytes_per_s=rate,
+        link=link,
+    )
+
+
+def _host_link(gpu: GPU) -> tuple[float, tuple[str, str, str]]:
+    """At which rate KV is copied, one way, and where that is known from."""
+    link = gpu.host_link_bytes_per_s
+    if link is None:
+        source = f"assumed: {COPIED_SHARE:.0%} of PCIe Gen4 x16, since the host link of {gpu.name} is not known"
+    else:
+        holds = (
+            COPIED_SOURCE if link <= FASTEST_MEASURED_BYTES_PER_S else f"assumed to be as over PCIe, {COPIED_SOURCE}"
+        )
+        source = f"{COPIED_SHARE:.0%} of {link / 1e9:,.0f} GB/s ({gpu.source['host_link_bytes_per_s']}), {holds}"
+    rate = COPIED_SHARE * (link or UNKNOWN_LINK_BYTES_PER_S)
+    return rate, ("host link", f"KV copied at {rate / 1e9:.3g} GB/s one way per GPU", source)
