@@ -77,8 +77,11 @@ class Deployment:
         """The command that starts such a server."""
         return shlex.join(["vllm", "serve", self.architecture.name, *command_line(self.given)])
 
-    def fleet(self, num_replicas: int, router: str | RouterFactory) -> Fleet:
-        """A mixture's ranks keep step with each other; a dense model's share nothing, so each is a replica."""
+    def fleet(self, num_replicas: int, router: str | RouterFactory | None) -> Fleet:
+        """A mixture's ranks keep step with each other; a dense model's share nothing, so each is a replica.
+
+        Without a router it is `default_router`'s.
+        """
         ranks = self.data_parallel_size
         together = ranks if self.architecture.is_moe else 1
         pool = Pool(
@@ -87,7 +90,7 @@ class Deployment:
             num_servers=num_replicas * ranks // together,
             data_parallel_size=together,
         )
-        return Fleet(pools=(pool,), router=router)
+        return Fleet(pools=(pool,), router=default_router(ranks, num_replicas) if router is None else router)
 
     def with_step_times(self, factor: float) -> "Deployment":
         """The same, each step of which takes so many times as long."""
@@ -119,6 +122,11 @@ class Deployment:
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
         return (*self.budget.assumptions, *self.not_simulated, *self.latency.assumptions)
+
+
+def default_router(data_parallel_size: int, num_servers: int) -> str:
+    """Who gives requests to engines: one server's API server does so itself for its data-parallel ranks."""
+    return "vllm-dp" if data_parallel_size > 1 and num_servers == 1 else "least-outstanding"
 
 
 def resolve(model: str | Architecture, gpu: str | GPU, args: EngineArgs | None = None, **settings: Any) -> Deployment:

@@ -66,7 +66,7 @@ class Replay:
         own = self.deployment.latency
         model = own if constants is None else latency_model(self.deployment.served, constants=constants)
         times = replace(model.step_times, cold_start_s=own.step_times.cold_start_s)
-        fleet = self.deployment.fleet(1, "least-outstanding").with_pools(lambda pool: replace(pool, step_times=times))
+        fleet = self.deployment.fleet(1, None).with_pools(lambda pool: replace(pool, step_times=times))
         return Simulation(fleet, self.table)
 
 

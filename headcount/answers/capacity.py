@@ -227,7 +227,7 @@ def capacity(
     ttft_s: float | None = None,
     tpot_s: float | None = None,
     attainment: float | None = None,
-    router: str | RouterFactory = "least-outstanding",
+    router: str | RouterFactory | None = None,
     precision: float = PRECISION,
     replications: int | None = None,
     hours_met: float | None = None,
@@ -252,7 +252,8 @@ def capacity(
     Raises ValueError for a bad argument, RefusedError before anything is simulated where `strict` refuses a note.
     """
     check_counts("gpus", gpus)
-    check_router(router)
+    if router is not None:
+        check_router(router)
     runs_on = find_executor(executor, workers)
     asked = subject(model, gpu, engine, startup_log)
     load = AskedWorkload(

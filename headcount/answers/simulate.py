@@ -26,7 +26,7 @@ from headcount.text.units import assumptions_json, milliseconds, seconds
 from headcount.text.words import cancelled_text, host_text, layout_text, sentence, settings_text, step_time_error
 from simulator.cancellations import is_cancelled
 from simulator.deployment import Deployment, resolve
-from simulator.fleet.router import RouterFactory
+from simulator.fleet.router import RouterFactory, router_name
 from simulator.latency.model import AverageStep, average_step
 from simulator.results import Result, request_times, whole_run
 from simulator.simulation import Simulation
@@ -85,6 +85,7 @@ class Served:
     traffic: TrafficEffects
     timeline: Mapping[str, Any] = field(default_factory=dict)
     trace: tuple[str, ...] = ()  # what a trace's reader left out or took for granted
+    router: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -209,7 +210,8 @@ class SimulateAnswer(Answer):
             for row in self.rows()
         ]  # fmt: skip
         rates = [Line(f"  {name:<18}{value}") for name, value in _rates(self.result)]
-        said = (settings_text(self.plan), host_text(self.plan.budget), self.served.counted)
+        router = f"router: {self.served.router}" if self.plan.data_parallel_size > 1 else ""
+        said = (settings_text(self.plan), host_text(self.plan.budget), router, self.served.counted)
         dim = [Line(text, dim=True) for text in said if text]
         return [Table(columns=("", *STATISTICS, "p99, 90 % interval"), rows=rows), Line(), *rates, Line(), *dim]
 
@@ -239,7 +241,7 @@ def simulate(
     trace_block_size: int | None = None,
     traffic: TrafficChanges = None,
     replicas: int = 1,
-    router: str | RouterFactory = "least-outstanding",
+    router: str | RouterFactory | None = None,
     seed: int = 0,
     strict: bool = False,
     startup_log: "StartupLog | None" = None,
@@ -280,7 +282,7 @@ def simulate(
 
 
 def serve(
-    plan: Deployment, replicas: int, router: str | RouterFactory, load: AskedLoad, outputs: Outputs = Outputs()
+    plan: Deployment, replicas: int, router: str | RouterFactory | None, load: AskedLoad, outputs: Outputs = Outputs()
 ) -> Served:
     """Serve a load. Raises ValueError where it does not go with the fleet."""
     fleet, log_steps = plan.fleet(replicas, router), outputs.steps is not None
@@ -311,6 +313,7 @@ def serve(
         traffic=traffic,
         timeline=samples_json(simulation.samples, simulation.fleet.num_usable_blocks, result.start_s, result.end_s),
         trace=told,
+        router=router_name(fleet.router),
     )
 
 

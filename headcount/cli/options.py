@@ -143,6 +143,9 @@ ROUTERS = (
 )
 
 
+DEFAULT_ROUTER = "  [default: least-outstanding; vllm-dp for one server with -dp]"
+
+
 def listed_deployment_options(*, gpus: str) -> Option:
     """The same, each a list: of GPUs, GPU counts, engine arguments, routers."""
     tp = {"tensor_parallel_size": "the best that fits"}
@@ -159,13 +162,13 @@ def listed_deployment_options(*, gpus: str) -> Option:
         section(
             "Scheduler",
             argument_options(SCHEDULER, always_none=True, are_lists=True),
-            option("--router", Listed(ROUTER), ROUTERS, default="least-outstanding"),
+            option("--router", Listed(ROUTER), ROUTERS + DEFAULT_ROUTER),
         ),
         section("Step times", argument_options(STEP_TIME, always_none=True, are_lists=True)),
     )
 
 
-router_option = option("--router", ROUTER, ROUTERS, default="least-outstanding")
+router_option = option("--router", ROUTER, ROUTERS + DEFAULT_ROUTER)
 scheduler_options = all_of(
     section("Scheduler", argument_options(SCHEDULER), router_option),
     section("Step times", argument_options(STEP_TIME)),

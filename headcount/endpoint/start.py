@@ -30,7 +30,7 @@ class Served:
     """How the endpoint serves, apart from its deployment."""
 
     replicas: int = 1
-    router: str | RouterFactory = "least-outstanding"
+    router: str | RouterFactory | None = None
     speed: float = 1.0
     workload: str | Path = "chat"  # whose answers' lengths are drawn
     output_len: int | None = None  # of every answer, instead

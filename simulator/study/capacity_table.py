@@ -47,7 +47,7 @@ class CapacityQuestion:
     think_time_s: float
     slo: SLO = field(default_factory=SLO)
     args: EngineArgs = field(default_factory=EngineArgs)  # without a tensor-parallel size: the best of those that fit
-    router: str | RouterFactory = "least-outstanding"
+    router: str | RouterFactory | None = None  # None: `default_router`'s for each layout
     precision: float = PRECISION
     replications: int | None = None  # of a load; None: as many as the precision takes
     hours_met: float | None = None  # the share of hours that have to meet the SLO; None: the long run has to

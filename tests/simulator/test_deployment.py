@@ -157,3 +157,13 @@ def test_memory_and_step_times_agree_on_what_auto_stands_for() -> None:
     assert times["auto"].context_s == times["fp8"].context_s < times["bfloat16"].context_s
     assert plans["auto"].budget.num_gpu_blocks // 2 == plans["bfloat16"].budget.num_gpu_blocks
     assert [value for name, value, _ in plans["auto"].assumptions if name == "KV cache"] == ["fp8_e4m3"]
+
+
+def test_one_server_with_data_parallel_ranks_is_balanced_as_vllm_s_api_server_does() -> None:
+    moe = resolve("qwen3-30b-a3b", "h100-sxm", data_parallel_size=2, max_model_len=4096)
+    dense = resolve("llama-3.1-8b", "h100-sxm", data_parallel_size=2, max_model_len=4096)
+    for plan in (moe, dense):
+        assert plan.fleet(1, None).router == "vllm-dp"
+        assert plan.fleet(2, None).router == "least-outstanding"  # whoever stands before several servers is not known
+        assert plan.fleet(1, "round-robin").router == "round-robin"
+    assert resolve("llama-3.1-8b", "h100-sxm").fleet(1, None).router == "least-outstanding"

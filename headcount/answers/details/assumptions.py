@@ -8,7 +8,7 @@ from headcount.answers.details.workload import workload_rows
 from headcount.text.units import GIB
 from headcount.text.words import slo_text
 from kvcache.gpus.gpu import GPU
-from simulator.deployment import Assumption, Deployment
+from simulator.deployment import Assumption, Deployment, default_router
 from simulator.study.capacity_table import CapacityQuestion
 
 MEASURED, SPECIFIED, ASSUMED = "measured", "specified", "assumed"
@@ -45,8 +45,16 @@ def _row(part: str, name: str, value: str, source: str) -> dict[str, str]:
 
 def _asked_rows(question: CapacityQuestion) -> Iterator[Assumption]:
     yield "service level (SLO)", slo_text(question.slo), "as asked, or the preset's"
-    yield "router", str(getattr(question.router, "__name__", question.router)), "as asked, or the default"
+    yield "router", _router(question), "as asked, or the default"
     yield "precision of the users", f"±{question.precision:.1%}", "as asked, or the default"
+
+
+def _router(question: CapacityQuestion) -> str:
+    if question.router is not None:
+        return str(getattr(question.router, "__name__", question.router))
+    ranks = question.args.data_parallel_size
+    several = default_router(ranks, 2)
+    return several if ranks == 1 else f"{default_router(ranks, 1)} in one server, {several} for several"
 
 
 def gpu_rows(gpu: GPU) -> Iterator[Assumption]:

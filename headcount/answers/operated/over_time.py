@@ -240,7 +240,7 @@ def simulate_over_time(
     trace_block_size: int | None = None,
     traffic: TrafficChanges = None,
     replicas: int = 1,
-    router: str | RouterFactory = "least-outstanding",
+    router: str | RouterFactory | None = None,
     seed: int = 0,
     strict: bool = False,
     startup_log: "StartupLog | None" = None,

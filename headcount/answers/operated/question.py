@@ -54,7 +54,7 @@ class Question:
     """One load on fleets of one deployment, which differ in who scales them. Raises ValueError for wrong limits."""
 
     plan: Deployment
-    router: str | RouterFactory
+    router: str | RouterFactory | None
     slo: SLO
     autoscalers: Sequence[Autoscaler]
     min_replicas: int

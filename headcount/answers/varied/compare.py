@@ -201,7 +201,7 @@ def compare(
     ttft_s: float | None = None,
     tpot_s: float | None = None,
     attainment: float | None = None,
-    router: str | RouterFactory | Sequence[str | RouterFactory] = "least-outstanding",
+    router: str | RouterFactory | Sequence[str | RouterFactory] | None = None,
     sort: str = "cost",
     simulate_all: bool = False,
     precision: float = PRECISION,
@@ -223,7 +223,7 @@ def compare(
     check_sort(sort)
     check_names(engine, ENGINE_ARGUMENTS, "engine argument")
     check_counts("gpus", values_of("gpus", gpus))
-    for each in values_of("router", router):
+    for each in () if router is None else values_of("router", router):
         check_router(each)
     given = {"gpu": gpu, "gpus": gpus, **engine, "router": router}
     axes, base = axes_of(given), first_values(given)

@@ -190,7 +190,8 @@ def optimize(
     check_names(engine, ENGINE_ARGUMENTS, "engine argument")
     check_counts("gpus", [gpus])
     check_space(trials=(trials, MOST_TRIALS), finalists=(finalists, MOST_FINALISTS))
-    check_router(router or "least-outstanding")
+    if router is not None:
+        check_router(router)
     given = {name: value for name, value in engine.items() if value is not None}
     axes = space(search, {**given, **({"router": router} if router else {})})
     limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)
@@ -200,7 +201,7 @@ def optimize(
     layouts = Layouts(
         model=model,
         asked=load,
-        base={"gpu": gpu, "gpus": gpus, **given, "router": router or "least-outstanding"},
+        base={"gpu": gpu, "gpus": gpus, **given, "router": router},
         study={"slo": limits, "replications": None, "seed": seed},
     )
     base = layouts.screened({})

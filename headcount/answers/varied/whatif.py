@@ -234,7 +234,7 @@ def whatif(
     ttft_s: float | None = None,
     tpot_s: float | None = None,
     attainment: float | None = None,
-    router: str | RouterFactory = "least-outstanding",
+    router: str | RouterFactory | None = None,
     precision: float = PRECISION,
     replications: int | None = None,
     seed: int = 0,
@@ -255,7 +255,8 @@ def whatif(
     if not vary and not tornado:
         raise ValueError("nothing is varied; give --vary NAME=VALUE,VALUE, such as context=x1,x2,x4, or --tornado")
     axes, counts, asked = _grid(vary or {}, users)
-    for each in next((axis.values for axis in axes if axis.name == "router"), (router,)):
+    asked_routers = () if router is None else (router,)
+    for each in next((axis.values for axis in axes if axis.name == "router"), asked_routers):
         check_router(each)
     limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)
 

@@ -48,7 +48,11 @@ from simulator.engines.values import COUNT, ROUTER, Text, WholeNumber
 @section(
     "Scheduler",
     argument_options(SCHEDULER, always_none=True),
-    option("--router", ROUTER, "A router that is kept.  [default: least-outstanding, and searched]"),
+    option(
+        "--router",
+        ROUTER,
+        "A router that is kept.  [default: searched, beginning with compare's]",
+    ),
 )
 @section("Step times", argument_options(STEP_TIME, always_none=True))
 @study_options
