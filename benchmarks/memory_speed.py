@@ -15,7 +15,7 @@ import time
 from dataclasses import asdict, dataclass
 
 from kvcache.models.catalog import find_gpu, gpu_names, load_model, model_names
-from simulator.engines.vllm.memory import memory_budget
+from simulator.engines.memory import memory_budget
 
 TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)
 

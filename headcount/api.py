@@ -35,8 +35,8 @@ from kvcache.gpus.gpu import GPU, find_gpu, gpu_names
 from kvcache.models.catalog import load_model, model_names
 from kvcache.shape.architecture import Architecture
 from simulator.deployment import Deployment, resolve
+from simulator.engines.memory import memory_budget
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.engines.vllm.memory import memory_budget
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.fleet.view import View
 from simulator.results import Result, request_times, whole_run

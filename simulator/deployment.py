@@ -10,9 +10,12 @@ from kvcache.memory.budget import MemoryBudget
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.shape.architecture import Architecture
 from simulator.engines.argument import command_line
-from simulator.engines.vllm.arguments import EngineArgs, with_settings
+from simulator.engines.engines import SGLANG, TITLES, VLLM, AnyArgs, engine_of, with_settings
+from simulator.engines.memory import require_fit
+from simulator.engines.sglang.arguments import SGLangArgs
+from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
+from simulator.engines.sglang.engine import engine_config as sglang_config
 from simulator.engines.vllm.engine import EngineConfig, engine_config
-from simulator.engines.vllm.memory import require_fit
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.fleet.router import RouterFactory
 from simulator.latency.forms import latency_model
@@ -21,6 +24,11 @@ from simulator.latency.profile_file import read_profile
 
 MAX_TENSOR_PARALLEL_SIZE = 8  # GPUs of one node: TP across nodes is not modelled
 Assumption = tuple[str, str, str]  # name, value, source
+_SGLANG_SETTINGS = (
+    "sglang_version", "quantization", "kv_cache_dtype", "mem_fraction_static", "context_length", "page_size",
+    "chunked_prefill_size", "max_prefill_tokens", "max_running_requests", "schedule_policy", "enable_mixed_chunk",
+    "disable_overlap_schedule", "disable_radix_cache", "radix_eviction_policy",
+)  # fmt: skip
 NO_CACHING: Assumption = (
     "prefix caching",
     "off",
@@ -33,18 +41,24 @@ NO_CACHING: Assumption = (
 class Deployment:
     """One replica: what it serves on what under which arguments, its memory, its scheduler's settings, its step times.
 
-    `given` are the arguments as they were asked for; `args` have vLLM's default for each that was not.
+    `given` are the arguments as they were asked for; `args` have the engine's default for each that was not.
     """
 
-    given: EngineArgs
+    given: AnyArgs
     served: ServedModel
     budget: MemoryBudget
-    engine: EngineConfig
+    engine: EngineConfig | SGLangConfig
     latency: LatencyModel
 
     @property
-    def args(self) -> EngineArgs:
+    def args(self) -> AnyArgs:
         return self.served.args
+
+    @property
+    def title(self) -> str:
+        """Whose engine it is: vLLM or SGLang, with its release."""
+        release = self.args.sglang_version if isinstance(self.args, SGLangArgs) else self.args.vllm_version
+        return f"{TITLES[engine_of(self.args)]} {release}"
 
     @property
     def architecture(self) -> Architecture:
@@ -65,7 +79,12 @@ class Deployment:
 
     @property
     def data_parallel_size(self) -> int:
-        return self.args.data_parallel_size
+        return self.budget.data_parallel_size
+
+    @property
+    def ranks_in_step(self) -> int:
+        """Attention replicas whose steps begin and end together: those of a mixture under vLLM."""
+        return self.data_parallel_size if self.architecture.is_moe and engine_of(self.args) != SGLANG else 1
 
     @property
     def gpus(self) -> int:
@@ -75,22 +94,25 @@ class Deployment:
     @property
     def serve_line(self) -> str:
         """The command that starts such a server."""
-        return shlex.join(["vllm", "serve", self.architecture.name, *command_line(self.given)])
+        words = command_line(self.given)
+        if engine_of(self.given) == SGLANG:
+            return shlex.join(["python", "-m", "sglang.launch_server", "--model-path", self.architecture.name, *words])
+        return shlex.join(["vllm", "serve", self.architecture.name, *words])
 
     def fleet(self, num_replicas: int, router: str | RouterFactory | None) -> Fleet:
-        """A mixture's ranks keep step with each other; a dense model's share nothing, so each is a replica.
+        """Ranks that keep step form a server; others share nothing, so each is a replica.
 
         Without a router it is `default_router`'s.
         """
-        ranks = self.data_parallel_size
-        together = ranks if self.architecture.is_moe else 1
+        together = self.ranks_in_step
         pool = Pool(
             engine=self.engine,
             step_times=self.latency.step_times,
-            num_servers=num_replicas * ranks // together,
+            num_servers=num_replicas * self.data_parallel_size // together,
             data_parallel_size=together,
         )
-        return Fleet(pools=(pool,), router=default_router(ranks, num_replicas) if router is None else router)
+        own = default_router(self.data_parallel_size, num_replicas, engine_of(self.args))
+        return Fleet(pools=(pool,), router=own if router is None else router)
 
     def with_step_times(self, factor: float) -> "Deployment":
         """The same, each step of which takes so many times as long."""
@@ -99,11 +121,28 @@ class Deployment:
 
     def with_kv_blocks(self, blocks: int) -> "Deployment":
         """The same with another number of KV blocks to schedule with."""
+        if isinstance(self.engine, SGLangConfig):
+            return replace(self, engine=replace(self.engine, max_total_num_tokens=blocks * self.engine.page_size))
         return replace(self, engine=replace(self.engine, num_gpu_blocks=blocks))
 
     @property
+    def vllm_engine(self) -> EngineConfig:
+        """The settings of vLLM's scheduler. Raises ValueError for what is simulated with vLLM alone."""
+        if not isinstance(self.engine, EngineConfig):
+            raise ValueError(f"this is not simulated with {self.title}; choose vLLM")
+        return self.engine
+
+    @property
+    def num_gpu_blocks(self) -> int:
+        """KV blocks to schedule with; of SGLang, pages."""
+        engine = self.engine
+        return engine.num_usable_blocks if isinstance(engine, SGLangConfig) else engine.num_gpu_blocks
+
+    @property
     def settings(self) -> dict[str, str | int | float]:
-        """vLLM's arguments that decide the answer, given or assumed."""
+        """The engine's arguments that decide the answer, given or assumed."""
+        if isinstance(self.args, SGLangArgs):
+            return {name: getattr(self.args, name) for name in _SGLANG_SETTINGS}
         names = (
             "vllm_version", "quantization", "kv_cache_dtype", "gpu_memory_utilization", "max_model_len",
             "max_num_batched_tokens", "max_num_seqs",
@@ -111,11 +150,13 @@ class Deployment:
         found = {name: getattr(self.budget, name) for name in names}
         offloading = self.args.kv_offloading_size
         host = {} if offloading is None else {"kv_offloading_size": offloading}
-        return found | {"async_scheduling": self.engine.async_scheduling} | host
+        return found | {"async_scheduling": self.args.async_scheduling} | host
 
     @property
     def not_simulated(self) -> tuple[Assumption, ...]:
         """What vLLM would do by default and the simulation leaves out."""
+        if isinstance(self.engine, SGLangConfig):
+            return ()
         has_caching = self.engine.enable_prefix_caching or self.budget.layout.mamba_cache_mode == "none"
         return (NO_CACHING,) if self.args.enable_prefix_caching and not has_caching else ()
 
@@ -124,15 +165,20 @@ class Deployment:
         return (*self.budget.assumptions, *self.not_simulated, *self.latency.assumptions)
 
 
-def default_router(data_parallel_size: int, num_servers: int) -> str:
-    """Who gives requests to engines: one server's API server does so itself for its data-parallel ranks."""
-    return "vllm-dp" if data_parallel_size > 1 and num_servers == 1 else "least-outstanding"
+def default_router(data_parallel_size: int, num_servers: int, engine: str = VLLM) -> str:
+    """Who gives requests to engines: one server does so itself for those that it starts.
+
+    SGLang by `--load-balance-method auto`, in turn (`srt/managers/data_parallel_controller.py`).
+    """
+    if data_parallel_size == 1 or num_servers > 1:
+        return "least-outstanding"
+    return "vllm-dp" if engine == VLLM else "round-robin"
 
 
-def resolve(model: str | Architecture, gpu: str | GPU, args: EngineArgs | None = None, **settings: Any) -> Deployment:
-    """What follows from a model, a GPU and an engine's arguments; `settings` are arguments by name.
+def resolve(model: str | Architecture, gpu: str | GPU, args: AnyArgs | None = None, **settings: Any) -> Deployment:
+    """What follows from a model, a GPU and an engine's arguments; `settings` are arguments by name, and the `engine`.
 
-    Raises DoesNotFitError where vLLM would not start, with the smallest change that lets it.
+    Raises DoesNotFitError where the engine would not start, with the smallest change that lets it.
     """
     given = with_settings(args, settings)
     architecture = load_model(model) if isinstance(model, str) else model
@@ -148,12 +194,16 @@ def resolve(model: str | Architecture, gpu: str | GPU, args: EngineArgs | None =
         given=given,
         served=served,
         budget=budget,
-        engine=engine_config(served.args, budget),
+        engine=_engine(served.args, budget),
         latency=replace(latency, step_times=replace(latency.step_times, cold_start_s=given.cold_start_s)),
     )
 
 
-def _latency_settings(args: EngineArgs) -> dict[str, Any]:
+def _engine(args: AnyArgs, budget: MemoryBudget) -> EngineConfig | SGLangConfig:
+    return sglang_config(args, budget) if isinstance(args, SGLangArgs) else engine_config(args, budget)
+
+
+def _latency_settings(args: AnyArgs) -> dict[str, Any]:
     """What the latency model takes beside the deployment. Raises ValueError where it takes nothing."""
     if args.latency_profile is not None:
         if args.latency_model != "physical" or args.step_s is not None:
@@ -166,19 +216,19 @@ def _latency_settings(args: EngineArgs) -> dict[str, Any]:
     return {"step_s": args.step_s}
 
 
-def layouts(architecture: Architecture, gpu: GPU, args: EngineArgs, *, num_gpus: int) -> dict[int, Deployment | str]:
+def layouts(architecture: Architecture, gpu: GPU, args: AnyArgs, *, num_gpus: int) -> dict[int, Deployment | str]:
     """By tensor-parallel size: the asked one, or every one that divides the GPU count; with why it cannot run."""
-    ranks = args.pipeline_parallel_size * args.data_parallel_size
+    ranks = args.pipeline_parallel_size * args.num_engines
     gpus = "1 GPU" if num_gpus == 1 else f"{num_gpus} GPUs"
     if args.tensor_parallel_size is not None:
         size = args.tensor_parallel_size
         if num_gpus % args.num_gpus:
-            sizes = ("tensor", size), ("pipeline", args.pipeline_parallel_size), ("data", args.data_parallel_size)
+            sizes = ("tensor", size), ("pipeline", args.pipeline_parallel_size), ("data", args.num_engines)
             named = " × ".join(f"{what} parallel size {n}" for what, n in sizes if n > 1 or what == "tensor")
             return {size: f"{named} does not divide {gpus}; leave it out to try each that does"}
         return {size: _resolved_or_why(architecture, gpu, args, ValueError)}
     if num_gpus % ranks:
-        flags = ("pipeline", args.pipeline_parallel_size), ("data", args.data_parallel_size)
+        flags = ("pipeline", args.pipeline_parallel_size), ("data", args.num_engines)
         named = " × ".join(f"--{what}-parallel-size {n}" for what, n in flags if n > 1)
         return {1: f"{named} does not divide {gpus}"}
     most = min(num_gpus // ranks, MAX_TENSOR_PARALLEL_SIZE)
@@ -192,7 +242,7 @@ def layouts(architecture: Architecture, gpu: GPU, args: EngineArgs, *, num_gpus:
 
 
 def _resolved_or_why(
-    architecture: Architecture, gpu: GPU, args: EngineArgs, *refusals: type[ValueError]
+    architecture: Architecture, gpu: GPU, args: AnyArgs, *refusals: type[ValueError]
 ) -> Deployment | str:
     try:
         return resolve(architecture, gpu, args)

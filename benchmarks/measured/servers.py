@@ -13,7 +13,7 @@ from kvcache.memory.budget import MemoryBudget
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
-from simulator.engines.vllm.memory import memory_budget
+from simulator.engines.memory import memory_budget
 
 GIB = 2**30
 UNDATED_BUILDS = "0.19.0"  # taken for builds between releases, all of spring 2026

@@ -9,8 +9,8 @@ from kvcache.layout.kv_content import KV_CACHE_DTYPES, kv_bytes_per_token_per_la
 from kvcache.memory import terms
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.releases import DEFAULT_RELEASE
+from simulator.engines.memory import memory_budget
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.engines.vllm.memory import memory_budget
 
 GIB, MIB = 2**30, 2**20
 KV_EXAMPLES = (("Llama-3.1-8B", "llama-3.1-8b", 1), ("Llama-3.1-8B at TP 16", "llama-3.1-8b", 16),

@@ -16,7 +16,7 @@ from kvcache.training.activations import ActivationSettings, LayerActivations, l
 from kvcache.training.budget import TrainingBudget, training_budget
 from kvcache.training.plan import TrainingPlan
 from kvcache.training.states import ModelStates, find_optimizer, find_precision, model_states
-from simulator.engines.vllm.memory import memory_budget
+from simulator.engines.memory import memory_budget
 
 GB, GIB = 1e9, 2**30
 _MATRIX = 128 * 10_000

@@ -47,14 +47,14 @@ def _gpus(item: Replay) -> Iterator[Setting]:
 
 
 def _engine(item: Replay, in_flight: float) -> Iterator[Setting]:
-    args, engine = item.deployment.args, item.deployment.engine
+    args, engine = item.deployment.args, item.deployment.vllm_engine
     if not args.enforce_eager:
         yield Setting(words="eager mode (--enforce-eager)", options={"enforce_eager": True})
     if engine.async_scheduling:
         yield Setting(words="synchronous scheduling", options={"async_scheduling": False})
     if engine.enable_prefix_caching and item.table.span_count.any():
         yield Setting(words="no prefix caching", options={"enable_prefix_caching": False})
-    if args.enable_chunked_prefill:
+    if engine.enable_chunked_prefill:
         yield Setting(words="no chunked prefill", options={"enable_chunked_prefill": False})
     for budget in TOKEN_BUDGETS:
         if budget != args.max_num_batched_tokens:

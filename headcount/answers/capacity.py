@@ -22,7 +22,7 @@ from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.answers.notes import Facts, facts_about, find_notes
 from headcount.answers.varied.attribution import ratio_text
 from headcount.answers.varied.lifts import LIFTS_LEGEND, Lift, find_lifts, lift_lines
-from headcount.questions.deployments import Subject, check_counts, subject
+from headcount.questions.deployments import Subject, check_counts, engine_json, subject
 from headcount.questions.loads import AskedWorkload, trace_notes
 from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line
@@ -134,6 +134,7 @@ class CapacityAnswer(Answer):
             "architecture_assumptions": assumptions_json(asked.architecture.assumptions),
             "not_simulated": assumptions_json(left_out),
             "seed": asked.seed,
+            **engine_json(asked.args),
             "capacity": self.rows(),
             "lifts": None if self.lifts is None else [lift.to_json() for lift in self.lifts],
         }

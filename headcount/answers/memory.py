@@ -15,10 +15,11 @@ from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.deployments import Subject, check_counts, subject
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import GIB, assumptions_json
-from headcount.text.words import host_text, sentence
+from headcount.text.words import host_text, pool_text, sentence
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.conversations import conversations_at_once, tokens_per_user
-from simulator.engines.vllm.memory import Remedy, memory_budget, remedies, why_unfit
+from simulator.engines.memory import Remedy, memory_budget, remedies, why_unfit
+from simulator.engines.sglang.arguments import SGLangArgs
 from workloads.load import load_preset
 from workloads.populations.equilibrium import equilibrium
 
@@ -95,6 +96,8 @@ class MemoryAnswer(Answer):
 
     def figures(self) -> dict[str, Any]:
         found = {key: getattr(self.budget, key) for key in BUDGET_KEYS}
+        if self.budget.engine == "sglang":
+            found |= {"engine": "sglang", "max_total_num_tokens": self.budget.kv_cache_tokens}
         found |= {
             "remedies": list(self.remedies),
             "mean_context_tokens": self.context.tokens,
@@ -128,7 +131,8 @@ class MemoryAnswer(Answer):
             figures=((("KV cache", f"{budget.kv_cache_tokens:,} tokens"),
                       (f"conversations of {self.context.tokens:,} tokens at once", f"{self.conversations_at_once:,}"))
                      if self.fits else (("missing of each GPU", f"{max(0.1, budget.missing_bytes / GIB):,.1f} GiB"),)),
-            sure=f"90 % interval: {budget.num_gpu_blocks_low:,} to {budget.num_gpu_blocks_high:,} KV blocks."
+            sure=pool_text(budget) if self.fits and budget.engine == "sglang" else
+            f"90 % interval: {budget.num_gpu_blocks_low:,} to {budget.num_gpu_blocks_high:,} KV blocks."
             if self.fits else "",
             risk=risk_of(self.notes, "" if not self.fits else "A conversation longer than the mean takes more; what "
                          "latency users see is another question: headcount capacity."),
@@ -160,12 +164,28 @@ class MemoryAnswer(Answer):
         """Whether it fits, by how much, what to change."""
         budget = self.budget
         request = f"one request of the full {budget.max_model_len:,} tokens"
+        if budget.engine == "sglang":
+            return self._sglang_headline
         if budget.fits:
             doubt = " Only just: at the low end of the 90 % interval of its KV blocks vLLM would not start."
             spare = f"Fits: {budget.spare_bytes / GIB:,.1f} GiB per GPU more than {request} needs."
             return spare + (doubt if is_doubtful(budget) else "")
         missing = max(0.1, budget.missing_bytes / GIB)
         return f"Does not fit: {missing:,.1f} GiB short per GPU for {request}. {_advice(self.remedies)}"
+
+    @property
+    def _sglang_headline(self) -> str:
+        """Of SGLang, which starts with whatever is left for the KV cache."""
+        budget = self.budget
+        if not budget.fits:
+            missing = max(0.1, budget.missing_bytes / GIB)
+            return f"Does not fit: {missing:,.1f} GiB short per GPU for a KV cache. {_advice(self.remedies)}"
+        if budget.kv_cache_tokens >= budget.max_model_len:
+            return f"Fits: the KV cache holds requests of the full {budget.max_model_len:,} tokens."
+        return (
+            f"Fits, with requests of at most {budget.kv_cache_tokens:,} tokens: the KV cache holds no more of the "
+            f"context of {budget.max_model_len:,}."
+        )
 
     @property
     def pool(self) -> list[str]:
@@ -179,6 +199,8 @@ class MemoryAnswer(Answer):
         count, most = self.conversations_at_once, budget.max_num_seqs
         running = f"; at most {most:,} of them run in one step (max_num_seqs)" if count > most else ""
         parts = [f"{users:,} → {tokens:,}" for users, tokens in self.tokens_per_user.items()]
+        if budget.engine == "sglang":
+            return self._sglang_pool(parts)
         return [
             f"{budget.num_gpu_blocks:,} KV blocks of {budget.block_size} tokens ({interval}): "
             f"{budget.kv_cache_tokens:,} tokens{_bytes_per_token(budget)}{each}",
@@ -190,11 +212,33 @@ class MemoryAnswer(Answer):
             *([f"tokens per user if N users hold their context at once: {', '.join(parts)}"] if parts else []),
         ]
 
+    def _sglang_pool(self, per_user: Sequence[str]) -> list[str]:
+        """The same of SGLang, in tokens."""
+        budget, count = self.budget, self.conversations_at_once
+        interval = f"90 % interval: {budget.kv_cache_tokens_low:,} to {budget.kv_cache_tokens_high:,}"
+        pages = f" in pages of {budget.block_size}" if budget.block_size > 1 else ""
+        each = (
+            f"; each of the {budget.data_parallel_size} replicas has as many" if budget.data_parallel_size > 1 else ""
+        )
+        most = budget.max_num_seqs
+        running = f"; at most {most:,} of them run at once (max_running_requests)" if count > most else ""
+        return [
+            f"max_total_num_tokens {budget.kv_cache_tokens:,}{pages} ({interval}){_bytes_per_token(budget)}{each}",
+            f"{count:,} conversations of {self.context.tokens:,} tokens ({self.context.source}) at once, "
+            f"without shared prefixes{running}",
+            *([f"tokens per user if N users hold their context at once: {', '.join(per_user)}"] if per_user else []),
+        ]
+
+    @property
+    def _pool_unit(self) -> str:
+        return "tokens" if self.budget.engine == "sglang" else "blocks"
+
     def _beside_log(self) -> list[Block]:
         """The server's start-up log beside what would have been predicted for it; the log is what counts."""
         if self.log is None:
             return []
-        title = f"compared with {self.log.path.name} of vLLM {self.log.vllm_version}; the KV blocks are the log's"
+        whose = "SGLang" if self.log.engine == "sglang" else f"vLLM {self.log.vllm_version}"
+        title = f"compared with {self.log.path.name} of {whose}; the KV {self._pool_unit} are the log's"
         rows = [_term_cells(term) for term in self.log_terms]
         return [Line(), Line(title), Table(columns=("GiB per GPU", "logged", "modelled", "error"), rows=rows), Line()]
 
@@ -210,10 +254,10 @@ def memory(
     strict: bool = False,
     **engine: Any,
 ) -> MemoryAnswer:
-    """Whether a model fits on a GPU under vLLM, where the memory goes, what the KV blocks hold.
+    """Whether a model fits on a GPU under vLLM or SGLang, where the memory goes, what the KV cache holds.
 
-    `engine` are vLLM's engine arguments under their names; `mean_context` is a typical conversation in tokens. Raises
-    ValueError for a bad argument, RefusedError where `strict` refuses a note.
+    `engine` are vLLM's engine arguments under their names, or with `engine="sglang"` SGLang's; `mean_context` is a
+    typical conversation in tokens. Raises ValueError for a bad argument, RefusedError where `strict` refuses a note.
     """
     asked = subject(model, gpu, engine, startup_log)
     return memory_answer(asked, users, mean_context, startup_log, strict=strict)
@@ -250,16 +294,23 @@ def memory_answer(
 
 def _log_terms(asked: Subject, log: "StartupLog", budget: MemoryBudget) -> list[LoggedTerm]:
     """What the server logged beside what would have been predicted."""
-    modelled = memory_budget(asked.architecture, asked.gpu, asked.args, num_gpu_blocks_override=None)
+    is_sglang = isinstance(asked.args, SGLangArgs)
+    given = "max_total_num_tokens" if is_sglang else "num_gpu_blocks_override"
+    modelled = memory_budget(asked.architecture, asked.gpu, asked.args, **{given: None})
     sizes = dict(waterfall(modelled))
     found = [
-        LoggedTerm(name, f"{kind}_gib", log.memory_gib.get(kind), sizes[name] / GIB) for name, kind in LOGGED.items()
+        LoggedTerm(name, f"{kind}_gib", log.memory_gib.get(kind), sizes[name] / GIB)
+        for name, kind in LOGGED.items()
+        if name in sizes
     ]
+    if is_sglang:
+        tokens = budget.kv_cache_tokens, modelled.kv_cache_tokens
+        return [*found, LoggedTerm("KV tokens", "max_total_num_tokens", *tokens)]
     return [*found, LoggedTerm("KV blocks", "num_gpu_blocks", budget.num_gpu_blocks, modelled.num_gpu_blocks)]
 
 
 def _term_cells(term: LoggedTerm) -> tuple[str, ...]:
-    digits = 0 if term.name == "KV blocks" else 2
+    digits = 0 if term.name in ("KV blocks", "KV tokens") else 2
     off = "–" if not term.logged else f"{term.modelled / term.logged - 1:+.1%}"
     logged = "–" if term.logged is None else f"{term.logged:,.{digits}f}"
     return term.name, logged, f"{term.modelled:,.{digits}f}", off
@@ -296,6 +347,8 @@ def _waterfall_table(budget: MemoryBudget) -> Table:
 
 def is_doubtful(budget: MemoryBudget) -> bool:
     """Whether it fits, but a request of the full length needs more blocks than the low end of their interval."""
+    if budget.engine == "sglang":
+        return budget.fits and budget.num_gpu_blocks_low == 0
     low = budget.num_gpu_blocks_low
     return budget.fits and low * budget.available_kv_bytes < budget.required_kv_bytes * budget.num_gpu_blocks
 

@@ -13,7 +13,7 @@ from headcount.answers.money import BreakEven, Money, Traffic, costs, money_of
 from headcount.answers.notes import Facts, find_notes
 from headcount.answers.operated.spare import SpareTried, try_spare
 from headcount.answers.plan_rows import FleetRow, every_row, rows_of, sized_row
-from headcount.questions.deployments import given_engine_arguments
+from headcount.questions.deployments import engine_json
 from headcount.questions.loads import AskedWorkload, trace_notes
 from headcount.questions.offers import names_of, read_offers
 from headcount.questions.people import People
@@ -23,7 +23,7 @@ from headcount.text.units import assumptions_json
 from headcount.text.words import load_text
 from kvcache.models.catalog import load_model
 from simulator.cancellations import Cancellations
-from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.engines import engine_args
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.capacity import Point
 from simulator.study.fleets.layouts import (
@@ -135,6 +135,7 @@ class PlanAnswer(Answer):
             "traffic_effects": self.traffic.to_json() if self.traffic else None,
             "slo": vars(asked.slo),
             "vllm_version": args.vllm_version,
+            **engine_json(args),
             "router": best.router if best else None,
             "seed": asked.seed,
             "architecture_assumptions": assumptions_json(asked.architecture.assumptions),
@@ -246,7 +247,7 @@ def plan(
         workload=workload, think_time_s=think_time_s, trace_block_size=trace_block_size, traffic=traffic
     )
     found, mean_s = load.load()
-    args = EngineArgs(**given_engine_arguments(engine))
+    args = engine_args(engine)
     asked = FleetQuestion(
         architecture=load_model(model),
         offers=read_offers(names_of(gpu, "gpu"), price),

@@ -18,7 +18,7 @@ from headcount.answers.details.loads import PERCENTILES, percentiles_json, sampl
 from headcount.answers.details.memory import memory_json
 from headcount.answers.money import usd_per_month
 from headcount.answers.notes import facts_about, find_notes
-from headcount.questions.deployments import subject
+from headcount.questions.deployments import engine_json, subject
 from headcount.questions.loads import AskedLoad
 from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line, Table
@@ -110,11 +110,12 @@ class SimulateAnswer(Answer):
             "tp": plan.tensor_parallel_size,
             "pp": plan.pipeline_parallel_size,
             "dp": plan.data_parallel_size,
-            "num_gpu_blocks": plan.engine.num_gpu_blocks,
+            "num_gpu_blocks": plan.num_gpu_blocks,
             "settings": plan.settings,
             "architecture_assumptions": assumptions_json(plan.architecture.assumptions),
             "not_simulated": assumptions_json(plan.not_simulated),
             "traffic_effects": self.served.traffic.to_json(),
+            **engine_json(plan.args),
             **self.result.to_json(),
         }
         for name, error in (("ttft_s", plan.latency.ttft_log_error), ("tpot_s", plan.latency.tpot_log_error)):
@@ -258,7 +259,7 @@ def simulate(
     """
     asked = subject(model, gpu, engine, startup_log)
     outputs = Outputs(requests=requests_out, steps=steps_out)
-    outputs.check(replicas * asked.args.data_parallel_size)
+    outputs.check(replicas * asked.args.num_engines)
     known = facts_about(asked)
     find_notes(known, strict=strict)
     plan = resolve(asked.architecture, asked.gpu, asked.args)

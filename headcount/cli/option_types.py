@@ -37,6 +37,7 @@ def option(names: str, kind: Kind, says: str, *, default: Any = None, **more: An
     """An option whose value `kind` reads; `names` as click has them. Its default is shown, unless `says` does."""
     if isinstance(kind, Switch):
         more["default"] = default  # else click would take None as off
+        more |= {} if kind.has_opposite else {"is_flag": True}
     else:
         more |= {"type": Reads(kind)} | ({} if default is None else {"default": default})
     is_shown = default not in (None, ()) and "[default: " not in says

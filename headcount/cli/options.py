@@ -10,9 +10,12 @@ import click
 from headcount.cli.command import EARLY, all_of, section
 from headcount.cli.config_file import read_config
 from headcount.cli.option_types import Option, OutPath, flag, json_option, option
-from headcount.cli.vllm_args import read_vllm_args
+from headcount.cli.pasted.sglang_args import read_sglang_args
+from headcount.cli.pasted.vllm_args import read_vllm_args
 from headcount.questions.traffic import TRAFFIC_CHANGES
 from simulator.engines.argument import COLD_START, MEMORY, SCHEDULER, STEP_TIME, Argument, arguments_of, flags_of
+from simulator.engines.engines import VLLM
+from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.engines.values import (
     LARGEST_TEXT,
     ROUTER,
@@ -31,6 +34,8 @@ from simulator.engines.values import (
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.speculation import SpeculativeConfig, SpeculativeConfigs
 
+_SHARED = tuple(arguments_of(EngineArgs))  # options that serve both engines
+
 
 def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
     if path is not None:
@@ -42,6 +47,12 @@ def _load_vllm_args(ctx: click.Context, _: click.Parameter, text: str | None) ->
     """They win over --config, whichever comes first."""
     if text is not None:
         ctx.default_map = {**(ctx.default_map or {}), **read_vllm_args(text, ctx)}
+
+
+def _load_sglang_args(ctx: click.Context, _: click.Parameter, text: str | None) -> None:
+    """The same for SGLang, which they ask for."""
+    if text is not None:
+        ctx.default_map = {**(ctx.default_map or {}), **read_sglang_args(text, ctx)}
 
 
 def _load_startup_log(ctx: click.Context, _: click.Parameter, path: Path | None) -> Any:
@@ -59,6 +70,7 @@ def _load_startup_log(ctx: click.Context, _: click.Parameter, path: Path | None)
 
 def argument_options(
     *decides: str,
+    engine: type = EngineArgs,
     always_none: bool = False,
     are_lists: bool = False,
     without: tuple[str, ...] = (),
@@ -77,9 +89,37 @@ def argument_options(
                 always_none,
                 default_text.get(name, described.default_text),
             )
-            for name, described in arguments_of(EngineArgs).items()
+            for name, described in arguments_of(engine).items()
             if described.decides in decides and name not in without
         )
+    )
+
+
+def engine_options(*, are_lists: bool = False, always_none: bool = False) -> Option:
+    """Which engine, and the arguments that SGLang alone has."""
+    kind = Text("vllm|sglang")
+    own = argument_options(
+        MEMORY, SCHEDULER, engine=SGLangArgs, always_none=always_none, are_lists=are_lists, without=_SHARED
+    )
+    return all_of(
+        section(
+            "Deployment",
+            option(
+                "--engine",
+                Listed(kind) if are_lists else kind,
+                "The serving engine." if not are_lists else "The serving engine, or both: vllm,sglang.",
+                default=VLLM,
+            ),
+            option(
+                "--sglang-args",
+                Text(),
+                "A pasted 'python -m sglang.launch_server --flag value …' line, or its flags. Other options win over "
+                "it.",
+                callback=_load_sglang_args,
+                **EARLY,
+            ),
+        ),
+        section("SGLang (with --engine sglang)", own),
     )
 
 
@@ -113,7 +153,7 @@ _startup_log_option = section(
     option(
         "--startup-log",
         FilePath(),
-        "The log of your vLLM server's start: gives its settings and its measured KV blocks.",
+        "The log of your server's start: gives its settings and its measured KV cache.",
         callback=_load_startup_log,
         is_eager=True,
     ),
@@ -131,10 +171,12 @@ vllm_args_option = section(
 strict_option = flag("--strict", "Refuse answers that rest on assumptions: unknown architectures, unmeasured GPUs.")
 
 
-def deployment_options(**default_text: str) -> Option:
-    """What is served, and on what; `default_text` as in `argument_options`."""
+def deployment_options(*, has_engines: bool = True, **default_text: str) -> Option:
+    """What is served, and on what, under vLLM or, where `has_engines`, SGLang; `default_text` as in
+    `argument_options`."""
     arguments = section("Deployment", argument_options(MEMORY, default_text=default_text))
-    return all_of(model_options, arguments, _startup_log_option, vllm_args_option, strict_option)
+    engines = (engine_options(),) if has_engines else ()
+    return all_of(model_options, arguments, _startup_log_option, vllm_args_option, *engines, strict_option)
 
 
 ROUTERS = (
@@ -158,6 +200,7 @@ def listed_deployment_options(*, gpus: str) -> Option:
             argument_options(MEMORY, always_none=True, are_lists=True, default_text=tp),
         ),
         vllm_args_option,
+        engine_options(are_lists=True, always_none=True),
         strict_option,
         section(
             "Scheduler",

@@ -63,7 +63,7 @@ class Endpoint:
         """Raises ApiError for a request that vLLM refuses, or that is not simulated."""
         asked.check()
         self.check_model(asked.model)
-        if asked.priority and self.plan.engine.scheduling_policy != "priority":
+        if asked.priority and self.plan.vllm_engine.scheduling_policy != "priority":
             raise ApiError("priority needs a server with --scheduling-policy priority", param="priority")
         prompt = self.prompt_of(asked)
         most = asked.max_tokens
@@ -98,7 +98,7 @@ class Endpoint:
                 "fewer output tokens.",
                 param="input_tokens",
             )
-        if missing := blocks_missing(self.plan.engine, prompt + most):
+        if missing := blocks_missing(self.plan.vllm_engine, prompt + most):
             raise ApiError(f"{prompt + most} tokens take {missing} KV blocks more than this server has")
         return most
 

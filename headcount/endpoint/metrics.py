@@ -75,9 +75,9 @@ class Metrics(Collector):
     def _cache_config(self) -> Metric:
         plan = self._plan
         settings = {
-            "block_size": plan.engine.block_size,
-            "num_gpu_blocks": plan.engine.num_gpu_blocks,
-            "enable_prefix_caching": plan.engine.enable_prefix_caching,
+            "block_size": plan.vllm_engine.block_size,
+            "num_gpu_blocks": plan.num_gpu_blocks,
+            "enable_prefix_caching": plan.vllm_engine.enable_prefix_caching,
             "gpu_memory_utilization": plan.budget.gpu_memory_utilization,
             "cache_dtype": plan.budget.kv_cache_dtype,
         }

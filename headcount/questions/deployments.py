@@ -2,20 +2,23 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from boundary.names import check_names
 from kvcache.gpus.gpu import GPU
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.shape.architecture import Architecture
+from simulator.engines.engines import SGLANG, AnyArgs, argument_names, engine_args, own_arguments
+from simulator.engines.memory import memory_budget
+from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.engines.vllm.memory import memory_budget
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog
 
-ENGINE_ARGUMENTS = frozenset(field.name for field in fields(EngineArgs))
+ENGINE_ARGUMENTS = argument_names()  # of every engine
+_VLLM_S_ARGUMENTS = frozenset(field.name for field in fields(EngineArgs))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,32 +27,39 @@ class Subject:
 
     architecture: Architecture
     gpu: GPU
-    args: EngineArgs
+    args: AnyArgs
     unused_arguments: tuple[str, ...] = ()
     """Of the start-up log, which may change the answer."""
 
 
-def subject(model: str, gpu: str, engine: Mapping[str, Any], startup_log: "StartupLog | None" = None) -> Subject:
-    """`engine` has vLLM's argument names; what is None or absent has vLLM's default, or what the log says.
+def subject(
+    model: str,
+    gpu: str,
+    engine: Mapping[str, Any],
+    startup_log: "StartupLog | None" = None,
+    *,
+    is_shared: bool = False,
+) -> Subject:
+    """`engine` has the arguments of the engine that it names, vLLM's where it names none; what is None or absent has
+    the engine's default, or what the log says. `is_shared`: arguments of other engines are for those.
 
     Raises ValueError for a model, a GPU or an argument that is not known, with the nearest that is.
     """
-    given = given_engine_arguments(engine)
+    given = own_arguments(engine, is_shared=is_shared)
     architecture, found = load_model(model), find_gpu(gpu)
+    asked = {**given, "engine": engine.get("engine")}
     if startup_log is None:
-        return Subject(architecture=architecture, gpu=found, args=EngineArgs(**given))
+        return Subject(architecture=architecture, gpu=found, args=engine_args(asked))
     logged = {name: value for name, value in startup_log.options.items() if name in ENGINE_ARGUMENTS}
-    args = EngineArgs(**logged | given)
-    if args.num_gpu_blocks_override is None:
+    if is_log_of_sglang := startup_log.options.get("engine") == SGLANG:
+        asked["engine"] = SGLANG
+    args = engine_args(logged | asked)
+    if args.num_gpu_blocks_override is None or is_log_of_sglang:
         _check_size(startup_log, args)
+    if args.num_gpu_blocks_override is None:
         layout = memory_budget(architecture, found, args).layout
-        args = replace(args, num_gpu_blocks_override=startup_log.num_gpu_blocks(layout))
+        args = engine_args(logged | asked | {"num_gpu_blocks_override": startup_log.num_gpu_blocks(layout)})
     return Subject(architecture=architecture, gpu=found, args=args, unused_arguments=startup_log.unused)
-
-
-def given_engine_arguments(engine: Mapping[str, Any]) -> dict[str, Any]:
-    """vLLM's arguments that have a value. Raises ValueError for a name that is not known, with the nearest that is."""
-    return _known(engine, ENGINE_ARGUMENTS, "engine argument")
 
 
 def _known(given: Mapping[str, Any], known: Collection[str], what: str) -> dict[str, Any]:
@@ -58,7 +68,7 @@ def _known(given: Mapping[str, Any], known: Collection[str], what: str) -> dict[
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _check_size(log: "StartupLog", args: EngineArgs) -> None:
+def _check_size(log: "StartupLog", args: AnyArgs) -> None:
     """Raise ValueError where another tensor-parallel size is asked for than the log's."""
     if args.tensor_parallel_size != log.tensor_parallel_size:
         raise ValueError(
@@ -80,14 +90,19 @@ def given_arguments(given: Mapping[str, Any], startup_log: "StartupLog | None" =
 
     Raises ValueError for an argument that is not known, with the nearest that is.
     """
-    found = _known(given, ENGINE_ARGUMENTS | {"model", "gpu", "length_spread", "warmup_s"}, "argument")
+    found = _known(given, _VLLM_S_ARGUMENTS | {"model", "gpu", "length_spread", "warmup_s"}, "argument")
     spread = found.get("length_spread", 1)
     if not 0 < spread <= 1:
         raise ValueError(f"--length-spread is {spread:g}; it must be above 0, at most 1 (1 = exact lengths)")
     if not 0 <= found.get("warmup_s", 0) < math.inf:
         raise ValueError(f"--warmup is {found['warmup_s']:g} s; it must be 0 s or longer")
     if startup_log is not None:
-        engine = {name: value for name, value in found.items() if name in ENGINE_ARGUMENTS}
+        engine = {name: value for name, value in found.items() if name in _VLLM_S_ARGUMENTS}
         asked = subject(found["model"], found["gpu"], engine, startup_log)
         found["num_gpu_blocks_override"] = asked.args.num_gpu_blocks_override
     return found
+
+
+def engine_json(args: AnyArgs) -> dict[str, Any]:
+    """What an answer says of its engine beyond vLLM's release: nothing where it is vLLM."""
+    return {"engine": SGLANG, "sglang_version": args.sglang_version} if isinstance(args, SGLangArgs) else {}

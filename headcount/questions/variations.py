@@ -25,6 +25,7 @@ _SHORT: Final = {
     "kv_cache_dtype": "KV {}",
     "gpu": "{}",
     "router": "{}",
+    "engine": "{}",
     "users": "{:,} users",
     "speculation": "{}",
 }

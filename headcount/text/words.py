@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from boundary.names import readable
 from headcount.text.units import GIB, counted, percent
+from simulator.engines.sglang.arguments import SGLangArgs
 
 if TYPE_CHECKING:
     from kvcache.memory.budget import MemoryBudget
@@ -23,11 +24,16 @@ def layout_text(replicas: int, tp: int, dp: int, pp: int = 1) -> str:
 
 def pool_owner(budget: "MemoryBudget") -> str:
     """Whose the budget's KV blocks are."""
-    return "attention replica" if budget.data_parallel_size > 1 else "replica"
+    return "attention replica" if budget.data_parallel_size > 1 and budget.engine == "vllm" else "replica"
 
 
 def pool_text(budget: "MemoryBudget") -> str:
-    """The KV blocks that were simulated with, and their interval."""
+    """The KV blocks that were simulated with, and their interval; of SGLang, tokens."""
+    if budget.engine == "sglang":
+        tokens = f"KV cache at TP {budget.tp}: {budget.kv_cache_tokens:,} tokens per {pool_owner(budget)}"
+        ends = f"{budget.kv_cache_tokens_low:,} to {budget.kv_cache_tokens_high:,}"
+        is_given = budget.num_gpu_blocks_low == budget.num_gpu_blocks_high
+        return f"{tokens}, as given" if is_given else f"{tokens}; 90 % interval: {ends} tokens"
     blocks = f"KV cache at TP {budget.tp}: {budget.num_gpu_blocks:,} blocks per {pool_owner(budget)}"
     low, high = budget.num_gpu_blocks_low, budget.num_gpu_blocks_high
     return f"{blocks}, as given" if low == high else f"{blocks}; 90 % interval: {low:,} to {high:,} blocks"
@@ -54,6 +60,8 @@ def hits_text(gpu: float, host: float | None) -> str:
 def settings_text(plan: "Deployment") -> str:
     """The server's main settings, given or assumed."""
     found = plan.settings
+    if isinstance(plan.args, SGLangArgs):
+        return _sglang_settings_text(plan, plan.args)
     cache = plan.architecture.dtype if found["kv_cache_dtype"] == "auto" else found["kv_cache_dtype"]
     scheduling = "" if found["async_scheduling"] else ", synchronous scheduling"
     return (
@@ -63,10 +71,22 @@ def settings_text(plan: "Deployment") -> str:
     )
 
 
+def _sglang_settings_text(plan: "Deployment", args: SGLangArgs) -> str:
+    scheduling = ", mixed chunks" if args.enable_mixed_chunk else ""
+    scheduling += ", no overlap schedule" if args.disable_overlap_schedule else ""
+    chunk = (
+        f"chunks of up to {args.chunked_prefill_size:,} tokens" if args.chunked_prefill_size > 0 else "whole prompts"
+    )
+    return (
+        f"{plan.title}, policy {args.schedule_policy}{scheduling}, {kv_cache_text(plan)} KV cache, static memory share "
+        f"{args.mem_fraction_static:g}, {chunk}, at most {plan.budget.max_num_seqs:,} running requests"
+    )
+
+
 def step_time_error(latency: "LatencyModel", sequences: float | None = None) -> str:
     """How far the step times may be off with so many sequences running."""
     if latency.is_given:
-        return "every step takes the time that was given: vLLM decides as simulated, the times are yours"
+        return "every step takes the time that was given: the engine decides as simulated, the times are yours"
     errors = latency.tpot_log_error, latency.ttft_log_error
     tpot, ttft = (error.half_width if sequences is None else error.half_width_at(sequences) for error in errors)
     within = f"90 % of measured means lie within ±{tpot:.0%} (TPOT) and ±{ttft:.0%} (TTFT) of the simulated ones"

@@ -68,6 +68,7 @@ class MemoryBudget:
     layout: KVLayout
     assumptions: tuple[tuple[str, str, str], ...]  # (name, value, source)
     host: HostMemory | None = None  # for KV, of each engine; None: no KV leaves the GPUs
+    engine: str = "vllm"
 
     @property
     def tp(self) -> int:
@@ -123,7 +124,7 @@ def budget_of(architecture: Architecture, gpu: GPU, settings: MemorySettings) ->
     Returns a budget even where nothing fits (see `fits`); raises `ValueError` where vLLM refuses the settings.
     """
     check_known_memory(settings.vllm_version)
-    architecture, scheme = _in_format(architecture, settings)
+    architecture, scheme = in_format(architecture, settings)
     kv_cache = resolve_kv_cache_dtype(settings.kv_cache_dtype, architecture, scheme, settings.vllm_version)
     parallelism = parallelism_of(settings, scheme, gpu)
     drafts = settings.speculation
@@ -163,7 +164,7 @@ def _with_drafter(layout: KVLayout, drafted_bytes: int) -> KVLayout:
     )
 
 
-def _in_format(architecture: Architecture, settings: MemorySettings) -> tuple[Architecture, QuantizationScheme]:
+def in_format(architecture: Architecture, settings: MemorySettings) -> tuple[Architecture, QuantizationScheme]:
     """The model as it is held in the asked format, with that format."""
     architecture = with_dtype(architecture, settings.dtype)
     scheme = resolve_quantization(

@@ -22,6 +22,7 @@ class Argument:
     default_text: str = ""  # of a default that depends, for people
     short: str = ""  # a second, short flag
     flag: str = ""  # the engine's own flag, without dashes, where it is not the field's name
+    aliases: tuple[str, ...] = ()  # other flags of the engine that mean the same, without dashes
     is_engine_s: bool = True  # an argument of the engine, not only of its simulation
 
     @property
@@ -39,6 +40,11 @@ class Argument:
     @property
     def is_switch(self) -> bool:
         return isinstance(self.kind, Switch)
+
+    @property
+    def is_reversible(self) -> bool:
+        """Whether the engine has a flag that turns it off, too."""
+        return isinstance(self.kind, Switch) and self.kind.has_opposite
 
 
 def argument(kind: Kind, help: str, *, decides: str, default: Any = None, **known: Any) -> Any:
@@ -76,5 +82,5 @@ def _word(value: Any) -> str:
 def flags_of(name: str, described: Argument) -> list[str]:
     """What sets an argument on the command line, on and off for a switch; the short flag last."""
     flag = flag_of(name, described)
-    names = [f"--{flag}", f"--no-{flag}"] if described.is_switch else [f"--{flag}"]
+    names = [f"--{flag}", f"--no-{flag}"] if described.is_reversible else [f"--{flag}"]
     return [*names, f"-{described.short}"] if described.short else names

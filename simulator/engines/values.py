@@ -73,9 +73,10 @@ ROUTER: Final = Text(names_code=True, takes_parameters=True)
 
 @dataclass(frozen=True)
 class Switch:
-    """On or off."""
+    """On or off; `has_opposite`: there is a flag for either."""
 
     name: str = "on/off"
+    has_opposite: bool = True
 
     def read(self, given: Any) -> bool:
         return bool(given)

@@ -9,6 +9,7 @@ from kvcache.memory.terms import uses_v2_runner
 from kvcache.models.drafters import Drafter, find_drafter
 from kvcache.parallelism import pad_vocabulary
 from kvcache.shape.tensors import Tensor
+from simulator.engines.engines import with_settings
 from simulator.engines.vllm.speculation import Speculation
 from simulator.latency.attention import NO_ATTENTION, AttentionCost, add_attention, attention_over
 from simulator.latency.model import ACTIVATIONS, HOST
@@ -93,7 +94,7 @@ class _Passes:
 
     def __init__(self, drafter: Drafter, speculation: Speculation, first: Rank, launch_s: float) -> None:
         self.drafter, self.speculation, self.first, self.launch_s = drafter, speculation, first, launch_s
-        alone = replace(first.args, speculation=None)  # a token at a time
+        alone = with_settings(first.args, {"speculation": None})  # a token at a time
         self.later = replace(first, served=replace(first.served, args=alone))
         self.num_later = speculation.num_passes - 1
         self.async_scheduling = first.args.async_scheduling

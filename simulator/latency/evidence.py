@@ -1,6 +1,7 @@
 """What of a deployment's step times was measured neither on its GPU nor on GPUs of its family."""
 
 from kvcache.formats.quantization import QuantizationScheme
+from simulator.engines.engines import SGLANG, engine_of
 from simulator.latency.expert_kernels import ExpertKernel
 from simulator.latency.gpu_constants import GENERAL, Constants, has_measured_times
 from simulator.latency.model import LogError, ServedModel
@@ -10,6 +11,7 @@ from simulator.latency.model import LogError, ServedModel
 SCALED_TPOT = LogError(deployment=0.30, residual=0.08)
 SCALED_TTFT = LogError(deployment=0.40, residual=0.15)
 EVERY_KERNEL = "every kernel"
+SGLANG_S_STEPS = "SGLang's steps"  # its kernels and its host: vLLM's stand in
 _PCIE_ALL_REDUCES = ("l40s",)  # kernel tables of them
 _PLAIN = ("none", "bf16", "fp16", "fp32")
 
@@ -21,7 +23,7 @@ def unmeasured_parts(
     gpu = served.gpu
     if not (has_measured_times(gpu) or _has_family_runs(served, constants)):
         return (EVERY_KERNEL,)
-    found = []
+    found = [SGLANG_S_STEPS] if engine_of(served.args) == SGLANG else []
     if served.args.tensor_parallel_size > 1 and gpu.interconnect == "pcie" and gpu.name not in _PCIE_ALL_REDUCES:
         found.append("all-reduces over PCIe")
     if constants.is_measured and constants.covariance == GENERAL:  # by a few runs of one dense model in 16 bits

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kvcache.gpus.gpu import GPU
 from kvcache.shape.architecture import Architecture, with_dtype
-from simulator.engines.vllm.arguments import EngineArgs, with_settings
+from simulator.engines.engines import AnyArgs, with_settings
 from simulator.latency.step_time import BatchSums, FloatArray, StepTimes
 
 # Why a step takes time. The first three wait for memory bandwidth.
@@ -33,11 +33,11 @@ class ServedModel:
 
     architecture: Architecture
     gpu: GPU
-    args: EngineArgs
+    args: AnyArgs
 
 
-def served_model(architecture: Architecture, gpu: GPU, args: EngineArgs | None = None, **settings: Any) -> ServedModel:
-    """A model under an engine's arguments, with vLLM's default for each that is not given; memory is not asked."""
+def served_model(architecture: Architecture, gpu: GPU, args: AnyArgs | None = None, **settings: Any) -> ServedModel:
+    """A model under an engine's arguments, with its default for each that is not given; memory is not asked."""
     filled = with_settings(args, settings).filled(architecture, gpu)
     return ServedModel(architecture=with_dtype(architecture, filled.dtype), gpu=gpu, args=filled)
 

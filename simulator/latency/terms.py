@@ -14,7 +14,7 @@ from kvcache.releases import FUSED_NORMS_OVER_ALL_HEADS
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Experts, Layer
 from kvcache.shape.parameters import Tensor, layer_tensors
-from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.engines import AnyArgs
 from simulator.latency.gpu_constants import Constants
 from simulator.latency.model import (
     ACTIVATIONS,
@@ -49,7 +49,7 @@ class Rank:
     constants: Constants
 
     @property
-    def args(self) -> EngineArgs:
+    def args(self) -> AnyArgs:
         return self.served.args
 
     @property

@@ -9,6 +9,7 @@ import numpy as np
 from kvcache.gpus.gpu import GPU
 from kvcache.shape.architecture import Architecture
 from simulator.deployment import Deployment, layouts
+from simulator.engines.engines import AnyArgs
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.fleet.router import RouterFactory
 from simulator.simulation import check_lengths
@@ -46,7 +47,7 @@ class CapacityQuestion:
     workload: Population | Trace
     think_time_s: float
     slo: SLO = field(default_factory=SLO)
-    args: EngineArgs = field(default_factory=EngineArgs)  # without a tensor-parallel size: the best of those that fit
+    args: AnyArgs = field(default_factory=EngineArgs)  # without a tensor-parallel size: the best of those that fit
     router: str | RouterFactory | None = None  # None: `default_router`'s for each layout
     precision: float = PRECISION
     replications: int | None = None  # of a load; None: as many as the precision takes
@@ -384,7 +385,7 @@ def empty_row(
     usd_per_hour = question.gpu.usd_per_hour_of(gpus)
     args = replace(question.args, tensor_parallel_size=tp)
     return CapacityRow(
-        gpus=gpus, tp=tp, dp=args.data_parallel_size, pp=args.pipeline_parallel_size, replicas=gpus // args.num_gpus,
+        gpus=gpus, tp=tp, dp=args.num_engines, pp=args.pipeline_parallel_size, replicas=gpus // args.num_gpus,
         users=0, users_low=0, users_high=0, reason=reason, plan=plan, usd_per_hour=usd_per_hour,
     )  # fmt: skip
 

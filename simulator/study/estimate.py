@@ -193,8 +193,8 @@ class _Engine:
     """One of several that are alike."""
 
     def __init__(self, deployment: Deployment, engines: int, traffic: Traffic) -> None:
-        self.config, self.times, self.engines = deployment.engine, deployment.latency.step_times, engines
         self.traffic, self.mean = traffic, MeanSteps(deployment, traffic)
+        self.config, self.times, self.engines = self.mean.config, deployment.latency.step_times, engines
         self.answer = float(self.mean.answer.mean())
         # A step is as long as that of its slowest rank; stages work on several steps at once.
         self.interference = self.mean.ranks / self.config.pipeline_parallel_size

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.deployment import Deployment
+from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
+from simulator.engines.vllm.engine import EngineConfig
 from simulator.study.traffic import FloatArray, IntArray, Rows, Traffic
 
 
@@ -22,12 +24,30 @@ class Steps:
     share: FloatArray  # of a step's token budget, above 1 in several chunks
 
 
+def mean_engine(engine: EngineConfig | SGLangConfig) -> EngineConfig:
+    """What mean values go by: of SGLang, the settings of vLLM that come nearest."""
+    if isinstance(engine, EngineConfig):
+        return engine
+    return EngineConfig(
+        num_gpu_blocks=engine.num_usable_blocks + 1,
+        block_size=engine.page_size,
+        max_model_len=engine.max_model_len,
+        max_num_seqs=engine.max_num_seqs,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        enable_prefix_caching=not engine.disable_radix_cache,
+        async_scheduling=not engine.disable_overlap_schedule,
+        prefix_cache_retention_interval=None,
+    )
+
+
 class MeanSteps:
     """What a deployment's steps take for one traffic. Lengths in tokens, times in seconds."""
 
     def __init__(self, deployment: Deployment, traffic: Traffic) -> None:
-        self.config, self.times = deployment.engine, deployment.latency.step_times
-        self.ranks = deployment.data_parallel_size if deployment.architecture.is_moe else 1
+        self.config, self.times = mean_engine(deployment.engine), deployment.latency.step_times
+        self.ranks = deployment.ranks_in_step
+        engine = deployment.engine
+        self.prefills_alone = isinstance(engine, SGLangConfig) and not engine.is_mixed_chunk
         self.stages = self.config.pipeline_parallel_size
         self.prompt = traffic.prompt
         self.answer = np.maximum(traffic.output - 1, 1).astype(np.float64)  # the first token comes of prefill
@@ -69,7 +89,8 @@ class MeanSteps:
         """With so many sequences decoding, when the prompts in `rows` have so many tokens to compute."""
         each = max(decodes / self.stages, 1.0)  # of a pipeline's microbatch
         low, near = math.floor(each), round(each)
-        budget = self._chunk(near)
+        beside = 0 if self.prefills_alone else near  # sequences that decode in a step with prefill
+        budget = self._chunk(beside)
         whole, rest = np.divmod(new, budget)
         is_short = whole == 0
         end = self.prompt[rows]
@@ -78,12 +99,13 @@ class MeanSteps:
             _attended_in_window(end - new, end, self.times.window) if self.times.window_prefill_s else 0 * work
         )
         seconds = self._step_s(
-            np.concatenate([np.full(len(new), near), [low, low + 1, near, near]]),
+            np.concatenate([np.full(len(new), beside), [low, low + 1, beside, beside]]),
             np.concatenate([rest, [0, 0, 0, budget]]),
             np.concatenate([work * is_short, np.zeros(4)]),
             np.concatenate([window_work * is_short, np.zeros(4)]),
         )
         first_s, second_s, without_s, full_s = seconds[-4:].tolist()
+        without_s = 0.0 if self.prefills_alone else without_s
         prefill_s = np.where(rest > 0, seconds[:-4] - without_s, 0.0)
         in_chunks_s = whole * (full_s - without_s)
         in_chunks_s += self.times.prefill_s * work + self.times.window_prefill_s * window_work

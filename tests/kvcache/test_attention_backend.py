@@ -8,7 +8,7 @@ from kvcache.gpus.gpu import find_gpu
 from kvcache.layout.attention_backend import AttentionBackend, attention_backend
 from kvcache.layout.kv_layout import kv_layout
 from kvcache.models.catalog import load_model
-from simulator.engines.vllm.memory import memory_budget
+from simulator.engines.memory import memory_budget
 
 
 @pytest.mark.parametrize(

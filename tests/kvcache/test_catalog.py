@@ -25,7 +25,7 @@ from kvcache.models.catalog import (
     slug_of,
 )
 from kvcache.models.config.checkpoint_format import native_quantization
-from simulator.engines.vllm.memory import memory_budget
+from simulator.engines.memory import memory_budget
 
 
 @pytest.mark.parametrize("path", model_files(), ids=lambda path: path.stem)

@@ -3,8 +3,8 @@
 import pytest
 
 from kvcache.models.catalog import find_gpu, load_model, model_names
+from simulator.engines.memory import memory_budget
 from simulator.engines.vllm.comparison import compare, fewest_gpus, weight_formats
-from simulator.engines.vllm.memory import memory_budget
 
 H100 = find_gpu("h100-sxm")
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.conversations import conversations_at_once, tokens_per_user
 from kvcache.models.catalog import find_gpu, load_model
-from simulator.engines.vllm.memory import memory_budget
+from simulator.engines.memory import memory_budget
 
 MODELS = st.sampled_from(["llama-3.1-8b", "gpt-oss-120b", "gemma-3-27b", "deepseek-v2-lite", "llama-4-scout"])
 

@@ -15,8 +15,8 @@ from kvcache.layout.kv_content import KV_CACHE_DTYPES
 from kvcache.models.catalog import find_gpu, load_model, model_names, named_config
 from kvcache.models.config.reader import from_config
 from kvcache.shape.architecture import Architecture
+from simulator.engines.memory import memory_budget
 from simulator.engines.vllm.comparison import compare
-from simulator.engines.vllm.memory import memory_budget
 from tests.kvcache.kv_cache_configs import CASES, FP8, SCHEME, modelopt, nested, packed
 
 H100 = find_gpu("h100-sxm")

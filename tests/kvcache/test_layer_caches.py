@@ -15,7 +15,7 @@ from kvcache.models.catalog import load_model
 from kvcache.models.config.reader import from_config
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Layer, StateSpace
-from simulator.engines.vllm.memory import memory_budget
+from simulator.engines.memory import memory_budget
 from tests.kvcache.hybrid_models import CONFIGS, architecture
 
 QWEN, GRANITE = "Qwen/Qwen3-Next-80B-A3B-Instruct", "ibm-granite/granite-4.0-h-small"

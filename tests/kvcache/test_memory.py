@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kvcache.errors import DoesNotFitError
 from kvcache.memory.budget import MemoryBudget
 from kvcache.models.catalog import find_gpu, load_model
+from simulator.engines.memory import memory_budget, require_fit
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.engines.vllm.memory import memory_budget, require_fit
 
 MEASURED = Path(__file__).parents[3] / "shared" / "data" / "measured" / "kv_capacity.csv"
 needs_measurements = pytest.mark.skipif(not MEASURED.is_file(), reason="the folder of public measurements is absent")

@@ -19,7 +19,7 @@ from kvcache.memory.interval import Terms, shipped_residuals
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.parallelism import Parallelism, pad_vocabulary
 from kvcache.shape.layer import KINDS, StateSpace
-from simulator.engines.vllm.memory import memory_budget
+from simulator.engines.memory import memory_budget
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "memory.md"
 FORMULAS = dict(re.findall(r"<!-- formula: (\w+) -->\n```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL))

@@ -12,7 +12,7 @@ from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.interval import CONDITIONS, RESIDUALS, Terms, read_residuals, shipped_residuals
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.models.config.reader import from_config
-from simulator.engines.vllm.memory import memory_budget
+from simulator.engines.memory import memory_budget
 
 MEASURED = {"vllm_version": "0.19.0", "max_model_len": 8192}
 

@@ -10,8 +10,8 @@ from kvcache.memory.terms import activation_peak_bytes, cuda_graph_bytes, non_to
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.models.config.reader import from_config
 from kvcache.parallelism import Parallelism
+from simulator.engines.memory import memory_budget
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.engines.vllm.memory import memory_budget
 
 GIB = 2**30
 VERSIONS = ["0.6.0", "0.15.0", "0.19.0", "0.26.0", "0.32.0", "0.33.0"]

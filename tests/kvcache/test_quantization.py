@@ -14,7 +14,7 @@ from kvcache.models.config.reader import from_config
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import with_dtype
 from kvcache.shape.parameters import stage_tensors, total_parameters
-from simulator.engines.vllm.memory import memory_budget
+from simulator.engines.memory import memory_budget
 
 
 def whole(model: str, scheme: str) -> int:

@@ -25,8 +25,8 @@ from kvcache.releases import (
     release_number,
     rules,
 )
+from simulator.engines.memory import memory_budget
 from simulator.engines.vllm.engine import EngineConfig
-from simulator.engines.vllm.memory import memory_budget
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("kvcache", "workloads", "simulator", "calibrate", "headcount")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.models.drafters import find_drafter
 from kvcache.parallelism import Parallelism
+from simulator.engines.memory import memory_budget
 from simulator.engines.vllm.acceptance import conditional, published_rates
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.engines.vllm.memory import memory_budget
 from simulator.engines.vllm.speculation import Speculation, accepted_drafts
 from simulator.latency.forms import latency_model
 from simulator.latency.model import served_model

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.pages.options import reference_rows
 from headcount.cli.commands.simulate import command as simulate_command
-from headcount.cli.vllm_args import read_vllm_args
+from headcount.cli.pasted.vllm_args import read_vllm_args
 from kvcache.errors import SplitError
 from kvcache.memory.settings import max_in_flight_tokens
 from kvcache.models.catalog import find_gpu, load_model
@@ -42,7 +42,7 @@ from benchmarks.pages.options import reference_rows
 from click.testing import CliRunner
 from headcount.cli.main import cli
 from headcount.cli.options import deployment_options
-from simulator.engines.vllm.memory import memory_budget
+from simulator.engines.memory import memory_budget
 import click
 
 seen = []

@@ -14,10 +14,10 @@ from kvcache.gpus.gpu import GPU, find_gpu, gpu_names
 from kvcache.memory.budget import MemoryBudget
 from kvcache.models.catalog import load_model
 from simulator.deployment import Deployment, resolve
+from simulator.engines.memory import memory_budget
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.host_tier import HostTier
-from simulator.engines.vllm.memory import memory_budget
 from simulator.fleet.events import Event
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.results import whole_run

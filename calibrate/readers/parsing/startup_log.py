@@ -1,4 +1,4 @@
-"""What a vLLM server logged when it started: its arguments, its memory, its KV cache."""
+"""What a server logged when it started: its arguments, its memory, its KV cache; of vLLM, or of SGLang."""
 
 import ast
 import re
@@ -11,8 +11,10 @@ from boundary.files import InputError, read_text, shown
 from boundary.names import shortened
 from boundary.schema import AtLeastOne, typed
 from calibrate.readers.parsing.engine_options import OPTIONS, engine_option
+from calibrate.readers.parsing.sglang_log import is_sglang_log, read_arguments, read_memory, read_pool
 from kvcache.layout.kv_layout import KVLayout
 from kvcache.releases import LOGS_TOKENS_OF_WHOLE_REQUESTS
+from simulator.engines.engines import SGLANG, VLLM
 from simulator.engines.vllm.environment import WITHOUT_EFFECT
 
 GIB = 2**30
@@ -50,10 +52,14 @@ class StartupLog:
     max_model_len: int
     max_concurrency: float
     memory_gib: Mapping[str, float]  # of each GPU by kind, as far as it is logged, to two digits
+    engine: str = VLLM
 
     @property
     def options(self) -> dict[str, Any]:
         """The server's settings as options here: its arguments, its model, its release."""
+        if self.engine == SGLANG:
+            sizes = {"max_total_num_tokens": self.kv_cache_tokens, "context_length": self.max_model_len}
+            return {"tensor_parallel_size": 1} | self.arguments | sizes | {"engine": SGLANG}
         found = {name: self.arguments[name] for name in OPTIONS if self.arguments.get(name) is not None}
         model = self.arguments.get("model") or self.arguments.get("model_tag")
         if model is not None:
@@ -66,7 +72,9 @@ class StartupLog:
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Arguments that may change an answer, and are not looked at."""
+        """Arguments that may change an answer, and are not looked at; SGLang logs all that it has."""
+        if self.engine == SGLANG:
+            return ()
         given = (name for name, value in self.arguments.items() if value is not None and name not in _READ)
         return tuple(sorted(shortened(name) for name in given if name.replace("_", "-") not in WITHOUT_EFFECT))
 
@@ -98,6 +106,8 @@ def read_startup_log(path: str | Path) -> StartupLog:
     """Raises ValueError where the file cannot be read, or is no log of a server that came up."""
     path = Path(path)
     text = read_text(path, "result_bytes", damaged="replace")
+    if is_sglang_log(text):
+        return _log_of_sglang(path, text)
     said = {what: found for what, pattern in _NEEDED.items() if (found := re.search(pattern, text))}
     if missing := [what for what in _NEEDED if what not in said]:
         raise ValueError(
@@ -117,6 +127,20 @@ def read_startup_log(path: str | Path) -> StartupLog:
         max_model_len=int(_number(concurrency[1])),
         max_concurrency=_number(concurrency[2]),
         memory_gib=memory,
+    )
+
+
+def _log_of_sglang(path: Path, text: str) -> StartupLog:
+    tokens, context_length = read_pool(path, text)
+    return StartupLog(
+        path=path,
+        vllm_version="",
+        arguments=read_arguments(path, text),
+        kv_cache_tokens=tokens,
+        max_model_len=context_length,
+        max_concurrency=tokens / context_length,
+        memory_gib=read_memory(text),
+        engine=SGLANG,
     )
 
 

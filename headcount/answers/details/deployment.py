@@ -4,11 +4,30 @@ from typing import Any
 
 from headcount.text.words import kv_cache_text, weights_text
 from simulator.deployment import Deployment
+from simulator.engines.vllm.engine import EngineConfig
 
 
 def deployment_json(plan: Deployment, servers: int) -> dict[str, Any]:
     """Its settings are those that were simulated, given or assumed."""
-    settings: dict[str, Any] = {
+    return {
+        "gpu": plan.gpu.name,
+        "servers": servers,
+        "gpus_per_server": plan.gpus,
+        "serve_line": plan.serve_line,
+        "settings": _of_vllm(plan, plan.engine) if isinstance(plan.engine, EngineConfig) else _of_sglang(plan),
+    }
+
+
+def _of_sglang(plan: Deployment) -> dict[str, Any]:
+    settings = plan.settings.items()
+    found = {name: ("on" if value else "off") if isinstance(value, bool) else value for name, value in settings}
+    formats = {"quantization": weights_text(plan), "kv_cache_dtype": kv_cache_text(plan)}
+    sizes = {"tp_size": plan.tensor_parallel_size, "dp_size": plan.data_parallel_size}
+    return found | formats | sizes | {"latency model": plan.latency.name}
+
+
+def _of_vllm(plan: Deployment, engine: EngineConfig) -> dict[str, Any]:
+    return {
         "vLLM release": plan.args.vllm_version,
         "weights": weights_text(plan),
         "KV cache": kv_cache_text(plan),
@@ -19,15 +38,8 @@ def deployment_json(plan: Deployment, servers: int) -> dict[str, Any]:
         "max_num_seqs": plan.budget.max_num_seqs,
         "max_num_batched_tokens": plan.budget.max_num_batched_tokens,
         "gpu_memory_utilization": plan.budget.gpu_memory_utilization,
-        "prefix caching": "on" if plan.engine.enable_prefix_caching else "off",
+        "prefix caching": "on" if engine.enable_prefix_caching else "off",
         **({"KV in host memory": f"{plan.args.kv_offloading_size:g} GiB"} if plan.args.kv_offloading_size else {}),
-        "asynchronous scheduling": "on" if plan.engine.async_scheduling else "off",
+        "asynchronous scheduling": "on" if engine.async_scheduling else "off",
         "latency model": plan.latency.name,
-    }
-    return {
-        "gpu": plan.gpu.name,
-        "servers": servers,
-        "gpus_per_server": plan.gpus,
-        "serve_line": plan.serve_line,
-        "settings": settings,
     }

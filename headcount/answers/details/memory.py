@@ -20,6 +20,14 @@ def memory_json(budget: MemoryBudget) -> dict[str, Any]:
 
 def waterfall(budget: MemoryBudget) -> list[tuple[str, int]]:
     """Parts of one GPU's memory, top to bottom; they add up to the total."""
+    if budget.engine == "sglang":
+        return [
+            ("total", budget.total_bytes),
+            ("activations, CUDA graphs", budget.total_bytes - budget.requested_bytes),
+            ("CUDA and NCCL", budget.non_torch_bytes),
+            ("weights", budget.weights_bytes),
+            ("KV cache", budget.available_kv_bytes),
+        ]
     return [
         ("total", budget.total_bytes),
         ("left to others", budget.total_bytes - budget.requested_bytes),

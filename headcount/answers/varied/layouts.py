@@ -62,7 +62,7 @@ class Layouts:
         gpus, load = given["gpus"], self._workload(given)
         try:
             engine = {name: value for name, value in given.items() if name in ENGINE_ARGUMENTS}
-            asked = subject(self.model, given["gpu"], engine)
+            asked = subject(self.model, given["gpu"], engine, is_shared="engine" in choice)
             found = look(self._question(given, asked, load))
         except UnknownNameError:
             raise

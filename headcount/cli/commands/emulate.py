@@ -23,7 +23,7 @@ _NEEDS = ("fastapi", "uvicorn", "prometheus_client")
 
 
 @click.command("emulate", cls=Command)
-@deployment_options()
+@deployment_options(has_engines=False)
 @section("Deployment", option("--replicas", WholeNumber(1), "Engines behind the router.", default=1))
 @section(
     "Server",

@@ -324,6 +324,11 @@ class EngineArgs:
         return 1 + (self.speculation.num_speculative_tokens if self.speculation else 0)
 
     @property
+    def num_engines(self) -> int:
+        """Schedulers of one replica."""
+        return self.data_parallel_size
+
+    @property
     def num_gpus(self) -> int:
         """Of one replica."""
         return (self.tensor_parallel_size or 1) * self.pipeline_parallel_size * self.data_parallel_size

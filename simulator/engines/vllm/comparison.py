@@ -10,8 +10,8 @@ from kvcache.formats.quantization import find_quantization
 from kvcache.gpus.gpu import GPU
 from kvcache.memory.budget import MemoryBudget
 from kvcache.shape.architecture import Architecture
-from simulator.engines.vllm.arguments import EngineArgs, with_settings
-from simulator.engines.vllm.memory import memory_budget
+from simulator.engines.engines import AnyArgs, with_settings
+from simulator.engines.memory import memory_budget
 
 TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)
 KV_CACHE_DTYPES = ("auto", "fp8")
@@ -44,7 +44,7 @@ def weight_formats(architecture: Architecture) -> tuple[str | None, ...]:
 def compare(
     architecture: Architecture,
     gpu: GPU,
-    args: EngineArgs | None = None,
+    args: AnyArgs | None = None,
     *,
     tensor_parallel_sizes: Sequence[int] = TENSOR_PARALLEL_SIZES,
     quantizations: Sequence[str | None] | None = None,

@@ -8,7 +8,7 @@ from boundary.names import UnknownNameError
 from kvcache.gpus.gpu import GPU
 from kvcache.shape.architecture import Architecture
 from simulator.deployment import MAX_TENSOR_PARALLEL_SIZE, Deployment, layouts
-from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.engines import AnyArgs
 from simulator.fleet.router import RouterFactory
 from simulator.study.capacity_table import CapacityQuestion
 from simulator.study.loads import Load
@@ -36,7 +36,7 @@ class FleetQuestion:
 
     architecture: Architecture
     offers: tuple[Offer, ...]
-    variants: tuple[EngineArgs, ...]  # without a tensor-parallel size: every one that fits a node
+    variants: tuple[AnyArgs, ...]  # without a tensor-parallel size: every one that fits a node
     workload: Population | Trace
     think_time_s: float
     users: float
@@ -75,7 +75,7 @@ class FleetQuestion:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Layout:
-    """One kind of server: what one `vllm serve` starts."""
+    """One kind of server: what one command starts."""
 
     offer: Offer
     plan: Deployment
@@ -122,22 +122,20 @@ def every_layout(question: FleetQuestion) -> tuple[list[Layout], list[Dropped]]:
     return found, dropped
 
 
-def _node(args: EngineArgs) -> int:
+def _node(args: AnyArgs) -> int:
     """GPUs of the largest server that is tried."""
     if args.tensor_parallel_size is not None:
         return args.num_gpus
-    return MAX_TENSOR_PARALLEL_SIZE * args.pipeline_parallel_size * args.data_parallel_size
+    return MAX_TENSOR_PARALLEL_SIZE * args.pipeline_parallel_size * args.num_engines
 
 
-def _dropped(offer: Offer, args: EngineArgs, tp: int | None, reason: str) -> Dropped:
+def _dropped(offer: Offer, args: AnyArgs, tp: int | None, reason: str) -> Dropped:
     return Dropped(
         gpu=offer.gpu.name, tp=tp, quantization=args.quantization, kv_cache_dtype=args.kv_cache_dtype, reason=reason
     )
 
 
-def variants(
-    args: EngineArgs, quantizations: tuple[str, ...], kv_cache_dtypes: tuple[str, ...]
-) -> Iterator[EngineArgs]:
+def variants(args: AnyArgs, quantizations: tuple[str, ...], kv_cache_dtypes: tuple[str, ...]) -> Iterator[AnyArgs]:
     """The arguments with each weight format and each KV format; those of `args` where none is given."""
     for quantization in quantizations or (args.quantization,):
         for dtype in kv_cache_dtypes or (args.kv_cache_dtype,):

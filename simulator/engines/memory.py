@@ -1,4 +1,4 @@
-"""What vLLM takes of a GPU's memory under its arguments, and what to change so that a model fits."""
+"""What an engine takes of a GPU's memory under its arguments, and what to change so that a model fits."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,26 +7,31 @@ from kvcache.errors import DoesNotFitError
 from kvcache.formats.quantization import find_quantization
 from kvcache.gpus.gpu import GPU
 from kvcache.memory.budget import MemoryBudget, budget_of
+from kvcache.memory.static_budget import static_budget_of
 from kvcache.memory.terms import GIB
 from kvcache.shape.architecture import Architecture
-from simulator.engines.vllm.arguments import EngineArgs, with_settings
+from simulator.engines.argument import arguments_of, flag_of
+from simulator.engines.engines import AnyArgs, with_settings
+from simulator.engines.sglang.arguments import SGLangArgs
 
 Remedy = dict[str, str]  # options with the values that together make a model fit
 
 LARGER_SIZES = (2, 4, 8, 16, 32, 64)
+_OF_SGLANG = ("mem_fraction_static", "chunked_prefill_size", "cuda_graph_max_bs_decode")
 
 
-def memory_budget(
-    architecture: Architecture, gpu: GPU, args: EngineArgs | None = None, **settings: Any
-) -> MemoryBudget:
-    """What vLLM would log at start under these arguments; `settings` are arguments by name.
+def memory_budget(architecture: Architecture, gpu: GPU, args: AnyArgs | None = None, **settings: Any) -> MemoryBudget:
+    """What the engine would log at start under these arguments; `settings` are arguments by name.
 
-    Returns a budget even where nothing fits (see `fits`); raises `ValueError` where vLLM refuses the arguments.
+    Returns a budget even where nothing fits (see `fits`); raises `ValueError` where the engine refuses the arguments.
     """
-    return budget_of(architecture, gpu, with_settings(args, settings).filled(architecture, gpu))
+    found = with_settings(args, settings).filled(architecture, gpu)
+    if isinstance(found, SGLangArgs):
+        return static_budget_of(architecture, gpu, found)
+    return budget_of(architecture, gpu, found)
 
 
-def require_fit(architecture: Architecture, gpu: GPU, args: EngineArgs | None = None, **settings: Any) -> MemoryBudget:
+def require_fit(architecture: Architecture, gpu: GPU, args: AnyArgs | None = None, **settings: Any) -> MemoryBudget:
     """The same, or `DoesNotFitError` with what is missing and the smallest change that helps."""
     args = with_settings(args, settings)
     budget = memory_budget(architecture, gpu, args)
@@ -35,8 +40,8 @@ def require_fit(architecture: Architecture, gpu: GPU, args: EngineArgs | None = 
     return budget
 
 
-def why_unfit(budget: MemoryBudget, args: EngineArgs, found: list[Remedy]) -> str:
-    """What is missing where vLLM would not start, and the remedies that were found."""
+def why_unfit(budget: MemoryBudget, args: AnyArgs, found: list[Remedy]) -> str:
+    """What is missing where the engine would not start, and the remedies that were found."""
     if args.num_gpu_blocks_override is not None:
         return (
             f"{budget.num_gpu_blocks:,} KV blocks of {budget.block_size} tokens do not hold one request of "
@@ -56,7 +61,7 @@ def _blocks_of_a_request(budget: MemoryBudget) -> int:
     return budget.required_kv_bytes * budget.num_gpu_blocks // max(budget.available_kv_bytes, 1)
 
 
-def remedies(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: EngineArgs) -> list[Remedy]:
+def remedies(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArgs) -> list[Remedy]:
     """Single changes with which a budget that does not fit would, else the smallest TP that fits a shorter context."""
     if args.num_gpu_blocks_override is not None:
         return [{"--num-gpu-blocks-override": str(_blocks_of_a_request(budget))}]
@@ -67,24 +72,27 @@ def remedies(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: EngineArg
     )
     if tp is not None:
         found.append({"--tensor-parallel-size": str(tp)})
+    is_sglang = isinstance(args, SGLangArgs)
     for name in ("fp8", "awq"):
         fewer_bits = find_quantization(name).weight_bits < find_quantization(budget.quantization).weight_bits
         if fewer_bits and _fits(arch, gpu, args, quantization=name):
             found.append({"--quantization": name})
             break
-    if budget.kv_cache_dtype == "auto" and _fits(arch, gpu, args, kv_cache_dtype="fp8"):
+    if budget.kv_cache_dtype == "auto" and not is_sglang and _fits(arch, gpu, args, kv_cache_dtype="fp8"):
         found.append({"--kv-cache-dtype": "fp8"})
-    for name in ("gpu_memory_utilization", "max_num_batched_tokens", "max_num_seqs"):
+    for name in _OF_SGLANG if is_sglang else ("gpu_memory_utilization", "max_num_batched_tokens", "max_num_seqs"):
         if getattr(args, name) is not None and _fits(arch, gpu, args, **{name: None}):
-            default = getattr(memory_budget(arch, gpu, args, **{name: None}), name)
-            found.append({f"--{name.replace('_', '-')}": str(default)})  # vLLM's own
+            default = getattr(with_settings(args, {name: None}).filled(arch, gpu), name)
+            found.append({f"--{flag_of(name, arguments_of(type(args))[name])}": str(default)})  # the engine's own
+    if is_sglang:  # which starts with whatever is left for the KV cache
+        return found
     length = _longest_fit(arch, gpu, budget, args)
     if length:
         found.append({"--max-model-len": str(length)})
     return found or _shorter_on_more(arch, gpu, budget, args)
 
 
-def _shorter_on_more(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: EngineArgs) -> list[Remedy]:
+def _shorter_on_more(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArgs) -> list[Remedy]:
     for size in LARGER_SIZES:
         length = _longest_fit(arch, gpu, budget, replace(args, tensor_parallel_size=size))
         if size > budget.tp and length:
@@ -92,14 +100,14 @@ def _shorter_on_more(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: E
     return []
 
 
-def _fits(arch: Architecture, gpu: GPU, args: EngineArgs, **change: Any) -> bool:
+def _fits(arch: Architecture, gpu: GPU, args: AnyArgs, **change: Any) -> bool:
     try:
         return memory_budget(arch, gpu, args, **change).fits
     except ValueError:  # a split that vLLM refuses is no remedy
         return False
 
 
-def _longest_fit(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: EngineArgs) -> int:
+def _longest_fit(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArgs) -> int:
     """The longest `max_model_len` that starts, down to a kilotoken; 0 where none of 1,024 tokens does."""
     low, high = 0, budget.max_model_len // 1024
     while low < high:

@@ -1,0 +1,74 @@
+"""What an SGLang server logged when it started: its arguments, its memory, its KV tokens."""
+
+import ast
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from boundary.files import InputError, shown
+from boundary.schema import AtLeastOne, typed
+from simulator.engines.argument import arguments_of
+from simulator.engines.sglang.arguments import SGLangArgs
+
+_STARTS = "server_args=ServerArgs("
+_POOL = re.compile(r"max_total_num_tokens=([0-9]{1,15}),.{0,400}?context_len=([0-9]{1,12})")
+_VALUE = r"(?<![a-z_]){}=('[^'\n]{{0,500}}'|None|True|False|-?[0-9][0-9.e+-]{{0,20}})"
+# Names of SGLang's fields that are not those of the arguments here.
+_NAMES = {"tp_size": "tensor_parallel_size", "model_path": "model"}
+_NUMBER = r"([0-9]{1,6}(?:\.[0-9]{1,4})?)"
+_MEMORY: dict[str, tuple[re.Pattern[str], Callable[[Iterable[float]], float]]] = {
+    # Each rank logs its own; the fullest one decides.
+    "weights": (re.compile(rf"Load weight end\..{{0,300}}?mem usage={_NUMBER} GB"), max),
+    "k": (re.compile(rf"KV Cache is allocated\..{{0,200}}?K size: {_NUMBER} GB"), min),
+    "v": (re.compile(rf"KV Cache is allocated\..{{0,200}}?V size: {_NUMBER} GB"), min),
+    "kv": (re.compile(rf"KV Cache is allocated\..{{0,200}}?KV size: {_NUMBER} GB"), min),
+}
+
+
+def is_sglang_log(text: str) -> bool:
+    """Whether it is SGLang that logs there."""
+    return _STARTS in text or _POOL.search(text) is not None
+
+
+def read_pool(path: Path, text: str) -> tuple[int, int]:
+    """KV tokens and the longest context. Raises InputError where the server did not come up."""
+    found = _POOL.search(text)
+    if found is None:
+        raise InputError(
+            f"{shown(path)}: 'max_total_num_tokens=' is missing; the log must hold a server's start up to its first "
+            "request"
+        )
+    return typed(int(found[1]), AtLeastOne, path, name="max_total_num_tokens"), int(found[2])
+
+
+def read_arguments(path: Path, text: str) -> dict[str, Any]:
+    """The server's arguments by their names here, and its model, as far as SGLang logged them.
+
+    Raises InputError for a value that SGLang would refuse.
+    """
+    begin = text.find(_STARTS)
+    line = text[begin : text.find("\n", begin)] if begin >= 0 else ""
+    fields = {name for name, described in arguments_of(SGLangArgs).items() if described.is_engine_s} | set(_NAMES)
+    found: dict[str, Any] = {}
+    for name in fields - set(_NAMES.values()):
+        value = re.search(_VALUE.format(name), line)
+        if value is not None and value[1] != "None":
+            found[_NAMES.get(name, name)] = ast.literal_eval(value[1])
+    try:
+        SGLangArgs(**{name: value for name, value in found.items() if name != "model"})
+    except ValueError as error:
+        raise InputError(f"{shown(path)}: server_args: {error}") from None
+    return found
+
+
+def read_memory(text: str) -> dict[str, float]:
+    """GiB of each GPU by kind, as far as they are logged."""
+    sizes = {
+        name: choose(map(float, logged))
+        for name, (pattern, choose) in _MEMORY.items()
+        if (logged := pattern.findall(text))
+    }
+    kv = sizes["k"] + sizes["v"] if {"k", "v"} <= sizes.keys() else sizes.get("kv")
+    known = {"weights": sizes.get("weights"), "available_kv": kv}
+    return {name: size for name, size in known.items() if size is not None}

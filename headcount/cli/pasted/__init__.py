@@ -1,0 +1,1 @@
+"""Command lines of engines that are pasted as they are."""

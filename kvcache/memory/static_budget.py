@@ -1,0 +1,224 @@
+"""How many KV tokens an SGLang server ends up with: the static share of a GPU's memory, less the weights.
+
+Read from SGLang 0.5.23: `srt/arg_groups/memory_hook.py` (`handle_gpu_memory_settings`),
+`srt/mem_cache/kv_cache_configurator.py` (`_profile_available_bytes`, `resolve_max_num_reqs`),
+`srt/model_executor/pool_configurator.py` (`DefaultPoolConfigurator`).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from kvcache.formats.kv_cache_dtype import KVCacheDtype, resolve_kv_cache_dtype
+from kvcache.formats.quantization import QuantizationScheme, weight_bytes
+from kvcache.gpus.gpu import GPU
+from kvcache.layout.kv_layout import KVGroup, KVLayout, kv_bytes_per_token
+from kvcache.memory.assumptions import Assumption
+from kvcache.memory.budget import MemoryBudget, in_format
+from kvcache.memory.interval import Terms, shipped_residuals
+from kvcache.memory.settings import MemorySettings
+from kvcache.memory.terms import GIB, buffers_bytes
+from kvcache.parallelism import Parallelism
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.parameters import stage_tensors
+
+MIB = 2**20
+RULE = "SGLang 0.5.23 srt/mem_cache/kv_cache_configurator.py: what is free once weights are loaded, less the rest"
+LOGS = (
+    "public SGLang start-up logs on H100 80GB, total memory less 'Load weight begin. avail mem': 0.71 GiB (2026-08), "
+    "0.76 (2026-02), 0.38 (2025-01) on one GPU, 1.76 (2025-09) on eight"
+)
+# What CUDA, and NCCL over several GPUs, hold before weights are loaded; of two or four GPUs no log was found.
+CONTEXT_BYTES = {1: round(0.73 * GIB), 2: round(1.76 * GIB)}
+CONTEXT_SD_BYTES = {1: 0.2 * GIB, 2: 0.4 * GIB}
+OFF_LOGS_SD_BYTES = 0.4 * GIB  # on another GPU than the logs'
+FRACTION_STEP = (
+    0.001  # to which the default share is rounded; nvidia-smi's total, of which it is, is 0.6 % above CUDA's
+)
+_FEWEST_REQUESTS, _MOST_REQUESTS, _REQUESTS_PER_CONTEXT = 2048, 4096, 512
+
+
+class StaticSettings(MemorySettings, Protocol):
+    """An SGLang server's arguments with a value for each, as far as its memory depends on them."""
+
+    @property
+    def dp_size(self) -> int: ...
+    @property
+    def context_length(self) -> int: ...
+    @property
+    def mem_fraction_static(self) -> float: ...
+    @property
+    def page_size(self) -> int: ...
+    @property
+    def max_total_tokens(self) -> int | None: ...  # the most, by --max-total-tokens
+    @property
+    def max_total_num_tokens(self) -> int | None: ...  # as the server logged them
+    @property
+    def max_running_requests(self) -> int | None: ...
+
+
+def default_static_share(gpu: GPU, *, activation_tokens: int, tensor_parallel_size: int, graph_mib: float) -> float:
+    """`--mem-fraction-static` where nobody gives one: all but what activations and CUDA graphs are expected to take."""
+    memory_mib = gpu.memory_bytes / MIB
+    reserved_mib = 512 + 1.5 * max(activation_tokens, 2048) + 1024 * tensor_parallel_size / 8 + graph_mib
+    if memory_mib > 60 * 1024:
+        reserved_mib = max(reserved_mib, 10 * 1024)
+    return round((memory_mib - reserved_mib) / memory_mib, 3)
+
+
+def default_running_requests(kv_tokens: int, context_length: int) -> int:
+    """`--max-running-requests` where nobody gives one."""
+    by_context = int(kv_tokens / context_length * _REQUESTS_PER_CONTEXT)
+    return max(min(max(by_context, _FEWEST_REQUESTS), _MOST_REQUESTS, kv_tokens // 2), 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rank:
+    """What one GPU of a server holds, in bytes, and what one token takes of its KV cache."""
+
+    total: int
+    weights: int
+    context: int
+    dynamic: int  # activations and CUDA graphs
+    token: int
+
+    @property
+    def available(self) -> int:
+        return self.total - self.context - self.dynamic - self.weights
+
+    def assumptions(self, gpu: GPU, scheme: QuantizationScheme) -> tuple[Assumption, ...]:
+        return (
+            ("total memory", f"{self.total / GIB:.2f} GiB", gpu.source["memory_bytes"]),
+            ("weights", f"{self.weights / GIB:.2f} GiB", f"counted tensor by tensor; {scheme.name}: {scheme.source}"),
+            ("context of CUDA and NCCL", f"{self.context / GIB:.2f} GiB", LOGS),
+            ("activations and CUDA graphs", f"{self.dynamic / GIB:.2f} GiB", f"mem_fraction_static; {RULE}"),
+        )
+
+
+def static_budget_of(architecture: Architecture, gpu: GPU, settings: StaticSettings) -> MemoryBudget:
+    """What SGLang of that release would log at start. Blocks are its pages.
+
+    Returns a budget even where nothing fits (see `fits`). Raises `ValueError` for layers whose caches are not
+    simulated.
+    """
+    _refuse_windows_and_states(architecture)
+    arch, scheme = in_format(architecture, settings)
+    kv_cache = resolve_kv_cache_dtype(settings.kv_cache_dtype, arch, scheme, settings.vllm_version)
+    return _budget(arch, gpu, settings, scheme, kv_cache)
+
+
+def _rank(arch: Architecture, gpu: GPU, settings: StaticSettings, scheme: QuantizationScheme, kv_cache: str) -> _Rank:
+    tp = settings.tensor_parallel_size
+    width, hidden = scheme.expert_padding_on(gpu)
+    parallelism = Parallelism(tensor_parallel_size=tp, pad_expert_width_to=width, pad_expert_hidden_to=hidden)
+    weights = weight_bytes(scheme, stage_tensors(arch, parallelism, 0), arch.dtype)
+    context = CONTEXT_BYTES[min(tp, 2)]
+    return _Rank(
+        total=gpu.memory_bytes,
+        weights=weights + buffers_bytes(arch, parallelism, arch.num_hidden_layers),
+        context=context,
+        dynamic=math.ceil((gpu.memory_bytes - context) * (1 - settings.mem_fraction_static)),
+        token=kv_bytes_per_token(arch, tp, kv_cache),
+    )
+
+
+def _budget(
+    arch: Architecture, gpu: GPU, settings: StaticSettings, scheme: QuantizationScheme, kv_cache: KVCacheDtype
+) -> MemoryBudget:
+    rank, page = _rank(arch, gpu, settings, scheme, kv_cache.name), settings.page_size
+    pages, low, high = _pages(settings, gpu, rank)
+    tokens, is_given = pages * page, settings.max_total_num_tokens is not None
+    running = settings.max_running_requests or default_running_requests(tokens, settings.context_length)
+    return MemoryBudget(
+        engine="sglang",
+        model=arch.name,
+        gpu=gpu.name,
+        tensor_parallel_size=settings.tensor_parallel_size,
+        pipeline_parallel_size=1,
+        data_parallel_size=settings.dp_size,
+        enable_expert_parallel=False,
+        dtype=arch.dtype,
+        quantization=scheme.name,
+        gemm_dtype=scheme.gemm_dtype_on(gpu),
+        kv_cache_dtype=kv_cache.name,
+        gpu_memory_utilization=settings.mem_fraction_static,
+        max_model_len=settings.context_length,
+        max_num_batched_tokens=settings.max_num_batched_tokens,
+        max_num_seqs=max(min(running, tokens // 2), 1),
+        vllm_version=settings.vllm_version,
+        total_bytes=rank.total,
+        requested_bytes=rank.total - rank.dynamic,
+        weights_bytes=rank.weights,
+        activation_peak_bytes=0,  # with CUDA graphs in what the static share leaves
+        non_torch_bytes=rank.context,
+        cuda_graph_bytes=0,
+        available_kv_bytes=tokens * rank.token if is_given else rank.available,
+        required_kv_bytes=2 * page * rank.token,  # it starts with whatever there is, and cuts what clients ask for
+        limiting_stage=0,
+        num_gpu_blocks=pages,
+        num_gpu_blocks_low=low,
+        num_gpu_blocks_high=high,
+        unmeasured=(),
+        block_size=page,
+        kv_cache_tokens=tokens,
+        max_concurrency=tokens / settings.context_length,
+        kv_bytes_per_token=kv_bytes_per_token(arch, 1, kv_cache.name),
+        kv_bytes_per_token_per_gpu=rank.token,
+        state_bytes_per_request=0,
+        layout=_layout(arch, page, rank.token),
+        assumptions=(
+            *rank.assumptions(gpu, scheme),
+            *(() if is_given else _interval_row(low, high, page)),
+            *kv_cache.assumptions,
+            *arch.assumptions,
+        ),
+    )
+
+
+def _layout(arch: Architecture, page: int, token_bytes: int) -> KVLayout:
+    return KVLayout(
+        groups=(KVGroup(None, tuple(range(arch.num_hidden_layers))),),
+        block_size=page,
+        page_size_bytes=page * token_bytes // arch.num_hidden_layers,
+        bytes_per_token=token_bytes,
+    )
+
+
+def _refuse_windows_and_states(arch: Architecture) -> None:
+    if arch.windows or arch.state_space is not None:
+        kind = "states" if arch.state_space is not None else "sliding windows"
+        raise ValueError(
+            f"SGLang's cache of layers with {kind}, which {arch.name} has, is not simulated; choose vLLM or another "
+            "model"
+        )
+
+
+def _pages(settings: StaticSettings, gpu: GPU, rank: _Rank) -> tuple[int, int, int]:
+    """Pages of the pool, and both ends of their 90 % interval; all the same where the server's log says them."""
+    page = settings.page_size
+    if settings.max_total_num_tokens is not None:
+        pages = settings.max_total_num_tokens // page
+        return pages, pages, pages
+    half = _half_width(settings, gpu, rank.weights)
+    found = [max(0, rank.available + off) // (page * rank.token) for off in (0, -half, half)]
+    most = math.inf if settings.max_total_tokens is None else settings.max_total_tokens // page
+    pages, low, high = (int(min(count, most)) for count in found)
+    return pages, low, high
+
+
+def _half_width(settings: StaticSettings, gpu: GPU, weights: int) -> int:
+    """Half of the 90 % interval of what is left for the KV cache."""
+    residuals = shipped_residuals()
+    terms = Terms(weights_bytes=weights, activation_peak_bytes=0, non_torch_bytes=0, cuda_graph_bytes=0)
+    sd = math.hypot(
+        residuals.measured.bytes_of(terms),
+        CONTEXT_SD_BYTES[min(settings.tensor_parallel_size, 2)],
+        0.0 if gpu.name == "h100-sxm" else OFF_LOGS_SD_BYTES,
+        FRACTION_STEP * gpu.memory_bytes,
+    )
+    return math.ceil(residuals.half_width_sds * sd)
+
+
+def _interval_row(low: int, high: int, page: int) -> tuple[Assumption, ...]:
+    why = "by judgement: what CUDA and NCCL hold differs by release and driver; start-up logs of H100 alone"
+    return (("KV tokens, 90% interval", f"{low * page:,}–{high * page:,}", why),)

@@ -1,0 +1,399 @@
+"""SGLang's server arguments under its own names, with its defaults by GPU and release.
+
+Read from SGLang 0.5.23: `srt/arg_groups/fields/`, `memory_hook.py`, `cuda_graph_hook.py`, `overrides.py`.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from boundary.arguments import check_argument
+from boundary.names import check_names
+from kvcache.memory.static_budget import default_static_share, static_budget_of
+from kvcache.releases import DEFAULT_RELEASE, SGLANG_RELEASE
+from simulator.engines.argument import COLD_START, MEMORY, SCHEDULER, STEP_TIME, argument, arguments_of
+from simulator.engines.sglang.engine import SCHEDULE_POLICIES
+from simulator.engines.sglang.eviction import EVICTION_POLICIES
+from simulator.engines.values import (
+    COUNT,
+    LARGEST,
+    Duration,
+    FilePath,
+    Number,
+    Switch,
+    Text,
+    TokenCount,
+    WholeNumber,
+)
+
+if TYPE_CHECKING:
+    from kvcache.gpus.gpu import GPU
+    from kvcache.shape.architecture import Architecture
+
+GIB = 2**30
+NO_CHUNKS = -1  # of chunked_prefill_size: a prompt is never cut
+FLAG = Switch(has_opposite=False)
+KV_CACHE_DTYPES = ("auto", "fp8_e5m2", "fp8_e4m3", "bf16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class ChunkSize:
+    """Tokens, or -1 for prompts that are never cut."""
+
+    name: str = "TOKENS"
+
+    def read(self, given: Any) -> int:
+        return NO_CHUNKS if str(given).strip() == str(NO_CHUNKS) else TokenCount().read(given)
+
+
+# -- defaults that depend on the GPU, the model or other arguments
+
+
+def _model_s_length(_: "SGLangArgs", model: "Architecture", __: "GPU") -> int:
+    return model.max_position_embeddings
+
+
+def _default_page_size(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> int:
+    """1, but for the attention kernels that SGLang takes on B200 and the like (`get_default_attn_backend`)."""
+    return 64 if is_data_center_blackwell(gpu) and not model.is_mla else 1
+
+
+def is_data_center_blackwell(gpu: "GPU") -> bool:
+    """Whether it is a B200, B300 or the like, which SGLang calls sm100; not an RTX."""
+    return gpu.family == "blackwell" and gpu.interconnect == "nvlink"
+
+
+def _default_chunk(_: "SGLangArgs", __: "Architecture", gpu: "GPU") -> int:
+    for below_gib, tokens in ((20, 2048), (60, 4096), (160, 8192)):
+        if gpu.memory_bytes < below_gib * GIB:
+            return tokens
+    return 16384
+
+
+def _default_graph_batch(args: "SGLangArgs", _: "Architecture", gpu: "GPU") -> int:
+    most = 512
+    for below_gib, of_few_ranks, of_many in ((20, 8, 8), (35, 48, 160), (60, 32, 160), (160, 256, 512)):
+        if gpu.memory_bytes < below_gib * GIB:
+            most = of_few_ranks if args.tensor_parallel_size < 4 else of_many
+            break
+    return most if args.max_running_requests is None else min(most, args.max_running_requests)
+
+
+def _default_share(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> float:
+    if model.vision_parameters:
+        raise ValueError(
+            f"SGLang's default of --mem-fraction-static for models that see images, such as {model.name}, is not "
+            "known here; give --mem-fraction-static as your server logs it"
+        )
+    is_cut = args.chunked_prefill_size != NO_CHUNKS
+    share = default_static_share(
+        gpu,
+        activation_tokens=args.chunked_prefill_size if is_cut else args.max_prefill_tokens,
+        tensor_parallel_size=args.tensor_parallel_size,
+        graph_mib=_graph_mib(args, model),
+    )
+    if share <= 0:
+        raise ValueError(
+            f"activations and CUDA graphs leave nothing of {gpu.name} by SGLang's rule; lower --chunked-prefill-size "
+            "or --cuda-graph-max-bs-decode, or give --mem-fraction-static"
+        )
+    return share
+
+
+def _graph_mib(args: "SGLangArgs", model: "Architecture") -> float:
+    """What SGLang sets aside for CUDA graphs (`reserve_for_graph_mb`)."""
+    if args.disable_cuda_graph:
+        return 0.0
+    longest = args.chunked_prefill_size
+    if args.max_total_tokens is not None:
+        longest = min(longest, args.max_total_tokens)
+    prefill = 1.5 * 1024 if model.is_mla else 8.0 * len(prefill_graph_sizes(longest))
+    return 2.0 * args.cuda_graph_max_bs_decode + prefill
+
+
+def prefill_graph_sizes(longest: int) -> list[int]:
+    """Tokens of the prefill batches that SGLang captures (`generate_prefill_cuda_graph_batch_sizes`)."""
+    steps = ((4, 33, 4), (48, 257, 16), (288, 513, 32), (576, 1025, 64), (1280, 4097, 256), (4608, longest + 1, 512))
+    return [size for step in steps for size in range(*step) if size <= longest]
+
+
+def _default_requests(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> int:
+    return static_budget_of(model, gpu, args).max_num_seqs
+
+
+@dataclass(frozen=True, kw_only=True)
+class SGLangArgs:
+    """What `python -m sglang.launch_server` takes that decides an answer, then what only its simulation takes.
+
+    None stands for SGLang's default, where that depends on the GPU, the model or other arguments: `filled` puts it in,
+    and what is typed here as always there is there from then on. An argument that is added here is an option of the
+    command line, a key of --config, a flag of --sglang-args and a row of the reference table.
+    """
+
+    tensor_parallel_size: int = argument(
+        WholeNumber(1),
+        "GPUs that share each layer.",
+        decides=MEMORY,
+        default_of=lambda *_: 1,
+        default_text="1",
+        flag="tp-size",
+        aliases=("tensor-parallel-size", "tp"),
+    )
+    dp_size: int = argument(
+        WholeNumber(1),
+        "Replicas that one command starts, each with GPUs, scheduler and KV cache of its own.",
+        decides=MEMORY,
+        default=1,
+        aliases=("data-parallel-size", "dp"),
+    )
+    dtype: str = argument(Text(), "Number format of weights that are not packed.", decides=MEMORY, default="auto")
+    quantization: str | None = argument(
+        Text(), "Weight format, such as fp8 or awq.", decides=MEMORY, default_text="the checkpoint's"
+    )
+    kv_cache_dtype: str = argument(
+        Text(), "KV-cache format: auto, fp8_e4m3, fp8_e5m2 or bf16.", decides=MEMORY, default="auto"
+    )
+    context_length: int = argument(
+        TokenCount(), "Longest context.", decides=MEMORY, default_of=_model_s_length, default_text="the model's"
+    )
+    page_size: int = argument(
+        TokenCount(),
+        "Tokens in a page of the KV cache.",
+        decides=MEMORY,
+        default_of=_default_page_size,
+        default_text="1, or 64 on B200 and the like",
+    )
+    chunked_prefill_size: int = argument(
+        ChunkSize(),
+        "Most prompt tokens of a prefill batch; -1: prompts are never cut.",
+        decides=MEMORY,
+        default_of=_default_chunk,
+        default_text="by GPU memory: 2,048 to 16,384",
+    )
+    max_prefill_tokens: int = argument(
+        TokenCount(), "Most prompt tokens of a prefill batch, chunks aside.", decides=MEMORY, default=16384
+    )
+    disable_cuda_graph: bool = argument(FLAG, "Run without CUDA graphs.", decides=MEMORY, default=False)
+    cuda_graph_max_bs_decode: int = argument(
+        COUNT,
+        "Largest decode batch with a CUDA graph; decides memory here, not step times.",
+        decides=MEMORY,
+        default_of=_default_graph_batch,
+        default_text="by GPU memory: 8 to 512",
+        aliases=("cuda-graph-max-bs",),
+    )
+    mem_fraction_static: float = argument(
+        Number("a share above 0, below 1, such as 0.85"),
+        "Share of GPU memory for weights and KV cache.",
+        decides=MEMORY,
+        default_of=_default_share,
+        default_text="what activations and CUDA graphs are expected to leave",
+    )
+    max_total_tokens: int | None = argument(TokenCount(), "Most tokens of the KV cache.", decides=MEMORY)
+    max_total_num_tokens: int | None = argument(
+        TokenCount(),
+        "Tokens of the KV cache as your server logged them, instead of the memory model's.",
+        decides=MEMORY,
+        is_engine_s=False,
+    )
+    max_running_requests: int = argument(
+        COUNT,
+        "Most requests in a decode batch.",
+        decides=MEMORY,
+        default_of=_default_requests,
+        default_text="2,048 to 4,096, by context length",
+    )
+    schedule_policy: str = argument(
+        Text(), "Who goes first: fcfs, lpm, lof or hrrn.", decides=SCHEDULER, default="fcfs"
+    )
+    schedule_conservativeness: float = argument(
+        Number("a number of at least 0, such as 0.3"),
+        "How much of their longest answers running requests are expected to write.",
+        decides=SCHEDULER,
+        default=1.0,
+    )
+    enable_mixed_chunk: bool = argument(
+        FLAG, "Let running requests decode in the batches that prefill.", decides=SCHEDULER, default=False
+    )
+    disable_overlap_schedule: bool = argument(
+        FLAG, "Decide a batch only once the one before it is processed.", decides=SCHEDULER, default=False
+    )
+    disable_radix_cache: bool = argument(FLAG, "Share no prefixes.", decides=SCHEDULER, default=False)
+    radix_eviction_policy: str = argument(
+        Text(), "What is evicted first: lru, lfu, slru, tlru or priority.", decides=SCHEDULER, default="lru"
+    )
+    sglang_version: str = argument(
+        Text(), "SGLang release whose rules apply.", decides=MEMORY, default=SGLANG_RELEASE, is_engine_s=False
+    )
+    latency_model: str = argument(
+        Text(names_code=True),
+        "Step times: physical, constant, or a form of your own by name.",
+        decides=STEP_TIME,
+        default="physical",
+        is_engine_s=False,
+    )
+    step_s: float | None = argument(
+        Number("seconds, such as 0.01"),
+        "Seconds per step, with --latency-model constant.",
+        decides=STEP_TIME,
+        default_text="0.01",
+        is_engine_s=False,
+    )
+    latency_profile: Path | None = argument(
+        FilePath(),
+        "Step times fitted to your server: a file that 'headcount calibrate fit' wrote.",
+        decides=STEP_TIME,
+        is_engine_s=False,
+    )
+    cold_start_s: float = argument(
+        Duration(),
+        "Extra time of a cold server's first step.",
+        decides=COLD_START,
+        default=0.0,
+        default_text="0s",
+        flag="cold-start",
+        is_engine_s=False,
+    )
+
+    def __post_init__(self) -> None:
+        if isinstance(self.latency_profile, str):
+            object.__setattr__(self, "latency_profile", Path(self.latency_profile))
+        described = arguments_of(type(self))
+        for name, kind in _types().items():
+            value = getattr(self, name)
+            if value is None and described[name].default is None:
+                continue
+            check_argument(name, value, kind)
+            least, most = described[name].range
+            if isinstance(value, int | float) and not least <= value <= min(most, LARGEST):
+                raise ValueError(f"{name} is {value:,}, must be at least {least}, at most {most:,}")
+        check_names([self.schedule_policy], SCHEDULE_POLICIES, "schedule_policy")
+        check_names([self.radix_eviction_policy], EVICTION_POLICIES, "radix_eviction_policy")
+        check_names([self.kv_cache_dtype], KV_CACHE_DTYPES, "kv_cache_dtype of SGLang")
+        if self.mem_fraction_static is not None and not 0 < self.mem_fraction_static < 1:
+            raise ValueError(f"mem_fraction_static is {self.mem_fraction_static}, must lie between 0 and 1")
+        size = self.chunked_prefill_size
+        if size is not None and size < 1 and size != NO_CHUNKS:
+            raise ValueError(f"chunked_prefill_size is {size}; give a number of tokens, or -1 for no chunks")
+        if self.schedule_conservativeness < 0:
+            raise ValueError(f"schedule_conservativeness is {self.schedule_conservativeness:g}; give at least 0")
+        if self.sglang_version != SGLANG_RELEASE:
+            raise ValueError(
+                f"sglang_version is {self.sglang_version!r}; the rules of {SGLANG_RELEASE} alone are known: leave it "
+                "out to take them"
+            )
+
+    def filled(self, model: "Architecture", gpu: "GPU") -> "SGLangArgs":
+        """The same arguments with SGLang's default for every one that is None. Raises ValueError as SGLang does."""
+        args = self
+        for name, described in arguments_of(type(self)).items():
+            if described.default_of is not None and getattr(args, name) is None:
+                args = replace(args, **{name: described.default_of(args, model, gpu)})
+        size = args.chunked_prefill_size
+        if size != NO_CHUNKS and size % args.page_size:
+            raise ValueError(f"chunked_prefill_size ({size}) must be a multiple of the page size ({args.page_size})")
+        return args
+
+    @property
+    def num_engines(self) -> int:
+        """Schedulers that one command starts."""
+        return self.dp_size
+
+    @property
+    def num_gpus(self) -> int:
+        """Of what one command starts."""
+        return (self.tensor_parallel_size or 1) * self.dp_size
+
+    # -- under vLLM's names, for what is common to engines
+
+    @property
+    def max_model_len(self) -> int:
+        return self.context_length
+
+    @property
+    def max_num_batched_tokens(self) -> int:
+        """Most tokens of a batch: prompts that are never cut are taken whole."""
+        whole = self.max_prefill_tokens + self.context_length
+        chunk = whole if self.chunked_prefill_size == NO_CHUNKS else self.chunked_prefill_size
+        return max(chunk, self.max_running_requests or 1)
+
+    @property
+    def max_num_seqs(self) -> int:
+        return self.max_running_requests
+
+    @property
+    def gpu_memory_utilization(self) -> float:
+        return self.mem_fraction_static
+
+    @property
+    def block_size(self) -> int:
+        return self.page_size
+
+    @property
+    def num_gpu_blocks_override(self) -> int | None:
+        return None if self.max_total_num_tokens is None else self.max_total_num_tokens // (self.page_size or 1)
+
+    @property
+    def enforce_eager(self) -> bool:
+        return self.disable_cuda_graph
+
+    @property
+    def enable_prefix_caching(self) -> bool:
+        return not self.disable_radix_cache
+
+    @property
+    def async_scheduling(self) -> bool:
+        return not self.disable_overlap_schedule
+
+    @property
+    def pipeline_parallel_size(self) -> int:
+        """Pipeline stages are not simulated."""
+        return 1
+
+    @property
+    def data_parallel_size(self) -> int:
+        """Attention replicas that share experts: none, those of `dp_size` share nothing."""
+        return 1
+
+    @property
+    def enable_expert_parallel(self) -> bool:
+        """Experts are split as all matrices are: SGLang's default."""
+        return False
+
+    @property
+    def speculation(self) -> None:
+        """Drafts are not simulated, nor is HiCache."""
+
+    kv_offloading_size = speculation
+
+    @property
+    def decode_width(self) -> int:
+        """Tokens that a decoding sequence takes of a step."""
+        return 1
+
+    @property
+    def moe_backend(self) -> str:
+        """As vLLM picks it, whose step times stand in for SGLang's."""
+        return "auto"
+
+    @property
+    def max_cudagraph_capture_size(self) -> None:
+        """As vLLM's, whose step times stand in for SGLang's."""
+
+    @property
+    def environment(self) -> tuple[str, ...]:
+        """Variables of the server are not looked at."""
+        return ()
+
+    ignored_environment = environment
+
+    @property
+    def vllm_version(self) -> str:
+        """The release of vLLM whose step times stand in for SGLang's."""
+        return DEFAULT_RELEASE
+
+
+@cache
+def _types() -> dict[str, Any]:
+    return get_type_hints(SGLangArgs)

@@ -1,0 +1,163 @@
+"""SGLang's arguments: defaults, memory, the line to paste, what is refused."""
+
+import shlex
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvcache.gpus.gpu import find_gpu
+from kvcache.models.catalog import load_model
+from simulator.deployment import Deployment, resolve
+from simulator.engines.argument import arguments_of
+from simulator.engines.engines import engine_args, own_arguments
+from simulator.engines.memory import memory_budget
+from simulator.engines.sglang.arguments import SGLangArgs
+
+LLAMA, H100 = load_model("llama-3.1-8b"), find_gpu("h100-sxm")
+# What SGLang servers on one H100 80GB logged as max_total_num_tokens.
+LOGGED = [
+    # docs.sglang.ai/start/send_request.html, as of 2025-01-23
+    ("llama-3.1-8b", {"mem_fraction_static": 0.88}, 444_500),
+    # a start-up log of 2026-08-27 on GitHub, with the defaults of that release
+    ("qwen3-30b-a3b", {"quantization": "fp8"}, 392_920),
+]
+
+
+def deployed(**arguments: Any) -> Deployment:
+    return resolve("llama-3.1-8b", "h100-sxm", engine="sglang", **arguments)
+
+
+@pytest.mark.parametrize(("model", "arguments", "logged"), LOGGED)
+def test_the_kv_tokens_that_servers_logged_lie_within_the_interval(
+    model: str, arguments: dict[str, Any], logged: int
+) -> None:
+    found = memory_budget(load_model(model), H100, SGLangArgs(**arguments))
+    assert found.kv_cache_tokens_low <= logged <= found.kv_cache_tokens_high
+    assert found.kv_cache_tokens == pytest.approx(logged, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "chunk", "graphs", "page"),
+    [
+        ("t4", 2048, 8, 1),
+        ("rtx-4090", 4096, 48, 1),
+        ("l40s", 4096, 32, 1),
+        ("h100-sxm", 8192, 256, 1),
+        ("h200-sxm", 8192, 256, 1),
+        ("b200-sxm", 16384, 512, 64),
+        ("rtx-pro-6000", 8192, 256, 1),
+    ],
+)
+def test_defaults_go_by_the_gpu(gpu: str, chunk: int, graphs: int, page: int) -> None:
+    found = SGLangArgs(tensor_parallel_size=1, max_running_requests=None, mem_fraction_static=0.8)
+    found = found.filled(load_model("qwen3-0.6b"), find_gpu(gpu))
+    assert (found.chunked_prefill_size, found.cuda_graph_max_bs_decode, found.page_size) == (chunk, graphs, page)
+
+
+def test_what_is_not_given_is_filled_in_once() -> None:
+    filled = SGLangArgs().filled(LLAMA, H100)
+    depends = [name for name, described in arguments_of(SGLangArgs).items() if described.default_of is not None]
+    assert None not in [getattr(filled, name) for name in depends]
+    assert filled.filled(LLAMA, H100) == filled
+
+
+@given(
+    share=st.floats(0.3, 0.9),
+    more=st.floats(0.001, 0.09),
+    page=st.sampled_from([1, 16, 64]),
+    tp=st.sampled_from([1, 2, 4]),
+)
+def test_a_larger_static_share_holds_more_tokens_in_whole_pages(share: float, more: float, page: int, tp: int) -> None:
+    args = {"page_size": page, "tensor_parallel_size": tp}
+    small, large = (
+        memory_budget(LLAMA, H100, SGLangArgs(mem_fraction_static=each, **args)) for each in (share, share + more)
+    )
+    assert small.kv_cache_tokens < large.kv_cache_tokens
+    assert small.kv_cache_tokens % page == 0
+    assert small.kv_cache_tokens_low <= small.kv_cache_tokens <= small.kv_cache_tokens_high
+    held = small.weights_bytes + small.non_torch_bytes + small.available_kv_bytes
+    assert held == small.requested_bytes
+
+
+def test_a_server_holds_no_more_than_it_is_given() -> None:
+    assert deployed(max_total_tokens=10_000).engine.max_total_num_tokens == 10_000
+    assert deployed(max_total_tokens=10_000).engine.max_running_requests == 2048
+    assert deployed(max_total_tokens=1_000).engine.max_running_requests == 500
+    logged = deployed(max_total_num_tokens=600_000)
+    assert logged.engine.max_total_num_tokens == 600_000
+    assert logged.budget.num_gpu_blocks_low == logged.budget.num_gpu_blocks_high == 600_000
+
+
+def test_replicas_of_one_command_share_nothing() -> None:
+    one, two = deployed(), deployed(dp_size=2)
+    assert (one.gpus, two.gpus) == (1, 2)
+    assert one.engine == two.engine
+    assert [pool.num_engines for pool in two.fleet(3, "round-robin").pools] == [6]
+
+
+def test_the_line_to_paste_says_what_was_asked() -> None:
+    plan = deployed(tensor_parallel_size=2, enable_mixed_chunk=True, mem_fraction_static=0.8, max_total_num_tokens=9999)
+    assert shlex.split(plan.serve_line)[3:] == [
+        "--model-path", "meta-llama/Llama-3.1-8B-Instruct", "--tp-size", "2", "--mem-fraction-static", "0.8",
+        "--enable-mixed-chunk",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"engine": "sglang", "max_model_len": 8192}, "--max-model-len is an argument of vLLM; SGLang has --context-l"),
+        ({"engine": "sglang", "data_parallel_size": 2}, "SGLang has --dp-size"),
+        ({"engine": "sglang", "pipeline_parallel_size": 2}, "with SGLang it is not simulated"),
+        ({"mem_fraction_static": 0.8}, "--mem-fraction-static is an argument of SGLang; vLLM has --gpu-memory-util"),
+        ({"schedule_conservativeness": 2.0}, "leave it out, or give --engine sglang"),
+        ({"engine": "sglnag"}, "did you mean 'sglang'"),
+        ({"engine": "sglang", "mem_fraction": 0.8}, "did you mean 'mem_fraction_static'"),
+        ({"engine": "sglang", "mem_fraction_static": 1.0}, "must lie between 0 and 1"),
+        ({"engine": "sglang", "schedule_policy": "lmp"}, "lpm"),
+        ({"engine": "sglang", "kv_cache_dtype": "int4"}, "fp8_e4m3"),
+        ({"engine": "sglang", "chunked_prefill_size": 0}, "-1 for no chunks"),
+        ({"engine": "sglang", "sglang_version": "0.4.6"}, "0.5.23"),
+    ],
+)
+def test_what_is_wrong_is_told_with_what_to_do(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        engine_args(given)
+
+
+def test_an_argument_of_the_other_engine_at_its_default_is_no_mistake() -> None:
+    """A command passes on all its options."""
+    assert own_arguments({"engine": "sglang", "enforce_eager": False, "watermark": 0.0, "page_size": 16}) == {
+        "page_size": 16
+    }
+    assert own_arguments({"max_prefill_tokens": 16384, "max_num_seqs": 8}) == {"max_num_seqs": 8}
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "says"),
+    [
+        ("gpt-oss-20b", {}, "sliding windows"),
+        ("llama-3.1-8b", {"page_size": 64, "chunked_prefill_size": 1000}, "multiple of the page size"),
+        ("llama-3.1-70b", {}, "fits with --tensor-parallel-size"),
+    ],
+)
+def test_what_cannot_run_is_refused(model: str, arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        resolve(model, "h100-sxm", engine="sglang", **arguments)
+
+
+def test_step_times_are_vllm_s_with_a_wider_interval() -> None:
+    vllm, sglang = resolve("llama-3.1-8b", "h100-sxm"), deployed()
+    assert sglang.latency.unmeasured == ("SGLang's steps",)
+    assert not sglang.latency.is_measured and vllm.latency.is_measured
+    assert sglang.latency.tpot_log_error.half_width > vllm.latency.tpot_log_error.half_width
+    at = {"tokens": 64, "sequences": 64, "sampled": 64, "decode_context": 64_000}
+    assert sglang.latency.step_times.decode[64] == vllm.latency.step_times.decode[64], at
+
+
+def test_every_argument_is_described() -> None:
+    assert {item.name for item in fields(SGLangArgs)} == set(arguments_of(SGLangArgs))
+    assert all(described.help for described in arguments_of(SGLangArgs).values())
