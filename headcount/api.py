@@ -21,6 +21,7 @@ from headcount.answers.memory import MemoryAnswer, memory
 from headcount.answers.memory_comparison import MemoryComparison, memory_comparison
 from headcount.answers.notes import Note, RefusedError, Severity
 from headcount.answers.operated.over_time import OverTimeAnswer, simulate_over_time
+from headcount.answers.operated.unlike_pools import FleetAnswer, fleet
 from headcount.answers.plan import PlanAnswer, plan
 from headcount.answers.read import ReadAnswer, read
 from headcount.answers.simulate import SimulateAnswer, simulate
@@ -48,10 +49,12 @@ from workloads.traces.trace_file import TraceFile
 
 __all__ = [
     "SLO", "Answer", "CapacityAnswer", "CheckAnswer", "CompareAnswer", "Deployment", "DescribeAnswer", "DiffAnswer",
-    "EngineArgs", "FitAnswer", "FitTraceAnswer", "Fleet", "MemoryAnswer", "MemoryComparison", "Note", "OptimizeAnswer",
+    "EngineArgs", "FitAnswer", "FitTraceAnswer", "Fleet", "FleetAnswer", "MemoryAnswer", "MemoryComparison", "Note",
+    "OptimizeAnswer",
     "OverTimeAnswer", "PlanAnswer", "Pool", "Progress", "ReadAnswer", "RefusedError", "Result", "Severity",
     "SimulateAnswer", "Simulation", "TraceFile", "TrainingMemoryAnswer", "Verdict", "View", "WhatifAnswer", "capacity",
-    "check", "closed_load", "compare", "describe", "diff", "find_gpu", "fit", "fit_trace", "gpu_names", "limits_raised",
+    "check", "closed_load", "compare", "describe", "diff", "find_gpu", "fit", "fit_trace", "fleet", "gpu_names",
+    "limits_raised",
     "load_model", "load_workload", "memory", "memory_budget", "memory_comparison", "model_names", "open_load",
     "optimize", "plan", "preset_names", "read", "read_startup_log", "request_times", "resolve", "simulate",
     "simulate_over_time", "training_memory", "whatif", "whole_run",

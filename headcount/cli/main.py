@@ -19,6 +19,7 @@ COMMANDS = {
     "plan": "The cheapest fleet for so many people: which GPUs, how many, what it costs.",
     "capacity": "How many users each GPU count serves, with an interval.",
     "compare": "Layouts side by side: GPUs, parallel sizes, formats, limits, routers; ranked by cost per user.",
+    "fleet": "How many users pools of different GPUs serve together behind one router.",
     "optimize": "The engine arguments that serve the most users, searched and then simulated.",
     "whatif": "What a longer context, more users or another setting costs: a grid, or a tornado.",
     "simulate": "Serve one load: latency percentiles, KV use, preemptions.",

@@ -51,7 +51,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
         totals=np.zeros(engines, layout.TOTALS),
         next_event_s=np.full(2 * max(1 << (engines - 1).bit_length(), 1), math.inf),
         touched=np.zeros(engines, np.int32),
-        **routing_arrays(router, table, engines, contents),
+        **routing_arrays(router, table, fleet, contents),
         running=np.zeros((engines, seqs), np.int32),
         calendar=np.full((engines, layout.CALENDAR_STEPS), NONE, np.int32),
         free_rows=np.zeros((engines, rows), np.int32),

@@ -265,6 +265,28 @@ class PriceList:
 
 
 @dataclass(frozen=True)
+class GPUCounts:
+    """GPUs of each of several pools, `h100-sxm=4,l40s=8`; whether a name is known is for the catalog to say."""
+
+    name: str = "GPU=N,GPU=N"
+
+    def read(self, given: Any) -> dict[str, int]:
+        if isinstance(given, dict):
+            return given
+        found: dict[str, int] = {}
+        for part in str(given).split(","):
+            name, _, count = (piece.strip() for piece in part.partition("="))
+            if not name or not _WHOLE.match(count) or not 0 < int(count) <= MAX_GPUS:
+                raise ValueError(
+                    f"'{shortened(part)}' is no GPU with a count from 1 to {MAX_GPUS:,}; give such as h100-sxm=4,l40s=8"
+                )
+            if name in found:
+                raise ValueError(f"'{shortened(name)}' is given twice; give each GPU once")
+            found[name] = int(count)
+        return found
+
+
+@dataclass(frozen=True)
 class IntegerList:
     """Whole numbers above 0, separated by commas; kept in order, each once."""
 

@@ -1,5 +1,6 @@
 """Pools of servers that are alike, behind one router."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,7 @@ class Pool:
     num_servers: int = 1
     data_parallel_size: int = 1
     role: str = "serve"
+    weight: float = 1.0  # how much an engine of it serves beside one of another pool, for routers that see weights
 
     def __post_init__(self) -> None:
         if self.num_servers < 1:
@@ -40,6 +42,8 @@ class Pool:
             raise ValueError(
                 "KV offloading with attention data parallelism is not simulated; leave --kv-offloading-size out"
             )
+        if not 0 < self.weight < math.inf:
+            raise ValueError(f"weight is {self.weight:g}; a pool's weight is above 0")
         if self.role not in ROLES:
             raise ValueError(f"no role '{self.role}' of a pool; there is {', '.join(ROLES)}")
 

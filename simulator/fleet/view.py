@@ -55,6 +55,11 @@ class View:
         return self._of_engines("outstanding")
 
     @property
+    def weight(self) -> list[float]:
+        """How much each engine serves beside the others, as the fleet says of its pool."""
+        return self._of_engines("weight")
+
+    @property
     def sent(self) -> list[int]:
         """Requests sent to each engine since its metrics were last scraped."""
         return self._of_engines("sent")

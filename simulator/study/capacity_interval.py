@@ -1,7 +1,7 @@
 """One interval of users for what replications, step times and the KV pool leave open."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -44,11 +44,16 @@ def _together(users: int, ends: Iterable[int]) -> float:
     return users * math.exp(math.copysign(distance, others[0] - users))
 
 
-def users_within_errors(plan: Deployment, evaluator: Evaluator, found: Capacity, users: int) -> dict[str, Any]:
-    """Users where step times, then the KV pool, differ by the error that covers 90 % of servers."""
+def users_within_errors(
+    plans: Sequence[Deployment], evaluator: Evaluator, found: Capacity, users: int
+) -> dict[str, Any]:
+    """Users where step times, then the KV pool, differ by the error that covers 90 % of servers.
+
+    `plans` has the deployment of each of the fleet's pools. All of them err on the same side at once.
+    """
     if not users:
         return {}
-    changes = _Changes(plan=plan, evaluator=evaluator, found=found, users=users)
+    changes = _Changes(plans=tuple(plans), evaluator=evaluator, found=found, users=users)
     return _within_step_times(changes) | _within_pool(changes)
 
 
@@ -56,24 +61,28 @@ def users_within_errors(plan: Deployment, evaluator: Evaluator, found: Capacity,
 class _Changes:
     """What was found of a fleet, and what its servers would serve if they were others."""
 
-    plan: Deployment
+    plans: tuple[Deployment, ...]
     evaluator: Evaluator
     found: Capacity
     users: int
 
     @cached_property
     def estimate(self) -> float:
-        return self._estimated(self.plan)
+        return self._estimated(self.plans)
 
-    def _estimated(self, plan: Deployment) -> float:
-        servers = sum(pool.num_servers for pool in self.evaluator.fleet.pools)
-        return estimate_users(plan, servers, self.evaluator.load, self.evaluator.slo).size
+    def _estimated(self, plans: Sequence[Deployment]) -> float:
+        load, slo = self.evaluator.load, self.evaluator.slo
+        pools = zip(plans, self.evaluator.fleet.pools, strict=True)
+        return sum(estimate_users(plan, pool.num_servers, load, slo).size for plan, pool in pools)
 
-    def users_on(self, changed: Deployment) -> int:
-        """Users of the fleet with such servers under the same load; where to look, the estimate says."""
-        fleet = self.evaluator.fleet.with_pools(
-            lambda pool: replace(pool, engine=changed.engine, step_times=changed.latency.step_times)
+    def users_on(self, change: Callable[[Deployment], Deployment]) -> int:
+        """Users of the fleet with servers that are changed so, under the same load; where to look the estimate says."""
+        changed = [change(plan) for plan in self.plans]
+        pools = tuple(
+            replace(pool, engine=plan.engine, step_times=plan.latency.step_times)
+            for plan, pool in zip(changed, self.evaluator.fleet.pools, strict=True)
         )
+        fleet = replace(self.evaluator.fleet, pools=pools)
         other = replace(self.evaluator, fleet=fleet, known={})
         ratio = self._estimated(changed) / self.estimate if self.estimate else 1.0
         guess = self.found.mean * min(max(ratio, 0.5), 2.0)  # an estimate near a leap may be far off
@@ -81,24 +90,29 @@ class _Changes:
 
 
 def _within_step_times(changes: _Changes) -> dict[str, Any]:
-    plan, found, users = changes.plan, changes.found, changes.users
-    if plan.latency.is_given or found.point is None:
+    found, users = changes.found, changes.users
+    if all(plan.latency.is_given for plan in changes.plans) or found.point is None:
         return {}
-    error = plan.latency.tpot_log_error.half_width_at(step.sequences if (step := found.point.mean_step) else 1.0)
-    slower, faster = (changes.users_on(plan.with_step_times(factor)) for factor in (1 + error, 1 / (1 + error)))
-    return {SLOWER: min(slower, users), FASTER: max(faster, users), "step_time_error": error}
+    sequences = step.sequences if (step := found.point.mean_step) else 1.0
+
+    def error(plan: Deployment) -> float:
+        return 0.0 if plan.latency.is_given else plan.latency.tpot_log_error.half_width_at(sequences)
+
+    slower = changes.users_on(lambda plan: plan.with_step_times(1 + error(plan)))
+    faster = changes.users_on(lambda plan: plan.with_step_times(1 / (1 + error(plan))))
+    largest = max(map(error, changes.plans))
+    return {SLOWER: min(slower, users), FASTER: max(faster, users), "step_time_error": largest}
 
 
 def _within_pool(changes: _Changes) -> dict[str, Any]:
-    plan, budget, users = changes.plan, changes.plan.budget, changes.users
-    low, high = budget.num_gpu_blocks_low, budget.num_gpu_blocks_high
-    if high - low < 2 * POOL_MATTERS * budget.num_gpu_blocks:
+    budgets, users = [plan.budget for plan in changes.plans], changes.users
+    widths = [(each.num_gpu_blocks_high - each.num_gpu_blocks_low) / each.num_gpu_blocks for each in budgets]
+    if max(widths) < 2 * POOL_MATTERS:
         return {}
-    starts = budget.kv_cache_tokens_low >= budget.max_model_len  # else vLLM refuses to
-    return {
-        SMALLER: min(changes.users_on(plan.with_kv_blocks(low)), users) if starts else 0,
-        LARGER: max(changes.users_on(plan.with_kv_blocks(high)), users),
-    }
+    starts = all(each.kv_cache_tokens_low >= each.max_model_len for each in budgets)  # else vLLM refuses to
+    smaller = changes.users_on(lambda plan: plan.with_kv_blocks(plan.budget.num_gpu_blocks_low)) if starts else 0
+    larger = changes.users_on(lambda plan: plan.with_kv_blocks(plan.budget.num_gpu_blocks_high))
+    return {SMALLER: min(smaller, users), LARGER: max(larger, users)}
 
 
 def users_at(load: Load, point: Point | None) -> int:

@@ -313,7 +313,7 @@ def _refined_row(
         evaluator,
         found,
         gpus=gpus,
-        within_errors=lambda users: users_within_errors(plan, evaluator, found, users),
+        within_errors=lambda users: users_within_errors([plan], evaluator, found, users),
     )
     return row if question.hours_met is None else _beside_long_run(row, evaluator, found)
 

@@ -72,7 +72,7 @@ def replicate(fleet: Fleet, load: Load, size: float, slo: SLO, replication: int)
     return _judge(simulation, before, load.horizon_s(size), slo, number=replication, work=work, users=users)
 
 
-def simulate_users(fleet: Fleet, load: Load, users: int, *, log_steps: bool = False) -> tuple[Simulation, Result]:
+def simulate_users(fleet: Fleet, load: Load, users: float, *, log_steps: bool = False) -> tuple[Simulation, Result]:
     """One replication of a stationary load, its warm-up removed."""
     simulation, before, _ = _to_horizon(fleet, load, users, 0, log_steps=log_steps)
     return simulation, result_since(simulation, before, users=users)

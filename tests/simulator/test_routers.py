@@ -56,6 +56,7 @@ def random_states(rng: Any, num_states: int, num_engines: int) -> tuple[Any, Any
     engines["routable"][np.arange(num_states), rng.integers(0, num_engines, num_states)] = 1
     for name in ("outstanding", "sent", "waiting", "running"):
         engines[name] = rng.integers(0, rng.choice([1, 3, 6, 100], (num_states, 1)), engines.shape)
+    engines["weight"] = rng.choice([0.5, 1.0, 1.0, 3.0], engines.shape)
     engines["kv_usage"] = rng.integers(0, 11, engines.shape) / 10
     requests = np.zeros(num_states, REQUEST_VIEW)
     requests["prompt_tokens"] = rng.integers(1, rng.choice([10, 1000, 100_000], num_states))
@@ -108,7 +109,8 @@ def test_a_compiled_router_decides_as_its_readable_twin_and_sees_what_it_says(
 def test_nothing_that_a_router_sees_tells_how_much_a_request_will_generate() -> None:
     shown = {name for name in dir(View) if not name.startswith("_")}
     assert shown == {
-        "num_engines", "candidates", "outstanding", "sent", "running", "waiting", "kv_usage", "outstanding_tokens",
+        "num_engines", "candidates", "outstanding", "weight", "sent", "running", "waiting", "kv_usage",
+        "outstanding_tokens",
         "active_tokens", "shared_tokens", "prefill_tokens", "matched_tokens", "matched_at", "known_tokens",
         "cached_tokens", "last", "session", "prompt_tokens", "time_s",
     }  # fmt: skip

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from simulator.core.layout import NONE
 from simulator.core.routing import layout
+from simulator.fleet.fleet import Fleet
 from simulator.fleet.router import FoundRouter
 from simulator.fleet.view import ACTIVE, MATCHES, METRICS, TOKENS
 from workloads.requests import RequestTable
@@ -18,13 +19,14 @@ def has_index(router: FoundRouter) -> bool:
     return _sees(router, MATCHES + ACTIVE)
 
 
-def routing_arrays(router: FoundRouter, table: RequestTable, engines: int, contents: int) -> dict[str, NDArray[Any]]:
+def routing_arrays(router: FoundRouter, table: RequestTable, fleet: Fleet, contents: int) -> dict[str, NDArray[Any]]:
     """By their names in `layout.Arrays`; `contents` is one more than the largest content id, or 0 without an index."""
+    engines = fleet.num_engines
     lists = 1 if router.upkeep.of_all_engines else engines
     attempts = table.num_requests * table.num_attempts
     return {
         "routing": _routing(router),
-        "engine_views": _engine_views(engines),
+        "engine_views": _engine_views(fleet),
         "request_view": np.zeros(1, layout.REQUEST_VIEW),
         "known_prefixes": np.zeros((contents, engines), layout.KNOWN_PREFIX),
         "runs": np.zeros((contents, lists), layout.RUN),
@@ -55,9 +57,10 @@ def _sees(router: FoundRouter, names: tuple[str, ...]) -> bool:
     return not set(names).isdisjoint(router.sees)
 
 
-def _engine_views(engines: int) -> NDArray[np.void]:
-    values = np.zeros(engines, layout.ENGINE_VIEW)
+def _engine_views(fleet: Fleet) -> NDArray[np.void]:
+    values = np.zeros(fleet.num_engines, layout.ENGINE_VIEW)
     values["routable"] = 1
+    values["weight"] = np.repeat([pool.weight for pool in fleet.pools], [pool.num_engines for pool in fleet.pools])
     return values
 
 

@@ -7,6 +7,7 @@ ENGINE_VIEW = record(
     [
         ("routable", "i1"),  # 1: a candidate, 0: no request may go there
         ("outstanding", "i4"),  # requests sent there and not ended
+        ("weight", "f8"),  # how much it serves beside the others
         ("sent", "i4"),  # requests since its metrics were last scraped
         ("waiting", "i4"),  # as last scraped, and the next two
         ("running", "i4"),

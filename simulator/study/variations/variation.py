@@ -103,4 +103,4 @@ def estimated_within_errors(looked: Look, evaluator: Evaluator, found: Capacity,
         larger = users_if(plan.with_kv_blocks(high))
         within |= {SMALLER: min(smaller, users), LARGER: max(larger, users)}
     is_sensitive = min(within.get(SLOWER, users), within.get(SMALLER, users)) < SENSITIVE * users
-    return users_within_errors(plan, evaluator, found, users) if is_sensitive else within
+    return users_within_errors([plan], evaluator, found, users) if is_sensitive else within

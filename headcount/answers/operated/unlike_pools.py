@@ -1,0 +1,296 @@
+"""How many users do pools of different GPUs serve behind one router?"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
+from headcount.answers.capacity_text import found_line, row_layout
+from headcount.answers.details.assumptions import gpu_rows, of_terms
+from headcount.answers.details.first_page import FirstPage, money_figures, risk_of
+from headcount.answers.money import usd_per_month, usd_per_user_month
+from headcount.answers.notes import Facts, facts_about, find_notes
+from headcount.questions.deployments import Subject, subject
+from headcount.questions.loads import AskedWorkload, trace_notes
+from headcount.questions.traffic import TrafficChanges
+from headcount.text.blocks import Block, Line, Table
+from headcount.text.units import assumptions_json, counted, dollars, milliseconds, percent, seconds
+from headcount.text.words import joined, load_text, promise_text
+from kvcache.models.catalog import find_gpu
+from simulator.fleet.router import RouterFactory, check_router
+from simulator.study.capacity import PRECISION, Point
+from simulator.study.capacity_table import CapacityQuestion, How, capacity_rows
+from simulator.study.fleets.unlike import InFleet, PoolAlone, Together, serve_together
+from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
+from simulator.study.running.simulations import Simulations
+from simulator.study.slo import find_slo
+from simulator.study.statistics import summary
+from simulator.study.store.store import kept_simulations
+from workloads.effects import TrafficEffects, traffic_effects
+from workloads.traces.trace import Trace
+from workloads.traces.trace_file import Source
+
+MOST_POOLS = 16
+COLUMNS = (
+    "pool", "layout", "users alone", "of requests", "miss TTFT", "miss TPOT", "TTFT p95", "TPOT p95", "prefix hits",
+    "$/hour",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class FleetAnswer(Answer):
+    """Users of all pools behind one router, and what each serves alone."""
+
+    kind = "fleet"
+    together: Together
+    workload: str
+    traffic: TrafficEffects
+
+    @property
+    def users_low(self) -> int:
+        """The number to sign."""
+        return int(self.together.figures["users_low"])
+
+    @property
+    def users(self) -> int:
+        """Users at which the expected attainment meets the SLO."""
+        return int(self.together.figures["users"])
+
+    @property
+    def users_high(self) -> int:
+        """The upper end of the interval."""
+        return int(self.together.figures["users_high"])
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """Of all pools; None where one has no list price."""
+        prices = [pool.row.usd_per_hour for pool in self.together.pools]
+        return sum(filter(None, prices)) if None not in prices else None
+
+    @property
+    def _gpus(self) -> str:
+        return joined([f"{pool.row.gpus} × {pool.question.gpu.name}" for pool in self.together.pools])
+
+    def figures(self) -> dict[str, Any]:
+        asked, plans = self.together.pools[0].question, [pool.plan for pool in self.together.pools]
+        month = self._month
+        return {
+            "model": asked.architecture.name,
+            "workload": self.workload,
+            "think_time_s": asked.think_time_s,
+            "traffic_effects": self.traffic.to_json(),
+            "slo": vars(asked.slo),
+            "vllm_version": asked.args.vllm_version,
+            "router": str(asked.router),
+            "seed": asked.seed,
+            **self.together.figures,
+            "replications": len(self.together.found.pair[0].replications),
+            "precision": self.together.found.half_width,
+            "usd_per_hour": self.usd_per_hour,
+            "usd_per_month": month,
+            "usd_per_user_month": usd_per_user_month(month, self.users_low),
+            "architecture_assumptions": assumptions_json(asked.architecture.assumptions),
+            "not_simulated": assumptions_json(dict.fromkeys(item for plan in plans for item in plan.not_simulated)),
+            "pools": self.rows(),
+        }
+
+    @property
+    def _month(self) -> float | None:
+        return None if self.usd_per_hour is None else usd_per_month(1, self.usd_per_hour)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [_row(pool, inside) for pool, inside in zip(self.together.pools, self.together.in_fleet, strict=True)]
+
+    def head(self) -> list[Block]:
+        asked = self.together.pools[0].question
+        title = f" on {self._gpus}, workload {self.workload}: {asked.slo}"
+        said = f"{self.users_low:,} users with 95 % confidence behind the router {asked.router}"
+        mean = f" (mean {self.users:,}, up to {self.users_high:,})"
+        return [Line(title, bold=asked.architecture.name), Line(mean, bold=said)]
+
+    def body(self) -> list[Block]:
+        rows = [
+            (
+                f"{row['gpus']} × {row['gpu']}", row_layout(pool.row), f"{row['users_alone']:,}", f"{row['share']:.0%}",
+                percent(round(row["ttft_misses"], 3)), percent(round(row["tpot_misses"], 3)),
+                seconds(row["ttft_s"]["p95"]), milliseconds(row["tpot_s"]["p95"]), f"{row['prefix_hit_rate']:.0%}",
+                dollars(row["usd_per_hour"]),
+            )
+            for pool, row in zip(self.together.pools, self.rows(), strict=True)
+        ]  # fmt: skip
+        return [
+            Table(columns=COLUMNS, rows=rows, text_columns=(0,)),
+            Line(),
+            *(Line(text, dim=True) for text in self._legend()),
+        ]
+
+    def _legend(self) -> Iterator[str]:
+        alone = sum(pool.row.users for pool in self.together.pools)
+        yield f"alone the pools serve {alone:,} users in sum (mean); together {self.users / alone - 1:+.0%}"
+        yield (
+            "users alone: the mean that the pool serves without the others. What follows is of one run of the whole "
+            f"fleet at {self.users:,} users: the share of requests that the router sends there, which of them miss the "
+            "SLO, their latencies."
+        )
+
+    def first_page(self) -> FirstPage:
+        asked = self.together.pools[0].question
+        return FirstPage(
+            question=f"How many users do {self._gpus} serve together with {asked.architecture.name}?",
+            answer=f"{self.users_low:,} users",
+            figures=(
+                ("GPUs", self._gpus),
+                ("for", f"{self.users_low:,} users, workload {self.workload}"),
+                *money_figures(self._month, usd_per_user_month(self._month, self.users_low)),
+                ("promise", promise_text(asked.slo)),
+            ),
+            sure=f"The mean is {self.users:,} users, the 90 % interval {self.users_low:,} to {self.users_high:,}.",
+            risk=risk_of(self.notes, "Another router shares the load out differently: compare with --router."),
+        )
+
+    def details(self) -> dict[str, Any]:
+        """Where the figures of each GPU come from."""
+        terms = [
+            item
+            for pool in self.together.pools
+            for item in (*of_terms(pool.question.gpu.name, gpu_rows(pool.question.gpu)),
+                         *of_terms(f"{pool.question.gpu.name}: memory and step times", pool.plan.assumptions))
+        ]  # fmt: skip
+        slo = vars(self.together.pools[0].question.slo)
+        return {"fleet": self._gpus, "loads": [], "slo": slo, "assumptions": terms}
+
+
+def _row(pool: PoolAlone, inside: InFleet) -> dict[str, Any]:
+    row = pool.row
+    return {
+        "gpu": pool.question.gpu.name,
+        "gpus": row.gpus,
+        "replicas": row.replicas,
+        "tp": row.tp,
+        "users_alone": row.users,
+        "users_alone_low": row.users_low,
+        "users_alone_high": row.users_high,
+        "share": inside.share,
+        "ttft_misses": inside.ttft_misses,
+        "tpot_misses": inside.tpot_misses,
+        "prefix_hit_rate": inside.prefix_hit_rate,
+        "ttft_s": summary(inside.times.ttft_s),
+        "tpot_s": summary(inside.times.tpot_s),
+        "usd_per_hour": row.usd_per_hour,
+    }
+
+
+@question
+def fleet(
+    model: str,
+    pools: Mapping[str, int],
+    *,
+    workload: Source = "chat",
+    think_time_s: float | None = None,
+    trace_block_size: int | None = None,
+    traffic: TrafficChanges = None,
+    slo: str = "chat",
+    ttft_s: float | None = None,
+    tpot_s: float | None = None,
+    attainment: float | None = None,
+    router: str | RouterFactory = "shortest-expected-delay",
+    precision: float = PRECISION,
+    replications: int | None = None,
+    seed: int = 0,
+    strict: bool = False,
+    store: bool = True,
+    executor: str = DEFAULT_EXECUTOR,
+    workers: int | None = None,
+    progress: Watch = unwatched,
+    **engine: Any,
+) -> FleetAnswer:
+    """Users that pools of different GPUs serve together, and what each of them serves alone.
+
+    `pools` has the number of GPUs by the name of the GPU, two at least; `engine` are vLLM's engine arguments under
+    their names, of all pools. Raises ValueError for a bad argument or a pool that serves nobody, RefusedError where
+    `strict` refuses a note.
+    """
+    _check_pools(pools)
+    check_router(router)
+    runs_on = find_executor(executor, workers)
+    asked = [subject(model, gpu, engine) for gpu in pools]
+    load = AskedWorkload(
+        workload=workload, think_time_s=think_time_s, trace_block_size=trace_block_size, traffic=traffic
+    )
+    found, mean_s = load.load()
+    questions = [
+        CapacityQuestion(
+            architecture=each.architecture, gpu=each.gpu, gpus=(count,), workload=found, think_time_s=mean_s,
+            slo=find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment), args=each.args, router=router,
+            precision=precision, replications=replications, seed=seed,
+        )
+        for each, count in zip(asked, pools.values(), strict=True)
+    ]  # fmt: skip
+    with Simulations(executor=runs_on, store=kept_simulations() if store else None) as simulations:
+        alone = _each_alone(questions, progress, simulations)
+        how = How(watcher=_watcher(progress, len(alone), len(alone) + 1), simulations=simulations)
+        together = serve_together(alone, how)
+    longest = min(pool.plan.engine.max_model_len for pool in alone)
+    effects = traffic_effects(found.table if isinstance(found, Trace) else found, longest)
+    known = _facts(asked[0], together, effects, trace_notes(found))
+    return FleetAnswer(
+        notes=find_notes(known, strict=strict),
+        verdict=Verdict.DONE if together.is_precise else Verdict.INCONCLUSIVE,
+        together=together,
+        workload=str(load),
+        traffic=effects,
+        simulations=simulations,
+    )
+
+
+def _check_pools(pools: Mapping[str, int]) -> None:
+    """Raise ValueError unless there are several pools of different GPUs, none of them empty."""
+    if not 2 <= len(pools) <= MOST_POOLS:
+        raise ValueError(
+            f"pools has {counted(len(pools), 'pool')}; give 2 to {MOST_POOLS}, such as h100-sxm=4,l40s=8, or ask "
+            "'headcount capacity' about one"
+        )
+    for name, count in pools.items():
+        if count < 1:
+            raise ValueError(f"the pool {name!r} has {count} GPUs; give at least 1")
+    names = [find_gpu(name).name for name in pools]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"pools has {twice} twice; give each GPU once")
+
+
+def _each_alone(questions: Sequence[CapacityQuestion], progress: Watch, simulations: Simulations) -> list[PoolAlone]:
+    alone: list[PoolAlone] = []
+    for each in questions:
+        watch = _watcher(progress, len(alone), len(questions) + 1)
+        (row,) = capacity_rows(each, watch, simulations)
+        alone.append(PoolAlone(question=each, row=row))
+        alone[-1].check()
+        line = f"{each.gpu.name} alone, {found_line(row)}"
+        progress(Progress(done=len(alone), total=len(questions) + 1, found=line))
+    return alone
+
+
+def _watcher(progress: Watch, done: int, total: int) -> Any:
+    progress(Progress(done=done, total=total))
+
+    def watch(point: Point, unit: str) -> None:
+        progress(Progress(done=done, total=total, note=load_text(point, unit)))
+
+    return watch
+
+
+def _facts(asked: Subject, together: Together, traffic: TrafficEffects, trace: Sequence[str]) -> Facts:
+    pools, found = together.pools, together.found
+    steps = [(pool.plan, step) for pool in pools if pool.row.point and (step := pool.row.point.mean_step) is not None]
+    known = facts_about(
+        asked,
+        plans=[pool.plan for pool in pools],
+        steps=steps,
+        traffic=traffic,
+        trace=trace,
+        cancelled=found.point.cancelled if found.point else None,
+    )
+    gpus = sum(pool.row.gpus for pool in pools)
+    rough = [] if together.is_precise else [(gpus, found.half_width, len(found.pair[0].replications))]
+    return replace(known, imprecise=rough)
