@@ -1,6 +1,7 @@
 """A workload by its name or its path."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -69,12 +70,40 @@ def load_workload(
     A .toml file of a fitted trace is a trace: a draw of it, always the same, of `num_requests` if given.
 
     A preset's name wins over a file of that name; write ./chat for the file. A TraceFile says how its content is to be
-    read. `trace_block_size` is the number of tokens that one of a trace's block ids names, if not as its format has it.
+    read, and at which times its requests come. `trace_block_size` is the number of tokens that one of a trace's block
+    ids names, if not as its format has it.
     A trace is read as far as its first `num_requests` rows, if that is given; what comes after them is not looked at.
     Raises InputError.
     """
-    name, path = str(name_or_path), Path(name_or_path)
-    file = name_or_path if isinstance(name_or_path, TraceFile) else TraceFile(path)
+    file = name_or_path if isinstance(name_or_path, TraceFile) else TraceFile(name_or_path)
+    found = [_loaded(each, trace_block_size, num_requests) for each in file.files]
+    population = next((each for each in found if isinstance(each, Population)), None)
+    if population is not None:
+        if file.changes:
+            given = " and ".join(file.changes)
+            raise InputError(f"'{shortened(population.name, 200)}' is a population; only a trace takes {given}")
+        return population
+    return _at_other_times(file, [each for each in found if isinstance(each, Trace)])
+
+
+def _at_other_times(file: TraceFile, traces: Sequence[Trace]) -> Trace:
+    """The traces of a file and of those that follow it, as the file asks for them."""
+    if not file.changes:
+        return traces[0]
+    from workloads.traces import times  # noqa: PLC0415  imported where it is asked for
+
+    if file.spread_ticks:
+        traces = [times.spread_in_ticks(each) for each in traces]
+    found = times.spliced(traces[0], traces[1:]) if file.splice else traces[0]
+    found = found if file.stretch is None else times.stretched(found, file.stretch)
+    found = found if file.rate_scale is None else times.rate_scaled(found, file.rate_scale)
+    found.table.validate()
+    return found
+
+
+def _loaded(file: TraceFile, trace_block_size: int | None, num_requests: int | None) -> Population | Trace:
+    """What one file holds."""
+    name, path = str(file), Path(file)
     if file.how and (name.lower() in preset_names() or path.suffix == ".toml"):
         raise InputError(
             f"'{shortened(one_line(name), 200)}' is a population; only a trace takes {' and '.join(file.how)}"

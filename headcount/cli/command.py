@@ -86,19 +86,23 @@ class Command(click.Command):
         return super().invoke(ctx)
 
 
+_OF_TRACE = {
+    "trace_format": "format", "columns": "columns", "log_pattern": "log_pattern", "spread_ticks": "spread_ticks",
+    "splice": "splice", "stretch": "stretch", "rate_scale": "rate_scale",
+}  # fmt: skip
+
+
 def _name_trace_file(params: dict[str, Any]) -> None:
-    """What says how a trace is to be read goes with the workload's path."""
-    options = {"format": "trace_format", "columns": "columns", "log_pattern": "log_pattern"}
-    how = {field: params.pop(name) for field, name in options.items() if params.get(name) is not None}
-    for name in options.values():
-        params.pop(name, None)
+    """What says how a trace is to be read, and at which times, goes with the workload's path."""
+    given = {option: params.pop(option, None) for option in _OF_TRACE}
+    how = {option: value for option, value in given.items() if not (value is None or value is False or value == ())}
     if how:
         from workloads.traces.trace_file import TraceFile  # noqa: PLC0415  imported where it is given
 
         of = "trace" if "trace" in params else "workload"
         if params.get(of) is None:
-            raise ValueError(f"--{options[next(iter(how))].replace('_', '-')} needs --workload FILE")
-        params[of] = TraceFile(params[of], **how)
+            raise ValueError(f"--{next(iter(how)).replace('_', '-')} needs --workload FILE")
+        params[of] = TraceFile(params[of], **{_OF_TRACE[option]: value for option, value in how.items()})
 
 
 def _join_traffic(params: dict[str, Any]) -> None:

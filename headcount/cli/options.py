@@ -266,6 +266,12 @@ trace_options = all_of(
     option("--trace-format", Text(), "Format of a trace, by name.  [default: found from its content]"),
     option("--columns", Text("NAME=COLUMN,…"), _COLUMNS),
     option("--log-pattern", Text("REGEX"), _LOG_PATTERN),
+    flag(
+        "--spread-ticks", "Spread times of a trace that are rounded, such as to 3 s, evenly over what they stand for."
+    ),
+    option("--splice", FilePath(), "Another trace that follows this one; may be repeated.", multiple=True),
+    option("--stretch", Number("a factor"), "Multiply all times of a trace, think times too: 2 is half as fast."),
+    option("--rate-scale", Number("a factor"), "So many times a trace's sessions in the same time, such as 2 or 0.5."),
 )
 workload_options = all_of(
     trace_options,

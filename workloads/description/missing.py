@@ -30,7 +30,7 @@ def _of_times(num_requests: int, found: Arrivals | None) -> Iterator[str]:
         tick_s = found.duration_s / (found.num_times - 1)
         yield (
             f"Bursts shorter than {tick_s:.3g} s: its {num_requests:,} requests have only {found.num_times:,} "
-            "different times; those of equal time arrive at once in a replay."
+            "different times; those of equal time arrive at once in a replay (--spread-ticks spreads them)."
         )
     if found.duration_s < 24 * HOUR_S:
         yield f"The time of day: it spans {found.duration_s / HOUR_S:.2g} h; other hours may be busier."

@@ -12,12 +12,11 @@ import numpy as np
 
 from workloads.fitted.marginals import FEWEST
 from workloads.requests import FloatArray, IntArray
+from workloads.traces.times import tick_of
 
 MOST_WINDOWS: Final = 128
 MOST_HALVINGS: Final = 24
 _PER_WINDOW: Final = 5 * FEWEST  # requests on average
-_ROUNDED: Final = 0.5  # distinct times per request below which times were rounded to ticks
-_OFF_TICK: Final = 0.1
 _MOST_UNEVEN: Final = 0.98  # 1 would put all of a window's requests into one of its halves
 
 
@@ -77,7 +76,7 @@ def fit_cascade(times: FloatArray) -> Cascade:
     n, last = len(times), float(times[-1])
     if not last > 0:
         return Cascade(period_s=0.0, tick_s=0.0, windows=(1.0,), unevenness=())
-    period_s, tick_s = last * n / (n - 1), _tick(times)
+    period_s, tick_s = last * n / (n - 1), tick_of(times)
     num_windows = 2 ** int(np.clip(np.log2(max(n / _PER_WINDOW, 1)), 0, np.log2(MOST_WINDOWS)))
     width = period_s / num_windows
     windows = np.bincount((times / width).astype(np.int64), minlength=num_windows)
@@ -114,14 +113,3 @@ def _unevenness(half: IntArray) -> float | None:
     if total.sum() < 2 * FEWEST:
         return None
     return float(((2 * left - total) ** 2 - total).sum() / (total * (total - 1)).sum())
-
-
-def _tick(times: FloatArray) -> float:
-    """The usual gap between different times, where many requests have the same and others are multiples; else 0."""
-    gaps = np.diff(times)
-    gaps = gaps[gaps > 0]
-    if len(gaps) + 1 >= _ROUNDED * len(times):
-        return 0.0
-    tick = float(f"{np.median(gaps):.3g}")
-    off = np.abs(gaps / tick - np.rint(gaps / tick))
-    return tick if np.quantile(off, 1 - _OFF_TICK) < _OFF_TICK else 0.0

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -24,16 +24,24 @@ FIELDS: Final = (*_TIMES, "prompt", "output", "session", "priority")
 
 @dataclass(frozen=True)
 class TraceFile:
-    """A file of `--workload` with its `--trace-format`, or its `--columns`, or its `--log-pattern`.
+    """A file of `--workload` with its `--trace-format`, or its `--columns`, or its `--log-pattern`; and at which times.
 
     `columns` names the column of each of FIELDS, as a mapping or as in `time=t,prompt=p,output=o`; a sum is `p+q`.
     The groups of `log_pattern`, a regular expression, are named so.
+
+    `spread_ticks` spreads times that were rounded evenly over what they were rounded to. The files of `splice`, read in
+    the same way, follow this one. `stretch` multiplies all times; `rate_scale` is how many times as many sessions come.
+    They are applied in this order.
     """
 
     path: str | Path
     format: str | None = field(default=None, kw_only=True)
     columns: str | Mapping[str, str] | None = field(default=None, kw_only=True)
     log_pattern: str | None = field(default=None, kw_only=True)
+    spread_ticks: bool = field(default=False, kw_only=True)
+    splice: Sequence[str | Path] = field(default=(), kw_only=True)
+    stretch: float | None = field(default=None, kw_only=True)
+    rate_scale: float | None = field(default=None, kw_only=True)
 
     def __str__(self) -> str:
         return str(self.path)
@@ -46,6 +54,20 @@ class TraceFile:
         """Which of the three are given."""
         named = {"a trace format": self.format, "columns": self.columns, "a log pattern": self.log_pattern}
         return tuple(name for name, value in named.items() if value is not None)
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """Which changes of times are given."""
+        named = {"spread ticks": self.spread_ticks, "splice": self.splice}
+        factors = {"stretch": self.stretch, "a rate scale": self.rate_scale}
+        given = [name for name, value in named.items() if value]
+        return (*given, *(name for name, value in factors.items() if value is not None))
+
+    @property
+    def files(self) -> tuple["TraceFile", ...]:
+        """This one and those that follow it, at the times that they tell."""
+        plain = replace(self, spread_ticks=False, splice=(), stretch=None, rate_scale=None)
+        return (plain, *(replace(plain, path=path) for path in self.splice))
 
     def recorded(self, block_size: int | None, num_rows: int | None) -> tuple[TraceFormat | None, Recorded]:
         """What the file holds, and its format, if it is read as one. Raises InputError, UnknownNameError."""
