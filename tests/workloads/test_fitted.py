@@ -50,9 +50,38 @@ def conversations() -> RequestTable:
 @given(st.lists(st.integers(1, 10**6), min_size=FEWEST, max_size=2000))
 def test_each_value_is_a_mean_of_ten_requests_and_the_mean_of_all_stays(values: list[int]) -> None:
     found = binned(values)
-    assert len(found.values) <= 100
+    assert len(found.values) <= 128
     assert min(found.probabilities) * len(values) >= FEWEST - 1e-3
     assert found.mean() == pytest.approx(np.mean(values), rel=1e-5)
+
+
+@given(st.integers(0, 20))
+def test_the_shortest_and_the_longest_stay_as_frequent_as_they_are(seed: int) -> None:
+    """A bin that holds answers of 1 to 3 tokens would have others miss a TPOT limit."""
+    rng = np.random.default_rng(seed)
+    values = np.concatenate([np.repeat([1, 3, 17], [60, 200, 90]), np.rint(rng.lognormal(5, 1.2, 8000)).clip(1)])
+    drawn = np.rint(binned(values).quantile((np.arange(len(values)) + 0.5) / len(values)))
+    for least in (1, 2, 3, 5):
+        assert (drawn <= least).mean() == pytest.approx((values <= least).mean(), rel=0.12, abs=0.002)
+    assert np.sort(drawn)[-100:].mean() == pytest.approx(np.sort(values)[-100:].mean(), rel=0.01)
+
+
+def test_a_limit_on_prompt_and_answer_together_is_kept() -> None:
+    """Documents as long as the context leave little room: no normal copula has that."""
+    prompt = RNG.integers(500, 4000, 20_000)
+    answer = np.minimum(RNG.lognormal(5.5, 1.0, 20_000).astype(int) + 1, 4096 - prompt)
+    together = independent_requests(
+        arrival_s=np.cumsum(RNG.exponential(1.0, 20_000)), prompt_tokens=prompt, output_tokens=answer
+    )
+    drawn = fit_trace(trace(together)).draw()
+    assert (drawn.prompt_tokens + drawn.output_tokens).max() == 4096
+    assert (prompt + RNG.permutation(answer)).max() > 6000
+    for low, high in ((500, 1000), (2000, 3000), (3500, 4000)):
+        of_trace, of_model = (
+            table.output_tokens[(table.prompt_tokens >= low) & (table.prompt_tokens < high)]
+            for table in (together, drawn)
+        )
+        assert of_model.mean() == pytest.approx(of_trace.mean(), rel=0.05)
 
 
 def test_arrivals_keep_their_number_in_each_window_and_their_bursts_within() -> None:
@@ -297,6 +326,8 @@ def test_few_requests_or_sessions_are_not_fitted() -> None:
             "num_requests is 0; it must be a whole number",
         ),
         ("new_tokens = {", "old_tokens = {", "marginals has old_tokens, output_tokens"),
+        ("answers = [", "answers = [[1, 2],", "kinds.new.answers is no table of 16 rows of 16 counts"),
+        ("answers = [\n  [", "answers = [\n  [-1, ", "it must be a whole number, at least 0"),
     ],
 )
 def test_a_wrong_file_is_told(tmp_path: Path, old: str, new: str, message: str) -> None:

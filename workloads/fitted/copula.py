@@ -25,10 +25,11 @@ class Copula:
         values, vectors = np.linalg.eigh(np.asarray(self.correlations))
         root = vectors * np.sqrt(np.maximum(values, 0))
         normal = root @ rng.standard_normal((len(values), count))
-        return {
-            name: marginal.quantile((rankdata(row, "ordinal") - 0.5) / len(row))
-            for (name, marginal), row in zip(self.marginals.items(), normal, strict=True)
-        }
+        return {name: self.evenly(name, row) for name, row in zip(self.marginals, normal, strict=True)}
+
+    def evenly(self, name: str, scores: FloatArray) -> FloatArray:
+        """[n] one quantity's values in the order of the scores."""
+        return self.marginals[name].quantile((rankdata(scores, "ordinal") - 0.5) / len(scores))
 
 
 def fit_copula(quantities: Mapping[str, npt.ArrayLike]) -> Copula:

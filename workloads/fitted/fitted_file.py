@@ -6,14 +6,15 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
-from boundary.documents import toml_lines
+from boundary.documents import toml_lines, toml_value
 from boundary.files import InputError, shown
-from boundary.schema import AtLeastOne, NotNegative, Share, Strict, typed
+from boundary.schema import AtLeastOne, Count, NotNegative, Share, Strict, typed
 from workloads.distributions import Empirical, Spec, parse_distribution
 from workloads.fitted import MARK
 from workloads.fitted.cascade import MOST_HALVINGS, MOST_WINDOWS, Cascade
 from workloads.fitted.copula import Copula
 from workloads.fitted.fitted_trace import MOST_TOKENS, OF_WINDOWS, FittedTrace, RequestKind, Turns
+from workloads.fitted.grid import CELLS, Grid
 from workloads.fitted.marginals import FEWEST
 from workloads.fitted.serial import Serial
 
@@ -32,6 +33,7 @@ class _Head(Strict, frozen=True, kw_only=True):
     title: str
     num_requests: _Requests
     longest_prompt: _Tokens
+    longest_context: _Tokens = MOST_TOKENS
     block_size: AtLeastOne | None = None
 
 
@@ -50,6 +52,7 @@ class _Serial(Strict, frozen=True, kw_only=True):
 class _Kind(Strict, frozen=True, kw_only=True):
     share: Share
     unit_tokens: AtLeastOne = 1
+    answers: list[list[Count]] | None = None
     correlations: list[list[_Correlation]]
     marginals: dict[str, Spec]
 
@@ -84,6 +87,7 @@ def fitted_from_mapping(data: Mapping[str, Any], *, name: str, file: Path) -> Fi
         title=tables.fitted_trace.title,
         num_requests=tables.fitted_trace.num_requests,
         longest_prompt=tables.fitted_trace.longest_prompt,
+        longest_context=tables.fitted_trace.longest_context,
         block_size=tables.fitted_trace.block_size,
         cascade=Cascade(
             period_s=arrivals.period_s,
@@ -101,7 +105,16 @@ def fitted_from_mapping(data: Mapping[str, Any], *, name: str, file: Path) -> Fi
 def _kind(table: _Kind, key: str, file: Path) -> RequestKind:
     names = _OF_SHARING if "lag" in table.marginals else _OF_NEW
     copula = _copula(table.marginals, table.correlations, names, file, f"kinds.{key}")
-    return RequestKind(share=table.share, unit_tokens=table.unit_tokens, copula=copula)
+    answers = None if table.answers is None else _grid(table.answers, file, f"kinds.{key}.answers")
+    return RequestKind(share=table.share, unit_tokens=table.unit_tokens, copula=copula, answers=answers)
+
+
+def _grid(counts: list[list[int]], file: Path, place: str) -> Grid:
+    if len(counts) != CELLS or any(len(row) != CELLS for row in counts):
+        raise InputError(f"{shown(file)}: {place} is no table of {CELLS} rows of {CELLS} counts")
+    if not all(map(any, counts)):
+        raise InputError(f"{shown(file)}: {place} has a row of zeros; each must have a count above 0")
+    return Grid(counts=tuple(map(tuple, counts)))
 
 
 def _read_turns(table: _Turns, file: Path) -> Turns:
@@ -145,7 +158,7 @@ def fitted_text(model: FittedTrace) -> str:
         f"# the mean of {FEWEST} requests or more, apart from counts and the recording's length.",
         f"[{MARK}]",
         *toml_lines({"schema_version": SCHEMA_VERSION, "title": model.title, "num_requests": model.num_requests}),
-        *toml_lines({"longest_prompt": model.longest_prompt}),
+        *toml_lines({"longest_prompt": model.longest_prompt, "longest_context": model.longest_context}),
         *([] if model.block_size is None else toml_lines({"block_size": model.block_size})),
         "",
         "[arrivals] # of requests that follow no other",
@@ -159,6 +172,8 @@ def fitted_text(model: FittedTrace) -> str:
     ]
     for name, kind in model.kinds.items():
         parts += ["", f"[kinds.{name}]", *toml_lines({"share": kind.share, "unit_tokens": kind.unit_tokens})]
+        if kind.answers is not None:
+            parts += ["# requests by rank of the prompt (rows) and of the answer", *_grid_lines(kind.answers)]
         parts += _copula_lines(kind.copula, f"kinds.{name}")
     if model.turns is not None:
         parts += ["", "[turns]", f"per_session = {_inline(model.turns.per_session)}"]
@@ -169,6 +184,10 @@ def fitted_text(model: FittedTrace) -> str:
 def _copula_lines(copula: Copula, place: str) -> list[str]:
     marginals = [f"{name} = {_inline(marginal)}" for name, marginal in copula.marginals.items()]
     return [*toml_lines({"correlations": copula.correlations}), f"[{place}.marginals]", *marginals]
+
+
+def _grid_lines(grid: Grid) -> list[str]:
+    return ["answers = [", *(f"  {toml_value(row)}," for row in grid.counts), "]"]
 
 
 def _inline(marginal: Empirical) -> str:

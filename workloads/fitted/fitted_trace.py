@@ -10,6 +10,7 @@ from workloads.distributions import Empirical
 from workloads.fitted.arranging import arranged
 from workloads.fitted.cascade import Cascade
 from workloads.fitted.copula import Copula
+from workloads.fitted.grid import Grid
 from workloads.fitted.prefix_tree import PrefixTree, grow_prefixes
 from workloads.fitted.serial import Serial, lined_up
 from workloads.fitted.turns import with_turns
@@ -30,6 +31,8 @@ class RequestKind:
     share: float
     """Of all requests that follow none."""
     copula: Copula
+    answers: Grid | None = None
+    """Of whole prompts and answers; None: the copula says it."""
     unit_tokens: int = 1
     """What is shared is a multiple of it: of whole blocks, where the trace tells no more."""
 
@@ -38,6 +41,9 @@ class RequestKind:
         drawn = self.copula.draw(count, rng)
         none = np.zeros(count)
         shared = drawn.get("shared_tokens", none)
+        if self.answers is not None:
+            scores = self.answers.scores(shared + drawn["new_tokens"], rng)
+            drawn["output_tokens"] = self.copula.evenly("output_tokens", scores)
         prompt = np.minimum(_tokens(shared + drawn["new_tokens"]), longest_prompt)
         units = np.minimum(np.rint(shared / self.unit_tokens).astype(np.int64), prompt // self.unit_tokens)
         return {
@@ -68,6 +74,8 @@ class FittedTrace:
     """Of the trace."""
     longest_prompt: int
     """Tokens: no prompt is longer."""
+    longest_context: int = MOST_TOKENS
+    """Tokens: no prompt is longer with its answer."""
     block_size: int | None
     """Tokens that its block ids named; None where it has none."""
     cascade: Cascade
@@ -110,7 +118,8 @@ class FittedTrace:
                 found[key][rows] = values
             found["goes_on"][rows] = name == GOES_ON
         order = self._arrangement(found, arrival_s, seed)
-        return {name: values[order] for name, values in found.items()}
+        answers = np.minimum(found["output_tokens"], self.longest_context - found["shared"] - found["new_tokens"])
+        return {name: values[order] for name, values in (found | {"output_tokens": np.maximum(answers, 1)}).items()}
 
     def _arrangement(self, tokens: Mapping[str, IntArray], arrival_s: FloatArray, seed: int) -> IntArray:
         """Places of requests in random order, so that each window has its means, and alike ones follow one another."""

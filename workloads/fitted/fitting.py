@@ -10,6 +10,7 @@ from boundary.files import InputError
 from workloads.fitted.cascade import fit_cascade
 from workloads.fitted.copula import fit_copula
 from workloads.fitted.fitted_trace import GOES_ON, OF_WINDOWS, FittedTrace, RequestKind, Turns
+from workloads.fitted.grid import fit_grid
 from workloads.fitted.marginals import FEWEST, binned
 from workloads.fitted.serial import fit_serial
 from workloads.fitted.sharing import Sharing, latest_sharing
@@ -44,7 +45,8 @@ def fit_trace(trace: Trace) -> FittedTrace:
         name=trace.name,
         title=f"fitted to {trace.name}: {trace.num_requests:,} requests, {trace.format} format",
         num_requests=trace.num_requests,
-        longest_prompt=int(np.sort(table.prompt_tokens)[-FEWEST:].mean()),
+        longest_prompt=_mean_of_longest(table.prompt_tokens),
+        longest_context=_mean_of_longest(table.prompt_tokens.astype(np.int64) + table.output_tokens),
         block_size=trace.block_size,
         cascade=cascade,
         means={name: _means(tokens[name], window, len(cascade.windows)) for name in OF_WINDOWS},
@@ -52,6 +54,10 @@ def fit_trace(trace: Trace) -> FittedTrace:
         kinds={name: _kind(tokens, rows, trace.block_size) for name, rows in classes.items()},
         turns=_turns(table) if table.num_requests - len(firsts) >= FEWEST else None,
     )
+
+
+def _mean_of_longest(tokens: Int32Array | IntArray) -> int:
+    return int(np.sort(tokens)[-FEWEST:].mean())
 
 
 def _tokens(table: RequestTable, rows: IntArray, sharing: Sharing) -> dict[str, IntArray]:
@@ -118,6 +124,7 @@ def _kind(tokens: Mapping[str, IntArray], rows: BoolArray, block_size: int | Non
     return RequestKind(
         share=round(float(rows.mean()), 6),
         copula=fit_copula({key: tokens[key][rows] for key in names}),
+        answers=fit_grid((tokens["shared_tokens"] + tokens["new_tokens"])[rows], tokens["output_tokens"][rows]),
         unit_tokens=_unit(tokens["shared_tokens"][rows], block_size),
     )
 
