@@ -63,7 +63,7 @@ class LinkKind:
 LINKS: Final[Mapping[str, LinkKind]] = {
     "employees": LinkKind(meaning="registered people", unit="people", most=MOST_PEOPLE),
     "active_share": LinkKind(
-        meaning="share of them who use it on a working day", unit="share", most=1, default=0.34, source=_GDS
+        meaning="share of people who use it on a working day", unit="share", most=1, default=0.34, source=_GDS
     ),
     "peak_share": LinkKind(
         meaning="share of the daily active with an open session at the peak minute",

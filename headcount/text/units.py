@@ -22,6 +22,10 @@ def dollars(value: float | None) -> str:
     return "–" if value is None else f"{value:,.2f}"
 
 
+def whole_dollars(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}"
+
+
 def counted(number: int, noun: str) -> str:
     """Such as `1 GPU` and `2 GPUs`."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -1,7 +1,7 @@
 """Sentences and names that several answers and reports share."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from boundary.names import readable
 from headcount.text.units import GIB, counted, percent
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from simulator.study.capacity import Point
     from simulator.study.slo import SLO
     from workloads.effects import TrafficEffects
+
+WORDS_PER_TOKEN: Final = 0.75
+"""Of English text; OpenAI, help.openai.com: what are tokens and how to count them."""
 
 
 def layout_text(replicas: int, tp: int, dp: int, pp: int = 1) -> str:
@@ -141,9 +144,11 @@ def slo_text(slo: "SLO") -> str:
 
 
 def promise_text(slo: "SLO") -> str:
-    """The SLO without abbreviations: `95 % of answers begin within 1 s and go on at 20 tokens/s or more`."""
+    """The SLO without abbreviations: `95 % of answers begin within 1 s and go on at 15 words/s or more`."""
     parts = [f"begin within {slo.ttft_s:g} s"] if slo.ttft_s is not None else []
-    parts += [f"go on at {1 / slo.tpot_s:.3g} tokens/s or more"] if slo.tpot_s is not None else []
+    if slo.tpot_s is not None:
+        tokens = 1 / slo.tpot_s
+        parts.append(f"go on at {WORDS_PER_TOKEN * tokens:.2g} words/s ({tokens:.3g} tokens/s) or more")
     return f"{percent(slo.attainment)} of answers {' and '.join(parts)}"
 
 

@@ -41,6 +41,7 @@ class GPU:
     usd_per_hour: Positive | None = None
     tdp_watts: Rate | None = None
     idle_watts: Rate | None = None
+    product: Annotated[str, Meta(max_length=80)] = ""
     aliases: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -52,6 +53,11 @@ class GPU:
             raise ValueError(f"idle_watts is {self.idle_watts:g}; give a tdp_watts of at least that")
         if not {"bf16", "fp16"} & self.flops_per_s.keys():
             raise ValueError("flops_per_s has neither bf16 nor fp16; give one, which others are scaled from")
+
+    @property
+    def title(self) -> str:
+        """What its vendor sells it as; the catalog's name where nobody said."""
+        return self.product or self.name
 
     def usd_per_hour_of(self, gpus: int) -> float | None:
         """The list price of so many; None without one."""

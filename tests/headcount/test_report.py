@@ -18,7 +18,7 @@ pytest.importorskip("jinja2", reason="the report needs the extra 'report'")
 
 import headcount as hc
 from headcount.answers.answer import Answer
-from headcount.answers.details.first_page import confirmed_first
+from headcount.answers.details.first_page import Headroom, alone_risk, confirmed_first
 from headcount.answers.details.study import Study, staircase_json
 from headcount.report import document
 from headcount.report.source import read_answer, report_file
@@ -166,7 +166,7 @@ def test_the_page_shows_the_answer_s_figures(capacity: dict[str, Any]) -> None:
     assert isinstance(answer, hc.CapacityAnswer)
     text = Page(document.render(capacity)).text
     assert 0 < answer.users_low <= answer.users <= answer.users_high
-    assert f"{answer.users_low:,} users on {answer.best.gpus} × h100-sxm" in text
+    assert f"{answer.users_low:,} users on {answer.best.gpus} × NVIDIA H100 SXM" in text
     assert f"safe to promise: {answer.users_low:,}" in text
     for row in answer.capacity:
         assert f"{row.users:,}" in text
@@ -200,8 +200,64 @@ def test_an_assumption_that_costs_no_users_is_not_to_be_confirmed() -> None:
         {"name": name, "value": "50 ms", "less": less, "more": 1.1}
         for name, less in (("TPOT limit", 0.999), ("think time", 0.9))
     ]
-    (told,) = confirmed_first({"swing": 0.2, "tornado": swings})
-    assert told == "Think time: 50 ms. If 20% shorter, 10% fewer users are served."
+    room = Headroom(needed=None, low=100, users=110, high=120)
+    (told,) = confirmed_first({"swing": 0.2, "tornado": swings}, room)
+    assert told == (
+        "A user's pause before the next message: 50 ms. If 20% shorter, 90 users are safe to promise instead of 100."
+    )
+
+
+@pytest.mark.parametrize(
+    ("needed", "enough"), [(90, "90 users are safe to promise: still enough"), (91, "too few for 91")]
+)
+def test_an_assumption_is_judged_by_what_is_needed(needed: int, enough: str) -> None:
+    swings = [{"name": "step times", "value": "as simulated", "less": 1.2, "more": 0.9}]
+    room = Headroom(needed=needed, low=100, users=110, high=120)
+    (told,) = confirmed_first({"swing": 0.2, "tornado": swings}, room)
+    assert enough in told and "If 20% slower" in told
+
+
+@pytest.mark.parametrize(
+    ("servers", "needed", "told"),
+    [
+        (1, 90, "nobody is served"),
+        (4, 75, "about 75 users are served: still enough"),
+        (4, 76, "75 users are served of the 76 needed"),
+        (4, None, "75 users are served."),
+    ],
+)
+def test_a_fleet_without_a_spare_server_says_what_a_failure_leaves(
+    servers: int, needed: float | None, told: str
+) -> None:
+    assert told in alone_risk(servers, 100, needed)
+
+
+def test_the_first_page_says_what_its_words_mean_and_what_else_there_is(capacity: dict[str, Any]) -> None:
+    """In every format that is read."""
+    first = capacity["report"]["first_page"]
+    words = dict(first["words"])
+    assert words.keys() >= {"user", "safe to promise", "token", "cost"}
+    report = document.report_of(capacity)
+    read = {
+        "html": Page(document.render(capacity)).text,
+        "md": document.FORMATS.load("md").made(report),
+    }
+    for text in read.values():
+        for word, meaning in first["words"]:
+            assert f"{word}: {meaning}".replace(" %", "%")[:60] in text.replace(" %", "%").replace(" :", ":")
+    options = first["options"]
+    assert len(options["rows"]) == len(capacity["capacity"])
+    for text in (*read.values(), document.FORMATS.load("csv").made(report)):
+        for row in options["rows"]:
+            assert all(cell.strip('"') in text for cell in row)
+
+
+def test_the_capacity_s_choices_are_its_rows(capacity: dict[str, Any]) -> None:
+    options = capacity["report"]["first_page"]["options"]
+    found = {row[0]: row[1] for row in options["rows"]}
+    assert found == {f"{row['gpus']:,}": f"{row['users_low']:,}" for row in capacity["capacity"]}
+    best = max(capacity["capacity"], key=lambda row: row["users_low"])
+    assert options["rows"][options["marked"]][0] == f"{best['gpus']:,}"
 
 
 def test_the_warm_up_counts_in_no_figure_over_time(capacity: dict[str, Any]) -> None:

@@ -84,6 +84,12 @@ def test_two_gpus_never_share_a_name() -> None:
     assert len(spellings) == len(set(spellings))
 
 
+def test_every_gpu_has_the_name_that_its_vendor_sells_it_under() -> None:
+    titles = [find_gpu(name).title for name in gpu_names()]
+    assert [title for title in titles if not title.startswith(("NVIDIA ", "AMD "))] == []
+    assert len(titles) == len(set(titles))
+
+
 def test_at_least_130_models_25_gpus_and_every_weight_format_are_known() -> None:
     assert len(model_names()) >= 130
     assert len(gpu_names()) >= 25

@@ -69,7 +69,7 @@ def test_what_nobody_gave_is_marked_as_assumed_with_its_source() -> None:
     assert flags == {"employees": False, "active_share": True, "peak_share": False, "time_zones": True}
     lines = found.lines()
     assert lines[0] == "registered people: 2,000 people"
-    assert lines[1] == "share of them who use it on a working day: 34 % (assumed; --active-share)"
+    assert lines[1] == "share of people who use it on a working day: 34 % (assumed; --active-share)"
     assert lines[-1] == "sessions open at the peak: 136 users"
     assert demand(users=7).lines() == ["sessions open at the peak: 7 users"]
     assert demand(users=1_000_000).lines() == ["sessions open at the peak: 1,000,000 users"]

@@ -4,10 +4,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from headcount.answers.capacity_text import no_capacity_reason, row_layout
-from headcount.answers.details.first_page import FirstPage, Headroom, served_page
+from headcount.answers.details.first_page import (
+    MOST_OPTIONS,
+    Bought,
+    FirstPage,
+    Headroom,
+    Options,
+    alone_risk,
+    model_title,
+    served_page,
+)
 from headcount.answers.money import usd_per_month, usd_per_user_month
-from headcount.text.units import counted, dollars
-from headcount.text.words import sentence
+from headcount.text.units import counted, dollars, whole_dollars
+from headcount.text.words import joined, sentence
 from simulator.study.capacity_table import CapacityRow
 
 if TYPE_CHECKING:
@@ -17,7 +26,7 @@ if TYPE_CHECKING:
 def capacity_page(answer: "CapacityAnswer") -> FirstPage:
     """The row that leads; where nobody is served, why."""
     asked, best = answer.question, answer.best
-    question = f"How many users can {asked.architecture.name} serve on {asked.gpu.name} GPUs?"
+    question = f"How many users can {model_title(asked.architecture.name)} serve on {asked.gpu.title} GPUs?"
     if not best.users_low:
         why = no_capacity_reason(best) if best.users else best.reason or "nothing runs"
         return FirstPage(
@@ -25,19 +34,56 @@ def capacity_page(answer: "CapacityAnswer") -> FirstPage:
             is_good=False,
         )  # fmt: skip
     month = usd_per_month(best.gpus, asked.gpu.usd_per_hour)
-    gpus = f"{best.gpus:,} × {asked.gpu.name}"
+    bought = Bought(
+        gpu=asked.gpu, gpus=best.gpus, servers=best.replicas, usd_per_gpu_hour=asked.gpu.usd_per_hour,
+        usd_per_month=month, usd_per_head=usd_per_user_month(month, best.users_low),
+    )  # fmt: skip
+    several = len(answer.capacity) > 1
     return served_page(
         answer,
         question,
-        f"{counted(best.users_low, 'user')} on {gpus}",
-        buy=f"{gpus} in {counted(best.replicas, 'server')}",
+        _said(answer),
+        bought=bought,
         whom=f"{counted(best.users_low, 'user')} at once",
-        workload=answer.workload,
-        money=(month, usd_per_user_month(month, best.users_low)),
+        load=asked.workload,
         slo=asked.slo,
         headroom=Headroom(needed=None, low=best.users_low, users=best.users, high=best.users_high),
-        covers=answer.covered,
+        covers=_covered(answer),
+        about=f"On {counted(best.gpus, 'GPU')}: " if several else "",
+        risk=alone_risk(best.replicas, best.users_low, None),
+        options=_options(answer) if several else None,
     )
+
+
+def _said(answer: "CapacityAnswer") -> str:
+    """The fewest GPUs that serve somebody, and those that lead."""
+    best, first = answer.best, answer.served[0].row
+    gpus = f"{counted(best.users_low, 'user')} on {best.gpus:,} × {answer.question.gpu.title}"
+    if first is best or not first.users_low:
+        return gpus
+    return f"{gpus}, {first.users_low:,} on {first.gpus:,}"
+
+
+def _covered(answer: "CapacityAnswer") -> str:
+    """Which errors the interval of users covers, in words of the first page."""
+    is_given = any(plan.latency.is_given for plan in answer.plans)
+    has_memory = any(row.users_if_pool_smaller is not None for row in answer.capacity)
+    parts = [*([] if is_given else ["speed"]), *(["memory"] if has_memory else [])]
+    return f"chance and the errors of the simulated {joined(parts)}" if parts else "chance"
+
+
+def _options(answer: "CapacityAnswer") -> Options:
+    rows, price = answer.capacity[:MOST_OPTIONS], answer.question.gpu.usd_per_hour
+    return Options(
+        title="By number of GPUs",
+        columns=("GPUs", "safe to promise", "expected", "$ a month", "$ a user and month"),
+        rows=tuple(
+            (f"{row.gpus:,}", f"{row.users_low:,}", f"{row.users:,}", whole_dollars(usd_per_month(row.gpus, price)),
+             dollars(usd_per_user_month(usd_per_month(row.gpus, price), row.users_low)))
+            for row in rows
+        ),
+        marked=next((place for place, row in enumerate(rows) if row is answer.best), None),
+    )  # fmt: skip
 
 
 def layouts_json(rows: Sequence[CapacityRow]) -> dict[str, Any]:

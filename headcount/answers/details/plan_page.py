@@ -1,14 +1,26 @@
 """A plan for the person who signs, and what its report shows beyond the figures."""
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from headcount.answers import plan_text
 from headcount.answers.details.assumptions import ASSUMED, MEASURED, kind_of
-from headcount.answers.details.first_page import FirstPage, Headroom, risk_of, served_page
+from headcount.answers.details.first_page import (
+    Bought,
+    FirstPage,
+    Headroom,
+    Options,
+    alone_risk,
+    model_title,
+    risk_of,
+    served_page,
+)
 from headcount.answers.details.study import Study, study_json
+from headcount.answers.money import usd_per_user_month
 from headcount.answers.plan_rows import SCREENED, FleetRow
-from headcount.text.units import counted, percent
+from headcount.text.units import counted, percent, whole_dollars
 from headcount.text.words import sentence
+from kvcache.gpus.gpu import find_gpu
 from simulator.study.fleets.search import Race
 from workloads.demand import LINKS, Link
 
@@ -16,6 +28,7 @@ if TYPE_CHECKING:
     from headcount.answers.plan import PlanAnswer
 
 
+MOST_FLEETS: Final = 4  # on the first page
 _NEUTRAL: Final = ("time_zones",)  # nothing is known to be otherwise
 
 
@@ -23,24 +36,65 @@ def plan_page(answer: "PlanAnswer") -> FirstPage:
     """The fleet to buy; where there is none, why."""
     asked, best = answer.race.question, answer.best
     named = _named(answer)
-    question = f"Which GPUs serve {asked.architecture.name} to {named}, and what do they cost?"
-    if best is None or best.users_low is None or best.users is None or best.users_high is None:
+    question = f"Which GPUs serve {model_title(asked.architecture.name)} to {named}, and what do they cost?"
+    sized = answer.race.best
+    if sized is None or best is None or best.users_low is None or best.users is None or best.users_high is None:
         return FirstPage(
             question=question, answer=plan_text.headline(answer), risk=risk_of(answer.notes, ""), is_good=False
         )
-    spare = f", {best.spare_servers} of them spare" if best.spare_servers else ""
+    start, low = answer.demand.links[0], best.users_low
+    layout, is_people = sized.layout, start.name == "employees"
+    bought = Bought(
+        gpu=layout.offer.gpu, gpus=best.gpus or 0, servers=best.servers or 0, usd_per_gpu_hour=best.usd_per_gpu_hour,
+        usd_per_month=best.usd_per_month, spare_servers=best.spare_servers or 0,
+        usd_per_head=usd_per_user_month(best.usd_per_month, start.value) if is_people else best.usd_per_user_month,
+        head="person" if is_people else "user",
+    )  # fmt: skip
+    needed = answer.users_to_serve
+    links = [link for link in answer.demand.links if link.assumed and link.name not in _NEUTRAL]
     return served_page(
         answer,
         question,
-        f"Buy {plan_text.gpus_text(best)} for {named}",
-        buy=f"{plan_text.gpus_text(best)} in {counted(best.servers or 0, 'server')}{spare}",
+        f"Use {bought} for {named}",
+        bought=bought,
         whom=_at_the_peak(answer),
-        workload=answer.workload,
-        money=(best.usd_per_month, best.usd_per_user_month),
+        load=asked.workload,
         slo=asked.slo,
-        headroom=Headroom(needed=answer.users_to_serve, low=best.users_low, users=best.users, high=best.users_high),
-        links=[_link_text(link) for link in answer.demand.links if link.assumed and link.name not in _NEUTRAL],
+        headroom=Headroom(needed=needed, low=low, users=best.users, high=best.users_high),
+        links=[_link_text(link, low / needed) for link in links],
+        risk=_failure_text(answer, bought, low, needed),
+        options=_options(answer),
     )
+
+
+def _failure_text(answer: "PlanAnswer", bought: Bought, low: int, needed: float) -> str:
+    if not bought.spare_servers:
+        return alone_risk(bought.servers, low, needed)
+    tried = answer.spare_tried
+    return "" if tried is None else sentence(f"{tried}.")
+
+
+def _options(answer: "PlanAnswer") -> Options | None:
+    """The cheapest fleet of each kind of GPU."""
+    rows = [row for row in answer.fleets if row.runs and row.users_low is not None][:MOST_FLEETS]
+    if len(rows) < 2:
+        return None
+    cheapest = rows[0].usd_per_month or math.inf
+    return Options(
+        title="The cheapest with each kind of GPU",
+        columns=("GPUs", "safe to promise", "$ a month", "more"),
+        rows=tuple(
+            (f"{row.gpus:,} × {find_gpu(row.gpu).title}", f"{_about(row)}{row.users_low:,}",
+             f"{_about(row)}{whole_dollars(row.usd_per_month)}",
+             "–" if row is rows[0] or not row.usd_per_month else f"{row.usd_per_month / cheapest - 1:+.0%}")
+            for row in rows
+        ),
+        marked=0,
+    )  # fmt: skip
+
+
+def _about(row: FleetRow) -> str:
+    return "≈ " if row.state == SCREENED else ""
 
 
 def _named(answer: "PlanAnswer") -> str:
@@ -93,8 +147,13 @@ def _kind(link: Link) -> str:
     return MEASURED if kind_of(link.source) == MEASURED else ASSUMED
 
 
-def _link_text(link: Link) -> str:
-    return f"{sentence(LINKS[link.name].meaning)}: {link.shown}, which is assumed; give your own."
+def _link_text(link: Link, room: float) -> str:
+    """A share is a factor of the users, so that it may grow as they may."""
+    said = f"{sentence(LINKS[link.name].meaning)}: {link.shown}, which is assumed."
+    if link.unit != "share":
+        return f"{said} Give your own."
+    most = link.value * room
+    return f"{said} These GPUs suffice up to {percent(round(most, 2))}." if most < 1 else f"{said} 100 % would do."
 
 
 def _layouts(answer: "PlanAnswer") -> dict[str, Any]:

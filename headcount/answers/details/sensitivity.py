@@ -74,7 +74,7 @@ class Sensitivity:
         else:
             prompt, answer = load.table.prompt_tokens.mean(), load.table.output_tokens.mean()
         return {
-            "context length": f"{prompt:,.0f} prompt tokens a request on average",
+            "context length": f"{prompt:,.0f} tokens a prompt on average",
             "length of answers": f"{answer:,.0f} tokens on average",
             "think time": f"{self.question.think_time_s:,.0f} s on average",
             "step times": "as simulated, not measured on your server",

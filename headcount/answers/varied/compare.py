@@ -7,13 +7,13 @@ from typing import Any
 
 from boundary.names import check_names
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
-from headcount.answers.details.first_page import FirstPage
+from headcount.answers.details.first_page import FirstPage, model_title
 from headcount.answers.details.study import study_json
 from headcount.answers.notes import find_notes
 from headcount.answers.varied.attribution import Attribution, attribution, ratio_text
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of
-from headcount.answers.varied.pages import layout_page, layouts_json
+from headcount.answers.varied.pages import compared_options, layout_page, layouts_json, spoken
 from headcount.answers.varied.ranking import check_sort, ranked
 from headcount.questions.deployments import ENGINE_ARGUMENTS, check_counts
 from headcount.questions.loads import AskedWorkload
@@ -80,8 +80,23 @@ class CompareAnswer(Answer):
         return [layout.to_json(self.best) for layout in self.layouts]
 
     def first_page(self) -> FirstPage:
-        asked = f"Which of {counted(len(self.layouts), 'layout')} serves {self.model} with {ORDERS[self.sort]}"
-        return layout_page(self, asked, self.best, slo=self.slo, workload=self.workload)
+        question = (
+            f"Which of {counted(len(self.layouts), 'way')} to serve {model_title(self.model)} has {ORDERS[self.sort]}?"
+        )
+        options = compared_options(self.layouts, self.best)
+        return layout_page(
+            self, question, self.best, slo=self.slo, said=self._said(), options=options,
+            about=f"With {spoken(self.best)}: " if self.best else "",
+        )  # fmt: skip
+
+    def _said(self) -> str:
+        """The best, by what was asked for."""
+        best = self.best
+        if best is None or self.sort != "cost" or best.usd_per_user_month is None:
+            return ""
+        served = [each.usd_per_user_month for each in self.layouts[1:] if each.users and each.usd_per_user_month]
+        dearer = f", the next ${min(served):,.2f}" if served else ""
+        return f"{spoken(best)}: ${best.usd_per_user_month:,.2f} a user and month{dearer}"
 
     def details(self) -> dict[str, Any]:
         bars = layouts_json(self.layouts, self.best, by_cost=self.by_cost)
@@ -179,11 +194,11 @@ class CompareAnswer(Answer):
 
 
 ORDERS = {
-    "cost": "the least per user",
+    "cost": "the lowest cost per user",
     "users": "the most users",
     "ttft": "the least TTFT",
     "tpot": "the least TPOT",
-    "month": "the least per month",
+    "month": "the lowest cost per month",
 }
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from boundary.names import check_names
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
-from headcount.answers.details.first_page import FirstPage
+from headcount.answers.details.first_page import FirstPage, model_title
 from headcount.answers.details.study import study_json
 from headcount.answers.notes import find_notes
 from headcount.answers.varied.attribution import Attribution, attribution, ratio_text
@@ -14,7 +14,7 @@ from headcount.answers.varied.compare import FAR_BEHIND, CompareAnswer, noted, v
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of
 from headcount.answers.varied.lifts import LOWERS_PRECISION, PRECISION_REMARK
-from headcount.answers.varied.pages import layout_page, layouts_json
+from headcount.answers.varied.pages import compared_options, layout_page, layouts_json
 from headcount.answers.varied.racing import leader, race, simplest, simulate_in
 from headcount.answers.varied.ranking import ranked
 from headcount.answers.varied.search import check_space, searched
@@ -102,9 +102,10 @@ class OptimizeAnswer(Answer):
 
     def first_page(self) -> FirstPage:
         compared, best, base = self.compared, self.best, self.base
-        question = f"Which engine arguments serve the most users of {compared.model}"
-        gained = f"Beside {base.users:,} users as given: {ratio_text(self.gain)}." if best is not base else ""
-        return layout_page(self, question, best, slo=compared.slo, workload=compared.workload, said=gained)
+        question = f"Which engine arguments serve the most users of {model_title(compared.model)}?"
+        gained = f"{ratio_text(self.gain)} beside {base.users:,} users as given. " if best is not base else ""
+        options = compared_options(compared.layouts, best)
+        return layout_page(self, question, best, slo=compared.slo, about=gained, options=options)
 
     def details(self) -> dict[str, Any]:
         bars = layouts_json(self.compared.layouts, self.best, by_cost=False)

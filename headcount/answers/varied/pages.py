@@ -1,12 +1,20 @@
 """Layouts compared, arguments searched and grids, for the person who signs, and what their reports show."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headcount.answers.details.first_page import FirstPage, Headroom, risk_of, served_page
+from headcount.answers.details.first_page import (
+    MOST_OPTIONS,
+    Bought,
+    FirstPage,
+    Headroom,
+    Options,
+    alone_risk,
+    risk_of,
+    served_page,
+)
 from headcount.answers.varied.layout import Layout
-from headcount.text.units import counted
+from headcount.text.units import counted, dollars, whole_dollars
 from headcount.text.words import sentence
 
 if TYPE_CHECKING:
@@ -15,29 +23,74 @@ if TYPE_CHECKING:
 
 
 def layout_page(
-    answer: "Answer", question: str, layout: Layout | None, *, slo: "SLO", workload: str, said: str = ""
+    answer: "Answer",
+    question: str,
+    layout: Layout | None,
+    *,
+    slo: "SLO",
+    said: str = "",
+    about: str = "",
+    options: Options | None = None,
+    words: Sequence[tuple[str, str]] = (),
 ) -> FirstPage:
-    """One layout that leads; `said` stands where nobody is served, or beside how sure it is."""
+    """One layout that leads; `said` is the answer, and `about` begins what is said of how sure it is."""
     row = layout.row if layout else None
-    asked = f"{question}?"
-    if layout is None or row is None or not layout.users:
+    if layout is None or row is None or layout.asked is None or layout.looked is None or not layout.users:
         return FirstPage(
-            question=asked, answer=said or "No layout serves anybody within these limits", is_good=False,
+            question=question, answer="No layout serves anybody within these limits", is_good=False, options=options,
             risk=risk_of(answer.notes, layout.reason or "" if layout else ""),
         )  # fmt: skip
-    gpus = f"{layout.gpus:,} × {layout.asked.gpu.name if layout.asked else 'GPU'}"
-    page = served_page(
+    bought = bought_of(layout)
+    return served_page(
         answer,
-        asked,
-        f"{layout.name}: {counted(layout.users, 'user')} on {gpus}",
-        buy=f"{gpus}, {layout.layout}",
+        question,
+        said or f"{spoken(layout)}: {counted(layout.users, 'user')} on {bought}",
+        bought=bought,
         whom=f"{counted(layout.users, 'user')} at once",
-        workload=workload,
-        money=(layout.usd_per_month, layout.usd_per_user_month),
+        load=layout.looked.question.workload,
         slo=slo,
         headroom=Headroom(needed=None, low=row.users_low, users=row.users, high=row.users_high),
+        about=about,
+        risk=alone_risk(bought.servers, layout.users, None),
+        options=options,
+        words=words,
     )
-    return replace(page, sure=f"{page.sure} {said}".strip())
+
+
+def spoken(layout: Layout) -> str:
+    """Its name, with the GPU's as its vendor has it."""
+    gpu = layout.asked.gpu if layout.asked else None
+    return layout.name if gpu is None else layout.name.replace(gpu.name, gpu.title)
+
+
+def bought_of(layout: Layout) -> Bought:
+    """The GPUs of a layout that can be asked for."""
+    assert layout.asked is not None, "a refused layout has no GPU"
+    return Bought(
+        gpu=layout.asked.gpu,
+        gpus=layout.gpus,
+        servers=layout.num_servers,
+        usd_per_gpu_hour=layout.asked.gpu.usd_per_hour,
+        usd_per_month=layout.usd_per_month,
+        usd_per_head=layout.usd_per_user_month,
+    )
+
+
+def compared_options(layouts: Sequence[Layout], best: Layout | None) -> Options | None:
+    """Layouts side by side, those first that lead; None where there is nothing to choose."""
+    rows = layouts[:MOST_OPTIONS]
+    if len(rows) < 2:
+        return None
+    return Options(
+        title="Side by side" if len(rows) == len(layouts) else f"The first {len(rows)} of {len(layouts):,}",
+        columns=("option", "GPUs", "safe to promise", "$ a month", "$ a user and month"),
+        rows=tuple(
+            (spoken(each), f"{each.gpus:,}", f"{'≈ ' if each.is_screened_only else ''}{each.users:,}",
+             whole_dollars(each.usd_per_month), dollars(each.usd_per_user_month if each.users else None))
+            for each in rows
+        ),
+        marked=next((place for place, each in enumerate(rows) if each is best), None),
+    )  # fmt: skip
 
 
 def layouts_json(layouts: Sequence[Layout], best: Layout | None, *, by_cost: bool) -> dict[str, Any]:

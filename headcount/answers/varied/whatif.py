@@ -16,7 +16,7 @@ from headcount.answers.varied.attribution import ratio_text
 from headcount.answers.varied.compare import SHOWN_CUT, found_line, noted
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of
-from headcount.answers.varied.pages import layout_page
+from headcount.answers.varied.whatif_page import whatif_page
 from headcount.questions.deployments import ENGINE_ARGUMENTS
 from headcount.questions.loads import AskedWorkload
 from headcount.questions.traffic import TrafficChanges
@@ -119,13 +119,7 @@ class WhatifAnswer(Answer):
         return found | {"needs": [vars(need) for need in needs]}
 
     def first_page(self) -> FirstPage:
-        names = ", ".join([*(axis.name for axis in self.axes), *(["users"] if self.users else [])]) or "assumptions"
-        served = [cell for cell in self.cells if cell.users]
-        worst = min(served, key=lambda cell: cell.users, default=None)
-        ratio = worst.users_over(self.base) if worst and self.base and worst is not self.base else None
-        said = f"Fewest users: {worst.users:,} with {worst.name} ({ratio_text(ratio)})." if worst and ratio else ""
-        question = f"What if {names} of {self.model} change"
-        return layout_page(self, question, self.base, slo=self.slo, workload=self.workload, said=said)
+        return whatif_page(self)
 
     def details(self) -> dict[str, Any]:
         found = study_json(self, self.base.study if self.base else None) | {"grid": self._grid_json()}

@@ -21,12 +21,17 @@ def _lines(report: Report) -> Iterator[str]:
     first = report.first_page
     yield f"# {_safe(first['question'])}\n\n**{_safe(first['answer'])}**\n"
     yield from (f"* {_safe(name)}: {_safe(figure)}" for name, figure in first["figures"])
+    if options := first["options"]:
+        yield f"\n{_table(options['title'], options['columns'], options['rows'])}"
     for title, said in (("How sure", first["sure"]), ("The risk", first["risk"])):
         if said:
             yield f"\n**{title}.** {_safe(said)}"
     if first["confirm"]:
         yield "\n**Confirm first:**\n"
         yield from (f"{place}. {_safe(each)}" for place, each in enumerate(first["confirm"], 1))
+    if first["words"]:
+        yield "\n**Words on this page:**\n"
+        yield from (f"* {_safe(word)}: {_safe(meaning)}" for word, meaning in first["words"])
     for section in report.shown:
         yield f"\n## {section.title}\n"
         yield from (_shown(part) for part in section.parts)
