@@ -9,8 +9,8 @@ from typing import Any, Final
 from boundary.names import UnknownNameError, check_names, one_line, shortened
 from headcount.questions.traffic import read_amount
 from simulator.engines.argument import arguments_of
+from simulator.engines.engines import ENGINES, TITLES
 from simulator.engines.values import COUNT, ROUTER, Duration, Kind, Number, Switch, Text, TokenCount, list_parts
-from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.speculation import Speculation, SpeculativeConfig
 from workloads.traffic_changes import CHANGES, Amount
 
@@ -32,6 +32,7 @@ _SHORT: Final = {
 STEP_TIMES: Final = "step_times"
 _KINDS: Final[dict[str, Kind]] = {
     "users": TokenCount("N", is_decimal=True),
+    "engine": Text(),
     "gpu": Text(),
     "gpus": COUNT,
     "router": ROUTER,
@@ -63,6 +64,18 @@ def values_of(name: str, given: Any) -> tuple[Any, ...]:
         raise ValueError(f"{name} is an empty list; give at least one value, or leave it out")
     each = (SpeculativeConfig().read(value) if isinstance(value, dict) else value for value in given)
     return tuple(dict.fromkeys(each))
+
+
+def check_axes_of_engines(engine: Mapping[str, Any]) -> None:
+    """Raise ValueError where engines are compared, and a list is given for an argument that one of them lacks."""
+    asked = values_of("engine", engine.get("engine"))
+    if len(asked) < 2:
+        return
+    check_names([name for name in asked if name is not None], ENGINES, "engine")
+    for name, value in engine.items():
+        lacks = [TITLES[each] for each in asked if each and name not in arguments_of(ENGINES[each])]
+        if name != "engine" and lacks and len(values_of(name, value)) > 1:
+            raise ValueError(f"{name} is a list, and {lacks[0]} has no such argument; give one value, or one engine")
 
 
 def first_values(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,7 +124,7 @@ def _named(text: str) -> tuple[str, str]:
 def _axis(given_name: str, given: Any) -> Axis:
     name = given_name.lower().lstrip("-")
     name = name.replace("_", "-") if name.replace("_", "-") in CHANGES else name.replace("-", "_")
-    engine = {key: described.kind for key, described in arguments_of(EngineArgs).items()}
+    engine = {key: described.kind for kind in ENGINES.values() for key, described in arguments_of(kind).items()}
     if name not in engine:
         _check_name(name, [*CHANGES, *_KINDS, STEP_TIMES], engine)
     each = list_parts(given) if isinstance(given, str) else given if isinstance(given, Sequence) else [given]

@@ -9,6 +9,7 @@ from headcount.text.units import GIB
 from headcount.text.words import slo_text
 from kvcache.gpus.gpu import GPU
 from simulator.deployment import Assumption, Deployment, default_router
+from simulator.engines.engines import engine_of
 from simulator.study.capacity_table import CapacityQuestion
 
 MEASURED, SPECIFIED, ASSUMED = "measured", "specified", "assumed"
@@ -52,9 +53,10 @@ def _asked_rows(question: CapacityQuestion) -> Iterator[Assumption]:
 def _router(question: CapacityQuestion) -> str:
     if question.router is not None:
         return str(getattr(question.router, "__name__", question.router))
-    ranks = question.args.data_parallel_size
+    ranks = question.args.num_engines
     several = default_router(ranks, 2)
-    return several if ranks == 1 else f"{default_router(ranks, 1)} in one server, {several} for several"
+    alone = default_router(ranks, 1, engine_of(question.args))
+    return several if ranks == 1 else f"{alone} in one server, {several} for several"
 
 
 def gpu_rows(gpu: GPU) -> Iterator[Assumption]:

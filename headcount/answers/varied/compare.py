@@ -18,7 +18,15 @@ from headcount.answers.varied.ranking import check_sort, ranked
 from headcount.questions.deployments import ENGINE_ARGUMENTS, check_counts
 from headcount.questions.loads import AskedWorkload
 from headcount.questions.traffic import TrafficChanges
-from headcount.questions.variations import Axis, Choice, axes_of, choices, first_values, values_of
+from headcount.questions.variations import (
+    Axis,
+    Choice,
+    axes_of,
+    check_axes_of_engines,
+    choices,
+    first_values,
+    values_of,
+)
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, dollars, milliseconds, percent, seconds
 from headcount.text.words import load_text
@@ -237,6 +245,7 @@ def compare(
     """
     check_sort(sort)
     check_names(engine, ENGINE_ARGUMENTS, "engine argument")
+    check_axes_of_engines(engine)
     check_counts("gpus", values_of("gpus", gpus))
     for each in () if router is None else values_of("router", router):
         check_router(each)

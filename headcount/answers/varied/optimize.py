@@ -24,6 +24,7 @@ from headcount.questions.traffic import TrafficChanges
 from headcount.questions.variations import Axis, Choice, varied
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import dollars, milliseconds, seconds
+from simulator.engines.engines import SGLANG
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.running.executor import DEFAULT_EXECUTOR
 from simulator.study.slo import find_slo
@@ -189,6 +190,8 @@ def optimize(
     for a bad argument, or where Optuna is missing; RefusedError where `strict` refuses a note.
     """
     check_names(engine, ENGINE_ARGUMENTS, "engine argument")
+    if engine.get("engine") == SGLANG:
+        raise ValueError("SGLang's arguments are not searched; compare some of them with 'headcount compare'")
     check_counts("gpus", [gpus])
     check_space(trials=(trials, MOST_TRIALS), finalists=(finalists, MOST_FINALISTS))
     if router is not None:

@@ -9,6 +9,7 @@ from headcount.cli.option_types import flag, option
 from headcount.cli.options import (
     ROUTERS,
     argument_options,
+    engine_options,
     model_option,
     output_options,
     report_options,
@@ -85,6 +86,7 @@ _money_options = section(
     ),
 )
 @vllm_args_option
+@engine_options()
 @strict_option
 @_money_options
 @traffic_options

@@ -8,6 +8,7 @@ from headcount.cli.command import Command, section
 from headcount.cli.option_types import flag, option
 from headcount.cli.options import (
     argument_options,
+    engine_options,
     model_options,
     output_options,
     precision_options,
@@ -44,6 +45,7 @@ from simulator.engines.values import COUNT, Text
     argument_options(MEMORY, default_text={"tensor_parallel_size": "the best that fits"}),
     vllm_args_option,
 )
+@engine_options()
 @strict_option
 @traffic_options
 @slo_options

@@ -1,0 +1,101 @@
+"""`--engine sglang` answers the questions; what does not go with it is refused in a line."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.headcount.conftest import figures
+from tests.headcount.told import MEMORY, ON, SIMULATE, assert_told
+
+Run = Callable[..., Any]
+LOAD = ("--input-len", "200", "--output-len", "20", "--concurrency", "4", "--latency-model", "constant")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "python -m sglang.launch_server --model-path llama-3.1-8b --tp 2 --mem-fraction-static 0.8 "
+        "--context-length 8192",
+        "python3 -m sglang.launch_server --model llama-3.1-8b --tp-size=2 --mem_fraction_static=0.8 "
+        "--context-length 8K --host 0.0.0.0 --port 30000",
+        "SGLANG_X=1 sglang serve --model-path llama-3.1-8b \\\n --tensor-parallel-size 2 --mem-fraction-static 0.8 "
+        "--context-length 8192 --trust-remote-code",
+    ],
+)
+def test_a_line_is_read_as_sglang_reads_it(headcount: Run, text: str) -> None:
+    direct = ("--engine", "sglang", "-tp", 2, "--mem-fraction-static", 0.8, "--context-length", 8192)
+    pasted = headcount("memory", "--gpu", "h100-sxm", "--json", "--sglang-args", text)
+    given = headcount(*MEMORY, "--json", *direct)
+    assert (pasted.code, pasted.err) == (0, "")
+    assert figures(pasted.out) == figures(given.out)
+    assert figures(pasted.out)["engine"] == "sglang"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--engine", "sglnag"), "did you mean 'sglang'"),
+        (("--engine", "sglang", "--max-num-seqs", "64"), "SGLang has --max-running-requests"),
+        (("--page-size", "16"), "vLLM has --block-size"),
+        (("--sglang-args", "--speculative-algorithm EAGLE"), "speculative decoding is not simulated with SGLang"),
+        (("--sglang-args", "--pp-size 2"), "pipeline stages is not simulated with SGLang"),
+        (("--sglang-args", "--enable-hierarchical-cache"), "HiCache is not simulated with SGLang"),
+        (("--sglang-args", "--page-sise 16"), "did you mean 'page-size'"),
+        (("--sglang-args", "--page-size"), "takes one value; it was given none"),
+        (("--sglang-args", "'"), "a quote is left open"),
+        (("--sglang-args", "python -m sglang.launch_server"), "--sglang-args is empty"),
+        (("--engine", "sglang", "--kv-cache-dtype", "fp8"), "fp8_e4m3"),
+        (("--engine", "sglang", "--kv-offloading-size", "64"), "with SGLang it is not simulated"),
+    ],
+)
+def test_a_mistake_is_told_in_a_line(headcount: Run, words: tuple[str, ...], says: str) -> None:
+    ran = headcount(*MEMORY, *words)
+    assert_told(ran, says)
+    assert says in ran.err
+
+
+@pytest.mark.parametrize("command", ["emulate", "optimize"])
+def test_commands_that_take_vllm_alone_have_no_such_option(headcount: Run, command: str) -> None:
+    assert headcount(command, *ON, "--engine", "sglang").code == 2
+
+
+@pytest.mark.slow
+def test_one_load_is_served_as_sglang_would(headcount: Run) -> None:
+    """Prompts go first, each in a batch without answers, so that an answer of 20 tokens takes more steps than 20."""
+    vllm, sglang = (
+        figures(headcount(*SIMULATE, *LOAD, *words, "--json").out) for words in ((), ("--engine", "sglang"))
+    )
+    assert sglang["engine"] == "sglang" and "engine" not in vllm
+    assert sglang["num_finished"] == vllm["num_finished"]
+    assert sglang["settings"]["max_running_requests"] == 2048
+    assert sglang["tpot_s"]["mean"] >= vllm["tpot_s"]["mean"]
+
+
+@pytest.mark.slow
+def test_both_engines_stand_side_by_side(headcount: Run) -> None:
+    """The same users, the same step times: users differ by what the schedulers decide."""
+    ran = headcount(
+        "compare", *ON, "--gpus", "1", "--engine", "vllm,sglang", "--replications", "4", "--max-num-seqs", "512",
+        "--chunked-prefill-size", "4096", "--json",
+    )  # fmt: skip
+    rows = figures(ran.out)["layouts"]
+    assert sorted(row["engine"] for row in rows) == ["sglang", "vllm"]
+    users = [row["users"] for row in rows]
+    assert 0.7 < users[0] / users[1] < 1.4
+    assert "beside vLLM its users show what the schedulers decide" in ran.out
+
+
+def test_a_list_that_one_engine_lacks_is_refused(headcount: Run) -> None:
+    ran = headcount("compare", *ON, "--engine", "vllm,sglang", "--max-num-seqs", "64,128")
+    assert_told(ran, "SGLang has no such argument")
+
+
+@pytest.mark.slow
+def test_a_plan_names_the_server_to_start(headcount: Run) -> None:
+    ran = headcount(
+        "plan", "--users", "100", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--engine", "sglang", "-tp", "1",
+        "--replications", "4", "--json",
+    )  # fmt: skip
+    assert figures(ran.out)["engine"] == "sglang"
+    assert "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct" in ran.out
