@@ -18,7 +18,7 @@ from simulator.study.variations.ratios import users_ratio
 from simulator.study.variations.variation import look, simulated
 
 MOST_TRIED: Final = 3
-MOST_TOLD: Final = 2
+MOST_TOLD: Final = 3
 WORTH_TRYING: Final = 0.95  # of the users as they are, by the estimate: with fewer a change is not simulated
 LIFTS_LEGEND: Final = (
     "what lifts it: one setting changed at a time, the most promising simulated with the same users; in brackets the "
