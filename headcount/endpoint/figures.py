@@ -21,6 +21,7 @@ _LATENCY: Final = (
 )  # fmt: skip
 _STEP_TOKENS: Final = tuple(2.0**power for power in (0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14))
 _PREEMPTIONS: Final = (1, 2, 3, 4, 5, 10, 20)
+_COUNTS: Final = (1, 2, 5, 10, 20)
 _TOKENS: Final = ()  # 1, 2, 5, 10, … up to max_model_len
 HISTOGRAMS: Final[dict[str, tuple[str, tuple[float, ...]]]] = {
     "time_to_first_token_seconds": ("Time to first token.", _TTFT),
@@ -33,6 +34,8 @@ HISTOGRAMS: Final[dict[str, tuple[str, tuple[float, ...]]]] = {
     "request_decode_time_seconds": ("Time from the first token to the last.", _LATENCY),
     "request_prompt_tokens": ("Prompt tokens of a request.", _TOKENS),
     "request_generation_tokens": ("Generated tokens of a request.", _TOKENS),
+    "request_max_num_generation_tokens": ("Generated tokens of a request's longest answer.", _TOKENS),
+    "request_params_n": ("Answers that a request asks for.", _COUNTS),
     "request_params_max_tokens": ("Most tokens that a request may generate.", _TOKENS),
     "request_prefill_kv_computed_tokens": ("Prompt tokens that no prefix hit covered.", _TOKENS),
     "request_num_preemptions": ("Preemptions of a request.", _PREEMPTIONS),
@@ -99,6 +102,8 @@ class Figures:
             "request_time_per_output_token_seconds": (last_s - first_s) / (output - 1) if output > 1 else 0.0,
             "request_prompt_tokens": int(record["prompt"]),
             "request_generation_tokens": output,
+            "request_max_num_generation_tokens": output,
+            "request_params_n": 1,
             "request_params_max_tokens": max_tokens,
             "request_prefill_kv_computed_tokens": int(record["prompt"]) - int(record["cached_tokens"]),
             "request_num_preemptions": int(record["preemptions"]),

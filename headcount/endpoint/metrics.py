@@ -1,6 +1,6 @@
 """`/metrics` in Prometheus' format, under vLLM's names; what is Headcount's own begins with `headcount:`."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -11,6 +11,8 @@ from headcount.endpoint.figures import HISTOGRAMS
 from simulator.deployment import Deployment
 
 _LABELS = ("model_name", "engine")
+_FINISHED = ("stop", "length", "abort", "error", "repetition")
+_Family = GaugeMetricFamily | CounterMetricFamily
 
 
 class Metrics(Collector):
@@ -36,13 +38,19 @@ class Metrics(Collector):
         }
         for name, (what, column) in values.items():
             yield self._each(GaugeMetricFamily(f"vllm:{name}", what, labels=_LABELS), column.tolist())
-        reasons = GaugeMetricFamily(
-            "vllm:num_requests_waiting_by_reason", "Waiting requests by reason.", labels=(*_LABELS, "reason")
+        yield self._labelled(
+            GaugeMetricFamily(
+                "vllm:num_requests_waiting_by_reason", "Waiting requests by reason.", labels=(*_LABELS, "reason")
+            ),
+            [{"capacity": count, "deferred": 0} for count in engines["num_waiting"].tolist()],
         )
-        for engine, count in enumerate(engines["num_waiting"].tolist()):
-            reasons.add_metric((self._model, str(engine), "capacity"), count)
-            reasons.add_metric((self._model, str(engine), "deferred"), 0)
-        yield reasons
+        states = {"awake": 1, "weights_offloaded": 0, "discard_all": 0}
+        yield self._labelled(
+            GaugeMetricFamily(
+                "vllm:engine_sleep_state", "An engine never sleeps here.", labels=(*_LABELS, "sleep_state")
+            ),
+            [states] * len(engines),
+        )
 
     def _counters(self) -> Iterator[Metric]:
         totals, figures = self._clock.emulation.live.simulation.totals, self._clock.emulation.figures
@@ -56,13 +64,22 @@ class Metrics(Collector):
         }
         for name, (what, column) in values.items():
             yield self._each(CounterMetricFamily(f"vllm:{name}", what, labels=_LABELS), column)
-        done = CounterMetricFamily(
-            "vllm:request_success", "Requests that were answered.", labels=(*_LABELS, "finished_reason")
+        sources = [
+            {"local_compute": prompt - cached, "local_cache_hit": cached, "external_kv_transfer": 0}
+            for prompt, cached in zip(figures.prompt_tokens, figures.cached_tokens, strict=True)
+        ]
+        yield self._labelled(
+            CounterMetricFamily(
+                "vllm:prompt_tokens_by_source", "Prompt tokens by source.", labels=(*_LABELS, "source")
+            ),
+            sources,
         )
-        for engine, reasons in enumerate(figures.successes):
-            for reason in ("stop", "length", "abort", "error", "repetition"):
-                done.add_metric((self._model, str(engine), reason), reasons[reason])
-        yield done
+        yield self._labelled(
+            CounterMetricFamily(
+                "vllm:request_success", "Requests that were answered.", labels=(*_LABELS, "finished_reason")
+            ),
+            [{reason: found[reason] for reason in _FINISHED} for found in figures.successes],
+        )
 
     def _histograms(self) -> Iterator[Metric]:
         for name, (what, _) in HISTOGRAMS.items():
@@ -98,9 +115,14 @@ class Metrics(Collector):
             added.add_metric((str(percent / 100),), delays.percentile(percent))
         yield added
 
-    def _each(
-        self, family: GaugeMetricFamily | CounterMetricFamily, values: Iterable[float]
-    ) -> GaugeMetricFamily | CounterMetricFamily:
+    def _labelled(self, family: _Family, values: Iterable[Mapping[str, float]]) -> _Family:
+        """One value for each engine and each value of the last label."""
+        for engine, found in enumerate(values):
+            for label, value in found.items():
+                family.add_metric((self._model, str(engine), label), value)
+        return family
+
+    def _each(self, family: _Family, values: Iterable[float]) -> _Family:
         for engine, value in enumerate(values):
             family.add_metric((self._model, str(engine)), value)
         return family
