@@ -66,6 +66,8 @@ def work(pipe: Connection, memory_bytes: int) -> None:
 
 def _warm_up() -> None:
     """Import and load while nobody waits: the first run on a machine compiles the kernels."""
+    for question in QUESTIONS:
+        command_of(question)
     simulate("llama-3.1-8b", "h100-sxm", input_len=10, output_len=2, concurrency=1, num_requests=1)
 
 
