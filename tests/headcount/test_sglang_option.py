@@ -1,6 +1,7 @@
 """`--engine sglang` answers the questions; what does not go with it is refused in a line."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,6 +54,14 @@ def test_a_mistake_is_told_in_a_line(headcount: Run, words: tuple[str, ...], say
     ran = headcount(*MEMORY, *words)
     assert_told(ran, says)
     assert says in ran.err
+
+
+@pytest.mark.parametrize("name", ["mini-sglang", "nano-vllm"])
+def test_light_engines_are_presets(headcount: Run, name: str) -> None:
+    path = Path(__file__).parents[2] / "examples" / "light_engines" / f"{name}.toml"
+    ran = headcount(*MEMORY, "--config", path, "--json")
+    assert (ran.code, ran.err) == (0, "")
+    assert figures(ran.out)["engine"] == "sglang"
 
 
 @pytest.mark.parametrize("command", ["emulate", "optimize"])
