@@ -287,12 +287,12 @@ def engine_config(args: EngineArgs, budget: MemoryBudget) -> EngineConfig:
 
 
 def _host_tier(args: EngineArgs, budget: MemoryBudget) -> HostTier | None:
-    """The host memory of one engine. Raises ValueError for a release that decides otherwise, or too little memory."""
+    """The host memory of one engine. Raises ValueError for another release's rules, or for too little memory."""
     if budget.host is None:
         return None
     if not KV_OFFLOADING_AS_READ.holds_in(args.vllm_version):
         raise ValueError(
-            f"--kv-offloading-size is simulated from vLLM {KV_OFFLOADING_AS_READ.first} on; leave it out, or give a "
-            "later --vllm-version"
+            f"--kv-offloading-size is simulated by the rules of vLLM {KV_OFFLOADING_AS_READ.first} alone; leave it "
+            f"out, or give --vllm-version {KV_OFFLOADING_AS_READ.since}"
         )
     return HostTier(num_chunks=budget.host.num_chunks, chunk_s=budget.host.chunk_s)
