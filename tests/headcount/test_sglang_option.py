@@ -64,6 +64,19 @@ def test_light_engines_are_presets(headcount: Run, name: str) -> None:
     assert figures(ran.out)["engine"] == "sglang"
 
 
+def test_formats_of_memory_are_compared_under_sglang_s_names(headcount: Run) -> None:
+    ran = headcount(*MEMORY, "--compare", "--engine", "sglang", "--json")
+    dtypes = {row["kv_cache_dtype"] for row in figures(ran.out)["comparison"]}
+    assert (ran.code, dtypes) == (0, {"auto", "fp8_e4m3"})
+
+
+def test_a_report_names_sglang_s_settings(headcount: Run, tmp_path: Path) -> None:
+    report = tmp_path / "memory.md"
+    assert headcount(*MEMORY, "--engine", "sglang", "--report", report).code == 0
+    text = report.read_text(encoding="utf-8")
+    assert "what mem_fraction_static 0.829 leaves" in text and "keeps from vLLM" not in text
+
+
 @pytest.mark.parametrize("command", ["emulate", "optimize"])
 def test_commands_that_take_vllm_alone_have_no_such_option(headcount: Run, command: str) -> None:
     assert headcount(command, *ON, "--engine", "sglang").code == 2

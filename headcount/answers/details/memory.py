@@ -14,6 +14,7 @@ _MEMORY = (
 def memory_json(budget: MemoryBudget) -> dict[str, Any]:
     """Parts of one GPU's memory that add up to it, or to what starting takes where vLLM would not start."""
     found = {name: getattr(budget, name) for name in _MEMORY}
+    found |= {"engine": budget.engine} if budget.engine != "vllm" else {}
     parts = [{"name": name, "bytes": size, "is_missing": name == NEEDED} for name, size in _parts(budget)]
     return found | {"parts": parts}
 

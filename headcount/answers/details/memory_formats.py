@@ -4,7 +4,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from headcount.questions.deployments import Subject
-from simulator.engines.vllm.comparison import KV_CACHE_DTYPES, TENSOR_PARALLEL_SIZES, Candidate, compare, fewest_gpus
+from simulator.engines.vllm.comparison import (
+    TENSOR_PARALLEL_SIZES,
+    Candidate,
+    compare,
+    fewest_gpus,
+    kv_cache_formats,
+)
 
 NOWHERE: Final = "it fits in none of these ways: take a larger GPU"
 
@@ -19,7 +25,7 @@ def candidates_of(asked: Subject) -> tuple[Candidate, ...]:
         args,
         tensor_parallel_sizes=TENSOR_PARALLEL_SIZES if size is None else (size,),
         quantizations=None if quantization is None else (quantization,),
-        kv_cache_dtypes=KV_CACHE_DTYPES if args.kv_cache_dtype == "auto" else (args.kv_cache_dtype,),
+        kv_cache_dtypes=kv_cache_formats(args) if args.kv_cache_dtype == "auto" else (args.kv_cache_dtype,),
     )
 
 

@@ -21,6 +21,7 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
         says=f"Start {each}, on {counted(found['gpus_per_server'], 'GPU')} ({found['gpu']}):", line=found["serve_line"]
     )
     rows = [(name, f"{value:,}" if isinstance(value, int) else f"{value}") for name, value in found["settings"].items()]
+    engine = "SGLang" if "sglang_version" in found["settings"] else "vLLM"
     yield Table(
-        title="Settings, given or vLLM's defaults", columns=("setting", "value"), rows=rows, text_columns=(0, 1)
+        title=f"Settings, given or {engine}'s defaults", columns=("setting", "value"), rows=rows, text_columns=(0, 1)
     )

@@ -49,6 +49,12 @@ def _note(found: Mapping[str, Any]) -> str:
     if not found["fits"]:
         return ""
     low, high = found["num_gpu_blocks_low"], found["num_gpu_blocks_high"]
+    if found.get("engine") == "sglang":
+        size, share = found["block_size"], found["gpu_memory_utilization"]
+        return (
+            f"{found['kv_cache_tokens']:,} tokens (90 % interval: {low * size:,} to {high * size:,}), in pages of "
+            f"{size}. 'activations, CUDA graphs' is what mem_fraction_static {share:g} leaves."
+        )
     return (
         f"{found['num_gpu_blocks']:,} blocks of {found['block_size']} tokens (90 % interval: {low:,} to {high:,}); at "
         f"once {found['max_concurrency']:,.1f} requests of the full {found['max_model_len']:,} tokens, shorter ones in "

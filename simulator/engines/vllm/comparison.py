@@ -10,11 +10,12 @@ from kvcache.formats.quantization import find_quantization
 from kvcache.gpus.gpu import GPU
 from kvcache.memory.budget import MemoryBudget
 from kvcache.shape.architecture import Architecture
-from simulator.engines.engines import AnyArgs, with_settings
+from simulator.engines.engines import VLLM, AnyArgs, engine_of, with_settings
 from simulator.engines.memory import memory_budget
 
 TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)
 KV_CACHE_DTYPES = ("auto", "fp8")
+_OF_SGLANG = ("auto", "fp8_e4m3")
 OTHER_FORMATS = ("bf16", "fp8", "awq")
 
 
@@ -32,6 +33,11 @@ class Candidate:
     def fits(self) -> bool:
         """Whether vLLM would start."""
         return self.budget is not None and self.budget.fits
+
+
+def kv_cache_formats(args: AnyArgs) -> tuple[str, ...]:
+    """The model's own, then 8 bits, under the engine's name."""
+    return KV_CACHE_DTYPES if engine_of(args) == VLLM else _OF_SGLANG
 
 
 def weight_formats(architecture: Architecture) -> tuple[str | None, ...]:
