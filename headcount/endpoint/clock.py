@@ -1,12 +1,14 @@
 """Lets a simulated fleet run in time with the clock on the wall."""
 
 import asyncio
+import time
 import traceback
 
 from headcount.endpoint.emulation import Emulation, Job, Stream
 from headcount.endpoint.figures import Delays
 
 INSTANTS_AT_ONCE = 64  # before answers that came are sent
+POLLED_S = 0.0015  # before an instant: loops wake up to that much late, uvloop's whole milliseconds
 
 
 class Clock:
@@ -27,12 +29,17 @@ class Clock:
     def start(self) -> None:
         """Simulated time begins now."""
         self._loop = asyncio.get_running_loop()
-        self._started = self._loop.time()
+        self._started = self.now()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         assert self._loop is not None, "the clock was not started"
         return self._loop
+
+    @staticmethod
+    def now() -> float:
+        """On the wall. A loop's own time may be that of its last wake-up."""
+        return time.monotonic()
 
     def simulated(self, wall_s: float) -> float:
         return (wall_s - self._started) * self.speed
@@ -52,14 +59,14 @@ class Clock:
         """Its client has gone, or needs nothing more."""
         if stream.is_over:
             return
-        now_s = self._reach(self.loop.time())
+        now_s = self._reach(self.now())
         if not stream.is_over:  # its last token may have come
             self.emulation.hang_up(stream, now_s)
         self._set_alarm()
 
     def left(self, token_s: float) -> None:
         """A token of that simulated time has left."""
-        self.delays.add(self.loop.time() - self.wall(token_s))
+        self.delays.add(self.now() - self.wall(token_s))
 
     def _reach(self, wall_s: float) -> float:
         """Simulate up to a time on the wall; returns the simulated time."""
@@ -69,7 +76,7 @@ class Clock:
         return now_s
 
     def _run(self) -> None:
-        now_s = self.simulated(self.loop.time())
+        now_s = self.simulated(self.now())
         for _ in range(INSTANTS_AT_ONCE):
             if not self._advance(now_s):
                 break
@@ -91,4 +98,5 @@ class Clock:
             self._alarm.cancel()
             self._alarm = None
         if not self.failure and self.emulation.next_s < float("inf"):
-            self._alarm = self.loop.call_at(self.wall(self.emulation.next_s), self._run)
+            left_s = self.wall(self.emulation.next_s) - self.now()
+            self._alarm = self.loop.call_later(left_s - POLLED_S if left_s > 2 * POLLED_S else 0, self._run)

@@ -2,17 +2,17 @@
 
 import hmac
 import json
-from asyncio import get_running_loop
 from dataclasses import dataclass
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from headcount.endpoint.clock import Clock
 from headcount.endpoint.requests import ApiError
 from headcount.web.guard import bounded, names_this_machine
 
 OPEN_PATHS = ("/health", "/ping", "/version", "/metrics")  # without a key, as in vLLM
-CAME = "headcount.came"  # when a request came, on the loop's clock
+CAME = "headcount.came"  # when a request came, by Clock.now()
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        scope[CAME] = get_running_loop().time()
+        scope[CAME] = Clock.now()
         headers = dict(scope["headers"])
         if self.api_key is None and not names_this_machine(headers.get(b"host", b"").decode("latin-1")):
             why = "without a key only 127.0.0.1, localhost and [::1] are answered; start the server with --api-key"

@@ -130,7 +130,7 @@ def test_a_client_that_hangs_up_when_its_last_token_is_due_is_done() -> None:
         clock = started(speed=1000.0).clock
         clock.start()
         answer = Answers(EstimatedTokens(), Fixed(value=3)).draw(np.arange(5), Asked(max_tokens=9))
-        stream = clock.submit(Job(prompt=np.arange(5), answer=answer, max_tokens=9), clock.loop.time())
+        stream = clock.submit(Job(prompt=np.arange(5), answer=answer, max_tokens=9), clock.now())
         time.sleep(0.05)  # fifty simulated seconds, in which the loop did not run
         clock.hang_up(stream)
         assert stream.is_done and not stream.is_gone

@@ -1,0 +1,179 @@
+"""vLLM's own benchmark client against the endpoint: `python -m benchmarks.bench_client [PYTHON]`.
+
+`vllm bench serve` sends 500 prompts of 512 tokens at 50 per second and asks for 64 tokens, three times to the endpoint
+and three times to a server that does nothing but answer at fixed times. What the client reports of that server beyond
+those times is the client's own; the endpoint is laid beside `headcount simulate` on the same arrivals.
+"""
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import numpy as np
+
+from benchmarks.endpoint import GPU, MODEL, PORT, delays
+from benchmarks.markdown import table
+from calibrate.interpreters.interpreters import interpreter_for
+from calibrate.interpreters.recipe import VLLM
+from simulator.deployment import resolve
+from simulator.results import request_times
+from simulator.simulation import Simulation
+from workloads.requests import independent_requests
+
+REQUESTS, RATE, PROMPT, OUTPUT = 500, 50, 512, 64
+RUNS: Final = 3
+VOCABULARY: Final = 128_000
+TTFT_S, TPOT_S = 0.06, 0.0138  # of the server that does nothing, about those of the endpoint
+NAME: Final = "meta-llama/Llama-3.1-8B-Instruct"
+
+
+def tokenizer_in(folder: Path) -> None:
+    """Words that are one token each; so many that two prompts of the client hardly ever begin alike."""
+    vocabulary = {f"w{place}": place for place in range(VOCABULARY)} | {"[UNK]": VOCABULARY}
+    splits = {"type": "WhitespaceSplit"}
+    model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"}
+    made = {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": splits, "post_processor": None,
+            "decoder": None, "truncation": None, "padding": None, "model": model}  # fmt: skip
+    (folder / "tokenizer.json").write_text(json.dumps(made))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]", "model_max_length": 131072}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+
+
+def bench(python: Path, folder: Path, run: int) -> dict[str, Any]:
+    """What the client reports, request by request."""
+    options = {
+        "backend": "openai", "base-url": f"http://127.0.0.1:{PORT}", "model": NAME, "tokenizer": folder,
+        "dataset-name": "random", "random-input-len": PROMPT, "random-output-len": OUTPUT, "num-prompts": REQUESTS,
+        "request-rate": RATE, "seed": run, "result-dir": folder, "result-filename": "result.json",
+    }  # fmt: skip
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    command = [str(python), "-m", "vllm.entrypoints.cli.main", "bench", "serve", *words]
+    flags = ["--ignore-eos", "--save-result", "--save-detailed", "--disable-tqdm"]
+    done = subprocess.run([*command, *flags], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    found: dict[str, Any] = json.loads((folder / "result.json").read_text())
+    assert found["completed"] == REQUESTS and found["failed"] == 0, found["errors"]
+    return found
+
+
+@contextmanager
+def running(*words: str) -> Iterator[None]:
+    server = subprocess.Popen(
+        [sys.executable, "-m", *words, "--port", str(PORT)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert server.stdout is not None
+    server.stdout.readline()
+    time.sleep(1)
+    try:
+        yield
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def simulated(found: dict[str, Any]) -> tuple[float, float]:
+    """Mean TTFT and TPOT of `simulate` on the arrivals that the client had, in seconds."""
+    at_s = np.array(found["start_times"])
+    order = np.argsort(at_s, kind="stable")
+    requests = independent_requests(
+        arrival_s=at_s[order] - at_s.min(),
+        prompt_tokens=np.array(found["input_lens"])[order],
+        output_tokens=np.array(found["output_lens"])[order],
+    )
+    simulation = Simulation(resolve(MODEL, GPU).fleet(1, "least-outstanding"), requests)
+    simulation.run()
+    times = request_times(simulation.requests)
+    return float(np.mean(times.ttft_s)), float(np.mean(times.tpot_s))
+
+
+def row(what: str, found: dict[str, Any], ttft_s: float, tpot_s: float, own: str) -> tuple[str, ...]:
+    ttft, tpot = found["mean_ttft_ms"], found["mean_tpot_ms"]
+    expected = 1e3 * ttft_s, 1e3 * tpot_s
+    first = f"{ttft:.1f}", f"{expected[0]:.1f}", f"{ttft - expected[0]:+.1f}"
+    return (what, *first, f"{tpot:.2f}", f"{expected[1]:.2f}", own)
+
+
+def main() -> None:
+    given = Path(sys.argv[1]) if len(sys.argv) > 1 else None
+    python = interpreter_for(None, given, VLLM)
+    rows = []
+    with TemporaryDirectory() as made:
+        folder = Path(made)
+        tokenizer_in(folder)
+        words = ("--model", MODEL, "--gpu", GPU, "--tokenizer", f"{folder}/tokenizer.json")
+        for run in range(RUNS):
+            with running("benchmarks.bench_client", "--serve"):
+                rows.append(row("fixed times", bench(python, folder, run), TTFT_S, TPOT_S, ""))
+            with running("headcount", "emulate", *words):
+                found = bench(python, folder, run)
+                rows.append(row("endpoint", found, *simulated(found), delays()))
+    columns = ("server", "TTFT, ms", "expected", "more", "TPOT, ms", "expected", "its own delay")
+    print(table(columns, sorted(rows)))
+
+
+# -- a server that answers at fixed times, whatever comes
+
+
+class Fixed(asyncio.Protocol):
+    """A token after TTFT_S, then one every TPOT_S; of HTTP no more than that client needs."""
+
+    HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
+
+    def __init__(self) -> None:
+        self.loop, self.data = asyncio.get_running_loop(), b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+        head, blank, body = self.data.partition(b"\r\n\r\n")
+        if not blank:
+            return
+        length = int(found[1]) if (found := self.LENGTH.search(head)) else 0
+        if len(body) < length:
+            return
+        self.data = body[length:]
+        if b"/v1/completions" not in head.split(b"\r\n")[0]:
+            self.transport.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+            return
+        start = self.loop.time()
+        self.transport.write(self.HEAD)
+        for place in range(OUTPUT):
+            self.loop.call_at(start + TTFT_S + place * TPOT_S, self.token, place == OUTPUT - 1)
+
+    def token(self, is_last: bool) -> None:
+        chunk = {"id": "x", "object": "text_completion", "created": 1, "model": NAME,
+                 "choices": [{"index": 0, "text": " w1", "logprobs": None, "finish_reason": None}]}  # fmt: skip
+        text = b"data: " + json.dumps(chunk).encode() + b"\n\n"
+        if is_last:
+            usage = {"choices": [], "usage": {"prompt_tokens": PROMPT, "completion_tokens": OUTPUT}}
+            text += b"data: " + json.dumps(usage).encode() + b"\n\ndata: [DONE]\n\n"
+        self.transport.write(f"{len(text):x}\r\n".encode() + text + b"\r\n" + (b"0\r\n\r\n" if is_last else b""))
+
+
+async def serve() -> None:
+    server = await asyncio.get_running_loop().create_server(Fixed, "127.0.0.1", PORT)
+    print("ready", flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    if "--serve" in sys.argv:
+        asyncio.run(serve())
+    else:
+        main()
