@@ -162,19 +162,19 @@ def independent_requests(
     rows = np.arange(n, dtype=np.int64)
     return RequestTable(
         arrival_s=arrivals,
-        follows=_repeated(NO_PREDECESSOR, n, np.int64) if follows is None else np.asarray(follows, np.int64),
-        think_s=_repeated(0, n, np.float64) if think_s is None else np.asarray(think_s, np.float64),
+        follows=repeated(NO_PREDECESSOR, n, np.int64) if follows is None else np.asarray(follows, np.int64),
+        think_s=repeated(0, n, np.float64) if think_s is None else np.asarray(think_s, np.float64),
         prompt_tokens=np.asarray(prompt_tokens, dtype=np.int32),
         output_tokens=np.asarray(output_tokens, dtype=np.int32),
-        priority=_repeated(0, n, np.int32),
+        priority=repeated(0, n, np.int32),
         span_start=rows,
-        span_count=_repeated(1, n, np.int32),
+        span_count=repeated(1, n, np.int32),
         span_content=rows,
-        span_end=_repeated(OPEN_END, n, np.int32),
+        span_end=repeated(OPEN_END, n, np.int32),
     )
 
 
-def _repeated(value: float, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def repeated(value: float, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """The same value so many times, in the memory of one: traces have 27 million rows."""
     return np.full(1, value, dtype) if count == 1 else np.broadcast_to(np.array(value, dtype), count)
 

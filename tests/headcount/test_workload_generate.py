@@ -63,3 +63,9 @@ def test_lines_are_json_with_ids(headcount: Run, tmp_path: Path) -> None:
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert all(len(line["hash_ids"]) == -(-line["input_length"] // 128) for line in lines)
     assert len({line["hash_ids"][0] for line in lines}) == 1
+
+
+def test_users_without_think_time_send_at_a_rate(headcount: Run, tmp_path: Path) -> None:
+    out = tmp_path / "o.csv"
+    assert headcount("workload", "generate", "batch", out, "--rate", 3, "--num-requests", 50).code == 0
+    assert load_trace(out).num_requests == 50

@@ -1,5 +1,9 @@
 """Generated traces hold what their population does, in order of arrival."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -10,6 +14,7 @@ from workloads.load import load_preset
 from workloads.requests import RequestTable
 from workloads.synthetic import single_turn_users
 from workloads.traces.blocks import shares_content
+from workloads.writing import generated
 from workloads.writing.generated import requests_at, requests_over
 
 CHAT = load_preset("chat")
@@ -53,3 +58,54 @@ def test_few_requests_and_users_without_thought_can_be_generated_at_a_rate() -> 
         requests_over(users, num_users=2, duration_s=10, seed=0, max_model_len=1000)
     one = requests_at(CHAT, POISSON, rate_per_s=1, num_requests=1, seed=0, max_model_len=8192)
     assert one.num_requests == 1
+    some = requests_at(users, POISSON, rate_per_s=5, num_requests=500, seed=0, max_model_len=1000)
+    some.validate()
+    np.testing.assert_array_equal(some.arrival_s, arrival_times(POISSON, 5, 500, 0))
+
+
+def spans_of(table: RequestTable, row: int) -> list[tuple[int, int]]:
+    rows = slice(table.span_start[row], table.span_start[row] + table.span_count[row])
+    return list(zip(table.span_content[rows].tolist(), table.span_end[rows].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("name", ["chat", "rag", "reasoning", "agent"])
+def test_turns_drawn_block_by_block_are_those_drawn_at_once(name: str) -> None:
+    """The simple twin draws all turns of everyone, and sorts them."""
+    population, users, turns = load_preset(name), 30, 24
+    whole = population.sessions(users, turns, 7, 131_072).table()
+    blocks = population.blocks(users, 5, 7, 131_072)
+    parts = [next(blocks) for _ in range(5)]
+    for place in range(turns):
+        block, turn = parts[place // 5], place % 5
+        rows, there = np.arange(users) * turns + place, np.arange(users) * 5 + turn
+        table = block.table()
+        for column in ("prompt_tokens", "output_tokens", "span_count"):
+            np.testing.assert_array_equal(getattr(whole, column)[rows], getattr(table, column)[there])
+        for row, other in zip(rows.tolist(), there.tolist(), strict=True):
+            assert spans_of(whole, row) == spans_of(table, other)
+        np.testing.assert_allclose(earliest_arrival_s(whole)[rows], block.arrival_s()[:, turn], rtol=1e-9)
+
+
+@pytest.mark.parametrize("at_once", [50, 1000])
+def test_how_many_turns_are_drawn_at_once_changes_nothing(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    one, timed = over(3000), requests_at(CHAT, POISSON, rate_per_s=2, num_requests=900, seed=1, max_model_len=8192)
+    monkeypatch.setattr(generated, "_TURNS_AT_ONCE", at_once)
+    again = requests_at(CHAT, POISSON, rate_per_s=2, num_requests=900, seed=1, max_model_len=8192)
+    for found, other in ((one, over(3000)), (timed, again)):
+        for name in ("follows", "think_s", "prompt_tokens", "output_tokens"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(other, name))
+        np.testing.assert_allclose(found.arrival_s, other.arrival_s, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_millions_of_requests_take_little_memory(tmp_path: Path) -> None:
+    """About 90 bytes each in a table, and as many while it is made."""
+    generate = "from headcount.answers.workloads.generate import generate\n"
+    run = f"generate('chat', {str(tmp_path / 'o.csv')!r}, rate=100, num_requests={{}})\n"
+    peak = "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+    used = []
+    for count in (100_000, 3_000_000):
+        command = [sys.executable, "-c", generate + run.format(count) + peak]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        used.append(1024 * int(done.stdout))
+    assert (used[1] - used[0]) / 2_900_000 < 100

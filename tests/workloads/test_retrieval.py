@@ -47,7 +47,7 @@ USERS, TURNS, ROOM, BLOCK = 12, 8, 120, 4
 def written(population: Population) -> Iterator[tuple[list[object], int]]:
     """Every token of each row's prompt and answer, and how many are the prompt's: user by user, turn by turn."""
     draws = _Draws(population, USERS, 3, ROOM)
-    turns, retrieved = list(draws.turns(TURNS)), population.retrieved
+    turns, retrieved = list(draws.turns(range(TURNS))), population.retrieved
     system: list[object] = [("system", i) for i in range(population.system_prompt_tokens)]
     for user in range(USERS):
         history: list[object] = []

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import repeat
+from itertools import count, repeat
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -108,32 +108,57 @@ class Population:
         first conversation after a whole think time.
         """
         self._check(num_users, turns_per_user, max_model_len)
-        room = max_model_len - self.system_prompt_tokens
-        draws = _Draws(self, num_users, seed, room)
-        talk = _Talk.fresh(num_users)
+        draws = _Draws(self, num_users, seed, max_model_len - self.system_prompt_tokens)
+        return next(self._blocks(draws, turns_per_user, stationary_start=stationary_start))
+
+    def blocks(self, num_users: int, turns_at_once: int, seed: int, max_model_len: int) -> Iterator[Sessions]:
+        """The turns that `sessions` draws from a stationary start, without end, so many of each user at a time.
+
+        A block's turns go on from those of the block before; its first ones have a think time and a time.
+        """
+        self._check(num_users, turns_at_once, max_model_len)
+        draws = _Draws(self, num_users, seed, max_model_len - self.system_prompt_tokens)
+        return self._blocks(draws, turns_at_once, stationary_start=True)
+
+    def _blocks(self, draws: "_Draws", turns_at_once: int, *, stationary_start: bool) -> Iterator[Sessions]:
+        talk = _Talk.fresh(draws.num_users)
         if stationary_start:
             talk = _walk_into(talk, draws)
-        turns = list(draws.turns(turns_per_user))
-        columns = [talk.next_turn(turn, room) for turn in turns]
-        before, user_prompt, output, conversation = (np.stack(column, axis=1) for column in zip(*columns, strict=True))
-        first_arrival, think = draws.think_times(turns_per_user, stationary_start)
-        found = Sessions(
-            first_arrival_s=first_arrival,
-            think_s=think,
-            prompt_tokens=self.system_prompt_tokens + user_prompt,
-            output_tokens=output,
-            conversation=conversation,
-            system_prompt_tokens=self.system_prompt_tokens,
-        )
-        return found if self.is_appended_to else replace(found, **self._contents(found, before, turns))
+        arrival_s, leading = draws.first_arrival_s(stationary_start=stationary_start), None
+        for start in count(0, turns_at_once):
+            numbers = range(start, start + turns_at_once)
+            turns = list(draws.turns(numbers))
+            columns = [talk.next_turn(turn, draws.room) for turn in turns]
+            before, prompt, output, conversation = (np.stack(column, axis=1) for column in zip(*columns, strict=True))
+            think = draws.think_s(numbers)
+            arrival_s = arrival_s + think[:, 0]
+            found = Sessions(
+                first_arrival_s=arrival_s,
+                think_s=think,
+                prompt_tokens=self.system_prompt_tokens + prompt,
+                output_tokens=output,
+                conversation=conversation,
+                system_prompt_tokens=self.system_prompt_tokens,
+                turns_before=start,
+            )
+            if not self.is_appended_to:
+                found = replace(found, **self._contents(found, before, turns, leading))
+                leading = None if found.leading is None else found.leading[:, -1]
+            yield found
+            arrival_s = found.arrival_s()[:, -1]
 
     @property
     def is_appended_to(self) -> bool:
         """Whether each prompt begins with the whole turn before it: nothing is retrieved, nothing thought."""
         return self.retrieved is None and self.thinking_share is None
 
-    def _contents(self, found: Sessions, before: IntArray, turns: "list[_Turn]") -> dict[str, Any]:
-        """What Sessions says of contents that turns share; `before` are the tokens said in earlier turns."""
+    def _contents(
+        self, found: Sessions, before: IntArray, turns: "list[_Turn]", led: IntArray | None
+    ) -> dict[str, Any]:
+        """What Sessions says of contents that turns share; `before` are the tokens said in earlier turns.
+
+        `led` are the chunks behind the system prompt in the turns before these; None: not known.
+        """
         thinking = np.stack([np.broadcast_to(turn.thinking, before.shape[:1]) for turn in turns], axis=1)
         own_from = np.where(thinking > 0, found.prompt_tokens, OPEN_END)
         retrieved = self.retrieved
@@ -143,7 +168,8 @@ class Population:
         opens = before == 0
         if retrieved.in_history:  # the chunks of a conversation's first turn stay behind the system prompt
             first = np.maximum.accumulate(np.where(opens, np.arange(len(turns)), -1), axis=1)
-            leading = np.where((first >= 0)[..., None], np.take_along_axis(chunks, first[..., None], axis=1), -1)
+            earlier = -1 if led is None else led[:, None]
+            leading = np.where((first >= 0)[..., None], np.take_along_axis(chunks, first[..., None], axis=1), earlier)
         elif retrieved.place == "after_system_prompt":
             leading = chunks
         else:
@@ -193,16 +219,16 @@ class _Draws:
         size = max(DRAWN_AT_ONCE // self.num_users, 1)
         return (turns[start : start + size] for start in range(0, len(turns), size))
 
-    def turns(self, count: int) -> "Iterator[_Turn]":
-        return self._turns(count, _STREAMS, has_chunks=True)
+    def turns(self, numbers: range) -> "Iterator[_Turn]":
+        return self._turns(numbers, _STREAMS, has_chunks=True)
 
     def skipped_turns(self, count: int) -> "Iterator[_Turn]":
         """Before the start; which chunks they have nobody needs to know."""
-        return self._turns(count, _HISTORY, has_chunks=False)
+        return self._turns(range(count), _HISTORY, has_chunks=False)
 
-    def _turns(self, count: int, streams: Sequence[_Stream], *, has_chunks: bool) -> "Iterator[_Turn]":
+    def _turns(self, numbers: range, streams: Sequence[_Stream], *, has_chunks: bool) -> "Iterator[_Turn]":
         """Turn by turn, drawn from the streams of messages, answers, turns, chunks and thinking."""
-        for part in self._parts(range(count)):
+        for part in self._parts(numbers):
             drawn = (self._by_turn(stream, part) for stream in streams)
             user_u, output_u = next(drawn), next(drawn)
             num_turns = looked_up(whole_turns, self.population.turns, next(drawn))
@@ -247,16 +273,21 @@ class _Draws:
         num_turns = size_biased_quantile(RoundedUp(inner=self.population.turns), length)
         return num_turns.astype(np.int64), (share * num_turns).astype(np.int64)
 
-    def think_times(self, turns_per_user: int, stationary_start: bool) -> tuple[FloatArray, FloatArray]:
-        """[num_users] first arrival, [num_users, turns_per_user] think time before each turn, 0 before the first."""
+    def think_s(self, numbers: range) -> FloatArray:
+        """[num_users, numbers] think time before each of these turns, 0 before the first of all."""
         distribution = self.population.think_time_s
-        think = np.zeros((self.num_users, turns_per_user))
-        for part in self._parts(range(1, turns_per_user)):
-            think[:, part.start : part.stop] = distribution.quantile(self._by_turn(("think_time", ()), part)).T
-        uniform = self._uniform("start", 2)
+        think = np.zeros((self.num_users, len(numbers)))
+        for part in self._parts(range(max(numbers.start, 1), numbers.stop)):
+            place = slice(part.start - numbers.start, part.stop - numbers.start)
+            think[:, place] = distribution.quantile(self._by_turn(("think_time", ()), part)).T
+        return think
+
+    def first_arrival_s(self, *, stationary_start: bool) -> FloatArray:
+        """[num_users] of the first turn."""
+        distribution, uniform = self.population.think_time_s, self._uniform("start", 2)
         if not stationary_start:
-            return distribution.quantile(uniform), think
-        return self._uniform("start", 3) * size_biased_quantile(distribution, uniform), think
+            return distribution.quantile(uniform)
+        return self._uniform("start", 3) * size_biased_quantile(distribution, uniform)
 
     def _fitted(self, user_u: FloatArray, output_u: FloatArray, room: int | IntArray) -> tuple[IntArray, IntArray]:
         user = looked_up(token_counts, self.population.user_tokens, user_u)

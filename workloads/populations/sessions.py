@@ -55,6 +55,8 @@ class Sessions:
     chunk_tokens: int = 0
     met_at: IntArray | None = None
     """[users] the turn, counted from 0, that is a user's first; None: it is turn 0. Earlier ones lie before time 0."""
+    turns_before: int = 0
+    """Each user's turns before these, in a block of turns that goes on from another."""
 
     @property
     def num_users(self) -> int:
@@ -116,7 +118,7 @@ class Sessions:
         if self.own_from is None:
             spans = _spans(content, self.system_prompt_tokens)
         else:
-            alone = ALONE_FROM + users * CONVERSATIONS_PER_USER + turns
+            alone = ALONE_FROM + users * CONVERSATIONS_PER_USER + self.turns_before + turns
             leading = np.zeros((n, 0), np.int64) if self.leading is None else self.leading[keep]
             ends = self.system_prompt_tokens + self.chunk_tokens * np.arange(leading.shape[1] + 1)
             spans = _spans_of_turns(content, alone, self.own_from[keep], leading, ends)
@@ -135,6 +137,8 @@ class Sessions:
         if isinstance(until_s, np.ndarray):
             return np.asarray(self.is_met & (self.arrival_s() <= until_s[:, None]))
         keep = self.is_met
+        if until_s == math.inf:
+            return keep
         keep[:, 1:] &= self.arrival_s()[:, :-1] <= until_s
         return keep
 

@@ -10,6 +10,8 @@ from workloads.requests import OPEN_END, BoolArray, Int32Array, IntArray, Reques
 
 def shares_content(table: RequestTable) -> bool:
     """Whether any two requests begin alike."""
+    if _has_twice(table.span_start, np.zeros(table.num_spans, np.bool_)):
+        return True
     return bool((_uses(table, dense(table.span_content)) > 1).any())
 
 
@@ -78,6 +80,15 @@ def _uses(table: RequestTable, content: IntArray) -> IntArray:
     uses = np.zeros(int(content.max(initial=0)) + 1, np.int64)
     _count_uses(table.span_start, table.span_count, content, uses)
     return uses
+
+
+@numba.njit  # type: ignore[untyped-decorator]
+def _has_twice(places: IntArray, seen: BoolArray) -> bool:
+    for place in places:
+        if seen[place]:
+            return True
+        seen[place] = True
+    return False
 
 
 @numba.njit  # type: ignore[untyped-decorator]

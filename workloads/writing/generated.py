@@ -1,17 +1,24 @@
 """Requests of a population over a time or at a rate, in order of arrival, as a trace has them."""
 
 import math
-from dataclasses import replace
+from collections import defaultdict
+from typing import Any, Final
 
+import numba
 import numpy as np
+import numpy.typing as npt
 
 from boundary.files import InputError
+from boundary.limits import check_limit
 from workloads.arrivals import Arrivals, arrival_times
-from workloads.description.arrivals import earliest_arrival_s
 from workloads.populations.population import Population
-from workloads.requests import NO_PREDECESSOR, FloatArray, IntArray, RequestTable
+from workloads.populations.sessions import Sessions
+from workloads.requests import NO_PREDECESSOR, FloatArray, Int32Array, IntArray, RequestTable, repeated
 
-_DEVIATIONS = 8  # square roots of the mean number of turns: the most diligent of 100,000 users, think times of CV 1.8
+_TURNS_AT_ONCE: Final = 500_000  # of all users together
+_GROWTH, _LEAST_ROOM = 1.25, 4_000_000  # pages that are not written to take no memory
+_DEVIATIONS: Final = 8  # square roots of the mean number of turns: the most diligent of 100,000 users
+_SAFETY: Final = 3  # square roots of the number of requests
 
 
 def requests_over(
@@ -21,59 +28,153 @@ def requests_over(
     think_s = population.think_time_s.mean()
     if not think_s > 0:
         raise InputError(f"workload '{population.name}' has no think time, so users send without end; give a rate")
-    mean = duration_s / think_s
-    turns = math.ceil(mean + _DEVIATIONS * math.sqrt(mean)) + 8
-    while True:
-        sessions = population.sessions(num_users, turns, seed, max_model_len)
-        if (sessions.arrival_s()[:, -1] > duration_s).all():
-            return _until(sessions.table(duration_s), duration_s)
-        turns *= 2
+    check_limit("rows", num_users * duration_s / think_s, f"requests of {num_users:,} users")
+    drawn = _Drawn(population, num_users, duration_s, seed, max_model_len, has_sessions=True)
+    at_s = drawn.taken("at_s")
+    order = _by_time(at_s)
+    follows = np.empty(len(order), np.int64)
+    _link(drawn.taken("user")[order], np.full(num_users, NO_PREDECESSOR, np.int64), follows)
+    arrival_s = np.where(follows < 0, at_s[order], np.nan)
+    del at_s
+    return drawn.table(order, arrival_s=arrival_s, follows=follows, think_s=drawn.taken("think_s")[order])
 
 
 def requests_at(
     population: Population, arrivals: Arrivals, *, rate_per_s: float, num_requests: int, seed: int, max_model_len: int
 ) -> RequestTable:
-    """What users send who are as many as send at that rate, in their order, but at the times of a process."""
-    think_s = population.think_time_s.mean() or 1.0
-    users = max(1, round(min(rate_per_s * think_s, num_requests / 2)))
-    duration_s = (num_requests + 3 * math.sqrt(num_requests) + 10) * think_s / users
+    """What users send who are as many as send at that rate, in their order, but at the times of a process.
+
+    Users without think time take their turns in the order that think times of one length on average would give.
+    """
+    n = num_requests
+    check_limit("rows", n, "requests")
+    population = population if population.think_time_s.mean() else population.with_think_time(1.0)
+    think_s = population.think_time_s.mean()
+    users = max(1, round(min(rate_per_s * think_s, n / 2)))
+    duration_s = (n + _SAFETY * math.sqrt(n) + 10) * think_s / users
     while True:
-        table = requests_over(
-            population, num_users=users, duration_s=duration_s, seed=seed, max_model_len=max_model_len
-        )
-        if table.num_requests >= num_requests:
+        drawn = _Drawn(population, users, duration_s, seed, max_model_len, has_sessions=False)
+        if drawn.num_requests >= n:
             break
         duration_s *= 1.2
-    n = num_requests
-    return replace(
-        table.head(n),
+    return drawn.table(
+        _by_time(drawn.taken("at_s"))[:n],
         arrival_s=arrival_times(arrivals, rate_per_s, n, seed),
-        follows=np.full(n, NO_PREDECESSOR, np.int64),
-        think_s=np.zeros(n),
+        follows=repeated(NO_PREDECESSOR, n, np.int64),
+        think_s=repeated(0, n, np.float64),
     )
 
 
-def _until(table: RequestTable, duration_s: float) -> RequestTable:
-    """The rows that arrive within the time, in order of arrival; a turn never comes before the one it follows."""
-    at_s = earliest_arrival_s(table)
-    order = np.argsort(at_s, kind="stable")
-    return _in_order(table, order[: np.searchsorted(at_s[order], duration_s)])
+class _Drawn:
+    """All turns of some users that come within a time; in memory stands no more than their table needs."""
+
+    def __init__(
+        self,
+        population: Population,
+        num_users: int,
+        duration_s: float,
+        seed: int,
+        max_model_len: int,
+        *,
+        has_sessions: bool,
+    ) -> None:
+        self._columns: dict[str, _Column] = defaultdict(_Column)
+        self._has_sessions = has_sessions
+        mean = duration_s / population.think_time_s.mean()
+        turns_at_once = max(min(_TURNS_AT_ONCE // num_users, math.ceil(mean + _DEVIATIONS * math.sqrt(mean)) + 8), 1)
+        self._num_spans = 0
+        for block in population.blocks(num_users, turns_at_once, seed, max_model_len):
+            at_s = block.arrival_s()
+            self._add(block, at_s, duration_s)
+            if (at_s[:, -1] > duration_s).all():
+                return
+
+    def _add(self, block: Sessions, at_s: FloatArray, duration_s: float) -> None:
+        table, kept = block.table(), np.flatnonzero(at_s < duration_s)
+        found: dict[str, npt.NDArray[Any]] = {
+            "at_s": at_s.ravel()[kept],
+            "prompt_tokens": table.prompt_tokens[kept],
+            "output_tokens": table.output_tokens[kept],
+            "span_start": (table.span_start[kept] + self._num_spans).astype(np.int32),
+            "span_count": table.span_count[kept].astype(np.int16),
+            "span_content": table.span_content,
+            "span_end": table.span_end,
+        }
+        if self._has_sessions:
+            found |= {"think_s": block.think_s.ravel()[kept], "user": (kept // at_s.shape[1]).astype(np.int32)}
+        for name, column in found.items():
+            self._columns[name].append(column)
+        self._num_spans += table.num_spans
+
+    @property
+    def num_requests(self) -> int:
+        return len(self._columns["at_s"])
+
+    def taken(self, name: str) -> npt.NDArray[Any]:
+        """All of one quantity, which is then no longer here."""
+        return self._columns.pop(name).values
+
+    def table(self, order: IntArray, *, arrival_s: FloatArray, follows: IntArray, think_s: FloatArray) -> RequestTable:
+        """The requests in this order, at these times."""
+        prompt_tokens, output_tokens, start, count = (
+            self.taken(name)[order] for name in ("prompt_tokens", "output_tokens", "span_start", "span_count")
+        )
+        return RequestTable(
+            arrival_s=arrival_s,
+            follows=follows,
+            think_s=think_s,
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+            priority=repeated(0, len(order), np.int32),
+            span_start=start.astype(np.int64),
+            span_count=count.astype(np.int32),
+            span_content=self.taken("span_content"),
+            span_end=self.taken("span_end"),
+        )
 
 
-def _in_order(table: RequestTable, rows: IntArray) -> RequestTable:
-    """These rows; each comes after the one that it follows."""
-    place = np.full(table.num_requests, NO_PREDECESSOR, np.int64)
-    place[rows] = np.arange(len(rows))
-    follows = table.follows[rows]
-    arrival_s: FloatArray = table.arrival_s[rows]
-    return replace(
-        table,
-        arrival_s=arrival_s,
-        follows=np.where(follows >= 0, place[follows], follows),
-        think_s=table.think_s[rows],
-        prompt_tokens=table.prompt_tokens[rows],
-        output_tokens=table.output_tokens[rows],
-        priority=table.priority[rows],
-        span_start=table.span_start[rows],
-        span_count=table.span_count[rows],
-    )
+class _Column:
+    """An array that grows; millions of small ones would leave holes in memory."""
+
+    def __init__(self) -> None:
+        self._room: npt.NDArray[Any] = np.empty(0)
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def append(self, values: npt.NDArray[Any]) -> None:
+        end = self._length + len(values)
+        if end > len(self._room):
+            grown = np.empty(max(int(_GROWTH * end), _LEAST_ROOM), values.dtype)
+            grown[: self._length] = self.values
+            self._room = grown
+        self._room[self._length : end] = values
+        self._length = end
+
+    @property
+    def values(self) -> npt.NDArray[Any]:
+        return self._room[: self._length]
+
+
+def _by_time(at_s: FloatArray) -> IntArray:
+    """Places in order of time, equal times in the order in which they stand."""
+    order = np.argsort(at_s)
+    return order if _ascends(at_s, order) else np.argsort(at_s, kind="stable")
+
+
+@numba.njit  # type: ignore[untyped-decorator]
+def _ascends(values: FloatArray, order: IntArray) -> bool:
+    """Whether no two are equal, and this is their order."""
+    for place in range(1, len(order)):  # noqa: SIM110  numba knows no generator in all()
+        if not values[order[place - 1]] < values[order[place]]:
+            return False
+    return True
+
+
+@numba.njit  # type: ignore[untyped-decorator]
+def _link(user: Int32Array, last: IntArray, follows: IntArray) -> None:
+    """Fill in the row of each one's user before it; `last` holds that of each user so far."""
+    for row in range(len(user)):
+        follows[row] = last[user[row]]
+        last[user[row]] = row
