@@ -35,6 +35,7 @@ LOCATING = 6  # replications of loads that may turn out to lie beside the capaci
 COARSE_REPLICATIONS = 6  # at most, of an estimate that is compared with another one, paired
 COARSE_REQUESTS = 24_000  # of each load of it
 QUICK_REPLICATIONS, QUICK_MOST = 4, 60  # of a large fleet, where each has many requests; at most
+QUICK_REQUESTS = 240_000  # of each load: where a replication has few requests there may be more of them
 MATERIAL_GROWTH = 0.25
 UNLUCKY = 2.0  # misses of an hour that 95 % stay below over their mean, before anything is known of them
 MAX_SIZE = 2.0**22
@@ -199,16 +200,16 @@ def find_capacity(
     """Two loads around the capacity, replicated until the interval is narrow enough or the budget ends.
 
     `replications` is how often they are replicated, however wide the interval is then; `is_quick` begins with fewer
-    and ends with QUICK_MOST, for what is compared paired.
+    and ends sooner, for what is compared paired.
     """
-    first, most = _first_replications, max_replications
-    if is_quick:
-        first, most = _few_replications, min(QUICK_MOST, max_replications)
     centre = screen_capacity(evaluator, guess)
     if not centre:
         return NOBODY
+    first, most = _first_replications(evaluator), max_replications
+    if is_quick:
+        first, most = _few_replications(evaluator), min(_quick_most(evaluator), max_replications)
     around = _Around(evaluator, centre)
-    count = replications or min(first(evaluator), most)
+    count = replications or min(first, most)
     if around.knee(min(LOCATING, count)) is None:
         return NOBODY
     while (knee := around.knee(count)) is not None:
@@ -223,6 +224,11 @@ def _first_replications(evaluator: Evaluator) -> int:
     """Few replications of a small fleet may all lack the rare bursts that the long run has."""
     requests = max(point.mean("num_requests") for point in evaluator.points())
     return min(max(math.ceil(FIRST_REQUESTS / max(requests, 1)), FEWEST), FIRST_MOST)
+
+
+def _quick_most(evaluator: Evaluator) -> int:
+    requests = max(point.mean("num_requests") for point in evaluator.points())
+    return max(QUICK_MOST, math.ceil(QUICK_REQUESTS / max(requests, 1)))
 
 
 def _few_replications(evaluator: Evaluator) -> int:
