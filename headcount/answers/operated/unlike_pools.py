@@ -7,7 +7,7 @@ from typing import Any
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
 from headcount.answers.capacity_text import found_line, row_layout
 from headcount.answers.details.assumptions import gpu_rows, of_terms
-from headcount.answers.details.first_page import FirstPage, money_figures, risk_of
+from headcount.answers.details.first_page import FirstPage, Headroom, Options, model_title, money_figures, risk_of
 from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.answers.notes import Facts, facts_about, find_notes
 from headcount.questions.deployments import Subject, subject
@@ -134,19 +134,31 @@ class FleetAnswer(Answer):
         )
 
     def first_page(self) -> FirstPage:
-        asked = self.together.pools[0].question
+        asked, pools = self.together.pools[0].question, self.together.pools
+        alone = [(f"{pool.row.gpus} × {pool.question.gpu.title}", f"{pool.row.users_low:,}") for pool in pools]
         return FirstPage(
-            question=f"How many users do {self._gpus} serve together with {asked.architecture.name}?",
-            answer=f"{self.users_low:,} users",
+            question=f"How many users do {self._titles} serve together with {model_title(asked.architecture.name)}?",
+            answer=f"{counted(self.users_low, 'user')} on all of them together",
             figures=(
-                ("GPUs", self._gpus),
-                ("for", f"{self.users_low:,} users, workload {self.workload}"),
+                ("for", f"{counted(self.users_low, 'user')} at once, workload {self.workload}"),
                 *money_figures(self._month, usd_per_user_month(self._month, self.users_low)),
                 ("promise", promise_text(asked.slo)),
             ),
-            sure=f"The mean is {self.users:,} users, the 90 % interval {self.users_low:,} to {self.users_high:,}.",
-            risk=risk_of(self.notes, "Another router shares the load out differently: compare with --router."),
+            options=Options(
+                title="Users that can be promised",
+                columns=("GPUs", "users"),
+                rows=(*alone, ("all together", f"{self.users_low:,}")),
+                marked=len(alone),
+            ),
+            sure=f"With 95 % confidence real servers serve at least {counted(self.users_low, 'user')}; "
+            f"{self.users:,} are expected, up to {self.users_high:,} are possible.",
+            headroom=Headroom(needed=None, low=self.users_low, users=self.users, high=self.users_high),
+            risk=risk_of(self.notes, f"With another router than {asked.router} they may be fewer."),
         )
+
+    @property
+    def _titles(self) -> str:
+        return joined([f"{pool.row.gpus} × {pool.question.gpu.title}" for pool in self.together.pools])
 
     def details(self) -> dict[str, Any]:
         """Where the figures of each GPU come from."""
