@@ -76,7 +76,7 @@ def test_a_report_carries_the_answer_and_its_notes(answers: dict[str, Answer], t
     assert isinstance(answer, hc.CapacityAnswer)
     answer.report(tmp_path / "r.html")
     html = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert f"{answer.users_low:,} users on 1 × h100-sxm" in html
+    assert f"{answer.users_low:,} users on 1 × {answer.question.gpu.title}" in html
     assert all(note.text in html for note in answer.notes)
     assert "hc.capacity(" in html
     with pytest.raises(ValueError, match=r"report .*r\.doc: the file's name must end in \.csv or \.html"):

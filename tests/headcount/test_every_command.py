@@ -122,7 +122,8 @@ def test_long_help_stands_under_headings() -> None:
         shown = command.get_help(click.Context(command, info_name=command.name))
         described = [line for line in shown.splitlines() if line.startswith("  -")]
         if len(described) > 15:
-            assert "\nDeployment:\n" in shown, command.name
+            subject = "Trace" if command.name == "describe" else "Deployment"
+            assert f"\n{subject}:\n" in shown, command.name
             assert "\nOutput:\n" in shown
             assert "\nOther options:\n" in shown
 
