@@ -45,11 +45,13 @@ class Simulation:
         self.arrays = build_arrays(fleet, table, router, log_steps=log_steps)
         self._cursor: Any = self.arrays.cursor[0]
         self._view = View(self.arrays, router.sees)
-        self._router = router.make(seed % 2**32) if router.choose is None else None
+        self._routers = [router.make(seed % 2**32) for _ in range(2)] if router.choose is None else []
         if router.choose is not None:
             from simulator.core.jit import router_address  # noqa: PLC0415  as below
 
             self.arrays.router_memory[layout.SEED] = seed % 2**32
+            if fleet.is_apart:
+                self.arrays.decode_memory[layout.SEED] = (seed + 1) % 2**32
             self.arrays.routing["router"] = router_address(router.choose, tuple(router.parameters))
 
     def run(self, until_s: float = math.inf) -> None:
@@ -83,7 +85,7 @@ class Simulation:
     def _route(self) -> int:
         name = router_name(self.fleet.router)
         try:
-            chosen = int(self._cursor["chosen"]) if self._router is None else self._router.choose(self._view)
+            chosen = self._routers[self._stage()].choose(self._view) if self._routers else int(self._cursor["chosen"])
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -96,6 +98,10 @@ class Simulation:
         raise ValueError(
             f"router {name!r} chose engine {value_shown(chosen)}; choose(view) must return a number from 0 to {last}"
         )
+
+    def _stage(self) -> int:
+        """Of the request to route: 1 if it is to be decoded in another engine than it was prefilled in."""
+        return int(self.arrays.handovers["stage"][self._cursor["unrouted"]]) if self.fleet.is_apart else 0
 
     @property
     def now_s(self) -> float:

@@ -35,18 +35,18 @@ class StepRecord:
 
 
 def read_log(words: NDArray[np.int32]) -> list[StepRecord]:
-    """The log's steps in time order; requests that finished before the first are lost to the caller's last step."""
+    """The log's steps in time order; who finished before an engine's first is lost to the caller's last step."""
     return list(_attach_finished(reversed(list(_read_backwards(words.tolist())))))
 
 
-def _read_backwards(words: list[int]) -> Iterator[StepRecord | int]:
-    """Entries end in a marker, so they are read from the end; an int is a finished request."""
+def _read_backwards(words: list[int]) -> Iterator[StepRecord | tuple[int, int]]:
+    """Entries end in a marker, so they are read from the end; a pair is a finished request and its engine."""
     place = len(words)
     while place > 0:
         place -= 1
         if words[place] == _FINISHED:
-            place -= 1
-            yield words[place]
+            place -= 2
+            yield words[place], words[place + 1]
             continue
         assert words[place] == _STEP, "the step log lost its alignment"
         count, num_preempted, free, running, waiting, step, replica = words[place - 7 : place]
@@ -64,11 +64,11 @@ def _read_backwards(words: list[int]) -> Iterator[StepRecord | int]:
         )
 
 
-def _attach_finished(entries: Iterator[StepRecord | int]) -> Iterator[StepRecord]:
-    last: StepRecord | None = None
+def _attach_finished(entries: Iterator[StepRecord | tuple[int, int]]) -> Iterator[StepRecord]:
+    latest: dict[int, StepRecord] = {}  # by engine
     for entry in entries:
         if isinstance(entry, StepRecord):
-            last = entry
+            latest[entry.replica] = entry
             yield entry
-        elif last is not None:
-            last.finished.append(entry)
+        elif entry[1] in latest:
+            latest[entry[1]].finished.append(entry[0])

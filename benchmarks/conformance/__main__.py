@@ -4,6 +4,7 @@
     python -m benchmarks.conformance scheduler --about states    # the same, with states in the prefix cache
     python -m benchmarks.conformance scheduler --about cancelled # the same, with requests that clients cancel
     python -m benchmarks.conformance scheduler --about offloading  # the same, with KV in host memory
+    python -m benchmarks.conformance scheduler --about apart    # the same, with prefill and decode in two engines
     python -m benchmarks.conformance scheduler --engine sglang   # beside SGLang: every batch, on random cases
     python -m benchmarks.conformance radix-tree [--cases 200]    # beside SGLang: every operation on its radix tree
     python -m benchmarks.conformance parameters [--configs 10]   # beside transformers: every catalog model, random ones
@@ -25,6 +26,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.conformance.apart import APART, check_apart
 from benchmarks.conformance.cases.engine_cases import ATTENTIONS
 from benchmarks.conformance.cases.scheduler_cases import ABOUT
 from benchmarks.conformance.cases.weight_cases import weight_cases
@@ -51,7 +53,10 @@ def scheduler(python: Path, cases: int, seed: int, about: str) -> Found:
             bar.advance()
             bar.note(f"{found.steps:,} steps, {found.preemptions:,} preemptions")
 
-        found = check_scheduler(python, num_cases=cases, seed=seed, about=about, watch=watch)
+        if about == APART:
+            found = check_apart(python, num_cases=cases, seed=seed, watch=watch)
+        else:
+            found = check_scheduler(python, num_cases=cases, seed=seed, about=about, watch=watch)
     lines = [
         f"vLLM {found.vllm_version}, seed {found.seed}: {found.cases:,} cases, {found.steps:,} steps, "
         f"{found.preemptions:,} preemptions, {found.prefix_hits:,} prefix hits compared; "
@@ -178,9 +183,10 @@ def main() -> int:
     )
     parser.add_argument(
         "--about",
-        choices=tuple(ABOUT),
+        choices=(*ABOUT, APART),
         default="all",
-        help="of scheduler; states: in the prefix cache; cancelled: requests; offloading: KV to host memory",
+        help="of scheduler; states: in the prefix cache; cancelled: requests; offloading: KV to host memory; "
+        "apart: prefill and decode",
     )
     parser.add_argument("--no-models", action="store_true", help="leave the catalog's models out of kv-cache")
     parser.add_argument("--attention", choices=ATTENTIONS, default="full", help="of engine; hybrid: with windows")

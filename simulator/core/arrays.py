@@ -12,11 +12,12 @@ from simulator.core import layout
 from simulator.core.layout import NONE, Arrays
 from simulator.core.routing.arrays import has_index, routing_arrays
 from simulator.core.sglang.arrays import build_sglang_arrays
+from simulator.core.vllm.apart.arrays import apart_arrays
 from simulator.core.vllm.host_tier.arrays import fill_tier, num_rows, tier_arrays
 from simulator.core.vllm.layout import BLOCK, GROUP, KIND
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.speculation import acceptance_limit
-from simulator.fleet.fleet import Fleet, Pool
+from simulator.fleet.fleet import ROLES, Fleet, Pool
 from simulator.fleet.router import FoundRouter
 from simulator.latency.step_time import StepTimes
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, RequestTable
@@ -69,6 +70,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
         plans=np.zeros((engines, plans), layout.PLAN),
         entries=np.zeros((engines, plans, seqs), layout.PLAN_ENTRY),
         **tier_arrays(fleet, table, max(pool.row_blocks for pool in pools)),
+        **apart_arrays(fleet, table, router.memory_words(engines)),
         heap=np.zeros(_heap_size(table), layout.HEAP_ENTRY),
         deadlines=np.zeros(_num_waits(table), layout.HEAP_ENTRY),
         samples=np.zeros(MAX_SAMPLES, layout.SAMPLE),
@@ -214,6 +216,7 @@ def _pools(fleet: Fleet, sizes: list[_Sizes], table: RequestTable) -> NDArray[np
         if of.vllm is not None:
             _fill_vllm(values[place], of, of.vllm)
             fill_tier(values[place], of.vllm, table)
+        values[place]["role"] = ROLES.index(pool.role)
         _fill_times(values[place], of.times)
     for first, count in (("first_group", "num_groups"), ("first_kind", "num_kinds")):
         values[first] = np.cumsum(values[count]) - values[count]

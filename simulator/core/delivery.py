@@ -44,8 +44,14 @@ def finish(a: Any, request: int, now_s: float) -> None:
     """A request has all its tokens."""
     views.note_ended(a, request)
     end(a, request, FINISHED, now_s)
+    log_finished(a, request)
+
+
+@kernel
+def log_finished(a: Any, request: int) -> None:
     if a.cursor[0].log_steps == 1:
         log_word(a.cursor[0], a.log, request)
+        log_word(a.cursor[0], a.log, a.requests[request].replica)
         log_word(a.cursor[0], a.log, -4)
 
 

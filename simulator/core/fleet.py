@@ -12,6 +12,7 @@ from simulator.core.layout import (
     BETWEEN_INSTANTS,
     CALENDAR_STEPS,
     CONTROL,
+    DECODE,
     DONE,
     FINISHED,
     FIRST_TOKEN,
@@ -22,6 +23,7 @@ from simulator.core.layout import (
     NONE,
     NOT_ARRIVED,
     PAUSED,
+    PREFILL,
     REACHED_TIME,
     SENT,
     SGLANG,
@@ -33,6 +35,7 @@ from simulator.core.layout import (
 from simulator.core.routing import views
 from simulator.core.sglang import scheduler as sglang
 from simulator.core.vllm import calendar, pool, queue
+from simulator.core.vllm.apart import reading
 from simulator.core.vllm.host_tier import offload, polling
 
 
@@ -72,6 +75,8 @@ def send(a: Any, request: int, replica: int, now_s: float) -> None:
     p = a.pools[a.replicas[replica].pool]
     a.requests[request].replica = replica
     a.requests[request].status = SENT
+    if p.role == PREFILL:
+        reading.begin_prefill(a, request)
     views.note_sent(a, request, replica, now_s)
     state = a.replicas[a.replicas[replica].leader]
     state.frontend_free_s = (
@@ -98,6 +103,8 @@ def enter(a: Any, request: int, now_s: float) -> None:
             pool.lay_out(a, replica)
             offload.begin(a, replica)
         queue.enqueue_arrival(a, replica, request)
+        if a.pools[a.replicas[replica].pool].role == DECODE:
+            reading.await_read(a, request)
     if replicas.is_idle(a, replica, now_s):
         touch(a, a.replicas[replica].leader)
 
@@ -159,6 +166,8 @@ def follow_up(a: Any, request: int, following: int, now_s: float) -> None:
     cursor = a.cursor[0]
     if following != NONE:
         a.requests[following].replica = a.requests[request].replica
+        if a.handovers.shape[0] > 0:
+            reading.remember(a, request, following)
     if following == NONE and cursor.next_free < a.shared_queue.shape[0]:
         following = a.shared_queue[cursor.next_free]
         cursor.next_free += 1
@@ -231,6 +240,8 @@ def try_again(a: Any, request: int, retry: int, now_s: float) -> float:
         return gives_up_s
     a.clients[retry].gives_up_s = gives_up_s
     a.requests[retry].replica = req.replica
+    if a.handovers.shape[0] > 0:
+        reading.remember(a, request, retry)
     a.requests[retry].arrival_s = arrival_s
     push_event(a, arrival_s, NEXT_TURN, retry)
     return math.inf
@@ -280,6 +291,7 @@ def take_sample(a: Any, now_s: float) -> None:
 @kernel
 def complete_steps(a: Any, now_s: float) -> None:
     """Finish all steps that end at this instant; finished sessions begin to think."""
+    cursor = a.cursor[0]
     while a.next_event_s[1] <= now_s:
         replica = replicas.earliest_replica(a)
         replicas.set_next_event(a, replica, math.inf)
@@ -290,12 +302,16 @@ def complete_steps(a: Any, now_s: float) -> None:
             for index in range(plan.count - plan.num_quiet):
                 if a.entries[replica, slot, index].tokens < 0:
                     request = a.entries[replica, slot, index].request
+                    if a.pools[a.replicas[replica].pool].role == PREFILL:
+                        reading.hand_over(a, request, now_s)
+                        push_event(a, now_s + a.sides[replica].dispatch_s, NEXT_TURN, request)
+                        continue
                     follow_up(a, request, a.next_turn[request % a.next_turn.shape[0]], now_s)
         if a.pools[a.replicas[replica].pool].ranks > 1:
             touch(a, a.replicas[replica].leader)
             continue
-        a.touched[a.cursor[0].num_touched] = replica
-        a.cursor[0].num_touched += 1
+        a.touched[cursor.num_touched] = replica
+        cursor.num_touched += 1
 
 
 @kernel

@@ -43,6 +43,8 @@ ITL_MIN_S, ITL_GROWTH, ITL_BINS = 1e-6, 1.01, 2400
 
 POLL_S = 2.0**-10  # vLLM's 1 ms between two looks at transfers while nothing else is to do; exact in sums
 VLLM, SGLANG = 0, 1  # whose scheduler a pool's engines run
+OFFLOADING, NIXL = 1, 2  # a pool's connector, which brings KV from elsewhere; 0: none
+SERVE, PREFILL, DECODE = 0, 1, 2  # what a pool's engines do
 
 CALENDAR_STEPS = 32  # the longest rest of a quiet request, and one
 
@@ -199,6 +201,8 @@ TOTALS = record(
         ("queried_tokens", "f8"),  # prefix cache, first admissions
         ("hit_tokens", "f8"),
         ("host_hit_tokens", "f8"),  # those loaded from host memory
+        ("read_tokens", "f8"),  # those read from the engines that computed them …
+        ("read_s", "f8"),  # … and the time that this took
         ("preemptions", "f8"),
         ("max_used_blocks", "f8"),
         ("blocked_s", "f8", (NUM_BLOCK_REASONS,)),
@@ -266,6 +270,10 @@ POOL = record(
         ("reserve_full_isl", "i4"),
         ("watermark_blocks", "i4"),
         ("window", "i4"),  # of sliding-window layers, tokens
+        ("role", "i4"),  # SERVE, PREFILL or DECODE
+        ("connector", "i4"),  # OFFLOADING or NIXL, 0: none
+        ("defers_frees", "i4"),  # 1: blocks that a step in flight writes are not free: something may be loaded there
+        ("drops_stale", "i4"),  # 1: what was in flight of a preempted request is not delivered
         ("host_chunks", "i4"),  # 0: no host tier
         ("chunk_mask", "i4"),
         ("store_mask", "i4"),
@@ -376,6 +384,9 @@ class Arrays(NamedTuple):
     told: NDArray[np.int64]  # [R, plans in flight, 2], how many stores and loads a plan's output tells to be over
     fences: NDArray[np.int32]  # of each block: stores of ended requests that read it
     handed_out: NDArray[np.int32]  # of each block: the latest step that gave it to a request
+    handovers: NDArray[np.void]  # [attempts * n] if prefill and decode are apart, and the next two
+    sides: NDArray[np.void]  # [R]
+    decode_memory: NDArray[np.int64]  # the compiled router's, for decode engines
     heap: NDArray[np.void]  # events, by time
     deadlines: NDArray[np.void]  # by time, at most one of each request; those of ended requests are passed over
     samples: NDArray[np.void]

@@ -11,6 +11,7 @@ from simulator.core.layout import (
     CALENDAR_STEPS,
     FINISHED,
     NONE,
+    PREFILL,
     RUNNING,
     SENT,
     SGLANG,
@@ -26,7 +27,7 @@ from simulator.core.vllm.host_tier import holding, offload
 def is_busy(a: Any, replica: int) -> bool:
     """Whether a step is in flight, with work."""
     state = a.replicas[replica]
-    num_empty = a.tiers[replica].num_empty_plans if a.pools[state.pool].host_chunks > 0 else 0
+    num_empty = a.tiers[replica].num_empty_plans if a.pools[state.pool].connector > 0 else 0
     return bool(state.num_plans > num_empty)
 
 
@@ -34,7 +35,7 @@ def is_busy(a: Any, replica: int) -> bool:
 def is_idle(a: Any, replica: int, now_s: float) -> bool:
     """Whether an arrival lets the replica decide at once: else the end of a step does."""
     state, p = a.replicas[replica], a.pools[a.replicas[replica].pool]
-    if p.host_chunks > 0:
+    if p.connector > 0:
         return bool(a.tiers[replica].is_idle == 1)
     return bool(state.num_plans == 0 and (p.ranks == 1 or num_rounds(a.replicas[state.leader], now_s) == 0))
 
@@ -92,7 +93,12 @@ def deliver_tokens(a: Any, replica: int, request: int, tokens: int, stale: bool)
 def finish(a: Any, replica: int, request: int, now_s: float) -> None:
     """Free a finished request; `complete` takes it out of `running`."""
     req = a.requests[request]
-    if a.pools[a.replicas[replica].pool].host_chunks > 0:
+    if a.pools[a.replicas[replica].pool].role == PREFILL:
+        req.status = AT_GATEWAY
+        offload.end(a, replica, request, 0)
+        delivery.log_finished(a, request)
+        return
+    if a.pools[a.replicas[replica].pool].connector > 0:
         req.status = FINISHED
         offload.end(a, replica, request, 0)
     elif req.status == RUNNING:
@@ -122,7 +128,7 @@ def abort(a: Any, request: int, status: int, now_s: float) -> None:
     elif req.status == WAITING:
         holding.leave_queue(a, replica, request)
     req.status = status
-    if a.pools[a.replicas[replica].pool].host_chunks > 0 and has_entered:
+    if a.pools[a.replicas[replica].pool].connector > 0 and has_entered:
         offload.end(a, replica, request, 1)
     elif req.row != NONE:
         blocks.release(a, replica, request)
@@ -137,7 +143,7 @@ def complete(a: Any, replica: int, now_s: float) -> int:
     slot = state.oldest_plan
     if a.pools[state.pool].engine == SGLANG:
         return complete_batch(a, replica, now_s)
-    if a.pools[state.pool].host_chunks > 0 and not begin_to_complete(a, replica):
+    if a.pools[state.pool].connector > 0 and not begin_to_complete(a, replica):
         return 0
     previous_s = state.last_completion_s
     p = a.pools[a.replicas[replica].pool]
@@ -158,6 +164,8 @@ def complete(a: Any, replica: int, now_s: float) -> int:
         if stale:
             req.stale -= entry.tokens
         if entry.sampled == 0 or req.status >= FINISHED:  # a step that turned out to be one too many
+            continue
+        if stale and p.drops_stale == 1:
             continue
         num_steady += delivery.note_time(a, request, now_s, previous_s)
         tokens = 1
@@ -191,19 +199,19 @@ def complete_batch(a: Any, replica: int, now_s: float) -> int:
 
 @kernel
 def close_plan(a: Any, replica: int, slot: int) -> None:
-    """Drop the oldest plan, with the empty ones behind it; with a host tier these have more to tell."""
+    """Drop the oldest plan, with the empty ones behind it; with a connector these have more to tell."""
     state = a.replicas[replica]
     p = a.pools[state.pool]
-    if p.host_chunks > 0:
+    if p.connector > 0:
         offload.take_in(a, replica, slot)
     leave_pipeline(state, p.plans_in_flight)
-    while p.host_chunks == 0 and state.num_plans > 0 and a.plans[replica, state.oldest_plan].count == 0:
+    while p.connector == 0 and state.num_plans > 0 and a.plans[replica, state.oldest_plan].count == 0:
         leave_pipeline(state, p.plans_in_flight)
 
 
 @kernel
 def begin_to_complete(a: Any, replica: int) -> bool:
-    """Whether the oldest step of an engine with a host tier is over, and had work."""
+    """Whether the oldest step of an engine with a connector is over, and had work."""
     if a.tiers[replica].is_blocking == 0:
         return False  # it looks at its transfers again
     if a.plans[replica, a.replicas[replica].oldest_plan].count == 0:
@@ -215,7 +223,7 @@ def begin_to_complete(a: Any, replica: int) -> bool:
 
 @kernel
 def complete_empty(a: Any, replica: int) -> None:
-    """The oldest step of an engine with a host tier had no work: it tells of transfers alone."""
+    """The oldest step of an engine with a connector had no work: it tells of transfers alone."""
     state = a.replicas[replica]
     offload.take_in(a, replica, state.oldest_plan)
     a.tiers[replica].num_empty_plans -= 1

@@ -4,12 +4,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from boundary.names import shortened
 from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
+from simulator.engines.vllm.connectors.pulling import KV_BOTH, KV_CONSUMER, KV_PRODUCER, LEASE_S, Nic
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.latency.step_time import StepTimes
 
-ROLES = ("serve",)
+SERVE, PREFILL, DECODE = ROLES = ("serve", "prefill", "decode")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +26,8 @@ class Pool:
     step_times: StepTimes
     num_servers: int = 1
     data_parallel_size: int = 1
-    role: str = "serve"
+    role: str = SERVE
+    nic: Nic | None = None  # an engine's way to the others, where prefill and decode are apart
     weight: float = 1.0  # how much an engine of it serves beside one of another pool, for routers that see weights
 
     def __post_init__(self) -> None:
@@ -46,6 +49,17 @@ class Pool:
             raise ValueError(f"weight is {self.weight:g}; a pool's weight is above 0")
         if self.role not in ROLES:
             raise ValueError(f"no role '{self.role}' of a pool; there is {', '.join(ROLES)}")
+        if self.role != SERVE:
+            self._check_apart()
+
+    def _check_apart(self) -> None:
+        if isinstance(self.engine, SGLangConfig):
+            raise ValueError("prefill and decode apart is not simulated with SGLang; choose vLLM, or serve both alike")
+        if self.data_parallel_size > 1:
+            raise ValueError("prefill and decode apart is not simulated with attention data parallelism")
+        assert self.nic is not None, "engines that read each other's KV have a network between them"
+        roles = {PREFILL: (KV_PRODUCER, KV_BOTH), DECODE: (KV_CONSUMER, KV_BOTH)}[self.role]
+        assert self.engine.kv_role in roles, f"a {self.role} pool's engines have a kv_role of {roles}"
 
     @property
     def num_engines(self) -> int:
@@ -54,16 +68,52 @@ class Pool:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Handover:
+    """How a request goes from its prefill engine to its decode engine.
+
+    `dispatch_s` lies between the prefill engine's step and the request's arrival at the decode engine: the answer's way
+    out, the router, the new request's way in. Blocks that nobody comes to read are kept for `lease_s`.
+    """
+
+    dispatch_s: float = 0.0
+    lease_s: float = LEASE_S
+
+    def __post_init__(self) -> None:
+        for name in ("dispatch_s", "lease_s"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name} is {shortened(repr(value))}; it must be a finite time of 0 s or more")
+        if self.dispatch_s >= self.lease_s:
+            raise ValueError(
+                f"a handover takes {self.dispatch_s} s, and blocks are kept for {self.lease_s} s: all are lost before "
+                "they are read; it must take less"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """Pools behind one router, given by name or as what makes one from a seed. Engines are numbered pool by pool."""
+    """Pools behind one router, given by name or as what makes one from a seed. Engines are numbered pool by pool.
+
+    Prefill pools stand before decode pools.
+    """
 
     pools: tuple[Pool, ...]
     router: str | RouterFactory = "least-outstanding"
+    handover: Handover = Handover()
 
     def __post_init__(self) -> None:
         if not self.pools:
             raise ValueError("a fleet has at least one pool")
+        roles = [pool.role for pool in self.pools]
+        if self.is_apart and sorted(set(roles)) != sorted((PREFILL, DECODE)):
+            raise ValueError("prefill and decode apart needs a pool of either, and none that does both")
+        assert roles == sorted(roles, reverse=True), "prefill pools stand before decode pools"
         check_router(self.router)
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether prompts are computed in other engines than answers."""
+        return any(pool.role != SERVE for pool in self.pools)
 
     @property
     def num_engines(self) -> int:

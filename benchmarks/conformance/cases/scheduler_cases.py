@@ -48,7 +48,7 @@ class SchedulerCase:
                 "output_tokens": int(table.output_tokens[row]),
                 "priority": int(table.priority[row]),
                 "spans": _spans(table, row),
-                "timeout_s": None if table.waits is None else _finite(float(table.waits.timeout_s[row])),
+                "timeout_s": _timeout_s(table, row),
             }
             for row in range(table.num_requests)
         ]
@@ -61,8 +61,8 @@ class SchedulerCase:
         }
 
 
-def _finite(value: float) -> float | None:
-    return None if math.isinf(value) else value
+def _timeout_s(table: RequestTable, row: int) -> float | None:
+    return None if table.waits is None or math.isinf(table.waits.timeout_s[row]) else float(table.waits.timeout_s[row])
 
 
 def _spans(table: RequestTable, row: int) -> list[tuple[int, int]]:
@@ -91,7 +91,7 @@ def states_case(seed: int, number: int) -> SchedulerCase:
     """Case `number` of a seed, with states that the prefix cache keeps, in pools from hardly enough to ample ones."""
     rng = np.random.default_rng(np.random.SeedSequence([seed, number]))
     block_size = int(rng.choice([8, 16, 16, 32, 64, 128]))
-    table = _table(rng, num_requests=int(rng.integers(4, 60)), block_size=block_size)
+    table = random_table(rng, num_requests=int(rng.integers(4, 60)), block_size=block_size)
     is_storm = bool(rng.random() < 0.3)
     return SchedulerCase(
         engine=random_engine(rng, table, block_size, is_storm=is_storm, caches_states=True), table=table
@@ -106,10 +106,10 @@ def cancelled_case(seed: int, number: int) -> SchedulerCase:
     case = random_case(seed, number)
     case = replace(case, engine=replace(case.engine, pipeline_parallel_size=1))
     rng = np.random.default_rng(np.random.SeedSequence([seed, number, 1]))
-    return replace(case, table=with_waits(case.table, _cancellations(rng, case.table)))
+    return replace(case, table=with_waits(case.table, cancellations(rng, case.table)))
 
 
-def _cancellations(rng: np.random.Generator, table: RequestTable) -> Waits:
+def cancellations(rng: np.random.Generator, table: RequestTable) -> Waits:
     """Time-outs of some clients; their sessions go on with the next turn."""
     count = table.num_requests
     longest = int(rng.choice([8, 60, 400]))  # ticks
@@ -124,9 +124,9 @@ def offloading_case(seed: int, number: int) -> SchedulerCase:
     """Case `number` of a seed with a host tier, in pools of any size; clients cancel in a third."""
     rng = np.random.default_rng(np.random.SeedSequence([seed, number, 2]))
     block_size = int(rng.choice([8, 16, 32]))
-    table = _table(rng, num_requests=int(rng.integers(8, 60)), block_size=block_size)
+    table = random_table(rng, num_requests=int(rng.integers(8, 60)), block_size=block_size)
     if number % 3 == 0:
-        table = with_waits(table, _cancellations(rng, table))
+        table = with_waits(table, cancellations(rng, table))
     return _narrow_case(
         rng,
         table,
@@ -230,7 +230,7 @@ def simulate(case: SchedulerCase) -> Simulation:
 def _drawn(rng: np.random.Generator, *, is_storm: bool = False) -> SchedulerCase:
     block_size = int(rng.choice([8, 16, 32, 64, 128]))
     num_requests = int(rng.integers(8, 60) if is_storm else rng.integers(4, 70))
-    table = _table(rng, num_requests=num_requests, block_size=block_size)
+    table = random_table(rng, num_requests=num_requests, block_size=block_size)
     engine = random_engine(rng, table, block_size, is_storm=is_storm)
     is_dense = engine.kv_groups == (KVGroup(None),)
     return SchedulerCase(engine=engine, table=table, has_latent_attention=bool(is_dense and rng.random() < 0.4))
@@ -239,7 +239,7 @@ def _drawn(rng: np.random.Generator, *, is_storm: bool = False) -> SchedulerCase
 def _watermark_alone(rng: np.random.Generator) -> SchedulerCase:
     """Short answers in a pool that the longest request fills: it enters only if the watermark does not count."""
     block_size = int(rng.choice([8, 16, 32]))
-    table = _table(rng, num_requests=int(rng.integers(3, 12)), block_size=block_size)
+    table = random_table(rng, num_requests=int(rng.integers(3, 12)), block_size=block_size)
     table = replace(table, output_tokens=rng.integers(1, 9, table.num_requests).astype(np.int32))
     return _narrow_case(
         rng,
@@ -257,7 +257,7 @@ def _watermark_alone(rng: np.random.Generator) -> SchedulerCase:
 def _eagle(rng: np.random.Generator) -> SchedulerCase:
     """EAGLE with prefix hits; requests part at the end of a block, or one token later."""
     block_size = int(rng.choice([8, 16]))
-    table = _table(rng, num_requests=int(rng.integers(20, 60)), block_size=block_size)
+    table = random_table(rng, num_requests=int(rng.integers(20, 60)), block_size=block_size)
     ends, families = table.span_end.reshape(-1, 2).copy(), table.span_content.reshape(-1, 2)[:, 0]
     ends[:, 0] = np.maximum(ends[:, 0] // block_size, 1) * block_size + families % 2
     return _narrow_case(
@@ -278,7 +278,7 @@ def _eagle(rng: np.random.Generator) -> SchedulerCase:
 
 def _self_preemption(rng: np.random.Generator) -> SchedulerCase:
     """Long answers of requests that arrive in any order of priority: the lowest runs ahead of others, and gives up."""
-    table = _table(rng, num_requests=int(rng.integers(20, 60)), block_size=8)
+    table = random_table(rng, num_requests=int(rng.integers(20, 60)), block_size=8)
     table = replace(
         table,
         prompt_tokens=rng.integers(5, 60, table.num_requests).astype(np.int32),
@@ -302,7 +302,7 @@ def _self_preemption(rng: np.random.Generator) -> SchedulerCase:
 
 def _refund(rng: np.random.Generator) -> SchedulerCase:
     """Long prompts in small chunks, and a pool that takes a request of low priority out in the middle of a step."""
-    table = _table(rng, num_requests=int(rng.integers(20, 60)), block_size=8)
+    table = random_table(rng, num_requests=int(rng.integers(20, 60)), block_size=8)
     table = replace(
         table,
         prompt_tokens=rng.integers(30, 160, table.num_requests).astype(np.int32),
@@ -323,22 +323,26 @@ def _refund(rng: np.random.Generator) -> SchedulerCase:
     )
 
 
-def _narrow_case(
+def _narrow_case(rng: np.random.Generator, table: RequestTable, **settings: Any) -> SchedulerCase:
+    """As `narrow_engine`."""
+    return SchedulerCase(engine=narrow_engine(rng, table, **settings), table=table)
+
+
+def narrow_engine(
     rng: np.random.Generator, table: RequestTable, *, block_size: int, spare_blocks: int, **settings: Any
-) -> SchedulerCase:
+) -> EngineConfig:
     """Full attention in all layers, and a pool for the longest request with a few blocks more."""
     longest = max(int((table.prompt_tokens + table.output_tokens).max()), 12)
     drawn = {"enable_prefix_caching": bool(rng.random() < 0.5), "async_scheduling": bool(rng.random() < 0.5)}
-    engine = EngineConfig(
+    return EngineConfig(
         num_gpu_blocks=1 + -(-longest // block_size) + spare_blocks,
         max_model_len=longest + 1,
         block_size=block_size,
         **(drawn | settings),
     )
-    return SchedulerCase(engine=engine, table=table)
 
 
-def _table(rng: np.random.Generator, *, num_requests: int, block_size: int) -> RequestTable:
+def random_table(rng: np.random.Generator, *, num_requests: int, block_size: int) -> RequestTable:
     """Open arrivals or sessions of growing context, over a few shared prefixes of any length."""
     families = rng.integers(0, 4, num_requests)
     prompt = rng.integers(1, int(rng.choice([40, 120, 400])), num_requests)

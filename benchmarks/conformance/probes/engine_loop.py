@@ -21,6 +21,7 @@ class Load:
         self._followers = {request["follows"]: row for row, request in enumerate(requests) if request["follows"] >= 0}
         self._arrivals = [(request["arrival_s"], row) for row, request in enumerate(requests) if request["follows"] < 0]
         self._deadlines: list[tuple[float, int]] = []  # of those that have arrived
+        self._arrived: set[int] = set()
         self._ended: set[int] = set()
         heapq.heapify(self._arrivals)
 
@@ -35,9 +36,21 @@ class Load:
                 yield math.inf, self._cancel()
                 continue
             _, row = heapq.heappop(self._arrivals)
-            if self.requests[row].get("timeout_s") is not None:
+            if row not in self._arrived and self.requests[row].get("timeout_s") is not None:
                 heapq.heappush(self._deadlines, (arrival_s + self.requests[row]["timeout_s"], row))
+            self._arrived.add(row)
             yield arrival_s, row
+
+    def come_again(self, row: int, time_s: float) -> None:
+        """A request that one engine has served comes to another then."""
+        heapq.heappush(self._arrivals, (time_s, row))
+
+    def has_ended(self, row: int) -> bool:
+        return row in self._ended
+
+    def next_s(self) -> float:
+        """When somebody arrives or cancels next; infinity: nobody does."""
+        return min(self._arrivals[0][0] if self._arrivals else math.inf, self._next_deadline_s())
 
     def cancelled_before(self, time_s: float) -> Iterator[int]:
         """Of those that have arrived: whose client cancels before the step that ends then is over."""
@@ -67,7 +80,7 @@ class Load:
 
     def wait(self, until_s: float = math.inf) -> bool:
         """Go on to the next arrival or cancellation, or until then; False where there is none any more."""
-        next_s = min(self._arrivals[0][0] if self._arrivals else math.inf, self._next_deadline_s(), until_s)
+        next_s = min(self.next_s(), until_s)
         if next_s == math.inf:
             return False
         self.now_s = max(self.now_s, next_s)

@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
-from simulator.core.jit import call_router, kernel
-from simulator.core.layout import NONE
+from simulator.core.jit import call_router, kernel, rare_kernel
+from simulator.core.layout import NONE, PREFILL
 from simulator.core.routing import prefix_index
 from simulator.core.vllm import pool
 
@@ -12,15 +12,27 @@ from simulator.core.vllm import pool
 @kernel
 def choose(a: Any, request: int, now_s: float) -> int:
     """The engine of a request that comes to the router; NONE where Python must decide, or tell of a wrong choice."""
+    stage = 0
+    if a.handovers.shape[0] > 0:
+        stage = a.handovers[request].stage
+        open_role(a, PREFILL + stage)
     look(a, request, now_s)
     router = a.routing[0].router
     if router == 0:
         return NONE
-    chosen = call_router(router, a.engine_views, a.request_view[0], a.router_parameters, a.router_memory)
+    memory = a.router_memory if stage == 0 else a.decode_memory
+    chosen = call_router(router, a.engine_views, a.request_view[0], a.router_parameters, memory)
     if 0 <= chosen < a.engine_views.shape[0] and a.engine_views[chosen].routable == 1:
         return chosen
     a.cursor[0].chosen = chosen
     return NONE
+
+
+@rare_kernel
+def open_role(a: Any, role: int) -> None:
+    """Engines of that role alone take the request."""
+    for replica in range(a.replicas.shape[0]):
+        a.engine_views[replica].routable = int(a.pools[a.replicas[replica].pool].role == role)
 
 
 @kernel
@@ -29,6 +41,9 @@ def look(a: Any, request: int, now_s: float) -> None:
     view, req = a.request_view[0], a.requests[request]
     view.prompt_tokens = req.prompt
     view.last = req.replica
+    if a.handovers.shape[0] > 0:
+        handover = a.handovers[request]
+        view.last = handover.last_prefill if handover.stage == 0 else handover.last_decode
     view.now_s = now_s
     if a.sessions.shape[0] > 0:
         view.session = a.sessions[request % a.sessions.shape[0]]

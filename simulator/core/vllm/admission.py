@@ -24,7 +24,7 @@ def is_still_blocked(a: Any, replica: int, request: int) -> bool:
     p = a.pools[a.replicas[replica].pool]
     state = a.replicas[replica]
     if (
-        p.host_chunks > 0
+        p.connector > 0
         or p.watermark_blocks > 0
         or p.reserve_full_isl == 0
         or p.num_windows > 0

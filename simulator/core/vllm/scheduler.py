@@ -3,7 +3,7 @@
 from typing import Any
 
 from simulator.core.jit import kernel
-from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, NONE, NOT_BLOCKED, RUNNING
+from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, NONE, NOT_BLOCKED, OFFLOADING, RUNNING
 from simulator.core.step_log import log_step, log_word
 from simulator.core.vllm import admission, blocks, calendar, plan, queue, states
 from simulator.core.vllm.host_tier import holding, offload
@@ -41,7 +41,7 @@ def set_quiet_until(a: Any, replica: int, request: int) -> None:
 
 @kernel
 def preempt(a: Any, replica: int, request: int) -> None:
-    if a.pools[a.replicas[replica].pool].host_chunks > 0:
+    if a.pools[a.replicas[replica].pool].connector == OFFLOADING:
         offload.note_preempted(a, replica, request)
     blocks.release(a, replica, request)
     req = a.requests[request]
@@ -90,7 +90,7 @@ def make_room(a: Any, replica: int, slot: int, place: int, num_blocks: int) -> A
     while missing > state.num_free_blocks:
         worst = victim_place(a, replica)
         victim = a.running[replica, worst]
-        if p.host_chunks > 0 and not offload.may_free(a, replica, victim, plan.tokens_of(a, replica, slot, victim)):
+        if p.defers_frees == 1 and not offload.may_free(a, replica, victim, plan.tokens_of(a, replica, slot, victim)):
             break
         remove_running(state, a.running, replica, worst)
         if worst < place - shift:  # it had its turn in this step
@@ -145,7 +145,7 @@ def schedule_running(a: Any, replica: int, slot: int) -> Any:
                     break
                 index -= 1
                 continue
-            if p.host_chunks > 0 and blocks.num_missing(a, p, request, num_blocks) > state.num_free_blocks:
+            if p.defers_frees == 1 and blocks.num_missing(a, p, request, num_blocks) > state.num_free_blocks:
                 break  # a step in flight writes the blocks that could be had
             blocks.grow(a, replica, request, num_blocks)
         blocks.cache(a, replica, request, num_tokens)
@@ -178,7 +178,7 @@ def schedule(a: Any, replica: int, slot: int, now_s: float) -> int:
     if is_enough:
         calendar.close_step(state, p, a.running, a.requests, a.calendar, replica)
     state.block_reason = NOT_BLOCKED
-    if num_preempted == 0 and p.host_chunks > 0:
+    if num_preempted == 0 and p.connector > 0:
         state.block_reason = holding.schedule_waiting(a, replica, slot, budget, now_s)
     elif num_preempted == 0:
         state.block_reason = admission.schedule_waiting(a, replica, slot, budget, any_prefills, now_s)
@@ -186,7 +186,7 @@ def schedule(a: Any, replica: int, slot: int, now_s: float) -> int:
         state.block_reason = BLOCKED_BY_KV_BLOCKS
     if p.decode_stagger > 0:
         plan.stagger(a, replica, slot)
-    if p.host_chunks > 0:
+    if p.connector > 0:
         offload.plan_transfers(a, replica, slot)
     if a.cursor[0].log_steps == 1 and has_requests:
         log_step(a, replica, slot, num_preempted, state.num_running)

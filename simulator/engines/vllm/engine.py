@@ -16,6 +16,7 @@ from kvcache.releases import (
     check_simulated,
 )
 from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.vllm.connectors.pulling import KV_ROLES
 from simulator.engines.vllm.host_tier import HostTier
 from simulator.engines.vllm.speculation import Speculation
 
@@ -47,6 +48,7 @@ class EngineConfig:
     pipeline_parallel_size: int = 1
     speculation: Speculation | None = None
     host_tier: HostTier | None = None
+    kv_role: str | None = None  # of vLLM's NixlConnector, which brings KV from one engine to another; None: without
     threshold_spares_lone_request: bool = True  # from here on a release's rules, see `with_release_rules`
     skipped_victim_shifts_scan: bool = True
     drafts_share_token_budget: bool = True
@@ -78,7 +80,7 @@ class EngineConfig:
             raise ValueError(f"watermark is {self.watermark}; it must be a share of the blocks, from 0 to below 1")
         self._check_groups()
         self._check_speculation()
-        self._check_host_tier()
+        self._check_connector()
         budget = self.token_budget - self.draft_slots
         if not self.enable_chunked_prefill and budget < self.max_model_len:
             drafting = f", less drafting slots {budget:,}," if budget < self.max_num_batched_tokens else ""
@@ -145,17 +147,28 @@ class EngineConfig:
                 "lower the other"
             )
 
-    def _check_host_tier(self) -> None:
-        if self.host_tier is None:
+    def _check_connector(self) -> None:
+        if self.kv_role is not None and self.kv_role not in KV_ROLES:
+            raise ValueError(f"no kv_role '{self.kv_role}'; there is {', '.join(KV_ROLES)}")
+        if self.kv_role is not None and self.host_tier is not None:
+            raise ValueError(
+                "KV offloading is not simulated with prefill and decode apart; leave --kv-offloading-size out"
+            )
+        what, remedy = "KV offloading", "leave --kv-offloading-size out"
+        if self.kv_role is not None:
+            what, remedy = "prefill and decode apart", "let each engine do both"
+        if self.host_tier is None and self.kv_role is None:
             return
         attends_to_all = len(self.kv_groups) == 1 and self.table_groups[0].window is None
-        for is_met, what in (
+        is_fair = self.kv_role is None or self.scheduling_policy == "fcfs"
+        for is_met, with_what in (
             (attends_to_all and not self.kv_groups[0].is_state, "models whose layers do not all attend to everything"),
             (self.pipeline_parallel_size == 1, "pipeline parallelism"),
             (self.speculation is None, "speculative decoding"),
+            (is_fair, "the scheduling policy priority"),
         ):
             if not is_met:
-                raise ValueError(f"KV offloading is not simulated with {what}; leave --kv-offloading-size out")
+                raise ValueError(f"{what} is not simulated with {with_what}; {remedy}")
 
     @property
     def num_usable_blocks(self) -> int:

@@ -1,19 +1,16 @@
-"""vLLM's V1 scheduler with its `OffloadingConnector`, in plain Python.
+"""vLLM's V1 scheduler with its `OffloadingConnector`, in plain Python: KV that lies in host memory is loaded again.
 
-A request whose prefix lies in host memory gets its blocks at once and waits, without taking part in steps, until the
-load is over (WAITING_FOR_REMOTE_KVS). From then on it goes before all others that wait.
 Read from vLLM 0.32: `vllm/v1/core/sched/scheduler.py`.
 """
 
-from collections import deque
 from dataclasses import dataclass, field
 
+from simulator.engines.vllm.connectors.connector_scheduler import ConnectorScheduler
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.host_tier import Transfers
 from simulator.engines.vllm.kv_cache_manager import PrefixHit
 from simulator.engines.vllm.offloading import OffloadingConnector
-from simulator.engines.vllm.scheduler import Plan, Request, Scheduler
-from simulator.engines.vllm.states import Chunk
+from simulator.engines.vllm.scheduler import Plan, Request
 
 
 @dataclass(kw_only=True)
@@ -23,7 +20,7 @@ class OffloadingPlan(Plan):
     transfers: Transfers = field(default_factory=Transfers)
 
 
-class OffloadingScheduler(Scheduler):
+class OffloadingScheduler(ConnectorScheduler):
     """The scheduler of an engine with a host tier."""
 
     plan_type = OffloadingPlan
@@ -31,184 +28,32 @@ class OffloadingScheduler(Scheduler):
     def __init__(self, config: EngineConfig) -> None:
         super().__init__(config)
         self.connector = OffloadingConnector(config)
-        self.holding: list[Request] = []  # wait, and hold blocks
-        self.ended: list[Request] = []  # since the latest `schedule()`
-        self._loading: set[Request] = set()
-        self._loaded: set[Request] = set()  # of those, whose load is over
-        self._prefilling: set[Request] = set()  # admitted, or loading, with a part of the prompt to come
-        self._num_steps = self._num_steps_over = 0  # with work
-        self._deferred: deque[tuple[int, list[int]]] = deque()  # blocks to be freed once that step is over
 
     @property
-    def num_waiting(self) -> int:
-        return len(self.waiting) + len(self.holding)
-
-    @property
-    def has_requests(self) -> bool:
-        """Whether vLLM's engine goes on stepping."""
-        return bool(self.has_unfinished_requests or self.ended or self.connector.transfers)
+    def has_transfers(self) -> bool:
+        return bool(self.connector.transfers)
 
     def add_request(self, request: Request) -> None:
         super().add_request(request)
         self.connector.add(request)
 
-    def complete(self, plan: Plan) -> list[Request]:
-        if plan.num_scheduled_tokens:
-            self._num_steps_over += 1
-            while self._deferred and self._deferred[0][0] <= self._num_steps_over:
-                self.blocks.pool.free(self._deferred.popleft()[1][::-1])
-        finished = super().complete(plan)
+    def _find_elsewhere(self, request: Request, num_local_tokens: int) -> int | None:
+        return self.connector.find_hit(request, num_local_tokens)
+
+    def _begin_load(self, request: Request, _: PrefixHit, num_tokens: int) -> None:
+        self.connector.load(request, num_tokens)
+
+    def _plan_transfers(self, plan: Plan, ended: list[Request]) -> None:
+        assert isinstance(plan, OffloadingPlan)
+        plan.transfers = self.connector.plan(plan.num_scheduled_tokens, plan.preempted, ended)
+
+    def _take_in(self, plan: Plan) -> None:
         assert isinstance(plan, OffloadingPlan)
         for transfer in plan.transfers.over:
             request = self.connector.complete(transfer)
-            if transfer.is_store:
-                continue
-            if request in self._loading:
-                self._loaded.add(request)
-            else:  # it ended meanwhile
-                self._free(request)
-        return finished
+            if not transfer.is_store:
+                self._note_loaded(request)
 
-    def abort(self, request: Request) -> None:
-        self._end(request, is_aborted=True)
-
-    # -- what runs
-
-    def _may_preempt(self, request: Request) -> bool:
-        """Not while a step is in flight that writes its blocks: a load into them would not wait for it."""
-        return self.config.plans_in_flight == 1 or request.num_in_flight_tokens == 0
-
-    def _preempt(self, request: Request) -> None:
-        super()._preempt(request)
-        self._prefilling.discard(request)
-
-    def _advance(self, plan: Plan) -> None:
-        assert isinstance(plan, OffloadingPlan)
-        ended = sorted(self.ended, key=lambda request: request.id)  # vLLM: a set, in any order
-        plan.transfers = self.connector.plan(plan.num_scheduled_tokens, plan.preempted, ended)
-        self.ended = []
-        self._num_steps += bool(plan.num_scheduled_tokens)
-        super()._advance(plan)
-        for request in plan.num_scheduled_tokens:
-            if not request.is_prefill_chunk:
-                self._prefilling.discard(request)
-
-    # -- what waits
-
-    def _schedule_waiting(self, plan: Plan, budget: int) -> None:
-        for request in [*self.holding, *self.waiting]:
-            if budget <= 0 or len(self.running) >= self.config.max_num_seqs:
-                break
-            if request in self._loading and not self._receive(request):
-                continue
-            if request.num_stale_output_tokens > 0:
-                request.is_passed_over = True
-                continue
-            if request.num_computed_tokens == 0:
-                hit = self.blocks.find_hit(request.table, request.num_tokens)
-                num_loaded = self.connector.find_hit(request, hit.num_tokens)
-                if num_loaded is None:
-                    continue
-                if num_loaded:
-                    if not self._load(request, hit, num_loaded):
-                        break
-                    continue
-                num_new_tokens = self._admit(request, budget, plan, False, False)
-            else:
-                num_new_tokens = self._admit_holder(request, budget)
-            if num_new_tokens == 0:
-                break
-            (self.holding if request in self.holding else self.waiting).remove(request)
-            self.running.append(request)
-            plan.num_scheduled_tokens[request] = num_new_tokens
-            if request.num_computed_tokens + num_new_tokens < request.num_tokens:
-                self._prefilling.add(request)
-            budget -= num_new_tokens
-
-    def _load(self, request: Request, hit: PrefixHit, num_tokens: int) -> bool:
-        """Give a request the blocks of its hits on the GPU and in the host's memory, and load these; False: no room.
-
-        What others need to finish their prompts stays free, since a request that loads cannot be preempted.
-        """
-        end = hit.num_tokens + num_tokens
-        if not self.blocks.admit(
-            request.table,
-            hit,
-            Chunk(end, end, request.prefill_end),
-            num_tokens=end,
-            full_tokens=self._reserved_tokens(request),
-            watermark=self.config.watermark_blocks if self.running else 0,
-            reserved=sum(self._num_missing_blocks(other) for other in self._prefilling),
-        ):
-            return False
-        self.connector.load(request, num_tokens)
-        request.num_computed_tokens = end
-        self._loading.add(request)
-        self._prefilling.add(request)
-        self.waiting.remove(request)
-        self._enqueue(self.holding, request)
-        return True
-
-    def _num_missing_blocks(self, request: Request) -> int:
-        """What a request still needs to hold all its tokens."""
-        num_tokens = min(request.num_tokens, self.config.max_model_len)
-        return max(-(-num_tokens // self.config.block_size) - len(request.table.blocks[0]), 0)
-
-    def _receive(self, request: Request) -> bool:
-        """Cache what was loaded; False where it is still under way. The last token is always computed."""
-        if request not in self._loaded:
-            return False
-        self._loading.discard(request)
-        self._loaded.discard(request)
-        self._cache(request, request.num_computed_tokens)
-        request.num_computed_tokens = min(request.num_computed_tokens, request.num_tokens - 1)
-        return True
-
-    def _admit_holder(self, request: Request, budget: int) -> int:
-        """Let a request go on whose KV was loaded; 0 if its next chunk does not fit."""
-        num_new_tokens = self._capped(request.num_tokens - request.num_computed_tokens)
-        if num_new_tokens > budget and not self.config.enable_chunked_prefill:
-            return 0
-        num_new_tokens = min(num_new_tokens, budget)
-        num_tokens = request.num_computed_tokens + num_new_tokens
-        missing = -(-max(num_tokens, self._reserved_tokens(request)) // self.config.block_size)
-        missing = max(missing - len(request.table.blocks[0]), 0)
-        if missing + (self.config.watermark_blocks if self.running else 0) > self.blocks.pool.num_free:
-            return 0
-        chunk = Chunk(request.num_computed_tokens, num_tokens, request.prefill_end)
-        has_blocks = self.blocks.allocate(request.table, chunk, num_tokens)
-        assert has_blocks, "what a request needs in all was free"
-        if request.num_cached_tokens is None:
-            request.num_cached_tokens = request.num_computed_tokens
-        request.is_running = True
-        self._cache(request, num_tokens)
-        return num_new_tokens
-
-    # -- ends
-
-    def _finish(self, request: Request) -> None:
-        self._end(request, is_aborted=False)
-
-    def _end(self, request: Request, *, is_aborted: bool) -> None:
-        assert not request.is_finished, "a request ends once"
-        request.is_finished = True
-        self._prefilling.discard(request)
+    def _keeps_blocks(self, request: Request, *, is_aborted: bool) -> bool:
         self.connector.end(request, is_aborted=is_aborted)
-        self.ended.append(request)
-        for queue in (self.running, self.holding, self.waiting):
-            if request in queue:
-                queue.remove(request)
-        request.is_running = False
-        is_under_way = request in self._loading and request not in self._loaded
-        self._loading.discard(request)
-        self._loaded.discard(request)
-        if not is_under_way:
-            self._free(request)
-
-    def _free(self, request: Request) -> None:
-        """Free an ended request's blocks, or leave it to the step in flight that writes them."""
-        if self._may_preempt(request):
-            self.blocks.free(request.table)
-        elif request.table.blocks:
-            self._deferred.append((self._num_steps, request.table.blocks[0]))
-            request.table.blocks = []
+        return False

@@ -17,7 +17,6 @@ from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import NamedTuple
 
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.kv_cache_manager import BlockTables, KVCacheManager
@@ -48,6 +47,8 @@ class Request:
     is_running: bool = False
     is_passed_over: bool = False  # waits, and was skipped once because its last token was in flight
     is_finished: bool = False
+    do_remote_prefill: bool = False  # the KV of its prompt is to be read from another engine
+    do_remote_decode: bool = False  # another engine will read its KV
 
     @property
     def rank(self) -> tuple[int, float, int]:
@@ -83,13 +84,6 @@ class Plan:
         return not self.num_scheduled_tokens
 
 
-class Victim(NamedTuple):
-    """A preempted request with where it stood in `running`."""
-
-    request: Request
-    place: int
-
-
 class Scheduler:
     """Decides, step by step, which request computes how many tokens in which blocks."""
 
@@ -102,6 +96,7 @@ class Scheduler:
         self.waiting: list[Request] = []  # in the order of admission
         self.step = 0
         self._threshold, self._scan_ends = 0, False
+        self._drops_stale_output = False  # of preempted requests
 
     @property
     def num_waiting(self) -> int:
@@ -141,6 +136,8 @@ class Scheduler:
             is_stale = request.num_stale_output_tokens > 0
             request.num_stale_output_tokens -= num_tokens if is_stale else 0
             if request not in plan.sampled or request.is_finished:  # a step that turned out to be one too many
+                continue
+            if is_stale and self._drops_stale_output:
                 continue
             num_accepted = self._verify(request, plan, is_stale)
             if self._deliver_tokens(request, 1 + num_accepted, is_stale):
@@ -182,11 +179,11 @@ class Scheduler:
             if num_new_tokens == 0:  # nothing to compute now; the scan goes on
                 index += 1
                 continue
-            for victim in self._allocate_or_preempt(request, num_new_tokens, plan):
-                refund = plan.num_scheduled_tokens.pop(victim.request, 0)
-                plan.num_drafts.pop(victim.request, None)
+            for victim, place in self._allocate_or_preempt(request, num_new_tokens, plan):
+                refund = plan.num_scheduled_tokens.pop(victim, 0)
+                plan.num_drafts.pop(victim, None)
                 budget += refund + slots if refund else 0
-                if refund or (victim.place < index and self.config.skipped_victim_shifts_scan):
+                if refund or (place < index and self.config.skipped_victim_shifts_scan):
                     index -= 1
             if self._scan_ends:
                 break
@@ -222,8 +219,8 @@ class Scheduler:
         known = request.num_tokens + request.num_output_placeholders
         return min(request.num_computed_tokens + num_new_tokens - known, request.num_spec_tokens)
 
-    def _allocate_or_preempt(self, request: Request, num_new_tokens: int, plan: Plan) -> Iterator[Victim]:
-        """Give the request its blocks, preempting until they are free; itself, in the end, if they never are."""
+    def _allocate_or_preempt(self, request: Request, num_new_tokens: int, plan: Plan) -> Iterator[tuple[Request, int]]:
+        """Give the request its blocks, preempting until they are free, itself in the end; who was, from which place."""
         num_tokens = request.num_computed_tokens + num_new_tokens
         chunk = Chunk(request.num_computed_tokens, num_tokens, request.prefill_end)
         self.blocks.free_skipped(request.table, request.num_computed_tokens - request.num_in_flight_tokens)
@@ -236,7 +233,7 @@ class Scheduler:
             del self.running[place]
             self._preempt(victim)
             plan.preempted.append(victim)
-            yield Victim(victim, place)
+            yield victim, place
             if victim is request:
                 return
         self._cache(request, num_tokens)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from benchmarks.conformance import scheduler as checker
+from benchmarks.conformance.apart import check_apart
 from benchmarks.conformance.cases.scheduler_cases import (
     CASES,
     EAGLE,
@@ -313,3 +314,16 @@ def test_no_step_differs_from_vllm_s_own_scheduler_with_a_host_tier(vllm_python:
     assert not found.differences, (seed, found.differences[0])
     assert found.steps > 4_000
     assert found.prefix_hits > 50
+
+
+@pytest.mark.slow
+def test_no_step_differs_from_vllm_s_own_schedulers_with_prefill_and_decode_apart(vllm_python: Path) -> None:
+    """A new seed each time; the scheduler side of vLLM's own NixlConnector decides on both of its sides."""
+    seed = secrets.randbelow(2**31)
+    print(f"seed {seed}")
+    found = check_apart(vllm_python, num_cases=CASES_PER_RUN, seed=seed)
+    assert found.cases == CASES_PER_RUN
+    assert not found.differences, (seed, found.differences[0])
+    assert found.steps > 50_000
+    assert found.preemptions > 200
+    assert found.resumed_hits > 20

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.core.layout import NONE
+from simulator.core.layout import NIXL, NONE, OFFLOADING
 from simulator.core.vllm.host_tier import layout
+from simulator.engines.vllm.connectors.pulling import KV_CONSUMER, KV_PRODUCER
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet
 from workloads.requests import RequestTable
@@ -14,12 +15,13 @@ from workloads.requests import RequestTable
 
 def num_holders(engine: EngineConfig, table: RequestTable) -> int:
     """The most requests that wait and hold blocks at once: each has one at least."""
-    return min(table.num_requests * table.num_attempts, engine.num_gpu_blocks) if engine.host_tier else 0
+    has_connector = engine.host_tier or engine.kv_role
+    return min(table.num_requests * table.num_attempts, engine.num_gpu_blocks) if has_connector else 0
 
 
 def num_rows(engine: EngineConfig, table: RequestTable, max_num_seqs: int) -> int:
     """Block tables of an engine: beside those that run and hold, those that have just ended keep theirs for a step."""
-    if engine.host_tier is None:
+    if engine.host_tier is None and engine.kv_role is None:
         return max_num_seqs + 1
     most = 3 * max_num_seqs + 2 * num_holders(engine, table)
     return min(most, table.num_requests * table.num_attempts) + 1
@@ -29,8 +31,8 @@ def tier_arrays(fleet: Fleet, table: RequestTable, row_blocks: int) -> dict[str,
     """By their names in `layout.Arrays`."""
     engines = [pool.engine for pool in fleet.pools if isinstance(pool.engine, EngineConfig)]
     has_tier = any(engine.host_tier for engine in engines)
-    count = fleet.num_engines if has_tier else 0
-    requests = table.num_requests * table.num_attempts if has_tier else 0
+    count = fleet.num_engines if has_tier or fleet.is_apart else 0
+    requests = table.num_requests * table.num_attempts if count else 0
     blocks = sum(pool.num_engines * pool.engine.num_gpu_blocks for pool in fleet.pools) if has_tier else 0
     tiers = np.zeros(count, layout.TIER)
     for end in ("oldest", "newest", *(f"{queue}_{side}" for queue in QUEUES for side in ("head", "tail"))):
@@ -40,7 +42,7 @@ def tier_arrays(fleet: Fleet, table: RequestTable, row_blocks: int) -> dict[str,
     return {
         "tiers": tiers,
         "offloads": np.zeros(requests, layout.OFFLOAD),
-        "used_chunks": np.zeros((requests, -(-row_blocks // 8)), np.uint8),
+        "used_chunks": np.zeros((requests if has_tier else 0, -(-row_blocks // 8)), np.uint8),
         "chunks": np.zeros((count, chunks), layout.CHUNK),
         "chunk_buckets": np.zeros((count, _ring(2 * chunks)), np.int32),
         "stores": np.zeros((count, _ring(chunks)), layout.TRANSFER),
@@ -57,9 +59,14 @@ QUEUES = ("holding", "ended", "deferred")
 
 
 def fill_tier(values: Any, engine: EngineConfig, table: RequestTable) -> None:
-    """An engine's host tier under the names of the core."""
+    """An engine's connector under the names of the core."""
+    if engine.kv_role is not None:
+        values["connector"] = NIXL
+        values["defers_frees"] = engine.kv_role != KV_PRODUCER
+        values["drops_stale"] = engine.kv_role != KV_CONSUMER
     if engine.host_tier is None:
         return
+    values["connector"], values["defers_frees"] = OFFLOADING, 1
     values["host_chunks"] = engine.host_tier.num_chunks
     values["chunk_mask"] = _ring(2 * engine.host_tier.num_chunks) - 1
     values["store_mask"] = _ring(engine.host_tier.num_chunks) - 1

@@ -12,10 +12,12 @@ from simulator.core.layout import (
     BLOCKED_BY_KV_BLOCKS,
     BLOCKED_BY_MAX_NUM_SEQS,
     BLOCKED_BY_TOKEN_BUDGET,
+    NIXL,
     NONE,
     NOT_BLOCKED,
 )
 from simulator.core.vllm import admission, blocks, plan, queue
+from simulator.core.vllm.apart import reading
 from simulator.core.vllm.host_tier import offload
 
 
@@ -40,7 +42,7 @@ def hold(a: Any, replica: int, request: int) -> None:
 @rare_kernel
 def leave_queue(a: Any, replica: int, request: int) -> None:
     """Take a request out of the queue in which it waits."""
-    if a.pools[a.replicas[replica].pool].host_chunks == 0 or a.offloads[request].holds == 0:
+    if a.pools[a.replicas[replica].pool].connector == 0 or a.offloads[request].holds == 0:
         waiting.remove(a, replica, request)
         return
     tier = a.tiers[replica]
@@ -86,10 +88,14 @@ def reserved_blocks(a: Any, replica: int) -> int:
 
 
 @rare_kernel
-def begin_load(a: Any, replica: int, request: int, row: int, hits: int, loaded: int) -> bool:
-    """Give a request the blocks of its hits on the GPU and in the host's memory, and load these; False: no room."""
+def begin_load(a: Any, replica: int, request: int, row: int, hits: int, tokens: int) -> bool:
+    """Give a request the blocks of its hits on the GPU and elsewhere, and load those; False: no room.
+
+    It has `tokens` then.
+    """
     state, req = a.replicas[replica], a.requests[request]
     p = a.pools[state.pool]
+    loaded = blocks.num_blocks_of(tokens, p.block_size) - hits
     free = state.num_free_blocks - watermark(state, p) - blocks.num_held_free(a, p, row, 0, 0, hits)
     if max(blocks.num_blocks_of(full_tokens(p, req), p.block_size) - hits, 0) > free:
         return False
@@ -98,9 +104,14 @@ def begin_load(a: Any, replica: int, request: int, row: int, hits: int, loaded: 
     blocks.hold_hits(a, replica, request, row, hits)
     state.num_free_rows -= 1
     blocks.grow(a, replica, request, hits + loaded)
-    req.computed = (hits + loaded) * p.block_size
+    req.computed = tokens
     req.quiet_until = NONE
-    offload.load(a, replica, request, hits, loaded)
+    if p.connector == NIXL:
+        a.offloads[request].loading = 1
+        a.offloads[request].local_blocks = hits
+        reading.ask(a, replica, request)
+    else:
+        offload.load(a, replica, request, hits, loaded)
     hold(a, replica, request)
     return True
 
@@ -132,11 +143,24 @@ def admit_holder(a: Any, replica: int, slot: int, request: int, budget: int) -> 
         req.cached_tokens = req.computed
         a.totals[replica].queried_tokens += req.prompt + req.output
         a.totals[replica].hit_tokens += local
-        a.totals[replica].host_hit_tokens += req.computed - local
+        if p.connector == NIXL:
+            a.totals[replica].read_tokens += req.computed - local
+        else:
+            a.totals[replica].host_hit_tokens += req.computed - local
     blocks.cache(a, replica, request, req.computed + tokens)
     sampled = plan.schedule_request(a, replica, slot, request, tokens, 0)
     plan.after_scheduling(a, replica, request, sampled)
     return tokens
+
+
+@kernel
+def find_elsewhere(a: Any, replica: int, request: int, hits: int) -> int:
+    """The tokens that a request has after its hits on the GPU and a load; NONE: ask again in the next step."""
+    p = a.pools[a.replicas[replica].pool]
+    if p.connector == NIXL:
+        return a.requests[request].prompt if a.handovers[request].do_remote_prefill == 1 else 0
+    loaded = offload.find_hit(a, replica, request, hits)
+    return NONE if loaded == NONE else (hits + loaded) * p.block_size
 
 
 @kernel
@@ -152,11 +176,11 @@ def admit(a: Any, replica: int, slot: int, request: int, budget: int) -> int:
         return admit_holder(a, replica, slot, request, budget)
     row = a.free_rows[replica, a.replicas[replica].num_free_rows - 1]
     hits = blocks.find_hit(a, replica, request, row, req.prompt + req.output - 1) if p.prefix_caching == 1 else 0
-    loaded = offload.find_hit(a, replica, request, hits)
-    if loaded == NONE:
+    tokens = find_elsewhere(a, replica, request, hits)
+    if tokens == NONE:
         return NONE
-    if loaded > 0:
-        return NONE if begin_load(a, replica, request, row, hits, loaded) else 0
+    if tokens > hits * p.block_size:
+        return NONE if begin_load(a, replica, request, row, hits, tokens) else 0
     return admission.admit(a, replica, slot, request, budget, False, 0)
 
 

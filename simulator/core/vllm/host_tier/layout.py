@@ -2,7 +2,7 @@
 
 from simulator.core.layout import record
 
-# Of a request in an engine with a host tier.
+# Of a request in an engine with a connector.
 OFFLOAD = record(
     [
         ("next_chunk", "i4"),  # to be offered
@@ -20,7 +20,7 @@ OFFLOAD = record(
     ]
 )
 
-# Of an engine with a host tier; places in the rings of transfers count on and on.
+# Of an engine with a connector; places in the rings of transfers count on and on.
 TIER = record(
     [
         ("free_chunk", "i4"),
@@ -33,6 +33,7 @@ TIER = record(
         ("holding_tail", "i4"),
         ("ended_head", "i4"),  # since the latest step was decided, by id
         ("ended_tail", "i4"),
+        ("any_ended", "i1"),  # 1: some request has, since then
         ("deferred_head", "i4"),  # ended, with blocks that a step in flight writes
         ("deferred_tail", "i4"),
         ("is_fenced", "i1"),  # 1: this step hands out a block that is being stored

@@ -6,8 +6,9 @@ The twin of `simulator.engines.vllm.offloading`, with what the scheduler does fo
 from typing import Any
 
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import FINISHED, NONE
+from simulator.core.layout import FINISHED, NIXL, NONE, OFFLOADING
 from simulator.core.vllm import blocks, pool
+from simulator.core.vllm.apart import keeping
 from simulator.core.vllm.host_tier import host_cache
 
 
@@ -106,6 +107,9 @@ def plan_transfers(a: Any, replica: int, slot: int) -> None:
     """The stores of a step, and which it must wait for; called when it is decided."""
     tier, plan = a.tiers[replica], a.plans[replica, slot]
     tier.num_steps += int(plan.count > 0)
+    tier.any_ended = 0
+    if a.pools[a.replicas[replica].pool].connector == NIXL:
+        return
     for place in range(plan.count - plan.num_quiet):
         request = a.entries[replica, slot, place].request
         off, req = a.offloads[request], a.requests[request]
@@ -221,17 +225,23 @@ def note_preempted(a: Any, replica: int, request: int) -> None:
 @kernel
 def may_free(a: Any, replica: int, request: int, undecided: int) -> bool:
     """Whether no step in flight writes a request's blocks; `undecided` tokens are of the step that is being decided."""
-    return a.pools[a.replicas[replica].pool].plans_in_flight == 1 or a.requests[request].in_flight == undecided
+    p = a.pools[a.replicas[replica].pool]
+    return p.defers_frees == 0 or p.plans_in_flight == 1 or a.requests[request].in_flight == undecided
 
 
 @rare_kernel
 def end(a: Any, replica: int, request: int, was_aborted: int) -> None:
     """A request has ended: its blocks are free now, or once nothing copies into them or writes them."""
     tier, off, req = a.tiers[replica], a.offloads[request], a.requests[request]
-    off.was_aborted = was_aborted
-    if off.num_stores > 0:
-        fence(a, replica, request)
-    enter_ended(a, replica, request)
+    is_offloading = a.pools[a.replicas[replica].pool].connector == OFFLOADING
+    tier.any_ended = 1
+    if is_offloading:
+        off.was_aborted = was_aborted
+        if off.num_stores > 0:
+            fence(a, replica, request)
+        enter_ended(a, replica, request)
+    else:
+        keeping.end(a, replica, request, was_aborted)
     if req.row == NONE:
         return
     if off.holds == 1:
@@ -240,7 +250,7 @@ def end(a: Any, replica: int, request: int, was_aborted: int) -> None:
             blocks.release(a, replica, request)
         off.loading = 3 if off.loading == 1 else 0  # its blocks stay until the load is over
         return
-    off.keeps_row = 1
+    off.keeps_row = int(is_offloading)
     if may_free(a, replica, request, 0):
         free_blocks(a, replica, request)
         return
@@ -341,6 +351,9 @@ def step_is_over(a: Any, replica: int) -> None:
 @rare_kernel
 def take_in(a: Any, replica: int, slot: int) -> None:
     """The transfers that a plan's output tells to be over."""
+    if a.pools[a.replicas[replica].pool].connector == NIXL:
+        keeping.take_in(a, replica, slot)
+        return
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     while tier.load_done < a.told[replica, slot, 1]:
         job = a.loads[replica, tier.load_done & p.load_mask]

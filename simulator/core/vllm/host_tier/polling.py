@@ -8,15 +8,16 @@ from typing import Any
 
 from simulator.core import replica as replicas
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE, POLL_S
+from simulator.core.layout import NIXL, NONE, OFFLOADING, POLL_S
 from simulator.core.vllm import scheduler
+from simulator.core.vllm.apart import keeping, reading
 from simulator.core.vllm.host_tier import host_link
 
 
 @kernel
 def fill_pipeline(a: Any, leader: int, now_s: float) -> None:
     """Decide as many steps as vLLM would have in flight."""
-    if a.pools[a.replicas[leader].pool].host_chunks > 0:
+    if a.pools[a.replicas[leader].pool].connector > 0:
         go_on(a, leader, now_s)
     else:
         replicas.fill_pipeline(a, leader, now_s)
@@ -26,7 +27,40 @@ def fill_pipeline(a: Any, leader: int, now_s: float) -> None:
 def has_requests(a: Any, replica: int) -> bool:
     """Whether vLLM's engine goes on stepping."""
     state, tier = a.replicas[replica], a.tiers[replica]
-    return bool(state.num_running + state.num_waiting > 0 or tier.ended_head != NONE or host_link.num_pending(tier) > 0)
+    return bool(state.num_running + state.num_waiting > 0 or tier.any_ended == 1 or num_pending(a, replica) > 0)
+
+
+@kernel
+def num_pending(a: Any, replica: int) -> int:
+    """Transfers that the scheduler does not know to be over."""
+    if a.pools[a.replicas[replica].pool].connector == NIXL:
+        return int(a.sides[replica].num_pending)
+    return host_link.num_pending(a.tiers[replica])
+
+
+@kernel
+def has_news(a: Any, replica: int, now_s: float) -> bool:
+    """Whether a step would begin transfers, or take in some that are over."""
+    if a.pools[a.replicas[replica].pool].connector == NIXL:
+        return keeping.has_news(a, replica, now_s)
+    return host_link.has_news(a, replica, now_s)
+
+
+@kernel
+def next_end_s(a: Any, replica: int) -> float:
+    """When the next transfer is over that the scheduler does not know to be over; infinity: there is none."""
+    if a.pools[a.replicas[replica].pool].connector == NIXL:
+        return keeping.next_end_s(a, replica)
+    return host_link.next_end_s(a, replica)
+
+
+@kernel
+def launch(a: Any, replica: int, slot: int, now_s: float, end_s: float) -> None:
+    """A step is launched: its transfers begin, and it is told which are over by now."""
+    if a.pools[a.replicas[replica].pool].connector == NIXL:
+        reading.launch(a, replica, slot, now_s)
+    else:
+        host_link.launch(a, replica, slot, end_s)
 
 
 @rare_kernel
@@ -40,18 +74,18 @@ def go_on(a: Any, replica: int, now_s: float) -> None:
             return
     while True:
         has_work = state.num_running + state.num_waiting > 0
-        is_needed = has_work or tier.ended_head != NONE or replicas.is_busy(a, replica)
-        if not is_needed and not host_link.has_news(a, replica, now_s):
+        is_needed = has_work or tier.any_ended == 1 or replicas.is_busy(a, replica)
+        if not is_needed and not has_news(a, replica, now_s):
             tier.is_idle = 1
-            replicas.set_next_event(a, replica, host_link.next_end_s(a, replica))
+            replicas.set_next_event(a, replica, next_end_s(a, replica))
             return
         tier.is_idle = 0
-        tier.may_change = int(host_link.num_pending(tier) > 0 or replicas.is_busy(a, replica))
+        tier.may_change = int(num_pending(a, replica) > 0 or replicas.is_busy(a, replica))
         is_executed, num_preempted, blocks = False, 0, True
         if has_requests(a, replica):
             num_preempted = decide(a, replica, now_s)
             is_executed = tier.decided_work == 1
-            tier.may_change |= int(host_link.num_pending(tier) > 0)
+            tier.may_change |= int(num_pending(a, replica) > 0)
             blocks = state.num_plans == p.plans_in_flight or not (is_executed or has_requests(a, replica))
         tier.goes_on = int(is_executed or not has_work or num_preempted > 0)
         if blocks:
@@ -72,14 +106,15 @@ def decide(a: Any, replica: int, now_s: float) -> int:
     slot = (state.oldest_plan + state.num_plans) % a.pools[state.pool].plans_in_flight
     num_preempted = scheduler.schedule(a, replica, slot, now_s)
     plan = a.plans[replica, slot]
-    start_s = host_link.before_step(a, replica, now_s)
+    is_offloading = a.pools[state.pool].connector == OFFLOADING
+    start_s = host_link.before_step(a, replica, now_s) if is_offloading else now_s
     tier.decided_work = int(plan.count > 0)
     if plan.count > 0:
         replicas.enter_pipeline(a, replica, slot, start_s)
-        host_link.launch(a, replica, slot, plan.end_s)
+        launch(a, replica, slot, now_s, plan.end_s)
     else:
         plan.end_s = max(start_s, state.last_end_s) if replicas.is_busy(a, replica) else start_s
-        host_link.launch(a, replica, slot, start_s)
+        launch(a, replica, slot, now_s, start_s)
         tier.num_empty_plans += 1
     state.num_plans += 1
     return num_preempted

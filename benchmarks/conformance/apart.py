@@ -1,0 +1,223 @@
+"""Prefill and decode apart: what our two schedulers decide in a case, step by step, beside two kinds of vLLM's engines.
+
+The readable schedulers are stepped as vLLM's engine cores are.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from benchmarks.conformance.cases.apart_cases import ApartCase, apart_case, simulate_apart
+from benchmarks.conformance.cases.scheduler_cases import MAX_STEPS
+from benchmarks.conformance.our_steps import ReadableEngine
+from benchmarks.conformance.probes.apart_loop import Apart, BusyLoop
+from benchmarks.conformance.probes.engine_loop import POLL_S, Load, Pipeline
+from benchmarks.conformance.probing import Record, probe_records
+from benchmarks.conformance.scheduler import READABLE, Comparison
+from benchmarks.conformance.step_records import Difference, first_difference, num_prefix_hits, read_record
+from simulator.engines.vllm.connectors.pulling import Network
+from simulator.engines.vllm.connectors.pulling_scheduler import PullingPlan, PullingScheduler
+from simulator.engines.vllm.engine import EngineConfig
+
+APART = "apart"  # what its cases are about
+
+
+def readable_apart_steps(case: ApartCase) -> list[list[Record]]:
+    """The readable schedulers' decisions: of each engine one record per `schedule()` call."""
+    found = case.to_json()
+    load = Load(found["requests"])
+    pools = [pool for pool in case.pools for _ in range(pool.num_engines)]
+    network = Network([pool.nic for pool in pools if pool.nic])
+    loops = [
+        BusyLoop(number, lambda loop: EngineCore(case, loop, load, network), load, POLL_S)
+        for number in range(len(pools))
+    ]
+    return Apart(load, loops, network, found).run(MAX_STEPS)
+
+
+class EngineCore(ReadableEngine):
+    """Stands for vLLM's engine core (`EngineCore.step`, `step_with_batch_queue`) with its worker."""
+
+    def __init__(self, case: ApartCase, loop: BusyLoop, load: Load, network: Network) -> None:
+        pool, step_s = case.of_engine(loop.number)
+        assert isinstance(pool.engine, EngineConfig)
+        self.pulling = PullingScheduler(pool.engine)
+        super().__init__(self.pulling)
+        self.records: list[Record] = []
+        self._number, self._load, self._network, self._loop = loop.number, load, network, loop
+        self._pipeline = Pipeline(step_s, 1)
+        self._queue: deque[tuple[float, PullingPlan]] = deque()  # with when they end
+        self._max_plans = pool.engine.plans_in_flight
+        self._finished: list[int] = []
+
+    def enter(self, row: int, arrival_s: float) -> None:
+        """A request arrives, to be prefilled: its first token ends it."""
+        self.add(row, self._load.requests[row] | {"output_tokens": 1}, arrival_s)
+        self.requests[row].do_remote_decode = True
+
+    def enter_prefilled(self, row: int, arrival_s: float, _: "EngineCore") -> None:
+        """A request arrives whose KV another engine has."""
+        self.add(row, self._load.requests[row], arrival_s)
+        self.requests[row].do_remote_prefill = True
+
+    def advance(self) -> bool:
+        """Decide a step, then take in the oldest unless another may be decided; whether what was decided has work."""
+        executed = False
+        if self.pulling.has_requests:
+            executed = self._decide()
+            if len(self._queue) < self._max_plans and (executed or self.pulling.has_requests):
+                return executed
+        elif not self._queue:
+            return False
+        end_s, plan = self._queue[0]
+        if plan.num_scheduled_tokens or end_s > self._load.now_s:
+            self._loop.sleep_in_step(end_s)
+        self._queue.popleft()
+        finished = [request.id for request in self.pulling.complete(plan)]
+        self._finished += finished
+        if finished:
+            self.records[-1]["finished"] += finished
+        return executed
+
+    def _decide(self) -> bool:
+        is_needed = self.pulling.has_unfinished_requests
+        plan, record = self.schedule()
+        plan = cast(PullingPlan, plan)
+        if is_needed:
+            self.records.append(record)
+        now_s = self._load.now_s
+        last_s = max((end_s for end_s, queued in self._queue if queued.num_scheduled_tokens), default=now_s)
+        has_work = bool(plan.num_scheduled_tokens)
+        for pull in plan.pulls.asked:
+            self._network.pull(self._number, pull, now_s)
+        for row in plan.pulls.given_up:
+            self._network.give_up(self._number, row, now_s)
+        self._network.tell(self._number, plan.pulls, now_s)
+        self._queue.append((self._pipeline.end_s(now_s) if has_work else max(now_s, last_s), plan))
+        return has_work
+
+    def take_finished(self) -> list[int]:
+        """Those that have finished since it was asked last."""
+        finished, self._finished = self._finished, []
+        return finished
+
+    @property
+    def has_unfinished(self) -> bool:
+        return self.pulling.has_unfinished_requests
+
+    @property
+    def is_computing(self) -> bool:
+        """Whether a step with work is under way."""
+        return any(plan.num_scheduled_tokens for _, plan in self._queue)
+
+    @property
+    def has_transfers(self) -> bool:
+        return self.pulling.has_transfers
+
+    @property
+    def num_begun(self) -> int:
+        """Reads so far."""
+        return self.pulling.num_begun
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a step would clear up, or take in reads that are over."""
+        is_over = self._network.next_end_s(self._number) <= self._load.now_s
+        is_told = any(plan.pulls.sent or plan.pulls.received for _, plan in self._queue)
+        return bool(is_over or is_told or self.is_computing or self.pulling.ended)
+
+    @property
+    def next_transfer_s(self) -> float:
+        return self._network.next_end_s(self._number)
+
+
+def core_apart_steps(case: ApartCase) -> list[list[Record]]:
+    """The compiled core's decisions: of each engine one record per `schedule()` call."""
+    simulation = simulate_apart(case)
+    handovers, cached = simulation.arrays.handovers, simulation.requests["cached_tokens"]
+    hits = [np.where(handovers["stage"] == 1, handovers["cached_tokens"], cached).tolist(), cached.tolist()]
+    records: list[list[Record]] = [[] for _ in range(simulation.fleet.num_engines)]
+    seen: list[set[int]] = [set() for _ in records]
+    for step in simulation.steps:
+        decodes = step.replica >= case.pools[0].num_engines
+        new = {row: hits[decodes][row] for row in step.scheduled if row not in seen[step.replica]}
+        seen[step.replica].update(new)
+        records[step.replica].append({**step.to_json(), "scheduled": step.scheduled, "new": new})
+    return [found[:MAX_STEPS] for found in records]
+
+
+def check_apart(
+    python: Path, *, num_cases: int, seed: int, watch: Callable[[Comparison], None] = lambda _: None
+) -> Comparison:
+    """Run `num_cases` random cases through vLLM's engine cores under `python`, the readable schedulers and the core.
+
+    Raises ValueError where vLLM cannot be driven there.
+    """
+    cases = [apart_case(seed, number) for number in range(num_cases)]
+    found = Comparison(seed=seed, about=APART)
+    for case, theirs in zip(cases, _probe(python, cases, found), strict=True):
+        _compare(found, case.under(found.vllm_version), theirs)
+        watch(found)
+    return found
+
+
+def _compare(found: Comparison, case: ApartCase, theirs: Sequence[list[Record]]) -> None:
+    number = found.cases
+    found.cases += 1
+    found.cut_short += any(len(records) == MAX_STEPS for records in theirs)
+    for records in theirs:
+        found.steps += len(records)
+        found.preemptions += sum(len(record["preempted"]) for record in records)
+        found.prefix_hits += num_prefix_hits(records)
+        found.resumed_hits += num_prefix_hits(records, "resumed")
+    difference = difference_of(case, readable_apart_steps(case), theirs, of=READABLE, number=number)
+    difference = difference or difference_of(case, core_apart_steps(case), theirs, of="compiled core", number=number)
+    if difference is not None:
+        found.differences.append(difference)
+
+
+def difference_of(
+    case: ApartCase, ours: Sequence[list[Record]], theirs: Sequence[list[Record]], *, of: str, number: int
+) -> Difference | None:
+    """The first `schedule()` call of an engine that was decided otherwise.
+
+    Where an engine reached MAX_STEPS, or none goes on for ever, the others' last steps are not compared.
+    """
+    is_cut = any(len(records) == MAX_STEPS for records in (*ours, *theirs)) or any(map(_is_stalled, ours))
+    for engine, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+        until = min(len(one), len(other)) - 1 if is_cut else None  # who finishes is entered with the latest
+        settings = case.of_engine(engine)[0].engine
+        assert isinstance(settings, EngineConfig)
+        difference = first_difference(settings, one[:until], other[:until], of=of, case=number)
+        if difference is not None:
+            return difference
+    return None
+
+
+def _is_stalled(records: Sequence[Record]) -> bool:
+    """Whether they end with nothing running and a request waiting."""
+    return bool(records) and records[-1]["waiting"] > 0 and records[-1]["running"] == 0
+
+
+def _probe(python: Path, cases: Sequence[ApartCase], found: Comparison) -> Iterator[list[list[Record]]]:
+    """Every case's steps as vLLM's engines took them, as they come."""
+    engines: list[list[Record]] = []
+    steps: list[Record] = []
+    lines = (case.to_json() for case in cases)
+    failure = "vLLM's schedulers could not be driven"
+    with closing(probe_records(python, "nixl_probe", lines, failure=failure)) as records:
+        for record in records:
+            if "vllm_version" in record:
+                found.vllm_version = record["vllm_version"]
+            elif "engine" in record:
+                engines.append(steps)
+                steps = []
+            elif "case" in record:
+                yield engines
+                engines = []
+            else:
+                steps.append(read_record(record))

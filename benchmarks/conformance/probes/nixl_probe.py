@@ -1,0 +1,262 @@
+"""Drives vLLM's own schedulers with its `NixlConnector`, some that prefill and some that decode, through given cases.
+
+usage: python nixl_probe.py CASES.jsonl > STEPS.jsonl
+
+As `scheduler_probe`, with the connector's scheduler side on every engine; it needs no `nixl`. What stands for its
+worker side reads blocks over a network that takes as long as the case says. Sets that vLLM goes through in no fixed
+order are put in order: by request. The records of a case come engine by engine, each followed by one with `"engine"`.
+"""
+
+import json
+import sys
+import tempfile
+
+import scheduler_probe
+import vllm
+from apart_loop import Apart, BusyLoop
+from engine_loop import POLL_S, Load, Pipeline, name_of, row_of, token_of
+from vllm.config import KVTransferConfig
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher
+from vllm.v1.outputs import KVConnectorOutput
+from vllm.v1.request import Request
+
+
+class Engine(scheduler_probe.Engine):
+    """vLLM's scheduler with a `kv_role`."""
+
+    def __init__(self, model_folder, case):
+        super().__init__(model_folder, case)
+        self.hasher = get_request_block_hasher(case["engine"]["block_size"], sha256)
+        self.connector = self.scheduler.connector.connector_scheduler
+        assert type(self.connector).__name__ == "NixlPullConnectorScheduler"
+        self.offered = {}  # what a prefill engine tells of the KV that it keeps, by row
+        update = self.scheduler.update_from_output
+
+        def update_and_listen(*arguments, **options):
+            outputs = update(*arguments, **options)
+            for group in outputs.values():
+                for item in group.outputs:
+                    if item.kv_transfer_params is not None:
+                        self.offered[row_of(item.request_id)] = item.kv_transfer_params
+            return outputs
+
+        self.scheduler.update_from_output = update_and_listen
+
+    @staticmethod
+    def _config(model_folder, engine):
+        config = scheduler_probe.Engine._config(model_folder, engine)
+        config.kv_transfer_config = KVTransferConfig(kv_connector="NixlConnector", kv_role=engine["kv_role"])
+        return config
+
+    def add(self, row, arrival_s, max_tokens, kv_transfer_params):
+        request = self.requests[row]
+        parameters = SamplingParams(
+            max_tokens=max_tokens,
+            ignore_eos=True,
+            temperature=0.0,
+            extra_args={"kv_transfer_params": kv_transfer_params},
+        )
+        prompt = [token_of(request, position) for position in range(request["prompt_tokens"])]
+        self.scheduler.add_request(
+            Request(name_of(row), prompt, parameters, None, arrival_time=arrival_s, block_hasher=self.hasher)
+        )
+
+
+class Reads:
+    """Stands for the network and the workers' NIXL agents: knows when each read is over, and who was told."""
+
+    def __init__(self, engines):
+        self.engines = engines
+        self.reads_until_s = [0.0] * len(engines)
+        self.is_read_until_s = [0.0] * len(engines)
+        self.received_s = [{} for _ in engines]  # by row
+        self.released_s = [{} for _ in engines]
+        self.sources = {}  # by row
+
+    def hold(self, engine, row, until_s):
+        self.sources[row] = engine
+        self.released_s[engine][row] = until_s
+
+    def expect(self, row):
+        self._release(row, float("inf"))
+
+    def _release(self, row, time_s):
+        """A prefill engine that still keeps the row's blocks is told then."""
+        if row in self.released_s[self.sources[row]]:
+            self.released_s[self.sources[row]][row] = time_s
+
+    def read(self, target, row, num_blocks, now_s):
+        source = self.sources[row]
+        start_s = max(now_s, self.is_read_until_s[source], self.reads_until_s[target])
+        block_s = self.engines[target]["post_s"] + self._slower("block_s", source, target)
+        end_s = start_s + (self._slower("transfer_s", source, target) + num_blocks * block_s)
+        self.is_read_until_s[source] = self.reads_until_s[target] = end_s
+        self.received_s[target][row] = end_s
+        self._release(row, end_s)
+
+    def notify(self, target, row, now_s):
+        self._release(row, now_s + self._slower("transfer_s", self.sources[row], target))
+
+    def _slower(self, name, source, target):
+        return max(self.engines[source][name], self.engines[target][name])
+
+    def take(self, engine, now_s):
+        """Rows received and released by now."""
+        taken = []
+        for times in (self.received_s[engine], self.released_s[engine]):
+            over = sorted(row for row, end_s in times.items() if end_s <= now_s)
+            for row in over:
+                del times[row]
+            taken.append([name_of(row) for row in over])
+        return taken
+
+    def next_s(self, engine):
+        times = [*self.received_s[engine].values(), *self.released_s[engine].values()]
+        return min(times, default=float("inf"))
+
+
+class Executor(scheduler_probe.Executor):
+    """Calls what stands for the connector's worker side as vLLM's model runner does; sleeps while a step runs."""
+
+    def __init__(self, engine, load, pipeline, reads, loop):
+        super().__init__(engine, load, pipeline)
+        self.number, self.reads, self.loop = loop.number, reads, loop
+
+    def execute_model(self, output, non_block=False):
+        now_s = self.load.now_s
+        last_s = self.in_flight[-1].end_s if self.in_flight else now_s
+        end_s = self.pipeline.end_s(now_s) if output.num_scheduled_tokens else max(now_s, last_s)
+        self.latest = scheduler_probe.Step(output, self.engine.scheduler, end_s)
+        if output.num_scheduled_tokens:
+            self.in_flight.append(self.latest)
+        asked = output.kv_connector_metadata.reqs_to_recv.items()
+        for name, meta in asked:
+            row = row_of(name)
+            assert meta.remote.request_id == name
+            if meta.awaiting_kvs:
+                self.reads.read(self.number, row, len(meta.local_block_ids[0]), now_s)
+            else:
+                assert not any(meta.local_block_ids)
+                self.reads.notify(self.number, row, now_s)
+        received, released = self.reads.take(self.number, now_s)
+        self.latest.connector_output = KVConnectorOutput(finished_recving=received, finished_sending=released)
+        return scheduler_probe.Future(self, self.latest)
+
+    def finish(self, step):
+        if step in self.in_flight or step.end_s > self.load.now_s:
+            self.loop.sleep_in_step(step.end_s)
+        if step in self.in_flight:
+            self.in_flight.remove(step)
+        self.latest = step
+        output = self.engine.model_output(step)
+        output.kv_connector_output = step.connector_output
+        return output
+
+
+class Core(scheduler_probe.Core):
+    """vLLM's engine core, as a `BusyLoop` steps it."""
+
+    def __init__(self, folder, case, loop, load, reads):
+        settings = case["engines"][loop.number]
+        self.engine = Engine(folder, case | {"engine": settings})
+        executor = Executor(self.engine, load, Pipeline(settings["step_s"], 1), reads, loop)
+        super().__init__(self.engine, executor)
+        self.executor, self.records = executor, self.engine.recorder.records
+        self.number, self.load, self.reads, self.loop = loop.number, load, reads, loop
+        self.num_begun = 0
+        update_state = self.engine.connector.update_state_after_alloc
+
+        def count(request, blocks, num_external_tokens):
+            self.num_begun += num_external_tokens > 0
+            return update_state(request, blocks, num_external_tokens)
+
+        self.engine.connector.update_state_after_alloc = count
+        self._num_told = {}
+
+    def enter(self, row, arrival_s):
+        self.engine.add(row, arrival_s, 1, {"do_remote_decode": True, "do_remote_prefill": False})
+
+    def enter_prefilled(self, row, arrival_s, source):
+        offered = source.engine.offered[row]
+        assert offered["do_remote_prefill"] and offered["transfer_mode"] == "pull"
+        self.engine.add(row, arrival_s, self.engine.requests[row]["output_tokens"], offered)
+
+    def abort(self, row):
+        if self.loop.is_in_step:  # vLLM takes it out before it reads the step's output
+            self.aborts_queue.put([name_of(row)])
+        else:
+            self.abort_requests([name_of(row)])
+
+    def advance(self):
+        _, executed = self.step_fn()
+        self.post_step(executed)
+        return executed
+
+    def take_finished(self):
+        finished = []
+        for number in range(max(len(self.records) - 2, 0), len(self.records)):
+            rows = self.records[number]["finished"]
+            finished += rows[self._num_told.get(number, 0) :]
+            self._num_told[number] = len(rows)
+        return finished
+
+    @property
+    def has_unfinished(self):
+        return self.scheduler.get_num_unfinished_requests() > 0
+
+    @property
+    def is_computing(self):
+        return bool(self.executor.in_flight)
+
+    @property
+    def has_transfers(self):
+        loading = sum(
+            request.status.name == "WAITING_FOR_REMOTE_KVS" and name not in self.scheduler.finished_recving_kv_req_ids
+            for name, request in self.scheduler.requests.items()
+        )
+        return self._num_kept > 0 or loading > 0
+
+    @property
+    def _num_kept(self):
+        """Requests that have ended, and whose blocks are kept."""
+        return len(self.scheduler.requests) - self.scheduler.get_num_unfinished_requests()
+
+    @property
+    def has_news(self):
+        is_over = self.reads.next_s(self.number) <= self.load.now_s
+        told = [future.step.connector_output for future, *_ in self.batch_queue or ()]
+        is_told = any(output.finished_sending or output.finished_recving for output in told)
+        return bool(is_over or is_told or self.executor.in_flight or self.scheduler.finished_req_ids)
+
+    @property
+    def next_transfer_s(self):
+        return self.reads.next_s(self.number)
+
+
+def run_case(folder, case):
+    """The records of each engine."""
+    load, reads = Load(case["requests"]), Reads(case["engines"])
+    loops = [
+        BusyLoop(number, lambda loop: Core(folder, case, loop, load, reads), load, POLL_S)
+        for number in range(len(case["engines"]))
+    ]
+    return Apart(load, loops, reads, case).run(case["max_steps"])
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder, open(sys.argv[1]) as cases:
+        with open(f"{folder}/config.json", "w") as file:
+            json.dump(scheduler_probe.TINY_MODEL, file)
+        print(json.dumps({"vllm_version": vllm.__version__}), flush=True)
+        for number, line in enumerate(cases):
+            for engine, records in enumerate(run_case(folder, json.loads(line))):
+                for record in records:
+                    print(json.dumps(record))
+                print(json.dumps({"engine": engine}))
+            print(json.dumps({"case": number}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
