@@ -17,6 +17,9 @@ def shares_content(table: RequestTable) -> bool:
 
 def shares_parts_of_blocks(table: RequestTable, block_size: int) -> bool:
     """Whether what prompts have in common ends anywhere within a block."""
+    ends_within = table.prompt_tokens % block_size > 0
+    if _has_twice(table.span_start[ends_within], np.zeros(table.num_spans, np.bool_)):
+        return True
     content = dense(table.span_content)
     is_shared = _uses(table, content) > 1
     return bool(_ends_within(table.span_start, content, table.span_end, table.prompt_tokens, is_shared, block_size))
@@ -42,30 +45,64 @@ def block_runs(table: RequestTable, order: IntArray, block_size: int, *, with_an
 
     A block belongs to the content of its last token. Contents that one request alone uses are one run.
     """
-    content = dense(table.span_content)
-    uses = _uses(table, content)
-    partial = _partial_blocks(table, content, block_size) + len(uses)
-    is_own = np.concatenate([uses, np.bincount(partial - len(uses))]) == 1
     said = np.zeros(table.num_requests, np.int64)
     followed = table.follows[table.follows >= 0] if with_answers else np.zeros(0, np.int64)
     said[followed] = table.prompt_tokens[followed].astype(np.int64) + table.output_tokens[followed]
-    most = int(table.span_count.sum()) + table.num_requests + len(followed)
-    row, of, first, end = (np.empty(most, np.int64) for _ in range(4))
-    is_prompt, varies = np.empty(most, bool), np.zeros(len(is_own), bool)
-    num_runs = _write_runs(
-        order, table.span_start, table.span_count, content, table.span_end, table.prompt_tokens, said, partial, is_own,
-        block_size, row, of, first, end, is_prompt, varies,
+    return BlockContents(table, block_size).runs(order, said)
+
+
+class BlockContents:
+    """The contents of a table's prompts by block: those of its spans, and one for each partial block at an end."""
+
+    def __init__(self, table: RequestTable, block_size: int) -> None:
+        self._table, self._block_size = table, block_size
+        self._content = dense(table.span_content)
+        uses = _uses(table, self._content)
+        partial, self._partial = _partial_blocks(table, self._content, len(uses), block_size)
+        self._is_own = np.concatenate([uses == 1, partial])
+
+    def __len__(self) -> int:
+        return len(self._is_own)
+
+    def runs(self, order: IntArray, said: IntArray | None = None) -> BlockRuns:
+        """Of some rows; `said` are the tokens of prompt and answer of those whose answer counts, else 0.
+
+        Without it nobody asks what varies.
+        """
+        table = self._table
+        said, tells = (np.zeros(table.num_requests, np.int64), False) if said is None else (said, True)
+        most = int(table.span_count[order].sum()) + len(order) + int(np.count_nonzero(said[order]))
+        row, of, first, end = (np.empty(most, np.int64) for _ in range(4))
+        is_prompt, varies = np.empty(most, bool), np.zeros(len(self) if tells else 0, bool)
+        num_runs = _write_runs(
+            order, table.span_start, table.span_count, self._content, table.span_end, table.prompt_tokens, said,
+            self._partial, self._is_own, self._block_size, row, of, first, end, is_prompt, varies,
+        )  # fmt: skip
+        row, of, first, end = (each[:num_runs] for each in (row, of, first, end))
+        return BlockRuns(row, of, first, end, is_prompt[:num_runs], varies)
+
+
+def _partial_blocks(
+    table: RequestTable, content: IntArray, num_contents: int, block_size: int
+) -> tuple[BoolArray, IntArray]:
+    """Whether each partial block that ends a prompt is of one alone; [n] its number, from `num_contents` on.
+
+    It is the same where content and length are the same. Prompts that go on with a content mostly grow; those of
+    contents where they do not are compared with one another. Prompts of whole blocks have the first number.
+    """
+    found, shrinks = np.zeros(table.num_requests, np.int64), np.zeros(num_contents, bool)
+    num_numbers = 1 + _number_growing(
+        table.span_start, table.span_count, content, table.span_end, table.prompt_tokens, block_size,
+        np.zeros(num_contents, np.int32), np.zeros(num_contents, np.int64), shrinks, found,
     )  # fmt: skip
-    row, of, first, end = (each[:num_runs] for each in (row, of, first, end))
-    return BlockRuns(row, of, first, end, is_prompt[:num_runs], varies)
-
-
-def _partial_blocks(table: RequestTable, content: IntArray, block_size: int) -> IntArray:
-    """[n] a number for the partial block that ends each prompt: the same where content and length are the same."""
-    last = np.zeros(table.num_requests, np.int64)
-    _find_last(table.span_start, table.span_count, content, table.span_end, table.prompt_tokens, last)
-    keys = np.where(table.prompt_tokens % block_size, last * OPEN_END + table.prompt_tokens, -1)
-    return np.unique(keys, return_inverse=True)[1]  # without a partial block the number is not used
+    if shrinks.any():
+        last = np.zeros(table.num_requests, np.int64)
+        _find_last(table.span_start, table.span_count, content, table.span_end, table.prompt_tokens, last)
+        rows = np.flatnonzero(shrinks[last] & (table.prompt_tokens % block_size > 0))
+        number = np.unique(last[rows] * OPEN_END + table.prompt_tokens[rows], return_inverse=True)[1]
+        found[rows] = num_numbers + number
+        num_numbers += int(number.max()) + 1
+    return np.bincount(found, minlength=num_numbers) == 1, found + num_contents
 
 
 def dense(content: IntArray) -> IntArray:
@@ -84,6 +121,7 @@ def _uses(table: RequestTable, content: IntArray) -> IntArray:
 
 @numba.njit  # type: ignore[untyped-decorator]
 def _has_twice(places: IntArray, seen: BoolArray) -> bool:
+    """Whether any place occurs again."""
     for place in places:
         if seen[place]:
             return True
@@ -129,12 +167,37 @@ def _find_last(  # noqa: PLR0917  numba takes arrays one by one
 
 
 @numba.njit  # type: ignore[untyped-decorator]
+def _number_growing(  # noqa: PLR0917  numba takes arrays one by one
+    span_start: IntArray, span_count: Int32Array, content: IntArray, span_end: Int32Array, prompt_tokens: Int32Array,
+    block_size: int, longest: Int32Array, newest: IntArray, shrinks: BoolArray, number: IntArray,
+) -> int:  # fmt: skip
+    """Number partial blocks of contents whose prompts come in order of length, mark the others; how many numbers."""
+    count = 0
+    for row in range(len(span_start)):
+        if prompt_tokens[row] % block_size == 0:
+            continue
+        span = span_start[row]
+        while span_end[span] < prompt_tokens[row]:
+            span += 1
+        last = content[span]
+        if prompt_tokens[row] > longest[last]:
+            count += 1
+            longest[last], newest[last] = prompt_tokens[row], count
+        shrinks[last] |= prompt_tokens[row] < longest[last]
+        number[row] = newest[last]
+    return count
+
+
+@numba.njit  # type: ignore[untyped-decorator]
 def _write_runs(  # noqa: PLR0917  numba takes arrays one by one
     order: IntArray, span_start: IntArray, span_count: Int32Array, span_content: IntArray, span_end: Int32Array,
     prompt_tokens: Int32Array, said: IntArray, partial: IntArray, is_own: BoolArray, block_size: int,
     row: IntArray, content: IntArray, first: IntArray, end: IntArray, is_prompt: BoolArray, varies: BoolArray,
 ) -> int:  # fmt: skip
-    """Fill in the runs; how many there are. Contents that only one request uses are one run, its last."""
+    """Fill in the runs; how many there are. Contents that only one request uses are one run, its last.
+
+    What varies is not told where there is no room for it.
+    """
     num_runs = 0
     known_first, known_end = np.full(len(varies), -1, np.int64), np.zeros(len(varies), np.int64)
     for place in range(len(order)):
@@ -160,6 +223,8 @@ def _write_runs(  # noqa: PLR0917  numba takes arrays one by one
             first[num_runs], end[num_runs] = begin, upto
             own_run = num_runs if is_own[which] else -1
             num_runs += 1
+            if len(varies) == 0:
+                continue
             varies[which] |= known_first[which] >= 0 and (known_first[which] != begin or known_end[which] != upto)
             known_first[which], known_end[which] = begin, upto
     return num_runs

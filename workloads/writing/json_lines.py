@@ -22,13 +22,15 @@ def write_json_lines(
     """
     nanoseconds = np.rint(times_s * 1e9).astype(np.int64)
     ids = block_ids(table, block_size)
-    follows, first = (table.follows >= 0).astype(np.int64), table.first_turns()
+    first = table.first_turns() if with_sessions else None
 
     def pieces(rows: slice) -> Sequence[Piece]:
-        session: Sequence[Piece] = (b'{"session_id": "', Numbers(first[rows]), b'", "')
+        begins: Sequence[Piece] = (b'{"timestamp',)
+        if first is not None:
+            time = Choice((b"timestamp", b"delay"), (table.follows[rows] >= 0).astype(np.int64))
+            begins = (b'{"session_id": "', Numbers(first[rows]), b'", "', time)
         return (
-            *(session if with_sessions else (b'{"',)),
-            Choice((b"timestamp", b"delay"), follows[rows]) if with_sessions else b"timestamp",
+            *begins,
             b'": ',
             Numbers(nanoseconds[rows] // _PER_MS),
             b".",
