@@ -1,8 +1,10 @@
 """The command line, run in this process."""
 
 import json
+import os
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,3 +45,16 @@ def headcount(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
         return Ran(code=stopped.value.code, out=seen.out, err=seen.err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium, driven by playwright; continuous integration installs one before."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    found = [path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))]
+    if not found:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("no Chromium to look at pages with")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=found[0])
+        yield opened
+        opened.close()
