@@ -34,8 +34,7 @@ PRECISION = 0.03  # half of the 95 % interval, as a share of the capacity
 LOCATING = 6  # replications of loads that may turn out to lie beside the capacity
 COARSE_REPLICATIONS = 6  # at most, of an estimate that is compared with another one, paired
 COARSE_REQUESTS = 24_000  # of each load of it
-QUICK_REPLICATIONS, QUICK_MOST = 4, 60  # of a large fleet, where each has many requests; at most
-QUICK_REQUESTS = 240_000  # of each load: where a replication has few requests there may be more of them
+QUICK_REPLICATIONS, QUICK_MOST = 4, 60  # of a large fleet, where each has many requests; at most, or FIRST_REQUESTS
 MATERIAL_GROWTH = 0.25
 UNLUCKY = 2.0  # misses of an hour that 95 % stay below over their mean, before anything is known of them
 MAX_SIZE = 2.0**22
@@ -207,7 +206,10 @@ def find_capacity(
         return NOBODY
     first, most = _first_replications(evaluator), max_replications
     if is_quick:
-        first, most = _few_replications(evaluator), min(_quick_most(evaluator), max_replications)
+        first, most = (
+            _few_replications(evaluator),
+            min(max(_replications_with(FIRST_REQUESTS, evaluator), QUICK_MOST), most),
+        )
     around = _Around(evaluator, centre)
     count = replications or min(first, most)
     if around.knee(min(LOCATING, count)) is None:
@@ -220,15 +222,14 @@ def find_capacity(
     return NOBODY
 
 
+def _replications_with(requests: float, evaluator: Evaluator) -> int:
+    most = max(point.mean("num_requests") for point in evaluator.points())
+    return math.ceil(requests / max(most, 1))
+
+
 def _first_replications(evaluator: Evaluator) -> int:
     """Few replications of a small fleet may all lack the rare bursts that the long run has."""
-    requests = max(point.mean("num_requests") for point in evaluator.points())
-    return min(max(math.ceil(FIRST_REQUESTS / max(requests, 1)), FEWEST), FIRST_MOST)
-
-
-def _quick_most(evaluator: Evaluator) -> int:
-    requests = max(point.mean("num_requests") for point in evaluator.points())
-    return max(QUICK_MOST, math.ceil(QUICK_REQUESTS / max(requests, 1)))
+    return min(max(_replications_with(FIRST_REQUESTS, evaluator), FEWEST), FIRST_MOST)
 
 
 def _few_replications(evaluator: Evaluator) -> int:
