@@ -1,10 +1,11 @@
 """Writes what docs pages show of the code: tables, and the outputs of commands.
 
-    python -m benchmarks.pages [--check] [--outputs [PAGE …]]
+    python -m benchmarks.pages [--check] [--outputs [PAGE …]] [--pictures PAGE …] [--missing]
 
 Tables come from the code, and from `docs/measurements/results`: results of
 `python -m benchmarks.conformance scheduler --json` and `… engine --json`. `--check` writes nothing, and ends with 1
 where a table is not current. `--outputs` runs the commands of the pages instead, and writes what they print below them.
+`--pictures` runs those with a picture below, and writes it; with `--missing` only those that are not there.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from benchmarks.pages.names import (
 )
 from benchmarks.pages.options import option_tables, plan_tables
 from benchmarks.pages.outputs import pages_with_outputs, with_outputs
+from benchmarks.pages.pictures import draw
 from benchmarks.router_ladder import ladder_tables
 from benchmarks.sampling import page_tables as sampling_tables
 
@@ -74,7 +76,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a page is not current")
     parser.add_argument("--outputs", nargs="*", type=Path, metavar="PAGE", help="run commands; default: all pages")
+    parser.add_argument("--pictures", nargs="+", type=Path, metavar="PAGE", help="draw the pictures of these pages")
+    parser.add_argument("--missing", action="store_true", help="of pictures: only those that are not there")
     asked = parser.parse_args()
+    for path in asked.pictures or ():
+        draw(path.resolve(), missing_alone=asked.missing)
+    if asked.pictures:
+        return 0
     if asked.outputs is not None:
         for path in asked.outputs or pages_with_outputs():
             print(f"ran: {path}", flush=True)

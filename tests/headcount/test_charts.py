@@ -35,3 +35,15 @@ def test_a_chart_stays_on_its_paper_and_says_its_figures(name: str) -> None:
     assert "nan" not in drawn
     columns, rows = CHARTS[name].table()
     assert all(len(row) == len(columns) for row in rows)
+
+
+def test_labels_of_upright_lines_near_each_other_stand_above_each_other() -> None:
+    limits = [
+        Limit(value=value, label=label, is_vertical=True) for value, label in ((50, "low"), (51, "mean"), (99, "far"))
+    ]
+    drawn = draw(
+        Lines(title="t", x_name="x", y_name="y", series=[Series(name="a", x=[0, 100], y=[0, 1])], limits=limits)
+    )
+    heights = {label: float(y) for y, label in re.findall(r'<text[^>]* y="([^"]+)"[^>]*>(low|mean|far)<', drawn)}
+    assert heights["mean"] < heights["low"] - 10
+    assert heights["far"] == heights["low"]

@@ -15,6 +15,7 @@ pytest.importorskip("jinja2", reason="the report needs the extra 'report'")
 import headcount as hc
 from headcount.report import document
 from headcount.report.formats import html as html_format
+from tests.headcount.test_report import answered
 
 
 @pytest.fixture
@@ -108,3 +109,13 @@ def test_asking_from_python_loads_no_jinja2() -> None:
     code = "import sys, headcount.report.document, headcount.answers.capacity; print({'jinja2'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    ("question", "title"),
+    [("memory", "hold the KV cache"), ("simulate", "TTFT: share of requests"), ("capacity", "Users to sign by number")],
+)
+def test_the_drawing_is_the_chart_that_answers(question: str, title: str) -> None:
+    drawn = document.made(Path("a.svg"), answered(question).to_json(report=True))
+    assert isinstance(drawn, str)
+    assert title in drawn.partition("</title>")[0]

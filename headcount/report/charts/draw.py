@@ -1,5 +1,6 @@
 """Charts as SVG."""
 
+from collections.abc import Sequence
 from functools import singledispatch
 from itertools import pairwise
 from typing import Final
@@ -40,7 +41,8 @@ def _(chart: Lines) -> str:
     if chart.is_equal:
         parts.append(svg.line(across.at(up.low), up.at(up.low), across.at(up.high), up.at(up.high), of="grid strong"))
     parts += [_series(chart, each, place, across, up) for place, each in enumerate(chart.series)]
-    parts += [_limit(limit, across, up) for limit in chart.limits]
+    heights = _label_rows(chart.limits, across)
+    parts += [_limit(limit, across, up, height) for limit, height in zip(chart.limits, heights, strict=True)]
     return svg.svg("".join(parts), height=bottom + BELOW, told=chart.told)
 
 
@@ -119,13 +121,28 @@ def _series(chart: Lines, each: Series, place: int, across: Scale, up: Scale) ->
     return "".join(parts)
 
 
-def _limit(limit: Limit, across: Scale, up: Scale) -> str:
+def _label_rows(limits: Sequence[Limit], across: Scale) -> list[int]:
+    """Above which others each label of an upright line stands, so that none lies on another."""
+    found: list[int] = []
+    taken: list[tuple[int, float, float]] = []
+    for limit in limits:
+        x, width, row = across.at(limit.value), 10 + CHARACTER * len(limit.label), 0
+        left, right = (x - width, x) if x > (LEFT + across.end) / 2 else (x, x + width)
+        while limit.is_vertical and any(row == at and left < end and begin < right for at, begin, end in taken):
+            row += 1
+        if limit.is_vertical:
+            taken.append((row, left, right))
+        found.append(row)
+    return found
+
+
+def _limit(limit: Limit, across: Scale, up: Scale, row: int) -> str:
     value, label, right, bottom, top = limit.value, limit.label, across.end, up.begin, up.end
     if limit.is_vertical:
         x = across.at(value)
         is_right = x > (LEFT + right) / 2
         side = "end" if is_right else "start"
-        where = svg.text(x - 5 if is_right else x + 5, bottom - 7, label, anchor=side, of="limit")
+        where = svg.text(x - 5 if is_right else x + 5, bottom - 7 - LEGEND_ROW * row, label, anchor=side, of="limit")
         return svg.line(x, top, x, bottom, of="limit-line") + where
     y = up.at(value)
     above = y - 5 if y > top + 14 else y + 14

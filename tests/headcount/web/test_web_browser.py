@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from simulator.core.kernel_cache import _sources_digest
 from tests.headcount.conftest import SHORT_ANSWERS
 
 pytestmark = pytest.mark.slow
+KERNELS = cache_folder() / "kernels" / _sources_digest()
 MEMORY = "/memory?model=llama-3.1-8b&gpu=h100-sxm"
 QUICK = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "gpus": "1", "precision": "20%", "replications": "2"}
 
@@ -29,8 +31,13 @@ QUICK = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "gpus": "1", "precision": "
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """`headcount web` with a cache of its own, compiled kernels apart."""
-    cache = tmp_path_factory.mktemp("cache")
-    if (kernels := cache_folder() / "kernels" / _sources_digest()).is_dir():
+    with serving(tmp_path_factory.mktemp("cache")) as address:
+        yield address
+
+
+@contextmanager
+def serving(cache: Path) -> Iterator[str]:
+    if (kernels := KERNELS).is_dir():
         shutil.copytree(kernels, cache / "kernels" / kernels.name)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -42,6 +49,41 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
         process.send_signal(signal.SIGINT)
         process.wait(timeout=20)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 30 MB beside the compiled kernels."""
+    if os.name != "posix" or os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("needs to mount a small disk")
+    place = tmp_path / "disk"
+    place.mkdir()
+    size = 30_000_000 + sum(path.stat().st_size + 4096 for path in KERNELS.rglob("*"))
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], check=False)
+    if mounted.returncode:
+        pytest.skip("needs to mount a small disk")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_on_a_full_disk_uploads_are_refused_and_questions_are_answered(small_disk: Path) -> None:
+    with serving(small_disk) as address:
+        before = _ended(_asked(address, "memory", model="llama-3.1-8b", gpu="h100-sxm"))
+        assert "Fits" in before
+        with pytest.raises(OSError), (small_disk / "filler").open("wb", buffering=0) as filler:
+            while True:
+                filler.write(bytes(100_000))
+        with (small_disk / "filler").open("ab", buffering=0) as filler, suppress(OSError):
+            while True:
+                filler.write(bytes(100))
+        given = {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
+        upload = {"file.workload": ("t.csv", b"1,2\n" * 100_000)}
+        refused = httpx.post(f"{address}/capacity", data=given, files=upload, timeout=30)
+        assert refused.status_code == 507 and "cannot keep the file" in refused.text
+        asked = _asked(address, "memory", **given, seed="7")
+        assert "Fits" in _ended(asked)
+        assert httpx.get(f"{address}/report/{_scenario(asked).key}", timeout=30).status_code == 200
+        assert httpx.get(f"{address}/history", timeout=30).status_code == 200
 
 
 def _answers(address: str) -> bool:
