@@ -20,6 +20,7 @@ from headcount.answers.fit import FitAnswer, fit
 from headcount.answers.memory import MemoryAnswer, memory
 from headcount.answers.memory_comparison import MemoryComparison, memory_comparison
 from headcount.answers.notes import Note, RefusedError, Severity
+from headcount.answers.operated.apart import ApartAnswer, capacity_apart
 from headcount.answers.operated.over_time import OverTimeAnswer, simulate_over_time
 from headcount.answers.operated.unlike_pools import FleetAnswer, fleet
 from headcount.answers.plan import PlanAnswer, plan
@@ -48,16 +49,15 @@ from workloads.synthetic import closed_load, open_load
 from workloads.traces.trace_file import TraceFile
 
 __all__ = [
-    "SLO", "Answer", "CapacityAnswer", "CheckAnswer", "CompareAnswer", "Deployment", "DescribeAnswer", "DiffAnswer",
-    "EngineArgs", "FitAnswer", "FitTraceAnswer", "Fleet", "FleetAnswer", "MemoryAnswer", "MemoryComparison", "Note",
-    "OptimizeAnswer",
-    "OverTimeAnswer", "PlanAnswer", "Pool", "Progress", "ReadAnswer", "RefusedError", "Result", "Severity",
-    "SimulateAnswer", "Simulation", "TraceFile", "TrainingMemoryAnswer", "Verdict", "View", "WhatifAnswer", "capacity",
-    "check", "closed_load", "compare", "describe", "diff", "find_gpu", "fit", "fit_trace", "fleet", "gpu_names",
-    "limits_raised",
-    "load_model", "load_workload", "memory", "memory_budget", "memory_comparison", "model_names", "open_load",
-    "optimize", "plan", "preset_names", "read", "read_startup_log", "request_times", "resolve", "simulate",
-    "simulate_over_time", "training_memory", "whatif", "whole_run",
+    "SLO", "Answer", "ApartAnswer", "CapacityAnswer", "CheckAnswer", "CompareAnswer", "Deployment", "DescribeAnswer",
+    "DiffAnswer", "EngineArgs", "FitAnswer", "FitTraceAnswer", "Fleet", "FleetAnswer", "MemoryAnswer",
+    "MemoryComparison", "Note", "OptimizeAnswer", "OverTimeAnswer", "PlanAnswer", "Pool", "Progress", "ReadAnswer",
+    "RefusedError", "Result", "Severity", "SimulateAnswer", "Simulation", "TraceFile", "TrainingMemoryAnswer",
+    "Verdict", "View", "WhatifAnswer", "capacity", "capacity_apart", "check", "closed_load", "compare", "describe",
+    "diff", "find_gpu", "fit", "fit_trace", "fleet", "gpu_names", "limits_raised", "load_model", "load_workload",
+    "memory", "memory_budget", "memory_comparison", "model_names", "open_load", "optimize", "plan", "preset_names",
+    "read", "read_startup_log", "request_times", "resolve", "simulate", "simulate_over_time", "training_memory",
+    "whatif", "whole_run",
 ]  # fmt: skip
 
 _NAMES = {"StartupLog": StartupLog, "Architecture": Architecture, "GPU": GPU}

@@ -11,6 +11,7 @@ import numpy as np
 
 from boundary.outputs import check_out_file, whole_file
 from headcount.answers.answer import Answer, Progress, Watch, question, unwatched
+from headcount.answers.details.apart import apart_blocks, apart_json, apart_text
 from headcount.answers.details.assumptions import gpu_rows, of_terms
 from headcount.answers.details.deployment import deployment_json
 from headcount.answers.details.first_page import FirstPage, money_figures, risk_of
@@ -18,12 +19,14 @@ from headcount.answers.details.loads import PERCENTILES, percentiles_json, sampl
 from headcount.answers.details.memory import memory_json
 from headcount.answers.money import usd_per_month
 from headcount.answers.notes import facts_about, find_notes
+from headcount.questions.apart import ApartPools, asked_apart
 from headcount.questions.deployments import engine_json, subject
 from headcount.questions.loads import AskedLoad
 from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import assumptions_json, milliseconds, seconds
 from headcount.text.words import cancelled_text, host_text, layout_text, sentence, settings_text, step_time_error
+from simulator.apart import Apart
 from simulator.cancellations import is_cancelled
 from simulator.deployment import Deployment, resolve
 from simulator.fleet.router import RouterFactory, router_name
@@ -84,6 +87,7 @@ class Served:
     step: AverageStep
     traffic: TrafficEffects
     timeline: Mapping[str, Any] = field(default_factory=dict)
+    apart: Mapping[str, Any] = field(default_factory=dict)  # pools and handovers as in JSON, where there are any
     trace: tuple[str, ...] = ()  # what a trace's reader left out or took for granted
     router: str = ""
 
@@ -96,6 +100,11 @@ class SimulateAnswer(Answer):
     plan: Deployment
     replicas: int
     served: Served
+    apart: Apart | None = None  # where prompts are computed elsewhere: `plan` and `replicas` are those that decode
+
+    @property
+    def gpus(self) -> int:
+        return self.replicas * self.plan.gpus if self.apart is None else self.apart.gpus
 
     @property
     def result(self) -> Result:
@@ -117,6 +126,7 @@ class SimulateAnswer(Answer):
             "traffic_effects": self.served.traffic.to_json(),
             **engine_json(plan.args),
             **self.result.to_json(),
+            **self.served.apart,
         }
         for name, error in (("ttft_s", plan.latency.ttft_log_error), ("tpot_s", plan.latency.tpot_log_error)):
             is_given, mean_s = plan.latency.is_given, found[name]["mean"]
@@ -147,7 +157,7 @@ class SimulateAnswer(Answer):
 
     def first_page(self) -> FirstPage:
         plan, found = self.plan, self.figures()
-        gpus = f"{self.replicas * plan.gpus:,} × {plan.gpu.name}"
+        gpus = f"{self.gpus:,} × {plan.gpu.name}"
         low, high = self.p99_interval("ttft_s") or (None, None)
         tail = "" if low is None else f" A real server's p99 of TTFT lies between {seconds(low)} and {seconds(high)}."
         return FirstPage(
@@ -158,7 +168,7 @@ class SimulateAnswer(Answer):
                 ("GPUs", gpus),
                 ("throughput", f"{self.result.requests_per_s:,.2f} requests/s"),
                 ("output", f"{self.result.output_tokens_per_s:,.0f} tokens/s"),
-                *money_figures(usd_per_month(self.replicas * plan.gpus, plan.gpu.usd_per_hour), None),
+                *money_figures(usd_per_month(self.gpus, plan.gpu.usd_per_hour), None),
             ),
             sure=sentence(f"{step_time_error(plan.latency, self.served.step.sequences)}.{tail}"),
             risk=risk_of(self.notes, "One run of one load: other arrivals give other tails."),
@@ -184,14 +194,14 @@ class SimulateAnswer(Answer):
         return {
             "deployment": deployment_json(plan, self.replicas),
             "memory": memory_json(plan.budget),
-            "fleet": f"{self.replicas * plan.gpus} × {plan.gpu.name}",
+            "fleet": f"{self.gpus} × {plan.gpu.name}",
             "percentiles": list(PERCENTILES),
             "loads": [load],
             "timeline": self.served.timeline,
             "slo": {},
             "assumptions": [
                 *of_terms("GPU", gpu_rows(plan.gpu)),
-                *of_terms("memory and step times", plan.assumptions),
+                *of_terms("memory and step times", (self.apart or plan).assumptions),
             ],
         }
 
@@ -200,6 +210,7 @@ class SimulateAnswer(Answer):
         split = layout_text(
             self.replicas, plan.tensor_parallel_size, plan.data_parallel_size, plan.pipeline_parallel_size
         )
+        split = apart_text(self.apart) if self.apart else split
         return [Line(bold=f"{plan.architecture.name} on {plan.gpu.name}, {split}: {self.served.description}")]
 
     def body(self) -> list[Block]:
@@ -214,7 +225,8 @@ class SimulateAnswer(Answer):
         router = f"router: {self.served.router}" if self.plan.data_parallel_size > 1 else ""
         said = (settings_text(self.plan), host_text(self.plan.budget), router, self.served.counted)
         dim = [Line(text, dim=True) for text in said if text]
-        return [Table(columns=("", *STATISTICS, "p99, 90 % interval"), rows=rows), Line(), *rates, Line(), *dim]
+        latencies = Table(columns=("", *STATISTICS, "p99, 90 % interval"), rows=rows)
+        return [latencies, Line(), *rates, *apart_blocks(self.served.apart), Line(), *dim]
 
     def _p99_range(self, name: str, shown: Callable[[float | None], str]) -> str:
         if name not in TAILS:
@@ -242,6 +254,9 @@ def simulate(
     trace_block_size: int | None = None,
     traffic: TrafficChanges = None,
     replicas: int = 1,
+    pools: ApartPools | None = None,
+    kv_transfer_rate: float | None = None,
+    dispatch_s: float | None = None,
     router: str | RouterFactory | None = None,
     seed: int = 0,
     strict: bool = False,
@@ -254,16 +269,19 @@ def simulate(
     """Serve one load and report latencies, rates and KV use.
 
     A load is a trace (`workload`), users of a preset or with `input_len`, `output_len`, `think_time_s`, clients without
-    think time (`concurrency`), or arrivals at a `rate`. `engine` are vLLM's engine arguments under their names. Raises
-    ValueError for a bad argument, RefusedError where `strict` refuses a note.
+    think time (`concurrency`), or arrivals at a `rate`. `pools` compute prompts and answers apart: {"prefill": "2",
+    "decode": "2xtp4"}; `kv_transfer_rate` between them is in GB/s by one GPU. `engine` are vLLM's engine arguments
+    under their names. Raises ValueError for a bad argument, RefusedError where `strict` refuses a note.
     """
     asked = subject(model, gpu, engine, startup_log)
     outputs = Outputs(requests=requests_out, steps=steps_out)
-    outputs.check(replicas * asked.args.num_engines)
+    outputs.check(replicas * asked.args.num_engines + (pools is not None))
     known = facts_about(asked)
     find_notes(known, strict=strict)
-    plan = resolve(asked.architecture, asked.gpu, asked.args)
-    known = replace(known, plans=[plan])
+    apart = asked_apart(asked, pools, kv_transfer_rate, dispatch_s, replicas=replicas)
+    plan = resolve(asked.architecture, asked.gpu, asked.args) if apart is None else apart.decode
+    replicas = replicas if apart is None else apart.num_decode
+    known = replace(known, plans=[plan] if apart is None else apart.plans)
     find_notes(known, strict=strict)
     load = AskedLoad(
         workload=workload, users=users, concurrency=concurrency, rate=rate, arrivals=arrivals, burstiness=burstiness,
@@ -271,7 +289,7 @@ def simulate(
         think_time=think_time_s, trace_block_size=trace_block_size, traffic=traffic, seed=seed,
     )  # fmt: skip
     progress(Progress(done=0, total=1))
-    served = serve(plan, replicas, router, load, outputs)
+    served = serve(plan, replicas, router, load, outputs, apart=apart)
     known = replace(
         known,
         steps=[(plan, served.step)],
@@ -279,14 +297,22 @@ def simulate(
         trace=served.trace,
         cancelled=served.result.cancelled,
     )
-    return SimulateAnswer(notes=find_notes(known, strict=strict), plan=plan, replicas=replicas, served=served)
+    notes = find_notes(known, strict=strict)
+    return SimulateAnswer(notes=notes, plan=plan, replicas=replicas, served=served, apart=apart)
 
 
 def serve(
-    plan: Deployment, replicas: int, router: str | RouterFactory | None, load: AskedLoad, outputs: Outputs = Outputs()
+    plan: Deployment,
+    replicas: int,
+    router: str | RouterFactory | None,
+    load: AskedLoad,
+    outputs: Outputs = Outputs(),
+    *,
+    apart: Apart | None = None,
 ) -> Served:
     """Serve a load. Raises ValueError where it does not go with the fleet."""
-    fleet, log_steps = plan.fleet(replicas, router), outputs.steps is not None
+    fleet = plan.fleet(replicas, router) if apart is None else apart.fleet(router)
+    log_steps = outputs.steps is not None
     longest = fleet.max_model_len
     if load.users is None:
         requests, description, told = load.table()
@@ -313,6 +339,7 @@ def serve(
         step=average_step(simulation.totals),
         traffic=traffic,
         timeline=samples_json(simulation.samples, simulation.fleet.num_usable_blocks, result.start_s, result.end_s),
+        apart=apart_json(apart, simulation) if apart else {},
         trace=told,
         router=router_name(fleet.router),
     )

@@ -33,6 +33,7 @@ from simulator.engines.values import (
 )
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.speculation import SpeculativeConfig, SpeculativeConfigs
+from simulator.fleet.pool_sizes import PoolSizes
 
 _SHARED = tuple(arguments_of(EngineArgs))  # options that serve both engines
 
@@ -137,6 +138,21 @@ def _option(name: str, described: Argument, always_none: bool, default_text: str
     )
 
 
+apart_options = section(
+    "Prefill and decode apart",
+    option(
+        "--pools",
+        PoolSizes(),
+        "Engines that compute prompts and engines that compute answers: prefill=2,decode=6, or with GPUs for each "
+        "prefill=2xtp1,decode=2xtp4.",
+    ),
+    option("--kv-transfer-rate", Number("GB/s"), "KV between engines, by one GPU, one way.  [default: 35.5]"),
+    option(
+        "--dispatch dispatch_s",
+        Duration(),
+        "From the end of a prefill to the request's arrival at its decode engine.  [default: 25ms]",
+    ),
+)
 model_option = option(
     "--model",
     Text(may_be_path=True),

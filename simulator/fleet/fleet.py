@@ -8,10 +8,12 @@ from boundary.names import shortened
 from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
 from simulator.engines.vllm.connectors.pulling import KV_BOTH, KV_CONSUMER, KV_PRODUCER, LEASE_S, Nic
 from simulator.engines.vllm.engine import EngineConfig
+from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.latency.step_time import StepTimes
 
-SERVE, PREFILL, DECODE = ROLES = ("serve", "prefill", "decode")
+SERVE = "serve"
+ROLES = (SERVE, PREFILL, DECODE)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ import click
 from headcount.cli.command import Command, section
 from headcount.cli.option_types import flag, option
 from headcount.cli.options import (
+    apart_options,
     deployment_options,
     output_options,
     precision_options,
@@ -18,12 +19,15 @@ from headcount.cli.options import (
 )
 from simulator.engines.values import IntegerList, Share
 
+_GPUS = "1,2,4,8"
+_OF_GPU_COUNTS = {"gpus": IntegerList().read(_GPUS), "hours_met": None, "lifts": False, "startup_log": None}
+
 
 @click.command("capacity", cls=Command)
 @deployment_options(tensor_parallel_size="all that fit")
 @section(
     "Search",
-    option("--gpus", IntegerList(), "GPU counts to answer for.", default="1,2,4,8"),
+    option("--gpus", IntegerList(), "GPU counts to answer for.", default=_GPUS),
     precision_options(precision="3%"),
     option(
         "--hours-met",
@@ -32,6 +36,7 @@ from simulator.engines.values import IntegerList, Share
     ),
     flag("--lifts", "Also try what gains most: one setting changed at a time, simulated with the same users."),
 )
+@apart_options
 @traffic_options
 @slo_options
 @scheduler_options
@@ -44,7 +49,18 @@ def command(**values: Any) -> int:
     Users are active sessions, thinking or waiting. For each GPU count every tensor-parallel size that holds the
     model is tried. Loads around the capacity are simulated again and again, until it is known to --precision, but no
     more than 200 times; the exit code is 3 where that does not suffice.
+
+    With --pools the answer is for those engines: some compute prompts, the others compute answers.
     """
     from headcount.cli.output import ask_study  # noqa: PLC0415  imported once the command runs
 
-    return ask_study("headcount.answers.capacity:capacity", values, "users per GPU count")
+    if values["pools"] is None:
+        for name, given in (("--kv-transfer-rate", "kv_transfer_rate"), ("--dispatch", "dispatch_s")):
+            if values.pop(given) is not None:
+                raise ValueError(f"{name} lies between two pools; give --pools prefill=N,decode=N with it")
+        del values["pools"]
+        return ask_study("headcount.answers.capacity:capacity", values, "users per GPU count")
+    for name, default in _OF_GPU_COUNTS.items():
+        if values.pop(name) != default:
+            raise ValueError(f"--{name.replace('_', '-')} goes with GPU counts; leave it out, or leave --pools out")
+    return ask_study("headcount.answers.operated.apart:capacity_apart", values, "the search")

@@ -9,6 +9,7 @@ from headcount.cli.command import Command, all_of, section
 from headcount.cli.option_types import OutPath, flag, option
 from headcount.cli.options import (
     LENGTH_SPREAD,
+    apart_options,
     cold_start_option,
     deployment_options,
     output_options,
@@ -77,6 +78,7 @@ _over_time_options = all_of(
     "Deployment",
     option("--replicas", WholeNumber(1), "Engines behind the router.", default=1),
 )
+@apart_options
 @section(
     "Traffic",
     option(
@@ -147,9 +149,10 @@ def _asked(values: dict[str, Any]) -> Callable[..., Any]:
         from headcount.answers.simulate import simulate  # noqa: PLC0415
 
         return simulate
-    for name in ("requests_out", "steps_out"):
+    for name in ("requests_out", "steps_out", "pools", "kv_transfer_rate", "dispatch_s"):
         if values.pop(name) is not None:
-            raise ValueError(f"--{name.replace('_', '-')} goes with one load on a fleet that does not change")
+            flag_name = name.removesuffix("_s").replace("_", "-")
+            raise ValueError(f"--{flag_name} goes with one load on a fleet that does not change")
     from headcount.answers.operated.over_time import simulate_over_time  # noqa: PLC0415
 
     values |= {name: over_time[name] for name in over_time if name not in _RENAMED}

@@ -141,11 +141,11 @@ def admit_holder(a: Any, replica: int, slot: int, request: int, budget: int) -> 
     if req.cached_tokens == NONE:
         local = a.offloads[request].local_blocks * p.block_size
         req.cached_tokens = req.computed
-        a.totals[replica].queried_tokens += req.prompt + req.output
-        a.totals[replica].hit_tokens += local
-        if p.connector == NIXL:
+        if p.connector == NIXL:  # its prompt was looked up where it was prefilled
             a.totals[replica].read_tokens += req.computed - local
         else:
+            a.totals[replica].queried_tokens += req.prompt + req.output
+            a.totals[replica].hit_tokens += local
             a.totals[replica].host_hit_tokens += req.computed - local
     blocks.cache(a, replica, request, req.computed + tokens)
     sampled = plan.schedule_request(a, replica, slot, request, tokens, 0)

@@ -1,0 +1,88 @@
+"""What two pools do that prefill and decode apart."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from headcount.text.blocks import Block, Line, Table
+from headcount.text.units import milliseconds, percent
+from simulator.apart import Apart
+from simulator.core import layout
+from simulator.fleet.pool_sizes import DECODE, PREFILL
+from simulator.simulation import Simulation
+from simulator.study.statistics import summary
+
+COLUMNS = ("pool", "engines", "GPUs", "KV blocks", "busy", "running", "waiting", "KV used", "KV used at most")
+
+
+def apart_text(apart: Apart) -> str:
+    """Such as `2 × TP1 prefill + 2 × TP4 decode`."""
+    parts = zip(apart.counts, apart.plans, (PREFILL, DECODE), strict=True)
+    return " + ".join(f"{count} × TP{plan.tensor_parallel_size} {role}" for count, plan, role in parts)
+
+
+def apart_json(apart: Apart, simulation: Simulation) -> dict[str, Any]:
+    """The pools, what lies between them, and how long handovers took."""
+    return {
+        "pools": pool_rows(apart, simulation),
+        "handover_s": handover_s(simulation),
+        "kv_transfer_bytes_per_s": apart.between.bytes_per_s,
+        "dispatch_s": apart.between.dispatch_s,
+    }
+
+
+def apart_blocks(found: Mapping[str, Any]) -> list[Block]:
+    """The same as text; nothing where prompts and answers are computed together."""
+    if not found:
+        return []
+    return [Line(f"  {'handover':<18}{handover_text(found['handover_s'])}"), Line(), pools_table(found["pools"])]
+
+
+def pool_rows(apart: Apart, simulation: Simulation) -> list[dict[str, Any]]:
+    """Each pool over the whole run: shares of time and means over its engines."""
+    rows, first = [], 0
+    for role, plan, count in zip((PREFILL, DECODE), apart.plans, apart.counts, strict=True):
+        of = simulation.totals[first : first + count]
+        engine_s, blocks = max(count * simulation.now_s, 1e-9), plan.engine.num_usable_blocks
+        rows.append(
+            {
+                "role": role,
+                "engines": count,
+                "tp": plan.tensor_parallel_size,
+                "gpus": count * plan.gpus,
+                "num_gpu_blocks": plan.engine.num_gpu_blocks,
+                "busy": float(of["busy_s"].sum()) / engine_s,
+                "running_mean": float(of["running_s"].sum()) / engine_s,
+                "waiting_mean": float(of["waiting_s"].sum()) / engine_s,
+                "kv_usage_mean": float(of["used_blocks_s"].sum()) / (engine_s * blocks),
+                "kv_usage_max": float(of["max_used_blocks"].max()) / blocks,
+            }
+        )
+        first += count
+    return rows
+
+
+def handover_s(simulation: Simulation) -> dict[str, float | None]:
+    """From the end of the prefill to the first token at the client."""
+    handed = simulation.arrays.handovers["stage"] == 1
+    taken_s = simulation.requests["first_token_s"][handed] - simulation.arrays.handovers["prefilled_s"][handed]
+    return summary(taken_s[np.isfinite(taken_s) & (simulation.requests["status"][handed] == layout.FINISHED)])
+
+
+def pools_table(rows: list[dict[str, Any]]) -> Table:
+    """The rows as text."""
+    cells = [
+        (
+            row["role"], f"{row['engines']} × TP{row['tp']}", f"{row['gpus']:,}", f"{row['num_gpu_blocks']:,}",
+            percent(row["busy"]), f"{row['running_mean'] / row['engines']:,.1f}",
+            f"{row['waiting_mean'] / row['engines']:,.1f}", percent(row["kv_usage_mean"]), percent(row["kv_usage_max"]),
+        )
+        for row in rows
+    ]  # fmt: skip
+    return Table(columns=COLUMNS, rows=cells, text_columns=(0,))
+
+
+def handover_text(found: dict[str, float | None]) -> str:
+    """Its median and its 95th percentile."""
+    return f"{milliseconds(found['p50'])} at the median, {milliseconds(found['p95'])} at the 95th percentile"

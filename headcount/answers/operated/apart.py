@@ -1,0 +1,266 @@
+"""How many users do pools serve that compute prompts and answers apart?"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
+from headcount.answers.details.apart import apart_blocks, apart_json, apart_text
+from headcount.answers.details.assumptions import gpu_rows, of_terms
+from headcount.answers.details.first_page import FirstPage, money_figures, risk_of
+from headcount.answers.money import usd_per_month, usd_per_user_month
+from headcount.answers.notes import facts_about, find_notes
+from headcount.questions.apart import ApartPools, asked_apart
+from headcount.questions.deployments import subject
+from headcount.questions.loads import AskedWorkload, trace_notes
+from headcount.questions.traffic import TrafficChanges
+from headcount.text.blocks import Block, Line
+from headcount.text.units import assumptions_json, milliseconds, seconds
+from headcount.text.words import load_text, promise_text
+from simulator.apart import DEFAULT_ROUTER, Apart
+from simulator.fleet.router import RouterFactory, check_router, router_name
+from simulator.study.capacity import PRECISION, Capacity, Evaluator, Point, find_capacity
+from simulator.study.capacity_interval import interval_of_users, users_at, users_within_errors
+from simulator.study.capacity_table import CapacityQuestion, latency_summary
+from simulator.study.estimate import estimate_users, met_in_service
+from simulator.study.replication import simulate_users
+from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
+from simulator.study.running.simulations import Simulations
+from simulator.study.slo import find_slo
+from simulator.study.store.store import kept_simulations
+from workloads.effects import TrafficEffects, traffic_effects
+from workloads.traces.trace import Trace
+from workloads.traces.trace_file import Source
+
+_MEANS = (
+    "in_flight", "requests_per_s", "output_tokens_per_s", "kv_usage", "prefix_hit_rate", "preemptions_per_request",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ApartAnswer(Answer):
+    """Users of engines that compute prompts and engines that compute answers."""
+
+    kind = "apart"
+    question: CapacityQuestion
+    apart: Apart
+    found: Capacity
+    interval: Mapping[str, Any]
+    served: Mapping[str, Any]  # the pools and handovers in one run at the capacity
+    workload: str
+    traffic: TrafficEffects
+
+    @property
+    def users_low(self) -> int:
+        """The number to sign."""
+        return int(self.interval["users_low"])
+
+    @property
+    def users(self) -> int:
+        """Users at which the expected attainment meets the SLO."""
+        return int(self.interval["users"])
+
+    @property
+    def users_high(self) -> int:
+        """The upper end of the interval."""
+        return int(self.interval["users_high"])
+
+    @property
+    def _month(self) -> float | None:
+        return usd_per_month(self.apart.gpus, self.question.gpu.usd_per_hour)
+
+    def figures(self) -> dict[str, Any]:
+        asked, point = self.question, self.found.point
+        plans = self.apart.plans
+        return {
+            "model": asked.architecture.name,
+            "gpu": asked.gpu.name,
+            "gpus": self.apart.gpus,
+            "workload": self.workload,
+            "think_time_s": asked.think_time_s,
+            "traffic_effects": self.traffic.to_json(),
+            "slo": vars(asked.slo),
+            "vllm_version": asked.args.vllm_version,
+            "router": router_name(asked.router or DEFAULT_ROUTER),
+            "seed": asked.seed,
+            **self.interval,
+            "replications": len(self.found.pair[0].replications) if self.found.pair else 0,
+            "precision": self.found.half_width,
+            **{name: point.mean(name) if point else 0.0 for name in _MEANS},
+            **{name: latency_summary(point, name) if point else None for name in ("ttft_s", "tpot_s")},
+            "usd_per_month": self._month,
+            "usd_per_user_month": usd_per_user_month(self._month, self.users_low),
+            "architecture_assumptions": assumptions_json(asked.architecture.assumptions),
+            "not_simulated": assumptions_json(dict.fromkeys(item for plan in plans for item in plan.not_simulated)),
+            **self.served,
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.served.get("pools", [])
+        return rows
+
+    def head(self) -> list[Block]:
+        asked = self.question
+        title = f" on {asked.gpu.name}, {apart_text(self.apart)}, workload {self.workload}: {asked.slo}"
+        said = f"{self.users_low:,} users with 95 % confidence on {self.apart.gpus:,} GPUs"
+        mean = f" (mean {self.users:,}, up to {self.users_high:,})"
+        return [Line(title, bold=asked.architecture.name), Line(mean, bold=said)]
+
+    def body(self) -> list[Block]:
+        point = self.found.point
+        if point is None:
+            return [Line("not even one user is served within the SLO")]
+        ttft, tpot = latency_summary(point, "ttft_s"), latency_summary(point, "tpot_s")
+        rates = (
+            f"{point.mean('requests_per_s'):,.2f} requests/s, {point.mean('output_tokens_per_s'):,.0f} output tokens/s"
+        )
+        shown = (
+            ("TTFT", f"{seconds(ttft['p50'])} at the median, {seconds(ttft['p95'])} at the 95th percentile"),
+            ("TPOT", f"{milliseconds(tpot['p50'])} at the median, {milliseconds(tpot['p95'])} at the 95th percentile"),
+            ("throughput", rates),
+            ("prefix hits", f"{point.mean('prefix_hit_rate'):.1%} of prompt tokens"),
+        )
+        return [
+            *(Line(f"  {name:<18}{text}") for name, text in shown),
+            *apart_blocks(self.served),
+            Line(),
+            Line("pools and handovers: one run at the mean, its start included", dim=True),
+        ]
+
+    def first_page(self) -> FirstPage:
+        asked, gpus = self.question, f"{self.apart.gpus:,} × {self.question.gpu.name}"
+        return FirstPage(
+            question=f"How many users do {gpus} serve with {asked.architecture.name}, {apart_text(self.apart)}?",
+            answer=f"{self.users_low:,} users",
+            figures=(
+                ("GPUs", gpus),
+                ("for", f"{self.users_low:,} users, workload {self.workload}"),
+                *money_figures(self._month, usd_per_user_month(self._month, self.users_low)),
+                ("promise", promise_text(asked.slo)),
+            ),
+            sure=f"The mean is {self.users:,} users, the 90 % interval {self.users_low:,} to {self.users_high:,}.",
+            risk=risk_of(self.notes, "The network between the engines is assumed: measure a KV transfer on yours."),
+        )
+
+    def details(self) -> dict[str, Any]:
+        """Where the figures come from."""
+        gpu = self.question.gpu
+        terms = [
+            *of_terms("GPU", gpu_rows(gpu)),
+            *of_terms("memory, step times and handover", self.apart.assumptions),
+        ]
+        return {"fleet": f"{self.apart.gpus} × {gpu.name}", "loads": [], "slo": vars(self.question.slo),
+                "assumptions": terms}  # fmt: skip
+
+
+@question
+def capacity_apart(
+    model: str,
+    gpu: str,
+    pools: ApartPools,
+    *,
+    kv_transfer_rate: float | None = None,
+    dispatch_s: float | None = None,
+    workload: Source = "chat",
+    think_time_s: float | None = None,
+    trace_block_size: int | None = None,
+    traffic: TrafficChanges = None,
+    slo: str = "chat",
+    ttft_s: float | None = None,
+    tpot_s: float | None = None,
+    attainment: float | None = None,
+    router: str | RouterFactory | None = None,
+    precision: float = PRECISION,
+    replications: int | None = None,
+    seed: int = 0,
+    strict: bool = False,
+    store: bool = True,
+    executor: str = DEFAULT_EXECUTOR,
+    workers: int | None = None,
+    progress: Watch = unwatched,
+    **engine: Any,
+) -> ApartAnswer:
+    """Users that engines which compute prompts and engines which compute answers serve together.
+
+    `pools` is such as {"prefill": "2", "decode": "2xtp4"}; `kv_transfer_rate` between them is in GB/s by one GPU.
+    Raises ValueError for a bad argument, RefusedError where `strict` refuses a note.
+    """
+    runs_on = find_executor(executor, workers)
+    asked = subject(model, gpu, engine)
+    apart = asked_apart(asked, pools, kv_transfer_rate, dispatch_s)
+    assert apart is not None, "pools were asked for"
+    check_router(router or DEFAULT_ROUTER)
+    load = AskedWorkload(
+        workload=workload, think_time_s=think_time_s, trace_block_size=trace_block_size, traffic=traffic
+    )
+    found, mean_s = load.load()
+    question = CapacityQuestion(
+        architecture=asked.architecture, gpu=asked.gpu, gpus=(apart.gpus,), workload=found, think_time_s=mean_s,
+        slo=find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment), args=asked.args, router=router,
+        precision=precision, replications=replications, seed=seed,
+    )  # fmt: skip
+    known = facts_about(asked, plans=list(apart.plans))
+    find_notes(known, strict=strict)
+    with Simulations(executor=runs_on, store=kept_simulations() if store else None) as simulations:
+        evaluator = _evaluator(question, apart, simulations, progress)
+        capacity = find_capacity(evaluator, _guess(apart, evaluator), precision=precision, replications=replications)
+        interval = _interval(apart, evaluator, capacity)
+    longest = min(plan.engine.max_model_len for plan in apart.plans)
+    effects = traffic_effects(found.table if isinstance(found, Trace) else found, longest)
+    point = capacity.point
+    steps = [(plan, point.mean_step) for plan in apart.plans if point and point.mean_step]
+    is_precise = point is None or replications is not None or capacity.half_width <= precision
+    rough = [] if is_precise else [(apart.gpus, capacity.half_width, len(capacity.pair[0].replications))]
+    known = replace(known, steps=steps, traffic=effects, trace=trace_notes(found), imprecise=rough,
+                    cancelled=point.cancelled if point else None)  # fmt: skip
+    return ApartAnswer(
+        notes=find_notes(known, strict=strict),
+        verdict=Verdict.DONE if is_precise else Verdict.INCONCLUSIVE,
+        question=question,
+        apart=apart,
+        found=capacity,
+        interval=interval,
+        served=_served(apart, evaluator, capacity),
+        workload=str(load),
+        traffic=effects,
+        simulations=simulations,
+    )
+
+
+def _evaluator(question: CapacityQuestion, apart: Apart, simulations: Simulations, progress: Watch) -> Evaluator:
+    def watch(point: Point, unit: str) -> None:
+        progress(Progress(done=0, total=1, note=load_text(point, unit)))
+
+    progress(Progress(done=0, total=1))
+    return Evaluator(
+        fleet=apart.fleet(question.router),
+        load=met_in_service(question.load(apart.decode), apart.decode, apart.num_decode, question.slo),
+        slo=question.slo,
+        watcher=watch,
+        simulations=simulations,
+    )
+
+
+def _guess(apart: Apart, evaluator: Evaluator) -> float:
+    """As many as the GPUs would serve with every engine doing both."""
+    parts = zip(apart.plans, apart.counts, strict=True)
+    return sum(estimate_users(plan, count, evaluator.load, evaluator.slo).size for plan, count in parts)
+
+
+def _interval(apart: Apart, evaluator: Evaluator, found: Capacity) -> dict[str, Any]:
+    """Users with everything that is not known of them."""
+    point = found.point
+    if point is None:
+        return {"users": 0, "users_low": 0, "users_high": 0, "users_low_sampling": 0, "users_high_sampling": 0}
+    sizes = {"low": found.low, "mean": found.mean, "high": found.high}
+    users = {name: users_at(evaluator.load, replace(point, size=size)) for name, size in sizes.items()}
+    within = users_within_errors(apart.plans, evaluator, found, users["mean"])
+    return {"users": users["mean"], **interval_of_users(users, within)}
+
+
+def _served(apart: Apart, evaluator: Evaluator, found: Capacity) -> dict[str, Any]:
+    """What both pools do in one run at the capacity."""
+    if found.point is None:
+        return {}
+    simulation, _ = simulate_users(evaluator.fleet, evaluator.load, evaluator.load.round(found.mean))
+    return apart_json(apart, simulation)

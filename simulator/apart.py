@@ -1,0 +1,147 @@
+"""Prefill and decode in pools of their own: a deployment for each, and what lies between them."""
+
+from dataclasses import dataclass, replace
+
+from kvcache.gpus.gpu import GPU
+from kvcache.releases import KV_TRANSFER_AS_READ
+from kvcache.shape.architecture import Architecture
+from simulator.deployment import Assumption, Deployment, resolve
+from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.vllm.connectors.pulling import KV_CONSUMER, KV_PRODUCER, Nic
+from simulator.engines.vllm.engine import EngineConfig
+from simulator.fleet.fleet import Fleet, Handover, Pool
+from simulator.fleet.pool_sizes import DECODE, PREFILL, Part
+from simulator.fleet.router import RouterFactory
+
+REACHED_SHARE = 0.71  # of a network card's rate
+REACHED_SOURCE = "measured: Mooncake moves KV of Qwen3-8B at 144 GB/s over 8 cards of 25 GB/s each"
+NIC_BYTES_PER_S = 50e9  # one card of 400 Gb/s for each GPU
+TRANSFER_S = 0.54e-3
+TRANSFER_SOURCE = "measured: what Mooncake takes for the smallest of its transfers, 20 MB"
+DESCRIPTOR_S = 3.5e-6
+DESCRIPTOR_SOURCE = (
+    "measured: NIXL posts 1,785 descriptors in 6.7 ms (vllm#50913), 40,064 in 129 ms (vllm#34054); vLLM 0.32 has one "
+    "for each block and layer"
+)
+DEFAULT_ROUTER = "least-outstanding"
+DISPATCH_S = 0.025
+DISPATCH_SOURCE = (
+    "measured: Mooncake answers a prompt of 128 tokens with Qwen3-8B on idle engines in 46 ms, of which some 20 ms are "
+    "its prefill, its transfer and the first decode"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Between:
+    """What a handover takes beside the engines' steps."""
+
+    dispatch_s: float = DISPATCH_S
+    bytes_per_s: float = REACHED_SHARE * NIC_BYTES_PER_S
+    """By one GPU, one way."""
+    transfer_s: float = TRANSFER_S
+    descriptor_s: float = DESCRIPTOR_S
+
+    def __post_init__(self) -> None:
+        if not 0 < self.bytes_per_s < float("inf"):
+            raise ValueError(f"the KV transfer's rate is {self.bytes_per_s} bytes/s; it must be above 0")
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        rate = f"{self.bytes_per_s / 1e9:.3g} GB/s one way per GPU"
+        is_own = self.bytes_per_s != REACHED_SHARE * NIC_BYTES_PER_S
+        source = "given" if is_own else f"{REACHED_SHARE:.0%} of a 400 Gb/s card, {REACHED_SOURCE}"
+        dispatch_source = DISPATCH_SOURCE if self.dispatch_s == DISPATCH_S else "given"
+        return (
+            ("KV transfer", rate, source),
+            ("start of a KV transfer", f"{1e3 * self.transfer_s:.3g} ms", TRANSFER_SOURCE),
+            ("descriptor of a KV transfer", f"{1e6 * self.descriptor_s:.3g} µs", DESCRIPTOR_SOURCE),
+            ("dispatch to the decode engine", f"{1e3 * self.dispatch_s:.3g} ms", dispatch_source),
+        )
+
+    def nic(self, deployment: Deployment, readers_per_block: int = 1) -> Nic:
+        """An engine's way to the others. Its GPUs move their own parts of a block side by side."""
+        budget = deployment.budget
+        return Nic(
+            block_s=budget.layout.block_bytes() / self.bytes_per_s,
+            transfer_s=self.transfer_s,
+            post_s=readers_per_block * deployment.architecture.num_hidden_layers * self.descriptor_s,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Apart:
+    """A deployment that computes prompts and one that computes answers, each with its number of engines."""
+
+    prefill: Deployment
+    decode: Deployment
+    num_prefill: int
+    num_decode: int
+    between: Between = Between()
+
+    @property
+    def plans(self) -> tuple[Deployment, Deployment]:
+        return self.prefill, self.decode
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        return self.num_prefill, self.num_decode
+
+    @property
+    def gpus(self) -> int:
+        """Of all engines."""
+        return sum(plan.gpus * count for plan, count in zip(self.plans, self.counts, strict=True))
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        both = (*self.prefill.assumptions, *self.decode.assumptions)
+        return (*dict.fromkeys(both), *self.between.assumptions)
+
+    def fleet(self, router: str | RouterFactory | None) -> Fleet:
+        """The decode engines post a descriptor for each prefill GPU that has a part of what they read."""
+        sources = max(self.prefill.tensor_parallel_size // self.decode.tensor_parallel_size, 1)
+        sources = 1 if self.decode.architecture.is_mla else sources
+        pools = tuple(
+            Pool(
+                engine=plan.engine,
+                step_times=plan.latency.step_times,
+                num_servers=count,
+                role=role,
+                nic=self.between.nic(plan, sources),
+            )
+            for plan, count, role in zip(self.plans, self.counts, (PREFILL, DECODE), strict=True)
+        )
+        return Fleet(
+            pools=pools, router=router or DEFAULT_ROUTER, handover=Handover(dispatch_s=self.between.dispatch_s)
+        )
+
+
+def resolve_apart(
+    architecture: Architecture, gpu: GPU, args: EngineArgs, parts: tuple[Part, Part], between: Between = Between()
+) -> Apart:
+    """Both deployments under one set of arguments, apart from their tensor-parallel sizes.
+
+    Raises ValueError for a release whose rules are not those that are simulated, or for what is not simulated apart.
+    """
+    found = []
+    for part, kv_role in zip(parts, (KV_PRODUCER, KV_CONSUMER), strict=True):
+        size = part.tensor_parallel_size or args.tensor_parallel_size or 1
+        plan = resolve(architecture, gpu, replace(args, tensor_parallel_size=size))
+        found.append(replace(plan, engine=replace(_checked(plan), kv_role=kv_role)))
+    return Apart(
+        prefill=found[0], decode=found[1], num_prefill=parts[0].engines, num_decode=parts[1].engines, between=between
+    )
+
+
+def _checked(plan: Deployment) -> EngineConfig:
+    """The scheduler's settings. Raises ValueError for a release or a layout that is not simulated apart."""
+    assert isinstance(plan.engine, EngineConfig), "SGLang was refused before"
+    if not KV_TRANSFER_AS_READ.holds_in(plan.args.vllm_version):
+        raise ValueError(
+            f"prefill and decode apart is simulated by the rules of vLLM {KV_TRANSFER_AS_READ.first} alone; give "
+            f"--vllm-version {KV_TRANSFER_AS_READ.since}"
+        )
+    if plan.data_parallel_size > 1:
+        raise ValueError(
+            "prefill and decode apart is not simulated with --data-parallel-size; give more engines in --pools"
+        )
+    return plan.engine

@@ -1,0 +1,52 @@
+"""How pools that prefill and decode apart are written: `prefill=2,decode=6`, `prefill=2xtp1,decode=2xtp4`."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from boundary.names import check_names, shortened
+
+PREFILL, DECODE = "prefill", "decode"
+MOST_ENGINES = 4096
+_PART = re.compile(r"^([0-9]{1,4})(?:xtp([0-9]{1,3}))?$", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Engines that are alike: how many, and how many GPUs each has."""
+
+    engines: int
+    tensor_parallel_size: int | None = None  # None: the one that holds for both pools
+
+
+@dataclass(frozen=True)
+class PoolSizes:
+    """Engines of both pools, each with as many GPUs as its tensor-parallel size."""
+
+    name: str = "prefill=N,decode=N"
+
+    def read(self, given: Any) -> dict[str, Part]:
+        if isinstance(given, Mapping):
+            found = {role: part if isinstance(part, Part) else read_part(str(part)) for role, part in given.items()}
+        else:
+            pairs = [part.partition("=") for part in str(given).split(",")]
+            found = {role.strip().lower(): read_part(value.strip()) for role, _, value in pairs}
+            if len(found) < len(pairs):
+                raise ValueError(f"'{shortened(str(given))}' gives a pool twice; give prefill=N,decode=N")
+        check_names(found, (PREFILL, DECODE), "pool")
+        if len(found) < 2:
+            raise ValueError(f"'{shortened(str(given))}' lacks a pool; give both, such as prefill=2,decode=6")
+        return found
+
+
+def read_part(text: str) -> Part:
+    """`2` or `2xtp4`. Raises ValueError for any other form."""
+    match = _PART.match(text)
+    engines = int(match[1]) if match else 0
+    size = int(match[2]) if match and match[2] else None
+    if not 0 < engines <= MOST_ENGINES or size == 0:
+        raise ValueError(
+            f"'{shortened(text)}' is no number of engines; give such as 6, or 2xtp4 for 2 engines of 4 GPUs each"
+        )
+    return Part(engines=engines, tensor_parallel_size=size)
