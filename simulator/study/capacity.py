@@ -206,10 +206,8 @@ def find_capacity(
         return NOBODY
     first, most = _first_replications(evaluator), max_replications
     if is_quick:
-        first, most = (
-            _few_replications(evaluator),
-            min(max(_replications_with(FIRST_REQUESTS, evaluator), QUICK_MOST), most),
-        )
+        first = _few_replications(evaluator)
+        most = min(max(_replications_with(FIRST_REQUESTS, evaluator), QUICK_MOST), most)
     around = _Around(evaluator, centre)
     count = replications or min(first, most)
     if around.knee(min(LOCATING, count)) is None:
