@@ -19,6 +19,8 @@ from simulator.engines.vllm.connectors.pulling_scheduler import PullingScheduler
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.host_tier import HostTier
 from simulator.fleet.fleet import DECODE, PREFILL, Fleet, Handover, Pool
+from simulator.fleet.router import ROUTERS
+from simulator.fleet.view import View
 from simulator.latency.step_time import constant_step_times
 from simulator.simulation import Simulation
 from workloads.requests import RequestTable, independent_requests
@@ -237,3 +239,29 @@ def test_a_planted_difference_is_found() -> None:
     assert difference_of(case, ours, theirs, of="ours", number=1) is None
     theirs[-1][3]["free_blocks"] += 1
     assert difference_of(case, ours, theirs, of="ours", number=1) is not None
+
+
+class InPython:
+    """A router that a user wrote."""
+
+    def __init__(self, _seed: int) -> None:
+        self.num_asked = 0
+
+    def choose(self, view: View) -> int:
+        self.num_asked += 1
+        return view.candidates[self.num_asked % len(view.candidates)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("router", [*(name.replace("_", "-") for name in ROUTERS.names()), InPython])
+def test_every_router_sends_each_request_to_a_prefill_engine_and_then_to_a_decode_engine(router: Any) -> None:
+    case = apart_case(9, 1)
+    pools = tuple(replace(pool, num_servers=2) for pool in case.pools)
+    simulation = Simulation(Fleet(pools=pools, router=router, handover=case.handover), case.table)
+    simulation.run()
+    requests, handovers = simulation.requests, simulation.arrays.handovers
+    assert simulation.num_finished == case.table.num_requests
+    assert (requests["output"] == case.table.output_tokens).all()
+    assert (handovers["source"] < 2).all()
+    assert (requests["replica"] >= 2).all()
+    assert (simulation.arrays.engine_views["outstanding"] == 0).all()
