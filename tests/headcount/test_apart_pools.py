@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -105,3 +106,11 @@ def test_capacity_of_pools_is_an_answer_with_an_interval_and_both_pools() -> Non
     assert 0 < found["users_low"] <= found["users"] <= found["users_high"]
     assert found["gpus"] == 2
     assert [row["role"] for row in found["pools"]] == ["prefill", "decode"]
+
+
+def test_the_report_shows_both_pools_and_what_a_handover_takes(tmp_path: Path) -> None:
+    simulated("prefill=1,decode=2xtp2").report(tmp_path / "report.md")
+    page = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "Prefill and decode apart" in page
+    assert "2 × TP2" in page
+    assert "25 ms are the dispatch" in page

@@ -6,14 +6,12 @@ from typing import Any
 import numpy as np
 
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import milliseconds, percent
+from headcount.text.pools import COLUMNS, handover_text, pool_cells
 from simulator.apart import Apart
 from simulator.core import layout
 from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.simulation import Simulation
 from simulator.study.statistics import summary
-
-COLUMNS = ("pool", "engines", "GPUs", "KV blocks", "busy", "running", "waiting", "KV used", "KV used at most")
 
 
 def apart_text(apart: Apart) -> str:
@@ -36,7 +34,8 @@ def apart_blocks(found: Mapping[str, Any]) -> list[Block]:
     """The same as text; nothing where prompts and answers are computed together."""
     if not found:
         return []
-    return [Line(f"  {'handover':<18}{handover_text(found['handover_s'])}"), Line(), pools_table(found["pools"])]
+    table = Table(columns=COLUMNS, rows=pool_cells(found["pools"]), text_columns=(0,))
+    return [Line(f"  {'handover':<18}{handover_text(found['handover_s'])}"), Line(), table]
 
 
 def pool_rows(apart: Apart, simulation: Simulation) -> list[dict[str, Any]]:
@@ -68,21 +67,3 @@ def handover_s(simulation: Simulation) -> dict[str, float | None]:
     handed = simulation.arrays.handovers["stage"] == 1
     taken_s = simulation.requests["first_token_s"][handed] - simulation.arrays.handovers["prefilled_s"][handed]
     return summary(taken_s[np.isfinite(taken_s) & (simulation.requests["status"][handed] == layout.FINISHED)])
-
-
-def pools_table(rows: list[dict[str, Any]]) -> Table:
-    """The rows as text."""
-    cells = [
-        (
-            row["role"], f"{row['engines']} × TP{row['tp']}", f"{row['gpus']:,}", f"{row['num_gpu_blocks']:,}",
-            percent(row["busy"]), f"{row['running_mean'] / row['engines']:,.1f}",
-            f"{row['waiting_mean'] / row['engines']:,.1f}", percent(row["kv_usage_mean"]), percent(row["kv_usage_max"]),
-        )
-        for row in rows
-    ]  # fmt: skip
-    return Table(columns=COLUMNS, rows=cells, text_columns=(0,))
-
-
-def handover_text(found: dict[str, float | None]) -> str:
-    """Its median and its 95th percentile."""
-    return f"{milliseconds(found['p50'])} at the median, {milliseconds(found['p95'])} at the 95th percentile"

@@ -1,0 +1,25 @@
+"""Pools that prefill and decode apart, in words."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headcount.text.units import milliseconds, percent
+
+COLUMNS = ("pool", "engines", "GPUs", "KV blocks", "busy", "running", "waiting", "KV used", "KV used at most")
+
+
+def pool_cells(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """What each pool does, under COLUMNS."""
+    return [
+        (
+            row["role"], f"{row['engines']} × TP{row['tp']}", f"{row['gpus']:,}", f"{row['num_gpu_blocks']:,}",
+            percent(row["busy"]), f"{row['running_mean'] / row['engines']:,.1f}",
+            f"{row['waiting_mean'] / row['engines']:,.1f}", percent(row["kv_usage_mean"]), percent(row["kv_usage_max"]),
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def handover_text(found: Mapping[str, float | None]) -> str:
+    """Its median and its 95th percentile."""
+    return f"{milliseconds(found['p50'])} at the median, {milliseconds(found['p95'])} at the 95th percentile"
