@@ -13,6 +13,8 @@ MIN_SLOPE, MAX_SLOPE = 0.5, 2000.0  # of the logarithm of misses over that of th
 BANDWIDTH = 0.05  # of the logarithm of the load: farther loads count less
 LEAST_MISSES = 1e-3  # of the target: fewer are taken for so many, so that they have a logarithm
 SEARCHED = 1.1  # times the jackknife's half-width: loads are placed by what the same replications showed (sampling.md)
+FEW = 4  # times fewer replications than the best known load
+DECIDE = 2.0  # times the half-width without loads of few replications
 LEAST_SHARE = 0.1  # of the misses seen: what is left of them after the correction
 
 
@@ -82,8 +84,19 @@ def find_knee(shown: Sequence[Shown], target_misses: float, *, hours_met: float 
     Misses grow as a power of the load there: a line in logarithms, in which a load counts by its replications and by
     how near it is. What makes replications differ is mostly the work that was drawn: misses are corrected by its known
     expectation (a control variate), with one coefficient for all loads. With `hours_met` this share of hours has to
-    meet the target, not the long run.
+    meet the target, not the long run. Loads with few replications beside the others are left out where they would
+    decide the interval.
     """
+    knee = _knee_of(shown, target_misses, hours_met)
+    most = max(len(each.misses) for each in shown)
+    well_known = [each for each in shown if FEW * len(each.misses) >= most]
+    if 2 <= len(well_known) < len(shown):
+        without = _knee_of(well_known, target_misses, hours_met)
+        return without if DECIDE * without.half_width < knee.half_width else knee
+    return knee
+
+
+def _knee_of(shown: Sequence[Shown], target_misses: float, hours_met: float | None) -> Knee:
     numbers = max(len(each.misses) for each in shown)
     near = _weights(shown, None)
 

@@ -253,3 +253,17 @@ def test_where_only_the_queue_grows_that_is_the_limit() -> None:
     known = KnownLoad(scale=1e9, grows_from=300.0, whole=False)
     assert find(known, 450.0).mean == pytest.approx(300.0, rel=0.02)
     assert max(size for size, _ in known.simulated) < 1500
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_load_with_few_replications_does_not_decide_the_interval(seed: int) -> None:
+    luck = np.exp(1.2 * np.random.default_rng(seed).standard_normal(200) - 1.2**2 / 2)
+    known = [
+        Shown(size=size, misses=np.minimum(0.05 * size**8 * luck, 1), requests=np.ones(200), work=np.ones(200))
+        for size in (1.0, 1.05)
+    ]
+    misses = np.array([0, 0, 0, 0, 0, 0.4])  # a rare burst in one of six
+    located = Shown(size=0.9, misses=misses, requests=np.ones(6), work=np.ones(6))
+    alone, together = find_knee(known, 0.05), find_knee([*known, located], 0.05)
+    assert together.half_width <= 2 * alone.half_width
+    assert together.interval().mean == pytest.approx(alone.interval().mean, rel=0.02)
