@@ -31,7 +31,7 @@ def written(record: StepRecord) -> list[int]:
     pairs = [word for pair in record.scheduled.items() for word in pair]
     counts = [len(record.scheduled), len(record.preempted)]
     state = [record.free_blocks, record.running, record.waiting, record.step, record.replica, _STEP]
-    finished = [word for request in record.finished for word in (request, _FINISHED)]
+    finished = [word for request in record.finished for word in (request, record.replica, _FINISHED)]
     return [*record.preempted, *pairs, *counts, *state, *finished]
 
 
