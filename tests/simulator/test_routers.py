@@ -212,7 +212,7 @@ def test_a_compiled_router_of_ones_own_is_compiled(tmp_path: Path, monkeypatch: 
     (tmp_path / "routers" / "the_very_last.py").write_text(compiled)
     monkeypatch.setenv("HEADCOUNT_PATH", str(tmp_path))
     simulation = Simulation(Fleet(pools=(pool_of(0.01, 400, num_servers=3),), router="the-very-last"), open_table(20))
-    assert simulation._router is None
+    assert not simulation._routers
     simulation.run()
     assert (simulation.requests["replica"] == 2).all()
 
