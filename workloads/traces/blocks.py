@@ -71,7 +71,7 @@ class BlockContents:
         """
         table = self._table
         said, tells = (np.zeros(table.num_requests, np.int64), False) if said is None else (said, True)
-        most = int(table.span_count[order].sum()) + len(order) + int(np.count_nonzero(said[order]))
+        most = int((table.span_count[order] * np.where(said[order] > 0, 2, 1)).sum()) + len(order)
         row, of, first, end = (np.empty(most, np.int64) for _ in range(4))
         is_prompt, varies = np.empty(most, bool), np.zeros(len(self) if tells else 0, bool)
         num_runs = _write_runs(
@@ -204,18 +204,18 @@ def _write_runs(  # noqa: PLR0917  numba takes arrays one by one
         request = order[place]
         num_spans, full = span_count[request], prompt_tokens[request] // block_size
         done, own_run = 0, -1
-        for number in range(num_spans + 2):
-            span = span_start[request] + min(number, num_spans - 1)
+        for number in range(2 * num_spans + 1 if said[request] > 0 else num_spans + 1):
+            span = span_start[request] + (number if number < num_spans else max(number - num_spans - 1, 0))
             which, begin = span_content[span], done
             if number < num_spans:  # a block belongs to the span of its last token
                 upto = min(span_end[span] // block_size, full)
             elif number == num_spans:
                 upto, which = full + (prompt_tokens[request] % block_size > 0), partial[request]
             else:  # the answer's, the block that it completes too
-                begin, upto = full, said[request] // block_size
+                upto = min(span_end[span], said[request]) // block_size
+            done = full if number == num_spans else max(upto, done)
             if upto <= begin:
                 continue
-            done = upto
             if own_run >= 0 and is_own[which] and said[request] == 0:
                 end[own_run] = upto
                 continue
