@@ -3,19 +3,17 @@
 The readable schedulers are stepped as vLLM's engine cores are.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
 from benchmarks.conformance.cases.apart_cases import ApartCase, apart_case, simulate_apart
 from benchmarks.conformance.cases.scheduler_cases import MAX_STEPS
-from benchmarks.conformance.our_steps import ReadableEngine
+from benchmarks.conformance.connector_core import ReadableCore
 from benchmarks.conformance.probes.apart_loop import Apart, BusyLoop
-from benchmarks.conformance.probes.engine_loop import POLL_S, Load, Pipeline
+from benchmarks.conformance.probes.engine_loop import POLL_S, Load
 from benchmarks.conformance.probing import Record, probe_records
 from benchmarks.conformance.scheduler import READABLE, Comparison
 from benchmarks.conformance.step_records import Difference, first_difference, num_prefix_hits, read_record
@@ -39,84 +37,39 @@ def readable_apart_steps(case: ApartCase) -> list[list[Record]]:
     return Apart(load, loops, network, found).run(MAX_STEPS)
 
 
-class EngineCore(ReadableEngine):
-    """Stands for vLLM's engine core (`EngineCore.step`, `step_with_batch_queue`) with its worker."""
+class EngineCore(ReadableCore[PullingPlan]):
+    """With reads from other engines."""
 
     def __init__(self, case: ApartCase, loop: BusyLoop, load: Load, network: Network) -> None:
         pool, step_s = case.of_engine(loop.number)
         assert isinstance(pool.engine, EngineConfig)
         self.pulling = PullingScheduler(pool.engine)
-        super().__init__(self.pulling)
-        self.records: list[Record] = []
-        self._number, self._load, self._network, self._loop = loop.number, load, network, loop
-        self._pipeline = Pipeline(step_s, 1)
-        self._queue: deque[tuple[float, PullingPlan]] = deque()  # with when they end
-        self._max_plans = pool.engine.plans_in_flight
-        self._finished: list[int] = []
+        super().__init__(self.pulling, load, step_s=step_s, plans_in_flight=pool.engine.plans_in_flight)
+        self._number, self._network, self._loop = loop.number, network, loop
 
     def enter(self, row: int, arrival_s: float) -> None:
         """A request arrives, to be prefilled: its first token ends it."""
-        self.add(row, self._load.requests[row] | {"output_tokens": 1}, arrival_s)
+        self.add(row, self.load.requests[row] | {"output_tokens": 1}, arrival_s)
         self.requests[row].do_remote_decode = True
 
     def enter_prefilled(self, row: int, arrival_s: float, _: "EngineCore") -> None:
         """A request arrives whose KV another engine has."""
-        self.add(row, self._load.requests[row], arrival_s)
+        self.add(row, self.load.requests[row], arrival_s)
         self.requests[row].do_remote_prefill = True
 
-    def advance(self) -> bool:
-        """Decide a step, then take in the oldest unless another may be decided; whether what was decided has work."""
-        executed = False
-        if self.pulling.has_requests:
-            executed = self._decide()
-            if len(self._queue) < self._max_plans and (executed or self.pulling.has_requests):
-                return executed
-        elif not self._queue:
-            return False
-        end_s, plan = self._queue[0]
-        if plan.num_scheduled_tokens or end_s > self._load.now_s:
-            self._loop.sleep_in_step(end_s)
-        self._queue.popleft()
-        finished = [request.id for request in self.pulling.complete(plan)]
-        self._finished += finished
-        if finished:
-            self.records[-1]["finished"] += finished
-        return executed
+    def begin_s(self, _: PullingPlan) -> float:
+        return self.load.now_s
 
-    def _decide(self) -> bool:
-        is_needed = self.pulling.has_unfinished_requests
-        plan, record = self.schedule()
-        plan = cast(PullingPlan, plan)
-        if is_needed:
-            self.records.append(record)
-        now_s = self._load.now_s
-        last_s = max((end_s for end_s, queued in self._queue if queued.num_scheduled_tokens), default=now_s)
-        has_work = bool(plan.num_scheduled_tokens)
+    def launch(self, plan: PullingPlan, _: float) -> None:
         for pull in plan.pulls.asked:
-            self._network.pull(self._number, pull, now_s)
+            self._network.pull(self._number, pull, self.load.now_s)
         for row in plan.pulls.given_up:
-            self._network.give_up(self._number, row, now_s)
-        self._network.tell(self._number, plan.pulls, now_s)
-        self._queue.append((self._pipeline.end_s(now_s) if has_work else max(now_s, last_s), plan))
-        return has_work
+            self._network.give_up(self._number, row, self.load.now_s)
+        self._network.tell(self._number, plan.pulls, self.load.now_s)
 
-    def take_finished(self) -> list[int]:
-        """Those that have finished since it was asked last."""
-        finished, self._finished = self._finished, []
-        return finished
-
-    @property
-    def has_unfinished(self) -> bool:
-        return self.pulling.has_unfinished_requests
-
-    @property
-    def is_computing(self) -> bool:
-        """Whether a step with work is under way."""
-        return any(plan.num_scheduled_tokens for _, plan in self._queue)
-
-    @property
-    def has_transfers(self) -> bool:
-        return self.pulling.has_transfers
+    def await_step(self, plan: PullingPlan, end_s: float) -> None:
+        if plan.num_scheduled_tokens or end_s > self.load.now_s:
+            self._loop.sleep_in_step(end_s)
 
     @property
     def num_begun(self) -> int:
@@ -126,8 +79,8 @@ class EngineCore(ReadableEngine):
     @property
     def has_news(self) -> bool:
         """Whether a step would clear up, or take in reads that are over."""
-        is_over = self._network.next_end_s(self._number) <= self._load.now_s
-        is_told = any(plan.pulls.sent or plan.pulls.received for _, plan in self._queue)
+        is_over = self._network.next_end_s(self._number) <= self.load.now_s
+        is_told = any(plan.pulls.sent or plan.pulls.received for _, plan in self.queue)
         return bool(is_over or is_told or self.is_computing or self.pulling.ended)
 
     @property

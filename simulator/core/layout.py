@@ -41,7 +41,6 @@ BETWEEN_INSTANTS, STEPS_ENDED = 0, 1
 # ITL histogram: bin k holds gaps in [ITL_MIN_S * ITL_GROWTH**k, ... * ITL_GROWTH); quantiles are good to 0.5 %.
 ITL_MIN_S, ITL_GROWTH, ITL_BINS = 1e-6, 1.01, 2400
 
-POLL_S = 2.0**-10  # vLLM's 1 ms between two looks at transfers while nothing else is to do; exact in sums
 VLLM, SGLANG = 0, 1  # whose scheduler a pool's engines run
 OFFLOADING, NIXL = 1, 2  # a pool's connector, which brings KV from elsewhere; 0: none
 SERVE, PREFILL, DECODE = 0, 1, 2  # what a pool's engines do
@@ -384,7 +383,9 @@ class Arrays(NamedTuple):
     told: NDArray[np.int64]  # [R, plans in flight, 2], how many stores and loads a plan's output tells to be over
     fences: NDArray[np.int32]  # of each block: stores of ended requests that read it
     handed_out: NDArray[np.int32]  # of each block: the latest step that gave it to a request
-    handovers: NDArray[np.void]  # [attempts * n] if prefill and decode are apart, and the next two
+    handovers: NDArray[np.void]  # [attempts * n] if prefill and decode are apart, and the next four
+    waits: NDArray[np.void]  # [attempts * n, 2]
+    wait_lists: NDArray[np.void]  # [R, 2]
     sides: NDArray[np.void]  # [R]
     decode_memory: NDArray[np.int64]  # the compiled router's, for decode engines
     heap: NDArray[np.void]  # events, by time

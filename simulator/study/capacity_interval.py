@@ -44,6 +44,14 @@ def _together(users: int, ends: Iterable[int]) -> float:
     return users * math.exp(math.copysign(distance, others[0] - users))
 
 
+def interval_of(plans: Sequence[Deployment], evaluator: Evaluator, found: Capacity) -> dict[str, Any]:
+    """`users` of a fleet with the interval of all that is not known of them; all 0 where nobody is served."""
+    point, sizes = found.point, {"low": found.low, "mean": found.mean, "high": found.high}
+    users = {name: users_at(evaluator.load, replace(point, size=size)) if point else 0 for name, size in sizes.items()}
+    within = users_within_errors(plans, evaluator, found, users["mean"])
+    return {"users": users["mean"], **interval_of_users(users, within)}
+
+
 def users_within_errors(
     plans: Sequence[Deployment], evaluator: Evaluator, found: Capacity, users: int
 ) -> dict[str, Any]:

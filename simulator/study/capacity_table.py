@@ -70,6 +70,10 @@ class CapacityQuestion:
                 f"{MOST_HOURS_MET}, such as 0.95 for 95 %"
             )
 
+    def is_answered_by(self, found: Capacity) -> bool:
+        """Whether the users are known as well as was asked for."""
+        return self.replications is not None or found.half_width <= self.precision
+
     def load(self, plan: Deployment) -> Load:
         length_s = MIN_HORIZON_S if self.hours_met is None else HOUR_S
         if isinstance(self.workload, Trace):
@@ -352,7 +356,7 @@ def row_of(
         **interval_of_users(users, within_errors(users["mean"])),
         precision=found.half_width,
         replications=len(found.pair[0].replications) if found.pair else 0,
-        is_precise=question.replications is not None or found.half_width <= question.precision,
+        is_precise=question.is_answered_by(found),
         reason=None if found.mean else no_capacity_reason(question, evaluator),
         binding=what_binds(plan, _just_above(curve, found)),
         plan=plan,

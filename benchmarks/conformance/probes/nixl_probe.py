@@ -83,7 +83,7 @@ class Reads:
         self._release(row, float("inf"))
 
     def _release(self, row, time_s):
-        """A prefill engine that still keeps the row's blocks is told then."""
+        """A prefill engine that still keeps the row's blocks can let them go then."""
         if row in self.released_s[self.sources[row]]:
             self.released_s[self.sources[row]][row] = time_s
 
@@ -155,15 +155,13 @@ class Executor(scheduler_probe.Executor):
         return output
 
 
-class Core(scheduler_probe.Core):
+class Core(scheduler_probe.SteppedCore):
     """vLLM's engine core, as a `BusyLoop` steps it."""
 
     def __init__(self, folder, case, loop, load, reads):
         settings = case["engines"][loop.number]
-        self.engine = Engine(folder, case | {"engine": settings})
-        executor = Executor(self.engine, load, Pipeline(settings["step_s"], 1), reads, loop)
-        super().__init__(self.engine, executor)
-        self.executor, self.records = executor, self.engine.recorder.records
+        engine = Engine(folder, case | {"engine": settings})
+        super().__init__(engine, Executor(engine, load, Pipeline(settings["step_s"], 1), reads, loop))
         self.number, self.load, self.reads, self.loop = loop.number, load, reads, loop
         self.num_begun = 0
         update_state = self.engine.connector.update_state_after_alloc
@@ -173,7 +171,6 @@ class Core(scheduler_probe.Core):
             return update_state(request, blocks, num_external_tokens)
 
         self.engine.connector.update_state_after_alloc = count
-        self._num_told = {}
 
     def enter(self, row, arrival_s):
         self.engine.add(row, arrival_s, 1, {"do_remote_decode": True, "do_remote_prefill": False})
@@ -188,27 +185,6 @@ class Core(scheduler_probe.Core):
             self.aborts_queue.put([name_of(row)])
         else:
             self.abort_requests([name_of(row)])
-
-    def advance(self):
-        _, executed = self.step_fn()
-        self.post_step(executed)
-        return executed
-
-    def take_finished(self):
-        finished = []
-        for number in range(max(len(self.records) - 2, 0), len(self.records)):
-            rows = self.records[number]["finished"]
-            finished += rows[self._num_told.get(number, 0) :]
-            self._num_told[number] = len(rows)
-        return finished
-
-    @property
-    def has_unfinished(self):
-        return self.scheduler.get_num_unfinished_requests() > 0
-
-    @property
-    def is_computing(self):
-        return bool(self.executor.in_flight)
 
     @property
     def has_transfers(self):

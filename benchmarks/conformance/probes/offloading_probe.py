@@ -125,40 +125,14 @@ class Executor(scheduler_probe.Executor):
         return output
 
 
-class Core(scheduler_probe.Core):
+class Core(scheduler_probe.SteppedCore):
     """vLLM's engine core, as `run_with_transfers` steps it."""
-
-    def __init__(self, engine, executor):
-        super().__init__(engine, executor)
-        self.engine, self.executor, self.records = engine, executor, engine.recorder.records
-        self._num_told = {}
 
     def enter(self, row, arrival_s):
         self.engine.add(row, arrival_s)
 
     def abort(self, row):
         self.abort_requests([name_of(row)])
-
-    def advance(self):
-        _, executed = self.step_fn()
-        self.post_step(executed)
-        return executed
-
-    def take_finished(self):
-        finished = []
-        for number in range(max(len(self.records) - 2, 0), len(self.records)):
-            rows = self.records[number]["finished"]
-            finished += rows[self._num_told.get(number, 0) :]
-            self._num_told[number] = len(rows)
-        return finished
-
-    @property
-    def has_unfinished(self):
-        return self.scheduler.get_num_unfinished_requests() > 0
-
-    @property
-    def is_computing(self):
-        return bool(self.executor.in_flight)
 
     @property
     def has_transfers(self):

@@ -286,6 +286,37 @@ class Core(EngineCore):
             super().abort_requests([name])
 
 
+class SteppedCore(Core):
+    """The same for loops that step it once and ask what has happened."""
+
+    def __init__(self, engine, executor):
+        super().__init__(engine, executor)
+        self.engine, self.executor, self.records = engine, executor, engine.recorder.records
+        self._num_told = {}
+
+    def advance(self):
+        _, executed = self.step_fn()
+        self.post_step(executed)
+        return executed
+
+    def take_finished(self):
+        """Those that have finished since it was asked last."""
+        finished = []
+        for number in range(max(len(self.records) - 2, 0), len(self.records)):
+            rows = self.records[number]["finished"]
+            finished += rows[self._num_told.get(number, 0) :]
+            self._num_told[number] = len(rows)
+        return finished
+
+    @property
+    def has_unfinished(self):
+        return self.scheduler.get_num_unfinished_requests() > 0
+
+    @property
+    def is_computing(self):
+        return bool(self.executor.in_flight)
+
+
 def run_engine_core(load, engine, pipeline, *, max_steps):
     """Every record of vLLM's own engine core, which is stepped as its busy loop steps it."""
     executor = Executor(engine, load, pipeline)

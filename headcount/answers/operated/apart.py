@@ -1,26 +1,26 @@
 """How many users do pools serve that compute prompts and answers apart?"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
+from headcount.answers.answer import Progress, Watch, question, unwatched
 from headcount.answers.details.apart import apart_blocks, apart_json, apart_text
 from headcount.answers.details.assumptions import gpu_rows, of_terms
-from headcount.answers.details.first_page import FirstPage, money_figures, risk_of
-from headcount.answers.money import usd_per_month, usd_per_user_month
+from headcount.answers.details.first_page import FirstPage
 from headcount.answers.notes import facts_about, find_notes
+from headcount.answers.operated.pooled import NOBODY, PooledAnswer, effects_of, facts_of, verdict_of
 from headcount.questions.apart import ApartPools, asked_apart
 from headcount.questions.deployments import subject
 from headcount.questions.loads import AskedWorkload, trace_notes
 from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line
-from headcount.text.units import assumptions_json, milliseconds, seconds
-from headcount.text.words import load_text, promise_text
+from headcount.text.units import milliseconds, seconds
+from headcount.text.words import load_text
 from simulator.apart import DEFAULT_ROUTER, Apart
 from simulator.fleet.router import RouterFactory, check_router, router_name
 from simulator.study.capacity import PRECISION, Capacity, Evaluator, Point, find_capacity
-from simulator.study.capacity_interval import interval_of_users, users_at, users_within_errors
+from simulator.study.capacity_interval import interval_of
 from simulator.study.capacity_table import CapacityQuestion, latency_summary
 from simulator.study.estimate import estimate_users, met_in_service
 from simulator.study.replication import simulate_users
@@ -28,8 +28,6 @@ from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
 from simulator.study.running.simulations import Simulations
 from simulator.study.slo import find_slo
 from simulator.study.store.store import kept_simulations
-from workloads.effects import TrafficEffects, traffic_effects
-from workloads.traces.trace import Trace
 from workloads.traces.trace_file import Source
 
 _MEANS = (
@@ -38,60 +36,24 @@ _MEANS = (
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ApartAnswer(Answer):
+class ApartAnswer(PooledAnswer):
     """Users of engines that compute prompts and engines that compute answers."""
 
     kind = "apart"
-    question: CapacityQuestion
     apart: Apart
-    found: Capacity
-    interval: Mapping[str, Any]
     served: Mapping[str, Any]  # the pools and handovers in one run at the capacity
-    workload: str
-    traffic: TrafficEffects
 
     @property
-    def users_low(self) -> int:
-        """The number to sign."""
-        return int(self.interval["users_low"])
-
-    @property
-    def users(self) -> int:
-        """Users at which the expected attainment meets the SLO."""
-        return int(self.interval["users"])
-
-    @property
-    def users_high(self) -> int:
-        """The upper end of the interval."""
-        return int(self.interval["users_high"])
-
-    @property
-    def _month(self) -> float | None:
-        return usd_per_month(self.apart.gpus, self.question.gpu.usd_per_hour)
+    def usd_per_hour(self) -> float | None:
+        return self.question.gpu.usd_per_hour_of(self.apart.gpus)
 
     def figures(self) -> dict[str, Any]:
-        asked, point = self.question, self.found.point
-        plans = self.apart.plans
-        return {
-            "model": asked.architecture.name,
-            "gpu": asked.gpu.name,
+        point = self.found.point
+        return self.shared_figures() | {
+            "gpu": self.question.gpu.name,
             "gpus": self.apart.gpus,
-            "workload": self.workload,
-            "think_time_s": asked.think_time_s,
-            "traffic_effects": self.traffic.to_json(),
-            "slo": vars(asked.slo),
-            "vllm_version": asked.args.vllm_version,
-            "router": router_name(asked.router or DEFAULT_ROUTER),
-            "seed": asked.seed,
-            **self.interval,
-            "replications": len(self.found.pair[0].replications) if self.found.pair else 0,
-            "precision": self.found.half_width,
             **{name: point.mean(name) if point else 0.0 for name in _MEANS},
             **{name: latency_summary(point, name) if point else None for name in ("ttft_s", "tpot_s")},
-            "usd_per_month": self._month,
-            "usd_per_user_month": usd_per_user_month(self._month, self.users_low),
-            "architecture_assumptions": assumptions_json(asked.architecture.assumptions),
-            "not_simulated": assumptions_json(dict.fromkeys(item for plan in plans for item in plan.not_simulated)),
             **self.served,
         }
 
@@ -100,16 +62,13 @@ class ApartAnswer(Answer):
         return rows
 
     def head(self) -> list[Block]:
-        asked = self.question
-        title = f" on {asked.gpu.name}, {apart_text(self.apart)}, workload {self.workload}: {asked.slo}"
-        said = f"{self.users_low:,} users with 95 % confidence on {self.apart.gpus:,} GPUs"
-        mean = f" (mean {self.users:,}, up to {self.users_high:,})"
-        return [Line(title, bold=asked.architecture.name), Line(mean, bold=said)]
+        gpus = f"{self.question.gpu.name}, {apart_text(self.apart)}"
+        return self.headline(gpus, f"on {self.apart.gpus:,} GPUs")
 
     def body(self) -> list[Block]:
         point = self.found.point
         if point is None:
-            return [Line("not even one user is served within the SLO")]
+            return [Line(NOBODY)]
         ttft, tpot = latency_summary(point, "ttft_s"), latency_summary(point, "tpot_s")
         rates = (
             f"{point.mean('requests_per_s'):,.2f} requests/s, {point.mean('output_tokens_per_s'):,.0f} output tokens/s"
@@ -128,18 +87,10 @@ class ApartAnswer(Answer):
         ]
 
     def first_page(self) -> FirstPage:
-        asked, gpus = self.question, f"{self.apart.gpus:,} × {self.question.gpu.name}"
-        return FirstPage(
-            question=f"How many users do {gpus} serve with {asked.architecture.name}, {apart_text(self.apart)}?",
-            answer=f"{self.users_low:,} users",
-            figures=(
-                ("GPUs", gpus),
-                ("for", f"{self.users_low:,} users, workload {self.workload}"),
-                *money_figures(self._month, usd_per_user_month(self._month, self.users_low)),
-                ("promise", promise_text(asked.slo)),
-            ),
-            sure=f"The mean is {self.users:,} users, the 90 % interval {self.users_low:,} to {self.users_high:,}.",
-            risk=risk_of(self.notes, "The network between the engines is assumed: measure a KV transfer on yours."),
+        return self.page(
+            f"{self.apart.gpus:,} × {self.question.gpu.title}",
+            f"with {apart_text(self.apart)}",
+            "The network between the engines is assumed: measure a KV transfer on yours.",
         )
 
     def details(self) -> dict[str, Any]:
@@ -199,27 +150,25 @@ def capacity_apart(
         slo=find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment), args=asked.args, router=router,
         precision=precision, replications=replications, seed=seed,
     )  # fmt: skip
-    known = facts_about(asked, plans=list(apart.plans))
-    find_notes(known, strict=strict)
+    find_notes(facts_about(asked, plans=list(apart.plans)), strict=strict)
     with Simulations(executor=runs_on, store=kept_simulations() if store else None) as simulations:
         evaluator = _evaluator(question, apart, simulations, progress)
         capacity = find_capacity(evaluator, _guess(apart, evaluator), precision=precision, replications=replications)
-        interval = _interval(apart, evaluator, capacity)
-    longest = min(plan.engine.max_model_len for plan in apart.plans)
-    effects = traffic_effects(found.table if isinstance(found, Trace) else found, longest)
-    point = capacity.point
-    steps = [(plan, point.mean_step) for plan in apart.plans if point and point.mean_step]
-    is_precise = point is None or replications is not None or capacity.half_width <= precision
-    rough = [] if is_precise else [(apart.gpus, capacity.half_width, len(capacity.pair[0].replications))]
-    known = replace(known, steps=steps, traffic=effects, trace=trace_notes(found), imprecise=rough,
-                    cancelled=point.cancelled if point else None)  # fmt: skip
+        interval = interval_of(apart.plans, evaluator, capacity)
+    effects, point = effects_of(found, apart.plans), capacity.point
+    known = facts_of(
+        asked, question, capacity, gpus=apart.gpus, plans=apart.plans, traffic=effects, trace=trace_notes(found),
+        steps=[(plan, point.mean_step) for plan in apart.plans if point and point.mean_step],
+    )  # fmt: skip
     return ApartAnswer(
         notes=find_notes(known, strict=strict),
-        verdict=Verdict.DONE if is_precise else Verdict.INCONCLUSIVE,
+        verdict=verdict_of(question, capacity),
         question=question,
+        plans=apart.plans,
         apart=apart,
         found=capacity,
         interval=interval,
+        router=router_name(router or DEFAULT_ROUTER),
         served=_served(apart, evaluator, capacity),
         workload=str(load),
         traffic=effects,
@@ -245,17 +194,6 @@ def _guess(apart: Apart, evaluator: Evaluator) -> float:
     """As many as the GPUs would serve with every engine doing both."""
     parts = zip(apart.plans, apart.counts, strict=True)
     return sum(estimate_users(plan, count, evaluator.load, evaluator.slo).size for plan, count in parts)
-
-
-def _interval(apart: Apart, evaluator: Evaluator, found: Capacity) -> dict[str, Any]:
-    """Users with everything that is not known of them."""
-    point = found.point
-    if point is None:
-        return {"users": 0, "users_low": 0, "users_high": 0, "users_low_sampling": 0, "users_high_sampling": 0}
-    sizes = {"low": found.low, "mean": found.mean, "high": found.high}
-    users = {name: users_at(evaluator.load, replace(point, size=size)) for name, size in sizes.items()}
-    within = users_within_errors(apart.plans, evaluator, found, users["mean"])
-    return {"users": users["mean"], **interval_of_users(users, within)}
 
 
 def _served(apart: Apart, evaluator: Evaluator, found: Capacity) -> dict[str, Any]:

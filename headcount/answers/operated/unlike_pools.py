@@ -1,23 +1,23 @@
 """How many users do pools of different GPUs serve behind one router?"""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
+from headcount.answers.answer import Progress, Watch, question, unwatched
 from headcount.answers.capacity_text import found_line, row_layout
 from headcount.answers.details.assumptions import gpu_rows, of_terms
-from headcount.answers.details.first_page import FirstPage, Headroom, Options, model_title, money_figures, risk_of
-from headcount.answers.money import usd_per_month, usd_per_user_month
-from headcount.answers.notes import Facts, facts_about, find_notes
-from headcount.questions.deployments import Subject, subject
+from headcount.answers.details.first_page import FirstPage, Options
+from headcount.answers.notes import find_notes
+from headcount.answers.operated.pooled import NOBODY, PooledAnswer, effects_of, facts_of, verdict_of
+from headcount.questions.deployments import subject
 from headcount.questions.loads import AskedWorkload, trace_notes
 from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import assumptions_json, counted, dollars, milliseconds, percent, seconds
-from headcount.text.words import joined, load_text, promise_text
+from headcount.text.units import counted, dollars, milliseconds, percent, seconds
+from headcount.text.words import joined, load_text
 from kvcache.models.catalog import find_gpu
-from simulator.fleet.router import RouterFactory, check_router
+from simulator.fleet.router import RouterFactory, check_router, router_name
 from simulator.study.capacity import PRECISION, Point
 from simulator.study.capacity_table import CapacityQuestion, How, capacity_rows
 from simulator.study.fleets.unlike import InFleet, PoolAlone, Together, serve_together
@@ -26,8 +26,6 @@ from simulator.study.running.simulations import Simulations
 from simulator.study.slo import find_slo
 from simulator.study.statistics import summary
 from simulator.study.store.store import kept_simulations
-from workloads.effects import TrafficEffects, traffic_effects
-from workloads.traces.trace import Trace
 from workloads.traces.trace_file import Source
 
 MOST_POOLS = 16
@@ -38,32 +36,14 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class FleetAnswer(Answer):
+class FleetAnswer(PooledAnswer):
     """Users of all pools behind one router, and what each serves alone."""
 
     kind = "fleet"
     together: Together
-    workload: str
-    traffic: TrafficEffects
-
-    @property
-    def users_low(self) -> int:
-        """The number to sign."""
-        return int(self.together.figures["users_low"])
-
-    @property
-    def users(self) -> int:
-        """Users at which the expected attainment meets the SLO."""
-        return int(self.together.figures["users"])
-
-    @property
-    def users_high(self) -> int:
-        """The upper end of the interval."""
-        return int(self.together.figures["users_high"])
 
     @property
     def usd_per_hour(self) -> float | None:
-        """Of all pools; None where one has no list price."""
         prices = [pool.row.usd_per_hour for pool in self.together.pools]
         return sum(filter(None, prices)) if None not in prices else None
 
@@ -72,43 +52,17 @@ class FleetAnswer(Answer):
         return joined([f"{pool.row.gpus} × {pool.question.gpu.name}" for pool in self.together.pools])
 
     def figures(self) -> dict[str, Any]:
-        asked, plans = self.together.pools[0].question, [pool.plan for pool in self.together.pools]
-        month = self._month
-        return {
-            "model": asked.architecture.name,
-            "workload": self.workload,
-            "think_time_s": asked.think_time_s,
-            "traffic_effects": self.traffic.to_json(),
-            "slo": vars(asked.slo),
-            "vllm_version": asked.args.vllm_version,
-            "router": str(asked.router),
-            "seed": asked.seed,
-            **self.together.figures,
-            "replications": len(self.together.found.pair[0].replications),
-            "precision": self.together.found.half_width,
-            "usd_per_hour": self.usd_per_hour,
-            "usd_per_month": month,
-            "usd_per_user_month": usd_per_user_month(month, self.users_low),
-            "architecture_assumptions": assumptions_json(asked.architecture.assumptions),
-            "not_simulated": assumptions_json(dict.fromkeys(item for plan in plans for item in plan.not_simulated)),
-            "pools": self.rows(),
-        }
-
-    @property
-    def _month(self) -> float | None:
-        return None if self.usd_per_hour is None else usd_per_month(1, self.usd_per_hour)
+        return self.shared_figures() | {"pools": self.rows()}
 
     def rows(self) -> list[dict[str, Any]]:
         return [_row(pool, inside) for pool, inside in zip(self.together.pools, self.together.in_fleet, strict=True)]
 
     def head(self) -> list[Block]:
-        asked = self.together.pools[0].question
-        title = f" on {self._gpus}, workload {self.workload}: {asked.slo}"
-        said = f"{self.users_low:,} users with 95 % confidence behind the router {asked.router}"
-        mean = f" (mean {self.users:,}, up to {self.users_high:,})"
-        return [Line(title, bold=asked.architecture.name), Line(mean, bold=said)]
+        return self.headline(self._gpus, f"behind the router {self.router}")
 
     def body(self) -> list[Block]:
+        if not self.users:
+            return [Line(NOBODY)]
         rows = [
             (
                 f"{row['gpus']} × {row['gpu']}", row_layout(pool.row), f"{row['users_alone']:,}", f"{row['share']:.0%}",
@@ -134,31 +88,16 @@ class FleetAnswer(Answer):
         )
 
     def first_page(self) -> FirstPage:
-        asked, pools = self.together.pools[0].question, self.together.pools
+        pools = self.together.pools
         alone = [(f"{pool.row.gpus} × {pool.question.gpu.title}", f"{pool.row.users_low:,}") for pool in pools]
-        return FirstPage(
-            question=f"How many users do {self._titles} serve together with {model_title(asked.architecture.name)}?",
-            answer=f"{counted(self.users_low, 'user')} on all of them together",
-            figures=(
-                ("for", f"{counted(self.users_low, 'user')} at once, workload {self.workload}"),
-                *money_figures(self._month, usd_per_user_month(self._month, self.users_low)),
-                ("promise", promise_text(asked.slo)),
-            ),
-            options=Options(
-                title="Users that can be promised",
-                columns=("GPUs", "users"),
-                rows=(*alone, ("all together", f"{self.users_low:,}")),
-                marked=len(alone),
-            ),
-            sure=f"With 95 % confidence real servers serve at least {counted(self.users_low, 'user')}; "
-            f"{self.users:,} are expected, up to {self.users_high:,} are possible.",
-            headroom=Headroom(needed=None, low=self.users_low, users=self.users, high=self.users_high),
-            risk=risk_of(self.notes, f"With another router than {asked.router} they may be fewer."),
+        options = Options(
+            title="Users that can be promised",
+            columns=("GPUs", "users"),
+            rows=(*alone, ("all together", f"{self.users_low:,}")),
+            marked=len(alone),
         )
-
-    @property
-    def _titles(self) -> str:
-        return joined([f"{pool.row.gpus} × {pool.question.gpu.title}" for pool in self.together.pools])
+        gpus = joined([gpus for gpus, _ in alone])
+        return self.page(gpus, "together", f"With another router than {self.router} they may be fewer.", options)
 
     def details(self) -> dict[str, Any]:
         """Where the figures of each GPU come from."""
@@ -168,8 +107,7 @@ class FleetAnswer(Answer):
             for item in (*of_terms(pool.question.gpu.name, gpu_rows(pool.question.gpu)),
                          *of_terms(f"{pool.question.gpu.name}: memory and step times", pool.plan.assumptions))
         ]  # fmt: skip
-        slo = vars(self.together.pools[0].question.slo)
-        return {"fleet": self._gpus, "loads": [], "slo": slo, "assumptions": terms}
+        return {"fleet": self._gpus, "loads": [], "slo": vars(self.question.slo), "assumptions": terms}
 
 
 def _row(pool: PoolAlone, inside: InFleet) -> dict[str, Any]:
@@ -242,15 +180,24 @@ def fleet(
         alone = _each_alone(questions, progress, simulations)
         how = How(watcher=_watcher(progress, len(alone), len(alone) + 1), simulations=simulations)
         together = serve_together(alone, how)
-    longest = min(pool.plan.engine.max_model_len for pool in alone)
-    effects = traffic_effects(found.table if isinstance(found, Trace) else found, longest)
-    known = _facts(asked[0], together, effects, trace_notes(found))
+    plans = tuple(pool.plan for pool in alone)
+    traffic_found = effects_of(found, plans)
+    steps = [(pool.plan, step) for pool in alone if pool.row.point and (step := pool.row.point.mean_step) is not None]
+    known = facts_of(
+        asked[0], questions[0], together.found, gpus=sum(pools.values()), plans=plans, steps=steps,
+        traffic=traffic_found, trace=trace_notes(found),
+    )  # fmt: skip
     return FleetAnswer(
         notes=find_notes(known, strict=strict),
-        verdict=Verdict.DONE if together.is_precise else Verdict.INCONCLUSIVE,
+        verdict=verdict_of(questions[0], together.found),
+        question=questions[0],
+        plans=plans,
+        found=together.found,
+        interval=together.figures,
+        router=router_name(router),
         together=together,
         workload=str(load),
-        traffic=effects,
+        traffic=traffic_found,
         simulations=simulations,
     )
 
@@ -290,19 +237,3 @@ def _watcher(progress: Watch, done: int, total: int) -> Any:
         progress(Progress(done=done, total=total, note=load_text(point, unit)))
 
     return watch
-
-
-def _facts(asked: Subject, together: Together, traffic: TrafficEffects, trace: Sequence[str]) -> Facts:
-    pools, found = together.pools, together.found
-    steps = [(pool.plan, step) for pool in pools if pool.row.point and (step := pool.row.point.mean_step) is not None]
-    known = facts_about(
-        asked,
-        plans=[pool.plan for pool in pools],
-        steps=steps,
-        traffic=traffic,
-        trace=trace,
-        cancelled=found.point.cancelled if found.point else None,
-    )
-    gpus = sum(pool.row.gpus for pool in pools)
-    rough = [] if together.is_precise else [(gpus, found.half_width, len(found.pair[0].replications))]
-    return replace(known, imprecise=rough)

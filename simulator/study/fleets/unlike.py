@@ -12,7 +12,7 @@ from simulator.deployment import Deployment
 from simulator.fleet.fleet import Fleet
 from simulator.results import RequestTimes, request_times
 from simulator.study.capacity import Capacity, Evaluator, find_capacity
-from simulator.study.capacity_interval import interval_of_users, users_at, users_within_errors
+from simulator.study.capacity_interval import interval_of
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow, How
 from simulator.study.estimate import met_in_service
 from simulator.study.replication import missed, simulate_users
@@ -59,14 +59,9 @@ class Together:
     """Users of all pools behind the router."""
 
     pools: tuple[PoolAlone, ...]
-    in_fleet: tuple[InFleet, ...]
+    in_fleet: tuple[InFleet, ...]  # none where nobody is served
     found: Capacity
     figures: dict[str, Any]  # users, users_low …, as a row of capacity has them
-
-    @property
-    def is_precise(self) -> bool:
-        asked = self.pools[0].question
-        return asked.replications is not None or self.found.half_width <= asked.precision
 
 
 def serve_together(pools: Sequence[PoolAlone], how: How) -> Together:
@@ -77,17 +72,11 @@ def serve_together(pools: Sequence[PoolAlone], how: How) -> Together:
     evaluator = _evaluator(pools, how)
     guess = sum(pool.size for pool in pools)
     found = find_capacity(evaluator, guess, precision=asked.precision, replications=asked.replications)
-    point = found.point
-    if point is None:
-        raise ValueError(f"the pools together serve nobody behind the router {asked.router!r}; try another --router")
-    sizes = {"low": found.low, "mean": found.mean, "high": found.high}
-    users = {name: users_at(evaluator.load, replace(point, size=size)) for name, size in sizes.items()}
-    within = users_within_errors([pool.plan for pool in pools], evaluator, found, users["mean"])
     return Together(
         pools=tuple(pools),
-        in_fleet=_in_fleet(pools, evaluator, found.mean),
+        in_fleet=_in_fleet(pools, evaluator, found.mean) if found.mean else (),
         found=found,
-        figures={"users": users["mean"], **interval_of_users(users, within)},
+        figures=interval_of([pool.plan for pool in pools], evaluator, found),
     )
 
 

@@ -1,4 +1,4 @@
-"""Blocks that are kept to be read, and what an engine is told of reads, compiled.
+"""Blocks that are kept to be read, and when an engine knows that a read is over, compiled.
 
 The twin of `simulator.engines.vllm.connectors.pulling`, with what the scheduler does for it.
 """
@@ -9,6 +9,7 @@ from typing import Any
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import NONE, PREFILL
 from simulator.core.vllm import blocks, pool
+from simulator.core.vllm.apart.layout import RECEIVED, SENT
 
 
 @rare_kernel
@@ -21,153 +22,137 @@ def end(a: Any, replica: int, request: int, was_aborted: int) -> None:
         return
     if handover.do_remote_prefill == 1:
         handover.do_remote_prefill = 0
-        handover.next_read = a.sides[replica].given_up_head
+        handover.next_asked = a.sides[replica].given_up_head
         a.sides[replica].given_up_head = request
 
 
 @kernel
 def keep(a: Any, replica: int, request: int) -> None:
     """Its blocks stay until they have been read, or the lease is over."""
-    side, handover, req = a.sides[replica], a.handovers[request], a.requests[request]
+    handover, req = a.handovers[request], a.requests[request]
     handover.row, handover.num_blocks = req.row, req.num_blocks
-    handover.sent_s = a.cursor[0].now_s + side.lease_s
     req.row, req.num_blocks, req.cached_blocks = NONE, 0, 0
-    before, after = NONE, side.kept_head
-    while after != NONE and after < request:
-        before, after = after, a.handovers[after].next_kept
-    handover.next_kept = after
-    if before == NONE:
-        side.kept_head = request
-    else:
-        a.handovers[before].next_kept = request
-    side.num_pending += 1
-    side.next_sent_s = min(side.next_sent_s, handover.sent_s)
+    await_end(a, replica, SENT, request, a.cursor[0].now_s + a.sides[replica].lease_s)
 
 
 @kernel
 def is_kept(a: Any, replica: int, request: int) -> bool:
-    """Whether an engine keeps a request's blocks, and was not yet told that nobody needs them."""
-    kept = a.sides[replica].kept_head
+    """Whether an engine keeps a request's blocks, and does not know yet that nobody needs them."""
+    kept = a.wait_lists[replica, SENT].head
     while kept != NONE and kept < request:
-        kept = a.handovers[kept].next_kept
+        kept = a.waits[kept, SENT].next
     return bool(kept == request)
 
 
 @rare_kernel
 def release(a: Any, request: int, time_s: float) -> None:
     """The engine that keeps a request's blocks, if it still does, will know by then that nobody needs them."""
-    handover = a.handovers[request]
-    side = a.sides[handover.source]
-    if not is_kept(a, handover.source, request):
+    source = a.handovers[request].source
+    if not is_kept(a, source, request):
         return
-    handover.sent_s = time_s
-    side.next_sent_s = math.inf
-    kept = side.kept_head
+    a.waits[request, SENT].over_s = time_s
+    known = a.wait_lists[source, SENT]
+    known.next_s = math.inf
+    kept = known.head
     while kept != NONE:
-        side.next_sent_s = min(side.next_sent_s, a.handovers[kept].sent_s)
-        kept = a.handovers[kept].next_kept
+        known.next_s = min(known.next_s, a.waits[kept, SENT].over_s)
+        kept = a.waits[kept, SENT].next
+
+
+# -- what an engine waits for: a list of requests by id, and one of those that a step was told of
+
+
+@kernel
+def await_end(a: Any, replica: int, kind: int, request: int, over_s: float) -> None:
+    """Wait for the end of what begins now."""
+    waits, known = a.waits, a.wait_lists[replica, kind]
+    before, after = NONE, known.head
+    while after != NONE and after < request:
+        before, after = after, waits[after, kind].next
+    waits[request, kind].next, waits[request, kind].over_s = after, over_s
+    if before == NONE:
+        known.head = request
+    else:
+        waits[before, kind].next = request
+    known.next_s = min(known.next_s, over_s)
+    a.sides[replica].num_pending += 1
+
+
+@kernel
+def tell_of(a: Any, replica: int, kind: int, now_s: float) -> None:
+    """Move what is over by now to those that a step is told of."""
+    waits, known = a.waits, a.wait_lists[replica, kind]
+    if known.next_s > now_s:
+        return
+    known.next_s = math.inf
+    before, request = NONE, known.head
+    while request != NONE:
+        following = waits[request, kind].next
+        if waits[request, kind].over_s > now_s:
+            known.next_s = min(known.next_s, waits[request, kind].over_s)
+            before, request = request, following
+            continue
+        if before == NONE:
+            known.head = following
+        else:
+            waits[before, kind].next = following
+        waits[request, kind].next = NONE
+        if known.told_tail == NONE:
+            known.told_head = request
+        else:
+            waits[known.told_tail, kind].next = request
+        known.told_tail = request
+        known.num_told += 1
+        request = following
+
+
+@kernel
+def take_next(a: Any, replica: int, kind: int) -> int:
+    """Take note of the first of those that a step was told of."""
+    known = a.wait_lists[replica, kind]
+    request = int(known.told_head)
+    known.told_head = a.waits[request, kind].next
+    if known.told_head == NONE:
+        known.told_tail = NONE
+    known.num_taken += 1
+    a.sides[replica].num_pending -= 1
+    return request
 
 
 @kernel
 def next_end_s(a: Any, replica: int) -> float:
     """When the next read ends that the engine does not know to be over; infinity: there is none."""
-    return min(a.sides[replica].next_sent_s, a.sides[replica].next_received_s)
+    return min(a.wait_lists[replica, SENT].next_s, a.wait_lists[replica, RECEIVED].next_s)
 
 
 @kernel
 def has_news(a: Any, replica: int, now_s: float) -> bool:
-    """Whether a step would be told of a read, or take note of one that an earlier step was told of."""
-    side = a.sides[replica]
-    is_told = side.num_sent_taken < side.num_sent or side.num_received_taken < side.num_received
+    """Whether a step would hear of a read, or take note of one that an earlier step has heard of."""
+    sent, received = a.wait_lists[replica, SENT], a.wait_lists[replica, RECEIVED]
+    is_told = sent.num_taken < sent.num_told or received.num_taken < received.num_told
     return bool(is_told or next_end_s(a, replica) <= now_s)
 
 
 @rare_kernel
 def tell(a: Any, replica: int, slot: int, now_s: float) -> None:
     """A step of the engine is launched: with its output comes what is over by now."""
-    side = a.sides[replica]
-    if side.next_received_s <= now_s:
-        tell_received(a, replica, now_s)
-    if side.next_sent_s <= now_s:
-        tell_sent(a, replica, now_s)
-    a.told[replica, slot, 0] = side.num_sent
-    a.told[replica, slot, 1] = side.num_received
-
-
-@kernel
-def tell_received(a: Any, replica: int, now_s: float) -> None:
-    side = a.sides[replica]
-    side.next_received_s = math.inf
-    before, request = NONE, side.read_head
-    while request != NONE:
-        following = a.handovers[request].next_read
-        if a.handovers[request].received_s > now_s:
-            side.next_received_s = min(side.next_received_s, a.handovers[request].received_s)
-            before, request = request, following
-            continue
-        if before == NONE:
-            side.read_head = following
-        else:
-            a.handovers[before].next_read = following
-        a.handovers[request].next_read = NONE
-        if side.received_tail == NONE:
-            side.received_head = request
-        else:
-            a.handovers[side.received_tail].next_read = request
-        side.received_tail = request
-        side.num_received += 1
-        request = following
-
-
-@kernel
-def tell_sent(a: Any, replica: int, now_s: float) -> None:
-    side = a.sides[replica]
-    side.next_sent_s = math.inf
-    before, request = NONE, side.kept_head
-    while request != NONE:
-        following = a.handovers[request].next_kept
-        if a.handovers[request].sent_s > now_s:
-            side.next_sent_s = min(side.next_sent_s, a.handovers[request].sent_s)
-            before, request = request, following
-            continue
-        if before == NONE:
-            side.kept_head = following
-        else:
-            a.handovers[before].next_kept = following
-        a.handovers[request].next_kept = NONE
-        if side.sent_tail == NONE:
-            side.sent_head = request
-        else:
-            a.handovers[side.sent_tail].next_kept = request
-        side.sent_tail = request
-        side.num_sent += 1
-        request = following
+    for kind in (SENT, RECEIVED):
+        tell_of(a, replica, kind, now_s)
+        a.told[replica, slot, kind] = a.wait_lists[replica, kind].num_told
 
 
 @rare_kernel
 def take_in(a: Any, replica: int, slot: int) -> None:
-    """The reads that a plan's output tells to be over."""
-    side = a.sides[replica]
-    while side.num_received_taken < a.told[replica, slot, 1]:
-        request = side.received_head
-        side.received_head = a.handovers[request].next_read
-        if side.received_head == NONE:
-            side.received_tail = NONE
+    """Take note of the reads that are over by a plan's output."""
+    while a.wait_lists[replica, RECEIVED].num_taken < a.told[replica, slot, RECEIVED]:
+        request = take_next(a, replica, RECEIVED)
         if a.offloads[request].loading == 1:
             a.offloads[request].loading = 2
         else:  # it ended meanwhile
             a.offloads[request].loading = 0
             blocks.release(a, replica, request)
-        side.num_received_taken += 1
-        side.num_pending -= 1
-    while side.num_sent_taken < a.told[replica, slot, 0]:
-        request = side.sent_head
-        side.sent_head = a.handovers[request].next_kept
-        if side.sent_head == NONE:
-            side.sent_tail = NONE
-        let_go(a, replica, request)
-        side.num_sent_taken += 1
-        side.num_pending -= 1
+    while a.wait_lists[replica, SENT].num_taken < a.told[replica, slot, SENT]:
+        let_go(a, replica, take_next(a, replica, SENT))
 
 
 @kernel

@@ -14,33 +14,41 @@ HANDOVER = record(
         ("cached_tokens", "i4"),  # prefix hit there
         ("last_prefill", "i4"),  # before it arrives: where its session was prefilled last …
         ("last_decode", "i4"),  # … and decoded
-        ("next_kept", "i4"),
-        ("next_read", "i4"),
+        ("next_asked", "i4"),  # to be read, or given up
         ("prefilled_s", "f8"),
-        ("received_s", "f8"),  # when the read is over
-        ("sent_s", "f8"),  # when its source knows that nobody needs its KV there any more
     ]
 )
 
-# Of an engine. Both lists of requests are by id: those with KV that is kept, those with KV on its way here.
+# What an engine waits for: that nobody needs the KV any more that it keeps, that KV to be read has come.
+SENT, RECEIVED = 0, 1
+
+# Of a request, for each of the two.
+WAIT = record(
+    [
+        ("next", "i4"),  # in the engine's list
+        ("over_s", "f8"),  # when the engine can know that it is over
+    ]
+)
+
+# Of an engine, for each of the two.
+WAITS = record(
+    [
+        ("head", "i4"),  # of those that are not known to be over, by id
+        ("told_head", "i4"),  # of those that a step was told of, and that nobody has taken note of
+        ("told_tail", "i4"),
+        ("num_told", "i8"),  # so far
+        ("num_taken", "i8"),  # of those, taken note of
+        ("next_s", "f8"),  # the earliest of the first list
+    ]
+)
+
+# Of an engine.
 SIDE = record(
     [
-        ("kept_head", "i4"),
-        ("read_head", "i4"),
         ("asked_head", "i4"),  # reads of the step that is being decided, in the order of the decisions
         ("asked_tail", "i4"),
         ("given_up_head", "i4"),  # ended before a read, since the latest step was decided
-        ("sent_head", "i4"),  # told of, and not yet taken note of
-        ("sent_tail", "i4"),
-        ("received_head", "i4"),
-        ("received_tail", "i4"),
-        ("num_pending", "i4"),  # in all of these but `asked` and `given_up`
-        ("num_sent", "i8"),  # told of so far
-        ("num_received", "i8"),
-        ("num_sent_taken", "i8"),  # of those, taken note of
-        ("num_received_taken", "i8"),
-        ("next_sent_s", "f8"),  # the earliest of its list
-        ("next_received_s", "f8"),
+        ("num_pending", "i4"),  # waits that nobody has taken note of
         ("dispatch_s", "f8"),  # between its step and the request's arrival at its decode engine
         ("lease_s", "f8"),  # how long blocks are kept that nobody comes to read
         ("block_s", "f8"),  # of a read, for each block …

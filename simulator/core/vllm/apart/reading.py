@@ -8,6 +8,7 @@ from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import AT_GATEWAY, NONE
 from simulator.core.routing import views
 from simulator.core.vllm.apart import keeping
+from simulator.core.vllm.apart.layout import RECEIVED
 
 
 @kernel
@@ -15,28 +16,28 @@ def ask(a: Any, replica: int, request: int) -> None:
     """Read a request's KV into the blocks that it was just given, when the step that is being decided is launched."""
     side, handover = a.sides[replica], a.handovers[request]
     handover.do_remote_prefill = 0
-    handover.next_read = NONE
+    handover.next_asked = NONE
     if side.asked_tail == NONE:
         side.asked_head = request
     else:
-        a.handovers[side.asked_tail].next_read = request
+        a.handovers[side.asked_tail].next_asked = request
     side.asked_tail = request
 
 
 @rare_kernel
 def launch(a: Any, replica: int, slot: int, now_s: float) -> None:
-    """A step of the engine is launched: its reads begin, and it is told which are over by now."""
+    """A step of the engine is launched: its reads begin, and it hears which are over by now."""
     side = a.sides[replica]
     request = side.asked_head
     while request != NONE:
-        following = a.handovers[request].next_read
+        following = a.handovers[request].next_asked
         read(a, replica, request, now_s)
         request = following
     request = side.given_up_head
     while request != NONE:
         source = a.sides[a.handovers[request].source]
         release(a, request, now_s + max(side.transfer_s, source.transfer_s))
-        request = a.handovers[request].next_read
+        request = a.handovers[request].next_asked
     side.asked_head = side.asked_tail = side.given_up_head = NONE
     keeping.tell(a, replica, slot, now_s)
 
@@ -44,8 +45,7 @@ def launch(a: Any, replica: int, slot: int, now_s: float) -> None:
 @kernel
 def read(a: Any, replica: int, request: int, now_s: float) -> None:
     """Begin a read: one at a time from an engine and to an engine, as fast as the slower of the two."""
-    handover, side = a.handovers[request], a.sides[replica]
-    source = a.sides[handover.source]
+    side, source = a.sides[replica], a.sides[a.handovers[request].source]
     num_blocks = a.requests[request].num_blocks - a.offloads[request].local_blocks
     begin_s = max(now_s, source.sent_free_s, side.read_free_s)
     transfer_s = max(side.transfer_s, source.transfer_s)
@@ -53,17 +53,7 @@ def read(a: Any, replica: int, request: int, now_s: float) -> None:
     end_s = begin_s + (transfer_s + num_blocks * block_s)
     source.sent_free_s = side.read_free_s = end_s
     a.totals[replica].read_s += end_s - begin_s
-    handover.received_s = end_s
-    before, after = NONE, side.read_head
-    while after != NONE and after < request:
-        before, after = after, a.handovers[after].next_read
-    handover.next_read = after
-    if before == NONE:
-        side.read_head = request
-    else:
-        a.handovers[before].next_read = request
-    side.num_pending += 1
-    side.next_received_s = min(side.next_received_s, end_s)
+    keeping.await_end(a, replica, RECEIVED, request, end_s)
     release(a, request, end_s)
 
 
@@ -103,7 +93,7 @@ def hand_over(a: Any, request: int, now_s: float) -> None:
 
 @rare_kernel
 def remember(a: Any, request: int, following: int) -> None:
-    """What comes after a request of the same session is told where that was served."""
+    """What comes after a request of the same session knows where that was served."""
     handover, of = a.handovers[request], a.handovers[following]
     is_handed_over = handover.stage == 1
     of.last_prefill = handover.source if is_handed_over else a.requests[request].replica

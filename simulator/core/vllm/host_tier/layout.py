@@ -2,6 +2,8 @@
 
 from simulator.core.layout import record
 
+POLL_S = 2.0**-10  # vLLM's 1 ms between two looks at transfers while nothing else is to do; exact in sums
+
 # Of a request in an engine with a connector.
 OFFLOAD = record(
     [

@@ -8,10 +8,11 @@ from typing import Any
 
 from simulator.core import replica as replicas
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NIXL, NONE, OFFLOADING, POLL_S
+from simulator.core.layout import NIXL, NONE, OFFLOADING
 from simulator.core.vllm import scheduler
 from simulator.core.vllm.apart import keeping, reading
 from simulator.core.vllm.host_tier import host_link
+from simulator.core.vllm.host_tier.layout import POLL_S
 
 
 @kernel

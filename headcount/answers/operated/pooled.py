@@ -1,0 +1,140 @@
+"""What answers about the users of several pools together have in common."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headcount.answers.answer import Answer, Verdict
+from headcount.answers.details.first_page import FirstPage, Headroom, Options, model_title, money_figures, risk_of
+from headcount.answers.money import HOURS_PER_MONTH, usd_per_user_month
+from headcount.answers.notes import Facts, facts_about
+from headcount.questions.deployments import Subject
+from headcount.text.blocks import Block, Line
+from headcount.text.units import assumptions_json, counted
+from headcount.text.words import promise_text, sentence
+from simulator.deployment import Deployment
+from simulator.study.capacity import Capacity
+from simulator.study.capacity_table import CapacityQuestion
+from workloads.effects import TrafficEffects, traffic_effects
+from workloads.populations.population import Population
+from workloads.traces.trace import Trace
+
+NOBODY = "not even the smallest load meets the SLO"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PooledAnswer(Answer):
+    """Users of all pools together."""
+
+    question: CapacityQuestion  # of the first pool
+    plans: tuple[Deployment, ...]  # one of each pool
+    router: str
+    found: Capacity
+    interval: Mapping[str, Any]  # users, users_low …, as a row of capacity has them
+    workload: str
+    traffic: TrafficEffects
+
+    @property
+    def users_low(self) -> int:
+        """The number to sign."""
+        return int(self.interval["users_low"])
+
+    @property
+    def users(self) -> int:
+        """Users at which the expected attainment meets the SLO."""
+        return int(self.interval["users"])
+
+    @property
+    def users_high(self) -> int:
+        """The upper end of the interval."""
+        return int(self.interval["users_high"])
+
+    @property
+    @abstractmethod
+    def usd_per_hour(self) -> float | None:
+        """Of all GPUs; None where one has no list price."""
+
+    @property
+    def usd_per_month(self) -> float | None:
+        return None if self.usd_per_hour is None else HOURS_PER_MONTH * self.usd_per_hour
+
+    def shared_figures(self) -> dict[str, Any]:
+        """What every such answer says under the same names."""
+        asked, left_out = self.question, dict.fromkeys(item for plan in self.plans for item in plan.not_simulated)
+        return {
+            "model": asked.architecture.name,
+            "workload": self.workload,
+            "think_time_s": asked.think_time_s,
+            "traffic_effects": self.traffic.to_json(),
+            "slo": vars(asked.slo),
+            "vllm_version": asked.args.vllm_version,
+            "router": self.router,
+            "seed": asked.seed,
+            **self.interval,
+            "replications": num_replications(self.found),
+            "precision": self.found.half_width,
+            "usd_per_hour": self.usd_per_hour,
+            "usd_per_month": self.usd_per_month,
+            "usd_per_user_month": usd_per_user_month(self.usd_per_month, self.users_low),
+            "architecture_assumptions": assumptions_json(asked.architecture.assumptions),
+            "not_simulated": assumptions_json(left_out),
+        }
+
+    def headline(self, gpus: str, behind: str) -> list[Block]:
+        asked = self.question
+        title = f" on {gpus}, workload {self.workload}: {asked.slo}"
+        said = f"{self.users_low:,} users with 95 % confidence {behind}"
+        mean = f" (mean {self.users:,}, up to {self.users_high:,})"
+        return [Line(title, bold=asked.architecture.name), Line(mean, bold=said)]
+
+    def page(self, gpus: str, how: str, risk: str, options: Options | None = None) -> FirstPage:
+        asked = self.question
+        question = f"How many users do {gpus} serve {how} with {model_title(asked.architecture.name)}?"
+        if not self.users_low:
+            why = NOBODY if not self.users else "the interval is too wide"
+            return FirstPage(
+                question=question, answer="No number of users can be promised", risk=sentence(f"{why}."), is_good=False
+            )
+        users = counted(self.users_low, "user")
+        return FirstPage(
+            question=question,
+            answer=f"{users} {how}",
+            figures=(
+                ("for", f"{users} at once, workload {self.workload}"),
+                *money_figures(self.usd_per_month, usd_per_user_month(self.usd_per_month, self.users_low)),
+                ("promise", promise_text(asked.slo)),
+            ),
+            options=options,
+            sure=f"With 95 % confidence real servers serve at least {users}; {self.users:,} are expected, up to "
+            f"{self.users_high:,} are possible.",
+            headroom=Headroom(needed=None, low=self.users_low, users=self.users, high=self.users_high),
+            risk=risk_of(self.notes, risk),
+        )
+
+
+def num_replications(found: Capacity) -> int:
+    """Of each load around the capacity."""
+    return len(found.pair[0].replications) if found.pair else 0
+
+
+def verdict_of(question: CapacityQuestion, found: Capacity) -> Verdict:
+    """Missed where nobody is served, inconclusive where noise stays."""
+    if not found.mean:
+        return Verdict.TARGET_MISSED
+    return Verdict.DONE if question.is_answered_by(found) else Verdict.INCONCLUSIVE
+
+
+def facts_of(
+    asked: Subject, question: CapacityQuestion, found: Capacity, *, gpus: int, plans: Sequence[Deployment], **more: Any
+) -> Facts:
+    """For the notes: what is known of all pools once they have been searched together."""
+    rough = [] if question.is_answered_by(found) else [(gpus, found.half_width, num_replications(found))]
+    known = facts_about(asked, plans=list(plans), cancelled=found.point.cancelled if found.point else None, **more)
+    return replace(known, imprecise=rough, why_missed=None if found.mean else NOBODY)
+
+
+def effects_of(workload: Population | Trace, plans: Sequence[Deployment]) -> TrafficEffects:
+    """What the shortest `max_model_len` of all pools makes of the load."""
+    longest = min(plan.engine.max_model_len for plan in plans)
+    return traffic_effects(workload.table if isinstance(workload, Trace) else workload, longest)
