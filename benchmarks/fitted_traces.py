@@ -22,8 +22,9 @@ from simulator.deployment import layouts
 from simulator.fleet.fleet import Fleet
 from simulator.results import whole_run
 from simulator.simulation import Simulation
-from simulator.study.capacity import Evaluator, find_capacity
+from simulator.study.capacity import find_capacity
 from simulator.study.loads import TraceLoad
+from simulator.study.points import Evaluator
 from simulator.study.slo import SLO
 from workloads.arrivals import POISSON, arrival_times
 from workloads.fitted.fitting import fit_trace

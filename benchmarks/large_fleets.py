@@ -15,11 +15,12 @@ from benchmarks.markdown import DOCS, table
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.deployment import Deployment, resolve
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.study.capacity import Evaluator, find_capacity
+from simulator.study.capacity import find_capacity
 from simulator.study.fleets.layouts import FleetQuestion, Layout, Offer
 from simulator.study.fleets.screening import estimated_users
 from simulator.study.fleets.sizing import MOST_SERVERS, MOST_USERS, kept
 from simulator.study.loads import Load
+from simulator.study.points import Evaluator
 from workloads.load import load_preset
 
 RESULTS = DOCS / "measurements" / "results" / "large-fleets.json"

@@ -24,9 +24,10 @@ from simulator.deployment import layouts
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import constant_step_times
-from simulator.study.capacity import Evaluator, find_capacity
+from simulator.study.capacity import find_capacity
 from simulator.study.estimate import met_in_service
 from simulator.study.loads import Drawn, Load, TraceLoad, UserLoad, replication_seed
+from simulator.study.points import Evaluator
 from simulator.study.slo import SLO
 from simulator.study.statistics import t_interval
 from workloads.load import load_workload

@@ -16,8 +16,9 @@ from typing import Any
 from benchmarks.markdown import DOCS, table
 from benchmarks.screening.cases import Case, cases
 from simulator.study.binding import what_binds
-from simulator.study.capacity import SCREENING_REPLICATIONS, Evaluator, screen_capacity
+from simulator.study.capacity import SCREENING_REPLICATIONS, screen_capacity
 from simulator.study.estimate import Estimate, estimate_users
+from simulator.study.points import Evaluator
 
 STORED = DOCS / "measurements" / "results" / "screening.json"
 MATERIAL = 1.25  # costs per user that differ by less are not ranked

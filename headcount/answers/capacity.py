@@ -30,7 +30,7 @@ from headcount.text.units import assumptions_json, counted, percent
 from headcount.text.words import host_text, joined, load_text, pool_text
 from simulator.deployment import Deployment
 from simulator.fleet.router import RouterFactory, check_router
-from simulator.study.capacity import PRECISION, Point
+from simulator.study.capacity import PRECISION
 from simulator.study.capacity_table import (
     CapacityQuestion,
     CapacityRow,
@@ -38,6 +38,7 @@ from simulator.study.capacity_table import (
     capacity_rows,
     deployments,
 )
+from simulator.study.points import Point
 from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
 from simulator.study.running.simulations import Simulations
 from simulator.study.slo import find_slo

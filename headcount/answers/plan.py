@@ -25,7 +25,6 @@ from kvcache.models.catalog import load_model
 from simulator.cancellations import Cancellations
 from simulator.engines.engines import engine_args
 from simulator.fleet.router import RouterFactory, check_router
-from simulator.study.capacity import Point
 from simulator.study.fleets.layouts import (
     MAX_REPLICATIONS,
     PRECISION,
@@ -37,6 +36,7 @@ from simulator.study.fleets.layouts import (
 from simulator.study.fleets.nearest import Nearest, affinity_instead, nearest_fleets
 from simulator.study.fleets.search import Race, search_fleets
 from simulator.study.fleets.traffic import Request, mean_request
+from simulator.study.points import Point
 from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
 from simulator.study.running.simulations import Simulations
 from simulator.study.slo import find_slo

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from simulator.cancellations import Cancellations
     from simulator.deployment import Deployment
     from simulator.latency.model import LatencyModel
-    from simulator.study.capacity import Point
+    from simulator.study.points import Point
     from simulator.study.slo import SLO
     from workloads.effects import TrafficEffects
 

@@ -6,7 +6,7 @@ from simulator.core import layout
 from simulator.deployment import Deployment
 from simulator.latency import model as causes_of
 from simulator.latency.model import AverageStep, LatencyModel, breakdown, step_with_prefill
-from simulator.study.capacity import Point
+from simulator.study.points import Point
 from simulator.study.slo import SLO
 
 BLOCKED_SHARE = 0.05  # of replica time: above it, waiting for a resource is what hurts

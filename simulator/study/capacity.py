@@ -1,22 +1,12 @@
 """The largest load a deployment serves within its SLO."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
-from simulator.cancellations import Cancellations
-from simulator.fleet.fleet import Fleet
-from simulator.latency.model import AverageStep, average_step
-from simulator.study.knee import LEAST_MISSES, Knee, Shown, find_knee
-from simulator.study.loads import HOUR_S, Load
-from simulator.study.replication import Replication
-from simulator.study.running.simulations import Simulations
-from simulator.study.running.task import Task
-from simulator.study.slo import SLO
-from simulator.study.statistics import Interval, t_interval
+from simulator.study.knee import LEAST_MISSES, Knee, find_knee
+from simulator.study.loads import Load
+from simulator.study.points import Evaluator, Point
 
 SCREENING_REPLICATIONS = 2
 SCREENED_WITHIN = 1.15  # loads on both sides of the target that end a screening lie this close to each other
@@ -35,119 +25,8 @@ LOCATING = 6  # replications of loads that may turn out to lie beside the capaci
 COARSE_REPLICATIONS = 6  # at most, of an estimate that is compared with another one, paired
 COARSE_REQUESTS = 24_000  # of each load of it
 QUICK_REPLICATIONS, QUICK_MOST = 4, 60  # of a large fleet, where each has many requests; at most, or FIRST_REQUESTS
-MATERIAL_GROWTH = 0.25
 UNLUCKY = 2.0  # misses of an hour that 95 % stay below over their mean, before anything is known of them
 MAX_SIZE = 2.0**22
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Point:
-    """One load size, simulated in several replications with random numbers common to all sizes."""
-
-    size: float
-    replications: tuple[Replication, ...]
-
-    @property
-    def attainment(self) -> Interval:
-        return self.interval("attainment")
-
-    def interval(self, name: str) -> Interval:
-        """A figure of the replications; those of one number share their random numbers, and count once."""
-        by_number: dict[int, list[float]] = {}
-        for each in self.replications:
-            by_number.setdefault(each.number, []).append(getattr(each, name))
-        return t_interval([sum(values) / len(values) for values in by_number.values()])
-
-    @property
-    def queue_grows(self) -> bool:
-        """Whether the waiting queue's slope lies above 0 with 95 % confidence, and amounts to something.
-
-        A search looks at a dozen points, so that chance alone shows a slope now and then: one that adds less than
-        MATERIAL_GROWTH of the requests in flight over the measured time does not count. A queue of users ends with
-        them: without a limit on TTFT, one that most of them stand in counts as growing.
-        """
-        if all(replication.is_stuck for replication in self.replications):
-            return True
-        interval = self.interval("queue_slope_per_s")
-        measured_s = self.mean("horizon_s") - self.mean("warmup_s")
-        return interval.low > 0 and interval.mean * measured_s > MATERIAL_GROWTH * self.mean("in_flight")
-
-    def shown(self) -> Shown:
-        """What the estimate of the capacity takes from it; where the queue grows, all requests miss in the long run."""
-        missed = np.array([1 - replication.attainment for replication in self.replications])
-        return Shown(
-            size=self.size,
-            misses=np.ones_like(missed) if self.queue_grows else missed,
-            requests=np.maximum([float(replication.num_requests) for replication in self.replications], 1.0),
-            work=np.array([replication.work for replication in self.replications]),
-            hours=(self.mean("horizon_s") - self.mean("warmup_s")) / HOUR_S,
-        )
-
-    def mean(self, name: str) -> float:
-        values = [float(getattr(replication, name)) for replication in self.replications]
-        return sum(values) / len(values)
-
-    @property
-    def host_hit_rate(self) -> float | None:
-        """Share of prompt tokens loaded from host memory; None where no KV is kept there."""
-        found = [each.host_hit_rate for each in self.replications if each.host_hit_rate is not None]
-        return sum(found) / len(found) if found else None
-
-    def times(self, name: str) -> NDArray[np.float64]:
-        """One latency of all replications' requests."""
-        return np.concatenate([getattr(replication.times, name) for replication in self.replications])
-
-    @property
-    def cancelled(self) -> Cancellations | None:
-        """Means over the replications; None where all clients wait for ever."""
-        found = [asdict(each.cancelled) for each in self.replications if each.cancelled is not None]
-        if not found:
-            return None
-        return Cancellations(**{name: sum(each[name] for each in found) / len(found) for name in found[0]})
-
-    @property
-    def mean_step(self) -> AverageStep | None:
-        """Over all engines and replications; None where nothing ran."""
-        totals = np.concatenate([replication.totals for replication in self.replications])
-        return average_step(totals) if totals["steps"].sum() else None
-
-    def blocked_share(self, reason: int) -> float:
-        return sum(r.blocked_shares[reason] for r in self.replications) / len(self.replications)
-
-
-Watcher = Callable[[Point, str], None]
-"""Gets each point as it is simulated, with the unit of its size."""
-
-
-@dataclass(kw_only=True)
-class Evaluator:
-    """Simulates points of one deployment, each once; replications run side by side."""
-
-    fleet: Fleet
-    load: Load
-    slo: SLO
-    hours_met: float | None = None  # the share of hours that have to meet the SLO; None: the long run has to
-    watcher: Watcher | None = None
-    simulations: Simulations = field(default_factory=Simulations)
-    known: dict[float, tuple[Replication, ...]] = field(default_factory=dict)
-
-    def point(self, size: float, num_replications: int) -> Point:
-        """The point with at least that many replications; earlier ones are kept."""
-        known = self.known.get(size, ())
-        if len(known) < num_replications:
-            known += self._replicate(size, range(len(known), num_replications))
-            self.known[size] = known
-            if self.watcher is not None:
-                self.watcher(Point(size=size, replications=known), self.load.unit)
-        return Point(size=size, replications=known)
-
-    def points(self) -> list[Point]:
-        """Every point simulated so far, by size."""
-        return [Point(size=size, replications=known) for size, known in sorted(self.known.items())]
-
-    def _replicate(self, size: float, numbers: range) -> tuple[Replication, ...]:
-        task = Task(fleet=self.fleet, load=self.load, size=size, slo=self.slo, replication=0)
-        return tuple(self.simulations.run([replace(task, replication=number) for number in numbers]))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from simulator.deployment import Deployment
-from simulator.study.capacity import Capacity, Evaluator, Point, coarse_capacity
+from simulator.study.capacity import Capacity, coarse_capacity
 from simulator.study.estimate import estimate_users
 from simulator.study.loads import Load
+from simulator.study.points import Evaluator, Point
 
 POOL_MATTERS = 0.02  # half of the interval of KV blocks, from which on users are searched at its ends
 SLOWER, FASTER = "users_if_slower", "users_if_faster"

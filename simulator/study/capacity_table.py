@@ -14,19 +14,12 @@ from simulator.engines.vllm.arguments import EngineArgs
 from simulator.fleet.router import RouterFactory
 from simulator.simulation import check_lengths
 from simulator.study.binding import first_missed, reached, step_causes, what_binds
-from simulator.study.capacity import (
-    PRECISION,
-    Capacity,
-    Evaluator,
-    Point,
-    Watcher,
-    find_capacity,
-    screen_capacity,
-)
+from simulator.study.capacity import PRECISION, Capacity, find_capacity, screen_capacity
 from simulator.study.capacity_interval import interval_of_users, users_at, users_within_errors
 from simulator.study.estimate import Estimate, estimate_users, estimated_users, met_in_service
 from simulator.study.knee import Knee
 from simulator.study.loads import HOUR_S, MIN_HORIZON_S, Load, TraceLoad, UserLoad
+from simulator.study.points import Evaluator, Point, Watcher
 from simulator.study.running.simulations import Simulations
 from simulator.study.slo import SLO
 from simulator.study.statistics import FloatArray, Interval, summary, t_interval

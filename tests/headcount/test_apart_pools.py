@@ -1,4 +1,4 @@
-"""Pools that compute prompts and answers apart: how they are asked for, and what is told of them."""
+"""Pools that compute prompts and answers apart: how they are asked for, and what the answers say of them."""
 
 import json
 import re

@@ -16,12 +16,12 @@ from simulator.study.capacity import (
     PRECISION,
     SCREENED_WITHIN,
     Capacity,
-    Point,
     coarse_capacity,
     find_capacity,
     screen_capacity,
 )
 from simulator.study.knee import Knee, Shown, find_knee
+from simulator.study.points import Point
 from simulator.study.slo import SLO
 
 TARGET = SLO(attainment=0.95)

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from kvcache.models.catalog import find_gpu
 from simulator.deployment import Deployment, resolve
 from simulator.study import traffic
-from simulator.study.capacity import Evaluator, screen_capacity
+from simulator.study.capacity import screen_capacity
 from simulator.study.estimate import ROUGHLY, Estimate, estimate_users, met_in_service
 from simulator.study.loads import Load, TraceLoad, UserLoad
+from simulator.study.points import Evaluator
 from simulator.study.slo import SLO
 from simulator.study.traffic import traffic_of
 from workloads.load import load_preset

@@ -196,7 +196,7 @@ def _write_runs(  # noqa: PLR0917  numba takes arrays one by one
 ) -> int:  # fmt: skip
     """Fill in the runs; how many there are. Contents that only one request uses are one run, its last.
 
-    What varies is not told where there is no room for it.
+    What varies is left out where there is no room for it.
     """
     num_runs = 0
     known_first, known_end = np.full(len(varies), -1, np.int64), np.zeros(len(varies), np.int64)

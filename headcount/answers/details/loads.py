@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.study.binding import step_causes, what_binds
-from simulator.study.capacity import Point
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow, How, evaluator_of
+from simulator.study.points import Point
 from simulator.study.replication import Replication
 from simulator.study.running.simulations import Simulations
 

@@ -19,10 +19,11 @@ from headcount.text.units import milliseconds, seconds
 from headcount.text.words import load_text
 from simulator.apart import DEFAULT_ROUTER, Apart
 from simulator.fleet.router import RouterFactory, check_router, router_name
-from simulator.study.capacity import PRECISION, Capacity, Evaluator, Point, find_capacity
+from simulator.study.capacity import PRECISION, Capacity, find_capacity
 from simulator.study.capacity_interval import interval_of
 from simulator.study.capacity_table import CapacityQuestion, latency_summary
 from simulator.study.estimate import estimate_users, met_in_service
+from simulator.study.points import Evaluator, Point
 from simulator.study.replication import simulate_users
 from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
 from simulator.study.running.simulations import Simulations

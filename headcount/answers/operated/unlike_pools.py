@@ -18,9 +18,10 @@ from headcount.text.units import counted, dollars, milliseconds, percent, second
 from headcount.text.words import joined, load_text
 from kvcache.models.catalog import find_gpu
 from simulator.fleet.router import RouterFactory, check_router, router_name
-from simulator.study.capacity import PRECISION, Point
+from simulator.study.capacity import PRECISION
 from simulator.study.capacity_table import CapacityQuestion, How, capacity_rows
 from simulator.study.fleets.unlike import InFleet, PoolAlone, Together, serve_together
+from simulator.study.points import Point
 from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
 from simulator.study.running.simulations import Simulations
 from simulator.study.slo import find_slo

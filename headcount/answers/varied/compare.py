@@ -31,7 +31,7 @@ from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, dollars, milliseconds, percent, seconds
 from headcount.text.words import load_text
 from simulator.fleet.router import RouterFactory, check_router
-from simulator.study.capacity import Point, Watcher
+from simulator.study.points import Point, Watcher
 from simulator.study.running.executor import DEFAULT_EXECUTOR
 from simulator.study.slo import SLO, find_slo
 from workloads.traces.trace_file import Source

@@ -15,8 +15,8 @@ from headcount.questions.loads import AskedWorkload, trace_notes
 from headcount.questions.variations import STEP_TIMES, Choice
 from kvcache.models.catalog import load_model
 from kvcache.shape.architecture import Architecture
-from simulator.study.capacity import Watcher
 from simulator.study.capacity_table import CapacityQuestion, How
+from simulator.study.points import Watcher
 from simulator.study.running.executor import find_executor
 from simulator.study.running.simulations import Simulations
 from simulator.study.slo import SLO

@@ -7,7 +7,7 @@ from typing import Final
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts
 from headcount.questions.variations import Choice
-from simulator.study.capacity import Watcher
+from simulator.study.points import Watcher
 
 ROUNDS: Final = (4, 8, 16, 32)  # replications of each load
 CLOSE: Final = 0.01  # half of an interval: nearer ones need not be told apart

@@ -9,7 +9,7 @@ from headcount.text.units import percent
 
 TITLE = "The fleet over time"
 ORDER = 15
-MOST_FLEETS, MOST_REPLICAS = 3, 8  # that are told apart in one chart, of fleets beside the fixed one
+MOST_FLEETS, MOST_REPLICAS = 3, 8  # that one chart shows apart: fleets beside the fixed one, replicas
 SHOWN_BY = "headcount simulate --autoscaler NAME, --daily-profile day or --event crash@10min"
 
 

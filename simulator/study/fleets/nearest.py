@@ -9,11 +9,11 @@ from typing import Final
 from kvcache.models.catalog import load_model, model_names
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.parameters import active_parameters, total_parameters
-from simulator.study.capacity import Watcher
 from simulator.study.fleets.layouts import AFFINITY, FleetQuestion, Offer
 from simulator.study.fleets.screening import Screened
 from simulator.study.fleets.search import screen_all
 from simulator.study.fleets.sizing import COARSE_REPLICATIONS, Sized, Sizing
+from simulator.study.points import Watcher
 from simulator.study.running.simulations import Simulations
 from workloads.populations.population import Population
 

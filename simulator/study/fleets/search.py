@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from simulator.study.capacity import Watcher
 from simulator.study.fleets.layouts import Dropped, FleetQuestion, every_layout
 from simulator.study.fleets.screening import Screened, screened
 from simulator.study.fleets.sizing import COARSE_REPLICATIONS, COARSE_USERS, MOST_USERS, Sized, Sizing
+from simulator.study.points import Watcher
 from simulator.study.running.simulations import Simulations
 
 OUT_OF_THE_RACE: Final = 2.0  # times the best cost

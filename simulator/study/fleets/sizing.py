@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from simulator.study.capacity import Evaluator, Point, Watcher
 from simulator.study.capacity_table import CapacityRow, capacity_rows
 from simulator.study.estimate import met_in_service
 from simulator.study.fleets.layouts import AFFINITY, FleetQuestion, Layout
 from simulator.study.fleets.screening import Screened, estimated_users
+from simulator.study.points import Evaluator, Point, Watcher
 from simulator.study.running.simulations import Simulations
 
 MOST_SERVERS: Final = 16  # of a fleet that is simulated whole

@@ -11,10 +11,11 @@ from simulator.core import layout
 from simulator.deployment import Deployment
 from simulator.fleet.fleet import Fleet
 from simulator.results import RequestTimes, request_times
-from simulator.study.capacity import Capacity, Evaluator, find_capacity
+from simulator.study.capacity import Capacity, find_capacity
 from simulator.study.capacity_interval import interval_of
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow, How
 from simulator.study.estimate import met_in_service
+from simulator.study.points import Evaluator
 from simulator.study.replication import missed, simulate_users
 from simulator.study.slo import SLO
 

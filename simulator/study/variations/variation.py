@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulator.deployment import Deployment
-from simulator.study.capacity import Capacity, Evaluator, find_capacity
+from simulator.study.capacity import Capacity, find_capacity
 from simulator.study.capacity_interval import FASTER, LARGER, POOL_MATTERS, SLOWER, SMALLER, users_within_errors
 from simulator.study.capacity_table import (
     CapacityQuestion,
@@ -17,6 +17,7 @@ from simulator.study.capacity_table import (
     row_of,
 )
 from simulator.study.estimate import Estimate, estimate_users, estimated_users
+from simulator.study.points import Evaluator
 
 SENSITIVE = 0.5  # of the users: where an error leaves fewer, how many is simulated
 

@@ -59,7 +59,7 @@ def release(a: Any, request: int, time_s: float) -> None:
         kept = a.waits[kept, SENT].next
 
 
-# -- what an engine waits for: a list of requests by id, and one of those that a step was told of
+# -- what an engine waits for: a list of requests by id, and one of those that a step has heard of
 
 
 @kernel
@@ -80,7 +80,7 @@ def await_end(a: Any, replica: int, kind: int, request: int, over_s: float) -> N
 
 @kernel
 def tell_of(a: Any, replica: int, kind: int, now_s: float) -> None:
-    """Move what is over by now to those that a step is told of."""
+    """Move what is over by now to those that a step hears of."""
     waits, known = a.waits, a.wait_lists[replica, kind]
     if known.next_s > now_s:
         return
@@ -108,7 +108,7 @@ def tell_of(a: Any, replica: int, kind: int, now_s: float) -> None:
 
 @kernel
 def take_next(a: Any, replica: int, kind: int) -> int:
-    """Take note of the first of those that a step was told of."""
+    """Take note of the first of those that a step has heard of."""
     known = a.wait_lists[replica, kind]
     request = int(known.told_head)
     known.told_head = a.waits[request, kind].next

@@ -34,7 +34,7 @@ WAIT = record(
 WAITS = record(
     [
         ("head", "i4"),  # of those that are not known to be over, by id
-        ("told_head", "i4"),  # of those that a step was told of, and that nobody has taken note of
+        ("told_head", "i4"),  # of those that a step has heard of, and that nobody has taken note of
         ("told_tail", "i4"),
         ("num_told", "i8"),  # so far
         ("num_taken", "i8"),  # of those, taken note of

@@ -57,7 +57,7 @@ def next_end_s(a: Any, replica: int) -> float:
 
 @kernel
 def launch(a: Any, replica: int, slot: int, now_s: float, end_s: float) -> None:
-    """A step is launched: its transfers begin, and it is told which are over by now."""
+    """A step is launched: its transfers begin, and it hears which are over by now."""
     if a.pools[a.replicas[replica].pool].connector == NIXL:
         reading.launch(a, replica, slot, now_s)
     else:

@@ -42,7 +42,7 @@ class Pull:
 
 @dataclass(kw_only=True)
 class Pulls:
-    """What one `schedule()` call asks of the network, and what is told with its output."""
+    """What one `schedule()` call asks of the network, and what it hears of with its output."""
 
     asked: list[Pull] = field(default_factory=list)
     given_up: list[int] = field(default_factory=list)  # requests that ended before their KV was read

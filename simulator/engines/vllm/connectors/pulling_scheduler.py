@@ -17,7 +17,7 @@ from simulator.engines.vllm.scheduler import Plan, Request
 
 @dataclass(kw_only=True)
 class PullingPlan(Plan):
-    """A plan with what it asks of the network, and what is told with its output."""
+    """A plan with what it asks of the network, and what it hears of with its output."""
 
     pulls: Pulls = field(default_factory=Pulls)
 
