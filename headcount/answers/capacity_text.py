@@ -47,7 +47,7 @@ def headline(best: CapacityRow) -> str:
 def no_capacity_reason(row: CapacityRow) -> str:
     """Why the lower end of the interval of users is 0."""
     if row.users_low_sampling and row.users_if_pool_smaller == 0:
-        return "at the low end of the KV blocks' interval vLLM serves no users; narrow it with --startup-log"
+        return "at the low end of the KV blocks' interval no users are served; narrow it with --startup-log"
     if row.users_low_sampling and row.step_time_error is not None:
         longer = f"{row.step_time_error:.0%} longer, which their error allows"
         return f"not even one user is served where steps take {longer}; a latency profile narrows it"

@@ -29,6 +29,7 @@ from headcount.text.words import cancelled_text, host_text, layout_text, sentenc
 from simulator.apart import Apart
 from simulator.cancellations import is_cancelled
 from simulator.deployment import Deployment, resolve
+from simulator.engines.engines import words_of
 from simulator.fleet.router import RouterFactory, router_name
 from simulator.latency.model import AverageStep, average_step
 from simulator.results import Result, request_times, whole_run
@@ -221,7 +222,9 @@ class SimulateAnswer(Answer):
              self._p99_range(row["latency"], units.get(row["latency"], milliseconds)))
             for row in self.rows()
         ]  # fmt: skip
-        rates = [Line(f"  {name:<18}{value}") for name, value in _rates(self.result)]
+        rates = [
+            Line(f"  {name:<18}{value}") for name, value in _rates(self.result, words_of(self.plan.args).preempted)
+        ]
         router = f"router: {self.served.router}" if self.plan.data_parallel_size > 1 else ""
         said = (settings_text(self.plan), host_text(self.plan.budget), router, self.served.counted)
         dim = [Line(text, dim=True) for text in said if text]
@@ -359,7 +362,7 @@ def _host_hits(result: Result) -> str:
     return "" if host is None else f" in GPU memory, {host:.1%} in host memory"
 
 
-def _rates(result: Result) -> list[tuple[str, str]]:
+def _rates(result: Result, preempted: str) -> list[tuple[str, str]]:
     running, waiting = f"running {result.running_mean:,.1f}", f"waiting {result.waiting_mean:,.1f}"
     rows = [
         (
@@ -371,7 +374,7 @@ def _rates(result: Result) -> list[tuple[str, str]]:
         ("in flight", f"{result.in_flight_mean:,.1f} ({running}, {waiting})"),
         ("KV cache", f"{result.kv_usage_mean:.1%} used on average, {result.kv_usage_max:.1%} at most"),
         ("prefix hits", f"{result.prefix_hit_rate:.1%} of prompt tokens{_host_hits(result)}"),
-        ("preemptions", f"{result.num_preemptions:,}"),
+        (preempted, f"{result.num_preemptions:,}"),
     ]
     if result.cancelled is not None:
         rows.append(("cancelled", cancelled_text(result.cancelled)))

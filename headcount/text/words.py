@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from boundary.names import readable
 from headcount.text.units import GIB, counted, percent
+from simulator.engines.engines import words_of
 from simulator.engines.sglang.arguments import SGLangArgs
 
 if TYPE_CHECKING:
@@ -115,8 +116,8 @@ def cancelled_text(found: "Cancellations") -> str:
     return f"{percent(found.cancelled)} of requests ({parts}); {percent(found.retries)} are retries; {wasted}"
 
 
-def traffic_text(effects: "TrafficEffects") -> str:
-    """What `max_model_len` makes of the load, each share above 0."""
+def traffic_text(effects: "TrafficEffects", plans: Sequence["Deployment"]) -> str:
+    """What the longest context makes of the load, each share above 0; the first plan's engine names it."""
     found = (
         (effects.conversations_cut, "conversations are cut"),
         (effects.messages_shortened, "messages are shortened"),
@@ -124,7 +125,8 @@ def traffic_text(effects: "TrafficEffects") -> str:
         (effects.answers_cut, "answers are cut"),
     )
     said = [f"{100 * share:.3g} % of {what}" for share, what in found if share]
-    return f"{joined(said)} at max_model_len {effects.max_model_len:,}"
+    name = words_of(plans[0].args).longest if plans else "max_model_len"
+    return f"{joined(said)} at {name} {effects.max_model_len:,}"
 
 
 def joined(parts: Sequence[str]) -> str:

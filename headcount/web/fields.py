@@ -12,6 +12,7 @@ from boundary.names import check_names
 from headcount.cli.main import cli
 from headcount.cli.option_types import OutPath, Reads
 from kvcache.models.catalog import gpu_names, model_names, quantization_names
+from simulator.engines.engines import ENGINES
 from simulator.engines.values import FilePath, Kind, Listed, Text
 from simulator.fleet.router import router_names
 from simulator.study import slo
@@ -27,14 +28,15 @@ QUESTIONS: Final = {  # a command's words by the question's name in a link
     "check": ("calibrate", "check"),
 }
 _FIRST: Final = (  # what people are asked for; the rest stands behind "more", under the headings of --help
-    "users", "employees", "model", "gpu", "gpus", "replicas", "tensor_parallel_size", "vary", "workload", "paths",
-    "traffic", "concurrency", "rate", "input_len", "output_len", "num_requests", "mean_context", "slo_name", "ttft",
-    "tpot", "growth", "spare", "vllm_args", "startup_log",
+    "users", "employees", "model", "gpu", "engine", "gpus", "replicas", "tensor_parallel_size", "vary", "workload",
+    "paths", "traffic", "concurrency", "rate", "input_len", "output_len", "num_requests", "mean_context", "slo_name",
+    "ttft", "tpot", "growth", "spare", "vllm_args", "sglang_args", "startup_log",
 )  # fmt: skip
 _NOT_ASKED: Final = ("no_store", "executor", "workers", "as_json", "config", "limit", "debug")  # the server decides
 _NAMES: Final[dict[str, Callable[[], Sequence[str]]]] = {
     "model": model_names,
     "gpu": gpu_names,
+    "engine": lambda: tuple(ENGINES),
     "workload": preset_names,
     "quantization": quantization_names,
     "router": router_names,

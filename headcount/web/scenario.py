@@ -18,7 +18,7 @@ from simulator.study.store.origin import origin
 LONGEST_VALUE: Final = 20_000  # characters: a vllm line, a JSON of drafts
 MOST_FILES: Final = 20  # of one scenario
 UPLOAD = re.compile(r"upload:([0-9a-f]{32})/([A-Za-z0-9][A-Za-z0-9._-]{0,99})")  # as a link names a file
-_MAY_HOLD_SLASHES: Final = ("vllm-args", "log-pattern")
+_MAY_HOLD_SLASHES: Final = ("vllm-args", "sglang-args", "log-pattern")
 _PATH = re.compile(r"""(^|[\s=:,"'])(/|~|\.{1,2}/|[A-Za-z]:\\|\\\\)""")
 
 

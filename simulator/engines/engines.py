@@ -7,13 +7,17 @@ from typing import Any, Final
 from boundary.names import check_names
 from simulator.engines.argument import arguments_of, flag_of
 from simulator.engines.sglang.arguments import SGLangArgs
+from simulator.engines.sglang.tuning import TUNING as SGLANG_TUNING
+from simulator.engines.tuning import Tuning, Words
 from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.vllm.tuning import TUNING as VLLM_TUNING
 
 VLLM: Final = "vllm"
 SGLANG: Final = "sglang"
 AnyArgs = EngineArgs | SGLangArgs
 ENGINES: Final[Mapping[str, type[AnyArgs]]] = {VLLM: EngineArgs, SGLANG: SGLangArgs}
 TITLES: Final[Mapping[str, str]] = {VLLM: "vLLM", SGLANG: "SGLang"}
+TUNINGS: Final[Mapping[str, Tuning]] = {VLLM: VLLM_TUNING, SGLANG: SGLANG_TUNING}
 # What means about the same under the other engine's name.
 _COUNTERPARTS: Final = (
     ("max_model_len", "context_length"),
@@ -39,6 +43,11 @@ def argument_names() -> frozenset[str]:
 def engine_of(args: AnyArgs) -> str:
     """The name of the engine whose arguments they are."""
     return SGLANG if isinstance(args, SGLangArgs) else VLLM
+
+
+def words_of(args: AnyArgs) -> Words:
+    """What limits a load, in the names of the engine whose arguments they are; all of them have a value."""
+    return TUNINGS[engine_of(args)].words(args)
 
 
 def own_arguments(given: Mapping[str, Any], *, is_shared: bool = False) -> dict[str, Any]:

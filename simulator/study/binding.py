@@ -4,18 +4,13 @@ import numpy as np
 
 from simulator.core import layout
 from simulator.deployment import Deployment
+from simulator.engines.engines import words_of
 from simulator.latency import model as causes_of
 from simulator.latency.model import AverageStep, LatencyModel, breakdown, step_with_prefill
 from simulator.study.points import Point
 from simulator.study.slo import SLO
 
 BLOCKED_SHARE = 0.05  # of replica time: above it, waiting for a resource is what hurts
-
-_RESOURCE = {
-    layout.BLOCKED_BY_KV_BLOCKS: "KV blocks",
-    layout.BLOCKED_BY_MAX_NUM_SEQS: "max_num_seqs",
-    layout.BLOCKED_BY_TOKEN_BUDGET: "max_num_batched_tokens",
-}
 
 CAUSE_NAMES = {
     causes_of.WEIGHTS_READ: "weight reads",
@@ -39,7 +34,13 @@ def what_binds(plan: Deployment, point: Point) -> str:
     limit = "TTFT" if ttft >= tpot else "TPOT"
     if ttft + tpot == 0:  # where not one request is decided within the run, attainment is 0: all of them queue
         limit = "queue" if point.queue_grows or point.attainment.mean < 1 else "nothing yet"
-    blocked = {reason: point.blocked_share(reason) for reason in _RESOURCE}
+    words = words_of(plan.args)
+    resources = {
+        layout.BLOCKED_BY_KV_BLOCKS: words.kv,
+        layout.BLOCKED_BY_MAX_NUM_SEQS: words.running,
+        layout.BLOCKED_BY_TOKEN_BUDGET: words.prefill,
+    }
+    blocked = {reason: point.blocked_share(reason) for reason in resources}
     worst = max(blocked, key=lambda reason: blocked[reason])
     if limit == "TPOT" or blocked[worst] <= BLOCKED_SHARE:
         return f"{limit}: {_largest(step_causes(plan, point, only_prefill=limit == 'TTFT'), limit)}"
@@ -48,7 +49,7 @@ def what_binds(plan: Deployment, point: Point) -> str:
         by_token = {name: share for name, share in causes.items() if name in _GROWS_WITH_TOKENS}
         if sum(by_token.values()) > 0.5:  # a larger step would take longer in proportion: the budget is not what lacks
             return f"{limit}: {_largest(by_token, limit)}"
-    return f"{limit}: {_RESOURCE[worst]}"
+    return f"{limit}: {resources[worst]}"
 
 
 def _largest(causes: dict[str, float], limit: str) -> str:

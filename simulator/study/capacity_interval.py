@@ -87,12 +87,15 @@ class _Changes:
     def users_on(self, change: Callable[[Deployment], Deployment]) -> int:
         """Users of the fleet with servers that are changed so, under the same load; where to look the estimate says."""
         changed = [change(plan) for plan in self.plans]
+        load = load_on(changed, self.evaluator.load)
+        if load is None:
+            return 0
         pools = tuple(
             replace(pool, engine=plan.engine, step_times=plan.latency.step_times)
             for plan, pool in zip(changed, self.evaluator.fleet.pools, strict=True)
         )
         fleet = replace(self.evaluator.fleet, pools=pools)
-        other = replace(self.evaluator, fleet=fleet, known={})
+        other = replace(self.evaluator, fleet=fleet, load=load, known={})
         ratio = self._estimated(changed) / self.estimate if self.estimate else 1.0
         guess = self.found.mean * min(max(ratio, 0.5), 2.0)  # an estimate near a leap may be far off
         return math.floor(self.users * coarse_capacity(other, guess, self.found) / self.found.mean)
@@ -118,10 +121,26 @@ def _within_pool(changes: _Changes) -> dict[str, Any]:
     widths = [(each.num_gpu_blocks_high - each.num_gpu_blocks_low) / each.num_gpu_blocks for each in budgets]
     if max(widths) < 2 * POOL_MATTERS:
         return {}
-    starts = all(each.kv_cache_tokens_low >= each.max_model_len for each in budgets)  # else vLLM refuses to
-    smaller = changes.users_on(lambda plan: plan.with_kv_blocks(plan.budget.num_gpu_blocks_low)) if starts else 0
+    starts = all(map(starts_with_fewest, changes.plans))
+    smaller = changes.users_on(with_fewest) if starts else 0
     larger = changes.users_on(lambda plan: plan.with_kv_blocks(plan.budget.num_gpu_blocks_high))
     return {SMALLER: min(smaller, users), LARGER: max(larger, users)}
+
+
+def with_fewest(plan: Deployment) -> Deployment:
+    """With the fewest KV blocks that its server may have."""
+    return plan.with_kv_blocks(plan.budget.num_gpu_blocks_low)
+
+
+def starts_with_fewest(plan: Deployment) -> bool:
+    """vLLM refuses to start where a request of max_model_len does not fit; SGLang takes shorter ones instead."""
+    return plan.budget.kv_cache_tokens_low >= with_fewest(plan).engine.max_model_len
+
+
+def load_on(plans: Sequence[Deployment], load: Load) -> Load | None:
+    """As engines meet it that take no longer requests than they can hold; None where they refuse some."""
+    engines = [plan.engine for plan in plans]
+    return load.within(min(each.max_model_len for each in engines), min(each.max_prompt_tokens for each in engines))
 
 
 def users_at(load: Load, point: Point | None) -> int:

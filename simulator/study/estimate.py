@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from simulator.deployment import Deployment
+from simulator.engines.engines import words_of
 from simulator.latency.model import AverageStep
 from simulator.study.binding import BLOCKED_SHARE, largest_cause
 from simulator.study.loads import Load, UserLoad
@@ -196,6 +197,7 @@ class _Engine:
         self.traffic, self.mean = traffic, MeanSteps(deployment, traffic)
         self.config, self.times, self.engines = self.mean.config, deployment.latency.step_times, engines
         self.answer = float(self.mean.answer.mean())
+        self._words = words_of(deployment.args)
         # A step is as long as that of its slowest rank; stages work on several steps at once.
         self.interference = self.mean.ranks / self.config.pipeline_parallel_size
         self._front_s = self.times.ingress_request_s + self.times.ingress_token_s * traffic.prompt.astype(np.float64)
@@ -320,8 +322,8 @@ class _Engine:
         """The scarcer of KV blocks and sequences."""
         blocks = self.mean.usable_blocks / self.mean.held_blocks
         found = (
-            self._room_for(blocks, self.mean.held_peakedness, "KV blocks", flow, stay_s),
-            self._room_for(self.config.max_num_seqs, 1.0, "max_num_seqs", flow, stay_s),
+            self._room_for(blocks, self.mean.held_peakedness, self._words.kv, flow, stay_s),
+            self._room_for(self.config.max_num_seqs, 1.0, self._words.running, flow, stay_s),
         )
         scarcer = max(found, key=lambda room: room.chance)
         return _Room(resource=scarcer.resource, usage=found[0].usage, chance=scarcer.chance, wait_s=scarcer.wait_s)

@@ -1,7 +1,7 @@
 """A load whose size can be chosen, for searching the largest that is served well."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol
 
@@ -66,6 +66,9 @@ class Load(Protocol):
     @property
     def smallest(self) -> float:
         """No smaller load is tried."""
+
+    def within(self, max_model_len: int, max_prompt_tokens: int) -> "Load | None":
+        """The same in an engine that takes no longer requests; None where it refuses some."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +145,9 @@ class UserLoad:
     def users(self, size: float, *, requests_per_s: float, e2e_mean_s: float) -> float:
         return size
 
+    def within(self, max_model_len: int, max_prompt_tokens: int) -> "UserLoad":
+        return replace(self, max_model_len=min(self.max_model_len, max_model_len))
+
     def round(self, size: float) -> float:
         return float(max(math.floor(size), 1))
 
@@ -208,6 +214,9 @@ class TraceLoad:
 
     def users(self, size: float, *, requests_per_s: float, e2e_mean_s: float) -> float:
         return size * (self.think_time_s + e2e_mean_s)
+
+    def within(self, max_model_len: int, max_prompt_tokens: int) -> "TraceLoad | None":
+        return self if self.trace.table.prompt_tokens.max() <= max_prompt_tokens else None
 
     def round(self, size: float) -> float:
         return size

@@ -98,6 +98,23 @@ def test_what_is_given_is_not_searched() -> None:
     ]  # fmt: skip
 
 
+def test_sglang_s_own_arguments_are_searched() -> None:
+    """Policies and conservativeness, which no estimate knows, are simulated on top of the best by their estimates."""
+    sglang = {
+        **QUICK, "engine": "sglang", "context_length": 4096, "mem_fraction_static": 0.05, "max_model_len": None,
+        "gpu_memory_utilization": None, "finalists": 2,
+    }  # fmt: skip
+    axes = [axis.name for axis in space(None, {"engine": "sglang", "chunked_prefill_size": 4096})]
+    assert axes[:3] == ["max_running_requests", "enable_mixed_chunk", "kv_cache_dtype"]
+    assert axes[-3:] == ["schedule_policy", "schedule_conservativeness", "router"]
+    search = {"kv_cache_dtype": ["fp8_e4m3"], "max_running_requests": [4], "schedule_conservativeness": [0.3]}
+    found = hc.optimize("qwen3-0.6b", "h100-sxm", **sglang, search=search)
+    assert found.num_looked_at == 2 * 2
+    assert {"schedule_conservativeness": 0.3} in [each.choice for each in found.compared.layouts]
+    assert found.best.users >= found.base.users > 0
+    assert found.serve_line.startswith("python -m sglang.launch_server --model-path Qwen/Qwen3-0.6B")
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -105,6 +122,7 @@ def test_what_is_given_is_not_searched() -> None:
         ({"search": {"context": ["x2"]}}, "no argument to search 'context'"),
         ({"search": {"router": ["round-robbin"]}}, "round-robbin"),
         ({"search": {"max_num_seqs": []}}, "max_num_seqs is an empty list"),
+        ({"search": {"page_size": [16]}}, "--page-size is an argument of SGLang; vLLM has --block-size"),
         ({"trials": 0}, "trials is 0"),
         ({"finalists": 101}, "finalists is 101"),
         ({"gpus": 0}, "gpus has 0"),

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.headcount.conftest import figures
+from simulator.engines.argument import arguments_of
+from simulator.engines.sglang.arguments import SGLangArgs
+from tests.headcount.conftest import SHORT_ANSWERS, figures
 from tests.headcount.told import MEMORY, ON, SIMULATE, assert_told
 
 Run = Callable[..., Any]
@@ -77,9 +79,8 @@ def test_a_report_names_sglang_s_settings(headcount: Run, tmp_path: Path) -> Non
     assert "what mem_fraction_static 0.829 leaves" in text and "keeps from vLLM" not in text
 
 
-@pytest.mark.parametrize("command", ["emulate", "optimize"])
-def test_commands_that_take_vllm_alone_have_no_such_option(headcount: Run, command: str) -> None:
-    assert headcount(command, *ON, "--engine", "sglang").code == 2
+def test_an_endpoint_of_sglang_is_refused(headcount: Run) -> None:
+    assert headcount("emulate", *ON, "--engine", "sglang").code == 2
 
 
 @pytest.mark.slow
@@ -121,3 +122,28 @@ def test_a_plan_names_the_server_to_start(headcount: Run) -> None:
     )  # fmt: skip
     assert figures(ran.out)["engine"] == "sglang"
     assert "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct" in ran.out
+
+
+@pytest.mark.slow
+def test_a_kv_cache_smaller_than_the_context_has_a_number_to_sign(headcount: Run) -> None:
+    """SGLang starts, and takes shorter requests, also at the low end of the KV tokens' interval."""
+    ran = headcount(
+        "capacity", "--model", "llama-3.1-8b", "--gpu", "l4", "--quantization", "fp8", "--gpus", "1", "--engine",
+        "sglang", "--replications", "4", "--latency-model", "constant", "--json",
+    )  # fmt: skip
+    row = figures(ran.out)["capacity"][0]
+    assert 0 < row["users_if_pool_smaller"] <= row["users"] <= row["users_if_pool_larger"]
+    assert row["users_low"] > 0
+
+
+@pytest.mark.slow
+def test_what_lifts_sglang_s_users_are_arguments_that_it_has(headcount: Run) -> None:
+    ran = headcount(
+        "capacity", *ON, "--gpus", "1", "--engine", "sglang", "--max-running-requests", "2", "--lifts",
+        "--replications", "4", "--latency-model", "constant", "--workload", SHORT_ANSWERS, "--json",
+    )  # fmt: skip
+    found = figures(ran.out)
+    assert found["capacity"][0]["binding"] == "TTFT: max_running_requests"
+    lifts = found["lifts"]
+    assert {each["argument"] for each in lifts} <= set(arguments_of(SGLangArgs))
+    assert (lifts[0]["argument"], lifts[0]["value"], lifts[0]["gains"]) == ("max_running_requests", 4, True)

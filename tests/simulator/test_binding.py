@@ -11,6 +11,7 @@ import pytest
 from kvcache.gpus.gpu import GPU
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.core.layout import BLOCKED_BY_MAX_NUM_SEQS
+from simulator.engines.engines import engine_args
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study.binding import first_missed, reached, what_binds
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow, capacity_rows
@@ -47,6 +48,26 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         "TTFT: max_num_batched_tokens",
         {"max_num_batched_tokens": 1024},
     ),
+    "an SGLang of 700 tokens": (
+        {"engine": "sglang", "input_len": 400, "output_len": 40, "context_length": 512, "max_total_num_tokens": 700},
+        "TTFT: KV tokens",
+        {"max_total_num_tokens": 7000},
+    ),
+    "an SGLang with one running request": (
+        {"engine": "sglang", "max_running_requests": 1},
+        "TTFT: max_running_requests",
+        {"max_running_requests": 16},
+    ),
+    "an SGLang with chunks of 64 tokens": (
+        {"engine": "sglang", "input_len": 1000, "output_len": 8, "chunked_prefill_size": 64, "slo": ONLY_TTFT},
+        "TTFT: chunked_prefill_size",
+        {"chunked_prefill_size": 1024},
+    ),
+    "an SGLang with 16 tokens of prefill": (
+        {"engine": "sglang", "input_len": 60, "output_len": 8, "max_prefill_tokens": 16, "slo": ONLY_TTFT},
+        "TTFT: max_prefill_tokens",
+        {"max_prefill_tokens": 1024},
+    ),
     "a slow link": (
         {"gpu": gpu(link=1 / 200), "gpus": (2,), "tp": 2, "input_len": 500, "output_len": 8, "slo": ONLY_TTFT},
         "TTFT: prefill communication",
@@ -73,7 +94,8 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
 def question(**given: Any) -> CapacityQuestion:
     """Users who think for two seconds, so that a small load is a few users."""
     case: dict[str, Any] = {"gpu": gpu(), "gpus": (1,), "tp": 1, "input_len": 200, "output_len": 40, "slo": {}} | given
-    engine = {"max_model_len": 2048} | {name: value for name, value in case.items() if name not in NO_SETTINGS}
+    engine = {name: value for name, value in case.items() if name not in NO_SETTINGS}
+    longest = "context_length" if "engine" in case else "max_model_len"
     return CapacityQuestion(
         architecture=load_model("llama-3.1-8b"),
         gpu=case["gpu"],
@@ -81,7 +103,7 @@ def question(**given: Any) -> CapacityQuestion:
         workload=single_turn_users(input_len=case["input_len"], output_len=case["output_len"], think_time_s=2.0),
         think_time_s=2.0,
         slo=SLO(**case["slo"]),
-        args=EngineArgs(tensor_parallel_size=case["tp"], **engine),
+        args=engine_args({longest: 2048, "tensor_parallel_size": case["tp"]} | engine),
         replications=2,
     )
 
@@ -123,7 +145,7 @@ def test_a_load_of_which_no_request_is_decided_is_a_queue() -> None:
         attainment=SimpleNamespace(mean=0.0),
         blocked_share=lambda reason: float(reason == BLOCKED_BY_MAX_NUM_SEQS),
     )
-    plan: Any = None
+    plan: Any = SimpleNamespace(args=EngineArgs())
     assert what_binds(plan, point) == "queue: max_num_seqs"
 
 

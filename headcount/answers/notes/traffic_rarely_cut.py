@@ -11,4 +11,4 @@ SEVERITY = Severity.INFO
 
 def find(facts: Facts) -> Iterator[tuple[str, str]]:
     if facts.traffic is not None and 0 < facts.traffic.worst < FROM_SHARE:
-        yield traffic_text(facts.traffic), ""
+        yield traffic_text(facts.traffic, facts.plans), ""

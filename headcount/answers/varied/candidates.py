@@ -7,17 +7,16 @@ from typing import Any, Final
 
 from simulator.deployment import Deployment
 from simulator.engines.argument import arguments_of, flag_of
-from simulator.engines.engines import ENGINES
-from simulator.engines.sglang.arguments import NO_CHUNKS, SGLangArgs
-from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
+from simulator.engines.engines import ENGINES, TUNINGS, engine_of
 from simulator.engines.vllm.arguments import GIB
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow
 from simulator.study.traffic import traffic_of
 from simulator.study.variations.variation import Look, look
 
-MOST_MEMORY: Final = 0.95  # of a GPU; beyond it vLLM often runs out of memory
 MISSED_SHARE: Final = 0.05  # of prompt tokens: with fewer misses than that a larger cache does not pay
-_CHANGES_POOL: Final = ("quantization", "kv_cache_dtype", "gpu_memory_utilization", "tensor_parallel_size")
+_CHANGES_POOL: Final = (
+    "quantization", "kv_cache_dtype", "gpu_memory_utilization", "mem_fraction_static", "tensor_parallel_size",
+)  # fmt: skip
 
 
 def change_text(argument: str, value: Any) -> str:
@@ -46,7 +45,7 @@ def candidates(asked: CapacityQuestion, base: CapacityRow, plan: Deployment) -> 
     if _lacks_host_memory(plan) and _misses_prefixes(asked, base, plan):
         yield "kv_offloading_size", _host_gib(plan)
     is_size_given = asked.args.tensor_parallel_size is not None
-    own = _of_sglang(plan, plan.args) if isinstance(plan.args, SGLangArgs) else _settings(base, plan)
+    own = TUNINGS[engine_of(plan.args)].changes(plan.args, plan.budget, base.binding or "")
     for name, value in (*own, *(_sizes(base) if is_size_given else ())):
         if asked.args.num_gpu_blocks_override is None or name not in _CHANGES_POOL:
             yield name, value
@@ -54,8 +53,8 @@ def candidates(asked: CapacityQuestion, base: CapacityRow, plan: Deployment) -> 
 
 def _lacks_host_memory(plan: Deployment) -> bool:
     """Whether KV could be kept in host memory, and is not."""
-    is_simulated = not isinstance(plan.engine, SGLangConfig) and plan.engine.enable_prefix_caching
-    return is_simulated and plan.args.kv_offloading_size is None
+    can_be = "kv_offloading_size" in arguments_of(type(plan.args)) and plan.vllm_engine.enable_prefix_caching
+    return can_be and plan.args.kv_offloading_size is None
 
 
 def _misses_prefixes(asked: CapacityQuestion, base: CapacityRow, plan: Deployment) -> bool:
@@ -70,34 +69,6 @@ def _misses_prefixes(asked: CapacityQuestion, base: CapacityRow, plan: Deploymen
 def _host_gib(plan: Deployment) -> int:
     """Twice the memory of the engine's GPUs, in GiB: at least so much host memory is advised for them."""
     return int(2 ** math.floor(math.log2(2 * plan.gpu.memory_bytes / GIB))) * plan.tensor_parallel_size
-
-
-def _settings(base: CapacityRow, plan: Deployment) -> Iterator[tuple[str, Any]]:
-    args, binding = plan.args, base.binding or ""
-    if not plan.budget.kv_cache_dtype.startswith("fp8"):
-        yield "kv_cache_dtype", "fp8"
-    if plan.budget.quantization == "none":
-        yield "quantization", "fp8"
-    yield "max_num_batched_tokens", 2 * args.max_num_batched_tokens
-    yield "max_num_batched_tokens", args.max_num_batched_tokens // 2
-    if "KV blocks" in binding and args.gpu_memory_utilization < MOST_MEMORY:
-        yield "gpu_memory_utilization", MOST_MEMORY
-    if "max_num_seqs" in binding:
-        yield "max_num_seqs", 2 * args.max_num_seqs
-
-
-def _of_sglang(plan: Deployment, args: SGLangArgs) -> Iterator[tuple[str, Any]]:
-    if not plan.budget.kv_cache_dtype.startswith("fp8"):
-        yield "kv_cache_dtype", "fp8_e4m3"
-    if plan.budget.quantization == "none":
-        yield "quantization", "fp8"
-    if args.chunked_prefill_size != NO_CHUNKS:
-        yield "chunked_prefill_size", 2 * args.chunked_prefill_size
-        yield "chunked_prefill_size", args.chunked_prefill_size // 2
-        if not args.enable_mixed_chunk:
-            yield "enable_mixed_chunk", True
-    if args.schedule_policy == "fcfs" and not args.disable_radix_cache:
-        yield "schedule_policy", "lpm"
 
 
 def _sizes(base: CapacityRow) -> Iterator[tuple[str, Any]]:

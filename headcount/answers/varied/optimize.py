@@ -24,7 +24,7 @@ from headcount.questions.traffic import TrafficChanges
 from headcount.questions.variations import Axis, Choice, varied
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import dollars, milliseconds, seconds
-from simulator.engines.engines import SGLANG
+from simulator.engines.engines import TUNINGS, VLLM, own_arguments
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.running.executor import DEFAULT_EXECUTOR
 from simulator.study.slo import find_slo
@@ -35,16 +35,8 @@ ABOUT: Final = 1.01  # figures nearer than that count as equal
 TRIALS: Final = 200
 FINALISTS: Final = 6
 MOST_TRIALS, MOST_FINALISTS = 10_000, 100
-SPACE: Final[dict[str, tuple[Any, ...]]] = {
-    "max_num_batched_tokens": (1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768),
-    "max_num_seqs": (32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024),
-    "kv_cache_dtype": ("fp8",),
-    "quantization": ("fp8",),
-    "gpu_memory_utilization": (0.95,),
-}
-"""What is searched unless it is given; the default of each is tried, too. Every combination has its best TP."""
 FRONTIER_COLUMNS = ("frontier", "servers", "users to sign", "$/user/month", "TTFT p95", "TPOT p95")
-ROUTERS: Final = ("session-affinity",)  # no estimate knows routers, so that the finalists try them
+ROUTERS: Final = ("session-affinity",)  # no estimate knows routers: of several servers the finalists try them
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -185,13 +177,12 @@ def optimize(
 ) -> OptimizeAnswer:
     """The engine arguments that serve the most users on these GPUs, beside those that are given.
 
-    `search` has lists by name, such as max_num_seqs=[64, 128]; without it everything in SPACE that is not given is
-    searched. `trials` choices are looked at by their estimates, the best `finalists` are simulated. Raises ValueError
-    for a bad argument, or where Optuna is missing; RefusedError where `strict` refuses a note.
+    `search` has lists by name, such as max_num_seqs=[64, 128]; without it everything that the engine's TUNING has, and
+    that is not given, is searched. `trials` choices are looked at by their estimates, the best `finalists` are
+    simulated. Raises ValueError for a bad argument, or where Optuna is missing; RefusedError where `strict` refuses a
+    note.
     """
     check_names(engine, ENGINE_ARGUMENTS, "engine argument")
-    if engine.get("engine") == SGLANG:
-        raise ValueError("SGLang's arguments are not searched; compare some of them with 'headcount compare'")
     check_counts("gpus", [gpus])
     check_space(trials=(trials, MOST_TRIALS), finalists=(finalists, MOST_FINALISTS))
     if router is not None:
@@ -211,12 +202,13 @@ def optimize(
     base = layouts.screened({})
     if strict:
         find_notes(facts_of([base], Verdict.DONE), strict=True)
-    engine_axes = [axis for axis in axes if axis.name != "router"]
-    looked = searched(layouts, engine_axes, base, trials=trials, seed=seed, progress=progress)
+    tried = {"router", *TUNINGS[given.get("engine", VLLM)].tried}
+    estimated = [axis for axis in axes if axis.name not in tried]
+    looked = searched(layouts, estimated, base, trials=trials, seed=seed, progress=progress)
     entrants = _finalists(looked, base, finalists)
-    routers = next((axis.values for axis in axes if axis.name == "router"), ())
-    first = [each for each in (base, *entrants) if each.num_servers > 1][:3]
-    entrants += [layouts.screened({**each.choice, "router": name}) for each in first for name in routers]
+    for axis in (axis for axis in axes if axis.name in tried):
+        first = [each for each in (base, *entrants) if each.num_servers > 1 or axis.name != "router"][:3]
+        entrants += [layouts.screened({**each.choice, axis.name: value}) for each in first for value in axis.values]
     run = _Run(layouts, str(load), tuple(axes), len(looked), progress)
     with layouts.simulations(executor, workers, store=store) as simulations:
         return replace(run.answer(base, entrants, strict=strict), simulations=simulations)
@@ -288,20 +280,23 @@ class _Run:
 
 
 def space(search: Mapping[str, Any] | None, given: Choice) -> list[Axis]:
-    """What is searched: what is asked for, else everything in SPACE that is not given.
+    """What is searched: what is asked for, else everything in the engine's tuning, and routers, that is not given.
 
-    Raises ValueError for what is no engine argument, or is given as well.
+    Raises ValueError for what is no argument of the engine, or is given as well.
     """
     if not search:
-        names = [name for name in (*SPACE, "router") if name not in given]
-        return [Axis(name, SPACE.get(name, ROUTERS)) for name in names]
+        tuning = TUNINGS[given.get("engine", VLLM)]
+        known = {**tuning.searched, **tuning.tried, "router": ROUTERS}
+        return [Axis(name, values) for name, values in known.items() if name not in given]
     axes = varied(search)
     check_names([axis.name for axis in axes], [*ENGINE_ARGUMENTS, "router"], "argument to search")
     for name in (axis.name for axis in axes if axis.name in given):
         raise ValueError(f"{name} is given and searched; leave out one or the other")
-    for axis in axes:
-        for each in axis.values if axis.name == "router" else ():
-            check_router(each)
+    for name, value in ((axis.name, value) for axis in axes for value in axis.values):
+        if name == "router":
+            check_router(value)
+        else:
+            own_arguments({"engine": given.get("engine"), name: value})
     return axes
 
 

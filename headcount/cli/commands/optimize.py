@@ -8,6 +8,7 @@ from headcount.cli.command import Command, section
 from headcount.cli.option_types import option
 from headcount.cli.options import (
     argument_options,
+    engine_options,
     model_options,
     output_options,
     report_options,
@@ -29,8 +30,9 @@ from simulator.engines.values import COUNT, ROUTER, Text, WholeNumber
         "--search",
         Text("NAME=VALUE,VALUE,…"),
         "What is searched instead of the default; may be repeated: any engine option, or router.  [default: "
-        "max-num-batched-tokens, max-num-seqs, kv-cache-dtype, quantization, gpu-memory-utilization and router, apart "
-        "from those that are given]",
+        "max-num-batched-tokens, max-num-seqs, kv-cache-dtype, quantization, gpu-memory-utilization and router; of "
+        "SGLang chunked-prefill-size, max-running-requests, enable-mixed-chunk, kv-cache-dtype, quantization, "
+        "schedule-policy, schedule-conservativeness and router; apart from those that are given]",
         multiple=True,
     ),
     option("--trials", WholeNumber(1, 10_000), "Choices that are looked at by an estimate, in ms each.", default=200),
@@ -42,6 +44,7 @@ from simulator.engines.values import COUNT, ROUTER, Text, WholeNumber
     argument_options(MEMORY, always_none=True, default_text={"tensor_parallel_size": "the best that fits"}),
     vllm_args_option,
 )
+@engine_options(always_none=True)
 @strict_option
 @traffic_options
 @slo_options
@@ -63,7 +66,7 @@ def command(**values: Any) -> int:
 
     Optuna proposes choices, an estimate of each takes milliseconds. The best are simulated with the same users: briefly
     at first, then again and again those that are close. The answer is what surely gains over the arguments as given,
-    with the `vllm serve` line, and the frontier of users, TTFT and TPOT. Needs headcount[optimize].
+    with the line that starts the server, and the frontier of users, TTFT and TPOT. Needs headcount[optimize].
     """
     from headcount.cli.output import ask_study  # noqa: PLC0415  imported once the command runs
     from headcount.questions.variations import read_varied  # noqa: PLC0415

@@ -8,7 +8,14 @@ from typing import Any
 
 from simulator.core import waiting
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE, RUNNING
+from simulator.core.layout import (
+    BLOCKED_BY_KV_BLOCKS,
+    BLOCKED_BY_MAX_NUM_SEQS,
+    BLOCKED_BY_TOKEN_BUDGET,
+    NONE,
+    NOT_BLOCKED,
+    RUNNING,
+)
 from simulator.core.sglang import decode, kv_cache, schedule_policy, tree
 from simulator.core.sglang.layout import EXTEND, MIXED, NO_BATCH
 
@@ -29,7 +36,9 @@ def new_batch_prefill(a: Any, p: Any, replica: int, slot: int, now_s: float) -> 
             return NO_BATCH
         if num_allocatable(a, p, replica, 0) <= 0:
             engine.batch_is_full = 1
+            state.block_reason = BLOCKED_BY_MAX_NUM_SEQS
             return NO_BATCH
+    state.block_reason = NOT_BLOCKED
     schedule_policy.sort_queue(a, p, replica)
     open_budgets(a, p, replica)
     if engine.chunked_req != NONE:
@@ -124,15 +133,17 @@ def add_chunked(a: Any, p: Any, replica: int, slot: int) -> None:
 
 @kernel
 def admit_waiting(a: Any, p: Any, replica: int, slot: int) -> None:
-    """In the queue's order, up to the first that does not fit."""
-    engine, plan = a.sglang.engines[replica], a.plans[replica, slot]
+    """In the queue's order, up to the first that does not fit; the engine keeps why, while its batch is full."""
+    state, engine, plan = a.replicas[replica], a.sglang.engines[replica], a.plans[replica, slot]
     num_held_rows = plan.count  # the chunked request
-    request = a.replicas[replica].waiting_head
+    request = state.waiting_head
     while request != NONE:
         if budget_state(a, p, replica) == OTHER:
+            state.block_reason = BLOCKED_BY_TOKEN_BUDGET
             return
         if plan.count >= num_allocatable(a, p, replica, num_held_rows):
             engine.batch_is_full = 1
+            state.block_reason = BLOCKED_BY_MAX_NUM_SEQS
         if engine.batch_is_full == 1:
             return
         following = a.requests[request].next
@@ -143,6 +154,7 @@ def admit_waiting(a: Any, p: Any, replica: int, slot: int) -> None:
         if verdict == NO_TOKEN:
             engine.batch_is_full = int(plan.count > 0 or engine.batch_size > 0)
         if verdict != CONTINUE:
+            state.block_reason = BLOCKED_BY_KV_BLOCKS if verdict == NO_TOKEN else BLOCKED_BY_TOKEN_BUDGET
             return
         request = following
 

@@ -5,7 +5,7 @@ from typing import Any
 from simulator.core import delivery
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.latency import add_to_sums
-from simulator.core.layout import FINISHED, NONE
+from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, FINISHED, NONE, NOT_BLOCKED
 from simulator.core.routing import views
 from simulator.core.sglang import decode, kv_cache, prefill, tree
 from simulator.core.sglang.layout import EXTEND, NO_BATCH, SGLangView
@@ -55,6 +55,10 @@ def schedule(a: Any, replica: int, slot: int, now_s: float) -> int:
     mode = prefill.new_batch_prefill(a, p, replica, slot, now_s)
     if mode == NO_BATCH and engine.batch_size > 0 and plan.count == 0:
         mode, num_retracted = decode.decode_batch(a, p, replica, slot)
+    if num_retracted > 0:
+        state.block_reason = BLOCKED_BY_KV_BLOCKS
+    elif state.num_waiting == 0:
+        state.block_reason = NOT_BLOCKED
     engine.last_mode = mode
     engine.last_slot = slot
     sum_up(a, replica, slot)

@@ -5,7 +5,17 @@ from typing import Any
 
 from simulator.deployment import Deployment
 from simulator.study.capacity import Capacity, find_capacity
-from simulator.study.capacity_interval import FASTER, LARGER, POOL_MATTERS, SLOWER, SMALLER, users_within_errors
+from simulator.study.capacity_interval import (
+    FASTER,
+    LARGER,
+    POOL_MATTERS,
+    SLOWER,
+    SMALLER,
+    load_on,
+    starts_with_fewest,
+    users_within_errors,
+    with_fewest,
+)
 from simulator.study.capacity_table import (
     CapacityQuestion,
     CapacityRow,
@@ -87,8 +97,11 @@ def estimated_within_errors(looked: Look, evaluator: Evaluator, found: Capacity,
         return {}
 
     def users_if(other: Deployment) -> int:
-        there = estimate_users(other, looked.gpus // plan.gpus, evaluator.load, evaluator.slo)
-        serves = estimated_users(evaluator.load, there, evaluator.slo) > 0
+        load = load_on([other], evaluator.load)
+        if load is None:
+            return 0
+        there = estimate_users(other, looked.gpus // plan.gpus, load, evaluator.slo)
+        serves = estimated_users(load, there, evaluator.slo) > 0
         return round(users * there.size / here.size) if serves else 0
 
     within: dict[str, Any] = {}
@@ -97,11 +110,9 @@ def estimated_within_errors(looked: Look, evaluator: Evaluator, found: Capacity,
         slower, faster = users_if(plan.with_step_times(1 + error)), users_if(plan.with_step_times(1 / (1 + error)))
         within |= {SLOWER: min(slower, users), FASTER: max(faster, users), "step_time_error": error}
     budget = plan.budget
-    low, high = budget.num_gpu_blocks_low, budget.num_gpu_blocks_high
-    if high - low >= 2 * POOL_MATTERS * budget.num_gpu_blocks:
-        starts = budget.kv_cache_tokens_low >= budget.max_model_len  # else vLLM refuses to
-        smaller = users_if(plan.with_kv_blocks(low)) if starts else 0
-        larger = users_if(plan.with_kv_blocks(high))
+    if budget.num_gpu_blocks_high - budget.num_gpu_blocks_low >= 2 * POOL_MATTERS * budget.num_gpu_blocks:
+        smaller = users_if(with_fewest(plan)) if starts_with_fewest(plan) else 0
+        larger = users_if(plan.with_kv_blocks(budget.num_gpu_blocks_high))
         within |= {SMALLER: min(smaller, users), LARGER: max(larger, users)}
     is_sensitive = min(within.get(SLOWER, users), within.get(SMALLER, users)) < SENSITIVE * users
     return users_within_errors([plan], evaluator, found, users) if is_sensitive else within

@@ -37,6 +37,22 @@ def test_what_a_form_holds_are_the_words_of_the_command_line() -> None:
         assert context.params["max_model_len"] == 8192
 
 
+@pytest.mark.parametrize("question", ["plan", "capacity", "compare", "whatif", "simulate", "memory"])
+def test_the_engine_is_one_of_the_first_things_asked_and_both_are_offered(page: TestClient, question: str) -> None:
+    engine = next(field for field in fields_of(question) if field.name == "engine")
+    assert engine.is_first and tuple(engine.suggestions) == ("vllm", "sglang")
+    shown = page.get(f"/{question}?engine=sglang").text
+    assert 'value="sglang"' in shown and 'for="f-sglang-args"' in shown
+
+
+def test_a_pasted_line_of_sglang_s_server_gives_the_command_s_options() -> None:
+    line = "python -m sglang.launch_server --model-path /models/x --tp 2 --chunked-prefill-size 4096"
+    asked = scenario("memory", sglang_args=line)
+    with command_of("memory").make_context("memory", asked.words) as context:
+        given = [context.params[name] for name in ("engine", "tensor_parallel_size", "chunked_prefill_size")]
+    assert given == ["sglang", 2, 4096]
+
+
 def test_a_link_holds_the_whole_scenario(page: TestClient) -> None:
     asked = scenario(gpus="1,2", traffic="context=x2", speculative_config='{"method": "ngram"}')
     again = read_scenario("capacity", asked.pairs)
