@@ -1,5 +1,7 @@
 """Prefill and decode in pools of their own: a deployment for each, and what lies between them."""
 
+import json
+import shlex
 from dataclasses import dataclass, replace
 
 from kvcache.gpus.gpu import GPU
@@ -23,7 +25,9 @@ DESCRIPTOR_SOURCE = (
     "measured: NIXL posts 1,785 descriptors in 6.7 ms (vllm#50913), 40,064 in 129 ms (vllm#34054); vLLM 0.32 has one "
     "for each block and layer"
 )
+CONNECTOR = "NixlConnector"  # vLLM's, of which the decode engine pulls
 DEFAULT_ROUTER = "least-outstanding"
+NOT_WITH_SGLANG = "prefill and decode apart is not simulated with SGLang; leave --pools out, or choose vLLM"
 DISPATCH_S = 0.025
 DISPATCH_SOURCE = (
     "measured: Mooncake answers a prompt of 128 tokens with Qwen3-8B on idle engines in 46 ms, of which some 20 ms are "
@@ -86,6 +90,15 @@ class Apart:
     def counts(self) -> tuple[int, int]:
         return self.num_prefill, self.num_decode
 
+    def sized(self, num_prefill: int, num_decode: int) -> "Apart":
+        """The same deployments with so many engines of each."""
+        return replace(self, num_prefill=num_prefill, num_decode=num_decode)
+
+    @property
+    def serve_lines(self) -> tuple[str, str]:
+        """The commands that start an engine of each pool."""
+        return _serve_line(self.prefill, KV_PRODUCER), _serve_line(self.decode, KV_CONSUMER)
+
     @property
     def gpus(self) -> int:
         """Of all engines."""
@@ -96,23 +109,27 @@ class Apart:
         both = (*self.prefill.assumptions, *self.decode.assumptions)
         return (*dict.fromkeys(both), *self.between.assumptions)
 
-    def fleet(self, router: str | RouterFactory | None) -> Fleet:
-        """The decode engines post a descriptor for each prefill GPU that has a part of what they read."""
+    @property
+    def nics(self) -> tuple[Nic, Nic]:
+        """Of an engine of each. Decode engines post a descriptor for each prefill GPU with a part of what they read."""
         sources = max(self.prefill.tensor_parallel_size // self.decode.tensor_parallel_size, 1)
         sources = 1 if self.decode.architecture.is_mla else sources
+        return self.between.nic(self.prefill, sources), self.between.nic(self.decode, sources)
+
+    def fleet(self, router: str | RouterFactory | None) -> Fleet:
+        each = zip(self.plans, self.counts, self.nics, (PREFILL, DECODE), strict=True)
         pools = tuple(
-            Pool(
-                engine=plan.engine,
-                step_times=plan.latency.step_times,
-                num_servers=count,
-                role=role,
-                nic=self.between.nic(plan, sources),
-            )
-            for plan, count, role in zip(self.plans, self.counts, (PREFILL, DECODE), strict=True)
+            Pool(engine=plan.engine, step_times=plan.latency.step_times, num_servers=count, role=role, nic=nic)
+            for plan, count, nic, role in each
         )
         return Fleet(
             pools=pools, router=router or DEFAULT_ROUTER, handover=Handover(dispatch_s=self.between.dispatch_s)
         )
+
+
+def _serve_line(plan: Deployment, kv_role: str) -> str:
+    transfer = json.dumps({"kv_connector": CONNECTOR, "kv_role": kv_role})
+    return f"{plan.serve_line} --kv-transfer-config {shlex.quote(transfer)}"
 
 
 def resolve_apart(
@@ -122,19 +139,26 @@ def resolve_apart(
 
     Raises ValueError for a release whose rules are not those that are simulated, or for what is not simulated apart.
     """
-    found = []
-    for part, kv_role in zip(parts, (KV_PRODUCER, KV_CONSUMER), strict=True):
-        size = part.tensor_parallel_size or args.tensor_parallel_size or 1
-        plan = resolve(architecture, gpu, replace(args, tensor_parallel_size=size))
-        found.append(replace(plan, engine=replace(_checked(plan), kv_role=kv_role)))
+    sizes = (part.tensor_parallel_size or args.tensor_parallel_size or 1 for part in parts)
+    plans = [resolve(architecture, gpu, replace(args, tensor_parallel_size=size)) for size in sizes]
+    return apart_of(plans[0], plans[1], between).sized(parts[0].engines, parts[1].engines)
+
+
+def apart_of(prefill: Deployment, decode: Deployment, between: Between = Between()) -> Apart:
+    """One engine of each. Raises ValueError as `resolve_apart` does."""
     return Apart(
-        prefill=found[0], decode=found[1], num_prefill=parts[0].engines, num_decode=parts[1].engines, between=between
+        prefill=replace(prefill, engine=replace(_checked(prefill), kv_role=KV_PRODUCER)),
+        decode=replace(decode, engine=replace(_checked(decode), kv_role=KV_CONSUMER)),
+        num_prefill=1,
+        num_decode=1,
+        between=between,
     )
 
 
 def _checked(plan: Deployment) -> EngineConfig:
     """The scheduler's settings. Raises ValueError for a release or a layout that is not simulated apart."""
-    assert isinstance(plan.engine, EngineConfig), "SGLang was refused before"
+    if not isinstance(plan.engine, EngineConfig):
+        raise ValueError(NOT_WITH_SGLANG)
     if not KV_TRANSFER_AS_READ.holds_in(plan.args.vllm_version):
         raise ValueError(
             f"prefill and decode apart is simulated by the rules of vLLM {KV_TRANSFER_AS_READ.first} alone; give "

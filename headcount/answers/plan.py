@@ -13,6 +13,7 @@ from headcount.answers.money import BreakEven, Money, Traffic, costs, money_of
 from headcount.answers.notes import Facts, find_notes
 from headcount.answers.operated.spare import SpareTried, try_spare
 from headcount.answers.plan_rows import FleetRow, every_row, rows_of, sized_row
+from headcount.questions.apart import PoolSizesAsked, asked_choices
 from headcount.questions.deployments import engine_json
 from headcount.questions.loads import AskedWorkload, trace_notes
 from headcount.questions.offers import names_of, read_offers
@@ -210,6 +211,9 @@ def plan(
     tpot_s: float | None = None,
     attainment: float | None = None,
     router: str | RouterFactory | None = None,
+    pools: PoolSizesAsked | None = None,
+    kv_transfer_rate: float | None = None,
+    dispatch_s: float | None = None,
     precision: float = PRECISION,
     replications: int = MAX_REPLICATIONS,
     seed: int = 0,
@@ -227,9 +231,11 @@ def plan(
     from there to users are in docs/explanation/demand.md. `daily_profile` has requests by hour of a day or a week,
     `time_zones` the share of people by hours ahead of UTC (`+1=60%,-5=40%`). `growth` and `headroom` are shares on top;
     `spare` servers may fail. Without a `router` it is least-outstanding, or session-affinity where that should cost
-    clearly less. `gpu`, `quantization`, `kv_cache_dtype` are one name or several, `price` is US dollars per GPU and
-    hour, of all or by name. `engine` are vLLM's engine arguments under their names. Raises ValueError for a bad
-    argument, RefusedError before anything is simulated where `strict` refuses a note.
+    clearly less. With `pools`, such as "prefill,decode" or {"prefill": [1], "decode": [1, 2]} with tensor-parallel
+    sizes, engines that compute prompts apart from answers are tried too. `gpu`, `quantization`, `kv_cache_dtype` are
+    one name or several, `price` is US dollars per GPU and hour, of all or by name. `engine` are vLLM's engine arguments
+    under their names. Raises ValueError for a bad argument, RefusedError before anything is simulated where `strict`
+    refuses a note.
     """
     if router is not None:
         check_router(router)
@@ -258,6 +264,7 @@ def plan(
         think_time_s=mean_s,
         users=1,  # until the chain is known
         spare=spare,
+        apart=asked_choices(pools, kv_transfer_rate, dispatch_s, spare=spare),
         slo=find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment),
         router=router,
         precision=precision,
@@ -298,7 +305,8 @@ class _Planning:
     def answer(self, race: Race, nearest: tuple[Nearest, ...] = ()) -> PlanAnswer:
         load, best = self.question.workload, race.best
         table = load.table if isinstance(load, Trace) else load
-        traffic = traffic_effects(table, best.layout.plan.engine.max_model_len) if best else None
+        plans = best.layout.plans if best else ()
+        traffic = traffic_effects(table, min(plan.engine.max_model_len for plan in plans)) if plans else None
         also = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "question"}
         notes = find_notes(_facts_of(race, traffic))
         return PlanAnswer(notes=notes, verdict=_verdict(race), race=race, traffic=traffic, nearest=nearest, **also)
@@ -318,11 +326,11 @@ class _Planning:
         def watch(point: Point | None = None, unit: str = "") -> None:
             done = len(race.sized) if race else 0
             note = load_text(point, unit) if point is not None else ""
-            progress(Progress(done=done, total=max(len(race.gpus) if race else 1, done + 1), note=note))
+            progress(Progress(done=done, total=max(len(race.kinds) if race else 1, done + 1), note=note))
 
         for race in search_fleets(self.question, watch, simulations):
             found = plan_text.found_line(race)
-            total = max(len(race.gpus), len(race.sized) + 1)
+            total = max(len(race.kinds), len(race.sized) + 1)
             progress(Progress(done=len(race.sized), total=total, found=found, so_far=self.answer(race)))
         assert race is not None, "a search yields its screening at least"
         return race
@@ -359,7 +367,8 @@ def _facts_of(race: Race, traffic: TrafficEffects | None) -> Facts:
     best = race.best
     if best is None:
         return _facts(race.question, [], why_missed=plan_text.why_missed(race) if race.is_over else None)
-    steps = [(best.layout.plan, step)] if best.row.point and (step := best.row.point.mean_step) else []
+    step, plans = best.row.point.mean_step if best.row.point else None, best.layout.plans
+    steps = [(plan, step) for plan in plans if step]
     row = best.row
     matters = best.users() < AMPLE * race.question.users  # else the lower end is enough by far
     is_rough = row.is_rough and race.is_over and matters
@@ -367,6 +376,6 @@ def _facts_of(race: Race, traffic: TrafficEffects | None) -> Facts:
     scaled = [] if best.is_whole else [(best.row.replicas, best.servers)]
     cancelled = row.point.cancelled if row.point else None
     return _facts(
-        race.question, [best.layout.plan], steps=steps, traffic=traffic, cancelled=cancelled, scaled=scaled,
+        race.question, plans, steps=steps, traffic=traffic, cancelled=cancelled, scaled=scaled,
         imprecise=imprecise,
     )  # fmt: skip

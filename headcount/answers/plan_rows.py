@@ -4,10 +4,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headcount.answers.money import usd_per_month, usd_per_user_month
-from headcount.text.words import layout_text
+from headcount.text.words import layout_text, pools_text
 from simulator.fleet.router import router_name
 from simulator.study.capacity_table import latency_summary
-from simulator.study.fleets.layouts import Dropped, Layout
+from simulator.study.fleets.layouts import Dropped, Layout, layout_kind
 from simulator.study.fleets.screening import Screened
 from simulator.study.fleets.search import Race
 from simulator.study.fleets.sizing import Sized
@@ -49,6 +49,19 @@ class FleetRow:
     binding: str | None = None  # what keeps it from serving more
     reason: str | None = None  # why it was dropped, or is only screened
     serve_line: str | None = None
+    prefill_tp: int | None = None  # where prefill and decode are apart: `tp` and `serve_line` are of decode engines
+    prefill_servers: int | None = None  # of `servers`
+    prefill_serve_line: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """The GPU, and whether prefill and decode are apart on it."""
+        return layout_kind(self.gpu, is_apart=self.prefill_tp is not None)
+
+    @property
+    def gpus_text(self) -> str:
+        """Such as `8 × h100-sxm`; with what tells it from another row of the GPU."""
+        return layout_kind(f"{self.gpus:,} × {self.gpu}", is_apart=self.prefill_tp is not None)
 
     @property
     def runs(self) -> bool:
@@ -58,6 +71,9 @@ class FleetRow:
     def layout(self) -> str:
         """Such as `2 × TP2, fp8 weights`."""
         size = layout_text(self.servers, self.tp or 1, self.dp or 1, self.pp or 1) if self.servers else f"TP{self.tp}"
+        if self.prefill_tp is not None:
+            counts = self.prefill_servers or 0, (self.servers or 0) - (self.prefill_servers or 0)
+            size = pools_text(counts, (self.prefill_tp, self.tp or 1))
         weights = f", {self.quantization}" if self.quantization else ""
         return size + weights + (f", KV {self.kv_cache_dtype}" if self.kv_cache_dtype not in (None, "auto") else "")
 
@@ -66,11 +82,11 @@ class FleetRow:
 
 
 def rows_of(race: Race, demanded: float) -> list[FleetRow]:
-    """The leading layout of each kind of GPU, cheapest first; costs are per user of the demand today."""
-    found = [_leader(race, gpu, demanded) for gpu in race.gpus]
-    found.sort(key=lambda row: (row.usd_per_hour is None, row.usd_per_hour))
-    missing = dict.fromkeys(each.gpu for each in race.dropped if each.gpu not in race.gpus)
-    reasons = {name: [each for each in race.dropped if each.gpu == name] for name in missing}
+    """The leading layout of each kind, cheapest first; costs are per user of the demand today."""
+    found = [_leader(race, kind, demanded) for kind in race.kinds]
+    found.sort(key=lambda row: (row.usd_per_hour is None, row.usd_per_hour, -(row.users_low or 0)))
+    missing = dict.fromkeys(each.kind for each in race.dropped if each.kind not in race.kinds)
+    reasons = {name: [each for each in race.dropped if each.kind == name] for name in missing}
     return [*found, *(_dropped_row(max(each, key=lambda drop: drop.attainment)) for each in reasons.values())]
 
 
@@ -84,12 +100,12 @@ def every_row(race: Race, demanded: float) -> list[FleetRow]:
     return [*found, *map(_dropped_row, race.dropped)]
 
 
-def _leader(race: Race, gpu: str, demanded: float) -> FleetRow:
-    if (best := race.best_of(gpu)) is not None:
+def _leader(race: Race, kind: str, demanded: float) -> FleetRow:
+    if (best := race.best_of(kind)) is not None:
         return sized_row(best, demanded)
-    if failed := race.sized_of(gpu):
+    if failed := race.sized_of(kind):
         return sized_row(failed[0], demanded)
-    return _screened_row(race.screened_of(gpu)[0], demanded)
+    return _screened_row(race.screened_of(kind)[0], demanded)
 
 
 def sized_row(sized: Sized, demanded: float) -> FleetRow:
@@ -125,7 +141,7 @@ def _screened_row(each: Screened, demanded: float) -> FleetRow:
         **_named(each.layout),
         **_bought(each, each.layout.offer.usd_per_hour, each.usd_per_hour, demanded),
         state=SCREENED,
-        gpus=(each.servers + each.spare) * each.layout.plan.gpus,
+        gpus=each.layout.gpus(each.servers + each.spare, each.prefill_servers),
         users_low=int(each.users_per_server * each.servers),
         binding=each.estimate.binding,
         reason="estimated, not simulated: it cannot win",
@@ -135,12 +151,13 @@ def _screened_row(each: Screened, demanded: float) -> FleetRow:
 def _dropped_row(each: Dropped) -> FleetRow:
     return FleetRow(
         gpu=each.gpu, state=DROPPED, tp=each.tp, quantization=each.quantization, kv_cache_dtype=each.kv_cache_dtype,
-        reason=each.reason,
+        reason=each.reason, prefill_tp=each.prefill_tp,
     )  # fmt: skip
 
 
 def _named(layout: Layout) -> dict[str, Any]:
-    plan = layout.plan
+    plan, apart = layout.plan, layout.apart
+    prefill_line, line = apart.serve_lines if apart is not None else (None, plan.serve_line)
     return {
         "gpu": plan.gpu.name,
         "tp": plan.tensor_parallel_size,
@@ -149,7 +166,9 @@ def _named(layout: Layout) -> dict[str, Any]:
         "quantization": plan.given.quantization,
         "kv_cache_dtype": plan.given.kv_cache_dtype,
         "router": router_name(layout.router),
-        "serve_line": plan.serve_line,
+        "serve_line": line,
+        "prefill_tp": apart.prefill.tensor_parallel_size if apart is not None else None,
+        "prefill_serve_line": prefill_line,
     }
 
 
@@ -158,6 +177,7 @@ def _bought(each: Screened | Sized, usd_per_gpu_hour: float, usd_per_hour: float
     return {
         "servers": each.servers + each.spare,
         "spare_servers": each.spare,
+        "prefill_servers": each.prefill_servers if each.layout.apart is not None else None,
         "usd_per_gpu_hour": usd_per_gpu_hour,
         "usd_per_hour": usd_per_hour,
         "usd_per_month": month,

@@ -7,6 +7,7 @@ from headcount.answers.plan_rows import DROPPED, SCALED, SCREENED, FleetRow, row
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, milliseconds, percent, seconds
 from headcount.text.words import joined
+from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.study.fleets.layouts import Layout
 from simulator.study.fleets.nearest import Nearest
 from simulator.study.fleets.search import Race
@@ -26,10 +27,26 @@ def head(answer: "PlanAnswer") -> list[Block]:
         Line(f", workload {answer.workload}: {asked.slo}", bold=asked.architecture.name),
         Line(f": {money_text}" if (money_text := cost(answer)) else "", bold=headline(answer)),
     ]
-    others = [row for row in answer.fleets[1:] if row.runs]
+    others = [row for row in answer.fleets[1:] if row.runs and answer.best and row.gpu != answer.best.gpu]
     if answer.best and others:
         lines.append(Line(_next_best(answer.best, others[0])))
-    return lines
+    return [*lines, *map(Line, _apart_texts(answer))]
+
+
+def _apart_texts(answer: "PlanAnswer") -> list[str]:
+    """What prefill and decode apart cost on each GPU beside servers that do both."""
+    rows = {row.kind: row for row in answer.fleets if row.runs and row.usd_per_month}
+    pairs = [(rows[row.gpu], row) for row in rows.values() if row.prefill_tp is not None and row.gpu in rows]
+    return [_apart_text(both, apart) for both, apart in pairs]
+
+
+def _apart_text(both: FleetRow, apart: FleetRow) -> str:
+    assert both.usd_per_month and apart.usd_per_month, "fleets that run have a cost"
+    more = apart.usd_per_month / both.usd_per_month - 1
+    cost = "for the same cost" if not more else f"{percent(round(abs(more), 2))} {'more' if more > 0 else 'less'}"
+    about = ", as estimated" if SCREENED in (both.state, apart.state) else ""
+    gpus = f"{counted(apart.gpus or 0, 'GPU')} instead of {both.gpus:,}, {cost}"
+    return f"{apart.kind}: {gpus}; {apart.users_low:,} users to sign instead of {both.users_low:,}{about}"
 
 
 def headline(answer: "PlanAnswer") -> str:
@@ -75,7 +92,7 @@ def body(answer: "PlanAnswer") -> list[Block]:
     """The fleets side by side, the chain, how to start the best."""
     rows = [row for row in answer.fleets if row.runs]
     found: list[Block] = [fleets_table(rows)] if rows else []
-    found += [Line(f"{row.gpu}: {row.reason}") for row in answer.fleets if not row.runs and row.reason]
+    found += [Line(f"{row.kind}: {row.reason}") for row in answer.fleets if not row.runs and row.reason]
     found += [Line(nearest_text(each)) for each in answer.nearest]
     found += [Line(), *chain(answer), *_start(answer), *money(answer)]
     found += [Line(str(answer.spare_tried))] if answer.spare_tried else []
@@ -140,6 +157,10 @@ def _start(answer: "PlanAnswer") -> list[Line]:
     best = answer.best
     if best is None or not best.servers:
         return []
+    if best.prefill_servers is not None:
+        both = (best.prefill_servers, best.servers - best.prefill_servers), (best.prefill_serve_line, best.serve_line)
+        pools = zip(*both, (PREFILL, DECODE), strict=True)
+        return [Line(f"start {count:,} × {role} with: {line}") for count, line, role in pools]
     each = "start the server" if best.servers == 1 else f"start each of the {best.servers:,} servers"
     return [Line(f"{each} with: {best.serve_line}")]
 
@@ -206,6 +227,8 @@ def servers_meaning(answer: "PlanAnswer") -> str:
     """The first layout in words."""
     row = next(row for row in answer.fleets if row.runs)
     assert row.servers and row.gpus, "a fleet that runs has servers"
+    if row.prefill_tp is not None:
+        return f"{row.layout}: engines that compute prompts and engines that compute answers, with TP GPUs each."
     each = " each" if row.servers > 1 else ""
     return f"{row.layout}: {counted(row.servers, 'server')} of {counted(row.gpus // row.servers, 'GPU')}{each}."
 
@@ -224,7 +247,7 @@ def found_line(race: Race) -> str:
         return _screening(race)
     row = next(row for row in rows_of(race.only(race.sized[-1]), 1))
     if not row.runs:
-        return f"{row.gpu}, TP{row.tp}: {row.reason}"
+        return f"{row.gpu}, {row.layout}: {row.reason}"
     return f"{gpus_text(row)}, {row.layout}: {row.users_low:,} users to sign, ${row.usd_per_month:,.0f} a month"
 
 

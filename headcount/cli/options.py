@@ -138,20 +138,26 @@ def _option(name: str, described: Argument, always_none: bool, default_text: str
     )
 
 
-apart_options = section(
+between_options = section(
     "Prefill and decode apart",
-    option(
-        "--pools",
-        PoolSizes(),
-        "Engines that compute prompts and engines that compute answers: prefill=2,decode=6, or with GPUs for each "
-        "prefill=2xtp1,decode=2xtp4.",
-    ),
     option("--kv-transfer-rate", Number("GB/s"), "KV between engines, by one GPU, one way.  [default: 35.5]"),
     option(
         "--dispatch dispatch_s",
         Duration(),
         "From the end of a prefill to the request's arrival at its decode engine.  [default: 25ms]",
     ),
+)
+apart_options = all_of(
+    section(
+        "Prefill and decode apart",
+        option(
+            "--pools",
+            PoolSizes(),
+            "Engines that compute prompts and engines that compute answers: prefill=2,decode=6, or with GPUs for each "
+            "prefill=2xtp1,decode=2xtp4.",
+        ),
+    ),
+    between_options,
 )
 model_option = option(
     "--model",

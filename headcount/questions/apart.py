@@ -1,14 +1,16 @@
 """Which pools are asked for that prefill and decode apart, and what lies between them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from headcount.questions.deployments import Subject
-from simulator.apart import DISPATCH_S, NIC_BYTES_PER_S, REACHED_SHARE, Apart, Between, resolve_apart
+from simulator.apart import DISPATCH_S, NIC_BYTES_PER_S, NOT_WITH_SGLANG, REACHED_SHARE, Apart, Between, resolve_apart
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.fleet.pool_sizes import DECODE, PREFILL, Part, PoolSizes
+from simulator.fleet.pool_sizes import DECODE, PREFILL, Part, PoolChoices, PoolSizes
+from simulator.study.fleets.layouts import ApartAsked
 
 ApartPools = Mapping[str, Part | str] | str
+PoolSizesAsked = Mapping[str, Sequence[int]] | str
 
 
 def asked_apart(
@@ -24,17 +26,37 @@ def asked_apart(
     Raises ValueError for another engine than vLLM, or for what cannot be.
     """
     if pools is None:
-        for name, given in (("--kv-transfer-rate", kv_transfer_rate), ("--dispatch", dispatch_s)):
-            if given is not None:
-                raise ValueError(f"{name} lies between two pools; give --pools prefill=N,decode=N with it")
+        _check_alone(kv_transfer_rate, dispatch_s, "prefill=N,decode=N")
         return None
     if replicas != 1:
         raise ValueError("--replicas and --pools both say how many engines there are; leave out one or the other")
     if not isinstance(asked.args, EngineArgs):
-        raise ValueError("prefill and decode apart is not simulated with SGLang; leave --pools out, or choose vLLM")
+        raise ValueError(NOT_WITH_SGLANG)
+    found, between = PoolSizes().read(pools), _between(kv_transfer_rate, dispatch_s)
+    return resolve_apart(asked.architecture, asked.gpu, asked.args, (found[PREFILL], found[DECODE]), between)
+
+
+def asked_choices(
+    pools: PoolSizesAsked | None, kv_transfer_rate: float | None, dispatch_s: float | None, *, spare: int = 0
+) -> ApartAsked | None:
+    """Of which sizes pools may be, or None where every server does both. Raises ValueError for what cannot be."""
+    if pools is None:
+        _check_alone(kv_transfer_rate, dispatch_s, "prefill,decode")
+        return None
+    if spare:
+        raise ValueError("--spare is not searched for prefill and decode apart; leave --spare or --pools out")
+    sizes = {role: found for role, found in PoolChoices().read(pools).items() if found}
+    return ApartAsked(sizes=sizes, between=_between(kv_transfer_rate, dispatch_s))
+
+
+def _check_alone(kv_transfer_rate: float | None, dispatch_s: float | None, pools: str) -> None:
+    for name, given in (("--kv-transfer-rate", kv_transfer_rate), ("--dispatch", dispatch_s)):
+        if given is not None:
+            raise ValueError(f"{name} lies between two pools; give --pools {pools} with it")
+
+
+def _between(kv_transfer_rate: float | None, dispatch_s: float | None) -> Between:
     if kv_transfer_rate is not None and not 0 < kv_transfer_rate < math.inf:
         raise ValueError(f"--kv-transfer-rate is {kv_transfer_rate:g} GB/s; it must be above 0")
-    found = PoolSizes().read(pools)
     rate = REACHED_SHARE * NIC_BYTES_PER_S if kv_transfer_rate is None else 1e9 * kv_transfer_rate
-    between = Between(bytes_per_s=rate, dispatch_s=DISPATCH_S if dispatch_s is None else dispatch_s)
-    return resolve_apart(asked.architecture, asked.gpu, asked.args, (found[PREFILL], found[DECODE]), between)
+    return Between(bytes_per_s=rate, dispatch_s=DISPATCH_S if dispatch_s is None else dispatch_s)

@@ -7,6 +7,7 @@ from boundary.names import readable
 from headcount.text.units import GIB, counted, percent
 from simulator.engines.engines import words_of
 from simulator.engines.sglang.arguments import SGLangArgs
+from simulator.fleet.pool_sizes import DECODE, PREFILL
 
 if TYPE_CHECKING:
     from kvcache.memory.budget import MemoryBudget
@@ -24,6 +25,12 @@ WORDS_PER_TOKEN: Final = 0.75
 def layout_text(replicas: int, tp: int, dp: int, pp: int = 1) -> str:
     """Replicas × GPUs of each."""
     return f"{replicas} × TP{tp}" + (f" PP{pp}" if pp > 1 else "") + (f" DP{dp}" if dp > 1 else "")
+
+
+def pools_text(counts: Sequence[int], sizes: Sequence[int]) -> str:
+    """Such as `2 × TP1 prefill + 2 × TP4 decode`; without the numbers where nobody knows them."""
+    named = zip(counts, sizes, (PREFILL, DECODE), strict=True)
+    return " + ".join(f"{count:,} × TP{size} {role}" if count else f"TP{size} {role}" for count, size, role in named)
 
 
 def pool_owner(budget: "MemoryBudget") -> str:

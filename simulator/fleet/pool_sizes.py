@@ -9,6 +9,7 @@ from boundary.names import check_names, shortened
 
 PREFILL, DECODE = "prefill", "decode"
 MOST_ENGINES = 4096
+_SIZE = re.compile(r"^(?:tp)?([0-9]{1,3})$", re.ASCII | re.IGNORECASE)
 _PART = re.compile(r"^([0-9]{1,4})(?:xtp([0-9]{1,3}))?$", re.ASCII | re.IGNORECASE)
 
 
@@ -38,6 +39,36 @@ class PoolSizes:
         if len(found) < 2:
             raise ValueError(f"'{shortened(str(given))}' lacks a pool; give both, such as prefill=2,decode=6")
         return found
+
+
+@dataclass(frozen=True)
+class PoolChoices:
+    """Tensor-parallel sizes of both pools to choose from; of a pool without any, every one that fits."""
+
+    name: str = "prefill,decode"
+
+    def read(self, given: Any) -> dict[str, tuple[int, ...]]:
+        if isinstance(given, Mapping):
+            found = {role: tuple(map(_size, sizes)) for role, sizes in given.items()}
+        else:
+            pairs = [part.partition("=") for part in str(given).split(",")]
+            found = {
+                role.strip().lower(): tuple(map(_size, sizes.split("/"))) if equals else ()
+                for role, equals, sizes in pairs
+            }
+        check_names(found, (PREFILL, DECODE), "pool")
+        if len(found) < 2:
+            raise ValueError(
+                f"'{shortened(str(given))}' lacks a pool; give both: prefill,decode or prefill=tp1,decode=tp1/tp2"
+            )
+        return found
+
+
+def _size(given: Any) -> int:
+    match = _SIZE.match(str(given).strip())
+    if not match or not int(match[1]):
+        raise ValueError(f"'{shortened(str(given))}' is no tensor-parallel size; give such as tp2, or tp1/tp2/tp4")
+    return int(match[1])
 
 
 def read_part(text: str) -> Part:

@@ -8,6 +8,7 @@ import numpy as np
 
 from kvcache.gpus.gpu import GPU
 from kvcache.shape.architecture import Architecture
+from simulator.apart import Apart
 from simulator.deployment import Deployment, layouts
 from simulator.engines.engines import AnyArgs
 from simulator.engines.vllm.arguments import EngineArgs
@@ -133,6 +134,7 @@ class CapacityRow:
     reason: str | None = None
     binding: str | None = None
     plan: Deployment | None = None  # None: the model does not fit
+    apart: Apart | None = None  # whose answers `plan` computes; None: every replica does both
     point: Point | None = None  # what the loads next to `users` showed, together
     curve: tuple[Point, ...] = ()  # every load simulated, by size
     curve_users: tuple[float, ...] = ()

@@ -51,14 +51,14 @@ class Estimate:
     answers: AnswerTimes
 
 
-def estimate_users(deployment: Deployment, replicas: int, load: Load, slo: SLO) -> Estimate:
-    """The capacity of so many replicas, which is not simulated.
+def estimate_users(deployment: Deployment, replicas: int, load: Load, slo: SLO, role: str | None = None) -> Estimate:
+    """The capacity of so many replicas, which is not simulated; of those of a `role`, if prefill and decode are apart.
 
     The first estimate for a load draws its requests, which takes longer. Raises ValueError for a load that is neither
     users nor a trace.
     """
     engines = replicas * deployment.data_parallel_size
-    traffic = traffic_of(load, engines)
+    traffic = traffic_of(load, engines).in_role(role)
     rough, engine = (_Engine(deployment, engines, path) for path in (traffic.first(_ROUGH_ROWS), traffic))
     low, high = _Search(rough, load, slo).halve(_FEWEST, RESOLUTION * rough.most_decoding, ROUGH_RESOLUTION)
     search = _Search(engine, load, slo)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.study.loads import Load, TraceLoad, UserLoad
 from workloads.distributions import Gamma
 from workloads.populations.sessions import NO_TIME
@@ -60,6 +61,15 @@ class Traffic:
         by_row = ("gap", "prompt", "output", "uniform", "normal")
         shorter = {name: getattr(self, name)[:rows] for name in by_row}
         return replace(self, **shorter, cache=replace(self.cache, tokens=self.cache.tokens[:, :rows]))
+
+    def in_role(self, role: str | None) -> "Traffic":
+        """What comes to a prefill engine ends with its first token; a decode engine has every prompt as if cached."""
+        if role == PREFILL:
+            return replace(self, output=np.ones_like(self.output))
+        if role == DECODE:
+            known = np.broadcast_to(self.prompt, self.cache.tokens.shape)
+            return replace(self, cache=replace(self.cache, tokens=known))
+        return self
 
     def dispersion_at(self, arrivals: float) -> float:
         """Of the number of arrivals in a time that has so many on average; 1 for Poisson's."""

@@ -7,6 +7,7 @@ import numpy as np
 
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.pools import COLUMNS, handover_text, pool_cells
+from headcount.text.words import pools_text
 from simulator.apart import Apart
 from simulator.core import layout
 from simulator.fleet.pool_sizes import DECODE, PREFILL
@@ -16,8 +17,7 @@ from simulator.study.statistics import summary
 
 def apart_text(apart: Apart) -> str:
     """Such as `2 × TP1 prefill + 2 × TP4 decode`."""
-    parts = zip(apart.counts, apart.plans, (PREFILL, DECODE), strict=True)
-    return " + ".join(f"{count} × TP{plan.tensor_parallel_size} {role}" for count, plan, role in parts)
+    return pools_text(apart.counts, [plan.tensor_parallel_size for plan in apart.plans])
 
 
 def apart_json(apart: Apart, simulation: Simulation) -> dict[str, Any]:

@@ -91,6 +91,7 @@ class Bought:
     usd_per_head: float | None = None
     head: str = "user"
     spare_servers: int = 0
+    how: str = ""  # the servers in words, where they are not alike
 
     def __str__(self) -> str:
         return f"{self.gpus:,} × {self.gpu.title}"
@@ -100,7 +101,7 @@ class Bought:
         spare = f", {self.spare_servers} of them spare" if self.spare_servers else ""
         each = counted(self.gpus // max(self.servers, 1), "GPU")
         servers = f"{self.servers:,} with {each}{' each' if self.servers > 1 else ''}{spare}"
-        return (("servers", servers), *money_figures(self.usd_per_month, self.usd_per_head, self.head))
+        return (("servers", self.how or servers), *money_figures(self.usd_per_month, self.usd_per_head, self.head))
 
     @property
     def words(self) -> tuple[tuple[str, str], ...]:

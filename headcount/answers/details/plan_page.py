@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from headcount.answers import plan_text
-from headcount.answers.details.assumptions import ASSUMED, MEASURED, kind_of
+from headcount.answers.details.assumptions import ASSUMED, MEASURED, kind_of, of_terms
 from headcount.answers.details.first_page import (
     Bought,
     FirstPage,
@@ -48,7 +48,7 @@ def plan_page(answer: "PlanAnswer") -> FirstPage:
         gpu=layout.offer.gpu, gpus=best.gpus or 0, servers=best.servers or 0, usd_per_gpu_hour=best.usd_per_gpu_hour,
         usd_per_month=best.usd_per_month, spare_servers=best.spare_servers or 0,
         usd_per_head=usd_per_user_month(best.usd_per_month, start.value) if is_people else best.usd_per_user_month,
-        head="person" if is_people else "user",
+        head="person" if is_people else "user", how="" if best.prefill_tp is None else best.layout,
     )  # fmt: skip
     needed = answer.users_to_serve
     links = [link for link in answer.demand.links if link.assumed and link.name not in _NEUTRAL]
@@ -68,6 +68,8 @@ def plan_page(answer: "PlanAnswer") -> FirstPage:
 
 
 def _failure_text(answer: "PlanAnswer", bought: Bought, low: int, needed: float) -> str:
+    if bought.how:
+        return "The network between the engines is assumed: measure a KV transfer on yours."
     if not bought.spare_servers:
         return alone_risk(bought.servers, low, needed)
     tried = answer.spare_tried
@@ -84,7 +86,7 @@ def _options(answer: "PlanAnswer") -> Options | None:
         title="The cheapest with each kind of GPU",
         columns=("GPUs", "safe to promise", "$ a month", "more"),
         rows=tuple(
-            (f"{row.gpus:,} × {find_gpu(row.gpu).title}", f"{_about(row)}{row.users_low:,}",
+            (row.gpus_text.replace(row.gpu, find_gpu(row.gpu).title), f"{_about(row)}{row.users_low:,}",
              f"{_about(row)}{whole_dollars(row.usd_per_month)}",
              "–" if row is rows[0] or not row.usd_per_month else f"{row.usd_per_month / cheapest - 1:+.0%}")
             for row in rows
@@ -112,7 +114,7 @@ def _at_the_peak(answer: "PlanAnswer") -> str:
 
 def plan_details(answer: "PlanAnswer") -> dict[str, Any]:
     """The fleet that is bought, simulated under the users; the chain; what else was compared; the money."""
-    return study_json(answer, _study(answer.race)) | {
+    return study_json(answer, _study(answer.race)) | _assumed_apart(answer.race) | {
         "demand": {
             "links": [
                 {"meaning": sentence(LINKS[link.name].meaning), "shown": link.shown, "kind": _kind(link),
@@ -126,9 +128,15 @@ def plan_details(answer: "PlanAnswer") -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _assumed_apart(race: Race) -> dict[str, Any]:
+    """Of the best fleet, where its prefill and decode are apart."""
+    apart = race.best.layout.apart if race.best is not None else None
+    return {} if apart is None else {"assumptions": of_terms("memory, step times and handover", apart.assumptions)}
+
+
 def _study(race: Race) -> Study | None:
     best = race.best
-    if best is None:
+    if best is None or best.layout.apart is not None:
         return None
     return Study(
         question=race.question.capacity_of(best.layout, best.row.replicas, replications=race.question.replications),
@@ -159,19 +167,20 @@ def _link_text(link: Link, room: float) -> str:
 def _layouts(answer: "PlanAnswer") -> dict[str, Any]:
     found = plan_text.layouts_table(answer)
     rows = [row for row in answer.fleets if row.runs and row.usd_per_month is not None]
+    is_compared = len({row.gpu for row in rows}) > 1
     return {
-        "title": "The same users cost more on other GPUs" if len(rows) > 1 else "Only one kind of GPU was compared",
+        "title": "The same users cost more on other GPUs" if is_compared else "Only one kind of GPU was compared",
         "axis": "US dollars a month",
         "text": "dollars",
         "bars": [
-            {"name": plan_text.gpus_text(row), "value": row.usd_per_month, "label": f"${row.usd_per_month:,.0f}",
+            {"name": row.gpus_text, "value": row.usd_per_month, "label": f"${row.usd_per_month:,.0f}",
              "kind": _bar_kind(row, answer)}
             for row in rows
         ],
         "columns": found.columns,
         "rows": found.rows,
         "text_columns": list(found.text_columns),
-        "said": [f"{row.gpu}: {row.reason}" for row in answer.fleets if row.reason and not row.runs]
+        "said": [f"{row.kind}: {row.reason}" for row in answer.fleets if row.reason and not row.runs]
         + [sentence(plan_text.nearest_text(each)) for each in answer.nearest],
     }  # fmt: skip
 

@@ -19,11 +19,11 @@ from headcount.text.units import milliseconds, seconds
 from headcount.text.words import load_text
 from simulator.apart import DEFAULT_ROUTER, Apart
 from simulator.fleet.router import RouterFactory, check_router, router_name
-from simulator.study.capacity import PRECISION, Capacity, find_capacity
+from simulator.study.capacity import PRECISION, Capacity
 from simulator.study.capacity_interval import interval_of
-from simulator.study.capacity_table import CapacityQuestion, latency_summary
-from simulator.study.estimate import estimate_users, met_in_service
-from simulator.study.points import Evaluator, Point
+from simulator.study.capacity_table import CapacityQuestion, How, latency_summary
+from simulator.study.fleets.apart import apart_capacity, evaluator_of_apart
+from simulator.study.points import Evaluator, Point, Watcher
 from simulator.study.replication import simulate_users
 from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
 from simulator.study.running.simulations import Simulations
@@ -153,8 +153,9 @@ def capacity_apart(
     )  # fmt: skip
     find_notes(facts_about(asked, plans=list(apart.plans)), strict=strict)
     with Simulations(executor=runs_on, store=kept_simulations() if store else None) as simulations:
-        evaluator = _evaluator(question, apart, simulations, progress)
-        capacity = find_capacity(evaluator, _guess(apart, evaluator), precision=precision, replications=replications)
+        how = How(simulations=simulations, watcher=_watched(progress))
+        evaluator = evaluator_of_apart(question, apart, how)
+        capacity = apart_capacity(question, apart, evaluator)
         interval = interval_of(apart.plans, evaluator, capacity)
     effects, point = effects_of(found, apart.plans), capacity.point
     known = facts_of(
@@ -177,24 +178,12 @@ def capacity_apart(
     )
 
 
-def _evaluator(question: CapacityQuestion, apart: Apart, simulations: Simulations, progress: Watch) -> Evaluator:
+def _watched(progress: Watch) -> Watcher:
     def watch(point: Point, unit: str) -> None:
         progress(Progress(done=0, total=1, note=load_text(point, unit)))
 
     progress(Progress(done=0, total=1))
-    return Evaluator(
-        fleet=apart.fleet(question.router),
-        load=met_in_service(question.load(apart.decode), apart.decode, apart.num_decode, question.slo),
-        slo=question.slo,
-        watcher=watch,
-        simulations=simulations,
-    )
-
-
-def _guess(apart: Apart, evaluator: Evaluator) -> float:
-    """As many as the GPUs would serve with every engine doing both."""
-    parts = zip(apart.plans, apart.counts, strict=True)
-    return sum(estimate_users(plan, count, evaluator.load, evaluator.slo).size for plan, count in parts)
+    return watch
 
 
 def _served(apart: Apart, evaluator: Evaluator, found: Capacity) -> dict[str, Any]:

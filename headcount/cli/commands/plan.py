@@ -9,6 +9,7 @@ from headcount.cli.option_types import flag, option
 from headcount.cli.options import (
     ROUTERS,
     argument_options,
+    between_options,
     engine_options,
     model_option,
     output_options,
@@ -32,6 +33,7 @@ from simulator.engines.values import (
     TokenCount,
     WholeNumber,
 )
+from simulator.fleet.pool_sizes import PoolChoices
 from workloads.demand import MOST_PEOPLE
 
 _PEOPLE = WholeNumber(1, MOST_PEOPLE)
@@ -102,6 +104,16 @@ _money_options = section(
 )
 @section("Step times", argument_options(STEP_TIME))
 @section(
+    "Prefill and decode apart",
+    option(
+        "--pools",
+        PoolChoices(),
+        "Also try engines that compute prompts apart from engines that compute answers: prefill,decode, or with "
+        "tensor-parallel sizes to choose from prefill=tp1,decode=tp1/tp2.",
+    ),
+)
+@between_options
+@section(
     "Search",
     option("--precision", Share(), "Half of the sampling interval of the best fleet's users.", default="5%"),
     option("--replications", WholeNumber(2, 10_000), "At most so many independent runs of a load.", default=24),
@@ -118,6 +130,8 @@ def command(**values: Any) -> int:
 
     Give one of --users, --employees, --requests-per-s and --tokens-per-day. Every layout of every GPU is estimated
     first; the cheapest of each GPU are then simulated, with as few servers as serve all users.
+
+    With --pools the cheapest numbers of engines that compute prompts and of engines that compute answers are found too.
     """
     from headcount.cli.output import ask_study  # noqa: PLC0415  imported once the command runs
 

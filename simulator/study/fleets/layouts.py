@@ -1,12 +1,13 @@
 """Every way to serve a model on the GPUs on offer, and why some cannot."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from boundary.names import UnknownNameError
 from kvcache.gpus.gpu import GPU
 from kvcache.shape.architecture import Architecture
+from simulator.apart import Apart, Between
 from simulator.deployment import MAX_TENSOR_PARALLEL_SIZE, Deployment, layouts
 from simulator.engines.engines import AnyArgs
 from simulator.fleet.router import RouterFactory
@@ -31,6 +32,17 @@ class Offer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ApartAsked:
+    """Engines that compute prompts and engines that compute answers are tried too, with what lies between them."""
+
+    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # TP of a role; every one that fits if absent
+    between: Between = field(default_factory=Between)
+
+    def has(self, role: str, tp: int) -> bool:
+        return role not in self.sizes or tp in self.sizes[role]
+
+
+@dataclass(frozen=True, kw_only=True)
 class FleetQuestion:
     """Which fleet serves so many users at the least cost, with so many servers to spare?"""
 
@@ -41,6 +53,7 @@ class FleetQuestion:
     think_time_s: float
     users: float
     spare: int = 0
+    apart: ApartAsked | None = None  # beside servers that do both; None: these alone
     slo: SLO = field(default_factory=SLO)
     router: str | RouterFactory | None = None  # None: for each layout the one that should cost clearly less
     precision: float = PRECISION
@@ -80,9 +93,29 @@ class Layout:
     offer: Offer
     plan: Deployment
     router: str | RouterFactory = LEAST_OUTSTANDING
+    apart: Apart | None = None  # whose answers `plan` computes; None: every server does both
 
-    def usd_per_hour(self, servers: int) -> float:
-        return servers * self.plan.gpus * self.offer.usd_per_hour
+    @property
+    def kind(self) -> str:
+        """Layouts of a kind are rivals: the GPU, prefill and decode apart or not."""
+        return layout_kind(self.offer.gpu.name, is_apart=self.apart is not None)
+
+    @property
+    def plans(self) -> tuple[Deployment, ...]:
+        return self.apart.plans if self.apart is not None else (self.plan,)
+
+    def gpus(self, servers: int, prefill_servers: int = 0) -> int:
+        """Of so many servers, of which so many compute prompts alone."""
+        prefill = self.apart.prefill.gpus * prefill_servers if self.apart is not None else 0
+        return (servers - prefill_servers) * self.plan.gpus + prefill
+
+    def usd_per_hour(self, servers: int, prefill_servers: int = 0) -> float:
+        return self.gpus(servers, prefill_servers) * self.offer.usd_per_hour
+
+
+def layout_kind(gpu: str, *, is_apart: bool) -> str:
+    """A GPU's layouts, those with prefill and decode apart by themselves."""
+    return f"{gpu}, prefill and decode apart" if is_apart else gpu
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +128,11 @@ class Dropped:
     kv_cache_dtype: str | None
     reason: str
     attainment: float = -1.0  # estimated of a single user; below any where it does not run
+    prefill_tp: int | None = None  # where prefill and decode are apart
+
+    @property
+    def kind(self) -> str:
+        return layout_kind(self.gpu, is_apart=self.prefill_tp is not None)
 
 
 def every_layout(question: FleetQuestion) -> tuple[list[Layout], list[Dropped]]:

@@ -9,10 +9,11 @@ from typing import Final
 from kvcache.models.catalog import load_model, model_names
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.parameters import active_parameters, total_parameters
+from simulator.study.capacity_table import How
 from simulator.study.fleets.layouts import AFFINITY, FleetQuestion, Offer
 from simulator.study.fleets.screening import Screened
-from simulator.study.fleets.search import screen_all
-from simulator.study.fleets.sizing import COARSE_REPLICATIONS, Sized, Sizing
+from simulator.study.fleets.search import screen_all, sized
+from simulator.study.fleets.sizing import COARSE_REPLICATIONS, Sized
 from simulator.study.points import Watcher
 from simulator.study.running.simulations import Simulations
 from workloads.populations.population import Population
@@ -38,15 +39,15 @@ def nearest_fleets(
     simulations: Simulations | None = None,
 ) -> Iterator[Nearest]:
     """One for each kind of change that helps: router, limit, weight format, `others` GPUs, smaller model."""
-    kept = simulations or Simulations()
+    how = How(watcher=watcher, simulations=simulations or Simulations())
     for changes in (_routers, _limits, _formats, _gpus(others), _models):
         helpful = (
             (change, changed, first) for change, changed in changes(question) for first in _screened(changed)[:1]
         )
         for change, changed, first in islice(helpful, _SIMULATED):
-            sized = Sizing(changed, first, COARSE_REPLICATIONS, _MOST_USERS, watcher, kept).run(first.servers)
-            if sized.servers:
-                yield Nearest(change=change, sized=sized)
+            found = sized(changed, first, COARSE_REPLICATIONS, _MOST_USERS, how)
+            if found.servers:
+                yield Nearest(change=change, sized=found)
                 break
 
 
@@ -54,16 +55,21 @@ def affinity_instead(
     question: FleetQuestion, best: Sized, watcher: Watcher | None = None, simulations: Simulations | None = None
 ) -> Nearest | None:
     """Session affinity, where it saves money: conversations find their own prefix in their server's cache."""
-    if best.layout.router == AFFINITY or best.servers == 1 or not isinstance(question.workload, Population):
+    if (
+        best.layout.apart is not None
+        or best.layout.router == AFFINITY
+        or best.servers == 1
+        or not isinstance(question.workload, Population)
+    ):
         return None
-    changed = replace(question, router=AFFINITY)
+    changed = replace(question, router=AFFINITY, apart=None)
     first = next(iter(_screened(changed)), None)
     if first is None or first.usd_per_hour >= best.usd_per_hour:
         return None
-    kept = simulations or Simulations()
-    sized = Sizing(changed, first, COARSE_REPLICATIONS, _MOST_USERS, watcher, kept).run(first.servers)
-    is_cheaper = sized.servers and sized.usd_per_hour < best.usd_per_hour
-    return Nearest(change=f"--router {AFFINITY}", sized=sized) if is_cheaper else None
+    how = How(watcher=watcher, simulations=simulations or Simulations())
+    found = sized(changed, first, COARSE_REPLICATIONS, _MOST_USERS, how)
+    is_cheaper = found.servers and found.usd_per_hour < best.usd_per_hour
+    return Nearest(change=f"--router {AFFINITY}", sized=found) if is_cheaper else None
 
 
 Changes = Callable[[FleetQuestion], Iterator[tuple[str, FleetQuestion]]]

@@ -24,14 +24,22 @@ class Screened:
     estimate: Estimate
     users: float  # to serve
     spare: int
+    needed: tuple[float, float] = (0.0, 0.0)  # engines for prompts and for answers, where they are apart
+
+    @property
+    def prefill_servers(self) -> int:
+        return math.ceil(self.needed[0])
 
     @property
     def usd_per_hour(self) -> float:
         """Spare servers included."""
-        return self.layout.usd_per_hour(self.servers + self.spare)
+        return self.layout.usd_per_hour(self.servers + self.spare, self.prefill_servers)
 
     def usd_per_hour_if(self, factor: float) -> float:
         """The same, if each server serves so many times what is estimated."""
+        if self.layout.apart is not None:
+            prefill, decode = (math.ceil(each / factor) for each in self.needed)
+            return self.layout.usd_per_hour(prefill + decode, prefill)
         servers = math.ceil(self.users / (self.users_per_server * factor))
         return self.layout.usd_per_hour(max(servers, 1) + self.spare)
 

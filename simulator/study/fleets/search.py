@@ -4,7 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from simulator.study.capacity_table import How
 from simulator.study.fleets.layouts import Dropped, FleetQuestion, every_layout
+from simulator.study.fleets.ratio import RatioSizing, apart_layouts, screened_apart
 from simulator.study.fleets.screening import Screened, screened
 from simulator.study.fleets.sizing import COARSE_REPLICATIONS, COARSE_USERS, MOST_USERS, Sized, Sizing
 from simulator.study.points import Watcher
@@ -28,23 +30,23 @@ class Race:
     is_over: bool = False
 
     @property
-    def gpus(self) -> tuple[str, ...]:
-        """Kinds of GPU that have a layout, cheapest first as screened."""
-        return tuple(dict.fromkeys(each.layout.offer.gpu.name for each in self.screened))
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of layouts, cheapest first as screened: one of each GPU, another where prefill and decode are apart."""
+        return tuple(dict.fromkeys(each.layout.kind for each in self.screened))
 
     @property
     def best(self) -> Sized | None:
         """The cheapest fleet that serves the users."""
         return cheapest(self.sized)
 
-    def best_of(self, gpu: str) -> Sized | None:
-        return cheapest(self.sized_of(gpu))
+    def best_of(self, kind: str) -> Sized | None:
+        return cheapest(self.sized_of(kind))
 
-    def sized_of(self, gpu: str) -> list[Sized]:
-        return [each for each in self.sized if each.layout.offer.gpu.name == gpu]
+    def sized_of(self, kind: str) -> list[Sized]:
+        return [each for each in self.sized if each.layout.kind == kind]
 
-    def screened_of(self, gpu: str) -> list[Screened]:
-        return [each for each in self.screened if each.layout.offer.gpu.name == gpu]
+    def screened_of(self, kind: str) -> list[Screened]:
+        return [each for each in self.screened if each.layout.kind == kind]
 
     def is_sized(self, screened: Screened) -> bool:
         return any(each.screened is screened for each in self.sized)
@@ -71,27 +73,43 @@ def search_fleets(
 
     Raises ValueError where an argument is refused on every GPU.
     """
-    race, kept = screen_all(question), simulations or Simulations()
+    race, how = screen_all(question), How(watcher=watcher, simulations=simulations or Simulations())
     yield race
     while (following := _next(race)) is not None:
-        sizing = Sizing(
-            question, following, min(COARSE_REPLICATIONS, question.replications), COARSE_USERS, watcher, kept
-        )
-        race = race.with_sized(sizing.run(following.servers))
+        few = min(COARSE_REPLICATIONS, question.replications)
+        race = race.with_sized(sized(question, following, few, COARSE_USERS, how))
         yield race
     while (best := race.best) is not None and not best.is_confirmed:
-        sizing = Sizing(question, best.screened, question.replications, MOST_USERS, watcher, kept)
-        race = race.with_sized(sizing.run(best.servers))
+        race = race.with_sized(sized(question, best.screened, question.replications, MOST_USERS, how, first=best))
         yield race
     yield replace(race, is_over=True)
+
+
+def sized(
+    question: FleetQuestion,
+    screened: Screened,
+    replications: int,
+    most_users: int,
+    how: How,
+    *,
+    first: Sized | None = None,
+) -> Sized:
+    """The fewest servers of a layout that serve the users; the search begins with the `first`, or as screened."""
+    start = first or screened
+    if screened.layout.apart is not None:
+        pair = start.prefill_servers, start.servers - start.prefill_servers
+        return RatioSizing(question, screened, replications, most_users, how).run(pair)
+    return Sizing(question, screened, replications, most_users, how.watcher, how.simulations).run(start.servers)
 
 
 def screen_all(question: FleetQuestion) -> Race:
     """Every layout with the servers it should need, without a simulation."""
     layouts, dropped = every_layout(question)
+    apart, refused = apart_layouts(question, layouts)
     found: list[Screened] = []
-    for layout in layouts:
-        each = screened(layout, question)
+    dropped += refused
+    for layout in (*layouts, *apart):
+        each = screened(layout, question) if layout.apart is None else screened_apart(layout, question)
         if isinstance(each, Screened):
             found.append(each)
         else:
@@ -106,8 +124,8 @@ def _next(race: Race) -> Screened | None:
 
 
 def _is_in_the_race(race: Race, each: Screened) -> bool:
-    gpu = each.layout.offer.gpu.name
-    best, rival, simulated = race.best, race.best_of(gpu), race.sized_of(gpu)
+    kind = each.layout.kind
+    best, rival, simulated = race.best, race.best_of(kind), race.sized_of(kind)
     least = each.usd_per_hour_if(OPTIMISM)
     if best is not None and least > OUT_OF_THE_RACE * best.usd_per_hour:
         return False
@@ -117,5 +135,5 @@ def _is_in_the_race(race: Race, each: Screened) -> bool:
         return each.users_per_server * each.servers > OPTIMISM * rival.users()
     if best is not None and rival.usd_per_hour > CLOSE * best.usd_per_hour:
         return False
-    first = race.screened_of(gpu)[0].usd_per_hour
+    first = race.screened_of(kind)[0].usd_per_hour
     return each.usd_per_hour <= NEAR * first and least < rival.usd_per_hour

@@ -32,6 +32,7 @@ class Sized:
     served: Point | None  # that fleet under its part of the users to serve
     each: float = 1.0  # users of a server over those of one that was simulated
     is_confirmed: bool = False  # as precise and as large as it is simulated at all
+    prefill_servers: int = 0  # of the servers: they compute prompts alone
 
     @property
     def layout(self) -> Layout:
@@ -39,8 +40,11 @@ class Sized:
 
     @property
     def scale(self) -> float:
-        """Servers over those that were simulated."""
-        return self.servers / self.row.replicas
+        """Servers over those that were simulated; of two pools, of the one that grows less."""
+        apart = self.row.apart
+        if apart is None:
+            return self.servers / self.row.replicas
+        return min(self.prefill_servers / apart.num_prefill, (self.servers - self.prefill_servers) / apart.num_decode)
 
     @property
     def is_whole(self) -> bool:
@@ -54,12 +58,12 @@ class Sized:
     @property
     def usd_per_hour(self) -> float:
         """Spare servers included."""
-        return self.layout.usd_per_hour(self.servers + self.spare)
+        return self.layout.usd_per_hour(self.servers + self.spare, self.prefill_servers)
 
     @property
     def gpus(self) -> int:
         """Spare servers included."""
-        return (self.servers + self.spare) * self.layout.plan.gpus
+        return self.layout.gpus(self.servers + self.spare, self.prefill_servers)
 
     def users(self, name: str = "users_low") -> int:
         """One of a row's numbers of users, for all servers but the spare ones."""

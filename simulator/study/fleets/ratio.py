@@ -1,0 +1,305 @@
+"""How many engines compute prompts, and how many compute answers: the cheapest pair that serves the users."""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from simulator.apart import Apart, apart_of
+from simulator.deployment import Deployment
+from simulator.engines.vllm.engine import EngineConfig
+from simulator.fleet.pool_sizes import DECODE, PREFILL
+from simulator.study.capacity import SCREENING_REPLICATIONS
+from simulator.study.capacity_table import CapacityRow, How
+from simulator.study.estimate import Estimate, estimate_users
+from simulator.study.fleets.apart import apart_capacity, apart_row, evaluator_of_apart
+from simulator.study.fleets.layouts import Dropped, FleetQuestion, Layout
+from simulator.study.fleets.screening import MOST_ESTIMATED, Screened
+from simulator.study.fleets.sizing import MOST_BOUGHT, MOST_SERVERS, MOST_USERS, SERVED_REPLICATIONS, Sized, kept
+from simulator.study.loads import Load
+from simulator.study.points import Evaluator
+from simulator.study.slo import SLO
+from simulator.study.traffic import traffic_of
+
+Pair = tuple[int, int]  # engines that compute prompts, engines that compute answers
+
+OFF: Final = 1.5  # by what a pool may serve more than estimated: pairs with still fewer engines are not tried
+HOPELESS: Final = 2.0  # times the misses that the target allows: two runs show that a pair does not serve
+ROLES: Final = (PREFILL, DECODE)
+STEPS: Final = 4  # of the decode engine from a request's arrival to its first token
+_ROUNDS: Final = 6
+_NO_LIMIT_S: Final = 1e6
+_LEAST_S: Final = 1e-3
+
+
+def apart_layouts(question: FleetQuestion, together: list[Layout]) -> tuple[list[Layout], list[Dropped]]:
+    """Every pair of tensor-parallel sizes that is asked for, of the layouts that run; and why others do not.
+
+    Raises ValueError where prefill and decode apart is refused on every GPU.
+    """
+    asked = question.apart
+    if asked is None:
+        return [], []
+    found: list[Layout] = []
+    dropped: list[Dropped] = []
+    refused: list[ValueError] = []
+    for prefill in (each for each in together if asked.has(PREFILL, each.plan.tensor_parallel_size)):
+        for decode in (each for each in together if asked.has(DECODE, each.plan.tensor_parallel_size)):
+            if decode.offer is not prefill.offer or _others(decode.plan) != _others(prefill.plan):
+                continue
+            try:
+                apart = apart_of(prefill.plan, decode.plan, asked.between)
+            except ValueError as error:
+                refused.append(error)
+                dropped.append(_dropped(decode, prefill.plan, str(error)))
+            else:
+                found.append(replace(decode, plan=apart.decode, apart=apart))
+    if refused and not found:
+        raise refused[0]
+    return found, dropped
+
+
+def _others(plan: Deployment) -> object:
+    return replace(plan.given, tensor_parallel_size=1)
+
+
+def _dropped(layout: Layout, prefill: Deployment, reason: str, attainment: float = -1.0) -> Dropped:
+    args = layout.plan.given
+    return Dropped(
+        gpu=layout.offer.gpu.name,
+        prefill_tp=prefill.tensor_parallel_size,
+        tp=layout.plan.tensor_parallel_size,
+        quantization=args.quantization,
+        kv_cache_dtype=args.kv_cache_dtype,
+        reason=reason,
+        attainment=attainment,
+    )
+
+
+# -- by an estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pool:
+    """One pool by its estimate."""
+
+    estimate: Estimate
+    rate: float  # requests/s of one engine, to sign
+    served_s: float  # mean time of a request there
+
+
+def _decode_pool(layout: Layout, engines: int, question: FleetQuestion) -> _Pool:
+    """A prompt that is read is as if it were cached."""
+    plan, engine = _apart(layout).decode, _decode_engine(layout)
+    plan = replace(plan, engine=replace(engine, enable_prefix_caching=True))
+    return _pool(plan, engines, question.load(layout), question.slo, DECODE)
+
+
+def _prefill_pool(layout: Layout, engines: int, question: FleetQuestion, handover_s: float) -> _Pool:
+    """No limit on TPOT, and what a handover leaves of that on TTFT."""
+    limit_s = question.slo.ttft_s
+    ttft_s = _NO_LIMIT_S if limit_s is None else max(limit_s - handover_s, _LEAST_S)
+    plan = _apart(layout).prefill
+    return _pool(plan, engines, question.load(layout), replace(question.slo, ttft_s=ttft_s, tpot_s=None), PREFILL)
+
+
+def _pool(plan: Deployment, engines: int, load: Load, slo: SLO, role: str) -> _Pool:
+    """Each pool may miss half of what the target allows."""
+    counted = min(engines, MOST_ESTIMATED)
+    found = estimate_users(plan, counted, load, replace(slo, attainment=(1 + slo.attainment) / 2), role)
+    latency = plan.latency
+    error = 0.0 if latency.is_given else latency.tpot_log_error.half_width_at(found.in_flight / counted)
+    return _Pool(
+        estimate=found,
+        rate=found.requests_per_s / counted / (1 + error),
+        served_s=found.in_flight / found.requests_per_s,
+    )
+
+
+def _handover_s(layout: Layout, question: FleetQuestion, step_s: float) -> float:
+    """Of a long prompt that no cache has: dispatch, read, steps of the decode engine."""
+    apart = _apart(layout)
+    nic, size = apart.nics[1], _decode_engine(layout).block_size
+    prompt = np.quantile(traffic_of(question.load(layout), 1).prompt, question.slo.attainment)
+    read_s = nic.transfer_s + prompt / size * (nic.post_s + nic.block_s)
+    return apart.between.dispatch_s + float(read_s) + STEPS * step_s
+
+
+def _decode_engine(layout: Layout) -> EngineConfig:
+    engine = _apart(layout).decode.engine
+    assert isinstance(engine, EngineConfig), "SGLang was refused before"
+    return engine
+
+
+def _apart(layout: Layout) -> Apart:
+    assert layout.apart is not None, "a layout of two pools"
+    return layout.apart
+
+
+def screened_apart(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
+    """About how many engines of either pool the users need: prompts are one load, answers another."""
+    engines: Pair = (1, 1)
+    for _ in range(_ROUNDS):
+        decode = _decode_pool(layout, engines[1], question)
+        handover_s = _handover_s(layout, question, decode.estimate.tpot_s)
+        pools = _prefill_pool(layout, engines[0], question, handover_s), decode
+        for role, pool in zip(ROLES, pools, strict=True):
+            found = pool.estimate
+            if found.attainment < (1 + question.slo.attainment) / 2:
+                limits = f"TTFT {found.ttft_s:.3g} s, TPOT {found.tpot_s * 1e3:.3g} ms at the target's percentile"
+                reason = f"{role} engines are estimated to miss the SLO under any load ({found.binding}): {limits}"
+                return _dropped(layout, _apart(layout).prefill, reason, found.attainment)
+        served_s = sum(pool.served_s for pool in pools) + handover_s
+        rate = question.users / (question.think_time_s + served_s)
+        needed = rate / pools[0].rate, rate / pools[1].rate
+        last, engines = engines, (math.ceil(needed[0]), math.ceil(needed[1]))
+        if engines == last:
+            break
+    return Screened(
+        layout=layout,
+        servers=sum(engines),
+        needed=needed,
+        users_per_server=question.users / sum(engines),
+        estimate=pools[1].estimate,
+        users=question.users,
+        spare=question.spare,
+    )
+
+
+# -- by simulation
+
+
+@dataclass
+class RatioSizing:
+    """Simulates pairs of pools, each once. A pair with fewer engines of both than one that fails is not tried."""
+
+    question: FleetQuestion
+    screened: Screened
+    replications: int
+    most_users: int
+    how: How
+    rows: dict[Pair, CapacityRow] = field(default_factory=dict)
+    failed: list[Pair] = field(default_factory=list)
+    evaluators: dict[Pair, Evaluator] = field(default_factory=dict)
+    users: float = 0.0  # that the simulated pairs have to serve: all, or a part
+
+    def run(self, first: Pair) -> Sized:
+        """The cheapest pair whose number to sign reaches the users; `first` is where the search begins."""
+        share = min(1.0, self.most_users / self.question.users, MOST_SERVERS / sum(first))
+        self.users = share * self.question.users
+        best = self._serving((math.ceil(first[0] * share), math.ceil(first[1] * share)))
+        if best is None:
+            return self._sized((0, 0), max(self.rows))
+        while (following := self._next(best)) is not None:
+            if self._serves(following, best):
+                best = following
+            else:
+                self.failed.append(following)
+        return self._bought(best)
+
+    @property
+    def _apart(self) -> Apart:
+        return _apart(self.screened.layout)
+
+    def _gpus(self, pair: Pair) -> int:
+        return self._apart.sized(*pair).gpus
+
+    def _evaluator(self, pair: Pair) -> Evaluator:
+        if pair not in self.evaluators:
+            asked = self.question.capacity_of(self.screened.layout, 1, replications=self.replications)
+            self.evaluators[pair] = evaluator_of_apart(asked, self._apart.sized(*pair), self.how)
+        return self.evaluators[pair]
+
+    def _row(self, pair: Pair, guess: float = 0.0) -> CapacityRow:
+        if pair not in self.rows:
+            asked = self.question.capacity_of(self.screened.layout, 1, replications=self.replications)
+            apart, evaluator = self._apart.sized(*pair), self._evaluator(pair)
+            self.rows[pair] = apart_row(asked, apart, evaluator, apart_capacity(asked, apart, evaluator, guess))
+        return self.rows[pair]
+
+    def _size(self, users: float, row: CapacityRow) -> float:
+        """So many users in the unit of the load, as a row has them."""
+        assert row.point is not None, "a row with users has a point"
+        return users / row.users * row.point.size
+
+    def _serving(self, pair: Pair) -> Pair | None:
+        """The first pair that serves, with more of both until one does; None where a pair serves nobody."""
+        guess = self.users if self._evaluator(pair).load.unit == "users" else 0.0
+        while (row := self._row(pair, guess)).users_low < self.users:
+            if not row.users_low:
+                return None
+            factor, guess = self.users / row.users_low, self._size(self.users, row)
+            following = math.ceil(pair[0] * factor), math.ceil(pair[1] * factor)
+            if sum(following) > MOST_SERVERS:
+                self.users = row.users_low  # a smaller part of all
+                break
+            self.failed.append(pair)
+            pair = following
+        return pair
+
+    def _serves(self, pair: Pair, best: Pair) -> bool:
+        evaluator, size = self._evaluator(pair), self._size(self.users, self.rows[best])
+        size = max(evaluator.load.round(size), evaluator.load.smallest)
+        few = evaluator.point(size, SCREENING_REPLICATIONS).shown().share
+        if few > HOPELESS * (1 - self.question.slo.attainment):
+            return False
+        return self._row(pair, size).users_low >= self.users
+
+    def _next(self, best: Pair) -> Pair | None:
+        """Of the pairs that may serve and cost less, the one that should serve most: none has room for an engine."""
+        factor = self.users / self.rows[best].users_low
+        fewer = math.ceil(best[0] * factor - 1e-9), math.ceil(best[1] * factor - 1e-9)
+        most, pairs = self._gpus(best) - 1, []
+        if self._gpus(fewer) <= most and not self._is_ruled_out(fewer):
+            return fewer
+        needed = self._needed
+        for prefill in range(max(math.floor(needed[0] / OFF), 1), most + 1):
+            decode = (most - self._gpus((prefill, 0))) // self._gpus((0, 1))
+            if decode >= max(math.floor(needed[1] / OFF), 1) and not self._is_ruled_out((prefill, decode)):
+                pairs.append((prefill, decode))
+        return max(pairs, key=lambda pair: min(pair[0] / needed[0], pair[1] / needed[1]), default=None)
+
+    @property
+    def _needed(self) -> tuple[float, float]:
+        """Of the estimate, for the users that are simulated."""
+        share = self.users / self.question.users
+        return self.screened.needed[0] * share, self.screened.needed[1] * share
+
+    def _is_ruled_out(self, pair: Pair) -> bool:
+        return any(pair[0] <= failed[0] and pair[1] <= failed[1] for failed in self.failed)
+
+    def _bought(self, best: Pair) -> Sized:
+        """As many of each as all users take: each prefill engine finds less in its cache the more there are."""
+        row, layout = self.rows[best], self.screened.layout
+        pair, each = best, 1.0
+        while self.users < self.question.users:
+            factor = self.question.users / row.users_low / each
+            larger = math.ceil(best[0] * factor - 1e-9), math.ceil(best[1] * factor - 1e-9)
+            if larger == pair:
+                pair = larger
+                break
+            pair = larger
+            each = kept(lambda count: _prefill_pool(layout, count, self.question, 0.0).rate, best[0], pair[0])
+            if not each or sum(pair) > MOST_BOUGHT:
+                reason = "prefill engines lose too much when conversations are spread over more"
+                self.rows[best] = replace(row, reason=reason)
+                return self._sized((0, 0), best)
+        return self._sized(pair, best, each)
+
+    def _sized(self, bought: Pair, simulated: Pair, each: float = 1.0) -> Sized:
+        row = self.rows[simulated]
+        found = Sized(
+            screened=self.screened,
+            servers=sum(bought),
+            prefill_servers=bought[0],
+            row=row,
+            served=None,
+            each=each,
+            is_confirmed=bought == simulated or self.most_users >= MOST_USERS,
+        )
+        if not found.servers:
+            return found
+        evaluator = self._evaluator(simulated)
+        size = evaluator.load.round(self._size(self.question.users / (found.scale * each), row))
+        return replace(found, served=evaluator.point(max(size, evaluator.load.smallest), SERVED_REPLICATIONS))
