@@ -15,13 +15,15 @@ SLOPE = 6.0  # of the logarithm of misses over that of the load, before anything
 MAX_STEP = 3.0  # from one load tried to the next: one far beyond capacity costs much, and tells nothing
 SPACING = 1.05  # between the two loads that are replicated
 OFF_CENTRE = 1.04  # how far the estimate may lie outside of them
+CLEARLY = 1.5  # times more or fewer misses than the target: mostly chance shows less
 LEAP = 40.0  # a slope of misses over the load, in logarithms, as in a model without chance
 FINEST = 1.01  # between two loads with a leap
 FIRST_REQUESTS = 240_000  # of each load, before its interval is looked at
 FEWEST, FIRST_MOST = 6, 48  # replications of a load by then
 MAX_REPLICATIONS = 200
 PRECISION = 0.03  # half of the 95 % interval, as a share of the capacity
-LOCATING = 6  # replications of loads that may turn out to lie beside the capacity
+LOCATING = (6, 16)  # replications of loads that may turn out to lie beside the capacity
+MAX_MOVE = 1.25  # from there at once: few replications may show a line that is all but flat
 COARSE_REPLICATIONS = 6  # at most, of an estimate that is compared with another one, paired
 COARSE_REQUESTS = 24_000  # of each load of it
 QUICK_REPLICATIONS, QUICK_MOST = 4, 60  # of a large fleet, where each has many requests; at most, or FIRST_REQUESTS
@@ -89,7 +91,7 @@ def find_capacity(
         most = min(max(_replications_with(FIRST_REQUESTS, evaluator), QUICK_MOST), most)
     around = _Around(evaluator, centre)
     count = replications or min(first, most)
-    if around.knee(min(LOCATING, count)) is None:
+    if any(around.knee(few) is None for few in LOCATING if few < count):
         return NOBODY
     while (knee := around.knee(count)) is not None:
         if knee.half_width <= precision or count in (replications, most):
@@ -167,23 +169,25 @@ class _Around:
                 if missed / served <= FINEST or not served < self.high < missed:
                     self.high = missed
                     return _knee_of(self.points(), self.evaluator)  # farther loads say nothing of where misses leap
-            elif self._contradicts(mean, served, missed):
-                self._place(math.sqrt(served * missed))
+            elif between := self._contradicted(mean, shares, knee.target_misses):
+                self._place(between)
             elif self.low / OFF_CENTRE <= mean <= self.high * OFF_CENTRE:
                 return knee
             else:
-                self._place(min(max(mean, self.low / MAX_STEP), self.high * MAX_STEP))
+                self._place(min(max(mean, self.low / MAX_MOVE), self.high * MAX_MOVE))
             if (self.low, self.high) in seen:
                 return knee
 
-    def _contradicts(self, mean: float, served: float, missed: float) -> bool:
-        """Whether an estimate lies outside of loads that are known to serve and to miss.
+    def _contradicted(self, mean: float, shares: dict[float, float], target: float) -> float | None:
+        """Where to look instead of an estimate outside of loads that clearly serve and clearly miss.
 
         Of close ones nobody knows that: chance gave them more or less work than expected.
         """
+        served, missed = _bracket(shares, target, CLEARLY)
         if not 0 < served < missed < math.inf or served < mean < missed:
-            return False
-        return missed / served > SPACING**2 or not self.low / OFF_CENTRE <= mean <= self.high * OFF_CENTRE
+            return None
+        is_known = missed / served > SPACING**2 or not self.low / OFF_CENTRE <= mean <= self.high * OFF_CENTRE
+        return math.sqrt(served * missed) if is_known else None
 
     def _point(self, size: float) -> Point:
         return self.evaluator.point(size, self.replicated[size])
@@ -272,10 +276,11 @@ class _Screening:
         return following if served < following < missed else None
 
 
-def _bracket(shares: dict[float, float], target: float) -> tuple[float, float]:
-    """The smallest load that misses the target, and the largest below it that does not."""
-    missed = min((size for size, share in shares.items() if share > target), default=math.inf)
-    return max((size for size, share in shares.items() if share <= target and size < missed), default=0.0), missed
+def _bracket(shares: dict[float, float], target: float, clearly: float = 1.0) -> tuple[float, float]:
+    """The largest load that serves below the smallest that misses the target, `clearly` times fewer or more."""
+    missed = min((size for size, share in shares.items() if share > target * clearly), default=math.inf)
+    served = (size for size, share in shares.items() if share <= target / clearly and size < missed)
+    return max(served, default=0.0), missed
 
 
 def _secant(shares: dict[float, float], served: float, missed: float, target: float) -> float:
