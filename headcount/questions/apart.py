@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from headcount.questions.deployments import Subject
 from simulator.apart import DISPATCH_S, NIC_BYTES_PER_S, NOT_WITH_SGLANG, REACHED_SHARE, Apart, Between, resolve_apart
@@ -10,7 +12,22 @@ from simulator.fleet.pool_sizes import DECODE, PREFILL, Part, PoolChoices, PoolS
 from simulator.study.fleets.layouts import ApartAsked
 
 ApartPools = Mapping[str, Part | str] | str
+TOGETHER = "together"
+"""Among pools that are compared: every engine does both."""
 PoolSizesAsked = Mapping[str, Sequence[int]] | str
+
+
+@dataclass(frozen=True)
+class ComparedPools:
+    """Pools beside others, in words."""
+
+    name: str = "prefill=N,decode=N"
+
+    def read(self, given: Any) -> str:
+        text = str(given).strip()
+        if text != TOGETHER:
+            PoolSizes().read(text)
+        return text
 
 
 def asked_apart(
@@ -30,10 +47,15 @@ def asked_apart(
         return None
     if replicas != 1:
         raise ValueError("--replicas and --pools both say how many engines there are; leave out one or the other")
+    args = _vllm_args(asked)
+    found, between = PoolSizes().read(pools), _between(kv_transfer_rate, dispatch_s)
+    return resolve_apart(asked.architecture, asked.gpu, args, (found[PREFILL], found[DECODE]), between)
+
+
+def _vllm_args(asked: Subject) -> EngineArgs:
     if not isinstance(asked.args, EngineArgs):
         raise ValueError(NOT_WITH_SGLANG)
-    found, between = PoolSizes().read(pools), _between(kv_transfer_rate, dispatch_s)
-    return resolve_apart(asked.architecture, asked.gpu, asked.args, (found[PREFILL], found[DECODE]), between)
+    return asked.args
 
 
 def asked_choices(
@@ -47,6 +69,28 @@ def asked_choices(
         raise ValueError("--spare is not searched for prefill and decode apart; leave --spare or --pools out")
     sizes = {role: found for role, found in PoolChoices().read(pools).items() if found}
     return ApartAsked(sizes=sizes, between=_between(kv_transfer_rate, dispatch_s))
+
+
+def compared_pools(asked: Subject, pools: str | None, between: Between) -> Apart | None:
+    """Both deployments of one of several `pools` that are compared, or None for TOGETHER."""
+    if pools in (None, TOGETHER):
+        return None
+    found = PoolSizes().read(pools)
+    return resolve_apart(asked.architecture, asked.gpu, _vllm_args(asked), (found[PREFILL], found[DECODE]), between)
+
+
+def check_compared(
+    pools: Sequence[str], gpus: int | Sequence[int], kv_transfer_rate: float | None, dispatch_s: float | None
+) -> Between:
+    """What lies between pools that are compared. Raises ValueError for what cannot be."""
+    apart = [each for each in pools if each != TOGETHER]
+    for each in pools:
+        ComparedPools().read(each)
+    if not apart:
+        _check_alone(kv_transfer_rate, dispatch_s, "prefill=N,decode=N")
+    elif not isinstance(gpus, int) and len(gpus) > 1:
+        raise ValueError("--gpus is a list, and --pools says how many engines there are; give one number of --gpus")
+    return _between(kv_transfer_rate, dispatch_s)
 
 
 def _check_alone(kv_transfer_rate: float | None, dispatch_s: float | None, pools: str) -> None:

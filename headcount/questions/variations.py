@@ -27,6 +27,7 @@ _SHORT: Final = {
     "router": "{}",
     "engine": "{}",
     "users": "{:,} users",
+    "pools": "{}",
     "speculation": "{}",
 }
 STEP_TIMES: Final = "step_times"

@@ -1,4 +1,4 @@
-"""`headcount plan --pools`: engines that compute prompts apart from answers, beside servers that do both."""
+"""`plan --pools` and `compare --pools`: engines that compute prompts apart from answers, beside those that do both."""
 
 import json
 import re
@@ -9,6 +9,7 @@ import pytest
 
 import headcount as hc
 from simulator.fleet.pool_sizes import PoolChoices
+from tests.headcount.conftest import SHORT_ANSWERS
 
 GIVEN: dict[str, Any] = {
     "gpu": "h100-sxm", "users": 120, "tensor_parallel_size": 1, "ttft_s": 2.0, "replications": 2, "store": False,
@@ -69,3 +70,50 @@ def test_where_neither_way_serves_the_users_the_target_is_missed_for_the_reasons
     assert answer.verdict is hc.Verdict.TARGET_MISSED
     assert {row.kind for row in answer.fleets} == {"h100-sxm", "h100-sxm, prefill and decode apart"}
     assert all(row.reason for row in answer.fleets)
+
+
+COMPARED: dict[str, Any] = {
+    "workload": SHORT_ANSWERS, "latency_model": "constant", "step_s": 0.02, "max_model_len": 4096, "max_num_seqs": 4,
+    "replications": 4, "store": False, "tensor_parallel_size": 1,
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_ratios_are_compared_paired_with_each_other_and_with_engines_that_do_both() -> None:
+    pools = ["prefill=1,decode=1", "together", "prefill=1,decode=2"]
+    answer = hc.compare("llama-3.1-8b", "h100-sxm", gpus=2, pools=pools, sort="users", **COMPARED)
+    rows = {row["pools"]: row for row in answer.to_json()["layouts"]}
+    assert {name: row["gpus"] for name, row in rows.items()} == dict(zip(pools, (2, 2, 3), strict=True))
+    one, two = rows["prefill=1,decode=1"], rows["prefill=1,decode=2"]
+    assert 2 * one["users"] <= two["users"] < 3 * one["users"]  # answers bind; two queues together waste less
+    assert answer.best is not None
+    best = answer.best.users_over(answer.best)
+    assert best is not None
+    assert (best.mean, best.low, best.high) == (1, 1, 1)
+    ratio = one["users_over_best"]
+    most = max(row["users"] for row in rows.values())
+    assert ratio["low"] < ratio["mean"] == pytest.approx(one["users"] / most, rel=0.03) < ratio["high"] < 0.6
+    assert "1 × TP1 prefill + 2 × TP1 decode" in str(answer)
+    assert answer.attribution is not None
+    assert [each.what for each in answer.attribution.chain] == [answer.best.name]
+
+
+@pytest.mark.slow
+def test_pools_compared_alone_serve_as_many_as_capacity_says() -> None:
+    compared = hc.compare("llama-3.1-8b", "h100-sxm", pools="prefill=1,decode=2", **COMPARED).to_json()["layouts"][0]
+    alone = hc.capacity_apart("llama-3.1-8b", "h100-sxm", "prefill=1,decode=2", **COMPARED)
+    assert compared["users"] == pytest.approx(alone.users, rel=0.03)
+    assert compared["gpus"] == 3
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"pools": ["prefill=1"]}, "'prefill=1' lacks a pool"),
+        ({"pools": ["together", "prefill=1,decode=1"], "gpus": [1, 2]}, "--gpus is a list, and --pools says how many"),
+        ({"pools": ["together"], "dispatch_s": 0.1}, "--dispatch lies between two pools; give --pools"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_clear_error(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        hc.compare("llama-3.1-8b", "h100-sxm", **COMPARED, **more)

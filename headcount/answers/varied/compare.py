@@ -15,6 +15,7 @@ from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of
 from headcount.answers.varied.pages import compared_options, layout_page, layouts_json, spoken
 from headcount.answers.varied.ranking import check_sort, ranked
+from headcount.questions.apart import check_compared
 from headcount.questions.deployments import ENGINE_ARGUMENTS, check_counts
 from headcount.questions.loads import AskedWorkload
 from headcount.questions.traffic import TrafficChanges
@@ -225,6 +226,9 @@ def compare(
     tpot_s: float | None = None,
     attainment: float | None = None,
     router: str | RouterFactory | Sequence[str | RouterFactory] | None = None,
+    pools: str | Sequence[str] | None = None,
+    kv_transfer_rate: float | None = None,
+    dispatch_s: float | None = None,
     sort: str = "cost",
     simulate_all: bool = False,
     precision: float = PRECISION,
@@ -237,11 +241,12 @@ def compare(
     progress: Watch = unwatched,
     **engine: Any,
 ) -> CompareAnswer:
-    """Layouts side by side, ranked; GPU, GPU count, router and every engine argument may be a list.
+    """Layouts side by side, ranked; GPU, GPU count, router, pools and every engine argument may be a list.
 
-    The first value of every list is the base. The answer shows what each change from the base to the best layout gains.
-    Layouts far behind by their estimate are only screened, unless `simulate_all`. Raises ValueError for a bad argument,
-    RefusedError where `strict` refuses a note.
+    `pools` are "prefill=1,decode=3", … and "together", where all `gpus` do both. The first value of every list is the
+    base. The answer shows what each change from the base to the best layout gains. Layouts far behind by their estimate
+    are only screened, unless `simulate_all`. Raises ValueError for a bad argument, RefusedError where `strict` refuses
+    a note.
     """
     check_sort(sort)
     check_names(engine, ENGINE_ARGUMENTS, "engine argument")
@@ -249,7 +254,9 @@ def compare(
     check_counts("gpus", values_of("gpus", gpus))
     for each in () if router is None else values_of("router", router):
         check_router(each)
-    given = {"gpu": gpu, "gpus": gpus, **engine, "router": router}
+    asked_pools = () if not pools else values_of("pools", pools)
+    between = check_compared(asked_pools, gpus, kv_transfer_rate, dispatch_s)
+    given = {"gpu": gpu, "gpus": gpus, **engine, "router": router, "pools": pools or None}
     axes, base = axes_of(given), first_values(given)
     asked = list(choices(axes, most=MOST_LAYOUTS, what="layouts"))
     limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)
@@ -261,6 +268,7 @@ def compare(
         asked=load,
         base=base,
         study={"slo": limits, "precision": precision, "replications": replications, "seed": seed},
+        between=between,
     )
     found = [layouts.screened(choice) for choice in asked]
 
@@ -298,7 +306,7 @@ def _is_promising(found: Sequence[Layout], place: int, sort: str) -> bool:
     layout = found[place]
     if layout.looked is None or layout.looked.plan is None:
         return False
-    if place == 0 or sort in ("ttft", "tpot"):
+    if place == 0 or sort in ("ttft", "tpot") or layout.looked.apart is not None:
         return True
     costs = [_estimated_cost(each, sort) for each in found]
     least = min(costs)

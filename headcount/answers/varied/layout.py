@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from headcount.answers.details.apart import apart_text
 from headcount.answers.details.study import Study
 from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.questions.deployments import Subject
@@ -60,7 +61,7 @@ class Layout:
     @property
     def study(self) -> Study | None:
         """What a report shows of it; None where it was not simulated."""
-        if self.row is None or self.looked is None:
+        if self.row is None or self.looked is None or self.looked.apart is not None:
             return None
         price = self.asked.gpu.usd_per_hour if self.asked else None
         return Study(question=self.looked.question, row=self.row, servers=self.row.replicas, usd_per_gpu_hour=price)
@@ -69,6 +70,8 @@ class Layout:
     def num_servers(self) -> int:
         """0 where nothing runs."""
         plan = self.looked.plan if self.looked else None
+        if self.looked is not None and self.looked.apart is not None:
+            return sum(self.looked.apart.counts)
         return self.gpus // plan.gpus if plan else 0
 
     @property
@@ -77,6 +80,8 @@ class Layout:
         plan = self.looked.plan if self.looked else None
         if plan is None:
             return "–"
+        if self.looked is not None and self.looked.apart is not None:
+            return apart_text(self.looked.apart)
         return layout_text(
             self.num_servers, plan.tensor_parallel_size, plan.data_parallel_size, plan.pipeline_parallel_size
         )

@@ -10,18 +10,20 @@ from boundary.names import UnknownNameError
 from headcount.answers.answer import Verdict
 from headcount.answers.notes import Facts, facts_about
 from headcount.answers.varied.layout import Layout
+from headcount.questions.apart import compared_pools
 from headcount.questions.deployments import ENGINE_ARGUMENTS, Subject, subject
 from headcount.questions.loads import AskedWorkload, trace_notes
 from headcount.questions.variations import STEP_TIMES, Choice
 from kvcache.models.catalog import load_model
 from kvcache.shape.architecture import Architecture
+from simulator.apart import Between
 from simulator.study.capacity_table import CapacityQuestion, How
 from simulator.study.points import Watcher
 from simulator.study.running.executor import find_executor
 from simulator.study.running.simulations import Simulations
 from simulator.study.slo import SLO
 from simulator.study.store.store import kept_simulations
-from simulator.study.variations.variation import look, simulated
+from simulator.study.variations.variation import look, look_apart, simulated
 from workloads.effects import TrafficEffects, traffic_effects
 from workloads.populations.population import Population
 from workloads.traces.trace import Trace
@@ -37,6 +39,7 @@ class Layouts:
     asked: AskedWorkload
     base: Choice
     study: Mapping[str, Any]  # of a CapacityQuestion
+    between: Between = field(default_factory=Between)  # of pools, where prefill and decode are apart
     _how: How = field(default_factory=How)
 
     @cached_property
@@ -63,13 +66,15 @@ class Layouts:
         try:
             engine = {name: value for name, value in given.items() if name in ENGINE_ARGUMENTS}
             asked = subject(self.model, given["gpu"], engine, is_shared="engine" in choice)
-            found = look(self._question(given, asked, load))
+            apart = compared_pools(asked, given.get("pools"), self.between)
+            question = self._question(given, asked, load)
+            found = look(question) if apart is None else look_apart(question, apart)
         except UnknownNameError:
             raise
         except ValueError as error:
             return Layout(choice=choice, gpus=gpus, refusal=str(error))
         traffic = _effects(found.question.workload, found.plan.engine.max_model_len) if found.plan else None
-        return Layout(choice=choice, gpus=gpus, asked=asked, looked=found, traffic=traffic)
+        return Layout(choice=choice, gpus=found.gpus, asked=asked, looked=found, traffic=traffic)
 
     def _workload(self, given: Choice) -> tuple[Population | Trace, float]:
         """With the traffic that is asked for, and the mean think time."""

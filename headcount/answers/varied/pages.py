@@ -73,6 +73,7 @@ def bought_of(layout: Layout) -> Bought:
         usd_per_gpu_hour=layout.asked.gpu.usd_per_hour,
         usd_per_month=layout.usd_per_month,
         usd_per_head=layout.usd_per_user_month,
+        how=layout.layout if layout.looked and layout.looked.apart else "",
     )
 
 

@@ -7,6 +7,7 @@ import click
 from headcount.cli.command import Command, section
 from headcount.cli.option_types import flag, option
 from headcount.cli.options import (
+    between_options,
     listed_deployment_options,
     output_options,
     precision_options,
@@ -15,11 +16,22 @@ from headcount.cli.options import (
     study_options,
     traffic_options,
 )
+from headcount.questions.apart import ComparedPools
 from simulator.engines.values import Text
 
 
 @click.command("compare", cls=Command)
 @listed_deployment_options(gpus="8")
+@section(
+    "Prefill and decode apart",
+    option(
+        "--pools",
+        ComparedPools(),
+        "prefill=1,decode=3, or together: --gpus that do both. May be repeated.",
+        multiple=True,
+    ),
+)
+@between_options
 @section(
     "Ranking",
     option("--sort", Text(), "Rank by: cost (per user), users, ttft, tpot, or month (cost per month).", default="cost"),

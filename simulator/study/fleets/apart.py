@@ -27,13 +27,16 @@ def guessed_size(apart: Apart, evaluator: Evaluator) -> float:
     return sum(estimate_users(plan, count, evaluator.load, evaluator.slo).size for plan, count in parts)
 
 
-def apart_capacity(question: CapacityQuestion, apart: Apart, evaluator: Evaluator, guess: float = 0.0) -> Capacity:
+def apart_capacity(
+    question: CapacityQuestion, apart: Apart, evaluator: Evaluator, guess: float = 0.0, *, is_quick: bool = False
+) -> Capacity:
     """The largest load that both pools serve together; `guess` is where the search begins."""
     return find_capacity(
         evaluator,
         guess or guessed_size(apart, evaluator),
         precision=question.precision,
         replications=question.replications,
+        is_quick=is_quick,
     )
 
 

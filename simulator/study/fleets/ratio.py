@@ -4,33 +4,23 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-import numpy as np
-
 from simulator.apart import Apart, apart_of
 from simulator.deployment import Deployment
-from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.study.capacity import SCREENING_REPLICATIONS
 from simulator.study.capacity_table import CapacityRow, How
-from simulator.study.estimate import Estimate, estimate_users
 from simulator.study.fleets.apart import apart_capacity, apart_row, evaluator_of_apart
 from simulator.study.fleets.layouts import Dropped, FleetQuestion, Layout
-from simulator.study.fleets.screening import MOST_ESTIMATED, Screened
+from simulator.study.fleets.pair_estimate import estimate_pair
+from simulator.study.fleets.screening import Screened
 from simulator.study.fleets.sizing import MOST_BOUGHT, MOST_SERVERS, MOST_USERS, SERVED_REPLICATIONS, Sized, kept
-from simulator.study.loads import Load
 from simulator.study.points import Evaluator
-from simulator.study.slo import SLO
-from simulator.study.traffic import traffic_of
 
 Pair = tuple[int, int]  # engines that compute prompts, engines that compute answers
 
 OFF: Final = 1.5  # by what a pool may serve more than estimated: pairs with still fewer engines are not tried
 HOPELESS: Final = 2.0  # times the misses that the target allows: two runs show that a pair does not serve
-ROLES: Final = (PREFILL, DECODE)
-STEPS: Final = 4  # of the decode engine from a request's arrival to its first token
 _ROUNDS: Final = 6
-_NO_LIMIT_S: Final = 1e6
-_LEAST_S: Final = 1e-3
 
 
 def apart_layouts(question: FleetQuestion, together: list[Layout]) -> tuple[list[Layout], list[Dropped]]:
@@ -77,82 +67,16 @@ def _dropped(layout: Layout, prefill: Deployment, reason: str, attainment: float
     )
 
 
-# -- by an estimate
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Pool:
-    """One pool by its estimate."""
-
-    estimate: Estimate
-    rate: float  # requests/s of one engine, to sign
-    served_s: float  # mean time of a request there
-
-
-def _decode_pool(layout: Layout, engines: int, question: FleetQuestion) -> _Pool:
-    """A prompt that is read is as if it were cached."""
-    plan, engine = _apart(layout).decode, _decode_engine(layout)
-    plan = replace(plan, engine=replace(engine, enable_prefix_caching=True))
-    return _pool(plan, engines, question.load(layout), question.slo, DECODE)
-
-
-def _prefill_pool(layout: Layout, engines: int, question: FleetQuestion, handover_s: float) -> _Pool:
-    """No limit on TPOT, and what a handover leaves of that on TTFT."""
-    limit_s = question.slo.ttft_s
-    ttft_s = _NO_LIMIT_S if limit_s is None else max(limit_s - handover_s, _LEAST_S)
-    plan = _apart(layout).prefill
-    return _pool(plan, engines, question.load(layout), replace(question.slo, ttft_s=ttft_s, tpot_s=None), PREFILL)
-
-
-def _pool(plan: Deployment, engines: int, load: Load, slo: SLO, role: str) -> _Pool:
-    """Each pool may miss half of what the target allows."""
-    counted = min(engines, MOST_ESTIMATED)
-    found = estimate_users(plan, counted, load, replace(slo, attainment=(1 + slo.attainment) / 2), role)
-    latency = plan.latency
-    error = 0.0 if latency.is_given else latency.tpot_log_error.half_width_at(found.in_flight / counted)
-    return _Pool(
-        estimate=found,
-        rate=found.requests_per_s / counted / (1 + error),
-        served_s=found.in_flight / found.requests_per_s,
-    )
-
-
-def _handover_s(layout: Layout, question: FleetQuestion, step_s: float) -> float:
-    """Of a long prompt that no cache has: dispatch, read, steps of the decode engine."""
-    apart = _apart(layout)
-    nic, size = apart.nics[1], _decode_engine(layout).block_size
-    prompt = np.quantile(traffic_of(question.load(layout), 1).prompt, question.slo.attainment)
-    read_s = nic.transfer_s + prompt / size * (nic.post_s + nic.block_s)
-    return apart.between.dispatch_s + float(read_s) + STEPS * step_s
-
-
-def _decode_engine(layout: Layout) -> EngineConfig:
-    engine = _apart(layout).decode.engine
-    assert isinstance(engine, EngineConfig), "SGLang was refused before"
-    return engine
-
-
-def _apart(layout: Layout) -> Apart:
-    assert layout.apart is not None, "a layout of two pools"
-    return layout.apart
-
-
 def screened_apart(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
     """About how many engines of either pool the users need: prompts are one load, answers another."""
-    engines: Pair = (1, 1)
+    engines, load, apart = (1, 1), question.load(layout), _apart(layout)
     for _ in range(_ROUNDS):
-        decode = _decode_pool(layout, engines[1], question)
-        handover_s = _handover_s(layout, question, decode.estimate.tpot_s)
-        pools = _prefill_pool(layout, engines[0], question, handover_s), decode
-        for role, pool in zip(ROLES, pools, strict=True):
-            found = pool.estimate
-            if found.attainment < (1 + question.slo.attainment) / 2:
-                limits = f"TTFT {found.ttft_s:.3g} s, TPOT {found.tpot_s * 1e3:.3g} ms at the target's percentile"
-                reason = f"{role} engines are estimated to miss the SLO under any load ({found.binding}): {limits}"
-                return _dropped(layout, _apart(layout).prefill, reason, found.attainment)
-        served_s = sum(pool.served_s for pool in pools) + handover_s
-        rate = question.users / (question.think_time_s + served_s)
-        needed = rate / pools[0].rate, rate / pools[1].rate
+        found = estimate_pair(apart.sized(*engines), load, question.slo)
+        for pool in found.pools:
+            if pool.refusal is not None:
+                return _dropped(layout, apart.prefill, pool.refusal, pool.estimate.attainment)
+        rate = question.users / (question.think_time_s + found.served_s)
+        needed = rate / found.prefill.rate, rate / found.decode.rate
         last, engines = engines, (math.ceil(needed[0]), math.ceil(needed[1]))
         if engines == last:
             break
@@ -161,13 +85,15 @@ def screened_apart(layout: Layout, question: FleetQuestion) -> Screened | Droppe
         servers=sum(engines),
         needed=needed,
         users_per_server=question.users / sum(engines),
-        estimate=pools[1].estimate,
+        estimate=found.decode.estimate,
         users=question.users,
         spare=question.spare,
     )
 
 
-# -- by simulation
+def _apart(layout: Layout) -> Apart:
+    assert layout.apart is not None, "a layout of two pools"
+    return layout.apart
 
 
 @dataclass
@@ -271,8 +197,7 @@ class RatioSizing:
 
     def _bought(self, best: Pair) -> Sized:
         """As many of each as all users take: each prefill engine finds less in its cache the more there are."""
-        row, layout = self.rows[best], self.screened.layout
-        pair, each = best, 1.0
+        row, pair, each = self.rows[best], best, 1.0
         while self.users < self.question.users:
             factor = self.question.users / row.users_low / each
             larger = math.ceil(best[0] * factor - 1e-9), math.ceil(best[1] * factor - 1e-9)
@@ -280,12 +205,17 @@ class RatioSizing:
                 pair = larger
                 break
             pair = larger
-            each = kept(lambda count: _prefill_pool(layout, count, self.question, 0.0).rate, best[0], pair[0])
+            each = kept(self._prefill_rate, best[0], pair[0])
             if not each or sum(pair) > MOST_BOUGHT:
                 reason = "prefill engines lose too much when conversations are spread over more"
                 self.rows[best] = replace(row, reason=reason)
                 return self._sized((0, 0), best)
         return self._sized(pair, best, each)
+
+    def _prefill_rate(self, engines: int) -> float:
+        """Requests/s that a prefill engine serves among so many, by the estimate."""
+        load = self.question.load(self.screened.layout)
+        return estimate_pair(self._apart.sized(engines, 1), load, self.question.slo).prefill.rate
 
     def _sized(self, bought: Pair, simulated: Pair, each: float = 1.0) -> Sized:
         row = self.rows[simulated]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from simulator.apart import Apart
 from simulator.deployment import Deployment
 from simulator.study.capacity import Capacity, find_capacity
 from simulator.study.capacity_interval import (
@@ -27,6 +28,8 @@ from simulator.study.capacity_table import (
     row_of,
 )
 from simulator.study.estimate import Estimate, estimate_users, estimated_users
+from simulator.study.fleets.apart import apart_capacity, apart_row, evaluator_of_apart
+from simulator.study.fleets.pair_estimate import estimated_users_of_pair
 from simulator.study.points import Evaluator
 
 SENSITIVE = 0.5  # of the users: where an error leaves fewer, how many is simulated
@@ -43,6 +46,7 @@ class Look:
     estimate: Estimate | None = None
     reason: str | None = None
     tp: int = 1
+    apart: Apart | None = None  # whose answers `plan` computes
 
 
 def look(question: CapacityQuestion) -> Look:
@@ -62,9 +66,25 @@ def look(question: CapacityQuestion) -> Look:
     return Look(question=question, gpus=gpus, reason=why, tp=max(plans, default=1))
 
 
+def look_apart(question: CapacityQuestion, apart: Apart) -> Look:
+    """The same where prefill and decode are apart."""
+    users = estimated_users_of_pair(apart, question.load(apart.decode), question.slo, question.think_time_s)
+    tp = apart.decode.tensor_parallel_size
+    return Look(question=question, gpus=apart.gpus, users=users, plan=apart.decode, tp=tp, apart=apart)
+
+
+def _simulated_apart(looked: Look, apart: Apart, how: How) -> CapacityRow:
+    evaluator = evaluator_of_apart(looked.question, apart, how)
+    return apart_row(
+        looked.question, apart, evaluator, apart_capacity(looked.question, apart, evaluator, is_quick=True)
+    )
+
+
 def simulated(looked: Look, how: How) -> CapacityRow:
     """The row of a variation, from two loads around its capacity; errors of step times and KV pool by estimate."""
     question, plan, gpus = looked.question, looked.plan, looked.gpus
+    if looked.apart is not None:
+        return _simulated_apart(looked, looked.apart, how)
     if plan is None or looked.estimate is None:
         return empty_row(question, gpus, looked.tp, looked.reason or "it does not run")
     evaluator = evaluator_of(question, plan, gpus // plan.gpus, how)
