@@ -1,4 +1,4 @@
-"""What became of requests whose clients did not wait for the whole answer."""
+"""What became of requests without a whole answer: clients did not wait for it, or the gateway rejected them."""
 
 from dataclasses import asdict, dataclass
 
@@ -16,23 +16,26 @@ class Cancellations:
     """Of the requests that arrived: the client gave up before the first token."""
     timed_out: float = 0.0
     """Of the requests that arrived: the whole answer was not there in time."""
+    rejected: float = 0.0
+    """Of the requests that arrived: over a quota, or the gateway's queue was full or too slow."""
     retries: float = 0.0
-    """Of the requests that arrived: attempts that follow a time-out."""
+    """Of the requests that arrived: attempts that follow a time-out or a rejection."""
     wasted_tokens: float = 0.0
     """Of the computed tokens: prompt and answer of requests that were cancelled."""
 
     @property
     def cancelled(self) -> float:
         """Of the requests that arrived."""
-        return self.abandoned + self.timed_out
+        return self.abandoned + self.timed_out + self.rejected
 
     def to_json(self) -> dict[str, float]:
-        return asdict(self)
+        """Without `rejected` where nothing was."""
+        return {name: value for name, value in asdict(self).items() if name != "rejected" or value}
 
 
 def is_cancelled(requests: NDArray[np.void]) -> NDArray[np.bool_]:
     """Which requests ended before their answer did."""
-    return np.isin(requests["status"], (layout.ABANDONED, layout.TIMED_OUT, layout.LOST))
+    return np.isin(requests["status"], (layout.ABANDONED, layout.TIMED_OUT, layout.LOST, layout.REJECTED))
 
 
 def cancellations(
@@ -49,6 +52,7 @@ def cancellations(
     return Cancellations(
         abandoned=float((status == layout.ABANDONED).sum()) / count,
         timed_out=float((status == layout.TIMED_OUT).sum()) / count,
+        rejected=float((status == layout.REJECTED).sum()) / count,
         retries=float(has_arrived[num_requests:].sum()) / count,
         wasted_tokens=wasted / computed_tokens if computed_tokens else 0.0,
     )

@@ -63,6 +63,7 @@ class Result:
     prefix_hit_rate: float  # in GPU memory
     host_hit_rate: float | None = None  # in host memory; None where no engine keeps KV there
     cancelled: Cancellations | None = None  # None: all clients wait for ever
+    held_mean: float | None = None  # requests in the gateway's queue; None without one
 
     def to_json(self) -> dict[str, Any]:
         """The keys of `headcount simulate --json`."""
@@ -81,6 +82,7 @@ class Result:
             "prefix_hit_rate": self.prefix_hit_rate,
             **({} if self.host_hit_rate is None else {"host_hit_rate": self.host_hit_rate}),
             **({} if self.cancelled is None else {"cancelled": self.cancelled.to_json()}),
+            **({} if self.held_mean is None else {"held_mean": self.held_mean}),
         }
 
 
@@ -92,6 +94,7 @@ class Snapshot:
     totals: NDArray[np.void]
     itl_histogram: FloatArray
     itl_sum_s: float
+    held_s: float = 0.0
 
 
 def snapshot(simulation: Simulation) -> Snapshot:
@@ -100,6 +103,7 @@ def snapshot(simulation: Simulation) -> Snapshot:
         totals=simulation.totals.copy(),
         itl_histogram=simulation.itl_histogram.copy(),
         itl_sum_s=simulation.itl_sum_s,
+        held_s=simulation.held_s or 0.0,
     )
 
 
@@ -142,6 +146,7 @@ def result_since(simulation: Simulation, start: Snapshot, *, users: float | None
         prefix_hit_rate=since["hit_tokens"] / queried,
         host_hit_rate=since["host_hit_tokens"] / queried if simulation.fleet.has_host_tier else None,
         cancelled=simulation.cancellations(since["tokens"], since_s=start.time_s),
+        held_mean=None if simulation.held_s is None else (simulation.held_s - start.held_s) / span_s,
     )
 
 

@@ -147,10 +147,18 @@ class Simulation:
         return int(self._cursor["num_exhausted"])
 
     def cancellations(self, computed_tokens: float, *, since_s: float = 0.0) -> Cancellations | None:
-        """What clients cancelled from then on, beside so many tokens computed; None where all wait for ever."""
-        if self.table.waits is None:
+        """What was cancelled or rejected from then on, beside so many tokens computed; None where nothing can be."""
+        if self.table.waits is None and not len(self.arrays.gateways):
             return None
         return cancellations(self.requests, self.table.num_requests, computed_tokens, since_s=since_s)
+
+    @property
+    def held_s(self) -> float | None:
+        """Request-seconds in the gateway's queue; None without one."""
+        if self.fleet.flow_control is None:
+            return None
+        gateway = self.arrays.gateways[0]
+        return float(gateway["held_s"] + gateway["num_held"] * (self.now_s - gateway["accounted_s"]))
 
     def _flush_log(self) -> None:
         size = int(self._cursor["log_size"])

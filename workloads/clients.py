@@ -1,4 +1,4 @@
-"""How long clients wait for an answer, and what they do then.
+"""How long clients wait for an answer, what they do then, and whose they are.
 
 A person has patience until the first token; a client library has a time-out for the whole answer, and tries again. Both
 cancel what they no longer wait for. Who has given up goes on after the think time, or abandons the session.
@@ -16,6 +16,7 @@ from boundary.schema import Strict
 from workloads.distributions import Distribution
 from workloads.randomness import hashed_uniforms
 from workloads.requests import BoolArray, FloatArray, Int32Array, IntArray, RequestTable, Waits, with_waits
+from workloads.tenants import Tenants
 
 MOST_RETRIES: Final = 10
 LIBRARY_TIMEOUT_S: Final = 600.0  # openai-python 3.54, `_constants.py`: DEFAULT_TIMEOUT
@@ -38,7 +39,7 @@ class Library(Strict, frozen=True, kw_only=True):
     retries: Annotated[int, Meta(ge=0, le=MOST_RETRIES, description=f"a whole number from 0 to {MOST_RETRIES}")] = (
         LIBRARY_RETRIES
     )
-    """Further attempts after a time-out."""
+    """Further attempts after a time-out, or after the gateway has rejected one."""
     backoff_s: _Seconds = 0.5
     backoff_factor: Annotated[float, Meta(ge=1, le=100, description="a factor from 1 to 100")] = 2.0
     max_backoff_s: _Seconds = 8.0
@@ -63,11 +64,12 @@ _PATIENT: Final = Library()
 
 @dataclass(frozen=True, kw_only=True)
 class Clients:
-    """How long people wait, and what their client library does; without either, for ever."""
+    """How long people wait, and what their client library does; without either, for ever. Whose people they are."""
 
     patience_s: Distribution | None = None
     """From the first attempt to the first token; None: for ever."""
     library: Library = _PATIENT
+    tenants: Tenants | None = None
 
     def __post_init__(self) -> None:
         if self.patience_s is not None and not self.patience_s.mean() > 0:
@@ -79,6 +81,8 @@ class Clients:
         `opens` marks the rows that open a conversation of a user, whose rows follow each other.
         """
         library = self.library
+        if self.tenants is not None:
+            table = self.tenants.applied(table, seed)
         if self.patience_s is None and library.timeout_s == math.inf:
             return table
         first = table.first_turns()

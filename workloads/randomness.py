@@ -22,6 +22,7 @@ _PURPOSES: Final = {
     "thinking": 9,
     "patience": 10,
     "backoff": 11,
+    "tenant": 12,
 }
 
 

@@ -1,5 +1,6 @@
 """The table of requests that a simulation serves."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -49,6 +50,33 @@ class Waits(NamedTuple):
     """[n] row of the turn that comes a think time after this one was given up; -1: the session ends."""
 
 
+class Tenant(NamedTuple):
+    """Who sends requests, and how many the gateway takes; token buckets hold a minute's."""
+
+    name: str
+    rpm_limit: float = math.inf
+    """Requests per minute."""
+    tpm_limit: float = math.inf
+    """Tokens of prompts per minute."""
+
+
+class Tenancy(NamedTuple):
+    """Whose a table's requests are."""
+
+    tenants: tuple[Tenant, ...]
+    """By name."""
+    of: Int32Array
+    """[n] which of the tenants."""
+
+    @property
+    def has_quotas(self) -> bool:
+        return any(min(tenant.rpm_limit, tenant.tpm_limit) < math.inf for tenant in self.tenants)
+
+    def rows(self, rows: Any) -> "Tenancy":
+        """Of these rows alone."""
+        return self._replace(of=self.of[rows])
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RequestTable:
     """Requests in rows, one per turn; times in seconds, lengths in tokens.
@@ -84,6 +112,8 @@ class RequestTable:
     """[m] first token position after the span."""
     waits: Waits | None = None
     """None: all clients wait for ever."""
+    tenancy: Tenancy | None = None
+    """None: nobody says whose requests these are."""
 
     @property
     def num_requests(self) -> int:
@@ -111,7 +141,8 @@ class RequestTable:
 
     def _rows(self, first: int, end: int) -> "RequestTable":
         rows = {name: getattr(self, name)[first:end] for name in _DTYPES if name not in _SPAN_COLUMNS}
-        return replace(self, **rows, waits=None)
+        tenancy = self.tenancy and self.tenancy.rows(slice(first, end))
+        return replace(self, **rows, waits=None, tenancy=tenancy)
 
     def scaled_arrivals(self, factor: float) -> "RequestTable":
         """The same requests at `factor` times the rate: arrival times divided by it, think times kept."""

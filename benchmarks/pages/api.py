@@ -9,7 +9,8 @@ import headcount
 from benchmarks.markdown import table
 from boundary.names import readable
 from headcount.answers.notes import NOTES
-from simulator.fleet.router import ALSO_CALLED, ROUTERS
+from simulator.fleet.flow_control import DETECTORS
+from simulator.fleet.router import ALSO_CALLED, ROUTERS, Parameter
 from simulator.fleet.scaler import SCALERS
 from simulator.fleet.startup import STORAGES
 from simulator.fleet.view import View
@@ -29,7 +30,13 @@ def note_tables() -> Tables:
 
 def router_tables() -> Tables:
     """By the names of the page's markers."""
-    return {"routers": _routers, "parameters": _parameters, "names": _other_names, "view": _view}
+    return {
+        "routers": _routers,
+        "parameters": _parameters,
+        "names": _other_names,
+        "view": _view,
+        "flow-control": _flow_control,
+    }
 
 
 def scaler_tables() -> Tables:
@@ -92,6 +99,19 @@ def _parameters() -> str:
         for key, parameter in getattr(ROUTERS.load(name), "PARAMETERS", {}).items()
     ]
     return table(("router", "parameter", "default", "allowed", "what"), rows)
+
+
+def _flow_control() -> str:
+    rows = [
+        (f"`{name}`", f"`{key}`", _default(parameter), parameter.allowed, parameter.what)
+        for name, parameters in DETECTORS.items()
+        for key, parameter in parameters.items()
+    ]
+    return table(("detector", "parameter", "default", "allowed", "what"), rows)
+
+
+def _default(parameter: Parameter) -> str:
+    return parameter.choices[int(parameter.default)] if parameter.choices else readable(parameter.default)
 
 
 def _other_names() -> str:

@@ -19,6 +19,7 @@ from workloads.demand import CHAINS, LINKS
 from workloads.distributions import KINDS
 from workloads.load import load_preset, preset_names
 from workloads.populations.summary import population_summary
+from workloads.tenants import TenantTable
 from workloads.traces.trace_format import trace_formats
 from workloads.traffic import TRACE_CHANGES
 from workloads.traffic_changes import CHANGES
@@ -35,6 +36,7 @@ def workload_tables() -> Tables:
         "distributions": _distributions,
         "arrivals": _arrivals,
         "client": _client,
+        "tenant": _tenant,
         "slos": _slos,
     }
 
@@ -111,6 +113,14 @@ def _client() -> str:
         (f"`{name}`", _allowed(schema), str(schema.get("default", "none")).lower()) for name, schema in schemas.items()
     ]
     return table(("`[client]`", "value", "default"), [row for row in rows if row[0] != "`source`"])
+
+
+def _tenant() -> str:
+    schemas = msgspec.json.schema(TenantTable)["$defs"]["TenantTable"]["properties"]
+    allowed = {name: _allowed(schema.get("anyOf", [schema])[0]) for name, schema in schemas.items()}
+    return table(
+        ("`[tenants.NAME]`", "value"), [(f"`{key}`", text) for key, text in allowed.items() if key != "source"]
+    )
 
 
 def _arrivals() -> str:

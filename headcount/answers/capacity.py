@@ -26,6 +26,7 @@ from headcount.questions.deployments import Subject, check_counts, engine_json, 
 from headcount.questions.loads import AskedWorkload, trace_notes
 from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line
+from headcount.text.simulated import tenants_table
 from headcount.text.units import assumptions_json, counted, percent
 from headcount.text.words import host_text, joined, load_text, pool_text
 from simulator.deployment import Deployment
@@ -44,6 +45,7 @@ from simulator.study.running.simulations import Simulations
 from simulator.study.slo import find_slo
 from simulator.study.store.store import kept_simulations
 from workloads.effects import TrafficEffects, traffic_effects
+from workloads.tenants import Given
 from workloads.traces.trace import Trace
 from workloads.traces.trace_file import Source
 
@@ -135,6 +137,7 @@ class CapacityAnswer(Answer):
             "architecture_assumptions": assumptions_json(asked.architecture.assumptions),
             "not_simulated": assumptions_json(left_out),
             "seed": asked.seed,
+            **({} if asked.flow_control is None else {"flow_control": asked.flow_control}),
             **engine_json(asked.args),
             "capacity": self.rows(),
             "lifts": None if self.lifts is None else [lift.to_json() for lift in self.lifts],
@@ -185,7 +188,15 @@ class CapacityAnswer(Answer):
             return [*reasons]
         table = rows_table(self.capacity)
         lifts = [] if self.lifts is None else [Line(), *lift_lines(self.lifts, self.best)]
-        return [table, *reasons, *lifts, Line(), *(Line(text, dim=True) for text in self._legend())]
+        return [table, *reasons, *self._tenants(), *lifts, Line(), *(Line(text, dim=True) for text in self._legend())]
+
+    def _tenants(self) -> list[Block]:
+        """How each tenant is served on the GPUs that lead."""
+        best = self.best
+        if best.point is None or not best.point.tenants:
+            return []
+        of = f"tenants at {best.users:,} users on {counted(best.gpus, 'GPU')}:"
+        return [Line(), Line(of), tenants_table(best.point.tenants)]
 
     def _legend(self) -> list[str]:
         is_trace = isinstance(self.question.workload, Trace)
@@ -198,6 +209,7 @@ class CapacityAnswer(Answer):
             *dict.fromkeys(pool_text(plan.budget) for plan in self.plans),
             *dict.fromkeys(text for plan in self.plans if (text := host_text(plan.budget))),
             *host_hit_lines(self.capacity),
+            *([f"flow control: {self.question.flow_control}"] if self.question.flow_control else []),
             *(screened_line(row) for row in self.capacity if len(row.screened) > 1),
             *([LIFTS_LEGEND] if self.lifts else []),
         ]
@@ -230,6 +242,8 @@ def capacity(
     tpot_s: float | None = None,
     attainment: float | None = None,
     router: str | RouterFactory | None = None,
+    flow_control: str | None = None,
+    tenants: Given | None = None,
     precision: float = PRECISION,
     replications: int | None = None,
     hours_met: float | None = None,
@@ -248,6 +262,7 @@ def capacity(
     `engine` are vLLM's engine arguments under their names; `slo` is a name, whose limits those beside it change;
     `workload` is a preset, a population or a trace file. Without a tensor-parallel size every one that fits is tried.
     With `hours_met` this share of clock hours has to meet the SLO, such as 0.95; else the long run has to.
+    `flow_control` is the gateway's queue before the router; `tenants`, a file or a mapping by name, are its flows.
     With `lifts` the changes of one setting that promise most are tried on the GPU count that leads.
     Finished simulations are kept in the cache folder, and found there, unless `store` is False; they run in so many
     `workers` (None: one per processor) of an `executor`: `threads`, `processes` or `ray`.
@@ -259,7 +274,11 @@ def capacity(
     runs_on = find_executor(executor, workers)
     asked = subject(model, gpu, engine, startup_log)
     load = AskedWorkload(
-        workload=workload, think_time_s=think_time_s, trace_block_size=trace_block_size, traffic=traffic
+        workload=workload,
+        think_time_s=think_time_s,
+        trace_block_size=trace_block_size,
+        traffic=traffic,
+        tenants=tenants,
     )
     found, mean_s = load.load()
     wanted = CapacityQuestion(
@@ -271,6 +290,7 @@ def capacity(
         slo=find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment),
         args=asked.args,
         router=router,
+        flow_control=flow_control,
         precision=precision,
         replications=replications,
         hours_met=hours_met,

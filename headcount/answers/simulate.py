@@ -1,15 +1,13 @@
 """How fast is one load served?"""
 
-import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from boundary.outputs import check_out_file, whole_file
 from headcount.answers.answer import Answer, Progress, Watch, question, unwatched
 from headcount.answers.details.apart import apart_blocks, apart_json, apart_text
 from headcount.answers.details.assumptions import gpu_rows, of_terms
@@ -22,60 +20,38 @@ from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.apart import ApartPools, asked_apart
 from headcount.questions.deployments import engine_json, subject
 from headcount.questions.loads import AskedLoad
+from headcount.questions.run_files import NO_FILES, Outputs
 from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line, Table
+from headcount.text.simulated import rates, tenants_table
 from headcount.text.units import assumptions_json, milliseconds, seconds
-from headcount.text.words import cancelled_text, host_text, layout_text, sentence, settings_text, step_time_error
+from headcount.text.words import host_text, layout_text, sentence, settings_text, step_time_error
 from simulator.apart import Apart
-from simulator.cancellations import is_cancelled
+from simulator.core import layout
 from simulator.deployment import Deployment, resolve
 from simulator.engines.engines import words_of
+from simulator.fleet.flow_control import read_flow_control
 from simulator.fleet.router import RouterFactory, router_name
 from simulator.latency.model import AverageStep, average_step
-from simulator.results import Result, request_times, whole_run
+from simulator.results import Result, whole_run
 from simulator.simulation import Simulation
 from simulator.study.estimate import met_in_service
 from simulator.study.loads import UserLoad
-from simulator.study.replication import simulate_users
-from simulator.study.slo import SLO
+from simulator.study.replication import missed, simulate_users
+from simulator.study.slo import SLO, find_slo
 from simulator.study.statistics import percentile_error, summary
+from simulator.tenants import TenantFigures, tenant_figures
 from workloads.arrivals import Arrivals
 from workloads.effects import TrafficEffects, traffic_effects
+from workloads.tenants import Given
 from workloads.traces.trace_file import Source
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog
 
 LONGEST_RUN_S = 1e10  # 317 years, or a trace in Unix time: a double of that size tells 2 µs apart
-REQUEST_COLUMNS = (
-    "id", "replica", "arrival_s", "scheduled_s", "first_token_s", "finish_s", "ttft_s", "tpot_s", "e2e_s",
-    "prompt_tokens", "output_tokens", "cached_tokens", "preemptions",
-)  # fmt: skip
-CANCELLED_COLUMNS = ("retry_of", "cancelled")  # where clients do not wait for ever
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 TAILS = ("ttft_s", "tpot_s", "e2e_s")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outputs:
-    """Files to write beside the answer; each appears whole or not at all."""
-
-    requests: Path | None = None
-    steps: Path | None = None
-
-    def check(self, num_engines: int) -> None:
-        """Raise ValueError before any work if a file cannot be written."""
-        for option, path in (("--requests-out", self.requests), ("--steps-out", self.steps)):
-            if path is not None:
-                check_out_file(option, path)
-        if self.steps is not None and num_engines > 1:
-            raise ValueError("--steps-out shows one engine's decisions; use it with --replicas 1 without -dp")
-
-    def write(self, simulation: Simulation) -> None:
-        if self.requests is not None:
-            _write_lines(self.requests, _request_lines(simulation))
-        if self.steps is not None:
-            _write_lines(self.steps, (json.dumps(step.to_json()) + "\n" for step in simulation.steps))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +67,9 @@ class Served:
     apart: Mapping[str, Any] = field(default_factory=dict)  # pools and handovers as in JSON, where there are any
     trace: tuple[str, ...] = ()  # what a trace's reader left out or took for granted
     router: str = ""
+    flow_control: str | None = None
+    tenants: tuple[TenantFigures, ...] = ()
+    slo: SLO = field(default_factory=SLO)  # of the tenants' attainment
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -129,6 +108,11 @@ class SimulateAnswer(Answer):
             **self.result.to_json(),
             **self.served.apart,
         }
+        if self.served.flow_control is not None:
+            found["flow_control"] = self.served.flow_control
+        if self.served.tenants:
+            found["slo"] = vars(self.served.slo)
+            found["tenants"] = [tenant.to_json() for tenant in self.served.tenants]
         for name, error in (("ttft_s", plan.latency.ttft_log_error), ("tpot_s", plan.latency.tpot_log_error)):
             is_given, mean_s = plan.latency.is_given, found[name]["mean"]
             low, high = (not is_given and error.interval(mean_s, self.served.step.sequences)) or (None, None)
@@ -222,14 +206,16 @@ class SimulateAnswer(Answer):
              self._p99_range(row["latency"], units.get(row["latency"], milliseconds)))
             for row in self.rows()
         ]  # fmt: skip
-        rates = [
-            Line(f"  {name:<18}{value}") for name, value in _rates(self.result, words_of(self.plan.args).preempted)
-        ]
+        preempted = words_of(self.plan.args).preempted
+        figures = [Line(f"  {name:<18}{value}") for name, value in rates(self.result, preempted)]
+        tenants: list[Block] = [Line(), tenants_table(self.served.tenants)] if self.served.tenants else []
         router = f"router: {self.served.router}" if self.plan.data_parallel_size > 1 else ""
-        said = (settings_text(self.plan), host_text(self.plan.budget), router, self.served.counted)
+        held = f"flow control: {self.served.flow_control}" if self.served.flow_control else ""
+        slo = f"attainment of tenants: {self.served.slo}" if tenants else ""
+        said = (settings_text(self.plan), host_text(self.plan.budget), router, held, slo, self.served.counted)
         dim = [Line(text, dim=True) for text in said if text]
         latencies = Table(columns=("", *STATISTICS, "p99, 90 % interval"), rows=rows)
-        return [latencies, Line(), *rates, *apart_blocks(self.served.apart), Line(), *dim]
+        return [latencies, Line(), *figures, *apart_blocks(self.served.apart), *tenants, Line(), *dim]
 
     def _p99_range(self, name: str, shown: Callable[[float | None], str]) -> str:
         if name not in TAILS:
@@ -261,6 +247,12 @@ def simulate(
     kv_transfer_rate: float | None = None,
     dispatch_s: float | None = None,
     router: str | RouterFactory | None = None,
+    flow_control: str | None = None,
+    tenants: Given | None = None,
+    slo: str = "chat",
+    ttft_s: float | None = None,
+    tpot_s: float | None = None,
+    attainment: float | None = None,
     seed: int = 0,
     strict: bool = False,
     startup_log: "StartupLog | None" = None,
@@ -274,7 +266,9 @@ def simulate(
     A load is a trace (`workload`), users of a preset or with `input_len`, `output_len`, `think_time_s`, clients without
     think time (`concurrency`), or arrivals at a `rate`. `pools` compute prompts and answers apart: {"prefill": "2",
     "decode": "2xtp4"}; `kv_transfer_rate` between them is in GB/s by one GPU. `engine` are vLLM's engine arguments
-    under their names. Raises ValueError for a bad argument, RefusedError where `strict` refuses a note.
+    under their names. `flow_control` is the gateway's queue before the router. `tenants`, a file or a mapping by name,
+    are judged by the SLO; nothing else here is. Raises ValueError for a bad argument, RefusedError where `strict`
+    refuses a note.
     """
     asked = subject(model, gpu, engine, startup_log)
     outputs = Outputs(requests=requests_out, steps=steps_out)
@@ -289,10 +283,12 @@ def simulate(
     load = AskedLoad(
         workload=workload, users=users, concurrency=concurrency, rate=rate, arrivals=arrivals, burstiness=burstiness,
         input_len=input_len, output_len=output_len, length_spread=length_spread, num_requests=num_requests,
-        think_time=think_time_s, trace_block_size=trace_block_size, traffic=traffic, seed=seed,
+        think_time=think_time_s, trace_block_size=trace_block_size, traffic=traffic, tenants=tenants, seed=seed,
     )  # fmt: skip
+    is_judged = (slo, ttft_s, tpot_s, attainment) != ("chat", None, None, None)
+    limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment) if is_judged else None
     progress(Progress(done=0, total=1))
-    served = serve(plan, replicas, router, load, outputs, apart=apart)
+    served = serve(plan, replicas, router, load, outputs, apart=apart, flow_control=flow_control, slo=limits)
     known = replace(
         known,
         steps=[(plan, served.step)],
@@ -309,16 +305,20 @@ def serve(
     replicas: int,
     router: str | RouterFactory | None,
     load: AskedLoad,
-    outputs: Outputs = Outputs(),
+    outputs: Outputs = NO_FILES,
     *,
     apart: Apart | None = None,
+    flow_control: str | None = None,
+    slo: SLO | None = None,
 ) -> Served:
-    """Serve a load. Raises ValueError where it does not go with the fleet."""
+    """Serve a load. Raises ValueError where it does not go with the fleet, or an SLO judges nobody."""
     fleet = plan.fleet(replicas, router) if apart is None else apart.fleet(router)
+    fleet = replace(fleet, flow_control=read_flow_control(flow_control))
     log_steps = outputs.steps is not None
     longest = fleet.max_model_len
     if load.users is None:
         requests, description, told = load.table()
+        _check_judged(slo, has_tenants=requests.tenancy is not None)
         simulation = Simulation(fleet, requests, log_steps=log_steps, seed=load.seed)
         simulation.run()
         result, counted = whole_run(simulation), "every request counts, the start too"
@@ -326,6 +326,7 @@ def serve(
     else:
         told = ()
         drawn = UserLoad(population=load.population(longest), max_model_len=longest, seed=load.seed)
+        _check_judged(slo, has_tenants=drawn.population.clients.tenants is not None)
         traffic = traffic_effects(drawn.population, longest)
         met = met_in_service(drawn, plan, replicas, SLO())
         simulation, result = simulate_users(fleet, met, load.users, log_steps=log_steps)
@@ -333,7 +334,10 @@ def serve(
         counted = f"warm-up of {result.start_s:,.0f} s removed, {result.end_s:,.0f} s simulated"
     _check_clock(result.end_s)
     if not simulation.totals["steps"].sum():
-        raise ValueError("every client gave up before the first step; raise --patience or --client-timeout")
+        raise ValueError(
+            "every client gave up, or was rejected, before the first step; raise --patience, "
+            "--client-timeout or the tenants' quotas"
+        )
     outputs.write(simulation)
     return Served(
         result=result,
@@ -345,7 +349,27 @@ def serve(
         apart=apart_json(apart, simulation) if apart else {},
         trace=told,
         router=router_name(fleet.router),
+        flow_control=flow_control,
+        tenants=_tenants(simulation, slo or SLO(), result.start_s),
+        slo=slo or SLO(),
     )
+
+
+def _check_judged(slo: SLO | None, *, has_tenants: bool) -> None:
+    """Raise ValueError where an SLO judges nobody."""
+    if slo is not None and not has_tenants:
+        raise ValueError(
+            "an SLO judges tenants, or a fleet over time; give --tenants, or --autoscaler, --daily-profile, --duration "
+            "or --event"
+        )
+
+
+def _tenants(simulation: Simulation, slo: SLO, start_s: float) -> tuple[TenantFigures, ...]:
+    """Of requests that arrived from `start_s` on."""
+    requests = simulation.requests
+    counted = (requests["status"] != layout.NOT_ARRIVED) & (requests["arrival_s"] >= start_s)
+    ttft, tpot, decided = missed(requests[counted], slo, simulation.now_s)
+    return tenant_figures(simulation.table, requests, counted, ttft | tpot, decided)
 
 
 def _check_clock(end_s: float) -> None:
@@ -355,49 +379,3 @@ def _check_clock(end_s: float) -> None:
             f"the run takes {end_s:.3g} simulated seconds, beyond the {LONGEST_RUN_S:.0g} for which its clock tells "
             "steps apart; raise the rate, or shorten think times or steps"
         )
-
-
-def _host_hits(result: Result) -> str:
-    host = result.host_hit_rate
-    return "" if host is None else f" in GPU memory, {host:.1%} in host memory"
-
-
-def _rates(result: Result, preempted: str) -> list[tuple[str, str]]:
-    running, waiting = f"running {result.running_mean:,.1f}", f"waiting {result.waiting_mean:,.1f}"
-    rows = [
-        (
-            "requests",
-            f"{result.num_requests:,} arrived, {result.num_finished:,} finished "
-            f"in {result.end_s - result.start_s:,.1f} s",
-        ),
-        ("throughput", f"{result.requests_per_s:,.2f} requests/s, {result.output_tokens_per_s:,.0f} output tokens/s"),
-        ("in flight", f"{result.in_flight_mean:,.1f} ({running}, {waiting})"),
-        ("KV cache", f"{result.kv_usage_mean:.1%} used on average, {result.kv_usage_max:.1%} at most"),
-        ("prefix hits", f"{result.prefix_hit_rate:.1%} of prompt tokens{_host_hits(result)}"),
-        (preempted, f"{result.num_preemptions:,}"),
-    ]
-    if result.cancelled is not None:
-        rows.append(("cancelled", cancelled_text(result.cancelled)))
-    return rows if result.users_mean is None else [("users", f"{result.users_mean:,.0f}"), *rows]
-
-
-def _request_lines(simulation: Simulation) -> Iterable[str]:
-    requests, times = simulation.requests, request_times(simulation.requests)
-    columns: dict[str, Any] = {
-        "id": range(len(requests)), "ttft_s": times.ttft_s, "tpot_s": times.tpot_s, "e2e_s": times.e2e_s,
-        "prompt_tokens": requests["prompt"], "output_tokens": requests["output"],
-    }  # fmt: skip
-    names, count = list(REQUEST_COLUMNS), simulation.table.num_requests
-    if simulation.table.waits is not None:
-        names += CANCELLED_COLUMNS
-        columns |= {"retry_of": [number - count if number >= count else math.nan for number in range(len(requests))]}
-        columns |= {"cancelled": is_cancelled(requests).astype(int)}
-    yield ",".join(names) + "\n"
-    cells = [columns[name] if name in columns else requests[name] for name in names]
-    for row in zip(*(column.tolist() if hasattr(column, "tolist") else column for column in cells), strict=True):
-        yield ",".join("" if math.isnan(value) else str(value) for value in row) + "\n"
-
-
-def _write_lines(path: Path, lines: Iterable[str]) -> None:
-    with whole_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        file.writelines(lines)

@@ -276,12 +276,26 @@ study_options = section(
 
 _COLUMNS = (
     "Columns of a CSV, Parquet or JSON lines trace in no known format: prompt, output, and, if there, time, session, "
-    "think, priority; such as time_ms=ts,prompt=usage.prompt_tokens,output=usage.completion_tokens."
+    "think, priority, tenant; such as time_ms=ts,prompt=usage.prompt_tokens,output=usage.completion_tokens."
 )
 _LOG_PATTERN = "Regular expression for the lines of a log, with groups of the names of --columns: (?P<prompt>\\d+) …"
 _TRAFFIC = (
     "Changes of the workload: context=x2 (or 8K), output=600, turns=x2, think-time=30s, system-prompt=4K, "
     "long-prompts=10%:32K; separated by commas."
+)
+gateway_options = section(
+    "Gateway",
+    option(
+        "--flow-control",
+        Text(names_code=True, takes_parameters=True),
+        "A queue before the router while the fleet is saturated: utilization-detector or concurrency-detector, with "
+        "NAME:key=value; see docs/how-to/tenants-and-quotas.md.  [default: none]",
+    ),
+    option(
+        "--tenants",
+        FilePath(),
+        "A TOML file with a table [tenants.NAME] for each: its share of the users, priority, rpm_limit, tpm_limit.",
+    ),
 )
 trace_options = all_of(
     option("--trace-block-size", TokenCount(), "Tokens per block id of a trace.  [default: as its format has it]"),

@@ -1,20 +1,24 @@
 """Which load a simulation was asked for, from the arguments that describe one."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from headcount.questions.arrivals import read_arrivals
 from headcount.questions.traffic import TrafficChanges, read_traffic
 from workloads.arrivals import POISSON, Arrivals, Bursty
 from workloads.client_changes import changed_clients
+from workloads.clients import Clients
 from workloads.load import load_preset, load_workload
 from workloads.populations.population import Population
 from workloads.requests import RequestTable
 from workloads.synthetic import closed_load, open_load, single_turn_users
+from workloads.tenants import Given, read_tenants
 from workloads.traces.trace import Trace
 from workloads.traces.trace_file import Source
 from workloads.traffic import changed, changed_trace
 from workloads.traffic_changes import Amount
+
+Load = TypeVar("Load", Population, Trace)
 
 MAX_USERS = 1_000_000
 _LENGTHS = ("input_len", "output_len", "length_spread")
@@ -43,6 +47,7 @@ class AskedLoad:
     output_len: int | None = None
     length_spread: float | None = None
     num_requests: int | None = None
+    tenants: Given | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -72,8 +77,11 @@ class AskedLoad:
                     f"--input-len {prompt:,} with --output-len {answer:,} takes more than max_model_len "
                     f"{max_model_len:,}; raise --max-model-len or shorten them"
                 )
-            return changed(single_turn_users(think_time_s=self.think_time, **lengths), read_traffic(self.traffic))
-        asked = AskedWorkload(workload=self.workload, think_time_s=self.think_time, traffic=self.traffic)
+            made = changed(single_turn_users(think_time_s=self.think_time, **lengths), read_traffic(self.traffic))
+            return with_tenants(made, self.tenants)
+        asked = AskedWorkload(
+            workload=self.workload, think_time_s=self.think_time, traffic=self.traffic, tenants=self.tenants
+        )
         workload, _ = replace(asked, trace_block_size=self.trace_block_size).load()
         if isinstance(workload, Trace):
             raise ValueError(f"--users cannot be set for a trace: '{self.workload}' brings its own arrivals")
@@ -104,7 +112,8 @@ class AskedLoad:
 
     def _with_clients(self, table: RequestTable, load: str) -> RequestTable:
         """All that traffic can change of a load of fixed lengths."""
-        return changed_clients(read_traffic(self.traffic), load).applied(table, self.seed)
+        clients = changed_clients(read_traffic(self.traffic), load)
+        return (clients if self.tenants is None else of_tenants(clients, self.tenants)).applied(table, self.seed)
 
     def _arrivals(self) -> Arrivals:
         if self.arrivals is None:
@@ -118,7 +127,7 @@ class AskedLoad:
         workload = load_workload(source, trace_block_size=block, num_requests=count)
         if isinstance(workload, Population):
             raise ValueError(f"--workload {source} is a population; say how many with --users N")
-        workload = changed_trace(workload, read_traffic(self.traffic))
+        workload = with_tenants(changed_trace(workload, read_traffic(self.traffic)), self.tenants)
         table = workload.clients.applied(workload.table, self.seed)
         return table, f"{workload.name}, {workload.num_requests:,} requests replayed", workload.notes
 
@@ -137,6 +146,7 @@ class AskedWorkload:
     trace_block_size: int | None = None
     traffic: TrafficChanges = None
     """As `read_traffic` takes it."""
+    tenants: Given | None = None
 
     @property
     def changes(self) -> dict[str, Amount]:
@@ -150,10 +160,19 @@ class AskedWorkload:
         found = load_workload(self.workload, trace_block_size=self.trace_block_size)
         if isinstance(found, Population):
             found = found if self.think_time_s is None else found.with_think_time(self.think_time_s)
-            found = changed(found, self.changes)
+            found = with_tenants(changed(found, self.changes), self.tenants)
             return found, found.think_time_s.mean()
         mean_s = self.think_time_s if self.think_time_s is not None else load_preset("chat").think_time_s.mean()
-        return changed_trace(found, self.changes), mean_s
+        return with_tenants(changed_trace(found, self.changes), self.tenants), mean_s
+
+
+def with_tenants(load: Load, given: Given | None) -> Load:
+    """The users or the trace with these tenants; None: with its own."""
+    return load if given is None else replace(load, clients=of_tenants(load.clients, given))
+
+
+def of_tenants(clients: Clients, given: Given) -> Clients:
+    return replace(clients, tenants=read_tenants(given))
 
 
 def trace_notes(workload: Population | Trace) -> tuple[str, ...]:

@@ -119,6 +119,7 @@ def load_text(point: "Point", unit: str) -> str:
 def cancelled_text(found: "Cancellations") -> str:
     """How many requests had no whole answer, and what that cost."""
     parts = f"{percent(found.abandoned)} abandoned, {percent(found.timed_out)} timed out"
+    parts += f", {percent(found.rejected)} rejected by the gateway" if found.rejected else ""
     wasted = f"{percent(found.wasted_tokens)} of computed tokens wasted"
     return f"{percent(found.cancelled)} of requests ({parts}); {percent(found.retries)} are retries; {wasted}"
 

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from kvcache.layout.kv_layout import group_kinds
 from simulator.core import layout
+from simulator.core.gateway.arrays import gateway_arrays
+from simulator.core.gateway.layout import CLIENT
 from simulator.core.layout import NONE, Arrays
 from simulator.core.routing.arrays import has_index, routing_arrays
 from simulator.core.sglang.arrays import build_sglang_arrays
@@ -53,6 +55,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
         next_event_s=np.full(2 * max(1 << (engines - 1).bit_length(), 1), math.inf),
         touched=np.zeros(engines, np.int32),
         **routing_arrays(router, table, fleet, contents),
+        **gateway_arrays(fleet, table),
         running=np.zeros((engines, seqs), np.int32),
         calendar=np.full((engines, layout.CALENDAR_STEPS), NONE, np.int32),
         free_rows=np.zeros((engines, rows), np.int32),
@@ -164,8 +167,11 @@ def _padded(tables: list[NDArray[np.float64]]) -> NDArray[np.float64]:
 
 
 def _heap_size(table: RequestTable) -> int:
-    """Sessions, plus clients of the shared queue, that may think at once; of cancelled requests events may be left."""
-    return max(_num_waits(table), int((table.follows < 0).sum()) + 1)
+    """Sessions, plus clients of the shared queue, that may think at once; of cancelled requests events may be left.
+
+    One more is for the gateway's next look at its queue.
+    """
+    return max(_num_waits(table), int((table.follows < 0).sum()) + 1) + 1
 
 
 def _num_waits(table: RequestTable) -> int:
@@ -293,7 +299,7 @@ def _requests(table: RequestTable) -> NDArray[np.void]:
 
 
 def _clients(table: RequestTable) -> NDArray[np.void]:
-    values = np.zeros(_num_waits(table), layout.CLIENT)
+    values = np.zeros(_num_waits(table), CLIENT)
     if table.waits is not None:
         values["patience_s"] = np.tile(table.waits.patience_s, table.num_attempts)
         values["timeout_s"] = np.tile(table.waits.timeout_s, table.num_attempts)

@@ -4,8 +4,11 @@ import math
 from typing import Any
 
 from simulator.core import replica as replicas
-from simulator.core.heap import pop, push
-from simulator.core.jit import entry_point, kernel
+from simulator.core.clients import cancel_overdue, follow_up, next_deadline_s, push_event, reject, watch
+from simulator.core.gateway import queue as gateway
+from simulator.core.gateway.layout import NO_QUEUE
+from simulator.core.heap import pop
+from simulator.core.jit import entry_point, kernel, rare_kernel
 from simulator.core.layout import (
     ABANDONED,
     AT_GATEWAY,
@@ -15,8 +18,8 @@ from simulator.core.layout import (
     DECODE,
     DONE,
     FINISHED,
-    FIRST_TOKEN,
     LEAVES_FRONT_END,
+    LOOKS,
     NEED_LOG_SPACE,
     NEED_ROUTE,
     NEXT_TURN,
@@ -29,8 +32,6 @@ from simulator.core.layout import (
     SGLANG,
     STALLED,
     STEPS_ENDED,
-    TIMED_OUT,
-    WHOLE_ANSWER,
 )
 from simulator.core.routing import views
 from simulator.core.sglang import scheduler as sglang
@@ -38,19 +39,12 @@ from simulator.core.vllm import calendar, pool, queue
 from simulator.core.vllm.apart import reading
 from simulator.core.vllm.host_tier import offload, polling
 
-
-@kernel
-def push_event(a: Any, time_s: float, kind: int, request: int) -> None:
-    push(a.heap, a.cursor[0].heap_size, time_s, kind, request)
-    a.cursor[0].heap_size += 1
-
-
 # -- arrivals
 
 
 @kernel
 def arrive(a: Any, request: int, now_s: float) -> bool:
-    """A request comes to the router; False where Python must decide."""
+    """A request comes from its client; False where Python must decide."""
     cursor, req = a.cursor[0], a.requests[request]
     if req.status >= FINISHED:  # its client left while it waited at the gateway
         return True
@@ -58,7 +52,50 @@ def arrive(a: Any, request: int, now_s: float) -> bool:
         cursor.num_arrived += 1
         if cursor.has_clients == 1:
             watch(a, request, now_s)
-    req.status = AT_GATEWAY
+        if a.gateways.shape[0] > 0:
+            return pass_gateway(a, request, now_s)
+    return route(a, request, now_s)
+
+
+@rare_kernel
+def pass_gateway(a: Any, request: int, now_s: float) -> bool:
+    """A request comes to a gateway that turns some down, and may hold others; False where Python must route."""
+    has_queue = a.gateways[0].detector != NO_QUEUE
+    if not gateway.is_within_quota(a, request, now_s) or (has_queue and not gateway.hold(a, request, now_s)):
+        reject(a, request, now_s)
+        return True
+    return dispatch(a, now_s) if has_queue else route(a, request, now_s)
+
+
+@rare_kernel
+def look(a: Any, now_s: float) -> bool:
+    """The gateway looks at its queue; False where Python must route."""
+    g = a.gateways[0]
+    g.is_looking = 0
+    while now_s >= g.next_sweep_s:
+        request = gateway.expired(a, now_s)
+        if request == NONE:
+            g.next_sweep_s = gateway.next_multiple(g.sweep_every_s, now_s)
+        else:
+            reject(a, request, now_s)
+    return dispatch(a, now_s)
+
+
+@rare_kernel
+def dispatch(a: Any, now_s: float) -> bool:
+    """Send the next request of the gateway's queue on unless the fleet is saturated; False where Python must route."""
+    chosen = gateway.next_of_all(a, now_s)
+    look_s = gateway.next_look_s(a, now_s)
+    if look_s < math.inf:
+        push_event(a, look_s, LOOKS, NONE)
+    return chosen == NONE or route(a, chosen, now_s)
+
+
+@kernel
+def route(a: Any, request: int, now_s: float) -> bool:
+    """A request comes to the router; False where Python must decide."""
+    cursor = a.cursor[0]
+    a.requests[request].status = AT_GATEWAY
     if cursor.is_closed == 1:
         return True
     chosen = views.choose(a, request, now_s)
@@ -156,95 +193,11 @@ def take_arrivals(a: Any, now_s: float) -> bool:
             cursor.heap_size -= 1
         if kind == LEAVES_FRONT_END:
             enter(a, request, now_s)
+        elif kind == LOOKS:
+            if not look(a, now_s):
+                return False
         elif not arrive(a, request, now_s):
             return False
-
-
-@kernel
-def follow_up(a: Any, request: int, following: int, now_s: float) -> None:
-    """Think, then send the session's next turn, `following`; a free client takes the next of the shared queue."""
-    cursor = a.cursor[0]
-    if following != NONE:
-        a.requests[following].replica = a.requests[request].replica
-        if a.handovers.shape[0] > 0:
-            reading.remember(a, request, following)
-    if following == NONE and cursor.next_free < a.shared_queue.shape[0]:
-        following = a.shared_queue[cursor.next_free]
-        cursor.next_free += 1
-    if following == NONE:
-        cursor.num_exhausted += 1
-        return
-    a.requests[following].arrival_s = now_s + a.think_s[following]
-    push_event(a, a.requests[following].arrival_s, NEXT_TURN, following)
-
-
-# -- clients that do not wait for ever
-
-
-@kernel
-def watch(a: Any, request: int, now_s: float) -> None:
-    """Enter the first deadline of an attempt that is sent now."""
-    client = a.clients[request]
-    if request < a.next_turn.shape[0]:
-        client.gives_up_s = now_s + client.patience_s
-    times_out_s = now_s + client.timeout_s
-    if min(client.gives_up_s, times_out_s) < math.inf:
-        kind = FIRST_TOKEN if client.gives_up_s <= times_out_s else WHOLE_ANSWER
-        push(a.deadlines, a.cursor[0].num_deadlines, min(client.gives_up_s, times_out_s), kind, request)
-        a.cursor[0].num_deadlines += 1
-
-
-@kernel
-def next_deadline_s(a: Any) -> float:
-    """Of a request that has not ended; once the first token is there, the whole answer has a deadline."""
-    cursor = a.cursor[0]
-    while cursor.num_deadlines > 0:
-        req, kind = a.requests[a.deadlines[0].request], a.deadlines[0].kind
-        has_begun = req.first_token_s == req.first_token_s
-        if req.status < FINISHED and not (kind == FIRST_TOKEN and has_begun):
-            return a.deadlines[0].time_s
-        request = a.deadlines[0].request
-        times_out_s = req.arrival_s + a.clients[request].timeout_s
-        pop(a.deadlines, cursor.num_deadlines)
-        if req.status >= FINISHED or times_out_s == math.inf:
-            cursor.num_deadlines -= 1
-        else:
-            push(a.deadlines, cursor.num_deadlines - 1, times_out_s, WHOLE_ANSWER, request)
-    return math.inf
-
-
-@kernel
-def cancel_overdue(a: Any, now_s: float) -> None:
-    """Cancel every request whose client's wait has ended."""
-    while next_deadline_s(a) <= now_s:
-        request, kind = a.deadlines[0].request, a.deadlines[0].kind
-        pop(a.deadlines, a.cursor[0].num_deadlines)
-        a.cursor[0].num_deadlines -= 1
-        replicas.abort(a, request, ABANDONED if kind == FIRST_TOKEN else TIMED_OUT, now_s)
-        client = a.clients[request]
-        retry = request + a.next_turn.shape[0]
-        ends_s = now_s
-        if kind == WHOLE_ANSWER and retry < a.requests.shape[0]:
-            ends_s = try_again(a, request, retry, now_s)
-        if ends_s < math.inf:
-            follow_up(a, request, client.resumes, ends_s)
-
-
-@kernel
-def try_again(a: Any, request: int, retry: int, now_s: float) -> float:
-    """Send the next attempt after its back-off; returns when the turn ends without it, if patience ends before."""
-    client, req = a.clients[request], a.requests[request]
-    arrival_s = now_s + a.clients[retry].backoff_s
-    gives_up_s = math.inf if req.first_token_s == req.first_token_s else client.gives_up_s
-    if arrival_s >= gives_up_s:
-        return gives_up_s
-    a.clients[retry].gives_up_s = gives_up_s
-    a.requests[retry].replica = req.replica
-    if a.handovers.shape[0] > 0:
-        reading.remember(a, request, retry)
-    a.requests[retry].arrival_s = arrival_s
-    push_event(a, arrival_s, NEXT_TURN, retry)
-    return math.inf
 
 
 # -- time
@@ -275,6 +228,8 @@ def take_sample(a: Any, now_s: float) -> None:
     sample.running_s, sample.waiting_s, sample.used_blocks_s = 0.0, 0.0, 0.0
     sample.running, sample.waiting, sample.used_blocks = 0, 0, 0
     sample.cached_blocks, sample.preemptions = 0, 0
+    if a.gateways.shape[0] > 0:
+        sample.waiting = a.gateways[0].num_held
     sample.not_finished = cursor.num_arrived - cursor.num_finished
     for replica in range(a.replicas.shape[0]):
         replicas.account(a, replica, now_s)

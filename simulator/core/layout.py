@@ -19,8 +19,9 @@ SEED, COUNT, OWN = 0, 1, 2
 ROUTER_WORDS = 8  # of that memory, beside one for each engine
 
 # Request.status; from WAITING to SENT it is with an engine, from FINISHED on it has ended. At the gateway it waits for
-# an engine that takes requests.
-AT_GATEWAY, NOT_ARRIVED, WAITING, RUNNING, SENT, FINISHED, ABANDONED, TIMED_OUT, LOST = -1, 0, 1, 2, 3, 4, 5, 6, 7
+# an engine that takes requests, HELD in the gateway's queue.
+HELD, AT_GATEWAY, NOT_ARRIVED, WAITING, RUNNING, SENT, FINISHED, ABANDONED, TIMED_OUT, LOST = range(-2, 8)
+REJECTED = 8  # by the gateway
 
 # Why the waiting queue was not taken further in a step.
 NOT_BLOCKED, BLOCKED_BY_KV_BLOCKS, BLOCKED_BY_MAX_NUM_SEQS, BLOCKED_BY_TOKEN_BUDGET = 0, 1, 2, 3
@@ -29,8 +30,9 @@ NUM_BLOCK_REASONS = 4
 # What `run` came back for.
 DONE, REACHED_TIME, NEED_LOG_SPACE, STALLED, PAUSED, NEED_ROUTE, CONTROL = 0, 1, 2, 3, 4, 5, 6
 
-# What an event in the heap is. Both are arrivals in the order of an instant: they enter by request id.
-NEXT_TURN, LEAVES_FRONT_END = 0, 1
+# What an event in the heap is. The first two are arrivals in the order of an instant: they enter by request id. Before
+# them the gateway looks at its queue.
+NEXT_TURN, LEAVES_FRONT_END, LOOKS = 0, 1, 2
 
 # What a deadline in the other heap is for: the first token must have come by then, or the whole answer.
 FIRST_TOKEN, WHOLE_ANSWER = 0, 1
@@ -88,17 +90,6 @@ REQUEST = record(
         ("scheduled_s", "f8"),
         ("first_token_s", "f8"),
         ("finish_s", "f8"),  # when it ended, however it did
-    ]
-)
-
-# How long the client of an attempt waits; there are none where all wait for ever.
-CLIENT = record(
-    [
-        ("patience_s", "f8"),  # until the first token, counted from the first attempt; infinity: for ever
-        ("timeout_s", "f8"),  # of this attempt, to the end of its answer
-        ("gives_up_s", "f8"),  # when it ends; known once the first attempt has arrived
-        ("backoff_s", "f8"),  # before this attempt, from the time-out of the one before
-        ("resumes", "i4"),  # the turn that comes after this one was given up, NONE: the session ends
     ]
 )
 
@@ -354,6 +345,12 @@ class Arrays(NamedTuple):
     run_lists: NDArray[np.void]  # [R], or [1]: one for all engines
     sessions: NDArray[np.int32]  # [n] if the router sees them
     prefill_charges: NDArray[np.int32]  # [attempts * n] if the router sees tokens: what each adds to `prefill_tokens`
+    gateways: NDArray[np.void]  # [1] if there are quotas or a queue before the router, and the next five
+    bands: NDArray[np.void]  # by priority
+    flows: NDArray[np.void]  # band by band, by tenant
+    flow_of: NDArray[np.int32]  # [n]
+    quotas: NDArray[np.void]  # of each tenant, if any has one
+    tenant_of: NDArray[np.int32]  # [n]
     touched: NDArray[np.int32]  # [R], replicas that schedule at the present instant
     router_memory: NDArray[np.int64]  # what the compiled router keeps between decisions
     router_parameters: NDArray[np.float64]  # in the order of its PARAMETERS

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from simulator.core import delivery, fleet
+from simulator.core import clients, delivery
 from simulator.core import replica as replicas
 from simulator.core.jit import entry_point, kernel
 from simulator.core.layout import (
@@ -35,7 +35,7 @@ def drop_events(a: Any, first: int, end: int) -> None:
         req = a.requests[request]
         enters = kind == LEAVES_FRONT_END and is_on(req, first, end)
         if not enters and req.status != AT_GATEWAY:
-            fleet.push_event(a, time_s, kind, request)
+            clients.push_event(a, time_s, kind, request)
 
 
 @kernel
@@ -72,7 +72,7 @@ def take_down(a: Any, first: int, end: int, retries: int) -> int:
             take_back(a, request)
         else:
             delivery.end(a, request, LOST, now_s)
-            fleet.follow_up(a, request, a.next_turn[request % a.next_turn.shape[0]], now_s)
+            clients.follow_up(a, request, a.next_turn[request % a.next_turn.shape[0]], now_s)
     return num_taken
 
 
@@ -82,4 +82,4 @@ def send_on(a: Any) -> None:
     drop_events(a, 0, 0)
     for request in range(a.requests.shape[0]):
         if a.requests[request].status == AT_GATEWAY:
-            fleet.push_event(a, a.cursor[0].now_s, NEXT_TURN, request)
+            clients.push_event(a, a.cursor[0].now_s, NEXT_TURN, request)

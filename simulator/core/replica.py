@@ -4,12 +4,14 @@ from typing import Any
 
 from simulator.core import delivery, waiting
 from simulator.core.draws import draft_hash
+from simulator.core.gateway import queue as gateway
 from simulator.core.jit import kernel
 from simulator.core.latency import step_time_s
 from simulator.core.layout import (
     AT_GATEWAY,
     CALENDAR_STEPS,
     FINISHED,
+    HELD,
     NONE,
     PREFILL,
     RUNNING,
@@ -112,7 +114,9 @@ def finish(a: Any, replica: int, request: int, now_s: float) -> None:
 def abort(a: Any, request: int, status: int, now_s: float) -> None:
     """Take out a request whose client has gone (vLLM: `finish_requests`); a step in flight goes on without it."""
     req = a.requests[request]
-    if req.status == AT_GATEWAY:
+    if req.status <= AT_GATEWAY:
+        if req.status == HELD:
+            gateway.let_go(a, request, now_s)
         delivery.end(a, request, status, now_s)
         return
     replica, has_entered = req.replica, req.status != SENT

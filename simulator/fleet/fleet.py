@@ -8,6 +8,7 @@ from boundary.names import shortened
 from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
 from simulator.engines.vllm.connectors.pulling import KV_BOTH, KV_CONSUMER, KV_PRODUCER, LEASE_S, Nic
 from simulator.engines.vllm.engine import EngineConfig
+from simulator.fleet.flow_control import FlowControl
 from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.latency.step_time import StepTimes
@@ -102,6 +103,8 @@ class Fleet:
     pools: tuple[Pool, ...]
     router: str | RouterFactory = "least-outstanding"
     handover: Handover = Handover()
+    flow_control: FlowControl | None = None
+    """The queue before the router; None: the router gets each request as it arrives."""
 
     def __post_init__(self) -> None:
         if not self.pools:

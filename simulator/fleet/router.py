@@ -52,15 +52,18 @@ RouterFactory = Callable[[int], Router]
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """A number that decides how a router chooses; `least` and `most` are allowed."""
+    """A number that decides how a router chooses; `least` and `most` are allowed. Of `choices` it is the place."""
 
     default: float
     what: str
     least: float = 0.0
     most: float = 1e9
+    choices: tuple[str, ...] = ()
 
     @property
     def allowed(self) -> str:
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
         if self.most >= 1e9:
             return f"at least {readable(self.least)}"
         return f"{readable(self.least)} to {readable(self.most)}"
@@ -97,7 +100,7 @@ def find_router(router: str | RouterFactory) -> FoundRouter:
     visible = tuple(name for name in vars(View) if not name.startswith("_"))
     sees = typed(module.SEES, tuple[Literal[visible], ...], module.__file__, "SEES")  # type: ignore[valid-type]
     known: Mapping[str, Parameter] = getattr(module, "PARAMETERS", {})
-    values = _values(name, given, known)
+    values = parameter_values(f"router {name!r}", given, known)
     made = _router_class(router, module.Router)
     return FoundRouter(
         make=partial(made, **values) if known else made,
@@ -114,29 +117,32 @@ def _of_class(make: RouterFactory) -> FoundRouter:
     return FoundRouter(make=make, sees=getattr(make, "SEES", BASIC), upkeep=getattr(make, "UPKEEP", Upkeep()))
 
 
-def _values(name: str, given: str, known: Mapping[str, Parameter]) -> dict[str, float]:
-    """Every parameter's value, in the order of PARAMETERS. Raises ValueError for what is no parameter or no value."""
+def parameter_values(of: str, given: str, known: Mapping[str, Parameter]) -> dict[str, float]:
+    """Every parameter's value, in the order of `known`. Raises ValueError for what is no parameter or no value."""
     values = {key: float(parameter.default) for key, parameter in known.items()}
     seen = set()
     for part in filter(None, given.split(",")):
         key, _, text = (side.strip() for side in part.partition("="))
         if key not in known:
             there_is = nearest_hint(key, known) if known else "it takes none"
-            raise UnknownNameError(f"router {name!r} has no parameter {value_shown(key)}; {there_is}")
+            raise UnknownNameError(f"{of} has no parameter {value_shown(key)}; {there_is}")
         if key in seen:
-            raise ValueError(f"router {name!r}: {key} is given twice; give it once")
+            raise ValueError(f"{of}: {key} is given twice; give it once")
         seen.add(key)
-        values[key] = _number(name, key, text, known[key])
+        values[key] = _number(of, key, text, known[key])
     return values
 
 
-def _number(name: str, key: str, text: str, parameter: Parameter) -> float:
+def _number(of: str, key: str, text: str, parameter: Parameter) -> float:
+    if text in parameter.choices:
+        return float(parameter.choices.index(text))
     try:
-        value = float(text)
+        value = float("nan" if parameter.choices else text)
     except ValueError:
         value = float("nan")
     if not parameter.least <= value <= parameter.most:
-        raise ValueError(f"router {name!r}: {key} is {value_shown(text)}; give a number, {parameter.allowed}")
+        number = "" if parameter.choices else "a number, "
+        raise ValueError(f"{of}: {key} is {value_shown(text)}; give {number}{parameter.allowed}")
     return value
 
 

@@ -12,6 +12,7 @@ from simulator.apart import Apart
 from simulator.deployment import Deployment, layouts
 from simulator.engines.engines import AnyArgs
 from simulator.engines.vllm.arguments import EngineArgs
+from simulator.fleet.flow_control import read_flow_control
 from simulator.fleet.router import RouterFactory
 from simulator.simulation import check_lengths
 from simulator.study.binding import first_missed, reached, step_causes, what_binds
@@ -43,6 +44,7 @@ class CapacityQuestion:
     slo: SLO = field(default_factory=SLO)
     args: AnyArgs = field(default_factory=EngineArgs)  # without a tensor-parallel size: the best of those that fit
     router: str | RouterFactory | None = None  # None: `default_router`'s for each layout
+    flow_control: str | None = None  # the gateway's queue before it
     precision: float = PRECISION
     replications: int | None = None  # of a load; None: as many as the precision takes
     hours_met: float | None = None  # the share of hours that have to meet the SLO; None: the long run has to
@@ -50,6 +52,7 @@ class CapacityQuestion:
     step_time_factor: float = 1.0  # every step takes so many times as long
 
     def __post_init__(self) -> None:
+        read_flow_control(self.flow_control)
         if not self.gpus or min(self.gpus) < 1:
             raise ValueError(
                 f"GPU counts {self.gpus or 'are missing'}; give whole numbers of at least 1, such as 1,2,4,8"
@@ -159,6 +162,8 @@ class CapacityRow:
         found["hours_over_long_run"] = vars(self.hours_over_long_run) if self.hours_over_long_run else None
         if point is not None and point.cancelled is not None:
             found["cancelled"] = point.cancelled.to_json()
+        if point is not None and point.tenants:
+            found["tenants"] = [tenant.to_json() for tenant in point.tenants]
         if point is not None and point.host_hit_rate is not None:
             found["host_hit_rate"] = point.host_hit_rate
         found["screened"] = [asdict(each) for each in self.screened]
@@ -293,7 +298,7 @@ def deployments(question: CapacityQuestion, gpus: int) -> list[Deployment]:
 def evaluator_of(question: CapacityQuestion, plan: Deployment, replicas: int, how: How) -> Evaluator:
     """Simulates loads on so many replicas."""
     return Evaluator(
-        fleet=plan.fleet(replicas, question.router),
+        fleet=replace(plan.fleet(replicas, question.router), flow_control=read_flow_control(question.flow_control)),
         load=met_in_service(question.load(plan), plan, replicas, question.slo),
         slo=question.slo,
         hours_met=question.hours_met,

@@ -16,6 +16,7 @@ from simulator.study.running.simulations import Simulations
 from simulator.study.running.task import Task
 from simulator.study.slo import SLO
 from simulator.study.statistics import Interval, t_interval
+from simulator.tenants import TenantFigures, pooled
 
 MATERIAL_GROWTH = 0.25
 
@@ -84,6 +85,11 @@ class Point:
         if not found:
             return None
         return Cancellations(**{name: sum(each[name] for each in found) / len(found) for name in found[0]})
+
+    @property
+    def tenants(self) -> tuple[TenantFigures, ...]:
+        """How each tenant was served, over the replications."""
+        return pooled([each.tenants for each in self.replications])
 
     @property
     def mean_step(self) -> AverageStep | None:

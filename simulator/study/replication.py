@@ -14,6 +14,7 @@ from simulator.simulation import Simulation
 from simulator.study.loads import Load, replication_seed
 from simulator.study.slo import SLO
 from simulator.study.statistics import slope
+from simulator.tenants import TenantFigures, tenant_figures
 
 MAX_PATIENCE = 9
 WARMUP_SHARE = 1 / 4  # of the horizon
@@ -59,6 +60,7 @@ class Replication:
     blocked_shares: tuple[float, ...]  # of replica time, by reason
     cancelled: Cancellations | None = None  # None: all clients wait for ever
     host_hit_rate: float | None = None  # in host memory; None where no engine keeps KV there
+    tenants: tuple[TenantFigures, ...] = ()
 
 
 def replicate(fleet: Fleet, load: Load, size: float, slo: SLO, replication: int) -> Replication:
@@ -113,7 +115,8 @@ def _judge(
     samples = simulation.samples
     warmup_s = horizon_s * WARMUP_SHARE
     requests = simulation.requests
-    counted = requests[(requests["status"] != layout.NOT_ARRIVED) & (requests["arrival_s"] >= warmup_s)]
+    is_counted = (requests["status"] != layout.NOT_ARRIVED) & (requests["arrival_s"] >= warmup_s)
+    counted = requests[is_counted]
     ttft_missed, tpot_missed, decided = missed(counted, slo, horizon_s)
     num_decided = max(int(decided.sum()), 1)
     finished = requests[(requests["status"] == layout.FINISHED) & (requests["finish_s"] >= warmup_s)]
@@ -150,6 +153,7 @@ def _judge(
         host_hit_rate=float(totals["host_hit_tokens"][0]) / (queried or 1.0)
         if simulation.fleet.has_host_tier
         else None,
+        tenants=tenant_figures(simulation.table, requests, is_counted, ttft_missed | tpot_missed, decided),
     )
 
 

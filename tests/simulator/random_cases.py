@@ -1,7 +1,7 @@
 """Random fleets with random loads, for the tests that compare two ways to simulate them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -11,8 +11,18 @@ from kvcache.releases import SCHEDULER_RULES
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.speculation import Speculation
 from simulator.fleet.fleet import Fleet, Pool
+from simulator.fleet.flow_control import DETECTORS, FAIRNESS_POLICIES, FlowControl
 from simulator.latency.step_time import FloatArray, StepTimes
-from workloads.requests import NEXT_FREE, NO_PREDECESSOR, OPEN_END, RequestTable, Waits, with_waits
+from workloads.requests import (
+    NEXT_FREE,
+    NO_PREDECESSOR,
+    OPEN_END,
+    RequestTable,
+    Tenancy,
+    Tenant,
+    Waits,
+    with_waits,
+)
 
 ROUTERS = (
     "least-outstanding",
@@ -64,11 +74,11 @@ def speculations(draw: st.DrawFn, groups: tuple[KVGroup, ...], *, most: int) -> 
 
 
 @st.composite
-def cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3) -> Case:
+def cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3, min_requests: int = 1) -> Case:
     seed = draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
     table = random_table(
-        rng, draw(st.integers(1, max_requests)), kind=draw(st.sampled_from(["open", "turns", "shared"]))
+        rng, draw(st.integers(min_requests, max_requests)), kind=draw(st.sampled_from(["open", "turns", "shared"]))
     )
     num_pools = draw(st.sampled_from([1, 1, 2, 3])) if max_replicas > 1 else 1
     made = tuple(draw(pools(rng, table, max_replicas=max_replicas)) for _ in range(num_pools))
@@ -159,9 +169,9 @@ def random_step_times(rng: np.random.Generator, budget: int, max_num_seqs: int) 
 
 
 @st.composite
-def impatient_cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3) -> Case:
+def impatient_cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3, min_requests: int = 1) -> Case:
     """Cases whose clients give up, time out, try again; at times where many other things happen."""
-    case = draw(cases(max_requests=max_requests, max_replicas=max_replicas))
+    case = draw(cases(max_requests=max_requests, max_replicas=max_replicas, min_requests=min_requests))
     rng, count = np.random.default_rng(draw(st.integers(0, 2**32 - 1))), case.table.num_requests
     longest = draw(st.sampled_from([20, 200, 2000]))  # ticks
     patience = rng.integers(1, longest, count) * TICK_S
@@ -177,6 +187,45 @@ def impatient_cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: in
         resumes=resumes,
     )
     return Case(case.fleet, with_waits(case.table, waits))
+
+
+@st.composite
+def gateway_cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 2) -> Case:
+    """Cases of tenants with quotas, behind a gateway that holds requests while the fleet is saturated."""
+    has_queue = draw(st.sampled_from([True, True, True, False]))
+    control = draw(flow_controls()) if has_queue else None
+    kind = draw(st.sampled_from([cases, impatient_cases]))
+    case = draw(kind(max_requests=max_requests, max_replicas=max_replicas, min_requests=max_requests // 3))
+    table = case.table.scaled_arrivals(draw(st.sampled_from([1.0, 8.0, 64.0])))
+    return Case(replace(case.fleet, flow_control=control), draw(tenanted(table, has_queue=has_queue)))
+
+
+@st.composite
+def tenanted(draw: st.DrawFn, table: RequestTable, *, has_queue: bool = True) -> RequestTable:
+    """The same requests, sent by tenants who may have quotas."""
+    limits = st.sampled_from([np.inf, np.inf, 60.0, 700.0, 9000.0])
+    tenants = [Tenant(name, draw(limits), 40 * draw(limits)) for name in "abc"[: draw(st.integers(1, 3))]]
+    of = np.random.default_rng(draw(st.integers(0, 2**32 - 1))).integers(0, len(tenants), table.num_requests)
+    tenancy = Tenancy(tuple(tenants), of.astype(np.int32)[table.first_turns()])
+    return table if has_queue and draw(st.booleans()) else replace(table, tenancy=tenancy)
+
+
+@st.composite
+def flow_controls(draw: st.DrawFn) -> FlowControl:
+    """Its own times are those where many other things happen; metrics are those of the moment."""
+    return FlowControl(
+        detector=draw(st.sampled_from(tuple(DETECTORS))),
+        queue_depth_threshold=draw(st.sampled_from([0.5, 1.0, 5.0])),
+        kv_cache_util_threshold=draw(st.sampled_from([0.02, 0.2, 0.8])),
+        refresh_metrics_s=0.0,
+        max_concurrency=draw(st.sampled_from([0.25, 1.0, 2.0])),
+        fairness_policy=draw(st.sampled_from(FAIRNESS_POLICIES)),
+        max_requests=draw(st.sampled_from([0, 0, 3, 12])),
+        band_max_requests=draw(st.sampled_from([5000, 2, 6])),
+        default_request_ttl_s=draw(st.sampled_from([0.0, 100 * TICK_S, 1000 * TICK_S])),
+        dispatch_every_s=draw(st.sampled_from([TICK_S, 8 * TICK_S])),
+        sweep_every_s=draw(st.sampled_from([8 * TICK_S, 64 * TICK_S])),
+    )
 
 
 def random_table(rng: np.random.Generator, count: int, *, kind: str) -> RequestTable:

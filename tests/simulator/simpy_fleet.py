@@ -20,6 +20,7 @@ from simulator.fleet.router import Router, find_router
 from simulator.fleet.view import View
 from simulator.latency.step_time import BatchSums
 from simulator.simulation import check_lengths
+from tests.simulator.simpy_gateway import Gateway, moment
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, RequestTable
 
 Process = Generator[simpy.Event, None, None]
@@ -43,14 +44,6 @@ def run_simpy_fleet(
     return world.results
 
 
-def moment(env: simpy.Environment, time_s: float, order: float) -> simpy.Event:
-    """A timeout that ends at `time_s` and takes its turn there by `order`."""
-    event = simpy.Event(env)
-    event._ok, event._value = True, None
-    env.schedule(event, priority=cast("simpy.events.EventPriority", order), delay=time_s - env.now)
-    return event
-
-
 @dataclass(eq=False)
 class Engine:
     """A scheduler with its KV blocks; its plans in flight, oldest first, with when each ends."""
@@ -62,10 +55,10 @@ class Engine:
 
 
 class Ended(NamedTuple):
-    """How a turn ended, on which engine, and when its user knew."""
+    """How a turn ended, the engine where its session was served last, and when its user knew."""
 
     is_answered: bool
-    number: int
+    last: int | None
     time_s: float
 
 
@@ -84,6 +77,8 @@ class World:
         self.entered: set[Request] = set()  # their engine's scheduler
         self.shared_queue = iter(np.flatnonzero(table.follows == NEXT_FREE).tolist())
         self.next_turn = {int(before): row for row, before in enumerate(table.follows) if before >= 0}
+        has_gateway = fleet.flow_control is not None or table.tenancy is not None
+        self.gateway = Gateway(self, fleet.flow_control) if has_gateway else None
         self.engines: list[Engine] = []
         self.server_of: list[Server] = []
         for pool in fleet.pools:
@@ -102,7 +97,7 @@ class World:
             yield moment(self.env, arrival_s, self.order(ARRIVES, row))
             ended = yield from self.turn(row, last)
             following = self.next_turn.get(row) if ended.is_answered else self.resumes(row)
-            last = None if following is None else ended.number
+            last = None if following is None else ended.last
             if following is None:
                 following = next(self.shared_queue, None)
             if following is None:
@@ -115,10 +110,12 @@ class World:
         gives_up_s = math.inf if waits is None else self.env.now + float(waits.patience_s[row])
         attempt = row
         while True:
-            number = self.send(attempt, last, gives_up_s)
+            self.arrive(attempt, last, gives_up_s)
             status = yield self.ended[attempt]
-            last = number
-            if status == layout.TIMED_OUT and attempt + count < count * self.table.num_attempts:
+            number = int(self.results["replica"][attempt])
+            last = None if number == layout.NONE else number
+            may_retry = status in (layout.TIMED_OUT, layout.REJECTED)
+            if may_retry and attempt + count < count * self.table.num_attempts:
                 if not math.isnan(self.results["first_token_s"][attempt]):
                     gives_up_s = math.inf
                 attempt += count
@@ -126,25 +123,33 @@ class World:
                 if arrival_s < gives_up_s:
                     yield moment(self.env, arrival_s, self.order(ARRIVES, attempt))
                     continue
-                return Ended(False, number, gives_up_s)
-            return Ended(status == layout.FINISHED, number, self.env.now)
+                return Ended(False, last, gives_up_s)
+            return Ended(status == layout.FINISHED, last, self.env.now)
 
-    def send(self, attempt: int, last: int | None, gives_up_s: float) -> int:
-        """Route an attempt; returns its engine."""
-        prompt = int(self.table.prompt_tokens[attempt % self.table.num_requests])
-        number = self.router.choose(cast("View", FleetView(self, last, prompt)))
+    def arrive(self, attempt: int, last: int | None, gives_up_s: float) -> None:
+        """An attempt comes to the gateway, or to the router where there is none."""
         self.results["arrival_s"][attempt] = self.env.now
-        self.results["replica"][attempt] = number
-        self.engines[number].outstanding += 1
+        self.results["replica"][attempt] = layout.NONE if last is None else last
         request = self.request(attempt)
         if self.table.waits is not None:
             self.env.process(self.watch(request, gives_up_s))
+        if self.gateway is None:
+            self.send(request)
+        else:
+            self.gateway.arrive(request)
+
+    def send(self, request: Request) -> None:
+        """Route a request."""
+        prompt, last = request.num_prompt_tokens, int(self.results["replica"][request.id])
+        view = FleetView(self, None if last == layout.NONE else last, prompt)
+        number = self.router.choose(cast("View", view))
+        self.results["replica"][request.id] = number
+        self.engines[number].outstanding += 1
         enters_s = self.server_of[number].pass_front_end(prompt)
         if enters_s > self.env.now:
             self.env.process(self.enter_at(request, enters_s))
         else:
             self.enter(request)
-        return number
 
     def enter_at(self, request: Request, time_s: float) -> Process:
         """Leave the front end then, unless the client has gone meanwhile."""
@@ -172,14 +177,19 @@ class World:
     def cancel(self, request: Request, status: int) -> None:
         if self.ended[request.id].triggered:
             return
+        if self.gateway is not None and request in self.gateway.held:
+            self.gateway.held.remove(request)
+            self.end(None, request, status)
+            return
         engine = self.engines[int(self.results["replica"][request.id])]
         if request in self.entered:
             engine.scheduler.abort(request)
         self.end(engine, request, status)
 
-    def end(self, engine: Engine, request: Request, status: int = layout.FINISHED) -> None:
-        """Record a request that has finished or was cancelled."""
-        engine.outstanding -= 1
+    def end(self, engine: Engine | None, request: Request, status: int = layout.FINISHED) -> None:
+        """Record a request that has finished, was cancelled or was rejected."""
+        if engine is not None:
+            engine.outstanding -= 1
         record = self.results[request.id]
         record["finish_s"] = self.env.now
         record["output"] = request.num_output_tokens
@@ -191,7 +201,8 @@ class World:
 
     def resumes(self, row: int) -> int | None:
         """The turn that comes after one that was given up."""
-        assert self.table.waits is not None, "only clients that do not wait for ever give up"
+        if self.table.waits is None:
+            return self.next_turn.get(row)
         following = int(self.table.waits.resumes[row])
         return None if following == layout.NONE else following
 

@@ -15,7 +15,14 @@ from simulator.engines.vllm.scheduler import Plan
 from simulator.engines.vllm.speculation import Speculation
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.simulation import Simulation
-from tests.simulator.random_cases import Case, cases, impatient_cases, random_step_times, random_table
+from tests.simulator.random_cases import (
+    Case,
+    cases,
+    gateway_cases,
+    impatient_cases,
+    random_step_times,
+    random_table,
+)
 from tests.simulator.simpy_fleet import run_simpy_fleet
 
 COMPARED = (
@@ -62,6 +69,19 @@ def assert_same_ends(case: Case) -> None:
 @settings(max_examples=100, deadline=None)
 @given(impatient_cases())
 def test_every_attempt_of_impatient_clients_has_the_same_times_and_the_same_end(case: Case) -> None:
+    assert_same_ends(case)
+
+
+@settings(max_examples=100, deadline=None)
+@given(gateway_cases())
+def test_every_request_passes_waits_at_or_is_rejected_by_the_gateway_alike(case: Case) -> None:
+    assert_same_ends(case)
+
+
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None)
+@given(gateway_cases(max_requests=150, max_replicas=4))
+def test_the_same_gateway_on_many_more_cases(case: Case) -> None:
     assert_same_ends(case)
 
 

@@ -11,7 +11,7 @@ _NEEDED: Final = (
     "session_id", "prefix_group", "prefix_length", "input_tokens", "output_tokens", "server_input_tokens",
     "arrival_time_us", "status",
 )  # fmt: skip
-_OPTIONAL: Final = ("vllm_priority", "think_time_us")
+_OPTIONAL: Final = ("vllm_priority", "think_time_us", "tenant_id")
 _SERVED: Final = ("ok", "")
 
 
@@ -29,7 +29,8 @@ def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recor
     rows, header = Rows(path, num_requests), header_of(path)
     names = (*_NEEDED, *(name for name in _OPTIONAL if name in header))
     for read_rows in csv_rows(path, names, lambda: rows.num_wanted):
-        text = {name: read_rows[name].texts() for name in ("session_id", "prefix_group", "status")}
+        texts = ("session_id", "prefix_group", "status", *(name for name in names if name == "tenant_id"))
+        text = {name: read_rows[name].texts() for name in texts}
         tokens = {
             name: read_rows[name].tokens(least=0).tolist() for name in names if name.endswith(("_tokens", "_length"))
         }
@@ -51,6 +52,7 @@ def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recor
                 session=text["session_id"][row] or None,
                 think_s=think_us / 1e6 or None,
                 priority=0 if priority is None else priority[row],
+                tenant=text["tenant_id"][row] if "tenant_id" in text else None,
                 starts_with=(group, common) if common else None,
             )
             rows.add(read_rows["status"].place(row), request)

@@ -10,6 +10,7 @@ from workloads.traces.trace_format import PARQUET_MARK, Recorded, TraceFormat
 _SCOPE: Final = b"hash_id_scope"
 _OPTIONAL: Final = {
     "time": "arrival_s", "session": "session_id", "think": "think_time_s", "priority": "priority",
+    "tenant": "tenant",
     "ids": "hash_ids", "block_size": "block_size", "prefix": "cached_prefix_tokens",
 }  # fmt: skip
 

@@ -13,6 +13,7 @@ from workloads.clients import Clients, Library
 from workloads.distributions import LAST_BELOW_1, Distribution, Spec, parse_distribution
 from workloads.populations.population import Population
 from workloads.populations.retrieval import MOST_DISTINCT, MOST_EXPONENT, Place, Retrieval
+from workloads.tenants import tenants_from_mapping
 
 
 class _SystemPrompt(Strict, frozen=True, kw_only=True):
@@ -50,6 +51,7 @@ class _Tables(Strict, frozen=True, kw_only=True):
     thinking_share: Spec | None = None
     patience_s: Spec | None = None
     client: Library | None = None
+    tenants: dict[str, Any] | None = None
 
 
 _DISTRIBUTIONS: Final = ("turns", "user_tokens", "output_tokens", "think_time_s")
@@ -79,8 +81,9 @@ def _clients(tables: _Tables, place: Path | str) -> Clients:
     patience_s = None
     if tables.patience_s is not None:
         patience_s = parse_distribution(tables.patience_s, file=place, name="patience_s")
+    tenants = None if tables.tenants is None else tenants_from_mapping(tables.tenants, place)
     try:
-        return Clients(patience_s=patience_s, library=tables.client or Library())
+        return Clients(patience_s=patience_s, library=tables.client or Library(), tenants=tenants)
     except InputError as error:
         raise InputError(f"{shown(place)}: {error}") from None
 

@@ -11,6 +11,7 @@ from boundary.limits import check_limit
 from workloads.description.arrivals import earliest_arrival_s
 from workloads.randomness import stream
 from workloads.requests import NEXT_FREE, FloatArray, IntArray, RequestTable
+from workloads.tenants import joined_tenancies
 from workloads.traces.trace import Trace
 
 LEAST_FACTOR: Final = 0.001
@@ -123,7 +124,7 @@ def _rows(table: RequestTable, rows: IntArray) -> RequestTable:
     place[rows] = np.arange(len(rows))
     part: dict[str, Any] = {name: getattr(table, name)[rows] for name in _BY_ROW}
     part["follows"] = np.where(part["follows"] < 0, part["follows"], place[part["follows"]])
-    return replace(table, **part)
+    return replace(table, **part, tenancy=table.tenancy and table.tenancy.rows(rows))
 
 
 def _copy(table: RequestTable, rows: IntArray, number: int) -> RequestTable:
@@ -139,7 +140,7 @@ def _joined(parts: Sequence[RequestTable]) -> RequestTable:
     """The rows of all, one part after the other; they share no content."""
     num_rows = num_spans = num_ids = 0
     tables = list[RequestTable]()
-    for part in parts:
+    for part in joined_tenancies(parts):
         content = np.unique(part.span_content, return_inverse=True)[1]
         tables.append(
             replace(
@@ -153,7 +154,9 @@ def _joined(parts: Sequence[RequestTable]) -> RequestTable:
         num_ids += int(content.max()) + 1
     names = (*_BY_ROW, "span_content", "span_end")
     joined: dict[str, Any] = {name: np.concatenate([getattr(each, name) for each in tables]) for name in names}
-    return replace(parts[0], **joined)
+    tenancies = [each.tenancy for each in tables if each.tenancy is not None]
+    of = [tenancy.of for tenancy in tenancies]
+    return replace(tables[0], **joined, tenancy=tenancies[0]._replace(of=np.concatenate(of)) if of else None)
 
 
 def _by_time(table: RequestTable) -> RequestTable:
@@ -163,4 +166,4 @@ def _by_time(table: RequestTable) -> RequestTable:
     place[order] = np.arange(len(order))
     part: dict[str, Any] = {name: getattr(table, name)[order] for name in _BY_ROW}
     part["follows"] = np.where(part["follows"] < 0, part["follows"], place[part["follows"]])
-    return replace(table, **part)
+    return replace(table, **part, tenancy=table.tenancy and table.tenancy.rows(order))

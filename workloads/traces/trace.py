@@ -105,6 +105,7 @@ class Trace:
             span_count=table.span_count[rows],
             span_content=spans.content,
             span_end=spans.end,
+            tenancy=table.tenancy and table.tenancy.rows(rows),
         )
 
 

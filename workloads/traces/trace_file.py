@@ -18,7 +18,7 @@ from workloads.traces.trace_format import PARQUET_MARK, Recorded, TraceFormat, f
 
 _UNITS_S: Final = {"": None, "_s": 1.0, "_ms": 1e-3, "_us": 1e-6, "_ns": 1e-9}
 _TIMES: Final = {f"{of}{unit}": (of, factor) for of in ("time", "think") for unit, factor in _UNITS_S.items()}
-FIELDS: Final = (*_TIMES, "prompt", "output", "session", "priority")
+FIELDS: Final = (*_TIMES, "prompt", "output", "session", "priority", "tenant")
 """What a column may say; `time` alone is a date, or seconds."""
 
 
@@ -120,6 +120,7 @@ def _columns(names: Mapping[str, str]) -> Columns:
         think=column.get("think", ""),
         think_unit_s=units.get("think") or 1.0,
         priority=column.get("priority", ""),
+        tenant=column.get("tenant", ""),
         failed="requests without tokens",
     )
 

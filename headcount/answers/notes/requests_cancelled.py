@@ -13,4 +13,5 @@ def find(facts: Facts) -> Iterator[tuple[str, str]]:
     found = facts.cancelled
     if found is not None and found.cancelled >= FROM_SHARE:
         others = "each counts as one that missed the SLO; latencies are those of the other requests alone"
-        yield f"cancelled by clients: {cancelled_text(found)}; {others}", ""
+        by = "cancelled by clients" if not found.rejected else "without a whole answer"
+        yield f"{by}: {cancelled_text(found)}; {others}", ""

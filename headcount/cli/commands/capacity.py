@@ -9,6 +9,7 @@ from headcount.cli.option_types import flag, option
 from headcount.cli.options import (
     apart_options,
     deployment_options,
+    gateway_options,
     output_options,
     precision_options,
     report_options,
@@ -20,7 +21,10 @@ from headcount.cli.options import (
 from simulator.engines.values import IntegerList, Share
 
 _GPUS = "1,2,4,8"
-_OF_GPU_COUNTS = {"gpus": IntegerList().read(_GPUS), "hours_met": None, "lifts": False, "startup_log": None}
+_OF_GPU_COUNTS = {
+    "gpus": IntegerList().read(_GPUS), "hours_met": None, "lifts": False, "startup_log": None, "flow_control": None,
+    "tenants": None,
+}  # fmt: skip
 
 
 @click.command("capacity", cls=Command)
@@ -38,6 +42,7 @@ _OF_GPU_COUNTS = {"gpus": IntegerList().read(_GPUS), "hours_met": None, "lifts":
 )
 @apart_options
 @traffic_options
+@gateway_options
 @slo_options
 @scheduler_options
 @study_options

@@ -12,6 +12,7 @@ from headcount.cli.options import (
     apart_options,
     cold_start_option,
     deployment_options,
+    gateway_options,
     output_options,
     report_options,
     scheduler_options,
@@ -103,6 +104,7 @@ _over_time_options = all_of(
     option("--length-spread", LENGTH_SPREAD, "0.8: lengths uniform in 0.8–1 × the given ones.  [default: 1]"),
     option("--num-requests", COUNT, "Number of requests.  [default: 10 × concurrency, or the whole file]"),
 )
+@gateway_options
 @_over_time_options
 @scheduler_options
 @cold_start_option
@@ -142,14 +144,12 @@ def _asked(values: dict[str, Any]) -> Callable[..., Any]:
     over_time = {name: values.pop(name) for name in _OVER_TIME}
     slo = {name: values.pop(name) for name in _SLO}
     if over_time == _OVER_TIME:
-        if slo != _SLO:
-            raise ValueError(
-                "an SLO is judged over time; give --autoscaler, --daily-profile, --duration or --event with it"
-            )
+        values |= {"slo": slo["slo_name"], "ttft_s": slo["ttft"], "tpot_s": slo["tpot"]}
+        values["attainment"] = slo["attainment"]
         from headcount.answers.simulate import simulate  # noqa: PLC0415
 
         return simulate
-    for name in ("requests_out", "steps_out", "pools", "kv_transfer_rate", "dispatch_s"):
+    for name in ("requests_out", "steps_out", "pools", "kv_transfer_rate", "dispatch_s", "flow_control", "tenants"):
         if values.pop(name) is not None:
             flag_name = name.removesuffix("_s").replace("_", "-")
             raise ValueError(f"--{flag_name} goes with one load on a fleet that does not change")

@@ -25,7 +25,7 @@ def routing_arrays(router: FoundRouter, table: RequestTable, fleet: Fleet, conte
     lists = 1 if router.upkeep.of_all_engines else engines
     attempts = table.num_requests * table.num_attempts
     return {
-        "routing": _routing(router),
+        "routing": _routing(router, fleet),
         "engine_views": _engine_views(fleet),
         "request_view": np.zeros(1, layout.REQUEST_VIEW),
         "known_prefixes": np.zeros((contents, engines), layout.KNOWN_PREFIX),
@@ -38,17 +38,21 @@ def routing_arrays(router: FoundRouter, table: RequestTable, fleet: Fleet, conte
     }
 
 
-def _routing(router: FoundRouter) -> NDArray[np.void]:
-    values = np.zeros(1, layout.ROUTING)
+def _routing(router: FoundRouter, fleet: Fleet) -> NDArray[np.void]:
+    """The gateway reads the metrics that the router reads; where it reads none, at times of its own."""
+    values, scrape_every_s = np.zeros(1, layout.ROUTING), router.upkeep.scrape_every_s
+    control, sees_metrics = fleet.flow_control, _sees(router, METRICS)
+    if control is not None and control.reads_metrics and not sees_metrics:
+        scrape_every_s = control.refresh_metrics_s
     values["sees_metrics"], values["sees_tokens"] = _sees(router, METRICS), _sees(router, TOKENS)
     values["sees_active"] = _sees(router, ACTIVE)
     values["sees_cache"] = _sees(router, ("cached_tokens",))
     if _sees(router, MATCHES):
         values["chunk_tokens"], values["lifetime_s"] = router.upkeep.chunk_tokens, router.upkeep.lifetime_s
         values["most_chunks"] = min(router.upkeep.most_chunks, 2**62)
-    values["scrape_every_s"] = values["next_scrape_s"] = router.upkeep.scrape_every_s
+    values["scrape_every_s"] = values["next_scrape_s"] = scrape_every_s
     values["only_changes"] = router.upkeep.only_changes
-    if router.upkeep.scrape_every_s == 0.0:
+    if scrape_every_s == 0.0:
         values["next_scrape_s"] = math.inf
     return values
 

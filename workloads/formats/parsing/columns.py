@@ -44,6 +44,7 @@ class Columns:
     think_is_after: bool = False
     """Whether it is the time from this row's answer to the next row, else from the last answer to this row."""
     priority: str = ""
+    tenant: str = ""
     prefix: str = ""
     """Tokens that the session's row before has, too."""
     ids: str = ""
@@ -64,6 +65,7 @@ class Columns:
             self.session,
             self.think,
             self.priority,
+            self.tenant,
             self.prefix,
             self.ids,
             self.block_size,
@@ -120,7 +122,7 @@ def read_columns(path: Path, columns: Columns, num_requests: int | None, source:
         rows.note(ALL_AT_ONCE)
     if columns.session and not columns.ids:
         rows.note(GROWS)
-    if columns.session or columns.priority or columns.ids:
+    if columns.session or columns.priority or columns.tenant or columns.ids:
         return _with_sessions(path, columns, rows, source)
     return _plain(path, columns, rows, source)
 
@@ -170,17 +172,19 @@ def _requests(part: _Part, columns: Columns) -> Iterator[Request]:
     sessions = rows[columns.session].texts() if columns.session else none
     think = (rows[columns.think].numbers(may_lack=True) * columns.think_unit_s).tolist() if columns.think else none
     priority = rows[columns.priority].whole().tolist() if columns.priority else repeat(0)
+    tenants = rows[columns.tenant].texts() if columns.tenant else none
     prefix = rows[columns.prefix].tokens(least=0).tolist() if columns.prefix else repeat(0)
     ids = rows[columns.ids].lists() if columns.ids else none
     sizes = rows[columns.block_size].tokens().tolist() if columns.block_size else repeat(0)
     whole = (part.arrival_s.tolist(), part.prompt_tokens.tolist(), part.output_tokens.tolist())
-    for arrival_s, prompt, output, session, think_s, of_row, shared, of_blocks, size in zip(
-        *whole, sessions, think, priority, prefix, ids, sizes, strict=False
+    for arrival_s, prompt, output, session, think_s, of_row, tenant, shared, of_blocks, size in zip(
+        *whole, sessions, think, priority, tenants, prefix, ids, sizes, strict=False
     ):
         yield Request(
             prompt_tokens=prompt, output_tokens=output, arrival_s=_or_none(arrival_s), session=session or None,
             think_s=_or_none(think_s), priority=of_row, prefix_tokens=shared, ids=of_blocks or (), block_size=size,
             few_ids=True, scope=session.partition("/")[0] if session and columns.ids_are_sessions else None,
+            tenant=tenant,
         )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from boundary.files import InputError, shown
 from workloads.formats.parsing.content import NO_SPANS, Contents, Turn
 from workloads.requests import NO_PREDECESSOR, OPEN_END, RequestTable
+from workloads.tenants import tenancy_of_names
 from workloads.traces.trace_format import Recorded, check_rows
 
 _COLUMNS = {
@@ -37,6 +38,7 @@ class Request(msgspec.Struct, kw_only=True, gc=False):
     think_s: float | None = None
     """Since the end of the session's row before; None: it arrives at `arrival_s`."""
     priority: int = 0
+    tenant: str | None = None
     ids: Sequence[int] = ()
     """Of the prompt's blocks."""
     block_size: int = 0
@@ -62,6 +64,8 @@ class Rows:
         self._left_out: Counter[str] = Counter()
         self._notes: dict[str, None] = {}
         self._block_size: int | None = None
+        self._tenants: dict[str, int] = {}
+        self._tenant_of = array("i")
 
     def __len__(self) -> int:
         return len(self._columns["arrival_s"])
@@ -101,6 +105,8 @@ class Rows:
             raise self.refuse(place, "'timestamp' is missing; give it")
         values = (arrival_s, row, think_s, request.prompt_tokens, request.output_tokens, request.priority)
         turn = self._turn(place, request)
+        if request.tenant is not None:
+            self._tenant_of.append(self._tenants.setdefault(request.tenant, len(self._tenants)))
         for name, value in zip(_COLUMNS, values, strict=False):
             self._columns[name].append(value)
         self._add_spans(turn)
@@ -151,7 +157,8 @@ class Rows:
         }
         if from_first:
             columns["arrival_s"] = columns["arrival_s"] - np.nanmin(columns["arrival_s"])
-        return Recorded(table=RequestTable(**columns), notes=self.notes(), block_size=self._block_size)
+        tenancy = tenancy_of_names(tuple(self._tenants), np.frombuffer(self._tenant_of, np.int32))
+        return Recorded(table=RequestTable(**columns, tenancy=tenancy), notes=self.notes(), block_size=self._block_size)
 
     def _nothing(self) -> InputError:
         if not self._left_out:

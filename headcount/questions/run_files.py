@@ -1,0 +1,82 @@
+"""Files of one simulated load: every request, every step."""
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from boundary.outputs import check_out_file, whole_file
+from simulator.cancellations import is_cancelled
+from simulator.results import request_times
+from simulator.simulation import Simulation
+
+REQUEST_COLUMNS = (
+    "id", "replica", "arrival_s", "scheduled_s", "first_token_s", "finish_s", "ttft_s", "tpot_s", "e2e_s",
+    "prompt_tokens", "output_tokens", "cached_tokens", "preemptions",
+)  # fmt: skip
+CANCELLED_COLUMNS = ("retry_of", "cancelled")  # where clients do not wait for ever
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """Files to write beside the answer; each appears whole or not at all."""
+
+    requests: Path | None = None
+    steps: Path | None = None
+
+    def check(self, num_engines: int) -> None:
+        """Raise ValueError before any work if a file cannot be written."""
+        for option, path in (("--requests-out", self.requests), ("--steps-out", self.steps)):
+            if path is not None:
+                check_out_file(option, path)
+        if self.steps is not None and num_engines > 1:
+            raise ValueError("--steps-out shows one engine's decisions; use it with --replicas 1 without -dp")
+
+    def write(self, simulation: Simulation) -> None:
+        if self.requests is not None:
+            _write_lines(self.requests, _request_lines(simulation))
+        if self.steps is not None:
+            _write_lines(self.steps, (json.dumps(step.to_json()) + "\n" for step in simulation.steps))
+
+
+NO_FILES: Final = Outputs()
+
+
+def _request_lines(simulation: Simulation) -> Iterable[str]:
+    requests, times = simulation.requests, request_times(simulation.requests)
+    columns: dict[str, Any] = {
+        "id": range(len(requests)), "ttft_s": times.ttft_s, "tpot_s": times.tpot_s, "e2e_s": times.e2e_s,
+        "prompt_tokens": requests["prompt"], "output_tokens": requests["output"],
+    }  # fmt: skip
+    names, count = list(REQUEST_COLUMNS), simulation.table.num_requests
+    if simulation.table.tenancy is not None:
+        names += ("tenant",)
+        tenants = [tenant.name for tenant in simulation.table.tenancy.tenants]
+        columns |= {
+            "tenant": [_quoted(tenants[of]) for of in simulation.table.tenancy.of] * simulation.table.num_attempts
+        }
+    if simulation.table.waits is not None or len(simulation.arrays.gateways):
+        names += CANCELLED_COLUMNS
+        columns |= {"retry_of": [number - count if number >= count else math.nan for number in range(len(requests))]}
+        columns |= {"cancelled": is_cancelled(requests).astype(int)}
+    yield ",".join(names) + "\n"
+    cells = [columns[name] if name in columns else requests[name] for name in names]
+    for row in zip(*(column.tolist() if hasattr(column, "tolist") else column for column in cells), strict=True):
+        yield ",".join(value if isinstance(value, str) else _cell(value) for value in row) + "\n"
+
+
+def _cell(value: float) -> str:
+    return "" if math.isnan(value) else str(value)
+
+
+def _quoted(name: str) -> str:
+    """A name as CSV has it."""
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    with whole_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.writelines(lines)

@@ -1,0 +1,57 @@
+"""What a simulated load did, in words."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from boundary.names import one_line, shortened
+from headcount.text.blocks import Table
+from headcount.text.units import percent, seconds
+from headcount.text.words import cancelled_text
+
+if TYPE_CHECKING:
+    from simulator.results import Result
+    from simulator.tenants import TenantFigures
+
+
+def tenants_table(tenants: "Sequence[TenantFigures]") -> Table:
+    """How each tenant was served."""
+    return Table(
+        columns=("tenant", "requests", "rejected", "attainment", "TTFT p95"),
+        rows=[
+            (
+                shortened(one_line(tenant.name)) or "without a name",
+                f"{tenant.num_requests:,}",
+                f"{tenant.num_rejected:,}",
+                "" if tenant.attainment is None else percent(tenant.attainment),
+                seconds(tenant.ttft_p95_s),
+            )
+            for tenant in tenants
+        ],
+    )
+
+
+def _host_hits(result: "Result") -> str:
+    host = result.host_hit_rate
+    return "" if host is None else f" in GPU memory, {host:.1%} in host memory"
+
+
+def rates(result: "Result", preempted: str) -> list[tuple[str, str]]:
+    """What a run did, a name and a figure for each; `preempted` is the engine's word."""
+    running, waiting = f"running {result.running_mean:,.1f}", f"waiting {result.waiting_mean:,.1f}"
+    rows = [
+        (
+            "requests",
+            f"{result.num_requests:,} arrived, {result.num_finished:,} finished "
+            f"in {result.end_s - result.start_s:,.1f} s",
+        ),
+        ("throughput", f"{result.requests_per_s:,.2f} requests/s, {result.output_tokens_per_s:,.0f} output tokens/s"),
+        ("in flight", f"{result.in_flight_mean:,.1f} ({running}, {waiting})"),
+        ("KV cache", f"{result.kv_usage_mean:.1%} used on average, {result.kv_usage_max:.1%} at most"),
+        ("prefix hits", f"{result.prefix_hit_rate:.1%} of prompt tokens{_host_hits(result)}"),
+        (preempted, f"{result.num_preemptions:,}"),
+    ]
+    if result.held_mean is not None:
+        rows.insert(3, ("at the gateway", f"{result.held_mean:,.1f} requests wait on average"))
+    if result.cancelled is not None:
+        rows.append(("cancelled", cancelled_text(result.cancelled)))
+    return rows if result.users_mean is None else [("users", f"{result.users_mean:,.0f}"), *rows]
