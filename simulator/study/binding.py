@@ -34,6 +34,10 @@ def what_binds(plan: Deployment, point: Point) -> str:
     limit = "TTFT" if ttft >= tpot else "TPOT"
     if ttft + tpot == 0:  # where not one request is decided within the run, attainment is 0: all of them queue
         limit = "queue" if point.queue_grows or point.attainment.mean < 1 else "nothing yet"
+    if point.cancelled is not None and point.cancelled.rejected > (ttft + tpot) / 2:
+        return f"{limit}: rejected by the gateway"
+    if limit != "TPOT" and point.mean("held") > point.mean("waiting") / 2:
+        return f"{limit}: gateway's queue"
     words = words_of(plan.args)
     resources = {
         layout.BLOCKED_BY_KV_BLOCKS: words.kv,

@@ -61,6 +61,7 @@ class Replication:
     cancelled: Cancellations | None = None  # None: all clients wait for ever
     host_hit_rate: float | None = None  # in host memory; None where no engine keeps KV there
     tenants: tuple[TenantFigures, ...] = ()
+    held: float = 0.0  # of the waiting requests, those in the gateway's queue
 
 
 def replicate(fleet: Fleet, load: Load, size: float, slo: SLO, replication: int) -> Replication:
@@ -153,6 +154,7 @@ def _judge(
         host_hit_rate=float(totals["host_hit_tokens"][0]) / (queried or 1.0)
         if simulation.fleet.has_host_tier
         else None,
+        held=((simulation.held_s or 0.0) - before.held_s) / window_s,
         tenants=tenant_figures(simulation.table, requests, is_counted, ttft_missed | tpot_missed, decided),
     )
 

@@ -80,6 +80,10 @@ def test_capacity_shows_each_tenant_at_its_users() -> None:
     assert gold["num_requests"] > 0
     assert gold["attainment"] >= rest["attainment"]
     assert "tenants at" in str(answer)
+    assert answer.binding == "TTFT: gateway's queue"
+    rejecting = hc.capacity("qwen3-0.6b", "h100-sxm", tenants={"all": {"share": 1, "rpm_limit": 300}}, **given)
+    assert rejecting.binding == "TTFT: rejected by the gateway"
+    assert rejecting.users < answer.users
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from simulator.latency.step_time import constant_step_times
 from simulator.simulation import Simulation
 from tests.simulator.random_cases import Case, gateway_cases
 from tests.simulator.test_laws import check_blocks
+from tests.simulator.test_prefill_and_decode_apart import pools as pools_apart
 from workloads.requests import RequestTable, Tenancy, Tenant, independent_requests
 
 EXAMPLES = 60
@@ -203,15 +205,78 @@ def test_a_wrong_flow_control_is_told(given: str, told: str) -> None:
         read_flow_control(given)
 
 
-def simulation_of(table: RequestTable, control: FlowControl | None = None, *, max_num_seqs: int = 64) -> Simulation:
+def simulation_of(
+    table: RequestTable, control: FlowControl | None = None, *, max_num_seqs: int = 64, num_servers: int = 1
+) -> Simulation:
     engine = EngineConfig(
         num_gpu_blocks=2000, max_model_len=2000, max_num_seqs=max_num_seqs, max_num_batched_tokens=512, block_size=16
     )
     times = constant_step_times(0.01, max_num_batched_tokens=512, max_num_seqs=max_num_seqs)
-    return Simulation(Fleet(pools=(Pool(engine=engine, step_times=times),), flow_control=control), table)
+    return Simulation(
+        Fleet(pools=(Pool(engine=engine, step_times=times, num_servers=num_servers),), flow_control=control), table
+    )
 
 
 def served(table: RequestTable, control: FlowControl | None = None) -> np.ndarray:
     simulation = simulation_of(table, control)
     simulation.run()
     return simulation.requests
+
+
+GOOD, WORSE = 1 - 1e-4, 1 + 1e-4
+UTILIZATION_CASES = (  # detector_test.go of llm-d-router ebab687: waiting requests, KV usage, saturation at 5 and 0.9
+    ([2], [0.5], 0.5 / 0.9),
+    ([10], [0.1], 2.0),
+    ([1], [0.95], 0.95 / 0.9),
+    ([1, 0], [0.1, 0.2], (0.2 + 0.2 / 0.9) / 2),
+    ([1, 15], [0.1, 0.2], 1.6),
+    ([5], [0.1], 1.0),
+)
+CONCURRENCY_CASES = (([5], 0.5), ([10], 1.0), ([10, 0], 0.5), ([15, 5], 1.0), ([15, 15], 1.5))  # at 10
+
+
+@pytest.mark.parametrize(("waiting", "kv_usage", "saturation"), UTILIZATION_CASES)
+def test_utilization_is_the_original_s_in_its_own_cases(
+    waiting: list[int], kv_usage: list[float], saturation: float
+) -> None:
+    """With both thresholds times the saturation the fleet is just saturated."""
+    for factor, is_held in ((saturation * GOOD, True), (saturation * WORSE, False)):
+        control = FlowControl(
+            queue_depth_threshold=5 * factor, kv_cache_util_threshold=0.9 * factor, refresh_metrics_s=1000.0
+        )
+        assert holds(control, waiting=waiting, kv_usage=kv_usage) == is_held
+
+
+@pytest.mark.parametrize(("outstanding", "saturation"), CONCURRENCY_CASES)
+def test_concurrency_is_the_original_s_in_its_own_cases(outstanding: list[int], saturation: float) -> None:
+    for factor, is_held in ((saturation * GOOD, True), (saturation * WORSE, False)):
+        control = FlowControl(detector=CONCURRENCY_DETECTOR, max_concurrency=10 * factor)
+        assert holds(control, outstanding=outstanding) == is_held
+
+
+def holds(control: FlowControl, **views: list[Any]) -> bool:
+    """Whether a request that comes to engines seen so waits at the gateway."""
+    table = independent_requests(arrival_s=[0.0], prompt_tokens=[5], output_tokens=[5])
+    simulation = simulation_of(table, control, num_servers=len(next(iter(views.values()))))
+    for name, values in views.items():
+        simulation.arrays.engine_views[name] = values
+    simulation.run(0.0)
+    return bool(simulation.requests["status"][0] == layout.HELD)
+
+
+def test_engines_that_prefill_and_engines_that_decode_are_each_a_fleet_to_saturate() -> None:
+    """As in the original, the fuller of both counts: one decode engine at its limit, beside idle ones that prefill."""
+    count = 60
+    table = independent_requests(
+        arrival_s=np.arange(count) / 50, prompt_tokens=[40] * count, output_tokens=[30] * count
+    )
+    control = FlowControl(detector=CONCURRENCY_DETECTOR, max_concurrency=3, default_request_ttl_s=0)
+    simulation = Simulation(Fleet(pools=pools_apart(), flow_control=control), table)
+    most = 0
+    for until_s in np.arange(0.01, 30, 0.02):
+        simulation.run(float(until_s))
+        most = max(most, int((simulation.requests["status"] == layout.HELD).sum()))
+        assert (simulation.arrays.engine_views["outstanding"] <= 3 + 3).all()  # those handed over come on top
+    simulation.run()
+    assert most > count / 2
+    assert (simulation.requests["status"] == layout.FINISHED).all()
