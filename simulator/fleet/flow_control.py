@@ -15,7 +15,6 @@ UTILIZATION_DETECTOR: Final = "utilization-detector"
 CONCURRENCY_DETECTOR: Final = "concurrency-detector"
 GLOBAL_STRICT: Final = "global-strict-fairness-policy"
 ROUND_ROBIN: Final = "round-robin-fairness-policy"
-FAIRNESS_POLICIES: Final = (GLOBAL_STRICT, ROUND_ROBIN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,14 +26,14 @@ class FlowControl:
     """
 
     detector: str = UTILIZATION_DETECTOR
-    queue_depth_threshold: float = 5.0
+    queue_depth_threshold: float = 5
     kv_cache_util_threshold: float = 0.8
     refresh_metrics_s: float = 0.05
-    max_concurrency: float = 100.0
+    max_concurrency: float = 100
     fairness_policy: str = GLOBAL_STRICT
-    max_requests: int = 0
-    band_max_requests: int = 5000
-    default_request_ttl_s: float = 60.0
+    max_requests: float = 0
+    band_max_requests: float = 5000
+    default_request_ttl_s: float = 60
     dispatch_every_s: float = 0.001
     sweep_every_s: float = 1.0
 
@@ -43,29 +42,45 @@ class FlowControl:
         return self.detector == UTILIZATION_DETECTOR
 
 
+_OURS: Final = FlowControl()
 _QUEUE: Final = {
     "fairnessPolicyRef": Parameter(
-        default=0, choices=FAIRNESS_POLICIES, what="whose turn it is among tenants of one priority"
+        default=0, choices=(GLOBAL_STRICT, ROUND_ROBIN), what="whose turn it is among tenants of one priority"
     ),
-    "maxRequests": Parameter(default=0, what="requests that may wait, 0: no limit but the next"),
-    "defaultPriorityBand.maxRequests": Parameter(default=5000, least=1, what="requests of one priority that may wait"),
-    "defaultRequestTTL": Parameter(default=60, what="seconds that a request may wait, 0: for ever"),
+    "maxRequests": Parameter(default=_OURS.max_requests, what="requests that may wait, 0: no limit but the next"),
+    "defaultPriorityBand.maxRequests": Parameter(
+        default=_OURS.band_max_requests, least=1, what="requests of one priority that may wait"
+    ),
+    "defaultRequestTTL": Parameter(
+        default=_OURS.default_request_ttl_s, what="seconds that a request may wait, 0: for ever"
+    ),
 }
 DETECTORS: Final[Mapping[str, Mapping[str, Parameter]]] = {
     UTILIZATION_DETECTOR: {
-        "queueDepthThreshold": Parameter(default=5, least=1, what="waiting requests that saturate an engine"),
-        "kvCacheUtilThreshold": Parameter(default=0.8, least=0.01, most=1, what="share of KV blocks that does"),
-        "refresh_metrics_interval_ms": Parameter(
-            default=50, least=1, most=60_000, what="milliseconds between two reads, where the router reads no metrics"
+        "queueDepthThreshold": Parameter(
+            default=_OURS.queue_depth_threshold, least=1, what="waiting requests that saturate an engine"
+        ),
+        "kvCacheUtilThreshold": Parameter(
+            default=_OURS.kv_cache_util_threshold, least=0.01, most=1, what="share of KV blocks that saturates one"
         ),
         **_QUEUE,
     },
     CONCURRENCY_DETECTOR: {
-        "maxConcurrency": Parameter(default=100, least=1, what="requests in flight that saturate an engine"),
+        "maxConcurrency": Parameter(
+            default=_OURS.max_concurrency, least=1, what="requests in flight that saturate an engine"
+        ),
         **_QUEUE,
     },
 }
 """What tells that the fleet is saturated, with the parameters of its queue."""
+_FIELDS: Final = {
+    "queueDepthThreshold": "queue_depth_threshold",
+    "kvCacheUtilThreshold": "kv_cache_util_threshold",
+    "maxConcurrency": "max_concurrency",
+    "maxRequests": "max_requests",
+    "defaultPriorityBand.maxRequests": "band_max_requests",
+    "defaultRequestTTL": "default_request_ttl_s",
+}
 
 
 def read_flow_control(given: str | None) -> FlowControl | None:
@@ -76,14 +91,6 @@ def read_flow_control(given: str | None) -> FlowControl | None:
     if name not in DETECTORS:
         raise UnknownNameError(f"no saturation detector '{name}'; {nearest_hint(name, DETECTORS)}")
     values = parameter_values(f"flow control {name!r}", text, DETECTORS[name])
-    return FlowControl(
-        detector=name,
-        queue_depth_threshold=values.get("queueDepthThreshold", 5.0),
-        kv_cache_util_threshold=values.get("kvCacheUtilThreshold", 0.8),
-        refresh_metrics_s=values.get("refresh_metrics_interval_ms", 50.0) / 1000,
-        max_concurrency=values.get("maxConcurrency", 100.0),
-        fairness_policy=FAIRNESS_POLICIES[int(values["fairnessPolicyRef"])],
-        max_requests=int(values["maxRequests"]),
-        band_max_requests=int(values["defaultPriorityBand.maxRequests"]),
-        default_request_ttl_s=values["defaultRequestTTL"],
-    )
+    policies = DETECTORS[name]["fairnessPolicyRef"].choices
+    named = {_FIELDS[key]: value for key, value in values.items() if key in _FIELDS}
+    return FlowControl(detector=name, fairness_policy=policies[int(values["fairnessPolicyRef"])], **named)

@@ -143,6 +143,7 @@ def test_a_load_of_which_no_request_is_decided_is_a_queue() -> None:
         mean=lambda _: 0.0,
         queue_grows=False,
         attainment=SimpleNamespace(mean=0.0),
+        cancelled=None,
         blocked_share=lambda reason: float(reason == BLOCKED_BY_MAX_NUM_SEQS),
     )
     plan: Any = SimpleNamespace(args=EngineArgs())
