@@ -29,7 +29,7 @@ SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "trace_formats"
 
 def test_sglang_s_server_tells_its_settings(tmp_path: Path) -> None:
     run = only(written(tmp_path, sglang_result(RUN, has_times=True)))
-    assert dict(run.options) == {"model": "some/model", "tensor_parallel_size": 2}
+    assert dict(run.options) == {"engine": "sglang", "model": "some/model", "tensor_parallel_size": 2}
     assert run.aggregates["in_flight_mean"] == 3.0
 
 
