@@ -14,6 +14,7 @@ from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.client_arrays import client_aggregates, client_rows, client_run, mean_lengths
 from calibrate.readers.parsing.engine_options import engine_option
 from calibrate.readers.parsing.files import Head, json_objects, numbers
+from calibrate.readers.parsing.sglang_log import check_simulated
 from simulator.engines.engines import SGLANG
 
 LOOKS_LIKE = "JSON lines with duration, completed, mean_e2e_latency_ms"
@@ -52,6 +53,7 @@ def _run(path: Path, place: str, found: Mapping[str, Any]) -> MeasuredRun:
         spec_decode_acceptance_length=run["accept_length"],
     )
     told, at = run["server_info"] or {}, f"{place}: " * bool(place)
+    check_simulated(told, path, f"{at}server_info")
     named = {
         name: engine_option(name, told.get(key), path, f"{at}server_info.{key}") for name, key in _SETTINGS.items()
     }

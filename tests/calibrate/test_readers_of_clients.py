@@ -33,6 +33,12 @@ def test_sglang_s_server_tells_its_settings(tmp_path: Path) -> None:
     assert run.aggregates["in_flight_mean"] == 3.0
 
 
+def test_a_benchmark_of_an_sglang_server_with_a_host_cache_is_refused(tmp_path: Path) -> None:
+    result = sglang_result(RUN, has_times=True) | {"server_info": {"enable_hierarchical_cache": True}}
+    with pytest.raises(ValueError, match="HiCache is not simulated with SGLang"):
+        read_measured(written(tmp_path, result))
+
+
 def test_sglang_s_successes_count_where_errors_are_silent(tmp_path: Path) -> None:
     result = sglang_result(finished(RUN), has_times=True) | {"successes": [True, False, True]}
     assert dict(only(written(tmp_path, result)).excluded) == {"failed": 1}
