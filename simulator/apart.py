@@ -11,6 +11,7 @@ from simulator.deployment import Assumption, Deployment, resolve
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.connectors.pulling import KV_CONSUMER, KV_PRODUCER, Nic
 from simulator.engines.vllm.engine import EngineConfig
+from simulator.fleet.deciders import Decider
 from simulator.fleet.fleet import Fleet, Handover, Pool
 from simulator.fleet.pool_sizes import DECODE, PREFILL, Part
 from simulator.fleet.router import RouterFactory
@@ -44,6 +45,7 @@ class Between:
     """By one GPU, one way."""
     transfer_s: float = TRANSFER_S
     descriptor_s: float = DESCRIPTOR_S
+    decider: Decider | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.bytes_per_s < float("inf"):
@@ -60,6 +62,7 @@ class Between:
             ("start of a KV transfer", f"{1e3 * self.transfer_s:.3g} ms", TRANSFER_SOURCE),
             ("descriptor of a KV transfer", f"{1e6 * self.descriptor_s:.3g} µs", DESCRIPTOR_SOURCE),
             ("dispatch to the decode engine", f"{1e3 * self.dispatch_s:.3g} ms", dispatch_source),
+            *([("decider", str(self.decider), "given")] if self.decider is not None else ()),
         )
 
     def nic(self, deployment: Deployment, readers_per_block: int = 1) -> Nic:
@@ -122,9 +125,8 @@ class Apart:
             Pool(engine=plan.engine, step_times=plan.latency.step_times, num_servers=count, role=role, nic=nic)
             for plan, count, nic, role in each
         )
-        return Fleet(
-            pools=pools, router=router or DEFAULT_ROUTER, handover=Handover(dispatch_s=self.between.dispatch_s)
-        )
+        handover = Handover(dispatch_s=self.between.dispatch_s, decider=self.between.decider)
+        return Fleet(pools=pools, router=router or DEFAULT_ROUTER, handover=handover)
 
 
 def _serve_line(plan: Deployment, kv_role: str) -> str:

@@ -42,6 +42,11 @@ class Simulation:
         router = find_router(fleet.router)
         if "cached_tokens" in router.sees:
             fleet.check_vllm_alone(f"router {router_name(fleet.router)!r}, which reads the engines' caches,")
+        if fleet.handover.decider is not None and router.choose is None:
+            raise ValueError(
+                f"router {router_name(fleet.router)!r} runs in Python, and a decider asks it ahead; choose a shipped "
+                "router, or leave --decider out"
+            )
         self.arrays = build_arrays(fleet, table, router, log_steps=log_steps)
         self._cursor: Any = self.arrays.cursor[0]
         self._view = View(self.arrays, router.sees)

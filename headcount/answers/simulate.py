@@ -246,6 +246,7 @@ def simulate(
     pools: ApartPools | None = None,
     kv_transfer_rate: float | None = None,
     dispatch_s: float | None = None,
+    decider: str | None = None,
     router: str | RouterFactory | None = None,
     flow_control: str | None = None,
     tenants: Given | None = None,
@@ -275,7 +276,7 @@ def simulate(
     outputs.check(replicas * asked.args.num_engines + (pools is not None))
     known = facts_about(asked)
     find_notes(known, strict=strict)
-    apart = asked_apart(asked, pools, kv_transfer_rate, dispatch_s, replicas=replicas)
+    apart = asked_apart(asked, pools, kv_transfer_rate, dispatch_s, decider, replicas=replicas)
     plan = resolve(asked.architecture, asked.gpu, asked.args) if apart is None else apart.decode
     replicas = replicas if apart is None else apart.num_decode
     known = replace(known, plans=[plan] if apart is None else apart.plans)

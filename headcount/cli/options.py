@@ -138,6 +138,15 @@ def _option(name: str, described: Argument, always_none: bool, default_text: str
     )
 
 
+def decider_option(**more: Any) -> Option:
+    """Which prompts decode engines compute themselves."""
+    says = (
+        "Which prompts decode engines compute themselves: by llm-d, prefix-based-pd-decider:nonCachedTokens=512; by "
+        "Dynamo, isl_bounding, prefill_load or isl_or_load.  [default: none]"
+    )
+    return section("Prefill and decode apart", option("--decider", Text(), says, **more))
+
+
 between_options = section(
     "Prefill and decode apart",
     option("--kv-transfer-rate", Number("GB/s"), "KV between engines, by one GPU, one way.  [default: 35.5]"),
@@ -158,6 +167,7 @@ apart_options = all_of(
         ),
     ),
     between_options,
+    decider_option(),
 )
 model_option = option(
     "--model",

@@ -2,32 +2,18 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
 
 from headcount.questions.deployments import Subject
 from simulator.apart import DISPATCH_S, NIC_BYTES_PER_S, NOT_WITH_SGLANG, REACHED_SHARE, Apart, Between, resolve_apart
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.fleet.pool_sizes import DECODE, PREFILL, Part, PoolChoices, PoolSizes
+from simulator.fleet.deciders import Decider, read_decider
+from simulator.fleet.pool_sizes import DECODE, PREFILL, TOGETHER, ComparedPools, Part, PoolChoices, PoolSizes
 from simulator.study.fleets.layouts import ApartAsked
 
 ApartPools = Mapping[str, Part | str] | str
-TOGETHER = "together"
-"""Among pools that are compared: every engine does both."""
+NO_DECIDER = "none"
 PoolSizesAsked = Mapping[str, Sequence[int]] | str
-
-
-@dataclass(frozen=True)
-class ComparedPools:
-    """Pools beside others, in words."""
-
-    name: str = "prefill=N,decode=N"
-
-    def read(self, given: Any) -> str:
-        text = str(given).strip()
-        if text != TOGETHER:
-            PoolSizes().read(text)
-        return text
 
 
 def asked_apart(
@@ -35,6 +21,7 @@ def asked_apart(
     pools: ApartPools | None,
     kv_transfer_rate: float | None,
     dispatch_s: float | None,
+    decider: str | None = None,
     *,
     replicas: int = 1,
 ) -> Apart | None:
@@ -43,12 +30,12 @@ def asked_apart(
     Raises ValueError for another engine than vLLM, or for what cannot be.
     """
     if pools is None:
-        _check_alone(kv_transfer_rate, dispatch_s, "prefill=N,decode=N")
+        check_alone(kv_transfer_rate, dispatch_s, *([decider] if decider else ()))
         return None
     if replicas != 1:
         raise ValueError("--replicas and --pools both say how many engines there are; leave out one or the other")
     args = _vllm_args(asked)
-    found, between = PoolSizes().read(pools), _between(kv_transfer_rate, dispatch_s)
+    found, between = PoolSizes().read(pools), _between(kv_transfer_rate, dispatch_s, decider)
     return resolve_apart(asked.architecture, asked.gpu, args, (found[PREFILL], found[DECODE]), between)
 
 
@@ -63,7 +50,7 @@ def asked_choices(
 ) -> ApartAsked | None:
     """Of which sizes pools may be, or None where every server does both. Raises ValueError for what cannot be."""
     if pools is None:
-        _check_alone(kv_transfer_rate, dispatch_s, "prefill,decode")
+        check_alone(kv_transfer_rate, dispatch_s, pools="prefill,decode")
         return None
     if spare:
         raise ValueError("--spare is not searched for prefill and decode apart; leave --spare or --pools out")
@@ -71,36 +58,55 @@ def asked_choices(
     return ApartAsked(sizes=sizes, between=_between(kv_transfer_rate, dispatch_s))
 
 
-def compared_pools(asked: Subject, pools: str | None, between: Between) -> Apart | None:
+def compared_pools(asked: Subject, pools: str | None, decider: str | None, between: Between) -> Apart | None:
     """Both deployments of one of several `pools` that are compared, or None for TOGETHER."""
     if pools in (None, TOGETHER):
         return None
-    found = PoolSizes().read(pools)
+    found, between = PoolSizes().read(pools), replace(between, decider=_read_decider(decider))
     return resolve_apart(asked.architecture, asked.gpu, _vllm_args(asked), (found[PREFILL], found[DECODE]), between)
 
 
 def check_compared(
-    pools: Sequence[str], gpus: int | Sequence[int], kv_transfer_rate: float | None, dispatch_s: float | None
+    pools: Sequence[str],
+    deciders: Sequence[str | None],
+    gpus: int | Sequence[int],
+    kv_transfer_rate: float | None,
+    dispatch_s: float | None,
 ) -> Between:
     """What lies between pools that are compared. Raises ValueError for what cannot be."""
-    apart = [each for each in pools if each != TOGETHER]
     for each in pools:
         ComparedPools().read(each)
-    if not apart:
-        _check_alone(kv_transfer_rate, dispatch_s, "prefill=N,decode=N")
+    for decider in deciders:
+        _read_decider(decider)
+    if not any(each != TOGETHER for each in pools):
+        check_alone(kv_transfer_rate, dispatch_s, *(each for each in deciders if each))
+    elif TOGETHER in pools and any(deciders):
+        raise ValueError(f"--pools {TOGETHER} has no decider; leave --decider or {TOGETHER} out")
     elif not isinstance(gpus, int) and len(gpus) > 1:
         raise ValueError("--gpus is a list, and --pools says how many engines there are; give one number of --gpus")
     return _between(kv_transfer_rate, dispatch_s)
 
 
-def _check_alone(kv_transfer_rate: float | None, dispatch_s: float | None, pools: str) -> None:
-    for name, given in (("--kv-transfer-rate", kv_transfer_rate), ("--dispatch", dispatch_s)):
-        if given is not None:
+def check_alone(
+    kv_transfer_rate: float | None, dispatch_s: float | None, *deciders: str, pools: str = "prefill=N,decode=N"
+) -> None:
+    """Raise ValueError for what lies between two pools, where there are none."""
+    given = {"--kv-transfer-rate": kv_transfer_rate, "--dispatch": dispatch_s, "--decider": deciders or None}
+    for name, value in given.items():
+        if value is not None:
             raise ValueError(f"{name} lies between two pools; give --pools {pools} with it")
 
 
-def _between(kv_transfer_rate: float | None, dispatch_s: float | None) -> Between:
+def _read_decider(given: str | None) -> Decider | None:
+    return None if given in (None, NO_DECIDER) else read_decider(given)
+
+
+def _between(kv_transfer_rate: float | None, dispatch_s: float | None, decider: str | None = None) -> Between:
     if kv_transfer_rate is not None and not 0 < kv_transfer_rate < math.inf:
         raise ValueError(f"--kv-transfer-rate is {kv_transfer_rate:g} GB/s; it must be above 0")
     rate = REACHED_SHARE * NIC_BYTES_PER_S if kv_transfer_rate is None else 1e9 * kv_transfer_rate
-    return Between(bytes_per_s=rate, dispatch_s=DISPATCH_S if dispatch_s is None else dispatch_s)
+    return Between(
+        bytes_per_s=rate,
+        dispatch_s=DISPATCH_S if dispatch_s is None else dispatch_s,
+        decider=_read_decider(decider),
+    )

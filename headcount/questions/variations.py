@@ -28,6 +28,7 @@ _SHORT: Final = {
     "engine": "{}",
     "users": "{:,} users",
     "pools": "{}",
+    "decider": "decider {}",
     "speculation": "{}",
 }
 STEP_TIMES: Final = "step_times"

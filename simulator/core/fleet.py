@@ -36,7 +36,7 @@ from simulator.core.layout import (
 from simulator.core.routing import views
 from simulator.core.sglang import scheduler as sglang
 from simulator.core.vllm import calendar, pool, queue
-from simulator.core.vllm.apart import reading
+from simulator.core.vllm.apart import deciding, reading
 from simulator.core.vllm.host_tier import offload, polling
 
 # -- arrivals
@@ -98,6 +98,8 @@ def route(a: Any, request: int, now_s: float) -> bool:
     a.requests[request].status = AT_GATEWAY
     if cursor.is_closed == 1:
         return True
+    if a.deciding.shape[0] > 0:
+        deciding.decide(a, request, now_s)
     chosen = views.choose(a, request, now_s)
     if chosen == NONE:
         cursor.unrouted = request

@@ -385,6 +385,7 @@ class Arrays(NamedTuple):
     wait_lists: NDArray[np.void]  # [R, 2]
     sides: NDArray[np.void]  # [R]
     decode_memory: NDArray[np.int64]  # the compiled router's, for decode engines
+    deciding: NDArray[np.void]  # [1] if a decider says which prompts decode engines compute themselves
     heap: NDArray[np.void]  # events, by time
     deadlines: NDArray[np.void]  # by time, at most one of each request; those of ended requests are passed over
     samples: NDArray[np.void]

@@ -8,6 +8,7 @@ from boundary.names import shortened
 from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
 from simulator.engines.vllm.connectors.pulling import KV_BOTH, KV_CONSUMER, KV_PRODUCER, LEASE_S, Nic
 from simulator.engines.vllm.engine import EngineConfig
+from simulator.fleet.deciders import Decider
 from simulator.fleet.flow_control import FlowControl
 from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.fleet.router import RouterFactory, check_router
@@ -80,6 +81,7 @@ class Handover:
 
     dispatch_s: float = 0.0
     lease_s: float = LEASE_S
+    decider: Decider | None = None  # of prompts that decode engines compute themselves; None: none
 
     def __post_init__(self) -> None:
         for name in ("dispatch_s", "lease_s"):

@@ -8,6 +8,8 @@ from typing import Any
 from boundary.names import check_names, shortened
 
 PREFILL, DECODE = "prefill", "decode"
+TOGETHER = "together"
+"""Among pools that are compared: every engine does both."""
 MOST_ENGINES = 4096
 _SIZE = re.compile(r"^(?:tp)?([0-9]{1,3})$", re.ASCII | re.IGNORECASE)
 _PART = re.compile(r"^([0-9]{1,4})(?:xtp([0-9]{1,3}))?$", re.ASCII | re.IGNORECASE)
@@ -39,6 +41,19 @@ class PoolSizes:
         if len(found) < 2:
             raise ValueError(f"'{shortened(str(given))}' lacks a pool; give both, such as prefill=2,decode=6")
         return found
+
+
+@dataclass(frozen=True)
+class ComparedPools:
+    """Pools beside others, in words; TOGETHER among them."""
+
+    name: str = "prefill=N,decode=N"
+
+    def read(self, given: Any) -> str:
+        text = str(given).strip()
+        if text != TOGETHER:
+            PoolSizes().read(text)
+        return text
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,11 @@ import numpy as np
 
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.pools import COLUMNS, handover_text, pool_cells
+from headcount.text.units import percent
 from headcount.text.words import pools_text
 from simulator.apart import Apart
 from simulator.core import layout
+from simulator.core.layout import NONE
 from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.simulation import Simulation
 from simulator.study.statistics import summary
@@ -27,7 +29,17 @@ def apart_json(apart: Apart, simulation: Simulation) -> dict[str, Any]:
         "handover_s": handover_s(simulation),
         "kv_transfer_bytes_per_s": apart.between.bytes_per_s,
         "dispatch_s": apart.between.dispatch_s,
+        **_decided(apart, simulation),
     }
+
+
+def _decided(apart: Apart, simulation: Simulation) -> dict[str, Any]:
+    """Of the requests that have come to a decode engine, the share whose prompts it computed itself."""
+    if apart.between.decider is None:
+        return {}
+    came = simulation.arrays.handovers[simulation.arrays.handovers["stage"] == 1]
+    here = int((came["source"] == NONE).sum())
+    return {"decider": str(apart.between.decider), "local_prefill_share": here / max(len(came), 1)}
 
 
 def apart_blocks(found: Mapping[str, Any]) -> list[Block]:
@@ -35,7 +47,11 @@ def apart_blocks(found: Mapping[str, Any]) -> list[Block]:
     if not found:
         return []
     table = Table(columns=COLUMNS, rows=pool_cells(found["pools"]), text_columns=(0,))
-    return [Line(f"  {'handover':<18}{handover_text(found['handover_s'])}"), Line(), table]
+    lines = [Line(f"  {'handover':<18}{handover_text(found['handover_s'])}")]
+    if "decider" in found:
+        share = percent(round(found["local_prefill_share"], 3))
+        lines.append(Line(f"  {'local prefill':<18}{share} of prompts, by {found['decider']}"))
+    return [*lines, Line(), table]
 
 
 def pool_rows(apart: Apart, simulation: Simulation) -> list[dict[str, Any]]:
@@ -64,6 +80,6 @@ def pool_rows(apart: Apart, simulation: Simulation) -> list[dict[str, Any]]:
 
 def handover_s(simulation: Simulation) -> dict[str, float | None]:
     """From the end of the prefill to the first token at the client."""
-    handed = simulation.arrays.handovers["stage"] == 1
+    handed = simulation.arrays.handovers["source"] != NONE
     taken_s = simulation.requests["first_token_s"][handed] - simulation.arrays.handovers["prefilled_s"][handed]
     return summary(taken_s[np.isfinite(taken_s) & (simulation.requests["status"][handed] == layout.FINISHED)])

@@ -113,6 +113,7 @@ def capacity_apart(
     *,
     kv_transfer_rate: float | None = None,
     dispatch_s: float | None = None,
+    decider: str | None = None,
     workload: Source = "chat",
     think_time_s: float | None = None,
     trace_block_size: int | None = None,
@@ -135,11 +136,12 @@ def capacity_apart(
     """Users that engines which compute prompts and engines which compute answers serve together.
 
     `pools` is such as {"prefill": "2", "decode": "2xtp4"}; `kv_transfer_rate` between them is in GB/s by one GPU.
+    `decider` says which prompts decode engines compute themselves, such as "isl_bounding:eff_isl_threshold=512".
     Raises ValueError for a bad argument, RefusedError where `strict` refuses a note.
     """
     runs_on = find_executor(executor, workers)
     asked = subject(model, gpu, engine)
-    apart = asked_apart(asked, pools, kv_transfer_rate, dispatch_s)
+    apart = asked_apart(asked, pools, kv_transfer_rate, dispatch_s, decider)
     assert apart is not None, "pools were asked for"
     check_router(router or DEFAULT_ROUTER)
     load = AskedWorkload(

@@ -229,6 +229,7 @@ def compare(
     pools: str | Sequence[str] | None = None,
     kv_transfer_rate: float | None = None,
     dispatch_s: float | None = None,
+    decider: str | Sequence[str] | None = None,
     sort: str = "cost",
     simulate_all: bool = False,
     precision: float = PRECISION,
@@ -255,8 +256,9 @@ def compare(
     for each in () if router is None else values_of("router", router):
         check_router(each)
     asked_pools = () if not pools else values_of("pools", pools)
-    between = check_compared(asked_pools, gpus, kv_transfer_rate, dispatch_s)
-    given = {"gpu": gpu, "gpus": gpus, **engine, "router": router, "pools": pools or None}
+    deciders = () if not decider else values_of("decider", decider)
+    between = check_compared(asked_pools, deciders, gpus, kv_transfer_rate, dispatch_s)
+    given = {"gpu": gpu, "gpus": gpus, **engine, "router": router, "pools": pools or None, "decider": decider or None}
     axes, base = axes_of(given), first_values(given)
     asked = list(choices(axes, most=MOST_LAYOUTS, what="layouts"))
     limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)

@@ -66,7 +66,7 @@ class Layouts:
         try:
             engine = {name: value for name, value in given.items() if name in ENGINE_ARGUMENTS}
             asked = subject(self.model, given["gpu"], engine, is_shared="engine" in choice)
-            apart = compared_pools(asked, given.get("pools"), self.between)
+            apart = compared_pools(asked, given.get("pools"), given.get("decider"), self.between)
             question = self._question(given, asked, load)
             found = look(question) if apart is None else look_apart(question, apart)
         except UnknownNameError:

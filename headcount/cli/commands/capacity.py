@@ -58,12 +58,12 @@ def command(**values: Any) -> int:
     With --pools the answer is for those engines: some compute prompts, the others compute answers.
     """
     from headcount.cli.output import ask_study  # noqa: PLC0415  imported once the command runs
+    from headcount.questions.apart import check_alone  # noqa: PLC0415  the same
 
     if values["pools"] is None:
-        for name, given in (("--kv-transfer-rate", "kv_transfer_rate"), ("--dispatch", "dispatch_s")):
-            if values.pop(given) is not None:
-                raise ValueError(f"{name} lies between two pools; give --pools prefill=N,decode=N with it")
         del values["pools"]
+        rate, dispatch_s, decider = (values.pop(name) for name in ("kv_transfer_rate", "dispatch_s", "decider"))
+        check_alone(rate, dispatch_s, *([decider] if decider else ()))
         return ask_study("headcount.answers.capacity:capacity", values, "users per GPU count")
     for name, default in _OF_GPU_COUNTS.items():
         if values.pop(name) != default:

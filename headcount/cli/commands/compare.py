@@ -8,6 +8,7 @@ from headcount.cli.command import Command, section
 from headcount.cli.option_types import flag, option
 from headcount.cli.options import (
     between_options,
+    decider_option,
     listed_deployment_options,
     output_options,
     precision_options,
@@ -16,8 +17,8 @@ from headcount.cli.options import (
     study_options,
     traffic_options,
 )
-from headcount.questions.apart import ComparedPools
 from simulator.engines.values import Text
+from simulator.fleet.pool_sizes import ComparedPools
 
 
 @click.command("compare", cls=Command)
@@ -32,6 +33,7 @@ from simulator.engines.values import Text
     ),
 )
 @between_options
+@decider_option(multiple=True)
 @section(
     "Ranking",
     option("--sort", Text(), "Rank by: cost (per user), users, ttft, tpot, or month (cost per month).", default="cost"),

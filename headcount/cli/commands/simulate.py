@@ -149,7 +149,8 @@ def _asked(values: dict[str, Any]) -> Callable[..., Any]:
         from headcount.answers.simulate import simulate  # noqa: PLC0415
 
         return simulate
-    for name in ("requests_out", "steps_out", "pools", "kv_transfer_rate", "dispatch_s", "flow_control", "tenants"):
+    one_load = ("pools", "kv_transfer_rate", "dispatch_s", "decider", "flow_control", "tenants")
+    for name in ("requests_out", "steps_out", *one_load):
         if values.pop(name) is not None:
             flag_name = name.removesuffix("_s").replace("_", "-")
             raise ValueError(f"--{flag_name} goes with one load on a fleet that does not change")

@@ -24,27 +24,29 @@ def routing_arrays(router: FoundRouter, table: RequestTable, fleet: Fleet, conte
     engines = fleet.num_engines
     lists = 1 if router.upkeep.of_all_engines else engines
     attempts = table.num_requests * table.num_attempts
+    decider = fleet.handover.decider
+    counts_tokens = _sees(router, TOKENS) or (decider is not None and decider.rule.sees_load)
     return {
-        "routing": _routing(router, fleet),
+        "routing": _routing(router, fleet, counts_tokens=counts_tokens),
         "engine_views": _engine_views(fleet),
         "request_view": np.zeros(1, layout.REQUEST_VIEW),
         "known_prefixes": np.zeros((contents, engines), layout.KNOWN_PREFIX),
         "runs": np.zeros((contents, lists), layout.RUN),
         "run_lists": _run_lists(lists),
         "sessions": table.first_turns().astype(np.int32) if "session" in router.sees else np.zeros(0, np.int32),
-        "prefill_charges": np.zeros(attempts if _sees(router, TOKENS) else 0, np.int32),
+        "prefill_charges": np.zeros(attempts if counts_tokens else 0, np.int32),
         "router_memory": np.zeros(router.memory_words(engines), np.int64),
         "router_parameters": np.array(list(router.parameters.values()) or [0.0]),
     }
 
 
-def _routing(router: FoundRouter, fleet: Fleet) -> NDArray[np.void]:
+def _routing(router: FoundRouter, fleet: Fleet, *, counts_tokens: bool) -> NDArray[np.void]:
     """The gateway reads the metrics that the router reads; where it reads none, at times of its own."""
     values, scrape_every_s = np.zeros(1, layout.ROUTING), router.upkeep.scrape_every_s
     control, sees_metrics = fleet.flow_control, _sees(router, METRICS)
     if control is not None and control.reads_metrics and not sees_metrics:
         scrape_every_s = control.refresh_metrics_s
-    values["sees_metrics"], values["sees_tokens"] = _sees(router, METRICS), _sees(router, TOKENS)
+    values["sees_metrics"], values["sees_tokens"] = _sees(router, METRICS), counts_tokens
     values["sees_active"] = _sees(router, ACTIVE)
     values["sees_cache"] = _sees(router, ("cached_tokens",))
     if _sees(router, MATCHES):

@@ -17,6 +17,8 @@ def choose(a: Any, request: int, now_s: float) -> int:
         stage = a.handovers[request].stage
         open_role(a, PREFILL + stage)
     look(a, request, now_s)
+    if a.deciding.shape[0] > 0 and was_chosen(a, request, stage):
+        return int(a.handovers[request].chosen)
     router = a.routing[0].router
     if router == 0:
         return NONE
@@ -26,6 +28,13 @@ def choose(a: Any, request: int, now_s: float) -> int:
         return chosen
     a.cursor[0].chosen = chosen
     return NONE
+
+
+@rare_kernel
+def was_chosen(a: Any, request: int, stage: int) -> bool:
+    """Whether the engine for this stage was chosen already, for a decider."""
+    chosen = a.handovers[request].chosen
+    return bool(chosen != NONE and a.pools[a.replicas[chosen].pool].role == PREFILL + stage)
 
 
 @rare_kernel

@@ -8,8 +8,14 @@ from numpy.typing import NDArray
 
 from simulator.core.layout import NONE
 from simulator.core.vllm.apart import layout
+from simulator.fleet.deciders import Decider
 from simulator.fleet.fleet import Fleet
 from workloads.requests import RequestTable
+
+_PARAMETERS = (
+    ("least_tokens", "nonCachedTokens"), ("prompt_tokens", "promptTokens"), ("least_tokens", "eff_isl_threshold"),
+    ("ratio", "eff_isl_ratio_threshold"), ("busy", "prefill_busy_threshold"),
+)  # fmt: skip
 
 
 def apart_arrays(fleet: Fleet, table: RequestTable, memory_words: int) -> dict[str, NDArray[Any]]:
@@ -18,7 +24,7 @@ def apart_arrays(fleet: Fleet, table: RequestTable, memory_words: int) -> dict[s
     if not fleet.is_apart:
         requests = engines = memory_words = 0
     handovers = np.zeros(requests, layout.HANDOVER)
-    for name in ("source", "row", "last_prefill", "last_decode", "next_asked"):
+    for name in ("source", "row", "last_prefill", "last_decode", "next_asked", "chosen"):
         handovers[name] = NONE
     sides, lists = np.zeros(engines, layout.SIDE), np.zeros((engines, 2), layout.WAITS)
     sides["asked_head"] = sides["asked_tail"] = sides["given_up_head"] = NONE
@@ -36,4 +42,17 @@ def apart_arrays(fleet: Fleet, table: RequestTable, memory_words: int) -> dict[s
         "wait_lists": lists,
         "sides": sides,
         "decode_memory": np.zeros(memory_words, np.int64),
+        "deciding": deciding(fleet.handover.decider),
     }
+
+
+def deciding(decider: Decider | None) -> NDArray[np.void]:
+    """A decider as the core has it; empty without one."""
+    found = np.zeros(int(decider is not None), layout.DECIDING)
+    if decider is not None:
+        rule, values = decider.rule, decider.values
+        found["number"], found["keeps_engine"], found["sees_load"] = rule.number, rule.keeps_engine, rule.sees_load
+        for name, key in _PARAMETERS:
+            if key in values:
+                found[name] = values[key]
+    return found

@@ -8,13 +8,14 @@ HANDOVER = record(
         ("stage", "i1"),  # 0: to be prefilled, 1: to be decoded
         ("do_remote_prefill", "i1"),  # 1: its KV is to be read
         ("max_tokens", "i4"),  # of its answer, while it is prefilled: there it ends with its first token
-        ("source", "i4"),  # the engine that prefilled it
+        ("source", "i4"),  # the engine that prefilled it, NONE: its decode engine does
         ("row", "i4"),  # of the block table that is kept there
         ("num_blocks", "i4"),
         ("cached_tokens", "i4"),  # prefix hit there
         ("last_prefill", "i4"),  # before it arrives: where its session was prefilled last …
         ("last_decode", "i4"),  # … and decoded
         ("next_asked", "i4"),  # to be read, or given up
+        ("chosen", "i4"),  # the engine for one of the two stages that was chosen for a decider, NONE: none
         ("prefilled_s", "f8"),
     ]
 )
@@ -56,5 +57,19 @@ SIDE = record(
         ("post_s", "f8"),  # of a read to here, for each block
         ("sent_free_s", "f8"),  # when the next read from here can begin
         ("read_free_s", "f8"),  # and the next read to here
+    ]
+)
+
+# Who decides whether a decode engine computes a prompt itself.
+PREFIX_BASED, ISL_BOUNDING, PREFILL_LOAD, ISL_OR_LOAD = 1, 2, 3, 4
+DECIDING = record(
+    [
+        ("number", "i4"),  # of its rule
+        ("keeps_engine", "i4"),  # 1: the decode engine that it looked at serves the request
+        ("sees_load", "i4"),  # 1: what prefill engines have to compute
+        ("least_tokens", "f8"),  # to compute, from which on another engine does it …
+        ("prompt_tokens", "f8"),  # … of prompts of at least so many
+        ("ratio", "f8"),  # … or if they are this share of the prompt
+        ("busy", "f8"),  # full steps: a prefill engine that has more to compute is left out
     ]
 )

@@ -95,10 +95,12 @@ def hand_over(a: Any, request: int, now_s: float) -> None:
 def remember(a: Any, request: int, following: int) -> None:
     """What comes after a request of the same session knows where that was served."""
     handover, of = a.handovers[request], a.handovers[following]
-    is_handed_over = handover.stage == 1
-    of.last_prefill = handover.source if is_handed_over else a.requests[request].replica
+    comes_to_decode = handover.stage == 1
+    of.last_prefill = handover.source if comes_to_decode else a.requests[request].replica
+    if comes_to_decode and handover.source == NONE:  # its decode engine has computed the prompt
+        of.last_prefill = handover.last_prefill
     of.last_decode = handover.last_decode
-    if is_handed_over and a.requests[request].status != AT_GATEWAY:
+    if comes_to_decode and a.requests[request].status != AT_GATEWAY:
         of.last_decode = a.requests[request].replica
 
 
