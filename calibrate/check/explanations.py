@@ -7,6 +7,7 @@ from typing import Any
 from calibrate.check.replay import Replay
 from kvcache.gpus.gpu import find_gpu, gpu_names
 from simulator.deployment import MAX_TENSOR_PARALLEL_SIZE
+from simulator.engines.sglang.arguments import SGLangArgs
 
 FEWER_SEQUENCES = (8, 16, 32, 64, 128, 256)
 TOKEN_BUDGETS = (512, 2048, 8192, 16384)
@@ -26,7 +27,7 @@ class Setting:
 def possible_settings(item: Replay, stated: Collection[str], in_flight: float) -> Iterator[Setting]:
     """What the server may have been, also against what was stated of it.
 
-    `in_flight` are the requests at once under the fullest load. Some of these vLLM would refuse.
+    `in_flight` are the requests at once under the fullest load. Some of these the engine would refuse.
     """
     for setting in (*_engine(item, in_flight), *_formats(item), *_parallelism(item), *_experts(item)):
         name = next(iter(setting.options))
@@ -47,7 +48,11 @@ def _gpus(item: Replay) -> Iterator[Setting]:
 
 
 def _engine(item: Replay, in_flight: float) -> Iterator[Setting]:
-    args, engine = item.deployment.args, item.deployment.vllm_engine
+    args = item.deployment.args
+    if isinstance(args, SGLangArgs):
+        yield from _sglang(item, args, in_flight)
+        return
+    engine = item.deployment.vllm_engine
     if not args.enforce_eager:
         yield Setting(words="eager mode (--enforce-eager)", options={"enforce_eager": True})
     if engine.async_scheduling:
@@ -64,9 +69,25 @@ def _engine(item: Replay, in_flight: float) -> Iterator[Setting]:
             yield Setting(words=f"--max-num-seqs {count}", options={"max_num_seqs": count})
 
 
+def _sglang(item: Replay, args: SGLangArgs, in_flight: float) -> Iterator[Setting]:
+    if not args.disable_cuda_graph:
+        yield Setting(words="no CUDA graphs (--disable-cuda-graph)", options={"disable_cuda_graph": True})
+    if not args.disable_overlap_schedule:
+        yield Setting(words="no overlap schedule", options={"disable_overlap_schedule": True})
+    if not args.disable_radix_cache and item.table.span_count.any():
+        yield Setting(words="no radix cache", options={"disable_radix_cache": True})
+    for size in TOKEN_BUDGETS:
+        if size != args.chunked_prefill_size:
+            yield Setting(words=f"--chunked-prefill-size {size}", options={"chunked_prefill_size": size})
+    for count in FEWER_SEQUENCES:
+        if in_flight / 8 <= count < min(in_flight, args.max_running_requests):
+            yield Setting(words=f"--max-running-requests {count}", options={"max_running_requests": count})
+
+
 def _formats(item: Replay) -> Iterator[Setting]:
     budget, dtype = item.deployment.budget, item.deployment.architecture.dtype
-    cache = dtype if "fp8" in budget.kv_cache_dtype else "fp8"
+    fp8 = "fp8_e4m3" if isinstance(item.deployment.args, SGLangArgs) else "fp8"
+    cache = dtype if "fp8" in budget.kv_cache_dtype else fp8
     yield Setting(words=f"a KV cache in {cache}", options={"kv_cache_dtype": cache})
     weights = ("fp8", "awq") if budget.quantization == "none" else ("none",)
     for name in weights:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from calibrate.check.run_figures import latency_figures
 from calibrate.measured_run import MeasuredRun
 from calibrate.measuring_client import client_lag_s
 from simulator.deployment import Deployment, resolve
-from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.engines import argument_names, engine_args, own_arguments
 from simulator.latency.forms.physical import latency_model
 from simulator.latency.gpu_constants import Constants
 from simulator.results import Result, result_since, snapshot, whole_run
@@ -76,6 +76,7 @@ def replay(run: MeasuredRun, values: Mapping[str, Any] | None = None) -> Replay:
     Raises ValueError where the run lacks a model, a GPU or a load.
     """
     options = given(run.options, values or {})
+    own_arguments({**_of_engine(values or {}), "engine": options.get("engine")})  # what the user gives is the engine's
     deployment = deployment_of(str(run.source), options)
     return Replay(
         run=run,
@@ -95,12 +96,12 @@ def deployment_of(source: str, options: Mapping[str, Any]) -> Deployment:
     for name in ("model", "gpu"):
         if not options.get(name):
             raise ValueError(f"{source} does not name its {name}; give --{name}")
-    known = {item.name for item in fields(EngineArgs)}
-    return resolve(
-        options["model"],
-        options["gpu"],
-        **{name: value for name, value in options.items() if name in known and value is not None},
-    )
+    args = engine_args(_of_engine(options), is_shared=True)
+    return resolve(options["model"], options["gpu"], args)
+
+
+def _of_engine(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name in argument_names()}
 
 
 def request_table(run: MeasuredRun, *, length_spread: float | None = None) -> RequestTable:

@@ -14,13 +14,16 @@ from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.client_arrays import client_aggregates, client_rows, client_run, mean_lengths
 from calibrate.readers.parsing.engine_options import engine_option
 from calibrate.readers.parsing.files import Head, json_objects, numbers
+from calibrate.readers.parsing.sglang_log import check_simulated
+from simulator.engines.engines import SGLANG
 
 LOOKS_LIKE = "JSON lines with duration, completed, mean_e2e_latency_ms"
-_SETTINGS = {
-    "model": "model_path",
-    "tensor_parallel_size": "tp_size",
-    "max_num_seqs": "max_running_requests",
-}
+_OF_SERVER = (
+    "max_running_requests", "max_total_num_tokens", "chunked_prefill_size", "max_prefill_tokens", "page_size",
+    "context_length", "mem_fraction_static", "schedule_policy", "schedule_conservativeness", "enable_mixed_chunk",
+    "disable_overlap_schedule", "disable_radix_cache", "disable_cuda_graph", "radix_eviction_policy",
+)  # fmt: skip
+_SETTINGS = {"model": "model_path", "tensor_parallel_size": "tp_size"} | {name: name for name in _OF_SERVER}
 
 
 _RUN = client_run({"server_info": dict[str, Any]}, "concurrency", "total_throughput", "accept_length")
@@ -50,13 +53,15 @@ def _run(path: Path, place: str, found: Mapping[str, Any]) -> MeasuredRun:
         spec_decode_acceptance_length=run["accept_length"],
     )
     told, at = run["server_info"] or {}, f"{place}: " * bool(place)
+    check_simulated(told, path, f"{at}server_info")
     named = {
         name: engine_option(name, told.get(key), path, f"{at}server_info.{key}") for name, key in _SETTINGS.items()
     }
+    engine = {"engine": SGLANG} if str(found.get("backend", "")).startswith(SGLANG) else {}
     return MeasuredRun(
         source=path,
         tool="sglang bench_serving",
-        options={name: value for name, value in named.items() if value is not None},
+        options=engine | {name: value for name, value in named.items() if value is not None},
         load=numbers(
             concurrency=run["max_concurrency"],
             # An endless rate with a concurrency is a closed load; newer files say "trace" for a replay.

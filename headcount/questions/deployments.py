@@ -9,16 +9,14 @@ from boundary.names import check_names
 from kvcache.gpus.gpu import GPU
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.shape.architecture import Architecture
-from simulator.engines.engines import SGLANG, AnyArgs, argument_names, engine_args, own_arguments
+from simulator.engines.engines import SGLANG, AnyArgs, argument_names, engine_args, engine_of, own_arguments
 from simulator.engines.memory import memory_budget
 from simulator.engines.sglang.arguments import SGLangArgs
-from simulator.engines.vllm.arguments import EngineArgs
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog
 
 ENGINE_ARGUMENTS = argument_names()  # of every engine
-_VLLM_S_ARGUMENTS = frozenset(field.name for field in fields(EngineArgs))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,16 +88,18 @@ def given_arguments(given: Mapping[str, Any], startup_log: "StartupLog | None" =
 
     Raises ValueError for an argument that is not known, with the nearest that is.
     """
-    found = _known(given, _VLLM_S_ARGUMENTS | {"model", "gpu", "length_spread", "warmup_s"}, "argument")
+    found = _known(given, ENGINE_ARGUMENTS | {"model", "gpu", "length_spread", "warmup_s"}, "argument")
     spread = found.get("length_spread", 1)
     if not 0 < spread <= 1:
         raise ValueError(f"--length-spread is {spread:g}; it must be above 0, at most 1 (1 = exact lengths)")
     if not 0 <= found.get("warmup_s", 0) < math.inf:
         raise ValueError(f"--warmup is {found['warmup_s']:g} s; it must be 0 s or longer")
     if startup_log is not None:
-        engine = {name: value for name, value in found.items() if name in _VLLM_S_ARGUMENTS}
+        engine = {name: value for name, value in found.items() if name in ENGINE_ARGUMENTS}
         asked = subject(found["model"], found["gpu"], engine, startup_log)
-        found["num_gpu_blocks_override"] = asked.args.num_gpu_blocks_override
+        found["engine"] = engine_of(asked.args)
+        own = {"num_gpu_blocks_override", "max_total_num_tokens"} & {item.name for item in fields(asked.args)}
+        found |= {name: getattr(asked.args, name) for name in own}
     return found
 
 

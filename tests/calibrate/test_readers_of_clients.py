@@ -29,8 +29,14 @@ SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "trace_formats"
 
 def test_sglang_s_server_tells_its_settings(tmp_path: Path) -> None:
     run = only(written(tmp_path, sglang_result(RUN, has_times=True)))
-    assert dict(run.options) == {"model": "some/model", "tensor_parallel_size": 2}
+    assert dict(run.options) == {"engine": "sglang", "model": "some/model", "tensor_parallel_size": 2}
     assert run.aggregates["in_flight_mean"] == 3.0
+
+
+def test_a_benchmark_of_an_sglang_server_with_a_host_cache_is_refused(tmp_path: Path) -> None:
+    result = sglang_result(RUN, has_times=True) | {"server_info": {"enable_hierarchical_cache": True}}
+    with pytest.raises(ValueError, match="HiCache is not simulated with SGLang"):
+        read_measured(written(tmp_path, result))
 
 
 def test_sglang_s_successes_count_where_errors_are_silent(tmp_path: Path) -> None:

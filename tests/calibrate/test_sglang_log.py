@@ -61,6 +61,26 @@ def test_the_server_is_simulated_as_it_runs(tmp_path: Path) -> None:
     assert not args.async_scheduling
 
 
+@pytest.mark.parametrize(
+    ("logged", "what"),
+    [
+        ("enable_hierarchical_cache=True", "enable_hierarchical_cache is True: HiCache is not simulated with SGLang"),
+        ("disaggregation_mode='prefill'", "disaggregation_mode is prefill: separate prefill and decode is not"),
+        ("speculative_algorithm='EAGLE'", "speculative_algorithm is EAGLE: speculative decoding is not simulated"),
+        ("pp_size=2", "pp_size is 2: pipeline stages is not simulated"),
+    ],
+)
+def test_a_server_that_does_what_is_not_simulated_is_refused(tmp_path: Path, logged: str, what: str) -> None:
+    with pytest.raises(ValueError, match=f"server_args.{what}"):
+        read_startup_log(written(tmp_path, log_text(f"{ARGUMENTS}, {logged}")))
+
+
+def test_what_a_server_does_not_ask_for_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    off = "enable_hierarchical_cache=False, disaggregation_mode='null', speculative_algorithm=None, pp_size=1"
+    plain, more = (read_startup_log(written(tmp_path, log_text(f"{ARGUMENTS}{given}"))) for given in ("", f", {off}"))
+    assert more.options == plain.options
+
+
 def test_another_size_than_the_log_s_is_refused(tmp_path: Path) -> None:
     log = read_startup_log(written(tmp_path, log_text()))
     with pytest.raises(ValueError, match="--tensor-parallel-size 2, not 4"):

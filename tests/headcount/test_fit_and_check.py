@@ -2,19 +2,21 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from calibrate.check.replay import replay
 from calibrate.fit.inputs import read_inputs
 from calibrate.measured_run import MeasuredRun
 from calibrate.recording import Recording
 from kvcache.models.catalog import find_gpu
 from simulator.latency.gpu_constants import constants_for
 from simulator.latency.model import LogError
-from simulator.latency.profile import LatencyProfile, Term, digest_of
+from simulator.latency.profile import LatencyProfile, Term, digest_of, with_terms
 from simulator.latency.profile_file import profile_text, read_profile
 from tests.calibrate.recorded import closed_run, measured_closed_run, recording
 
@@ -120,6 +122,50 @@ def test_a_check_lays_each_figure_beside(
     text = page.read_text(encoding="utf-8")
     assert "<svg" in text
     assert "overloaded, 3 of 6 requests failed" in text
+
+
+def test_runs_of_sglang_go_through_sglang_s_scheduler(
+    headcount: Callable[..., Any], files: Callable[..., Path], tmp_path: Path
+) -> None:
+    """As the file says, or `--engine`: prompts go first, so that under vLLM the same load has other latencies."""
+    options = {"engine": "sglang", "model": "llama-3.1-8b", "gpu": "h100-sxm", "chunked_prefill_size": 2048}
+    asked = replace(closed_run(32), options=options)
+    times = replay(asked).simulate().times
+    means = {"ttft_s.mean": float(times.ttft_s.mean()), "tpot_s.mean": float(np.nanmean(times.tpot_s))}
+    folder = files(replace(asked, aggregates=means))
+    errors = {}
+    for engine in ((), ("--engine", "sglang"), ("--engine", "vllm")):
+        ran = headcount("calibrate", "check", folder, *DEPLOYMENT[:4], *engine, "--json")
+        assert ran.code == 0, ran.err
+        figures = json.loads(ran.out)["runs"][0]["figures"]
+        errors[engine[-1:]] = [abs(figures[name]["error_percent"]) for name in means]
+    assert max(errors[()] + errors[("sglang",)]) == pytest.approx(0, abs=1e-6)
+    assert max(errors[("vllm",)]) > 1
+    ran = headcount("calibrate", "check", folder, *DEPLOYMENT[:4], "--max-num-seqs", "8")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "SGLang has --max-running-requests" in ran.err
+
+
+@pytest.mark.slow
+def test_runs_of_sglang_become_a_profile_of_sglang_s_steps(
+    headcount: Callable[..., Any], files: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Runs of a server whose memory is slower: the fit finds it through SGLang's scheduler."""
+    options = {"engine": "sglang", "model": "llama-3.1-8b", "gpu": "h100-sxm", "chunked_prefill_size": 2048}
+    slow = with_terms(constants_for(find_gpu("h100-sxm")), {"gemm_bandwidth_share": -0.3})
+    runs = []
+    for concurrency in (1, 4, 16):
+        asked = replace(closed_run(concurrency), options=options)
+        times = replay(asked).simulate(slow).times
+        means = {"ttft_s.mean": float(times.ttft_s.mean()), "tpot_s.mean": float(np.nanmean(times.tpot_s))}
+        runs.append(replace(asked, aggregates=means))
+    out = tmp_path / "sglang.toml"
+    ran = headcount("calibrate", "fit", files(*runs), *DEPLOYMENT[:4], "--out", out, "--json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["own_data"]["tpot_median_percent"] < 3
+    answer = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--engine", "sglang", *LOAD, "--json")
+    before, after = (json.loads(headcount("simulate", *answer, *more).out) for more in ((), ("--latency-profile", out)))
+    assert after["tpot_s"]["mean"] > 1.1 * before["tpot_s"]["mean"]
 
 
 def test_a_check_in_words(headcount: Callable[..., Any], files: Callable[..., Path], tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from boundary.files import InputError, shown
 from boundary.schema import AtLeastOne, Count, typed
 from boundary.schema import Number as Finite
 from simulator.engines.argument import arguments_of
+from simulator.engines.sglang.arguments import ChunkSize, SGLangArgs
 from simulator.engines.values import Number, Switch, Text, TokenCount, WholeNumber
 from simulator.engines.vllm.arguments import EngineArgs
 
@@ -22,8 +23,15 @@ OPTIONS = (
     "enable_chunked_prefill", "num_gpu_blocks_override",
 )  # fmt: skip
 _NAME = Annotated[str, Meta(min_length=1, max_length=300, description="text")]
-_TYPES: dict[type, Any] = {Number: Finite, Switch: bool, Text: _NAME, TokenCount: AtLeastOne, WholeNumber: Count}
-_ARGUMENTS = arguments_of(EngineArgs)
+_TYPES: dict[type, Any] = {
+    Number: Finite,
+    Switch: bool,
+    Text: _NAME,
+    TokenCount: AtLeastOne,
+    WholeNumber: Count,
+    ChunkSize: int,
+}
+_ARGUMENTS = arguments_of(SGLangArgs) | arguments_of(EngineArgs)
 _NAMES = {"model", "gpu"}
 _RECORDED = {*OPTIONS, *_NAMES, "vllm_version"}
 
@@ -40,7 +48,7 @@ def engine_option(name: str, given: Any, file: Path | str, place: str) -> Any:
     found = typed(given if kind is Text else value, _TYPES[kind], file, place)
     if name in _ARGUMENTS:
         try:
-            EngineArgs(**{name: found})
+            (EngineArgs if name in arguments_of(EngineArgs) else SGLangArgs)(**{name: found})
         except ValueError as error:
             raise InputError(f"{shown(file)}: {place}: {error}") from None
     return found

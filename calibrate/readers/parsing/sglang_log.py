@@ -2,11 +2,12 @@
 
 import ast
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from boundary.files import InputError, shown
+from boundary.names import printable, shortened
 from boundary.schema import AtLeastOne, typed
 from simulator.engines.argument import arguments_of
 from simulator.engines.sglang.arguments import SGLangArgs
@@ -24,6 +25,28 @@ _MEMORY: dict[str, tuple[re.Pattern[str], Callable[[Iterable[float]], float]]] =
     "v": (re.compile(rf"KV Cache is allocated\..{{0,200}}?V size: {_NUMBER} GB"), min),
     "kv": (re.compile(rf"KV Cache is allocated\..{{0,200}}?KV size: {_NUMBER} GB"), min),
 }
+
+
+# What is not simulated, by the field that asks for it, with the values that do not.
+_NOT_SIMULATED: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "enable_hierarchical_cache": ("HiCache", (False,)),
+    "disaggregation_mode": ("separate prefill and decode", ("null",)),
+    "speculative_algorithm": ("speculative decoding", ()),
+    "pp_size": ("pipeline stages", (1,)),
+    "ep_size": ("expert parallelism", (1,)),
+    "enable_dp_attention": ("attention data parallelism", (False,)),
+    "enable_lora": ("LoRA", (False,)),
+    "enable_priority_scheduling": ("priorities", (False,)),
+}
+
+
+def check_simulated(found: Mapping[str, Any], file: Path, place: str) -> None:
+    """Raise InputError where a server's own fields ask for what is not simulated with SGLang."""
+    for name, (what, without) in _NOT_SIMULATED.items():
+        value = found.get(name)
+        if value is not None and value not in without:
+            given = shortened(printable(str(value)))
+            raise InputError(f"{shown(file)}: {place}.{name} is {given}: {what} is not simulated with SGLang")
 
 
 def is_sglang_log(text: str) -> bool:
@@ -50,11 +73,13 @@ def read_arguments(path: Path, text: str) -> dict[str, Any]:
     begin = text.find(_STARTS)
     line = text[begin : text.find("\n", begin)] if begin >= 0 else ""
     fields = {name for name, described in arguments_of(SGLangArgs).items() if described.is_engine_s} | set(_NAMES)
-    found: dict[str, Any] = {}
-    for name in fields - set(_NAMES.values()):
+    logged: dict[str, Any] = {}
+    for name in (fields - set(_NAMES.values())) | set(_NOT_SIMULATED):
         value = re.search(_VALUE.format(name), line)
         if value is not None and value[1] != "None":
-            found[_NAMES.get(name, name)] = ast.literal_eval(value[1])
+            logged[name] = ast.literal_eval(value[1])
+    check_simulated(logged, path, "server_args")
+    found = {_NAMES.get(name, name): value for name, value in logged.items() if name not in _NOT_SIMULATED}
     try:
         SGLangArgs(**{name: value for name, value in found.items() if name != "model"})
     except ValueError as error:

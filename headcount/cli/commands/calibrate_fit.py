@@ -36,7 +36,7 @@ _measured = all_of(
         ),
         cold_start_option,
     ),
-    deployment_options(has_engines=False),
+    deployment_options(),
     scheduler_options,
 )
 
