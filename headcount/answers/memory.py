@@ -9,7 +9,7 @@ from boundary.files import InputError
 from headcount.answers.answer import Answer, Verdict, question
 from headcount.answers.details.assumptions import of_terms
 from headcount.answers.details.first_page import FirstPage, risk_of
-from headcount.answers.details.memory import memory_json, waterfall
+from headcount.answers.details.memory import WORDS, memory_json, needed_text, waterfall
 from headcount.answers.details.memory_formats import NOWHERE, candidates_of, fits_from
 from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.deployments import Subject, check_counts, subject
@@ -126,18 +126,26 @@ class MemoryAnswer(Answer):
     def first_page(self) -> FirstPage:
         budget = self.budget
         return FirstPage(
-            question=f"Does {budget.model} fit on {budget.gpu} ({self.setting})?",
-            answer=self.headline if self.fits else f"{sentence(self._fits_from())}; as asked it does not",
+            question=f"Does {budget.model} fit on {budget.num_gpus} × {self._gpu_title} ({self.setting})?",
+            answer=self.headline if self.fits else f"Not as asked. {sentence(self._fits_from())}",
             figures=((("KV cache", f"{budget.kv_cache_tokens:,} tokens"),
                       (f"conversations of {self.context.tokens:,} tokens at once", f"{self.conversations_at_once:,}"))
-                     if self.fits else (("missing of each GPU", f"{max(0.1, budget.missing_bytes / GIB):,.1f} GiB"),)),
+                     if self.fits else (("needed on each GPU", needed_text(budget)),
+                                        ("longest request", f"{budget.max_model_len:,} tokens"))),
             sure=pool_text(budget) if self.fits and budget.engine == "sglang" else
             f"90 % interval: {budget.num_gpu_blocks_low:,} to {budget.num_gpu_blocks_high:,} KV blocks."
             if self.fits else "",
-            risk=risk_of(self.notes, "" if not self.fits else "A conversation longer than the mean takes more; what "
-                         "latency users see is another question: headcount capacity."),
+            risk=risk_of(self.notes, "A conversation longer than the mean takes more; what latency users see is "
+                         "another question: headcount capacity.") if self.fits else
+            "Fewer bits for weights or KV cache may change the model's answers: test them on yours. How many users "
+            "such GPUs serve, and what they cost, is another question: headcount plan.",
+            words=WORDS,
             is_good=self.fits or self._fits_from() != NOWHERE,
         )  # fmt: skip
+
+    @property
+    def _gpu_title(self) -> str:
+        return self.budget.gpu if self.subject is None else self.subject.gpu.title
 
     def _fits_from(self) -> str:
         """In which formats and sizes it does."""
@@ -156,8 +164,7 @@ class MemoryAnswer(Answer):
     @property
     def setting(self) -> str:
         """How it is split and stored."""
-        weights = "16-bit" if self.budget.quantization == "none" else self.budget.quantization
-        return f"{self.budget.split}, {weights} weights, {self.budget.kv_cache_dtype} KV cache"
+        return f"{self.budget.split}, {self.budget.weights_format} weights, {self.budget.kv_cache_dtype} KV cache"
 
     @property
     def headline(self) -> str:

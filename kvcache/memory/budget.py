@@ -93,6 +93,11 @@ class MemoryBudget:
         return ", ".join([*parts, "expert parallel"] if self.enable_expert_parallel else parts)
 
     @property
+    def weights_format(self) -> str:
+        """As a sentence names it: `16-bit` or `fp8`."""
+        return "16-bit" if self.quantization == "none" else self.quantization
+
+    @property
     def fits(self) -> bool:
         """Whether vLLM would start: weights fit, with room for one request of `max_model_len`."""
         return self.missing_bytes == 0

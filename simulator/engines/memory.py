@@ -51,8 +51,9 @@ def why_unfit(budget: MemoryBudget, args: AnyArgs, found: list[Remedy]) -> str:
     words = " or ".join(" ".join(f"{option} {value}" for option, value in remedy.items()) for remedy in found)
     return (
         f"{budget.model} does not fit on {budget.num_gpus} × {budget.gpu} ({budget.split}, "
-        f"{budget.quantization}, max_model_len {budget.max_model_len:,}): {budget.missing_bytes / GIB:,.1f} GiB short "
-        f"per GPU; {f'fits with {words}' if words else 'no TP up to 64 nor 8 or 4 bits help; take a larger GPU'}"
+        f"{budget.weights_format} weights, max_model_len {budget.max_model_len:,}): "
+        f"{budget.missing_bytes / GIB:,.1f} GiB short per GPU; "
+        f"{f'fits with {words}' if words else 'no TP up to 64 nor 8 or 4 bits help; take a larger GPU'}"
     )
 
 

@@ -236,7 +236,7 @@ def test_the_first_page_says_what_its_words_mean_and_what_else_there_is(capacity
     """In every format that is read."""
     first = capacity["report"]["first_page"]
     words = dict(first["words"])
-    assert words.keys() >= {"user", "safe to promise", "token", "cost"}
+    assert words.keys() >= {"user", "safe to promise", "token", "rent"}
     report = document.report_of(capacity)
     read = {
         "html": Page(document.render(capacity)).text,

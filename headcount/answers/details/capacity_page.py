@@ -47,10 +47,11 @@ def capacity_page(answer: "CapacityAnswer") -> FirstPage:
         whom=f"{counted(best.users_low, 'user')} at once",
         load=asked.workload,
         slo=asked.slo,
+        given=asked.args,
         headroom=Headroom(needed=None, low=best.users_low, users=best.users, high=best.users_high),
         covers=_covered(answer),
         about=f"On {counted(best.gpus, 'GPU')}: " if several else "",
-        risk=alone_risk(best.replicas, best.users_low, None),
+        risk=alone_risk(best.replicas, best.users_low, None, bought.usd_per_server),
         options=_options(answer) if several else None,
     )
 
@@ -69,14 +70,14 @@ def _covered(answer: "CapacityAnswer") -> str:
     is_given = any(plan.latency.is_given for plan in answer.plans)
     has_memory = any(row.users_if_pool_smaller is not None for row in answer.capacity)
     parts = [*([] if is_given else ["speed"]), *(["memory"] if has_memory else [])]
-    return f"chance and the errors of the simulated {joined(parts)}" if parts else "chance"
+    return f"chance and the usual errors of the simulated {joined(parts)}" if parts else "chance"
 
 
 def _options(answer: "CapacityAnswer") -> Options:
     rows, price = answer.capacity[:MOST_OPTIONS], answer.question.gpu.usd_per_hour
     return Options(
         title="By number of GPUs",
-        columns=("GPUs", "safe to promise", "expected", "$ a month", "$ a user and month"),
+        columns=("GPUs", "safe to promise", "best estimate", "$ a month", "$ a user and month"),
         rows=tuple(
             (f"{row.gpus:,}", f"{row.users_low:,}", f"{row.users:,}", whole_dollars(usd_per_month(row.gpus, price)),
              dollars(usd_per_user_month(usd_per_month(row.gpus, price), row.users_low)))

@@ -14,14 +14,16 @@ from workloads.populations.population import Population
 if TYPE_CHECKING:
     from headcount.answers.answer import Answer
     from kvcache.gpus.gpu import GPU
+    from simulator.engines.engines import AnyArgs
     from simulator.study.slo import SLO
     from workloads.traces.trace import Trace
 
 MOST_TO_CONFIRM: Final = 3
 MOST_OPTIONS: Final = 8
 LEAST_LOST: Final = 0.005  # of the users: less is told as 0 %
+_OWN: Final = (None, "none", "auto", "bfloat16", "float16")  # formats that the model has of itself
 _LESS: Final = {"think time": "shorter", "TTFT limit": "stricter", "TPOT limit": "stricter"}
-_MORE: Final = {"step times": "slower"}
+_MORE: Final = {"step times": "slower than simulated"}
 _SPOKEN: Final = {
     "step times": "Speed of the servers",
     "context length": "Length of the prompts",
@@ -97,6 +99,11 @@ class Bought:
         return f"{self.gpus:,} × {self.gpu.title}"
 
     @property
+    def usd_per_server(self) -> float | None:
+        """A month."""
+        return None if self.usd_per_month is None else self.usd_per_month / max(self.servers, 1)
+
+    @property
     def figures(self) -> tuple[tuple[str, str], ...]:
         spare = f", {self.spare_servers} of them spare" if self.spare_servers else ""
         each = counted(self.gpus // max(self.servers, 1), "GPU")
@@ -108,12 +115,12 @@ class Bought:
         """The GPU's name in the tables, and where the price is from."""
         named = ((self.gpu.title, f"'{self.gpu.name}' in the tables."),) if self.gpu.product else ()
         if self.usd_per_gpu_hour is None:
-            return (*named, ("cost", "no price of this GPU is known; give one with --price."))
+            return (*named, ("rent", "no price of this GPU is known; give one with --price."))
         listed = self.usd_per_gpu_hour == self.gpu.usd_per_hour
         source = self.gpu.source["usd_per_hour"] if listed else "the price that was given"
         return (
             *named,
-            ("cost", f"${self.usd_per_gpu_hour:,.2f} per GPU and hour, rented for all 730 hours of a month ({source}). "
+            ("rent", f"${self.usd_per_gpu_hour:,.2f} per GPU and hour, for all 730 hours of a month ({source}). "
              "Staff, storage, network and taxes are not in it."),
         )  # fmt: skip
 
@@ -127,17 +134,24 @@ def served_page(
     whom: str,
     load: "Population | Trace",
     slo: "SLO",
+    given: "AnyArgs",
     headroom: Headroom,
-    covers: str = "chance and the errors of the simulated speed and memory",
+    covers: str = "chance and the usual errors of the simulated speed and memory",
     about: str = "",
     links: Sequence[str] = (),
     risk: str = "",
     options: Options | None = None,
     words: Sequence[tuple[str, str]] = (),
 ) -> FirstPage:
-    """Of an answer that serves somebody; `covers` ends a sentence, `about` begins what is said of how sure it is."""
+    """Of an answer that serves somebody under the arguments `given`.
+
+    `covers` ends a sentence, `about` begins what is said of how sure it is.
+    """
     name = Path(load.name).name
-    late = f"Beyond {headroom.users:,} users, more than {percent(1 - slo.attainment)} of answers break the promise."
+    late = (
+        f"The promise is safe up to {headroom.low:,} users and likely up to {headroom.users:,}; beyond, more than "
+        f"{percent(1 - slo.attainment)} of answers probably break it."
+    )
     return FirstPage(
         question=question,
         answer=said,
@@ -145,30 +159,40 @@ def served_page(
         options=options,
         sure=f"{about}{_sureness(headroom, covers)}",
         headroom=headroom,
-        confirm=confirmed_first(answer.known_details, headroom, links),
+        confirm=confirmed_first(answer.known_details, headroom, (*_formats_text(given), *links)),
         risk=risk_of(
             answer.notes,
-            " ".join(filter(None, (risk, late, "Users who send more or longer requests lower every figure here."))),
+            " ".join(filter(None, (risk, late, "Users who send more or longer requests than assumed lower both."))),
         ),
         words=(*_words(name, load), *words, *bought.words),
     )
+
+
+def _formats_text(given: "AnyArgs") -> tuple[str, ...]:
+    """What nobody has judged: answers of a model that is stored in other formats than its own."""
+    named = (("weights", given.quantization), ("KV cache", given.kv_cache_dtype))
+    formats = [f"{what} in {name}" for what, name in named if name not in _OWN]
+    if not formats:
+        return ()
+    return (f"Quality of the answers with {' and '.join(formats)}: not judged here. Test it on your own prompts.",)
 
 
 def _words(name: str, load: "Population | Trace") -> tuple[tuple[str, str], ...]:
     what = str(load.tables.get("title", "")) if isinstance(load, Population) else f"a recorded load ({load.format})"
     return (
         ("user", "somebody with a conversation open at that moment: reading, writing, or waiting for an answer. "
-         "Most people who have access are not."),
+         "Of people who have access, few are at once."),
         ("safe to promise", "users that are served as promised with 95 % confidence; 'users to sign' in the tables."),
         *(((f"workload {name}", f"{what}."),) if what else ()),
         ("token", "a piece of text; 100 tokens are about 75 English words."),
     )  # fmt: skip
 
 
-def alone_risk(servers: int, users_low: int, needed: float | None) -> str:
+def alone_risk(servers: int, users_low: int, needed: float | None, usd_per_server: float | None = None) -> str:
     """What no spare server means."""
     if servers == 1:
-        return "There is one server: while it is down, nobody is served."
+        spare = "" if usd_per_server is None else f" A second, as a spare, is ${usd_per_server:,.0f} a month more."
+        return f"There is one server: while it is down, nobody is served.{spare}"
     left = math.floor(users_low * (servers - 1) / servers)
     enough = "" if needed is None else ": still enough" if left >= needed else f" of the {needed:,.0f} needed"
     return f"No server is spare: while one of {servers:,} is down, about {left:,} users are served{enough}."
@@ -187,7 +211,7 @@ def money_figures(
     if usd_per_month is None:
         return ()
     each = "" if usd_per_head is None else f", ${usd_per_head:,.2f} a {head}"
-    return (("cost", f"${usd_per_month:,.0f} a month{each}"),)
+    return (("rent", f"${usd_per_month:,.0f} a month{each}"),)
 
 
 def confirmed_first(details: Mapping[str, Any], room: Headroom, links: Sequence[str] = ()) -> tuple[str, ...]:
@@ -216,8 +240,8 @@ def _sureness(room: Headroom, covers: str) -> str:
     """What the interval of users says, in a few sentences."""
     spare = ""
     if room.needed is not None:
-        spare = f", {room.low / room.needed - 1:.0%} more than the {room.needed:,.0f} needed"
+        spare = f"; {room.needed:,.0f} are needed, so {room.low / room.needed - 1:.0%} are spare"
     return (
-        f"{room.low:,} users are safe to promise (95 % confidence){spare}. {room.users:,} are expected, "
-        f"{room.high:,} at best. That covers {covers}, but not users who behave otherwise than assumed."
+        f"{room.low:,} users are safe to promise, with 95 % confidence{spare}. The best estimate is {room.users:,}, "
+        f"the most hopeful {room.high:,}. That covers {covers}, but not users who behave otherwise than assumed."
     )

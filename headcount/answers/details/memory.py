@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from headcount.text.units import GIB
 from kvcache.memory.budget import MemoryBudget
 
 NEEDED: Final = "KV of one request"
@@ -9,6 +10,21 @@ _MEMORY = (
     "gpu", "tp", "fits", "total_bytes", "num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high", "block_size",
     "kv_cache_tokens", "max_concurrency", "max_model_len", "gpu_memory_utilization", "kv_bytes_per_token",
 )  # fmt: skip
+
+
+WORDS: Final = (
+    ("TP", "GPUs that share the model: TP 4 are 4 GPUs."),
+    ("16 bits, fp8, awq", "how the model's weights are stored. Fewer bits take less memory, and may change its "
+     "answers: test them on yours."),
+    ("KV cache", "what the model keeps in memory of each conversation; longer conversations take more."),
+    ("GiB", "1.07 GB."),
+)  # fmt: skip
+
+
+def needed_text(budget: MemoryBudget) -> str:
+    """What a GPU would have to hold for the engine to start, beside what it has."""
+    needed = sum(max(size, 0) for _, size in _parts(budget))
+    return f"{needed / GIB:,.1f} GiB of its {budget.total_bytes / GIB:,.1f}"
 
 
 def memory_json(budget: MemoryBudget) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """In which formats, and from which tensor-parallel size on, a model fits."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headcount.questions.deployments import Subject
@@ -30,13 +30,24 @@ def candidates_of(asked: Subject) -> tuple[Candidate, ...]:
 
 
 def fits_from(candidates: Sequence[Candidate]) -> str:
-    """Such as `fits: 16 bits from TP 4, fp8 from TP 2`."""
-    sizes: dict[str, int] = {}
-    for (quantization, _), size in fewest_gpus(candidates).items():
+    """Such as `fits: 16 bits from TP 4, awq from TP 2 (from TP 1 with a KV cache in fp8)`."""
+    fewest = fewest_gpus(candidates)
+    found: dict[str, dict[str, int]] = {}
+    for (quantization, kv_cache_dtype), size in fewest.items():
         if size is not None:
-            sizes[quantization] = min(size, sizes.get(quantization, size))
-    parts = [f"{format_name(name)} from TP {size}" for name, size in sizes.items()]
+            found.setdefault(quantization, {})[kv_cache_dtype] = size
+    usual = next((kv_cache_dtype for _, kv_cache_dtype in fewest), "auto")
+    parts = [f"{format_name(name)} {_sizes_text(sizes, usual)}" for name, sizes in found.items()]
     return f"fits: {', '.join(parts)}" if parts else NOWHERE
+
+
+def _sizes_text(sizes: Mapping[str, int], usual: str) -> str:
+    """With the usual KV cache, and with another one where that takes fewer GPUs."""
+    dtype = min(sizes, key=lambda each: (sizes[each], each != usual))
+    other = f"from TP {sizes[dtype]} with a KV cache in {dtype}"
+    if usual not in sizes:
+        return other
+    return f"from TP {sizes[usual]}" + (f" ({other})" if dtype != usual else "")
 
 
 def format_name(quantization: str) -> str:

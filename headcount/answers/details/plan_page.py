@@ -60,9 +60,11 @@ def plan_page(answer: "PlanAnswer") -> FirstPage:
         whom=_at_the_peak(answer),
         load=asked.workload,
         slo=asked.slo,
+        given=layout.plan.given,
         headroom=Headroom(needed=needed, low=low, users=best.users, high=best.users_high),
         links=[_link_text(link, low / needed) for link in links],
         risk=_failure_text(answer, bought, low, needed),
+        words=(("≈", "estimated, not simulated: too dear to win."),) if any(map(_about, answer.fleets)) else (),
         options=_options(answer),
     )
 
@@ -71,20 +73,22 @@ def _failure_text(answer: "PlanAnswer", bought: Bought, low: int, needed: float)
     if bought.how:
         return "The network between the engines is assumed: measure a KV transfer on yours."
     if not bought.spare_servers:
-        return alone_risk(bought.servers, low, needed)
+        return alone_risk(bought.servers, low, needed, bought.usd_per_server)
     tried = answer.spare_tried
     return "" if tried is None else sentence(f"{tried}.")
 
 
 def _options(answer: "PlanAnswer") -> Options | None:
     """The cheapest fleet of each kind of GPU."""
-    rows = [row for row in answer.fleets if row.runs and row.users_low is not None][:MOST_FLEETS]
+    found = [row for row in answer.fleets if row.runs and row.users_low is not None]
+    rows = found[:MOST_FLEETS]
     if len(rows) < 2:
         return None
+    which = "" if len(rows) == len(found) else f": {len(rows)} of {len(found)}"
     cheapest = rows[0].usd_per_month or math.inf
     return Options(
-        title="The cheapest with each kind of GPU",
-        columns=("GPUs", "safe to promise", "$ a month", "more"),
+        title=f"The cheapest with each kind of GPU{which}",
+        columns=("GPUs", "safe to promise", "$ a month", "dearer by"),
         rows=tuple(
             (row.gpus_text.replace(row.gpu, find_gpu(row.gpu).title), f"{_about(row)}{row.users_low:,}",
              f"{_about(row)}{whole_dollars(row.usd_per_month)}",
@@ -161,7 +165,8 @@ def _link_text(link: Link, room: float) -> str:
     if link.unit != "share":
         return f"{said} Give your own."
     most = link.value * room
-    return f"{said} These GPUs suffice up to {percent(round(most, 2))}." if most < 1 else f"{said} 100 % would do."
+    enough = f"up to {percent(round(most, 2))}" if most < 1 else "at 100 %, too"
+    return f"{said} Were this alone higher, these GPUs would suffice {enough}."
 
 
 def _layouts(answer: "PlanAnswer") -> dict[str, Any]:

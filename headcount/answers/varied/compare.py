@@ -13,7 +13,7 @@ from headcount.answers.notes import find_notes
 from headcount.answers.varied.attribution import Attribution, attribution, ratio_text
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of
-from headcount.answers.varied.pages import compared_options, layout_page, layouts_json, spoken
+from headcount.answers.varied.pages import bought_of, compared_options, layout_page, layouts_json, spoken
 from headcount.answers.varied.ranking import check_sort, ranked
 from headcount.questions.apart import check_compared
 from headcount.questions.deployments import ENGINE_ARGUMENTS, check_counts
@@ -104,8 +104,10 @@ class CompareAnswer(Answer):
         if best is None or self.sort != "cost" or best.usd_per_user_month is None:
             return ""
         served = [each.usd_per_user_month for each in self.layouts[1:] if each.users and each.usd_per_user_month]
-        dearer = f", the next ${min(served):,.2f}" if served else ""
-        return f"{spoken(best)}: ${best.usd_per_user_month:,.2f} a user and month{dearer}"
+        dearer = f", with the next ${min(served):,.2f}" if served else ""
+        name, gpus = spoken(best), str(bought_of(best))
+        where = name if gpus.partition("× ")[2] in name else f"{gpus}, {name}"
+        return f"{where}: ${best.usd_per_user_month:,.2f} a month for each user{dearer}"
 
     def details(self) -> dict[str, Any]:
         bars = layouts_json(self.layouts, self.best, by_cost=self.by_cost)
@@ -190,7 +192,7 @@ class CompareAnswer(Answer):
     @property
     def legend(self) -> list[str]:
         """What the columns mean."""
-        of = "$/user" if self.by_cost else "users"
+        of = "dollars per user (the mean, not users to sign)" if self.by_cost else "users"
         screened = f"only screened: by its estimate over {FAR_BEHIND:g} times as far behind; --all simulates it, too."
         return [
             "users to sign: the lower end of an interval that covers simulation noise, step-time error and the error "

@@ -49,9 +49,10 @@ def layout_page(
         whom=f"{counted(layout.users, 'user')} at once",
         load=layout.looked.question.workload,
         slo=slo,
+        given=layout.looked.question.args,
         headroom=Headroom(needed=None, low=row.users_low, users=row.users, high=row.users_high),
         about=about,
-        risk=alone_risk(bought.servers, layout.users, None),
+        risk=alone_risk(bought.servers, layout.users, None, bought.usd_per_server),
         options=options,
         words=words,
     )
@@ -86,12 +87,18 @@ def compared_options(layouts: Sequence[Layout], best: Layout | None) -> Options 
         title="Side by side" if len(rows) == len(layouts) else f"The first {len(rows)} of {len(layouts):,}",
         columns=("option", "GPUs", "safe to promise", "$ a month", "$ a user and month"),
         rows=tuple(
-            (spoken(each), f"{each.gpus:,}", f"{'≈ ' if each.is_screened_only else ''}{each.users:,}",
+            (spoken(each), _gpus_text(each), f"{'≈ ' if each.is_screened_only else ''}{each.users:,}",
              whole_dollars(each.usd_per_month), dollars(each.usd_per_user_month if each.users else None))
             for each in rows
         ),
         marked=next((place for place, each in enumerate(rows) if each is best), None),
     )  # fmt: skip
+
+
+def _gpus_text(layout: Layout) -> str:
+    """Such as `4 (2 servers)`: a server is down alone."""
+    servers = layout.num_servers
+    return f"{layout.gpus:,} ({counted(servers, 'server')})" if servers > 1 else f"{layout.gpus:,}"
 
 
 def layouts_json(layouts: Sequence[Layout], best: Layout | None, *, by_cost: bool) -> dict[str, Any]:

@@ -15,24 +15,24 @@ def headroom(given: Mapping[str, Any] | None) -> str:
         return ""
     needed, low, users, high = (given[name] for name in ("needed", "low", "users", "high"))
     across = Scale(low=0.0, high=1.04 * max(high, needed or 0), begin=4, end=svg.WIDTH - 8)
-    told = f"{low:,} users to sign for, {users:,} expected, at most {high:,}"
+    told = f"{low:,} users are safe to promise, the best estimate is {users:,}, the most hopeful {high:,}"
     parts = [
         svg.rect(
-            across.at(0), 30, across.at(low) - across.at(0), 20, of="bar marked", tip=f"to sign for: {low:,} users"
+            across.at(0), 30, across.at(low) - across.at(0), 20, of="bar marked", tip=f"safe to promise: {low:,} users"
         ),
         svg.rect(
-            across.at(low), 30, across.at(high) - across.at(low), 20, of="bar pale", tip=f"the interval: up to {high:,}"
+            across.at(low), 30, across.at(high) - across.at(low), 20, of="bar pale", tip=f"most hopeful: {high:,}"
         ),
         svg.line(across.at(users), 26, across.at(users), 54, of="grid strong"),
         svg.text(across.at(low), 68, f"safe to promise: {low:,}", anchor="end" if across.at(low) > 90 else "start"),
         svg.text(
             across.at(users),
             82,
-            f"expected {users:,}",
+            f"best estimate {users:,}",
             anchor="middle" if across.at(users) < 380 else "end",
             of="muted",
         ),
-        svg.text(across.at(high), 96, f"up to {high:,}", anchor="end", of="muted"),
+        svg.text(across.at(high), 96, f"most hopeful {high:,}", anchor="end", of="muted"),
     ]
     if needed is not None:
         x = across.at(needed)
