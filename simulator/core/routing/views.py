@@ -178,13 +178,17 @@ def cached_tokens(a: Any, request: int, replica: int) -> int:
 
 @kernel
 def cached_up_to(a: Any, replica: int, content: int, begin: int, end: int) -> int:
-    """The first block in [begin, end) that is not cached, by bisection: of two blocks the latter is evicted first."""
+    """The first block in [begin, end) that is not cached, by bisection: of two blocks the latter is evicted first.
+
+    A window lets go of early blocks first, and may keep tails alone: of its blocks each is looked at.
+    """
     p = a.pools[a.replicas[replica].pool]
-    probe = end - 1
+    by_halves = a.groups[p.first_group].window == 0
+    probe = end - 1 if by_halves else begin
     while begin < end:
         if pool.find_cached(a.blocks, a.buckets, replica, content, probe * p.num_groups, p.bucket_mask) != NONE:
             begin = probe + 1
         else:
             end = probe
-        probe = (begin + end) >> 1
+        probe = (begin + end) >> 1 if by_halves else begin
     return begin
