@@ -26,6 +26,7 @@ PLACEHOLDERS = {"M": "llama-3.1-8b", "G": "h100-sxm", "FILE": "report.html"}
 LONGEST_PAGE = 250  # lines
 LONGEST_PARAGRAPH = 80  # words
 EXACT = re.compile(r"headcount (memory|training-memory|calibrate read)\b")  # a processor's rounding is not seen
+PAIR = "prefill=1,decode=1"
 ADDED = ROOT / "examples" / "mine"
 
 
@@ -187,14 +188,17 @@ def test_every_json_key_is_on_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
     page = (ROOT / "docs" / "reference" / "json-keys.md").read_text(encoding="utf-8")
     load = {"input_len": 64, "output_len": 4, "concurrency": 2, "latency_model": "constant"}
     chat = {"gpus": [1], "latency_model": "constant", "step_s": 0.01, "max_num_seqs": 2, "replications": 2}
+    chat_alone = {name: value for name, value in chat.items() if name != "gpus"}
     answers = (
         hc.memory("llama-3.1-8b", "h100-sxm"),
-        hc.simulate("llama-3.1-8b", "h100-sxm", **load),
+        hc.simulate("llama-3.1-8b", "h100-sxm", **load, max_model_len=4096, pools=PAIR, decider="isl_bounding"),
         hc.capacity("llama-3.1-8b", "h100-sxm", **chat),
         hc.compare("llama-3.1-8b", "h100-sxm", precision=0.9, **chat),
         hc.whatif("llama-3.1-8b", "h100-sxm", vary={"users": [1]}, precision=0.9, **(chat | {"gpus": 1})),
     )
-    found = {key for answer in answers for key in answer.to_json()} | set(answers[2].to_json()["capacity"][0])
+    apart = hc.capacity_apart("llama-3.1-8b", "h100-sxm", PAIR, max_model_len=4096, **chat_alone)
+    found = {key for answer in (*answers, apart) for key in answer.to_json()} | set(answers[2].to_json()["capacity"][0])
+    found |= set(hc.fleet("llama-3.1-8b", {"h100-sxm": 1, "l40s": 1}, max_model_len=4096, **chat_alone).rows()[0])
     found |= set(answers[3].to_json()["layouts"][0]) | set(answers[4].to_json()["cells"][0])
     simulate_as(monkeypatch, lambda _, servers: 100 * servers)
     planned = hc.plan("llama-3.1-8b", users=10, gpu="h100-sxm", latency_model="constant").to_json()

@@ -9,8 +9,15 @@ from boundary.files import InputError
 from headcount.answers.answer import Answer, Verdict, question
 from headcount.answers.details.assumptions import of_terms
 from headcount.answers.details.first_page import FirstPage, risk_of
-from headcount.answers.details.memory import WORDS, memory_json, needed_text, waterfall
-from headcount.answers.details.memory_formats import NOWHERE, candidates_of, fits_from
+from headcount.answers.details.memory import (
+    NOWHERE,
+    WORDS,
+    candidates_of,
+    fits_from,
+    memory_json,
+    needed_text,
+    waterfall,
+)
 from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.deployments import Subject, check_counts, subject
 from headcount.text.blocks import Block, Line, Table

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from headcount.answers.answer import Answer, Verdict, question
 from headcount.answers.details.first_page import FirstPage, risk_of
-from headcount.answers.details.memory_formats import NOWHERE, candidates_of, fits_from, format_name
+from headcount.answers.details.memory import NOWHERE, candidates_of, fits_from, format_name
 from headcount.answers.memory import MemoryAnswer, is_doubtful, memory_answer, memory_details
 from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.deployments import subject

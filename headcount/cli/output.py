@@ -48,16 +48,17 @@ def finish(
         return int(answer.verdict)
     asked = replace(answer, asked=command_line())
     found = kept(shown(asked, as_json=as_json, told=told, for_report=report is not None))
-    code = found.show()
-    write_report(found, report, as_json=as_json)
-    return code
+    return show_with_report(found, found.show, report, as_json=as_json)
 
 
-def write_report(found: Shown, report: Path | None, *, as_json: bool) -> None:
-    """Write the report that was asked for, if any."""
-    if report is not None and found.for_report is not None:
-        document.write(report, json.loads(found.for_report))
-        click.echo(f"report: {report}", err=as_json)
+def show_with_report(found: Shown, show: Callable[[], int], report: Path | None, *, as_json: bool) -> int:
+    """Print an answer, then write its report, if any, also where the reader of the output has had enough."""
+    try:
+        return show()
+    finally:
+        if report is not None and found.for_report is not None:
+            document.write(report, json.loads(found.for_report))
+            click.echo(f"report: {report}", err=as_json)
 
 
 def show_interrupted(answer: Answer, *, as_json: bool) -> None:
@@ -81,9 +82,7 @@ def ask_study(ask: str, values: dict[str, Any], what: str) -> int:
     if values["store"] and listener() is None:
         asked = repeatable(click.get_current_context(), ask, values, as_json=as_json)
     if asked and (known := asked.find()) and (report is None or known.for_report is not None):
-        code = known.show_again()
-        write_report(known, report, as_json=as_json)
-        return code
+        return show_with_report(known, known.show_again, report, as_json=as_json)
     told: list[str] = []
     interrupted = partial(show_interrupted, as_json=as_json)
     with watched(what, interrupted=interrupted, told=told) as progress, asked.watched() if asked else nullcontext():

@@ -1,8 +1,9 @@
 """Files of one simulated load: every request, every step."""
 
+import csv
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -36,15 +37,18 @@ class Outputs:
 
     def write(self, simulation: Simulation) -> None:
         if self.requests is not None:
-            _write_lines(self.requests, _request_lines(simulation))
+            with whole_file(self.requests) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+                csv.writer(file, lineterminator="\n").writerows(_request_rows(simulation))
         if self.steps is not None:
-            _write_lines(self.steps, (json.dumps(step.to_json()) + "\n" for step in simulation.steps))
+            with whole_file(self.steps) as temporary, temporary.open("w", encoding="utf-8") as file:
+                file.writelines(json.dumps(step.to_json()) + "\n" for step in simulation.steps)
 
 
 NO_FILES: Final = Outputs()
 
 
-def _request_lines(simulation: Simulation) -> Iterable[str]:
+def _request_rows(simulation: Simulation) -> Iterator[Iterable[Any]]:
+    """The names, then each request's values; what is not known is empty."""
     requests, times = simulation.requests, request_times(simulation.requests)
     columns: dict[str, Any] = {
         "id": range(len(requests)), "ttft_s": times.ttft_s, "tpot_s": times.tpot_s, "e2e_s": times.e2e_s,
@@ -54,29 +58,12 @@ def _request_lines(simulation: Simulation) -> Iterable[str]:
     if simulation.table.tenancy is not None:
         names += ("tenant",)
         tenants = [tenant.name for tenant in simulation.table.tenancy.tenants]
-        columns |= {
-            "tenant": [_quoted(tenants[of]) for of in simulation.table.tenancy.of] * simulation.table.num_attempts
-        }
+        columns |= {"tenant": [tenants[of] for of in simulation.table.tenancy.of] * simulation.table.num_attempts}
     if simulation.table.waits is not None or len(simulation.arrays.gateways):
         names += CANCELLED_COLUMNS
         columns |= {"retry_of": [number - count if number >= count else math.nan for number in range(len(requests))]}
         columns |= {"cancelled": is_cancelled(requests).astype(int)}
-    yield ",".join(names) + "\n"
+    yield names
     cells = [columns[name] if name in columns else requests[name] for name in names]
     for row in zip(*(column.tolist() if hasattr(column, "tolist") else column for column in cells), strict=True):
-        yield ",".join(value if isinstance(value, str) else _cell(value) for value in row) + "\n"
-
-
-def _cell(value: float) -> str:
-    return "" if math.isnan(value) else str(value)
-
-
-def _quoted(name: str) -> str:
-    """A name as CSV has it."""
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
-
-
-def _write_lines(path: Path, lines: Iterable[str]) -> None:
-    with whole_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        file.writelines(lines)
+        yield ("" if value != value else value for value in row)  # noqa: PLR0124  of a number: whether it is one

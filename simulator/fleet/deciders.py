@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from boundary.names import check_names
+from simulator.core.vllm.apart.layout import ISL_BOUNDING, ISL_OR_LOAD, PREFILL_LOAD, PREFIX_BASED
 from simulator.fleet.router import Parameter, parameter_values
 
 
@@ -75,13 +76,23 @@ _LOAD: Final = {
 }
 
 RULES: Final[Mapping[str, Rule]] = {
-    "prefix-based-pd-decider": Rule(number=1, computes_here=prefix_based, parameters=_LLM_D, keeps_engine=True),
-    "isl_bounding": Rule(number=2, computes_here=isl_bounding, parameters=_ISL),
+    "prefix-based-pd-decider": Rule(
+        number=PREFIX_BASED, computes_here=prefix_based, parameters=_LLM_D, keeps_engine=True
+    ),
+    "isl_bounding": Rule(number=ISL_BOUNDING, computes_here=isl_bounding, parameters=_ISL),
     "prefill_load": Rule(
-        number=3, computes_here=prefill_load, parameters=_LOAD, required="prefill_busy_threshold", sees_load=True
+        number=PREFILL_LOAD,
+        computes_here=prefill_load,
+        parameters=_LOAD,
+        required="prefill_busy_threshold",
+        sees_load=True,
     ),
     "isl_or_load": Rule(
-        number=4, computes_here=isl_or_load, parameters=_ISL | _LOAD, required="prefill_busy_threshold", sees_load=True
+        number=ISL_OR_LOAD,
+        computes_here=isl_or_load,
+        parameters=_ISL | _LOAD,
+        required="prefill_busy_threshold",
+        sees_load=True,
     ),
 }
 

@@ -14,6 +14,10 @@ import pytest
 from headcount.cli import main as cli
 
 SHORT_ANSWERS = str(Path(__file__).parent / "short_answers.toml")  # a workload of few steps
+FOUR_AT_ONCE: dict[str, Any] = {
+    "workload": SHORT_ANSWERS, "latency_model": "constant", "step_s": 0.02, "max_model_len": 4096, "max_num_seqs": 4,
+    "replications": 4, "store": False, "tensor_parallel_size": 1,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

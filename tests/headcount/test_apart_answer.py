@@ -1,22 +1,15 @@
 """Users of engines that compute prompts and engines that compute answers."""
 
-from typing import Any
-
 import pytest
 
 import headcount as hc
-from tests.headcount.conftest import SHORT_ANSWERS
-
-SETTINGS: dict[str, Any] = {
-    "workload": SHORT_ANSWERS, "latency_model": "constant", "step_s": 0.02, "max_model_len": 4096, "max_num_seqs": 4,
-    "replications": 4, "store": False, "tensor_parallel_size": 1,
-}  # fmt: skip
+from tests.headcount.conftest import FOUR_AT_ONCE
 
 
 @pytest.mark.slow
 def test_more_engines_that_compute_answers_serve_more_users_where_answers_bind() -> None:
     pools = [{"prefill": "1", "decode": count} for count in ("1", "2")]
-    one, two = (hc.capacity_apart("llama-3.1-8b", "h100-sxm", each, **SETTINGS) for each in pools)
+    one, two = (hc.capacity_apart("llama-3.1-8b", "h100-sxm", each, **FOUR_AT_ONCE) for each in pools)
     assert 0 < one.users_low <= one.users <= one.users_high
     assert 2 * one.users <= two.users < 3 * one.users  # two queues together waste less than each alone
     assert [row["role"] for row in two.rows()] == ["prefill", "decode"]
@@ -26,7 +19,7 @@ def test_more_engines_that_compute_answers_serve_more_users_where_answers_bind()
 
 def test_nobody_served_is_a_target_missed() -> None:
     answer = hc.capacity_apart(
-        "llama-3.1-8b", "h100-sxm", {"prefill": "1", "decode": "1"}, **SETTINGS | {"step_s": 2.0}
+        "llama-3.1-8b", "h100-sxm", {"prefill": "1", "decode": "1"}, **FOUR_AT_ONCE | {"step_s": 2.0}
     )
     assert answer.verdict is hc.Verdict.TARGET_MISSED
     assert answer.users_high == 0

@@ -16,11 +16,29 @@ ON = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("--help",), ("models",), ("gpus", "--json"), ("memory", *ON)], ids=str)
 def test_a_reader_that_has_had_enough_is_no_error(arguments: tuple[str, ...]) -> None:
+    assert told_before_a_closed_pipe(*arguments) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [(), ("--json",)], ids=str)
+def test_a_report_is_written_where_the_reader_of_the_output_has_had_enough(
+    how: tuple[str, ...], tmp_path: Path
+) -> None:
+    """As with `headcount … --report FILE | head -1`."""
+    report = tmp_path / "report.md"
+    told = told_before_a_closed_pipe("memory", *ON, *how, "--report", str(report))
+    assert told == (f"report: {report}\n" if how else "")
+    assert report.read_text(encoding="utf-8").startswith("# Does ")
+
+
+def told_before_a_closed_pipe(*arguments: str) -> str:
+    """What it says on stderr."""
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run([HEADCOUNT, *arguments], stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    return done.stderr
 
 
 @pytest.mark.slow

@@ -13,7 +13,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from headcount.answers.details.memory import candidates_of, fits_from
 from headcount.answers.memory import MemoryAnswer, memory
+from headcount.questions.deployments import subject
 
 Run = Callable[..., Any]
 ON = ("--gpu", "h100-sxm")
@@ -168,6 +170,22 @@ def test_sizes_and_formats_are_compared(headcount: Run) -> None:
     assert "awq: fits from TP 1" in text
     assert re.search(r"no, [\d.]+ GiB short", text)
     assert re.search(r"yes, [\d.]+ GiB to spare", text)
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-70b", "llama-3.1-8b", "qwen3-32b"])
+@pytest.mark.parametrize("gpu", ["h100-sxm", "l4"])
+def test_every_way_that_is_said_to_fit_does(model: str, gpu: str) -> None:
+    """The first screen of what does not fit as asked, beside each way asked alone."""
+    said = fits_from(candidates_of(subject(model, gpu, {})))
+    names = {"16 bits": "none"}
+    ways = re.findall(r"(16 bits|\w[\w-]*) from TP (\d+)(?: \(from TP (\d+) with a KV cache in (\w+)\))?", said)
+    assert ways
+    for name, size, fewer, dtype in ways:
+        found = [(int(size), "auto"), *([(int(fewer), dtype)] if fewer else ())]
+        for tp, kv_cache_dtype in found:
+            how = {"quantization": names.get(name, name), "kv_cache_dtype": kv_cache_dtype}
+            assert memory(model, gpu, tensor_parallel_size=tp, **how).fits
+            assert tp == 1 or not memory(model, gpu, tensor_parallel_size=tp // 2, **how).fits
 
 
 def test_what_is_given_is_not_varied(headcount: Run) -> None:

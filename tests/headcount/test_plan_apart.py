@@ -9,7 +9,7 @@ import pytest
 
 import headcount as hc
 from simulator.fleet.pool_sizes import PoolChoices
-from tests.headcount.conftest import SHORT_ANSWERS
+from tests.headcount.conftest import FOUR_AT_ONCE
 
 GIVEN: dict[str, Any] = {
     "gpu": "h100-sxm", "users": 120, "tensor_parallel_size": 1, "ttft_s": 2.0, "replications": 2, "store": False,
@@ -72,16 +72,10 @@ def test_where_neither_way_serves_the_users_the_target_is_missed_for_the_reasons
     assert all(row.reason for row in answer.fleets)
 
 
-COMPARED: dict[str, Any] = {
-    "workload": SHORT_ANSWERS, "latency_model": "constant", "step_s": 0.02, "max_model_len": 4096, "max_num_seqs": 4,
-    "replications": 4, "store": False, "tensor_parallel_size": 1,
-}  # fmt: skip
-
-
 @pytest.mark.slow
 def test_ratios_are_compared_paired_with_each_other_and_with_engines_that_do_both() -> None:
     pools = ["prefill=1,decode=1", "together", "prefill=1,decode=2"]
-    answer = hc.compare("llama-3.1-8b", "h100-sxm", gpus=2, pools=pools, sort="users", **COMPARED)
+    answer = hc.compare("llama-3.1-8b", "h100-sxm", gpus=2, pools=pools, sort="users", **FOUR_AT_ONCE)
     rows = {row["pools"]: row for row in answer.to_json()["layouts"]}
     assert {name: row["gpus"] for name, row in rows.items()} == dict(zip(pools, (2, 2, 3), strict=True))
     one, two = rows["prefill=1,decode=1"], rows["prefill=1,decode=2"]
@@ -101,10 +95,12 @@ def test_ratios_are_compared_paired_with_each_other_and_with_engines_that_do_bot
 
 @pytest.mark.slow
 def test_pools_compared_alone_serve_as_many_as_capacity_says() -> None:
-    compared = hc.compare("llama-3.1-8b", "h100-sxm", pools="prefill=1,decode=2", **COMPARED).to_json()["layouts"][0]
-    alone = hc.capacity_apart("llama-3.1-8b", "h100-sxm", "prefill=1,decode=2", **COMPARED)
+    answer = hc.compare("llama-3.1-8b", "h100-sxm", pools="prefill=1,decode=2", **FOUR_AT_ONCE)
+    compared = answer.to_json()["layouts"][0]
+    alone = hc.capacity_apart("llama-3.1-8b", "h100-sxm", "prefill=1,decode=2", **FOUR_AT_ONCE)
     assert compared["users"] == pytest.approx(alone.users, rel=0.03)
     assert compared["gpus"] == 3
+    assert "is down" not in answer.first_page().risk  # of engines that depend on each other none can be missing
 
 
 @pytest.mark.parametrize(
@@ -117,4 +113,4 @@ def test_pools_compared_alone_serve_as_many_as_capacity_says() -> None:
 )
 def test_what_cannot_be_compared_is_one_clear_error(more: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
-        hc.compare("llama-3.1-8b", "h100-sxm", **COMPARED, **more)
+        hc.compare("llama-3.1-8b", "h100-sxm", **FOUR_AT_ONCE, **more)

@@ -10,7 +10,6 @@ from headcount.answers.details.first_page import (
     FirstPage,
     Headroom,
     Options,
-    alone_risk,
     model_title,
     served_page,
 )
@@ -51,7 +50,7 @@ def capacity_page(answer: "CapacityAnswer") -> FirstPage:
         headroom=Headroom(needed=None, low=best.users_low, users=best.users, high=best.users_high),
         covers=_covered(answer),
         about=f"On {counted(best.gpus, 'GPU')}: " if several else "",
-        risk=alone_risk(best.replicas, best.users_low, None, bought.usd_per_server),
+        risk=bought.failure(best.users_low),
         options=_options(answer) if several else None,
     )
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MOST_TO_CONFIRM: Final = 3
 MOST_OPTIONS: Final = 8
 LEAST_LOST: Final = 0.005  # of the users: less is told as 0 %
+APART_RISK: Final = "The network between the engines is assumed: measure a KV transfer on yours."
 _OWN: Final = (None, "none", "auto", "bfloat16", "float16")  # formats that the model has of itself
 _LESS: Final = {"think time": "shorter", "TTFT limit": "stricter", "TPOT limit": "stricter"}
 _MORE: Final = {"step times": "slower than simulated"}
@@ -93,15 +94,17 @@ class Bought:
     usd_per_head: float | None = None
     head: str = "user"
     spare_servers: int = 0
-    how: str = ""  # the servers in words, where they are not alike
+    how: str = ""  # the servers in words, where some compute prompts and others answers
 
     def __str__(self) -> str:
         return f"{self.gpus:,} × {self.gpu.title}"
 
-    @property
-    def usd_per_server(self) -> float | None:
-        """A month."""
-        return None if self.usd_per_month is None else self.usd_per_month / max(self.servers, 1)
+    def failure(self, users_low: int, needed: float | None = None) -> str:
+        """What no spare server means; of engines that depend on each other, what their network does."""
+        if self.how:
+            return APART_RISK
+        usd_per_server = None if self.usd_per_month is None else self.usd_per_month / max(self.servers, 1)
+        return alone_risk(self.servers, users_low, needed, usd_per_server)
 
     @property
     def figures(self) -> tuple[tuple[str, str], ...]:

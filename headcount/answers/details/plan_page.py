@@ -10,7 +10,6 @@ from headcount.answers.details.first_page import (
     FirstPage,
     Headroom,
     Options,
-    alone_risk,
     model_title,
     risk_of,
     served_page,
@@ -70,10 +69,8 @@ def plan_page(answer: "PlanAnswer") -> FirstPage:
 
 
 def _failure_text(answer: "PlanAnswer", bought: Bought, low: int, needed: float) -> str:
-    if bought.how:
-        return "The network between the engines is assumed: measure a KV transfer on yours."
     if not bought.spare_servers:
-        return alone_risk(bought.servers, low, needed, bought.usd_per_server)
+        return bought.failure(low, needed)
     tried = answer.spare_tried
     return "" if tried is None else sentence(f"{tried}.")
 

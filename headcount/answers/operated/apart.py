@@ -7,7 +7,7 @@ from typing import Any
 from headcount.answers.answer import Progress, Watch, question, unwatched
 from headcount.answers.details.apart import apart_blocks, apart_json, apart_text
 from headcount.answers.details.assumptions import gpu_rows, of_terms
-from headcount.answers.details.first_page import FirstPage
+from headcount.answers.details.first_page import APART_RISK, FirstPage
 from headcount.answers.notes import facts_about, find_notes
 from headcount.answers.operated.pooled import NOBODY, PooledAnswer, effects_of, facts_of, verdict_of
 from headcount.questions.apart import ApartPools, asked_apart
@@ -91,7 +91,7 @@ class ApartAnswer(PooledAnswer):
         return self.page(
             f"{self.apart.gpus:,} × {self.question.gpu.title}",
             f"with {apart_text(self.apart)}",
-            "The network between the engines is assumed: measure a KV transfer on yours.",
+            APART_RISK,
         )
 
     def details(self) -> dict[str, Any]:

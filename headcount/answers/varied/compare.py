@@ -105,8 +105,8 @@ class CompareAnswer(Answer):
             return ""
         served = [each.usd_per_user_month for each in self.layouts[1:] if each.users and each.usd_per_user_month]
         dearer = f", with the next ${min(served):,.2f}" if served else ""
-        name, gpus = spoken(best), str(bought_of(best))
-        where = name if gpus.partition("× ")[2] in name else f"{gpus}, {name}"
+        name, bought = spoken(best), bought_of(best)
+        where = name if bought.gpu.title in name else f"{bought}, {name}"
         return f"{where}: ${best.usd_per_user_month:,.2f} a month for each user{dearer}"
 
     def details(self) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from headcount.answers.details.first_page import (
     FirstPage,
     Headroom,
     Options,
-    alone_risk,
     risk_of,
     served_page,
 )
@@ -52,7 +51,7 @@ def layout_page(
         given=layout.looked.question.args,
         headroom=Headroom(needed=None, low=row.users_low, users=row.users, high=row.users_high),
         about=about,
-        risk=alone_risk(bought.servers, layout.users, None, bought.usd_per_server),
+        risk=bought.failure(layout.users),
         options=options,
         words=words,
     )

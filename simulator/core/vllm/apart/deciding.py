@@ -17,7 +17,7 @@ def decide(a: Any, request: int, now_s: float) -> None:
     handover.stage = 1
     decode = views.choose(a, request, now_s)
     handover.stage = 0
-    if decode == NONE:  # the router's choice is no engine: it is told where the request goes on
+    if decode == NONE:  # the router chose no engine: an error, raised when it chooses for the request itself
         return
     cached, busy_tokens, step_tokens = views.cached_tokens(a, request, decode), 0, 0
     prefill = NONE
