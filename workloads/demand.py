@@ -112,20 +112,13 @@ class Demand:
 
     @property
     def users(self) -> float:
-        return self.links[0].value * self._users_per_start
+        values = {link.name: link.value for link in self.links}
+        return self.links[0].value * _users_per_start(self.links[0].name, values)
 
     @property
     def sessions(self) -> int:
         """Users as a whole number, rounded up; at least 1."""
         return max(math.ceil(self.users * (1 - 1e-12)), 1)
-
-    def start_for(self, users: float) -> float:
-        """The inverse: how many employees, requests/s or tokens a day mean so many users."""
-        return users / self._users_per_start
-
-    @property
-    def _users_per_start(self) -> float:
-        return _users_per_start(self.links[0].name, {link.name: link.value for link in self.links})
 
     def lines(self) -> list[str]:
         """One sentence per link, the users last."""

@@ -47,11 +47,6 @@ def enqueue_last(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
-def enqueue_first(a: Any, replica: int, request: int) -> None:
-    enqueue_after(a, replica, request, NONE)
-
-
-@kernel
 def remove(a: Any, replica: int, request: int) -> None:
     state = a.replicas[replica]
     if state.waiting_head == request:

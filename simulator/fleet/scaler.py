@@ -136,9 +136,5 @@ def _made(name: str, kind: type[Any], settings: tuple[Any, ...]) -> Scaler:
     return made
 
 
-def scaler_names() -> tuple[str, ...]:
-    return tuple(name.replace("_", "-") for name in SCALERS.names())
-
-
 def scaler_name(given: str | ScalerFactory) -> str:
     return given if isinstance(given, str) else getattr(given, "__name__", str(given))

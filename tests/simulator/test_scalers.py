@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boundary.registry import SEARCH_PATH
-from simulator.fleet.scaler import Observed, Scaler, find_scaler, scaler_names
+from simulator.fleet.scaler import SCALERS, Observed, Scaler, find_scaler
 from simulator.fleet.scalers import hpa
 from tests.simulator.observed_fleets import observed
 
 WRITTEN = {"schedule": "schedule:0h=2,8h=5,18h=3"}  # a schedule must be given
-EVERY = [WRITTEN.get(name, name) for name in scaler_names()]
+EVERY = [WRITTEN.get(name, name) for name in (file.replace("_", "-") for file in SCALERS.names())]
 
 
 looks = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 50), st.floats(0, 1)), min_size=1, max_size=60)
@@ -86,7 +86,6 @@ def test_an_autoscaler_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv(SEARCH_PATH, str(tmp_path))
     (tmp_path / "scalers").mkdir()
     (tmp_path / "scalers" / "my_own.py").write_text(MINE)
-    assert "my-own" in scaler_names()
     assert find_scaler("my-own:more=3")().wanted(observed(replicas=4)) == 7
     assert find_scaler("tests.simulator.test_scalers:MadeHere")().wanted(observed(replicas=4)) == 4
 

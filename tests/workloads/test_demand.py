@@ -47,16 +47,6 @@ def test_users_rise_with_every_link_but_the_tokens_of_a_request(start: str, fact
         assert after < before if name == "tokens_per_request" else after > before
 
 
-@pytest.mark.parametrize("start", STARTS)
-@given(users=st.floats(0.01, 1e6))
-def test_the_inverse_leads_back_to_the_users(start: str, users: float) -> None:
-    found = demand(**chain(start))
-    assert found.start_for(found.users) == pytest.approx(TYPICAL[start])
-    back = found.start_for(users)
-    if 0 < back <= LINKS[start].most:
-        assert demand(**chain(start, **{start: back})).users == pytest.approx(users)
-
-
 @given(users=st.integers(1, MOST_PEOPLE))
 def test_sessions_are_whole_and_never_fewer_than_the_users(users: int) -> None:
     assert demand(users=users).sessions == users

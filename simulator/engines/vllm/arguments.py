@@ -1,13 +1,12 @@
 """vLLM's engine arguments under its own names, with its defaults by release and GPU."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from boundary.arguments import check_argument
-from boundary.names import UnknownNameError, check_names, nearest_hint, shortened
+from boundary.names import UnknownNameError, nearest_hint, shortened
 from kvcache.releases import (
     ASYNC_SCHEDULING,
     ASYNC_SCHEDULING_WITH_DRAFT_MODEL,
@@ -365,9 +364,3 @@ class EngineArgs:
 @cache
 def _types() -> dict[str, Any]:
     return get_type_hints(EngineArgs)
-
-
-def with_settings(args: EngineArgs | None, settings: Mapping[str, Any]) -> EngineArgs:
-    """Arguments, some of them given by name; None of both stands for vLLM's own."""
-    check_names(settings, _types(), "engine argument")
-    return replace(args or EngineArgs(), **settings)

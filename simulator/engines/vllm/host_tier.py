@@ -12,7 +12,6 @@ from boundary.names import shortened
 
 ChunkKey = tuple[int, int]  # content id, block index
 WRITING = -1  # instead of a number of reads: the chunk's first copy is under way
-POLL_S = 2.0**-10  # vLLM's 1 ms between two looks at transfers while nothing else is to do; exact in sums
 
 
 @dataclass(frozen=True, kw_only=True)
