@@ -11,7 +11,7 @@ import pandas as pd
 
 from benchmarks.accuracy.closed_loops import errors_by, errors_of
 from benchmarks.accuracy.intervals import MEASURED, Spread, coverage, spreads, widths_of
-from benchmarks.accuracy.knees import knees
+from benchmarks.accuracy.knees import knees, knees_by_kind
 from benchmarks.accuracy.open_runs import errors_of_runs
 from benchmarks.constants import cases, step_times
 from benchmarks.constants.cases import Case
@@ -113,6 +113,7 @@ def held_out(data: Path, workers: int) -> dict[str, Any]:
             found.settings, found.other_runs, widths_of(found.settings, kept, measured=True)
         ),
         "knees": knees(found.settings, found.releases[:, 1], known[:, 1]),
+        "knee_kinds": knees_by_kind(found.settings, found.releases[:, 1], known[:, 1]),
     }
 
 

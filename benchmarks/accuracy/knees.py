@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.accuracy.intervals import kinds_of
 from benchmarks.measured.settings import Setting
 from calibrate.check.largest_loads import load_at
 from simulator.latency.step_time import FloatArray
@@ -17,13 +18,13 @@ OPTIMISTIC = 20.0  # % above what was measured
 def knees(settings: Sequence[Setting], tpot_errors: FloatArray, widths: FloatArray | None = None) -> dict[str, Any]:
     """Errors in % of the largest concurrencies, at every limit that a measured curve crosses.
 
-    `tpot_errors`: logarithms of measured over simulated; `widths`: half-widths of their intervals. A curve is of one
-    deployment at one input and output length.
+    `tpot_errors`: logarithms of measured over simulated; `widths`: half-widths of their intervals, whose lower end of
+    the concurrency is what an answer calls safe (`low_…`). A curve is of one deployment at one input and output length.
     """
     curves: dict[Any, list[int]] = defaultdict(list)
     for place, setting in enumerate(settings):
         curves[(*setting.group, setting.isl, setting.osl)].append(place)
-    errors, inside = [], []
+    errors, safe, inside = [], [], []
     for places in curves.values():
         places.sort(key=lambda place: settings[place].concurrency)
         loads = [settings[place].concurrency for place in places]
@@ -37,8 +38,10 @@ def knees(settings: Sequence[Setting], tpot_errors: FloatArray, widths: FloatArr
                 assert real is not None
                 # What lies farther than a curve is followed is off by no less than that.
                 errors.append(np.nan if found is None else 100 * (found / real - 1))
+                safe.append(100 * ((low or 0.0) / real - 1))
                 inside.append((low or 0.0) <= real <= (high or np.inf))
     known = np.array([error for error in errors if np.isfinite(error)])
+    promised = np.array(safe)
     return {
         "n": len(errors),
         "untold": len(errors) - len(known),
@@ -47,4 +50,16 @@ def knees(settings: Sequence[Setting], tpot_errors: FloatArray, widths: FloatArr
         "bias": float(np.median(known)),
         "optimistic": 100 * float(np.mean(known > OPTIMISTIC)),
         "covered": 100 * float(np.mean(inside)) if widths is not None else None,
+        "low_over": 100 * float(np.mean(promised > 0)) if widths is not None else None,
+        "low_optimistic": 100 * float(np.mean(promised > OPTIMISTIC)) if widths is not None else None,
     }
+
+
+def knees_by_kind(settings: Sequence[Setting], tpot_errors: FloatArray, widths: FloatArray) -> dict[str, Any]:
+    """The same for each kind of deployment by which intervals go."""
+    kinds = kinds_of(settings)
+    found = {}
+    for kind in sorted(set(kinds.tolist())):
+        rows = np.flatnonzero(kinds == kind)
+        found[kind] = knees([settings[row] for row in rows], tpot_errors[rows], widths[rows])
+    return found

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from benchmarks.accuracy import intervals, page
 from benchmarks.accuracy.closed_loops import compare, errors_of
+from benchmarks.accuracy.knees import knees
 from benchmarks.markdown import DOCS
-from benchmarks.measured.settings import read_settings
+from benchmarks.measured.settings import Setting, read_settings
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.latency.forms import latency_model
 from simulator.latency.gpu_constants import constants_for
@@ -75,6 +76,27 @@ def test_a_fit_to_runs_errs_less_than_kernel_tables_where_it_has_seen_no_such_ru
     for name in ("tpot_median", "tpot_mean", "ttft_median", "ttft_mean"):
         assert unseen[name] < tables[name]
     assert RESULTS["held-out"]["knees"]["median"] < RESULTS["closed-loops"]["prior_knees"]["median"]
+
+
+def test_the_largest_load_that_answers_call_safe_is_seldom_too_large() -> None:
+    """Its interval leaves one in twenty below."""
+    for found in (RESULTS["held-out"]["knees"], RESULTS["closed-loops"]["knees"]):
+        assert found["low_over"] <= 7.5
+        assert found["low_optimistic"] <= 5
+
+
+@pytest.mark.parametrize(("width", "over"), [(1.05, 100.0), (1.2, 0.0)])
+def test_a_promise_holds_where_the_interval_is_wider_than_the_error(width: float, over: float) -> None:
+    """TPOT grows with the root of the load, so steps that are a tenth too short allow 23 % too many."""
+    known = {"model": "openai/gpt-oss-120b", "gpu": "b200-sxm", "precision": "fp4", "version": "0.19.0"}
+    sizes = {"tp": 1, "dp": 1, "ep": 1, "isl": 1024, "osl": 1024, "ttft_s": 1.0}
+    curve = [
+        Setting(**known, **sizes, concurrency=load, tpot_s=0.003 * load**0.5)  # type: ignore[arg-type]
+        for load in (4, 16, 64)
+    ]
+    found = knees(curve, np.full(3, -np.log(0.9)), np.full(3, np.log(width)))
+    assert found["bias"] == pytest.approx(100 * (0.9**-2 - 1))
+    assert (found["optimistic"], found["low_over"], found["low_optimistic"]) == (100.0, over, 0.0)
 
 
 def test_shipped_spreads_are_those_fitted_to_held_out_errors() -> None:
