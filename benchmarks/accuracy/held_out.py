@@ -81,7 +81,7 @@ def logs_without(problem: Problem, part_of: Callable[[Case], Any]) -> Logs:
 
     @cache
     def on(gpu: str, part: str) -> dict[Term, float]:
-        logs = step_times.logs_of(find_gpu(gpu).family, problem, without(part))
+        logs = step_times.logs_of(gpu, problem, without(part))
         return {term: log + _since(problem, gpu, term) for term, log in logs.items()}
 
     return lambda case: on(case.gpu, repr(part_of(case)))

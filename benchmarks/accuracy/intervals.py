@@ -21,6 +21,7 @@ GROWTHS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
 LOG_ERROR_HEAD = (
     "[log_error] # of models, GPUs, releases left out (benchmarks/accuracy --write-spreads); dense ones first"
 )
+FEWEST_SETTINGS = 15  # of a kind, for a spread of its own
 MEASURED = "measured-"  # kinds of deployments of models whose runs were fitted
 
 
@@ -80,12 +81,17 @@ def kind_of(setting: Setting) -> str:
 
 
 def spreads(settings: Sequence[Setting], errors: FloatArray) -> list[Spread]:
-    """One per kind of deployment, from logarithms of measured over simulated TTFT, TPOT."""
+    """One per kind of deployment, from logarithms of measured over simulated TTFT, TPOT.
+
+    A kind of few settings goes with all mixtures.
+    """
     kinds, deployments = kinds_of(settings), [setting.group for setting in settings]
     sequences = sequences_of(settings)
     found = []
     for kind in sorted(set(kinds.tolist())):
         rows = np.flatnonzero(kinds == kind)
+        if len(rows) < FEWEST_SETTINGS:
+            rows = np.flatnonzero(np.isin(kinds, (kind, "experts")))
         own = [deployments[row] for row in rows]
         tpot, ttft = (fit_spread(errors[rows, place], own, sequences[rows]) for place in (1, 0))
         found.append(Spread(kind, tpot, ttft))

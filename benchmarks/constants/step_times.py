@@ -45,6 +45,8 @@ PRIOR_SHARES = {
     "expert_start_s": 0.35, "ingress_request_s": 0.5, "ingress_token_s": 0.5, "ingress_s": 0.5,
 }  # fmt: skip
 OLDER: Term = ("older_expert_start_factor", None)  # one for all families
+# What servers of one GPU have for themselves beside their family: a factor on what their hosts take to launch kernels.
+OWN_TERMS: dict[str, Term] = {"b300-sxm": ("eager_layer_s", None)}
 OWN = np.array([0.12, 0.05])  # standard deviation of a run's TTFT, TPOT …
 COMMON = np.array([0.06, 0.03])  # … and of what all runs of a deployment share, and again of all like it
 DEGREES_OF_FREEDOM = 4.0
@@ -56,7 +58,7 @@ MOST = {"_share": MOST_OF_PEAK, "_exponent": 1.0}  # of the value itself; no swi
 KERNEL_OF_RUNS = {("hopper", "mxfp4"): "int4", ("hopper", "fp4"): "int4"}
 SAME_KERNEL = 0.9  # correlation of what two formats differ by from the tables of the kernel that serves both
 MOST_CLIENTS = 256  # larger runs cost most of the time and tell no more
-Column = tuple[str, Term]  # a family, "" for all; a term
+Column = tuple[str, Term]  # a family, a GPU of OWN_TERMS, "" for all; a term
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,9 +102,10 @@ def terms_of(family: str) -> list[Term]:
 
 
 def problem_of(parts: Mapping[str, Linearized], texts: derivatives.Texts) -> Problem:
-    """The families side by side: each has columns of its own, and all have the release's."""
+    """The families side by side: each has columns of its own, some GPUs, and all have the release's."""
     columns: list[Column] = [(family, term) for family, part in parts.items() for term in part.terms]
-    columns.append(("", OLDER))
+    families = len(columns)
+    columns += [*OWN_TERMS.items(), ("", OLDER)]
     cases = [case for part in parts.values() for case in part.cases]
     jacobian = np.zeros((len(cases), 2, len(columns)))
     row = column = 0
@@ -113,6 +116,10 @@ def problem_of(parts: Mapping[str, Linearized], texts: derivatives.Texts) -> Pro
         is_old = np.array([SLOWER_EXPERTS.holds_in(case.vllm_version) for case in part.cases])
         jacobian[here, :, -1] = part.jacobian[:, :, starts].sum(axis=2) * is_old[:, None]
         row, column = row + len(part.cases), column + len(part.terms)
+    gpus = np.array([case.gpu for case in cases])
+    for place, (gpu, term) in enumerate(OWN_TERMS.items(), families):
+        common = columns.index((find_gpu(gpu).family, term))
+        jacobian[:, :, place] = jacobian[:, :, common] * (gpus == gpu)[:, None]
     return Problem(cases, columns, np.concatenate([part.errors for part in parts.values()]), jacobian, texts)
 
 
@@ -126,8 +133,11 @@ def prior_of(columns: Sequence[Column], texts: derivatives.Texts) -> Prior:
 
 
 def _log_of_tables(column: Column, texts: derivatives.Texts) -> float:
-    """What kernel tables say over what the files said."""
+    """What kernel tables say over what the files said; of a GPU's own factor that it is 1."""
     family, (name, key) = column
+    if family in OWN_TERMS:
+        others = GPUS[find_gpu(family).family][0]
+        return float(np.log(reference(texts, others, (name, key)) / reference(texts, family, (name, key))))
     gpu = GPUS[family or "hopper"][0]
     kernel = kernel_of_runs(gpu, key) if name.startswith("expert_") else key
     tables, ours = getattr(prior_for(find_gpu(gpu)), name), reference(texts, gpu, column[1])
@@ -245,18 +255,23 @@ def told(problem: Problem, errors: FloatArray) -> str:
     return "   ".join(parts)
 
 
-def logs_of(family: str, problem: Problem, logs: FloatArray) -> dict[Term, float]:
-    """The family's own logarithms, with those that all families share."""
-    return {term: float(log) for (name, term), log in zip(problem.columns, logs, strict=True) if name in (family, "")}
+def logs_of(name: str, problem: Problem, logs: FloatArray) -> dict[Term, float]:
+    """The logarithms of a family or of a GPU, its family's among them, with those that all families share."""
+    family = name if name in GPUS else find_gpu(name).family
+    found: dict[Term, float] = {}
+    for (where, term), log in zip(problem.columns, logs, strict=True):
+        if where in (family, name, ""):
+            found[term] = found.get(term, 0.0) + float(log)
+    return found
 
 
-def write(family: str, texts: derivatives.Texts, logs: Mapping[Term, float]) -> None:
+def write(family: str, problem: Problem, logs: FloatArray) -> None:
     """Put values into the files of the family and its GPUs; what these inherit stays with who has it."""
     for name in (family, *GPUS[family]):
-        if name in texts:
-            path = FOLDER / f"{name}.toml"
+        if name in problem.texts:
+            path, own = FOLDER / f"{name}.toml", logs_of(name, problem, logs)
             path.write_text(
-                with_values(path.read_text(encoding="utf-8"), times(texts[name], logs), logs), encoding="utf-8"
+                with_values(path.read_text(encoding="utf-8"), times(problem.texts[name], own), own), encoding="utf-8"
             )
 
 
@@ -348,7 +363,7 @@ def main() -> int:
         print(f"  × {np.exp(log - mean):.2f} ± {sd:.2f}  {family} {term_text(term)}")
     if arguments.write:
         for family in GPUS:
-            write(family, problem.texts, logs_of(family, problem, estimate.logs))
+            write(family, problem, estimate.logs)
             places = [place for place, (name, _) in enumerate(problem.columns) if name in (family, "")]
             matrix, terms = estimate.covariance[np.ix_(places, places)], [problem.columns[place][1] for place in places]
             text = covariance_text(terms, matrix, _comment(family, problem))

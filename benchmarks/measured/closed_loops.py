@@ -42,6 +42,7 @@ def deployment_of(setting: Setting, launch: Launch, **latency: Any) -> Deploymen
         gpu_memory_utilization=launch.gpu_memory_utilization,
         max_cudagraph_capture_size=launch.max_cudagraph_capture_size,
         async_scheduling=launch.async_scheduling,
+        moe_backend=launch.moe_backend,
         vllm_version=setting.version,
     )
     found = resolve(setting.model, setting.gpu, asked)
@@ -49,14 +50,23 @@ def deployment_of(setting: Setting, launch: Launch, **latency: Any) -> Deploymen
 
 
 def load_of(setting: Setting, launch: Launch) -> RequestTable:
-    """What the clients send."""
-    return closed_load(
+    """What the clients send: InferenceMAX's the very lengths that its client draws from numpy's seed 0."""
+    num_requests, spread = PROMPTS_PER_CLIENT * setting.concurrency, launch.length_spread
+    table = closed_load(
         concurrency=setting.concurrency,
-        num_requests=PROMPTS_PER_CLIENT * setting.concurrency,
+        num_requests=num_requests,
         input_len=setting.isl,
         output_len=setting.osl,
-        length_spread=launch.length_spread,
+        length_spread=spread,
     )
+    if is_of_dynamo(setting):
+        return table
+    drawn = np.random.RandomState(0)  # benchmark_serving.py --seed, sample_random_requests: prompts first
+    prompts, outputs = (
+        drawn.randint(int(nominal * spread), nominal + 1, size=num_requests).astype(np.int32)
+        for nominal in (setting.isl, setting.osl)
+    )
+    return replace(table, prompt_tokens=prompts, output_tokens=outputs)
 
 
 def tool_of(setting: Setting) -> str:

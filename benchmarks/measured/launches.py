@@ -1,6 +1,6 @@
 """The server settings of closed-loop runs that their table does not record, from the public launch scripts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.measured.settings import Setting
 from simulator.engines.vllm.arguments import default_async_scheduling
@@ -21,12 +21,13 @@ class Launch:
     enable_expert_parallel: bool | None = None  # None: what the row says
     async_scheduling: bool = True
     length_spread: float = LENGTH_SPREAD
+    moe_backend: str = "auto"
 
 
 def launch_of(setting: Setting) -> Launch:
     """How the public launch scripts start vLLM for this run.
 
-    InferenceMAX, later InferenceX, benchmarks/*.sh, 2025-10 – 2026-05; which commit made a row is unknown.
+    InferenceMAX, later InferenceX, benchmarks/*.sh, 2025-10 – 2026-05, as of the day on which a row was measured.
     """
     model = setting.model.partition("/")[2]
     if model == "Llama-3.1-70B":  # 70b_fp8_h100_docker.sh, 70b_fp8_b200_docker.sh
@@ -55,14 +56,17 @@ def _launch_of_minimax(setting: Setting) -> Launch:
         return Launch(max_num_seqs=256)
     if setting.gpu in BLACKWELL and setting.version == "0.19.0":  # minimaxm2.5_fp8_b300.sh, minimaxm2.5_fp4_b300.sh
         return Launch(kv_cache_dtype="fp8", max_num_batched_tokens=2 * setting.isl, max_cudagraph_capture_size=2048)
-    if setting.gpu in BLACKWELL:  # minimaxm2.5_fp8_b200.sh of 2026-02, which asks for `EP_SIZE -ge 1`
-        return Launch(gpu_memory_utilization=0.95, enable_expert_parallel=True)
+    if setting.gpu in BLACKWELL:  # minimaxm2.5_fp8_b200.sh of 2026-03: `EP_SIZE -ge 1`, no FlashInfer, no DeepGEMM
+        return Launch(gpu_memory_utilization=0.95, enable_expert_parallel=True, moe_backend="triton")
     return Launch()
 
 
 def _launch_of_kimi(setting: Setting) -> Launch:
     if setting.precision == "int4":  # kimik2.5_int4_h200.sh
         return Launch(gpu_memory_utilization=0.95)
-    if setting.precision == "fp4":  # kimik2.5_fp4_b200.sh; its checkpoint declares an fp8 cache
-        return Launch(kv_cache_dtype="fp8", max_num_seqs=setting.concurrency)
+    fp4 = Launch(kv_cache_dtype="fp8", max_num_seqs=setting.concurrency)  # its checkpoint declares an fp8 cache
+    if setting.script:  # kimik2.5_fp4_b200.sh of 2026-04-20
+        return replace(fp4, max_num_batched_tokens=2 * setting.isl, max_cudagraph_capture_size=2048)
+    if setting.precision == "fp4":  # kimik2.5_fp4_b200.sh before, kimik2.5_fp4_b300.sh
+        return fp4
     return Launch()

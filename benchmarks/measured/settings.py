@@ -4,8 +4,11 @@
 leaves blank is assumed:
 
 * backend version: 0.11.0 (Llama-3.1-70B was measured in 2025-10, others are few); of a nightly build: 0.19.0;
-* precision: the checkpoint's own (Qwen3-32B: bf16);
-* attention_dp_size: 1. With attention data parallelism, one GPU per attention rank, experts over all of them.
+* precision: the checkpoint's own (Qwen3-32B: bf16).
+
+What it says of expert and attention parallelism is what a configuration asked for, multiplied up since 2026-03-27:
+tp 4 with ep 4 became attention_dp_size 4 and moe_ep_size 16. What ran follows from the public configurations
+(SemiAnalysisAI/InferenceX, .github/configs/nvidia-master.yaml) and from which of them each launch script reads.
 """
 
 from dataclasses import dataclass
@@ -16,7 +19,9 @@ import pandas as pd
 
 RUNS_FILE = Path("measured") / "silicon_vllm_runs.csv"
 BLANK_VERSION, NIGHTLY_VERSION = "0.11.0", "0.19.0"
-KEYS = ("model", "gpu", "precision", "tp", "dp", "ep", "version", "isl", "osl", "concurrency")
+KEYS = ("model", "gpu", "precision", "tp", "dp", "ep", "version", "isl", "osl", "concurrency", "script")
+# Model, GPU, precision: from when on another launch script started the same release (InferenceX, pull request 1047).
+CHANGED_SCRIPTS = {("moonshotai/Kimi-K2.5", "b200_sxm", "fp4"): "2026-04-20"}
 GPUS = {
     "h100_sxm": "h100-sxm",
     "h200_sxm": "h200-sxm",
@@ -43,14 +48,17 @@ class Setting:
     concurrency: int
     ttft_s: float
     tpot_s: float
+    script: str = ""  # since when it was in use, of a deployment whose launch script changed
 
     @property
     def gpus(self) -> int:
         return self.tp * self.dp
 
     @property
-    def group(self) -> tuple[str, str, str, str, int, int, int]:
-        return self.model, self.gpu, self.version, self.precision, self.tp, self.dp, self.ep
+    def group(self) -> tuple[str | int, ...]:
+        """Of one deployment."""
+        changed = (self.script,) if self.script else ()
+        return self.model, self.gpu, self.version, self.precision, self.tp, self.dp, self.ep, *changed
 
     @property
     def quantization(self) -> str | None:
@@ -74,24 +82,49 @@ def read_settings(data: Path) -> tuple[list[Setting], dict[str, int]]:
         kept &= ~mask
     rows = rows[kept]
     version = rows["backend_version"].fillna(BLANK_VERSION)
-    # The list gives attention-parallel runs tp_size = attention_dp_size = GPUs: each attends on one GPU.
-    dp = rows["attention_dp_size"].fillna(1).astype(int)
+    gpus = np.maximum(rows["tp_size"], rows["moe_tp_size"].fillna(1)).astype(int)
+    is_data_parallel = _attends_in_parallel(rows)
+    deployments = zip(rows["model_path"], rows["system"], rows["precision"], strict=True)
+    changed = pd.Series([CHANGED_SCRIPTS.get(name, "never") for name in deployments], index=rows.index)
     table = pd.DataFrame(
         {
             "model": rows["model_path"],
             "gpu": rows["system"].map(GPUS),
             "precision": rows["precision"].fillna("native"),
             # Qwen3-235B lists attention replicas as tp_size 1 under experts over 2 or 4 GPUs.
-            "tp": (np.maximum(rows["tp_size"], rows["moe_tp_size"].fillna(1)) // dp).astype(int),
-            "dp": dp,
-            "ep": rows["moe_ep_size"].fillna(1).clip(lower=1).astype(int),
+            "tp": gpus.where(~is_data_parallel, 1),
+            "dp": gpus.where(is_data_parallel, 1),
+            "ep": gpus.where(_splits_experts(rows), 1),
             "version": version.where(~version.str.startswith("nightly"), NIGHTLY_VERSION),
             "isl": rows["isl"],
             "osl": rows["osl"],
             "concurrency": rows["concurrency"].astype(int),
             "ttft_s": rows["silicon_ttft_ms"] / 1e3,
             "tpot_s": rows["silicon_tpot_ms"] / 1e3,
+            "script": changed.where(changed <= _days(rows), ""),
         }
     )
     medians = table.groupby(list(KEYS), as_index=False).median()
     return [Setting(**{str(key): value for key, value in row.items()}) for row in medians.to_dict("records")], counts
+
+
+def _days(rows: pd.DataFrame) -> "pd.Series[str]":
+    """When they were measured; empty where the list does not say."""
+    return rows["measured"].fillna("").str[:10]
+
+
+def _splits_experts(rows: pd.DataFrame) -> "pd.Series[bool]":
+    """Whether experts are dealt out whole: Kimi's launch scripts do not read what a configuration asks for."""
+    return (rows["moe_ep_size"].fillna(1) > 1) & (rows["model_path"] != "moonshotai/Kimi-K2.5")
+
+
+def _attends_in_parallel(rows: pd.DataFrame) -> "pd.Series[bool]":
+    """Whether each GPU attends for itself: MiniMax's fp4 scripts read `dp-attn`, set from 256 clients on at last."""
+    asked = (rows["tp_size"] == 2) & (rows["moe_ep_size"] > 1) & (rows["concurrency"] >= 256)
+    asked &= (rows["isl"] == 1024) | (rows["system"] == "b300_sxm")
+    return (
+        asked
+        & (rows["model_path"] == "MiniMaxAI/MiniMax-M2.5")
+        & (rows["precision"] == "fp4")
+        & (_days(rows) >= "2026-04-21")
+    )

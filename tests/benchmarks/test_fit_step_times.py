@@ -137,6 +137,20 @@ def test_kept_derivatives_are_those_that_were_made(tmp_path: Path) -> None:
         assert np.array_equal(known.slopes, again[family].slopes)
 
 
+def test_what_a_gpu_has_for_itself_comes_on_top_of_its_family() -> None:
+    term = ("eager_layer_s", None)
+    columns = (("blackwell", term), ("b300-sxm", term), ("", fitting.OLDER))
+    known = fitting.Problem([], columns, np.empty((0, 2)), np.empty((0, 2, 3)), TEXTS)
+    logs = np.array([0.1, -0.4, 0.2])
+    assert fitting.logs_of("b200-sxm", known, logs)[term] == pytest.approx(0.1)
+    assert fitting.logs_of("b300-sxm", known, logs)[term] == pytest.approx(-0.3)
+    assert fitting.logs_of("h100-sxm", known, logs) == {fitting.OLDER: 0.2}
+    # Nothing is said of it but by runs: tables stand for the same time on both GPUs.
+    mean = fitting.prior_of(columns, TEXTS).mean
+    times = [constants_for(find_gpu(name)).eager_layer_s for name in ("b200-sxm", "b300-sxm")]
+    assert times[0] * np.exp(mean[0]) == pytest.approx(times[1] * np.exp(mean[0] + mean[1]))
+
+
 def test_values_of_a_file_are_multiplied_with_their_followers() -> None:
     text = (
         'glue_s = { value = 8e-6, unit = "s", source = "x 8" }\n'

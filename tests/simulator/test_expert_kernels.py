@@ -43,6 +43,16 @@ def test_times_from_kernel_tables_alone_are_less_certain_than_those_of_runs() ->
     assert latency("triton").tpot_log_error.half_width > latency("marlin").tpot_log_error.half_width
 
 
+def test_triton_s_experts_in_fp8_are_slower_on_b200_than_those_that_vllm_picks_and_less_certain() -> None:
+    def on_b200(moe_backend: str) -> LatencyModel:
+        return resolve("minimax-m2.5", "b200-sxm", tensor_parallel_size=4, moe_backend=moe_backend).latency
+
+    triton, picked = on_b200("triton"), on_b200("auto")
+    assert (triton.step_times.prefill[1:] > picked.step_times.prefill[1:]).all()
+    assert triton.tpot_log_error.half_width > picked.tpot_log_error.half_width
+    assert not triton.unmeasured
+
+
 def test_a_kernel_without_measurement_is_said_to_be_one() -> None:
     found, usual = latency("deep_gemm", model="qwen3-30b-a3b-fp8"), latency(model="qwen3-30b-a3b-fp8")
     assert found.unmeasured == ("experts by deep_gemm",)
