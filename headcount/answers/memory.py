@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Any
 from boundary.files import InputError
 from headcount.answers.answer import Answer, Verdict, question
 from headcount.answers.details.assumptions import of_terms
-from headcount.answers.details.first_page import FirstPage, risk_of
+from headcount.answers.details.first_page import FirstPage, model_title, risk_of
 from headcount.answers.details.memory import (
-    NOWHERE,
     WORDS,
-    candidates_of,
-    fits_from,
     memory_json,
-    needed_text,
+    unfit_page,
     waterfall,
 )
 from headcount.answers.notes import facts_about, find_notes
@@ -132,31 +129,26 @@ class MemoryAnswer(Answer):
 
     def first_page(self) -> FirstPage:
         budget = self.budget
+        question = f"Does {model_title(budget.model)} fit on {budget.num_gpus} × {self._gpu_title} ({self.setting})?"
+        if not self.fits:
+            return unfit_page(budget, self.subject, question)
         return FirstPage(
-            question=f"Does {budget.model} fit on {budget.num_gpus} × {self._gpu_title} ({self.setting})?",
-            answer=self.headline if self.fits else f"Not as asked. {sentence(self._fits_from())}",
-            figures=((("KV cache", f"{budget.kv_cache_tokens:,} tokens"),
-                      (f"conversations of {self.context.tokens:,} tokens at once", f"{self.conversations_at_once:,}"))
-                     if self.fits else (("needed on each GPU", needed_text(budget)),
-                                        ("longest request", f"{budget.max_model_len:,} tokens"))),
-            sure=pool_text(budget) if self.fits and budget.engine == "sglang" else
-            f"90 % interval: {budget.num_gpu_blocks_low:,} to {budget.num_gpu_blocks_high:,} KV blocks."
-            if self.fits else "",
+            question=question,
+            answer=self.headline,
+            figures=(
+                ("KV cache", f"{budget.kv_cache_tokens:,} tokens"),
+                (f"conversations of {self.context.tokens:,} tokens at once", f"{self.conversations_at_once:,}"),
+            ),
+            sure=pool_text(budget) if budget.engine == "sglang" else
+            f"90 % interval: {budget.num_gpu_blocks_low:,} to {budget.num_gpu_blocks_high:,} KV blocks.",
             risk=risk_of(self.notes, "A conversation longer than the mean takes more; what latency users see is "
-                         "another question: headcount capacity.") if self.fits else
-            "Fewer bits for weights or KV cache may change the model's answers: test them on yours. How many users "
-            "such GPUs serve, and what they cost, is another question: headcount plan.",
+                         "another question: headcount capacity."),
             words=WORDS,
-            is_good=self.fits or self._fits_from() != NOWHERE,
         )  # fmt: skip
 
     @property
     def _gpu_title(self) -> str:
         return self.budget.gpu if self.subject is None else self.subject.gpu.title
-
-    def _fits_from(self) -> str:
-        """In which formats and sizes it does."""
-        return NOWHERE if self.subject is None else fits_from(candidates_of(self.subject))
 
     def details(self) -> dict[str, Any]:
         terms = [*self.architecture_assumptions, *self.budget.assumptions]

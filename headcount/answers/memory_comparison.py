@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headcount.answers.answer import Answer, Verdict, question
-from headcount.answers.details.first_page import FirstPage, risk_of
-from headcount.answers.details.memory import NOWHERE, candidates_of, fits_from, format_name
+from headcount.answers.details.first_page import FirstPage, model_title, risk_of
+from headcount.answers.details.memory import NOWHERE, candidates_of, format_name, gpus_needed
 from headcount.answers.memory import MemoryAnswer, is_doubtful, memory_answer, memory_details
 from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.deployments import subject
@@ -70,13 +70,16 @@ class MemoryComparison(Answer):
 
     def first_page(self) -> FirstPage:
         budget = self.single.budget
-        found = fits_from(self.candidates)
+        found = gpus_needed(self.candidates)
         return FirstPage(
-            question=f"In which formats, and on how many GPUs, does {budget.model} fit on {budget.gpu}?",
+            question=f"How many {budget.gpu} does {model_title(budget.model)} need, and in which formats?",
             answer=sentence(found),
             figures=(("context", f"{budget.max_model_len:,} tokens at most"),),
             sure="The memory model is held beside start-up logs of real servers; 'barely' marks rows in doubt.",
-            risk=risk_of(self.notes, "A smaller format of weights or of the KV cache may change answers: test them."),
+            risk=risk_of(
+                self.notes,
+                "A smaller format of weights or of the KV cache may change answers: test them on your own prompts.",
+            ),
             is_good=found != NOWHERE,
         )
 

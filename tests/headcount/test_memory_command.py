@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from headcount.answers.details.memory import candidates_of, fits_from
+from headcount.answers.details.memory import candidates_of, gpus_needed
 from headcount.answers.memory import MemoryAnswer, memory
 from headcount.questions.deployments import subject
 
@@ -176,16 +176,16 @@ def test_sizes_and_formats_are_compared(headcount: Run) -> None:
 @pytest.mark.parametrize("gpu", ["h100-sxm", "l4"])
 def test_every_way_that_is_said_to_fit_does(model: str, gpu: str) -> None:
     """The first screen of what does not fit as asked, beside each way asked alone."""
-    said = fits_from(candidates_of(subject(model, gpu, {})))
-    names = {"16 bits": "none"}
-    ways = re.findall(r"(16 bits|\w[\w-]*) from TP (\d+)(?: \(from TP (\d+) with a KV cache in (\w+)\))?", said)
+    said = gpus_needed(candidates_of(subject(model, gpu, {})))
+    ways = re.findall(r"(\d+)(?: GPUs?)?(?: with ([^;]+))?", said.removeprefix("it needs "))
     assert ways
-    for name, size, fewer, dtype in ways:
-        found = [(int(size), "auto"), *([(int(fewer), dtype)] if fewer else ())]
-        for tp, kv_cache_dtype in found:
-            how = {"quantization": names.get(name, name), "kv_cache_dtype": kv_cache_dtype}
-            assert memory(model, gpu, tensor_parallel_size=tp, **how).fits
-            assert tp == 1 or not memory(model, gpu, tensor_parallel_size=tp // 2, **how).fits
+    for size, names in ways:
+        for name in names.split(" or "):
+            weights = re.search(r"([\w-]+) weights", name)
+            cache = re.search(r"an (\w+) KV cache", name)
+            how = {"quantization": weights[1] if weights else None, "kv_cache_dtype": cache[1] if cache else "auto"}
+            assert memory(model, gpu, tensor_parallel_size=int(size), **how).fits
+            assert size == "1" or not memory(model, gpu, tensor_parallel_size=int(size) // 2, **how).fits
 
 
 def test_what_is_given_is_not_varied(headcount: Run) -> None:
@@ -288,7 +288,7 @@ def test_the_page_is_one_file_with_verdict_chart_and_comparison(headcount: Run, 
     page = Page(text)
     assert page.open == []
     assert all(address.startswith(("#", "data:")) for address in page.loaded)
-    assert "Fits: 16 bits from TP" in text
+    assert "It needs " in text
     assert "prefers-color-scheme: dark" in text
     assert "<svg " in text
     assert [entry.name for entry in tmp_path.iterdir()] == ["memory.html"]

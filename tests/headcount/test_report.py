@@ -18,7 +18,7 @@ pytest.importorskip("jinja2", reason="the report needs the extra 'report'")
 
 import headcount as hc
 from headcount.answers.answer import Answer
-from headcount.answers.details.first_page import Headroom, alone_risk, confirmed_first
+from headcount.answers.details.first_page import FirstPage, Headroom, all_at_once, alone_risk, confirmed_first, sureness
 from headcount.answers.details.study import Study, staircase_json
 from headcount.report import document
 from headcount.report.source import read_answer, report_file
@@ -200,21 +200,46 @@ def test_an_assumption_that_costs_no_users_is_not_to_be_confirmed() -> None:
         {"name": name, "value": "50 ms", "less": less, "more": 1.1}
         for name, less in (("TPOT limit", 0.999), ("think time", 0.9))
     ]
-    room = Headroom(needed=None, low=100, users=110, high=120)
-    (told,) = confirmed_first({"swing": 0.2, "tornado": swings}, room)
+    room, details = Headroom(needed=None, low=100, users=110, high=120), {"swing": 0.2, "tornado": swings}
+    (told,) = confirmed_first(details, room)
     assert told == (
-        "A user's pause before the next message: 50 ms. If 20% shorter, 90 users are safe to promise instead of 100."
+        "A user's pause before the next message: 50 ms. If this alone is 20% shorter: 90 users instead of 100."
     )
+    assert all_at_once(details, room) == ""
 
 
-@pytest.mark.parametrize(
-    ("needed", "enough"), [(90, "90 users are safe to promise: still enough"), (91, "too few for 91")]
-)
+@pytest.mark.parametrize(("needed", "enough"), [(90, "90 users, still enough"), (91, "90 users, too few for 91")])
 def test_an_assumption_is_judged_by_what_is_needed(needed: int, enough: str) -> None:
     swings = [{"name": "step times", "value": "as simulated", "less": 1.2, "more": 0.9}]
     room = Headroom(needed=needed, low=100, users=110, high=120)
     (told,) = confirmed_first({"swing": 0.2, "tornado": swings}, room)
-    assert enough in told and "If 20% slower" in told
+    assert enough in told and "If this alone is 20% slower" in told
+
+
+def test_assumptions_come_by_what_they_cost_and_together_they_cost_more() -> None:
+    """What nobody judged comes first and takes the place of a swing; the product is that of the swings shown."""
+    costs = {"context length": 0.9, "length of answers": 0.75, "think time": 0.5, "step times": 0.25}
+    swings = [{"name": name, "value": "2", "less": 1.1, "more": left} for name, left in costs.items()]
+    room, details = Headroom(needed=10, low=100, users=110, high=120), {"swing": 0.2, "tornado": swings}
+    assert [int(re.findall(r"(\d+) users", told)[0]) for told in confirmed_first(details, room)] == [25, 50, 75]
+    assert all_at_once(details, room) == "All 3 at once, by estimate: about 9 users, too few for 10."
+    assert confirmed_first(details, room, ["Quality: not judged."])[0] == "Quality: not judged."
+    assert all_at_once(details, room, ["Quality: not judged."]).startswith("Both at once, by estimate: about 12 users")
+
+
+@pytest.mark.parametrize(("needed", "more"), [(None, ""), (90, "That is 10 more than the 90 needed.")])
+def test_how_sure_it_is_does_not_speak_of_the_share_that_the_promise_allows(needed: float | None, more: str) -> None:
+    said = sureness(Headroom(needed=needed, low=100, users=110, high=120))
+    assert more in said and "%" not in said
+
+
+def test_words_that_the_page_does_not_use_are_not_explained() -> None:
+    page = FirstPage(
+        question="How many users?",
+        answer="10 users",
+        words=(("user", "somebody"), ("token", "a piece of text"), ("16-bit, fp8, users", "one of several")),
+    )
+    assert [word for word, _ in page.to_json()["words"]] == ["user", "16-bit, fp8, users"]
 
 
 @pytest.mark.parametrize(

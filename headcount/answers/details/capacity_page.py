@@ -10,12 +10,14 @@ from headcount.answers.details.first_page import (
     FirstPage,
     Headroom,
     Options,
+    if_all_are_there,
     model_title,
     served_page,
+    up_to,
 )
 from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.text.units import counted, dollars, whole_dollars
-from headcount.text.words import joined, sentence
+from headcount.text.words import sentence
 from simulator.study.capacity_table import CapacityRow
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ def capacity_page(answer: "CapacityAnswer") -> FirstPage:
     bought = Bought(
         gpu=asked.gpu, gpus=best.gpus, servers=best.replicas, usd_per_gpu_hour=asked.gpu.usd_per_hour,
         usd_per_month=month, usd_per_head=usd_per_user_month(month, best.users_low),
+        heads=if_all_are_there(best.users_low),
     )  # fmt: skip
     several = len(answer.capacity) > 1
     return served_page(
@@ -43,12 +46,12 @@ def capacity_page(answer: "CapacityAnswer") -> FirstPage:
         question,
         _said(answer),
         bought=bought,
-        whom=f"{counted(best.users_low, 'user')} at once",
+        serves=up_to(best.users_low),
         load=asked.workload,
         slo=asked.slo,
         given=asked.args,
         headroom=Headroom(needed=None, low=best.users_low, users=best.users, high=best.users_high),
-        covers=_covered(answer),
+        found=best,
         about=f"On {counted(best.gpus, 'GPU')}: " if several else "",
         risk=bought.failure(best.users_low),
         options=_options(answer) if several else None,
@@ -62,14 +65,6 @@ def _said(answer: "CapacityAnswer") -> str:
     if first is best or not first.users_low:
         return gpus
     return f"{gpus}, {first.users_low:,} on {first.gpus:,}"
-
-
-def _covered(answer: "CapacityAnswer") -> str:
-    """Which errors the interval of users covers, in words of the first page."""
-    is_given = any(plan.latency.is_given for plan in answer.plans)
-    has_memory = any(row.users_if_pool_smaller is not None for row in answer.capacity)
-    parts = [*([] if is_given else ["speed"]), *(["memory"] if has_memory else [])]
-    return f"chance and the usual errors of the simulated {joined(parts)}" if parts else "chance"
 
 
 def _options(answer: "CapacityAnswer") -> Options:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headcount.answers.notes import Note, Severity
 from headcount.text.units import counted, percent
-from headcount.text.words import promise_text
+from headcount.text.words import joined, promise_text
 from workloads.populations.population import Population
 
 if TYPE_CHECKING:
     from headcount.answers.answer import Answer
     from kvcache.gpus.gpu import GPU
     from simulator.engines.engines import AnyArgs
+    from simulator.study.capacity_table import CapacityRow
     from simulator.study.slo import SLO
     from workloads.traces.trace import Trace
 
@@ -24,7 +25,7 @@ LEAST_LOST: Final = 0.005  # of the users: less is told as 0 %
 APART_RISK: Final = "The network between the engines is assumed: measure a KV transfer on yours."
 _OWN: Final = (None, "none", "auto", "bfloat16", "float16")  # formats that the model has of itself
 _LESS: Final = {"think time": "shorter", "TTFT limit": "stricter", "TPOT limit": "stricter"}
-_MORE: Final = {"step times": "slower than simulated"}
+_MORE: Final = {"step times": "slower, beyond the error that is covered"}
 _SPOKEN: Final = {
     "step times": "Speed of the servers",
     "context length": "Length of the prompts",
@@ -53,6 +54,8 @@ class Options:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     marked: int | None = None
+    note: str = ""
+    """What the table leaves out, and when another row is the better one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,14 +70,20 @@ class FirstPage:
     sure: str = ""
     headroom: Headroom | None = None
     confirm: tuple[str, ...] = ()
-    """The assumptions that matter most, at most three."""
+    """The assumptions that matter most, at most three, each changed alone."""
+    confirm_together: str = ""
+    """What is left where all of them are changed at once."""
     risk: str = ""
     words: tuple[tuple[str, str], ...] = ()
     """What a reader from another field may take for something else, and what it means here."""
     is_good: bool = True
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Words that the page does not use are left out."""
+        found = asdict(self)
+        shown = str([found[name] for name in found if name != "words"]).lower()
+        used = [pair for pair in self.words if any(word in shown for word in pair[0].lower().split(", "))]
+        return found | {"words": used}
 
 
 def model_title(name: str) -> str:
@@ -82,9 +91,13 @@ def model_title(name: str) -> str:
     return name.rstrip("/").rpartition("/")[2] or name
 
 
+Priced = tuple["GPU", float | None]
+"""A GPU, and what an hour of it costs."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Bought:
-    """GPUs and what they cost: all of them a month, and each person or user."""
+    """GPUs and what they cost: all of them a month, and each of those they are for, such as `each of the 500`."""
 
     gpu: "GPU"
     gpus: int
@@ -92,7 +105,8 @@ class Bought:
     usd_per_gpu_hour: float | None = None
     usd_per_month: float | None = None
     usd_per_head: float | None = None
-    head: str = "user"
+    heads: str = ""
+    beside: tuple[Priced, ...] = ()  # what else there is to choose from
     spare_servers: int = 0
     how: str = ""  # the servers in words, where some compute prompts and others answers
 
@@ -108,22 +122,24 @@ class Bought:
 
     @property
     def figures(self) -> tuple[tuple[str, str], ...]:
-        spare = f", {self.spare_servers} of them spare" if self.spare_servers else ""
+        spare = f"{self.spare_servers} of them spare" if self.spare_servers else "no spare"
         each = counted(self.gpus // max(self.servers, 1), "GPU")
-        servers = f"{self.servers:,} with {each}{' each' if self.servers > 1 else ''}{spare}"
-        return (("servers", self.how or servers), *money_figures(self.usd_per_month, self.usd_per_head, self.head))
+        servers = f"{self.servers:,} with {each}{' each' if self.servers > 1 else ''}, {spare}"
+        return (("servers", self.how or servers), *money_figures(self.usd_per_month, self.usd_per_head, self.heads))
 
     @property
     def words(self) -> tuple[tuple[str, str], ...]:
-        """The GPU's name in the tables, and where the price is from."""
-        named = ((self.gpu.title, f"'{self.gpu.name}' in the tables."),) if self.gpu.product else ()
-        if self.usd_per_gpu_hour is None:
-            return (*named, ("rent", "no price of this GPU is known; give one with --price."))
-        listed = self.usd_per_gpu_hour == self.gpu.usd_per_hour
-        source = self.gpu.source["usd_per_hour"] if listed else "the price that was given"
+        """What rent is, and where the prices are from."""
+        prices: dict[str, dict[str, None]] = {}
+        for gpu, usd in ((self.gpu, self.usd_per_gpu_hour), *self.beside):
+            if usd is not None:
+                source = gpu.source["usd_per_hour"] if usd == gpu.usd_per_hour else "the price that was given"
+                prices.setdefault(source, {})[f"{gpu.title} ${usd:,.2f}"] = None
+        if not prices:
+            return (("rent", "no price of this GPU is known; give one with --price."),)
+        listed = "; ".join(f"{joined(list(found))} ({source})" for source, found in prices.items())
         return (
-            *named,
-            ("rent", f"${self.usd_per_gpu_hour:,.2f} per GPU and hour, for all 730 hours of a month ({source}). "
+            ("rent", f"for all 730 hours of a month, per GPU and hour: {listed}. Check it: prices change. "
              "Staff, storage, network and taxes are not in it."),
         )  # fmt: skip
 
@@ -134,12 +150,12 @@ def served_page(
     said: str,
     *,
     bought: Bought,
-    whom: str,
+    serves: tuple[str, str],
     load: "Population | Trace",
     slo: "SLO",
     given: "AnyArgs",
     headroom: Headroom,
-    covers: str = "chance and the usual errors of the simulated speed and memory",
+    found: "CapacityRow | None" = None,
     about: str = "",
     links: Sequence[str] = (),
     risk: str = "",
@@ -148,27 +164,42 @@ def served_page(
 ) -> FirstPage:
     """Of an answer that serves somebody under the arguments `given`.
 
-    `covers` ends a sentence, `about` begins what is said of how sure it is.
+    `serves` are whom, under a label; `found` is the row that the numbers are of; `about` begins what is said of how
+    sure they are.
     """
     name = Path(load.name).name
-    late = (
-        f"The promise is safe up to {headroom.low:,} users and likely up to {headroom.users:,}; beyond, more than "
-        f"{percent(1 - slo.attainment)} of answers probably break it."
-    )
+    label, whom = serves
     return FirstPage(
         question=question,
         answer=said,
-        figures=(("for", f"{whom}, workload {name}"), *bought.figures, ("promise", promise_text(slo))),
+        figures=((label, f"{whom}, workload {name}"), *bought.figures, ("promise", promise_text(slo))),
         options=options,
-        sure=f"{about}{_sureness(headroom, covers)}",
+        sure=f"{about}{sureness(headroom, found)}",
         headroom=headroom,
-        confirm=confirmed_first(answer.known_details, headroom, (*_formats_text(given), *links)),
-        risk=risk_of(
-            answer.notes,
-            " ".join(filter(None, (risk, late, "Users who send more or longer requests than assumed lower both."))),
-        ),
+        confirm=confirmed_first(answer.known_details, headroom, unsure := (*_formats_text(given), *links)),
+        confirm_together=all_at_once(answer.known_details, headroom, unsure),
+        risk=risk_of(answer.notes, " ".join(filter(None, (risk, _late_text(headroom, slo))))),
         words=(*_words(name, load), *words, *bought.words),
     )
+
+
+def _late_text(room: Headroom, slo: "SLO") -> str:
+    """What becomes of the promise with more and more users."""
+    likely = f" With up to {room.users:,} it probably holds." if room.users > room.low else ""
+    return (
+        f"With up to {room.low:,} users the promise is safe.{likely} With more, over {percent(1 - slo.attainment)} of "
+        "the answers probably break it. Users who send more or longer requests than assumed lower these numbers."
+    )
+
+
+def _covered_text(row: "CapacityRow | None") -> str:
+    """Which errors the interval of users covers, in words of the first page."""
+    if row is None:
+        return "chance and the usual errors of the simulated speed and memory"
+    error = row.step_time_error
+    speed = [] if error is None else [f"the usual error of the simulated speed (±{error:.0%})"]
+    memory = [] if row.users_if_pool_smaller is None else ["that of the memory"]
+    return joined(["chance", *speed, *memory])
 
 
 def _formats_text(given: "AnyArgs") -> tuple[str, ...]:
@@ -184,8 +215,8 @@ def _words(name: str, load: "Population | Trace") -> tuple[tuple[str, str], ...]
     what = str(load.tables.get("title", "")) if isinstance(load, Population) else f"a recorded load ({load.format})"
     return (
         ("user", "somebody with a conversation open at that moment: reading, writing, or waiting for an answer. "
-         "Of people who have access, few are at once."),
-        ("safe to promise", "users that are served as promised with 95 % confidence; 'users to sign' in the tables."),
+         "Of the people with access, only some are users at any moment; headcount plan --employees N says how many."),
+        ("safe to promise", "of 20 real fleets like this one, 19 should serve at least so many users as promised."),
         *(((f"workload {name}", f"{what}."),) if what else ()),
         ("token", "a piece of text; 100 tokens are about 75 English words."),
     )  # fmt: skip
@@ -193,12 +224,13 @@ def _words(name: str, load: "Population | Trace") -> tuple[tuple[str, str], ...]
 
 def alone_risk(servers: int, users_low: int, needed: float | None, usd_per_server: float | None = None) -> str:
     """What no spare server means."""
+    cost = "" if usd_per_server is None else f" for ${usd_per_server:,.0f} a month more"
+    spare = f"headcount plan --spare 1 adds a spare server{cost}."
     if servers == 1:
-        spare = "" if usd_per_server is None else f" A second, as a spare, is ${usd_per_server:,.0f} a month more."
-        return f"There is one server: while it is down, nobody is served.{spare}"
+        return f"There is one server and no spare: while it is down, nobody is served. {spare}"
     left = math.floor(users_low * (servers - 1) / servers)
     enough = "" if needed is None else ": still enough" if left >= needed else f" of the {needed:,.0f} needed"
-    return f"No server is spare: while one of {servers:,} is down, about {left:,} users are served{enough}."
+    return f"No server is spare: while one of {servers:,} is down, about {left:,} users are served{enough}. {spare}"
 
 
 def risk_of(notes: Sequence[Note], otherwise: str) -> str:
@@ -208,43 +240,76 @@ def risk_of(notes: Sequence[Note], otherwise: str) -> str:
 
 
 def money_figures(
-    usd_per_month: float | None, usd_per_head: float | None, head: str = "user"
+    usd_per_month: float | None, usd_per_head: float | None = None, heads: str = ""
 ) -> tuple[tuple[str, str], ...]:
     """Cost a month, of all and of one; nothing without a price."""
     if usd_per_month is None:
         return ()
-    each = "" if usd_per_head is None else f", ${usd_per_head:,.2f} a {head}"
+    each = "" if usd_per_head is None else f": ${usd_per_head:,.2f} for {heads}"
     return (("rent", f"${usd_per_month:,.0f} a month{each}"),)
 
 
+def up_to(users: int) -> tuple[str, str]:
+    """Whom GPUs serve where nobody asked for so many."""
+    return "safe to promise", f"up to {counted(users, 'user')} at once"
+
+
+def if_all_are_there(users: int) -> str:
+    """Whom a cost is divided by, where it is those that are safe to promise."""
+    return f"each of the {users:,}, if all are there"
+
+
 def confirmed_first(details: Mapping[str, Any], room: Headroom, links: Sequence[str] = ()) -> tuple[str, ...]:
-    """What moves the answer most: links of the demand that nobody gave, then the widest swings that cost users."""
-    costly = (each for each in details.get("tornado", ()) if min(each["less"], each["more"]) < 1 - LEAST_LOST)
-    swings = [_swing_text(each, details["swing"], room) for each in costly if each.get("value")]
-    return (*links[: MOST_TO_CONFIRM - 1], *swings)[:MOST_TO_CONFIRM]
+    """What moves the answer most: what nobody has given or judged, then the swings that cost the most users."""
+    swings = [_swing_text(each, details["swing"], room) for each in _costliest(details, links)]
+    return (*links[: MOST_TO_CONFIRM - 1], *swings)
+
+
+def all_at_once(details: Mapping[str, Any], room: Headroom, links: Sequence[str] = ()) -> str:
+    """What is left where all those swings come together, by the product of their ratios; "" for a single one."""
+    ratios = [_ratio(each) for each in _costliest(details, links)]
+    if len(ratios) < 2:
+        return ""
+    left = math.floor(room.low * math.prod(ratios))
+    which = "Both" if len(ratios) == 2 else f"All {len(ratios)}"
+    return f"{which} at once, by estimate: about {left:,} users{_enough(left, room)}."
+
+
+def _costliest(details: Mapping[str, Any], links: Sequence[str]) -> list[Mapping[str, Any]]:
+    """The swings for which there is room after the links, the costliest first."""
+    found = [each for each in details.get("tornado", ()) if each.get("value") and _ratio(each) < 1 - LEAST_LOST]
+    return sorted(found, key=_ratio)[: MOST_TO_CONFIRM - len(links[: MOST_TO_CONFIRM - 1])]
+
+
+def _ratio(swing: Mapping[str, Any]) -> float:
+    """Users that are left in the direction that costs users."""
+    return float(min(swing["less"], swing["more"]))
+
+
+def _enough(left: int, room: Headroom) -> str:
+    if room.needed is None:
+        return f" instead of {room.low:,}"
+    return ", still enough" if left >= room.needed else f", too few for {room.needed:,.0f}"
 
 
 def _swing_text(each: Mapping[str, Any], swing: float, room: Headroom) -> str:
     """Which direction costs users, how many are left, and whether they are enough."""
     is_less = each["less"] < each["more"]
-    left = math.floor(room.low * min(each["less"], each["more"]))
-    name = each["name"]
+    left, name = math.floor(room.low * _ratio(each)), each["name"]
     direction = _LESS.get(name, "less") if is_less else _MORE.get(name, "longer")
-    enough = f" instead of {room.low:,}"
-    if room.needed is not None:
-        enough = ": still enough" if left >= room.needed else f": too few for {room.needed:,.0f}"
     return (
-        f"{_SPOKEN.get(name, name.capitalize())}: {each['value']}. If {swing:.0%} {direction}, {left:,} users are "
-        f"safe to promise{enough}."
+        f"{_SPOKEN.get(name, name.capitalize())}: {each['value']}. If this alone is {swing:.0%} {direction}: "
+        f"{left:,} users{_enough(left, room)}."
     )
 
 
-def _sureness(room: Headroom, covers: str) -> str:
+def sureness(room: Headroom, row: "CapacityRow | None" = None) -> str:
     """What the interval of users says, in a few sentences."""
-    spare = ""
+    more = ""
     if room.needed is not None:
-        spare = f"; {room.needed:,.0f} are needed, so {room.low / room.needed - 1:.0%} are spare"
+        more = f" That is {math.floor(room.low - room.needed):,} more than the {room.needed:,.0f} needed."
     return (
-        f"{room.low:,} users are safe to promise, with 95 % confidence{spare}. The best estimate is {room.users:,}, "
-        f"the most hopeful {room.high:,}. That covers {covers}, but not users who behave otherwise than assumed."
+        f"{room.low:,} users are safe to promise: of 20 real fleets like this one, 19 should serve at least so many."
+        f"{more} The best estimate is {room.users:,}. At best it is {room.high:,}: 1 of 20 should serve more. That "
+        f"covers {_covered_text(row)}, but not users who behave otherwise than assumed."
     )

@@ -1,16 +1,18 @@
-"""Where one GPU's memory goes; in which formats, and from which tensor-parallel size on, a model fits."""
+"""Where one GPU's memory goes; on how many GPUs, and in which formats, a model fits."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any, Final
 
+from headcount.answers.details.first_page import FirstPage
 from headcount.questions.deployments import Subject
-from headcount.text.units import GIB
+from headcount.text.units import GIB, counted
+from headcount.text.words import joined
 from kvcache.memory.budget import MemoryBudget
 from simulator.engines.vllm.comparison import (
     TENSOR_PARALLEL_SIZES,
     Candidate,
     compare,
-    fewest_gpus,
     kv_cache_formats,
 )
 
@@ -23,17 +25,43 @@ _MEMORY = (
 
 
 WORDS: Final = (
-    ("TP", "GPUs that share the model: TP 4 are 4 GPUs."),
-    ("16 bits, fp8, awq", "how the model's weights are stored; fewer bits take less memory."),
+    ("TP", "GPUs that share the model evenly: TP 4 are 4 GPUs."),
     ("KV cache", "what the model keeps in memory of each conversation; longer conversations take more."),
+    ("auto KV cache", "stored as the model asks for, mostly with 16 bits a number."),
+    ("16-bit, fp8, awq", "how numbers are stored, in 16 bits, 8 (fp8) or 4 (awq, of weights alone). Fewer take less "
+     "memory."),
     ("GiB", "1.07 GB."),
 )  # fmt: skip
+SIZES: Final = (
+    "GPUs",
+    f"{joined(list(map(str, TENSOR_PARALLEL_SIZES)))} are tried, each with an equal share of the model: engines refuse "
+    "a number that does not divide its attention heads, and 3 rarely does.",
+)
 
 
-def needed_text(budget: MemoryBudget) -> str:
+def _needed_text(budget: MemoryBudget) -> str:
     """What a GPU would have to hold for the engine to start, beside what it has."""
     needed = sum(max(size, 0) for _, size in _parts(budget))
-    return f"{needed / GIB:,.1f} GiB of its {budget.total_bytes / GIB:,.1f}"
+    return f"{needed / GIB:,.1f} GiB needed, it has {budget.total_bytes / GIB:,.1f}"
+
+
+def unfit_page(budget: MemoryBudget, asked: Subject | None, question: str) -> FirstPage:
+    """The first page where it does not fit: what it needs instead."""
+    needed = NOWHERE if asked is None else gpus_needed(candidates_of(asked))
+    is_longest = asked is not None and budget.max_model_len == asked.architecture.max_position_embeddings
+    longest = ": the model's limit (default)" if is_longest else ""
+    return FirstPage(
+        question=question,
+        answer=f"No: {needed}",
+        figures=(
+            ("memory of each GPU", _needed_text(budget)),
+            ("longest request", f"{budget.max_model_len:,} tokens{longest}"),
+        ),
+        risk="Fewer bits for weights or KV cache may change the model's answers: test them on your own prompts. "
+        "How many users such GPUs serve, and what they cost, is another question: headcount plan.",
+        words=(*WORDS, *([SIZES] if asked is not None and asked.args.tensor_parallel_size is None else ())),
+        is_good=needed != NOWHERE,
+    )
 
 
 def memory_json(budget: MemoryBudget) -> dict[str, Any]:
@@ -88,25 +116,29 @@ def candidates_of(asked: Subject) -> tuple[Candidate, ...]:
     )
 
 
-def fits_from(candidates: Sequence[Candidate]) -> str:
-    """Such as `fits: 16 bits from TP 4, awq from TP 2 (from TP 1 with a KV cache in fp8)`."""
-    fewest = fewest_gpus(candidates)
-    found: dict[str, dict[str, int]] = {}
-    for (quantization, kv_cache_dtype), size in fewest.items():
-        if size is not None:
-            found.setdefault(quantization, {})[kv_cache_dtype] = size
-    usual = next((kv_cache_dtype for _, kv_cache_dtype in fewest), "auto")
-    parts = [f"{format_name(name)} {_sizes_text(sizes, usual)}" for name, sizes in found.items()]
-    return f"fits: {', '.join(parts)}" if parts else NOWHERE
+def gpus_needed(candidates: Sequence[Candidate]) -> str:
+    """Such as `it needs 4 GPUs; 2 with fp8 weights`: as the model is stored, then formats that need fewer."""
+    own, *_ = (_formats(each.budget) for each in candidates if each.budget is not None)
+    fewest: dict[tuple[str, str], int] = {}
+    for budget in (each.budget for each in candidates if each.budget is not None and each.fits):
+        way = _formats(budget)
+        fewest[way] = min(budget.num_gpus, fewest.get(way, budget.num_gpus))
+    ways: dict[int, list[str]] = {}
+    for (weights, cache), gpus in fewest.items():
+        simpler = {own, (own[0], cache), (weights, own[1])} - {(weights, cache)}
+        if all(gpus < fewest.get(way, math.inf) for way in simpler):
+            named = [f"{weights} weights"] * (weights != own[0]) + [f"an {cache} KV cache"] * (cache != own[1])
+            ways.setdefault(gpus, []).append(" and ".join(named))
+    parts = [(gpus, f" with {' or '.join(named)}" if all(named) else "") for gpus, named in ways.items()]
+    if not parts:
+        return NOWHERE
+    (most, how), *fewer = sorted(parts, reverse=True)
+    return "; ".join([f"it needs {counted(most, 'GPU')}{how}", *(f"{gpus:,}{how}" for gpus, how in fewer)])
 
 
-def _sizes_text(sizes: Mapping[str, int], usual: str) -> str:
-    """With the usual KV cache, and with another one where that takes fewer GPUs."""
-    dtype = min(sizes, key=lambda each: (sizes[each], each != usual))
-    other = f"from TP {sizes[dtype]} with a KV cache in {dtype}"
-    if usual not in sizes:
-        return other
-    return f"from TP {sizes[usual]}" + (f" ({other})" if dtype != usual else "")
+def _formats(budget: MemoryBudget) -> tuple[str, str]:
+    """Of the weights, and of the KV cache."""
+    return budget.weights_format, budget.kv_cache_dtype
 
 
 def format_name(quantization: str) -> str:

@@ -1,6 +1,7 @@
 """A plan for the person who signs, and what its report shows beyond the figures."""
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from headcount.answers import plan_text
@@ -18,7 +19,7 @@ from headcount.answers.details.study import Study, study_json
 from headcount.answers.money import usd_per_user_month
 from headcount.answers.plan_rows import SCREENED, FleetRow
 from headcount.text.units import counted, percent, whole_dollars
-from headcount.text.words import sentence
+from headcount.text.words import joined, sentence
 from kvcache.gpus.gpu import find_gpu
 from simulator.study.fleets.search import Race
 from workloads.demand import LINKS, Link
@@ -43,11 +44,13 @@ def plan_page(answer: "PlanAnswer") -> FirstPage:
         )
     start, low = answer.demand.links[0], best.users_low
     layout, is_people = sized.layout, start.name == "employees"
+    heads = start.value if is_people else answer.demand.users
     bought = Bought(
         gpu=layout.offer.gpu, gpus=best.gpus or 0, servers=best.servers or 0, usd_per_gpu_hour=best.usd_per_gpu_hour,
         usd_per_month=best.usd_per_month, spare_servers=best.spare_servers or 0,
-        usd_per_head=usd_per_user_month(best.usd_per_month, start.value) if is_people else best.usd_per_user_month,
-        head="person" if is_people else "user", how="" if best.prefill_tp is None else best.layout,
+        usd_per_head=usd_per_user_month(best.usd_per_month, heads),
+        heads=f"each of the {heads:,.0f}{' people' if is_people else ''}",
+        how="" if best.prefill_tp is None else best.layout,
     )  # fmt: skip
     needed = answer.users_to_serve
     links = [link for link in answer.demand.links if link.assumed and link.name not in _NEUTRAL]
@@ -56,14 +59,14 @@ def plan_page(answer: "PlanAnswer") -> FirstPage:
         question,
         f"Use {bought} for {named}",
         bought=bought,
-        whom=_at_the_peak(answer),
+        serves=("for", _at_the_peak(answer)),
         load=asked.workload,
         slo=asked.slo,
         given=layout.plan.given,
         headroom=Headroom(needed=needed, low=low, users=best.users, high=best.users_high),
+        found=sized.row,
         links=[_link_text(link, low / needed) for link in links],
         risk=_failure_text(answer, bought, low, needed),
-        words=(("≈", "estimated, not simulated: too dear to win."),) if any(map(_about, answer.fleets)) else (),
         options=_options(answer),
     )
 
@@ -81,36 +84,47 @@ def _options(answer: "PlanAnswer") -> Options | None:
     rows = found[:MOST_FLEETS]
     if len(rows) < 2:
         return None
-    which = "" if len(rows) == len(found) else f": {len(rows)} of {len(found)}"
     cheapest = rows[0].usd_per_month or math.inf
     return Options(
-        title=f"The cheapest with each kind of GPU{which}",
-        columns=("GPUs", "safe to promise", "$ a month", "dearer by"),
+        title="The cheapest fleet of each kind of GPU",
+        columns=("GPUs", "servers", "safe to promise", "$ a month", "dearer by"),
         rows=tuple(
-            (row.gpus_text.replace(row.gpu, find_gpu(row.gpu).title), f"{_about(row)}{row.users_low:,}",
+            (_gpus_title(row), f"{row.servers or 0:,}", f"{_about(row)}{row.users_low:,}",
              f"{_about(row)}{whole_dollars(row.usd_per_month)}",
              "–" if row is rows[0] or not row.usd_per_month else f"{row.usd_per_month / cheapest - 1:+.0%}")
             for row in rows
         ),
         marked=0,
+        note=_dearer_text(found[MOST_FLEETS:]),
     )  # fmt: skip
 
 
+def _gpus_title(row: FleetRow) -> str:
+    return row.gpus_text.replace(row.gpu, find_gpu(row.gpu).title)
+
+
+def _dearer_text(rows: Sequence[FleetRow]) -> str:
+    """What the table has no room for."""
+    named = [f"{_gpus_title(row)} ({_about(row)}${whole_dollars(row.usd_per_month)})" for row in rows[:MOST_FLEETS]]
+    more = [f"{len(rows) - MOST_FLEETS} more"] if len(rows) > MOST_FLEETS else []
+    return f"Dearer still: {joined([*named, *more])}." if named else ""
+
+
 def _about(row: FleetRow) -> str:
-    return "≈ " if row.state == SCREENED else ""
+    return "about " if row.state == SCREENED else ""
 
 
 def _named(answer: "PlanAnswer") -> str:
     """How many people, as they were asked for."""
     start = answer.demand.links[0]
-    return counted(round(start.value), "user") if start.name == "users" else start.shown
+    return f"{counted(round(start.value), 'user')} at once" if start.name == "users" else start.shown
 
 
 def _at_the_peak(answer: "PlanAnswer") -> str:
-    people, needed = counted(round(answer.demand.users), "user"), answer.users_to_serve
+    people, needed = f"{counted(round(answer.demand.users), 'user')} at once", answer.users_to_serve
     planned = "" if needed == answer.demand.users else f" ({needed:,.0f} with growth and headroom)"
     before = "" if _named(answer) == people else f"{_named(answer)}: "
-    return f"{before}{people} at the peak{planned}"
+    return f"{before}{people}{'' if before == '' else ' at the peak'}{planned}"
 
 
 def plan_details(answer: "PlanAnswer") -> dict[str, Any]:

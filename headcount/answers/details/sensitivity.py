@@ -77,10 +77,17 @@ class Sensitivity:
             "context length": f"{prompt:,.0f} tokens a prompt on average",
             "length of answers": f"{answer:,.0f} tokens on average",
             "think time": f"{self.question.think_time_s:,.0f} s on average",
-            "step times": "as simulated, not measured on your server",
+            "step times": self._speed_source,
             "TTFT limit": f"{slo.ttft_s:g} s" if slo.ttft_s else "",
             "TPOT limit": f"{1000 * slo.tpot_s:g} ms" if slo.tpot_s else "",
         }
+
+    @property
+    def _speed_source(self) -> str:
+        latency = self.row.plan.latency if self.row.plan else None
+        if latency is None or not (latency.is_given or latency.calibrated):
+            return "simulated, not measured on yours"
+        return "as it was given" if latency.is_given else "from your latency profile"
 
     def _swings(self) -> Iterator[tuple[str, float | None, float | None]]:
         """Users over those of the base, with a fifth less and a fifth more of each assumption."""

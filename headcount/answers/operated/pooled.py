@@ -6,7 +6,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headcount.answers.answer import Answer, Verdict
-from headcount.answers.details.first_page import FirstPage, Headroom, Options, model_title, money_figures, risk_of
+from headcount.answers.details.first_page import (
+    FirstPage,
+    Headroom,
+    Options,
+    if_all_are_there,
+    model_title,
+    money_figures,
+    risk_of,
+    sureness,
+    up_to,
+)
 from headcount.answers.money import HOURS_PER_MONTH, usd_per_user_month
 from headcount.answers.notes import Facts, facts_about
 from headcount.questions.deployments import Subject
@@ -97,20 +107,22 @@ class PooledAnswer(Answer):
                 question=question, answer="No number of users can be promised", risk=sentence(f"{why}."), is_good=False
             )
         users = counted(self.users_low, "user")
+        room = Headroom(needed=None, low=self.users_low, users=self.users, high=self.users_high)
+        label, whom = up_to(self.users_low)
         return FirstPage(
             question=question,
             answer=f"{users} {how}",
             figures=(
-                ("for", f"{users} at once, workload {self.workload}"),
-                *money_figures(self.usd_per_month, usd_per_user_month(self.usd_per_month, self.users_low)),
+                (label, f"{whom}, workload {self.workload}"),
+                *money_figures(self.usd_per_month, usd_per_user_month(self.usd_per_month, self.users_low),
+                               if_all_are_there(self.users_low)),
                 ("promise", promise_text(asked.slo)),
             ),
             options=options,
-            sure=f"With 95 % confidence real servers serve at least {users}; {self.users:,} are expected, up to "
-            f"{self.users_high:,} are possible.",
-            headroom=Headroom(needed=None, low=self.users_low, users=self.users, high=self.users_high),
+            sure=sureness(room),
+            headroom=room,
             risk=risk_of(self.notes, risk),
-        )
+        )  # fmt: skip
 
 
 def num_replications(found: Capacity) -> int:

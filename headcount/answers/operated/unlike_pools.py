@@ -92,8 +92,8 @@ class FleetAnswer(PooledAnswer):
         pools = self.together.pools
         alone = [(f"{pool.row.gpus} × {pool.question.gpu.title}", f"{pool.row.users_low:,}") for pool in pools]
         options = Options(
-            title="Users that can be promised",
-            columns=("GPUs", "users"),
+            title="By kind of GPU",
+            columns=("GPUs", "safe to promise"),
             rows=(*alone, ("all together", f"{self.users_low:,}")),
             marked=len(alone),
         )

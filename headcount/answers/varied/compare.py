@@ -95,7 +95,7 @@ class CompareAnswer(Answer):
         options = compared_options(self.layouts, self.best)
         return layout_page(
             self, question, self.best, slo=self.slo, said=self._said(), options=options,
-            about=f"With {spoken(self.best)}: " if self.best else "",
+            about=f"With {spoken(self.best)}: " if self.best else "", others=self.layouts,
         )  # fmt: skip
 
     def _said(self) -> str:
@@ -103,8 +103,9 @@ class CompareAnswer(Answer):
         best = self.best
         if best is None or self.sort != "cost" or best.usd_per_user_month is None:
             return ""
-        served = [each.usd_per_user_month for each in self.layouts[1:] if each.users and each.usd_per_user_month]
-        dearer = f", with the next ${min(served):,.2f}" if served else ""
+        served = [(each.usd_per_user_month, each) for each in self.layouts[1:] if each.users]
+        priced = [(usd, spoken(each)) for usd, each in served if usd]
+        dearer = "; {1}: ${0:,.2f}".format(*min(priced)) if priced else ""
         name, bought = spoken(best), bought_of(best)
         where = name if bought.gpu.title in name else f"{bought}, {name}"
         return f"{where}: ${best.usd_per_user_month:,.2f} a month for each user{dearer}"

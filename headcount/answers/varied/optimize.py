@@ -98,7 +98,8 @@ class OptimizeAnswer(Answer):
         question = f"Which engine arguments serve the most users of {model_title(compared.model)}?"
         gained = f"{ratio_text(self.gain)} beside {base.users:,} users as given. " if best is not base else ""
         options = compared_options(compared.layouts, best)
-        return layout_page(self, question, best, slo=compared.slo, about=gained, options=options)
+        return layout_page(self, question, best, slo=compared.slo, about=gained, options=options,
+                           others=compared.layouts)  # fmt: skip
 
     def details(self) -> dict[str, Any]:
         bars = layouts_json(self.compared.layouts, self.best, by_cost=False)

@@ -1,6 +1,7 @@
 """Layouts compared, arguments searched and grids, for the person who signs, and what their reports show."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headcount.answers.details.first_page import (
@@ -9,8 +10,10 @@ from headcount.answers.details.first_page import (
     FirstPage,
     Headroom,
     Options,
+    if_all_are_there,
     risk_of,
     served_page,
+    up_to,
 )
 from headcount.answers.varied.layout import Layout
 from headcount.text.units import counted, dollars, whole_dollars
@@ -31,25 +34,31 @@ def layout_page(
     about: str = "",
     options: Options | None = None,
     words: Sequence[tuple[str, str]] = (),
+    others: Sequence[Layout] = (),
 ) -> FirstPage:
-    """One layout that leads; `said` is the answer, and `about` begins what is said of how sure it is."""
+    """One layout that leads; `said` is the answer, and `about` begins what is said of how sure it is.
+
+    `others` are what else there is to choose from.
+    """
     row = layout.row if layout else None
     if layout is None or row is None or layout.asked is None or layout.looked is None or not layout.users:
         return FirstPage(
             question=question, answer="No layout serves anybody within these limits", is_good=False, options=options,
             risk=risk_of(answer.notes, layout.reason or "" if layout else ""),
         )  # fmt: skip
-    bought = bought_of(layout)
+    beside = tuple((each.asked.gpu, each.asked.gpu.usd_per_hour) for each in others[:MOST_OPTIONS] if each.asked)
+    bought = replace(bought_of(layout), beside=beside)
     return served_page(
         answer,
         question,
         said or f"{spoken(layout)}: {counted(layout.users, 'user')} on {bought}",
         bought=bought,
-        whom=f"{counted(layout.users, 'user')} at once",
+        serves=up_to(layout.users),
         load=layout.looked.question.workload,
         slo=slo,
         given=layout.looked.question.args,
         headroom=Headroom(needed=None, low=row.users_low, users=row.users, high=row.users_high),
+        found=row,
         about=about,
         risk=bought.failure(layout.users),
         options=options,
@@ -73,6 +82,7 @@ def bought_of(layout: Layout) -> Bought:
         usd_per_gpu_hour=layout.asked.gpu.usd_per_hour,
         usd_per_month=layout.usd_per_month,
         usd_per_head=layout.usd_per_user_month,
+        heads=if_all_are_there(layout.users),
         how=layout.layout if layout.looked and layout.looked.apart else "",
     )
 
@@ -84,14 +94,29 @@ def compared_options(layouts: Sequence[Layout], best: Layout | None) -> Options 
         return None
     return Options(
         title="Side by side" if len(rows) == len(layouts) else f"The first {len(rows)} of {len(layouts):,}",
-        columns=("option", "GPUs", "safe to promise", "$ a month", "$ a user and month"),
+        columns=("option", "GPUs", "safe to promise", "best estimate", "$ a month", "$ a user"),
         rows=tuple(
-            (spoken(each), _gpus_text(each), f"{'≈ ' if each.is_screened_only else ''}{each.users:,}",
+            (spoken(each), _gpus_text(each), f"{'about ' if each.is_screened_only else ''}{each.users:,}",
+             f"{each.row.users:,}" if each.row else "–",
              whole_dollars(each.usd_per_month), dollars(each.usd_per_user_month if each.users else None))
             for each in rows
         ),
         marked=next((place for place, each in enumerate(rows) if each is best), None),
+        note=" ".join([*_cheaper_texts(layouts, best), "$ a user: for each that is safe to promise."]) if best else "",
     )  # fmt: skip
+
+
+def _cheaper_texts(layouts: Sequence[Layout], best: Layout) -> Iterator[str]:
+    """Options that cost less in total than the best, up to the users that each of them serves."""
+    month, most = best.usd_per_month, 0
+    served = [(each.usd_per_month, each) for each in layouts if each.row and each.users and each.usd_per_month]
+    for usd, each in sorted(served, key=lambda pair: (pair[0], -pair[1].users)):
+        if month and usd < month and each.users > most:
+            most = each.users
+            yield (
+                f"Up to {counted(each.users, 'user')} at once, {spoken(each)} costs less in total: "
+                f"${whole_dollars(usd)} a month instead of ${whole_dollars(month)}."
+            )
 
 
 def _gpus_text(layout: Layout) -> str:

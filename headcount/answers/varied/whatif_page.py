@@ -43,7 +43,7 @@ def whatif_page(answer: "WhatifAnswer") -> FirstPage:
     )  # fmt: skip
     if base is None or not page.is_good:
         return page
-    cost = "" if base.usd_per_month is None else f", ${base.usd_per_month:,.0f} a month"
+    cost = "" if base.usd_per_month is None else f", rent ${base.usd_per_month:,.0f} a month"
     named = f"{base.name}: " if base.choice else ""
     first = f"{named}{counted(base.users, 'user')} on {bought_of(base)}{cost}"
     return replace(

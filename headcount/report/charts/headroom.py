@@ -7,6 +7,7 @@ from headcount.report.charts import svg
 from headcount.report.charts.scale import Scale
 
 HEIGHT = 102
+ROOM = 140  # for the longest label
 
 
 def headroom(given: Mapping[str, Any] | None) -> str:
@@ -15,24 +16,16 @@ def headroom(given: Mapping[str, Any] | None) -> str:
         return ""
     needed, low, users, high = (given[name] for name in ("needed", "low", "users", "high"))
     across = Scale(low=0.0, high=1.04 * max(high, needed or 0), begin=4, end=svg.WIDTH - 8)
-    told = f"{low:,} users are safe to promise, the best estimate is {users:,}, the most hopeful {high:,}"
+    told = f"{low:,} users are safe to promise, the best estimate is {users:,}, at best {high:,}"
     parts = [
         svg.rect(
             across.at(0), 30, across.at(low) - across.at(0), 20, of="bar marked", tip=f"safe to promise: {low:,} users"
         ),
-        svg.rect(
-            across.at(low), 30, across.at(high) - across.at(low), 20, of="bar pale", tip=f"most hopeful: {high:,}"
-        ),
+        svg.rect(across.at(low), 30, across.at(high) - across.at(low), 20, of="bar pale", tip=f"at best: {high:,}"),
         svg.line(across.at(users), 26, across.at(users), 54, of="grid strong"),
-        svg.text(across.at(low), 68, f"safe to promise: {low:,}", anchor="end" if across.at(low) > 90 else "start"),
-        svg.text(
-            across.at(users),
-            82,
-            f"best estimate {users:,}",
-            anchor="middle" if across.at(users) < 380 else "end",
-            of="muted",
-        ),
-        svg.text(across.at(high), 96, f"most hopeful {high:,}", anchor="end", of="muted"),
+        _label(across.at(low), 68, f"safe to promise: {low:,}"),
+        _label(across.at(users), 82, f"best estimate: {users:,}", of="muted"),
+        _label(across.at(high), 96, f"at best: {high:,}", of="muted"),
     ]
     if needed is not None:
         x = across.at(needed)
@@ -48,3 +41,8 @@ def headroom(given: Mapping[str, Any] | None) -> str:
             )
         )
     return svg.svg("".join(parts), height=HEIGHT, told=told)
+
+
+def _label(x: float, y: float, text: str, of: str = "") -> str:
+    """It ends at its mark; where there is no room before that, it begins there."""
+    return svg.text(x, y, text, anchor="end" if x > ROOM else "start", of=of)
