@@ -216,7 +216,7 @@ def _words(name: str, load: "Population | Trace") -> tuple[tuple[str, str], ...]
     return (
         ("user", "somebody with a conversation open at that moment: reading, writing, or waiting for an answer. "
          "Of the people with access, only some are users at any moment; headcount plan --employees N says how many."),
-        ("safe to promise", "of 20 real fleets like this one, 19 should serve at least so many users as promised."),
+        ("safe to promise", "19 of 20 real fleets like this one should serve at least so many users as promised."),
         *(((f"workload {name}", f"{what}."),) if what else ()),
         ("token", "a piece of text; 100 tokens are about 75 English words."),
     )  # fmt: skip
@@ -309,7 +309,7 @@ def sureness(room: Headroom, row: "CapacityRow | None" = None) -> str:
     if room.needed is not None:
         more = f" That is {math.floor(room.low - room.needed):,} more than the {room.needed:,.0f} needed."
     return (
-        f"{room.low:,} users are safe to promise: of 20 real fleets like this one, 19 should serve at least so many."
+        f"{room.low:,} users are safe to promise, as 19 of 20 real fleets like this one should serve at least so many."
         f"{more} The best estimate is {room.users:,}. At best it is {room.high:,}: 1 of 20 should serve more. That "
         f"covers {_covered_text(row)}, but not users who behave otherwise than assumed."
     )

@@ -23,14 +23,14 @@ def _lines(report: Report) -> Iterator[str]:
     yield from (f"* {_safe(name)}: {_safe(figure)}" for name, figure in first["figures"])
     if options := first["options"]:
         yield f"\n{_table(options['title'], options['columns'], options['rows'])}"
-        yield f"\n{_safe(options['note'])}" if options["note"] else ""
+        yield from [f"\n{_safe(options['note'])}"] * bool(options["note"])
     for title, said in (("How sure", first["sure"]), ("The risk", first["risk"])):
         if said:
             yield f"\n**{title}.** {_safe(said)}"
     if first["confirm"]:
         yield "\n**Confirm first:**\n"
         yield from (f"{place}. {_safe(each)}" for place, each in enumerate(first["confirm"], 1))
-        yield f"\n{_safe(first['confirm_together'])}" if first["confirm_together"] else ""
+        yield from [f"\n{_safe(first['confirm_together'])}"] * bool(first["confirm_together"])
     if first["words"]:
         yield "\n**Words on this page:**\n"
         yield from (f"* {_safe(word)}: {_safe(meaning)}" for word, meaning in first["words"])
