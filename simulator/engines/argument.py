@@ -2,10 +2,24 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Self, get_type_hints
 
-from simulator.engines.values import MAX_SECONDS, Duration, Kind, Switch, TokenCount, WholeNumber
+from boundary.arguments import check_argument
+from simulator.engines.values import (
+    LARGEST,
+    MAX_SECONDS,
+    Duration,
+    FilePath,
+    Kind,
+    Number,
+    Switch,
+    Text,
+    TokenCount,
+    WholeNumber,
+)
 
 MEMORY, SCHEDULER, STEP_TIME, COLD_START = "memory", "scheduler", "step time", "cold start"
 
@@ -53,9 +67,73 @@ def argument(kind: Kind, help: str, *, decides: str, default: Any = None, **know
     return field(default=default, metadata={"argument": described})
 
 
+@dataclass(frozen=True, kw_only=True)
+class SimulatedArgs:
+    """What every engine's arguments share: step times, which its simulation takes, and how values are checked."""
+
+    latency_model: str = argument(
+        Text(names_code=True),
+        "Step times: physical, constant, or a form of your own by name.",
+        decides=STEP_TIME,
+        default="physical",
+        is_engine_s=False,
+    )
+    step_s: float | None = argument(
+        Number("seconds, such as 0.01"),
+        "Seconds per step, with --latency-model constant.",
+        decides=STEP_TIME,
+        default_text="0.01",
+        is_engine_s=False,
+    )
+    latency_profile: Path | None = argument(
+        FilePath(),
+        "Step times fitted to your server: a file that 'headcount calibrate fit' wrote.",
+        decides=STEP_TIME,
+        is_engine_s=False,
+    )
+    cold_start_s: float = argument(
+        Duration(),  # first requests of H100 servers waited so long (docs/explanation/step-times.md)
+        "Extra time of a cold server's first step: 0.1 to 1.2 s on H100.",
+        decides=COLD_START,
+        default=0.0,
+        default_text="0s",
+        flag="cold-start",
+        is_engine_s=False,
+    )
+
+    def __post_init__(self) -> None:
+        if isinstance(self.latency_profile, str):
+            object.__setattr__(self, "latency_profile", Path(self.latency_profile))
+        engine_args: Any = type(self)
+        described = arguments_of(engine_args)
+        for name, kind in _types(engine_args).items():
+            value = getattr(self, name)
+            if value is None and (name not in described or described[name].default is None):
+                continue
+            check_argument(name, value, kind)
+            least, most = described[name].range if name in described else (0, LARGEST)
+            if isinstance(value, int | float) and not least <= value <= most:
+                raise ValueError(f"{name} is {value:,}, must be at least {least}, at most {most:,}")
+
+    def with_defaults(self, *of: Any) -> Self:
+        """The same with a value for each whose default depends `of` the model and the GPU, in the order of fields."""
+        args = self
+        for name, described in arguments_of(type(self)).items():
+            if described.default_of is not None and getattr(args, name) is None:
+                args = replace(args, **{name: described.default_of(args, *of)})
+        return args
+
+
+@cache
+def _types(engine_args: Any) -> dict[str, Any]:
+    return get_type_hints(engine_args)
+
+
 def arguments_of(engine_args: type) -> dict[str, Argument]:
-    """The arguments of an engine by the field's name, in order."""
-    return {item.name: item.metadata["argument"] for item in fields(engine_args) if "argument" in item.metadata}
+    """The arguments of an engine by the field's name, in order; those that engines share last."""
+    shared = {item.name for item in fields(SimulatedArgs)}
+    found = {item.name: item.metadata["argument"] for item in fields(engine_args) if "argument" in item.metadata}
+    return {name: found[name] for name in sorted(found, key=shared.__contains__)}
 
 
 def flag_of(name: str, described: Argument) -> str:

@@ -3,23 +3,18 @@
 Read from SGLang 0.5.23: `srt/arg_groups/fields/`, `memory_hook.py`, `cuda_graph_hook.py`, `overrides.py`.
 """
 
-from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from boundary.arguments import check_argument
 from boundary.names import check_names
 from kvcache.memory.static_budget import default_static_share, static_budget_of
 from kvcache.releases import DEFAULT_RELEASE, SGLANG_RELEASE
-from simulator.engines.argument import COLD_START, MEMORY, SCHEDULER, STEP_TIME, argument, arguments_of
+from simulator.engines.argument import MEMORY, SCHEDULER, SimulatedArgs, argument
 from simulator.engines.sglang.engine import SCHEDULE_POLICIES
 from simulator.engines.sglang.eviction import EVICTION_POLICIES
 from simulator.engines.values import (
     COUNT,
     LARGEST,
-    Duration,
-    FilePath,
     Number,
     Switch,
     Text,
@@ -123,7 +118,7 @@ def _default_requests(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> 
 
 
 @dataclass(frozen=True, kw_only=True)
-class SGLangArgs:
+class SGLangArgs(SimulatedArgs):
     """What `python -m sglang.launch_server` takes that decides an answer, then what only its simulation takes.
 
     None stands for SGLang's default, where that depends on the GPU, the model or other arguments: `filled` puts it in,
@@ -226,48 +221,9 @@ class SGLangArgs:
     sglang_version: str = argument(
         Text(), "SGLang release whose rules apply.", decides=MEMORY, default=SGLANG_RELEASE, is_engine_s=False
     )
-    latency_model: str = argument(
-        Text(names_code=True),
-        "Step times: physical, constant, or a form of your own by name.",
-        decides=STEP_TIME,
-        default="physical",
-        is_engine_s=False,
-    )
-    step_s: float | None = argument(
-        Number("seconds, such as 0.01"),
-        "Seconds per step, with --latency-model constant.",
-        decides=STEP_TIME,
-        default_text="0.01",
-        is_engine_s=False,
-    )
-    latency_profile: Path | None = argument(
-        FilePath(),
-        "Step times fitted to your server: a file that 'headcount calibrate fit' wrote.",
-        decides=STEP_TIME,
-        is_engine_s=False,
-    )
-    cold_start_s: float = argument(
-        Duration(),
-        "Extra time of a cold server's first step.",
-        decides=COLD_START,
-        default=0.0,
-        default_text="0s",
-        flag="cold-start",
-        is_engine_s=False,
-    )
 
     def __post_init__(self) -> None:
-        if isinstance(self.latency_profile, str):
-            object.__setattr__(self, "latency_profile", Path(self.latency_profile))
-        described = arguments_of(type(self))
-        for name, kind in _types().items():
-            value = getattr(self, name)
-            if value is None and described[name].default is None:
-                continue
-            check_argument(name, value, kind)
-            least, most = described[name].range
-            if isinstance(value, int | float) and not least <= value <= min(most, LARGEST):
-                raise ValueError(f"{name} is {value:,}, must be at least {least}, at most {most:,}")
+        super().__post_init__()
         check_names([self.schedule_policy], SCHEDULE_POLICIES, "schedule_policy")
         check_names([self.radix_eviction_policy], EVICTION_POLICIES, "radix_eviction_policy")
         check_names([self.kv_cache_dtype], KV_CACHE_DTYPES, "kv_cache_dtype of SGLang")
@@ -276,8 +232,10 @@ class SGLangArgs:
         size = self.chunked_prefill_size
         if size is not None and size < 1 and size != NO_CHUNKS:
             raise ValueError(f"chunked_prefill_size is {size}; give a number of tokens, or -1 for no chunks")
-        if self.schedule_conservativeness < 0:
-            raise ValueError(f"schedule_conservativeness is {self.schedule_conservativeness:g}; give at least 0")
+        if not 0 <= self.schedule_conservativeness <= LARGEST:
+            raise ValueError(
+                f"schedule_conservativeness is {self.schedule_conservativeness:g}; give 0 or a little more"
+            )
         if self.sglang_version != SGLANG_RELEASE:
             raise ValueError(
                 f"sglang_version is {self.sglang_version!r}; the rules of {SGLANG_RELEASE} alone are known: leave it "
@@ -286,10 +244,7 @@ class SGLangArgs:
 
     def filled(self, model: "Architecture", gpu: "GPU") -> "SGLangArgs":
         """The same arguments with SGLang's default for every one that is None. Raises ValueError as SGLang does."""
-        args = self
-        for name, described in arguments_of(type(self)).items():
-            if described.default_of is not None and getattr(args, name) is None:
-                args = replace(args, **{name: described.default_of(args, model, gpu)})
+        args = self.with_defaults(model, gpu)
         size = args.chunked_prefill_size
         if size != NO_CHUNKS and size % args.page_size:
             raise ValueError(f"chunked_prefill_size ({size}) must be a multiple of the page size ({args.page_size})")
@@ -392,8 +347,3 @@ class SGLangArgs:
     def vllm_version(self) -> str:
         """The release of vLLM whose step times stand in for SGLang's."""
         return DEFAULT_RELEASE
-
-
-@cache
-def _types() -> dict[str, Any]:
-    return get_type_hints(SGLangArgs)

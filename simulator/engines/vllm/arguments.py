@@ -1,11 +1,8 @@
 """vLLM's engine arguments under its own names, with its defaults by release and GPU."""
 
-from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from boundary.arguments import check_argument
 from boundary.names import UnknownNameError, nearest_hint, shortened
 from kvcache.releases import (
     ASYNC_SCHEDULING,
@@ -19,12 +16,9 @@ from kvcache.releases import (
     NO_RETENTION_INTERVAL,
     V0_CHUNKS_LONG_PROMPTS,
 )
-from simulator.engines.argument import COLD_START, MEMORY, SCHEDULER, STEP_TIME, argument, arguments_of
+from simulator.engines.argument import MEMORY, SCHEDULER, STEP_TIME, SimulatedArgs, argument
 from simulator.engines.values import (
     COUNT,
-    LARGEST,
-    Duration,
-    FilePath,
     Gibibytes,
     Number,
     Switch,
@@ -105,7 +99,7 @@ def _default_retention_interval(args: "EngineArgs", _: "Architecture", __: "GPU"
 
 
 @dataclass(frozen=True, kw_only=True)
-class EngineArgs:
+class EngineArgs(SimulatedArgs):
     """What `vllm serve` takes that decides an answer, then what only its simulation takes.
 
     None stands for vLLM's default, where that depends on the release, the GPU, the model or other arguments: `filled`
@@ -227,35 +221,6 @@ class EngineArgs:
     moe_backend: str = argument(
         Text(), "Kernels of a mixture's experts, such as triton or marlin.", decides=STEP_TIME, default=AUTO
     )
-    latency_model: str = argument(
-        Text(names_code=True),
-        "Step times: physical, constant, or a form of your own by name.",
-        decides=STEP_TIME,
-        default="physical",
-        is_engine_s=False,
-    )
-    step_s: float | None = argument(
-        Number("seconds, such as 0.01"),
-        "Seconds per step, with --latency-model constant.",
-        decides=STEP_TIME,
-        default_text="0.01",
-        is_engine_s=False,
-    )
-    latency_profile: Path | None = argument(
-        FilePath(),
-        "Step times fitted to your server: a file that 'headcount calibrate fit' wrote.",
-        decides=STEP_TIME,
-        is_engine_s=False,
-    )
-    cold_start_s: float = argument(
-        Duration(),  # first requests of H100 servers waited so long (docs/explanation/step-times.md)
-        "Extra time of a cold server's first step: 0.1 to 1.2 s on H100.",
-        decides=COLD_START,
-        default=0.0,
-        default_text="0s",
-        flag="cold-start",
-        is_engine_s=False,
-    )
     environment: tuple[str, ...] = argument(
         Variables(),
         "Environment variables of the server, such as 'VLLM_USE_V1=1'.",
@@ -266,21 +231,11 @@ class EngineArgs:
     max_cudagraph_capture_size: int | None = None  # no option: the memory of graphs does not follow it yet
 
     def __post_init__(self) -> None:
-        if isinstance(self.latency_profile, str):
-            object.__setattr__(self, "latency_profile", Path(self.latency_profile))
         if isinstance(self.moe_backend, str):  # as vLLM reads it
             object.__setattr__(self, "moe_backend", self.moe_backend.lower().replace("-", "_"))
         if isinstance(self.speculation, dict):
             object.__setattr__(self, "speculation", SpeculativeConfig().read(self.speculation))
-        described = arguments_of(type(self))
-        for name, kind in _types().items():
-            value = getattr(self, name)
-            if value is None and (name not in described or described[name].default is None):
-                continue
-            check_argument(name, value, kind)
-            least, most = described[name].range if name in described else (0, LARGEST)
-            if isinstance(value, int | float) and not least <= value <= most:
-                raise ValueError(f"{name} is {value:,}, must be at least {least}, at most {most:,}")
+        super().__post_init__()
         share = self.gpu_memory_utilization
         if share is not None and not 0 < share <= 1:
             raise ValueError(f"gpu_memory_utilization is {share}, must lie in (0, 1]")
@@ -343,10 +298,7 @@ class EngineArgs:
         Raises ValueError for more sequences than tokens in a step, which vLLM refuses, or a drafter split otherwise.
         """
         check_environment(self.environment, self.num_gpus)
-        args = self
-        for name, described in arguments_of(type(self)).items():
-            if described.default_of is not None and getattr(args, name) is None:
-                args = replace(args, **{name: described.default_of(args, model, gpu)})
+        args = self.with_defaults(model, gpu)
         of_drafts = args.speculation.draft_tensor_parallel_size if args.speculation else None
         if of_drafts not in (None, args.tensor_parallel_size):
             raise ValueError(
@@ -359,8 +311,3 @@ class EngineArgs:
                 f"{args.max_num_batched_tokens:,}; lower it or raise that"
             )
         return args
-
-
-@cache
-def _types() -> dict[str, Any]:
-    return get_type_hints(EngineArgs)
