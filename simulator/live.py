@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.core import layout
 from simulator.fleet.fleet import Fleet
@@ -37,7 +38,6 @@ class LiveFleet:
     """
 
     def __init__(self, fleet: Fleet, *, most: int, seed: int = 0) -> None:
-        fleet.check_vllm_alone("an endpoint")
         beforehand = {"session", *ACTIVE, *MATCHES}.intersection(find_router(fleet.router).sees)
         if beforehand:
             raise ValueError(
@@ -47,6 +47,8 @@ class LiveFleet:
         self.simulation = Simulation(fleet, _vacant(fleet, most), seed=seed)
         arrays = self.simulation.arrays
         self._blank = arrays.requests[:1].copy()
+        self._blank_sglang = arrays.sglang.requests[:1].copy()
+        self._has_sglang = len(arrays.sglang.requests) >= most
         self._order = np.zeros(most, np.int32)
         self._num_ordered = 0
         self._spans = np.zeros(FIRST_SPANS, layout.SPAN)
@@ -55,7 +57,7 @@ class LiveFleet:
         self._delivered = np.zeros(most, np.int32)
         self._is_live = np.zeros(most, bool)
         self._free = deque(range(most))
-        self._ended: deque[tuple[int, int]] = deque()  # with the last step that may hold it
+        self._ended: deque[tuple[int, int]] = deque()  # with the last step that may hold it; NONE: its engine has it
         self._hung_up: set[int] = set()  # their scheduler does not know them yet
         self._show_core()
 
@@ -85,12 +87,14 @@ class LiveFleet:
         output_tokens: int,
         spans: Sequence[tuple[int, int]],
         *,
+        max_tokens: int | None = None,
         priority: int = 0,
         last_engine: int | None = None,
     ) -> int | None:
         """Let a request arrive, no earlier than any before it; None where there are too many already.
 
         `spans` name its content, as in a `RequestTable`; `last_engine` is where its session was served last.
+        `max_tokens`, unless as long as the answer, is what the client asked for at most: SGLang admits by it.
         """
         assert arrival_s >= self.now_s, "a request arrives in the past"
         self._reclaim()
@@ -102,6 +106,10 @@ class LiveFleet:
         request = requests[row]
         request["prompt"], request["max_tokens"], request["arrival_s"] = prompt_tokens, output_tokens, arrival_s
         request["priority"] = priority
+        if self._has_sglang:
+            of = self.simulation.arrays.sglang.requests
+            of[row] = self._blank_sglang[0]
+            of["max_new_tokens"][row] = output_tokens if max_tokens is None else max_tokens
         request["replica"] = layout.NONE if last_engine is None else last_engine
         self._span_counts[row] = len(spans)
         request["span_start"] = self._place(spans)
@@ -113,7 +121,8 @@ class LiveFleet:
     def abort(self, row: int, time_s: float) -> None:
         """The client hangs up at `time_s`, before which nothing is left to happen; vLLM frees its blocks at once.
 
-        The front end hands an abort on behind the request itself.
+        SGLang ends a request that is computed with its next output. The front end hands an abort on behind the request
+        itself.
         """
         if self._is_live[row]:
             self._hung_up.add(row)
@@ -160,13 +169,23 @@ class LiveFleet:
 
     def _end(self, row: int) -> None:
         self._is_live[row] = False
-        engine = self.simulation.arrays.replicas[self.record(row)["replica"]]
-        self._ended.append((row, int(engine["step"])))
+        self._ended.append((row, self._last_step(row)))
+
+    def _last_step(self, row: int) -> int:
+        """The last step that may hold a request; NONE where it has not ended in its engine."""
+        record = self.record(row)
+        if record["status"] < layout.FINISHED:
+            return layout.NONE
+        return int(self.simulation.arrays.replicas[record["replica"]]["step"])
 
     def _reclaim(self) -> None:
         """Numbers of ended requests can be had again once no step in flight holds them."""
         while self._ended:
             row, step = self._ended[0]
+            if step == layout.NONE:
+                if (step := self._last_step(row)) == layout.NONE:
+                    return
+                self._ended[0] = row, step
             engine = self.simulation.arrays.replicas[self.record(row)["replica"]]
             if engine["completed_step"] < step and engine["num_plans"] > 0:
                 return
@@ -195,13 +214,24 @@ class LiveFleet:
         return start
 
     def _compact(self, num_more: int) -> None:
-        rows, requests = np.flatnonzero(self._is_live), self.simulation.arrays.requests
+        arrays = self.simulation.arrays
+        rows = np.array(sorted({*np.flatnonzero(self._is_live).tolist(), *(row for row, _ in self._ended)}), np.int64)
         kept = [self._spans[start : start + count] for start, count in self._span_places(rows)]
         num_kept = sum(map(len, kept))
-        spans = np.zeros(max(2 * (num_kept + num_more), FIRST_SPANS), layout.SPAN)
+        num_of_nodes = self._kept_for_nodes(self._spans[:0], 0)
+        spans = np.zeros(max(2 * (num_kept + num_of_nodes + num_more), FIRST_SPANS), layout.SPAN)
         spans[:num_kept] = np.concatenate([spans[:0], *kept])
-        requests["span_start"][rows] = np.cumsum([0, *map(len, kept)])[:-1]
-        self._spans, self._num_spans = spans, num_kept
+        arrays.requests["span_start"][rows] = np.cumsum([0, *map(len, kept)])[:-1]
+        self._num_spans = self._kept_for_nodes(spans, num_kept)
+        self._spans = spans
+
+    def _kept_for_nodes(self, spans: NDArray[np.void], size: int) -> int:
+        """Copy what SGLang's trees stand on behind the first `size`; how many there are then."""
+        if not self._has_sglang:
+            return size
+        from simulator.core.sglang.kept_spans import keep_spans  # noqa: PLC0415  loads numba, as in `Simulation`
+
+        return int(keep_spans(self.simulation.arrays, spans, size))
 
     def _span_places(self, rows: IntArray) -> list[tuple[int, int]]:
         starts = self.simulation.arrays.requests["span_start"][rows]

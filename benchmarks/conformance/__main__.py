@@ -6,6 +6,7 @@
     python -m benchmarks.conformance scheduler --about offloading  # the same, with KV in host memory
     python -m benchmarks.conformance scheduler --about apart    # the same, with prefill and decode in two engines
     python -m benchmarks.conformance scheduler --engine sglang   # beside SGLang: every batch, on random cases
+    python -m benchmarks.conformance scheduler --engine sglang --about cancelled  # the same, with clients that cancel
     python -m benchmarks.conformance radix-tree [--cases 200]    # beside SGLang: every operation on its radix tree
     python -m benchmarks.conformance parameters [--configs 10]   # beside transformers: every catalog model, random ones
     python -m benchmarks.conformance weights                     # beside vLLM: one rank's tensors under TP, DP and EP
@@ -29,6 +30,7 @@ from typing import Any
 from benchmarks.conformance.apart import APART, check_apart
 from benchmarks.conformance.cases.engine_cases import ATTENTIONS
 from benchmarks.conformance.cases.scheduler_cases import ABOUT
+from benchmarks.conformance.cases.sglang_cases import SGLANG_CASES
 from benchmarks.conformance.cases.weight_cases import weight_cases
 from benchmarks.conformance.engine import check_engine
 from benchmarks.conformance.kv_cache import catalog_cases, check_kv_cache, random_cases
@@ -66,7 +68,7 @@ def scheduler(python: Path, cases: int, seed: int, about: str) -> Found:
     return found.to_json(), lines, bool(found.differences)
 
 
-def sglang_scheduler(python: Path, cases: int, seed: int) -> Found:
+def sglang_scheduler(python: Path, cases: int, seed: int, about: str) -> Found:
     """The batches of SGLang's scheduler, on random cases."""
     with progress_bar(f"cases compared with SGLang, seed {seed}", total=cases) as bar:
 
@@ -74,7 +76,7 @@ def sglang_scheduler(python: Path, cases: int, seed: int) -> Found:
             bar.advance()
             bar.note(f"{found.batches:,} batches, {found.retractions:,} retractions")
 
-        found = check_sglang_scheduler(python, num_cases=cases, seed=seed, watch=watch)
+        found = check_sglang_scheduler(python, num_cases=cases, seed=seed, about=about, watch=watch)
     lines = [
         f"SGLang {found.sglang_version}, seed {found.seed}: {found.cases:,} cases, {found.batches:,} batches, "
         f"{found.retractions:,} retractions, {found.radix_hits:,} radix hits compared; "
@@ -161,7 +163,7 @@ def _not_compared(reasons: Mapping[str, str]) -> list[str]:
 def _run(given: argparse.Namespace, python: Path, seed: int) -> Found:
     cases = given.cases or 200
     if given.what == "scheduler" and given.engine == "sglang":
-        return sglang_scheduler(python, cases, seed)
+        return sglang_scheduler(python, cases, seed, given.about)
     comparisons: dict[str, Callable[[], Found]] = {
         "scheduler": lambda: scheduler(python, cases, seed, given.about),
         "radix-tree": lambda: radix_tree(python, cases, seed),
@@ -196,6 +198,8 @@ def main() -> int:
     parser.add_argument("--python", type=Path, help="another interpreter that has the engine")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     given = parser.parse_args()
+    if given.engine == "sglang" and given.about not in SGLANG_CASES:
+        parser.error(f"--about {given.about} is of vLLM; of SGLang there are {', '.join(SGLANG_CASES)}")
     is_sglang = given.what == "radix-tree" or (given.what == "scheduler" and given.engine == "sglang")
     try:
         if is_sglang:

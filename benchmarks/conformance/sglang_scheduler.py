@@ -1,5 +1,6 @@
 """Our SGLang scheduler beside SGLang's own, batch by batch."""
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,7 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from benchmarks.conformance.cases.sglang_cases import MAX_STEPS, STEP_S, SGLangCase, random_sglang_case
+from benchmarks.conformance.cases.sglang_cases import MAX_STEPS, SGLANG_CASES, STEP_S, SGLangCase
 from benchmarks.conformance.probes.engine_loop import Load, Pipeline
 from benchmarks.conformance.probing import Record, probe_records
 from simulator.engines.engine import Engine
@@ -39,13 +40,18 @@ class SGLangComparison:
 
 
 def check_sglang_scheduler(
-    python: Path, *, num_cases: int, seed: int, watch: Callable[[SGLangComparison], None] = lambda _: None
+    python: Path,
+    *,
+    num_cases: int,
+    seed: int,
+    about: str = "all",
+    watch: Callable[[SGLangComparison], None] = lambda _: None,
 ) -> SGLangComparison:
     """Run random cases through SGLang's scheduler under `python` and through ours.
 
     Raises ValueError where SGLang cannot be driven there.
     """
-    cases = [random_sglang_case(seed, number) for number in range(num_cases)]
+    cases = [SGLANG_CASES[about](seed, number) for number in range(num_cases)]
     failure = "SGLang's scheduler could not be driven"
     records = probe_records(python, "sglang_scheduler_probe", (case.to_json() for case in cases), failure=failure)
     found = SGLangComparison(seed=seed, sglang_version=next(records)["sglang_version"])
@@ -123,8 +129,11 @@ class OurLoop:
 
     def turn(self) -> bool:
         """Take in who has come, decide a batch, take in the output of one; False where all is done."""
-        for _, row in self.load.due():
-            self.engine.add_request(self.requests[row])
+        for arrival_s, row in self.load.due():
+            if arrival_s == math.inf:
+                self.engine.abort(self.requests[row])
+            else:
+                self.engine.add_request(self.requests[row])
         was_computing = bool(self.in_flight)
         plan = self.engine.schedule()
         if plan.num_tokens or plan.retracted or plan.aborted:
@@ -140,7 +149,7 @@ class OurLoop:
         self.load.now_s, plan = self.in_flight.pop(0)
         finished = [request.id for request in self.engine.complete(plan)]
         self.records[-1]["finished"] += finished
-        self.load.follow_up(finished)
+        self.load.follow_up([row for row in finished if not self.load.has_ended(row)])
 
     def _go_on(self) -> bool:
         """The engine is idle: wait for whoever comes next; False where nobody does."""

@@ -121,6 +121,9 @@ def abort(a: Any, request: int, status: int, now_s: float) -> None:
         return
     replica, has_entered = req.replica, req.status != SENT
     account(a, replica, now_s)
+    if has_entered and a.pools[a.replicas[replica].pool].engine == SGLANG:
+        sglang.abort(sglang.narrowed(a), request, status, now_s)
+        return
     if req.status == RUNNING:
         if req.quiet_since > 0:
             calendar.wake(a, replica, CALENDAR_STEPS)

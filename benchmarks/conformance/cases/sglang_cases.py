@@ -1,6 +1,6 @@
 """Random loads on random engines, for laying our SGLang scheduler beside SGLang's own."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ class SGLangRequest:
     num_tokens_to_stop: int | None
     ignore_eos: bool
     routing_key: str
+    timeout_s: float | None = None  # after which its client cancels it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +87,21 @@ def random_sglang_case(seed: int, number: int) -> SGLangCase:
         random_seed=int(rng.integers(2**31)),
     )
     return SGLangCase(name=f"{seed}/{number}", engine=engine, requests=requests)
+
+
+def cancelled_sglang_case(seed: int, number: int) -> SGLangCase:
+    """The same case with clients that cancel: while they wait, in mid-prompt, in mid-answer."""
+    case = random_sglang_case(seed, number)
+    rng = np.random.default_rng(np.random.SeedSequence([seed, number, 1]))
+    longest, share = int(rng.choice([8, 60, 400])), rng.choice([0.2, 0.6])
+    requests = tuple(
+        replace(request, timeout_s=int(rng.integers(1, longest)) * TICK_S) if rng.random() < share else request
+        for request in case.requests
+    )
+    return replace(case, requests=requests)
+
+
+SGLANG_CASES = {"all": random_sglang_case, "cancelled": cancelled_sglang_case}  # by what they are about
 
 
 def _pool_tokens(rng: np.random.Generator, longest: int, page_size: int, *, is_storm: bool) -> int:

@@ -6,6 +6,7 @@ requests are ours.
 
 import gc
 import json
+import math
 import random
 import sys
 from collections import deque
@@ -16,6 +17,7 @@ import torch
 from engine_loop import Load, row_of
 from sglang.srt.disaggregation.utils import DisaggregationMode
 from sglang.srt.managers import scheduler as scheduler_module
+from sglang.srt.managers.io_struct import AbortReq
 from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
 from sglang.srt.managers.schedule_policy import SchedulePolicy
 from sglang.srt.managers.scheduler import Scheduler
@@ -31,14 +33,14 @@ scheduler_module.resolve_forward_inputs = lambda batch, future_map: None  # no m
 OFF = (
     "_engine_paused",
     "_sched_idled",
-"attn_dp_enabled", "enable_fpm", "enable_hierarchical_cache", "enable_hicache_storage",
+"attn_dp_enabled", "enable_continuous_input_polling", "enable_fpm", "enable_hierarchical_cache", "enable_hicache_storage",
     "enable_hisparse", "enable_lmcache", "enable_lora", "enable_overlap_mlx", "enable_pdmux",
     "enable_priority_preemption", "enable_priority_scheduling", "enable_skip_finishing_decode",
     "enable_unified_cache_external_linker", "enable_unified_memory", "abort_on_priority_when_disabled",
     "gracefully_exit", "is_hybrid_swa", "require_mlp_sync",
 )  # fmt: skip
 NONE = (
-    "_pending_chunked_abort_req", "chunked_req", "decode_offload_manager", "dllm_config", "draft_worker",
+    "_pending_chunked_abort_req", "chunked_req", "mm_receiver", "decode_offload_manager", "dllm_config", "draft_worker",
     "dynamic_chunk_sizer", "forward_sleep_time", "future_map", "hisparse_coordinator", "last_batch", "lora_drainer",
     "max_new_tokens_limit", "max_queued_requests", "min_free_slots_delayer", "prefill_delayer",
     "scheduler_stage_metrics", "scripted_scheduler_hook", "sliding_window_size", "truncation_align_size",
@@ -129,7 +131,9 @@ class Loop(Scheduler):
         runner = SimpleNamespace(prefill_aware_swa=False, attn_backend=None)
         self.tp_worker = SimpleNamespace(model_runner=runner)
         self.model_worker = Model([request["spans"] for request in case["requests"]])
-        self.grammar_manager = SimpleNamespace(has_waiting_grammars=lambda: False, grammar_queue=())
+        self.grammar_manager = SimpleNamespace(
+            has_waiting_grammars=lambda: False, grammar_queue=(), abort_requests=lambda _: None
+        )
         self.dllm_manager = SimpleNamespace(any_staging_reqs=lambda: False)
         self.beam_coordinator = SimpleNamespace(
             pending_member_rows=lambda batch: 0, commit_decode=lambda batch: set(), retire_group=lambda req: None
@@ -147,7 +151,10 @@ class Loop(Scheduler):
     # -- what the loop asks for
 
     def ingest_requests(self, stop_at_pause=False):
-        for _, row in self.load.due():
+        for arrival_s, row in self.load.due():
+            if arrival_s == math.inf:
+                self.abort_request(AbortReq(rid=f"{row:08d}"))
+                continue
             request = self.case["requests"][row]
             num_prompt_tokens, stops = request["prompt_tokens"], request["num_tokens_to_stop"]
             sampling = SamplingParams(
@@ -176,7 +183,7 @@ class Loop(Scheduler):
         super().process_batch_result(batch, result)
         finished = [row_of(req.rid) for req in running if req.finished()]
         self.records[-1]["finished"] += finished
-        self.load.follow_up(finished)
+        self.load.follow_up([row for row in finished if not self.load.has_ended(row)])
 
     def on_idle(self):
         if self.is_fully_idle():
@@ -207,7 +214,7 @@ class Loop(Scheduler):
             "scheduled": list(zip(rows, tokens, strict=True)),
             "prefixes": list(zip(rows, prefixes, strict=False)),
             "retracted": self.retracted,
-            "aborted": self.aborted,
+            "aborted": [*self.aborted],
             "running": len(running_batch.reqs),
             "waiting": len(self.waiting_queue),
             "free": self.token_to_kv_pool_allocator.available_size(),

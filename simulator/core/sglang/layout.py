@@ -51,6 +51,7 @@ ENGINE = record(
         ("batch_size", "i4"),  # the running batch's
         ("batch_is_full", "i4"),
         ("chunked_req", "i4"),
+        ("has_aborts", "i4"),  # a client has gone since the last decision
         ("last_mode", "i4"),  # of the latest batch …
         ("last_slot", "i4"),  # … its plan …
         ("last_chunked", "i4"),  # … and the request that it leaves with chunks to go
@@ -82,6 +83,8 @@ REQUEST = record(
         ("inflight_chunks", "i4"),  # before the last, computed and not yet processed
         ("holds_kv", "i4"),
         ("is_retracted", "i4"),  # and not yet admitted again
+        ("gone_as", "i4"),  # the status that it will end with, as its client has gone; 0: nobody has
+        ("is_aborted", "i4"),  # its scheduler knows: its next output is its last
         ("arrival_processed_tokens", "i8"),
     ]
 )

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from simulator.core import delivery
+from simulator.core import delivery, waiting
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.latency import add_to_sums
-from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, FINISHED, NONE, NOT_BLOCKED
+from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, FINISHED, NONE, NOT_BLOCKED, WAITING
 from simulator.core.routing import views
 from simulator.core.sglang import decode, kv_cache, prefill, tree
 from simulator.core.sglang.layout import EXTEND, NO_BATCH, SGLangView
@@ -34,6 +34,48 @@ def add_request(a: Any, replica: int, request: int) -> None:
     decode.enqueue(a, replica, request)
 
 
+@rare_kernel
+def abort(a: Any, request: int, status: int, now_s: float) -> None:
+    """The client of a request that has come to its scheduler has gone, which hears of it before its next decision."""
+    req = a.requests[request]
+    a.sglang.requests[request].gone_as = status
+    if req.status == WAITING:
+        waiting.remove(a, req.replica, request)
+        let_go(a, request, now_s)
+    else:
+        a.sglang.engines[req.replica].has_aborts = 1
+
+
+@kernel
+def let_go(a: Any, request: int, now_s: float) -> None:
+    """End a request whose client has gone."""
+    views.note_ended(a, request)
+    delivery.end(a, request, a.sglang.requests[request].gone_as, now_s)
+
+
+@rare_kernel
+def hear_of_aborts(a: Any, p: Any, replica: int, now_s: float) -> None:
+    """Requests that are computed end with their next output; one in mid-prompt gives up all that it holds."""
+    engine = a.sglang.engines[replica]
+    engine.has_aborts = 0
+    chunked = engine.chunked_req
+    if chunked != NONE and a.sglang.requests[chunked].gone_as > 0:
+        kv_cache.release(a, p, replica, chunked, False)
+        let_go(a, chunked, now_s)
+        engine.chunked_req = NONE
+    for place in range(engine.batch_size):
+        note_abort(a, a.running[replica, place])
+    if engine.last_mode != NO_BATCH:
+        for place in range(a.plans[replica, engine.last_slot].count):
+            note_abort(a, a.entries[replica, engine.last_slot, place].request)
+
+
+@kernel
+def note_abort(a: Any, request: int) -> None:
+    of = a.sglang.requests[request]
+    of.is_aborted = int(of.gone_as > 0)
+
+
 @kernel
 def go_idle(a: Any, replica: int) -> None:
     """Nothing waits, runs or is on its way."""
@@ -47,6 +89,8 @@ def schedule(a: Any, replica: int, slot: int, now_s: float) -> int:
     """Decide the next batch into plan `slot`; returns how many requests were retracted."""
     state, engine = a.replicas[replica], a.sglang.engines[replica]
     p, plan = a.sglang.pools[state.pool], a.plans[replica, slot]
+    if engine.has_aborts == 1:
+        hear_of_aborts(a, p, replica, now_s)
     merge_last_batch(a, p, replica)
     state.step += 1
     plan.step = state.step
@@ -79,7 +123,7 @@ def merge_last_batch(a: Any, p: Any, replica: int) -> None:
         for place in range(last.count):
             request = a.entries[replica, engine.last_slot, place].request
             has_chunks = request == engine.chunked_req or request == engine.last_chunked  # noqa: PLR1714  no sets here
-            if has_chunks or a.requests[request].status == FINISHED:
+            if has_chunks or a.requests[request].status >= FINISHED:
                 engine.batch_is_full = 0
             else:
                 a.running[replica, num_entries] = request
@@ -90,7 +134,7 @@ def merge_last_batch(a: Any, p: Any, replica: int) -> None:
     kept = 0
     for place in range(num_entries):
         request = a.running[replica, place]
-        if a.requests[request].status == FINISHED:
+        if a.requests[request].status >= FINISHED:
             engine.batch_is_full = 0
         else:
             a.running[replica, kept] = request
@@ -137,7 +181,7 @@ def complete(a: Any, replica: int, now_s: float) -> int:
         request = entry.request
         req, of = a.requests[request], a.sglang.requests[request]
         req.in_flight -= 1
-        if req.status == FINISHED or of.is_retracted == 1:
+        if req.status >= FINISHED or of.is_retracted == 1:
             continue  # it ended, or started over, in the batch before
         if place < plan.num_extending and of.inflight_chunks > 0:
             of.inflight_chunks -= 1
@@ -153,11 +197,14 @@ def complete(a: Any, replica: int, now_s: float) -> int:
             delivery.record_gaps(a, alike_s, num_alike)
             alike_s, num_alike = gap_s, 1
         req.output += 1
-        if req.output == req.max_tokens or req.output >= of.max_new_tokens:
+        if of.is_aborted == 1 or req.output == req.max_tokens or req.output >= of.max_new_tokens:
             kv_cache.release(a, p, replica, request, True)
-            delivery.finish(a, request, now_s)
-            entry.tokens = -1
-            num_finished += 1
+            if of.gone_as > 0:
+                let_go(a, request, now_s)
+            else:
+                delivery.finish(a, request, now_s)
+                entry.tokens = -1
+                num_finished += 1
         elif place < plan.num_extending:
             kv_cache.checkpoint(a, p, replica, request)
     delivery.record_gaps(a, alike_s, num_alike)

@@ -280,5 +280,6 @@ def evict_leaf(a: Any, p: Any, replica: int) -> None:
     a.replicas[replica].num_cached_free_blocks -= (leaf.end - leaf.start) // p.page_size
     t.nodes[leaf.parent].num_children -= 1
     leaves.update(t, p, state, leaf.parent)
+    leaf.parent = NONE
     leaf.next_in_bucket = state.free_node
     state.free_node = node

@@ -37,6 +37,7 @@ class Request:
     num_cached_tokens: int | None = None  # prefix hit at first admission
     num_retractions: int = 0
     is_retracted: bool = False  # and not yet admitted again
+    is_aborted: bool = False  # its client has gone: the next output is its last
     is_finished: bool = False
 
     @property
@@ -56,7 +57,8 @@ class Request:
     @property
     def has_all_outputs(self) -> bool:
         """Whether its latest token ends it."""
-        return self.num_output_tokens == self.num_tokens_to_stop or self.num_output_tokens >= self.max_new_tokens
+        is_whole = self.num_output_tokens == self.num_tokens_to_stop or self.num_output_tokens >= self.max_new_tokens
+        return is_whole or self.is_aborted
 
     def retract(self) -> None:
         """Forget what was computed; what was answered is kept, and computed again."""

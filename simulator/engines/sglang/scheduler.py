@@ -61,7 +61,7 @@ class Plan:
     num_tokens: dict[Request, int]  # computed in this batch, in its order
     prefix_lens: dict[Request, int]  # of those that extend: tokens computed before
     retracted: tuple[Request, ...]
-    aborted: tuple[Request, ...]  # for want of memory, though alone
+    aborted: tuple[Request, ...]  # for want of memory, though alone; in mid-prompt, as the client has gone
     num_running: int
     num_waiting: int
     num_free_tokens: int
@@ -81,6 +81,7 @@ class Scheduler:
         self.running_batch = ScheduleBatch()
         self.last_batch: ScheduleBatch | None = None
         self.chunked_req: Request | None = None
+        self._pending_chunked_abort_req: Request | None = None
         self.result_queue: deque[Plan] = deque()
         self._retracted: list[Request] = []
         self._aborted: list[Request] = []
@@ -104,6 +105,27 @@ class Scheduler:
         request.queue_entry = self._num_queue_entries
         request.arrival_processed_tokens = self._num_processed_tokens
 
+    def abort(self, request: Request) -> None:
+        """Its client has gone: it leaves the queue, or ends with its next output; in mid-prompt, before the next batch.
+
+        What a request that ends with an output has computed stays in the tree.
+        """
+        if request in self.waiting_queue:
+            self.waiting_queue.remove(request)
+            request.is_finished = True
+        elif not request.is_finished:
+            request.is_aborted = True
+            if request is self.chunked_req:
+                self._pending_chunked_abort_req = request
+
+    def _process_pending_chunked_abort(self) -> None:
+        request, self._pending_chunked_abort_req = self._pending_chunked_abort_req, None
+        if request is not None:
+            self.cache.release(request, checkpoint=False)
+            request.is_finished = True
+            self.chunked_req = None
+            self._aborted.append(request)
+
     def on_idle(self) -> None:
         """To be called where a turn of SGLang's loop finds nothing to do."""
         self.new_token_ratio.reset()
@@ -111,6 +133,7 @@ class Scheduler:
     def schedule(self) -> Plan:
         """Decide the next batch."""
         self._retracted, self._aborted = [], []
+        self._process_pending_chunked_abort()
         batch = self.get_next_batch_to_run()
         self.last_batch = batch
         plan = self._plan(batch)
