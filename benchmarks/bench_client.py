@@ -1,12 +1,14 @@
-"""vLLM's own benchmark client against the endpoint: `python -m benchmarks.bench_client [PYTHON]`.
+"""vLLM's own benchmark client against the endpoint: `python -m benchmarks.bench_client [--engine sglang]`.
 
 `vllm bench serve` sends 500 prompts of 512 tokens at 50 per second and asks for 64 tokens, three times to the endpoint
 and three times to a server that does nothing but answer at fixed times. What the client reports of that server beyond
 those times is the client's own; the endpoint is laid beside `headcount simulate` on the same arrivals.
 """
 
+import argparse
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
@@ -16,13 +18,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
+from urllib.request import urlopen
 
 import numpy as np
 
 from benchmarks.endpoint import GPU, MODEL, PORT, delays
 from benchmarks.markdown import table
 from calibrate.interpreters.interpreters import interpreter_for
-from calibrate.interpreters.recipe import VLLM
+from calibrate.interpreters.recipe import SGLANG, VLLM
 from simulator.deployment import resolve
 from simulator.results import request_times
 from simulator.simulation import Simulation
@@ -83,7 +86,40 @@ def running(*words: str) -> Iterator[None]:
         server.wait()
 
 
-def simulated(found: dict[str, Any]) -> tuple[float, float]:
+def sglang_bench(python: Path, folder: Path, run: int) -> dict[str, Any]:
+    """The same by SGLang's own client, which sends to /generate and keeps no times of arrival."""
+    (folder / "datasets.py").write_text("load_dataset = None\n")  # imported for data that is not asked for
+    options = {
+        "backend": "sglang", "base-url": f"http://127.0.0.1:{PORT}", "model": NAME, "tokenizer": folder,
+        "dataset-name": "random-ids", "random-input-len": PROMPT, "random-output-len": OUTPUT, "num-prompts": REQUESTS,
+        "random-range-ratio": 1, "request-rate": RATE, "seed": run, "output-file": folder / "sglang.json",
+    }  # fmt: skip
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    command = [str(python), "-m", "sglang.bench_serving", *words, "--disable-tqdm"]
+    around = {**os.environ, "PYTHONPATH": str(folder), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=around)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    found: dict[str, Any] = json.loads((folder / "sglang.json").read_text().splitlines()[-1])
+    assert found["completed"] == REQUESTS, found
+    return found
+
+
+def counted() -> tuple[float, float]:
+    """Mean TTFT and TPOT of an SGLang endpoint as it was simulated, by its own metrics, in seconds."""
+    text = urlopen(f"http://127.0.0.1:{PORT}/metrics").read().decode()
+
+    def mean(name: str) -> float:
+        total, count = (
+            sum(map(float, re.findall(rf"^sglang:{name}_seconds_{what}{{.*}} (\S+)$", text, re.MULTILINE)))
+            for what in ("sum", "count")
+        )
+        return total / count
+
+    return mean("time_to_first_token"), mean("request_time_per_output_token")
+
+
+def simulated(found: dict[str, Any], engine: str) -> tuple[float, float]:
     """Mean TTFT and TPOT of `simulate` on the arrivals that the client had, in seconds."""
     at_s = np.array(found["start_times"])
     order = np.argsort(at_s, kind="stable")
@@ -92,7 +128,7 @@ def simulated(found: dict[str, Any]) -> tuple[float, float]:
         prompt_tokens=np.array(found["input_lens"])[order],
         output_tokens=np.array(found["output_lens"])[order],
     )
-    simulation = Simulation(resolve(MODEL, GPU).fleet(1, "least-outstanding"), requests)
+    simulation = Simulation(resolve(MODEL, GPU, engine=engine).fleet(1, "least-outstanding"), requests)
     simulation.run()
     times = request_times(simulation.requests)
     return float(np.mean(times.ttft_s)), float(np.mean(times.tpot_s))
@@ -106,19 +142,25 @@ def row(what: str, found: dict[str, Any], ttft_s: float, tpot_s: float, own: str
 
 
 def main() -> None:
-    given = Path(sys.argv[1]) if len(sys.argv) > 1 else None
-    python = interpreter_for(None, given, VLLM)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--engine", choices=("vllm", "sglang"), default="vllm")
+    engine = parser.parse_args().engine
+    python = interpreter_for(None, None, VLLM)
     rows = []
     with TemporaryDirectory() as made:
-        folder = Path(made)
+        folder = Path(str(made))
         tokenizer_in(folder)
-        words = ("--model", MODEL, "--gpu", GPU, "--tokenizer", f"{folder}/tokenizer.json")
+        words = ("--model", MODEL, "--gpu", GPU, "--tokenizer", f"{folder}/tokenizer.json", "--engine", engine)
         for run in range(RUNS):
             with running("benchmarks.bench_client", "--serve"):
                 rows.append(row("fixed times", bench(python, folder, run), TTFT_S, TPOT_S, ""))
             with running("headcount", "emulate", *words):
                 found = bench(python, folder, run)
-                rows.append(row("endpoint", found, *simulated(found), delays()))
+                rows.append(row("endpoint", found, *simulated(found, engine), delays()))
+            if engine == "sglang":
+                with running("headcount", "emulate", *words):
+                    found = sglang_bench(interpreter_for(None, None, SGLANG), folder, run)
+                    rows.append(row("endpoint, SGLang's client", found, *counted(), delays()))
     columns = ("server", "TTFT, ms", "expected", "more", "TPOT, ms", "expected", "its own delay")
     print(table(columns, sorted(rows)))
 

@@ -207,13 +207,14 @@ class LiveFleet:
     def _place(self, spans: Sequence[tuple[int, int]]) -> int:
         """Where a request's spans stand; those of ended ones make room."""
         if self._num_spans + len(spans) > len(self._spans):
-            self._compact(len(spans))
+            self.compact(len(spans))
         start = self._num_spans
         self._num_spans += len(spans)
         self._spans[start : self._num_spans] = np.array(spans, self._spans.dtype)
         return start
 
-    def _compact(self, num_more: int) -> None:
+    def compact(self, num_more: int = 0) -> None:
+        """Keep the spans of requests that have not ended, and what SGLang's trees stand on, with room for more."""
         arrays = self.simulation.arrays
         rows = np.array(sorted({*np.flatnonzero(self._is_live).tolist(), *(row for row, _ in self._ended)}), np.int64)
         kept = [self._spans[start : start + count] for start, count in self._span_places(rows)]

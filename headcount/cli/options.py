@@ -203,12 +203,10 @@ vllm_args_option = section(
 strict_option = flag("--strict", "Refuse answers that rest on assumptions: unknown architectures, unmeasured GPUs.")
 
 
-def deployment_options(*, has_engines: bool = True, **default_text: str) -> Option:
-    """What is served, and on what, under vLLM or, where `has_engines`, SGLang; `default_text` as in
-    `argument_options`."""
+def deployment_options(**default_text: str) -> Option:
+    """What is served, and on what, under vLLM or SGLang; `default_text` as in `argument_options`."""
     arguments = section("Deployment", argument_options(MEMORY, default_text=default_text))
-    engines = (engine_options(),) if has_engines else ()
-    return all_of(model_options, arguments, _startup_log_option, vllm_args_option, *engines, strict_option)
+    return all_of(model_options, arguments, _startup_log_option, vllm_args_option, engine_options(), strict_option)
 
 
 ROUTERS = (

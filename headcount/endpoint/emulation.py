@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headcount.endpoint.answers import Answer
-from headcount.endpoint.contents import Contents
+from headcount.endpoint.contents import Blocks, Contents, Tokens
 from headcount.endpoint.figures import Figures
+from headcount.endpoint.metrics import sglang, vllm
+from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet
 from simulator.live import LiveFleet
 from workloads.requests import IntArray
 
-REMEMBERED_BLOCKS = 4  # names of contents, for each block of the KV caches
+REMEMBERED = 4  # times what the KV caches hold: names of contents
 REMEMBERED_SESSIONS = 100_000
 
 
@@ -29,6 +31,7 @@ class Job:
     priority: int = 0
     session: str | None = None
     salt: str = ""
+    is_streamed: bool = False
 
 
 @dataclass(kw_only=True, eq=False)
@@ -45,6 +48,7 @@ class Stream:
     oldest_s: float = math.nan  # when the first of the tokens came that nobody has taken
     last_s: float = math.nan
     first_s: float = math.nan
+    cached_tokens: int = 0
     is_done: bool = False
     is_gone: bool = False
     failure: str = ""
@@ -73,15 +77,16 @@ class Emulation:
 
     def __init__(self, fleet: Fleet, *, most: int, seed: int = 0) -> None:
         self.live = LiveFleet(fleet, most=most, seed=seed)
-        engine = fleet.pools[0].engine
-        assert isinstance(engine, EngineConfig), "LiveFleet takes vLLM alone"
-        self.engine = engine
-        self.figures = Figures(fleet.num_engines, self.engine.max_model_len)
-        self._contents = Contents(
-            self.engine.block_size,
-            lookahead=self.engine.hash_lookahead_tokens,
-            most=REMEMBERED_BLOCKS * fleet.num_usable_blocks,
-        )
+        self.num_aborted = 0
+        engine, num_engines = fleet.pools[0].engine, fleet.num_engines
+        self._has_halves = isinstance(engine, SGLangConfig)  # SGLang counts streamed answers apart
+        self._contents = _contents(engine, REMEMBERED * fleet.num_usable_blocks)
+        if isinstance(engine, SGLangConfig):
+            self.figures = Figures(2 * num_engines, sglang.BOUNDS)
+            self.reports: sglang.Reports | vllm.Steps = sglang.Reports(num_engines)
+        else:
+            self.figures = Figures(num_engines, vllm.bounds(engine.max_model_len))
+            self.reports = vllm.Steps(self.figures, num_engines)
         self._streams: dict[int, Stream] = {}
         self._served: OrderedDict[str, int] = OrderedDict()  # where each session was served last
 
@@ -97,6 +102,7 @@ class Emulation:
             tokens,
             len(answer),
             self._contents.spans(np.concatenate([job.prompt, answer]), job.salt),
+            max_tokens=job.max_tokens,
             priority=job.priority,
             last_engine=self._served.get(job.session) if job.session else None,
         )
@@ -117,19 +123,26 @@ class Emulation:
             if stream.num_tokens == 0:
                 record = self.live.record(row)
                 stream.first_s, stream.engine = now_s, int(record["replica"])
-                self.figures.began(stream.engine, stream.arrival_s, now_s, record)
+                stream.cached_tokens = int(record["cached_tokens"])
+                self.figures.began(self._series(stream), stream.arrival_s, now_s, record)
             else:
-                self.figures.went_on(stream.engine, now_s - stream.last_s)
+                self.figures.went_on(self._series(stream), now_s - stream.last_s)
             stream.give(count, now_s)
-            self.figures.tokens[stream.engine] += count
+            self.figures.tokens[self._series(stream)] += count
         for row in instant.finished:
             self._finish(row)
-        self.figures.end_instant(totals)
+        self.figures.end_instant()
+        self.reports.note(now_s, totals)
         return True
 
+    def _series(self, stream: Stream) -> int:
+        """Which of the figures a request counts in."""
+        return 2 * stream.engine + stream.job.is_streamed if self._has_halves else stream.engine
+
     def hang_up(self, stream: Stream, now_s: float) -> None:
-        """The client has gone: vLLM aborts its request."""
+        """The client has gone: its engine aborts the request."""
         stream.is_gone = True
+        self.num_aborted += 1
         self.live.abort(stream.row, now_s)
         self._end(stream)
 
@@ -148,12 +161,18 @@ class Emulation:
             self._served.move_to_end(stream.job.session)
             if len(self._served) > REMEMBERED_SESSIONS:
                 self._served.popitem(last=False)
-        self.figures.finished(engine, record, stream.job.answer.finish_reason, stream.job.max_tokens)
+        self.figures.finished(self._series(stream), record, stream.job.answer.finish_reason, stream.job.max_tokens)
         self._end(stream)
 
     def _end(self, stream: Stream) -> None:
         del self._streams[stream.row]
         stream.changed.set()
+
+
+def _contents(engine: EngineConfig | SGLangConfig, most_blocks: int) -> Contents:
+    if isinstance(engine, SGLangConfig):
+        return Tokens(most=most_blocks * engine.page_size)
+    return Blocks(engine.block_size, lookahead=engine.hash_lookahead_tokens, most=most_blocks)
 
 
 def blocks_missing(engine: EngineConfig, num_tokens: int) -> int:

@@ -15,7 +15,7 @@ from headcount.endpoint.clock import Clock
 from headcount.endpoint.emulation import Stream
 from headcount.endpoint.requests import ApiError
 
-_STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 DONE = b"data: [DONE]\n\n"
 
 
@@ -27,6 +27,7 @@ class Shape:
     is_chat: bool
     include_usage: bool = False
     usage_each: bool = False  # vLLM's `continuous_usage_stats`
+    stop_name: str = "stop_reason"  # under which the text that ended an answer stands
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -40,7 +41,7 @@ class Shape:
     def whole(self, stream: Stream, usage: dict[str, Any]) -> dict[str, Any]:
         text, answer = "".join(stream.job.answer.words), stream.job.answer
         said = {"message": {"role": "assistant", "content": text}} if self.is_chat else {"text": text}
-        ends = {"logprobs": None, "finish_reason": answer.finish_reason, "stop_reason": answer.stop_reason}
+        ends = {"logprobs": None, "finish_reason": answer.finish_reason, self.stop_name: answer.stop_reason}
         return self.envelope([{"index": 0, **said, **ends}], usage=usage)
 
     def chunk(
@@ -48,7 +49,7 @@ class Shape:
     ) -> dict[str, Any]:
         role = {"role": "assistant"} if first else {}
         said: dict[str, Any] = {"delta": {**role, "content": text}} if self.is_chat else {"text": text}
-        return self.envelope([{"index": 0, **said, "logprobs": None, "finish_reason": reason, "stop_reason": stop}])
+        return self.envelope([{"index": 0, **said, "logprobs": None, "finish_reason": reason, self.stop_name: stop}])
 
 
 def usage_of(stream: Stream, num_tokens: int) -> dict[str, Any]:
@@ -60,11 +61,11 @@ def event(data: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(data, separators=(",", ":")).encode() + b"\n\n"
 
 
-class _Waiting(Response, ABC):
+class Waiting(Response, ABC):
     """A response that waits for tokens, and tells the fleet when its client hangs up."""
 
-    def __init__(self, stream: Stream, clock: Clock, shape: Shape) -> None:
-        self.stream, self.clock, self.shape = stream, clock, shape
+    def __init__(self, stream: Stream, clock: Clock) -> None:
+        self.stream, self.clock = stream, clock
         self.background = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,7 +87,15 @@ class _Waiting(Response, ABC):
         """Send what comes, until nothing more will."""
 
 
-class WholeAnswer(_Waiting):
+class ShapedAnswer(Waiting, ABC):
+    """One in OpenAI's shape."""
+
+    def __init__(self, stream: Stream, clock: Clock, shape: Shape) -> None:
+        super().__init__(stream, clock)
+        self.shape = shape
+
+
+class WholeAnswer(ShapedAnswer):
     """One JSON object once the last token is there."""
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -103,12 +112,12 @@ class WholeAnswer(_Waiting):
             self.clock.left(stream.last_s)
 
 
-class StreamedAnswer(_Waiting):
+class StreamedAnswer(ShapedAnswer):
     """A chunk for each token, or for those that came while the one before was sent, as vLLM does."""
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         stream, shape = self.stream, self.shape
-        await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+        await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
         if shape.is_chat:
             await _send(send, event(self._with_usage(shape.chunk("", first=True))))
         before, after = self._frame()

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from headcount.answers.notes import Note, facts_about, find_notes
 from headcount.endpoint.answers import Answers
-from headcount.endpoint.app import Endpoint
 from headcount.endpoint.clock import Clock
 from headcount.endpoint.emulation import Emulation
+from headcount.endpoint.serving import Endpoint
 from headcount.endpoint.tokens import EstimatedTokens, FileTokens
 from headcount.questions.deployments import subject
 from simulator.deployment import resolve
@@ -63,7 +63,7 @@ def endpoint(
 ) -> tuple[Endpoint, tuple[Note, ...]]:
     """An endpoint, its kernels compiled, with what is to know of it.
 
-    `engine` are vLLM's engine arguments under their names. Raises ValueError for a bad argument, RefusedError where
+    `engine` are the engine's arguments under their names. Raises ValueError for a bad argument, RefusedError where
     `strict` refuses a note.
     """
     if not 0.01 <= served.speed <= 1000:
@@ -95,3 +95,4 @@ def _compile(fleet: Fleet) -> None:
     live.abort(rows[0] or 0, live.next_s)
     while live.advance() is not None:
         pass
+    live.compact()

@@ -22,10 +22,11 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from headcount.endpoint.answers import Answers, Asked
-from headcount.endpoint.app import Endpoint, make_app
-from headcount.endpoint.contents import Contents
+from headcount.endpoint.app import make_app
+from headcount.endpoint.contents import Blocks
 from headcount.endpoint.emulation import Emulation, Job
 from headcount.endpoint.figures import Delays, Histogram
+from headcount.endpoint.serving import Endpoint
 from headcount.endpoint.start import Served, endpoint
 from headcount.endpoint.tokens import EstimatedTokens
 from simulator.deployment import resolve
@@ -151,7 +152,7 @@ def broken(_: float) -> None:
 
 
 def table_of(jobs: list[Job], arrival_s: np.ndarray) -> RequestTable:
-    contents = Contents(16, lookahead=0, most=100_000)
+    contents = Blocks(16, lookahead=0, most=100_000)
     spans = [contents.spans(np.concatenate([job.prompt, job.answer.tokens])) for job in jobs]
     counts = np.array([len(each) for each in spans], np.int32)
     flat = np.array([span for each in spans for span in each], np.int64)
@@ -175,7 +176,7 @@ def table_of(jobs: list[Job], arrival_s: np.ndarray) -> RequestTable:
 def test_two_requests_share_a_block_exactly_if_all_tokens_up_to_its_end_are_equal(
     prompts: list[list[int]], lookahead: int
 ) -> None:
-    contents = Contents(3, lookahead=lookahead, most=1000)
+    contents = Blocks(3, lookahead=lookahead, most=1000)
     spans = [contents.spans(np.array(each, np.int64)) for each in prompts]
 
     def name(of: list[tuple[int, int]], last: int) -> int:

@@ -33,8 +33,8 @@ scheduler_module.resolve_forward_inputs = lambda batch, future_map: None  # no m
 OFF = (
     "_engine_paused",
     "_sched_idled",
-"attn_dp_enabled", "enable_continuous_input_polling", "enable_fpm", "enable_hierarchical_cache", "enable_hicache_storage",
-    "enable_hisparse", "enable_lmcache", "enable_lora", "enable_overlap_mlx", "enable_pdmux",
+"attn_dp_enabled", "enable_continuous_input_polling", "enable_fpm", "enable_hierarchical_cache",
+    "enable_hicache_storage", "enable_hisparse", "enable_lmcache", "enable_lora", "enable_overlap_mlx", "enable_pdmux",
     "enable_priority_preemption", "enable_priority_scheduling", "enable_skip_finishing_decode",
     "enable_unified_cache_external_linker", "enable_unified_memory", "abort_on_priority_when_disabled",
     "gracefully_exit", "is_hybrid_swa", "require_mlp_sync",

@@ -23,7 +23,7 @@ _NEEDS = ("fastapi", "uvicorn", "prometheus_client")
 
 
 @click.command("emulate", cls=Command)
-@deployment_options(has_engines=False)
+@deployment_options()
 @section("Deployment", option("--replicas", WholeNumber(1), "Engines behind the router.", default=1))
 @section(
     "Server",
@@ -51,11 +51,11 @@ def command(
     *, model: str, gpu: str, strict: bool, startup_log: "StartupLog | None", host: str, port: int, as_json: bool,
     **values: Any,
 ) -> int:  # fmt: skip
-    """Serve OpenAI's API at the speed of a simulated fleet, with vLLM's metrics.
+    """Serve OpenAI's API at the speed of a simulated fleet, with vLLM's or SGLang's metrics.
 
     \b
     /v1/completions, /v1/chat/completions (streaming and not), /v1/models, /tokenize, /detokenize,
-    /health, /version, /metrics
+    /health, /version, /metrics; with --engine sglang also /generate, /model_info, /server_info
 
     Answers are filler, as long as asked for with max_tokens and ignore_eos, else drawn. Queueing, batching, preemption,
     prefix caching and step times are those of 'headcount simulate'. Ctrl-C ends it, and tells how late its tokens left.

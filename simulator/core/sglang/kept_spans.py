@@ -1,5 +1,4 @@
-"""The runs of content that the radix tree stands on, where fleets take requests while they run, and drop those of ended
-ones."""
+"""The runs of content that the radix tree stands on, in fleets that drop ended requests while they run."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""An SGLang fleet that takes requests while it runs decides as one that knew them all, and as SGLang when clients go."""
+"""An SGLang fleet that takes requests while it runs decides as SGLang does, when clients go, too."""
 
 import math
 from dataclasses import replace
