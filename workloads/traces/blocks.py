@@ -48,47 +48,26 @@ def block_runs(table: RequestTable, order: IntArray, block_size: int, *, with_an
     said = np.zeros(table.num_requests, np.int64)
     followed = table.follows[table.follows >= 0] if with_answers else np.zeros(0, np.int64)
     said[followed] = table.prompt_tokens[followed].astype(np.int64) + table.output_tokens[followed]
-    return BlockContents(table, block_size).runs(order, said)
+    content = dense(table.span_content)
+    uses = _uses(table, content)
+    partial = partial_blocks(table, content, len(uses), block_size)
+    is_own = np.concatenate([uses == 1, np.bincount(partial) == 1])
+    most = int((table.span_count[order] * np.where(said[order] > 0, 2, 1)).sum()) + len(order)
+    row, of, first, end = (np.empty(most, np.int64) for _ in range(4))
+    is_prompt, varies = np.empty(most, bool), np.zeros(len(is_own), bool)
+    num_runs = _write_runs(
+        order, table.span_start, table.span_count, content, table.span_end, table.prompt_tokens, said,
+        partial + len(uses), is_own, block_size, row, of, first, end, is_prompt, varies,
+    )  # fmt: skip
+    row, of, first, end = (each[:num_runs] for each in (row, of, first, end))
+    return BlockRuns(row, of, first, end, is_prompt[:num_runs], varies)
 
 
-class BlockContents:
-    """The contents of a table's prompts by block: those of its spans, and one for each partial block at an end."""
-
-    def __init__(self, table: RequestTable, block_size: int) -> None:
-        self._table, self._block_size = table, block_size
-        self._content = dense(table.span_content)
-        uses = _uses(table, self._content)
-        partial, self._partial = _partial_blocks(table, self._content, len(uses), block_size)
-        self._is_own = np.concatenate([uses == 1, partial])
-
-    def __len__(self) -> int:
-        return len(self._is_own)
-
-    def runs(self, order: IntArray, said: IntArray | None = None) -> BlockRuns:
-        """Of some rows; `said` are the tokens of prompt and answer of those whose answer counts, else 0.
-
-        Without it nobody asks what varies.
-        """
-        table = self._table
-        said, tells = (np.zeros(table.num_requests, np.int64), False) if said is None else (said, True)
-        most = int((table.span_count[order] * np.where(said[order] > 0, 2, 1)).sum()) + len(order)
-        row, of, first, end = (np.empty(most, np.int64) for _ in range(4))
-        is_prompt, varies = np.empty(most, bool), np.zeros(len(self) if tells else 0, bool)
-        num_runs = _write_runs(
-            order, table.span_start, table.span_count, self._content, table.span_end, table.prompt_tokens, said,
-            self._partial, self._is_own, self._block_size, row, of, first, end, is_prompt, varies,
-        )  # fmt: skip
-        row, of, first, end = (each[:num_runs] for each in (row, of, first, end))
-        return BlockRuns(row, of, first, end, is_prompt[:num_runs], varies)
-
-
-def _partial_blocks(
-    table: RequestTable, content: IntArray, num_contents: int, block_size: int
-) -> tuple[BoolArray, IntArray]:
-    """Whether each partial block that ends a prompt is of one alone; [n] its number, from `num_contents` on.
+def partial_blocks(table: RequestTable, content: IntArray, num_contents: int, block_size: int) -> IntArray:
+    """[n] number, from 1 on, of the partial block that ends each prompt; 0 for prompts of whole blocks.
 
     It is the same where content and length are the same. Prompts that go on with a content mostly grow; those of
-    contents where they do not are compared with one another. Prompts of whole blocks have the first number.
+    contents where they do not are compared with one another.
     """
     found, shrinks = np.zeros(table.num_requests, np.int64), np.zeros(num_contents, bool)
     num_numbers = 1 + _number_growing(
@@ -99,10 +78,8 @@ def _partial_blocks(
         last = np.zeros(table.num_requests, np.int64)
         _find_last(table.span_start, table.span_count, content, table.span_end, table.prompt_tokens, last)
         rows = np.flatnonzero(shrinks[last] & (table.prompt_tokens % block_size > 0))
-        number = np.unique(last[rows] * OPEN_END + table.prompt_tokens[rows], return_inverse=True)[1]
-        found[rows] = num_numbers + number
-        num_numbers += int(number.max()) + 1
-    return np.bincount(found, minlength=num_numbers) == 1, found + num_contents
+        found[rows] = num_numbers + np.unique(last[rows] * OPEN_END + table.prompt_tokens[rows], return_inverse=True)[1]
+    return found
 
 
 def dense(content: IntArray) -> IntArray:
@@ -194,10 +171,7 @@ def _write_runs(  # noqa: PLR0917  numba takes arrays one by one
     prompt_tokens: Int32Array, said: IntArray, partial: IntArray, is_own: BoolArray, block_size: int,
     row: IntArray, content: IntArray, first: IntArray, end: IntArray, is_prompt: BoolArray, varies: BoolArray,
 ) -> int:  # fmt: skip
-    """Fill in the runs; how many there are. Contents that only one request uses are one run, its last.
-
-    What varies is left out where there is no room for it.
-    """
+    """Fill in the runs; how many there are. Contents that only one request uses are one run, its last."""
     num_runs = 0
     known_first, known_end = np.full(len(varies), -1, np.int64), np.zeros(len(varies), np.int64)
     for place in range(len(order)):
@@ -223,8 +197,6 @@ def _write_runs(  # noqa: PLR0917  numba takes arrays one by one
             first[num_runs], end[num_runs] = begin, upto
             own_run = num_runs if is_own[which] else -1
             num_runs += 1
-            if len(varies) == 0:
-                continue
             varies[which] |= known_first[which] >= 0 and (known_first[which] != begin or known_end[which] != upto)
             known_first[which], known_end[which] = begin, upto
     return num_runs
