@@ -11,7 +11,7 @@ import pytest
 
 import headcount as hc
 from headcount.answers.varied.compare import MOST_LAYOUTS
-from headcount.answers.varied.pages import compared_options, spoken
+from headcount.answers.varied.pages import spoken
 from headcount.answers.varied.ranking import SORTS, ranked
 from headcount.questions.variations import axes_of, choices, value_text
 from simulator.engines.vllm.speculation import SpeculativeConfigs
@@ -41,11 +41,10 @@ def test_the_first_page_says_up_to_how_many_users_a_smaller_bill_is_enough(answe
     assert best.row is not None and best.usd_per_month
     smaller = replace(best, gpus=1, row=replace(best.row, users_low=3))
     dearer = replace(best, gpus=4, row=replace(best.row, users_low=9))
-    options = compared_options([best, smaller, dearer], best)
-    assert options is not None
+    risk = replace(answer, layouts=(best, smaller, dearer)).first_page().risk
     month = best.usd_per_month
-    assert f"Up to 3 users at once, {spoken(smaller)} costs less in total: ${month / 2:,.0f} a month" in options.note
-    assert options.note.count("costs less") == 1
+    assert f"Up to 3 users at once, {spoken(smaller)} costs less in total: ${month / 2:,.0f} a month" in risk
+    assert risk.count("costs less") == 1
 
 
 def test_a_layout_that_cannot_run_stays_with_its_reason(answer: hc.CompareAnswer) -> None:

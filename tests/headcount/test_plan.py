@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import headcount as hc
 from headcount.answers.plan_rows import DROPPED, SCREENED
+from kvcache.gpus.gpu import find_gpu
 from simulator.study.capacity_table import CapacityQuestion
 from tests.simulator.made_up_fleets import simulate_as
 
@@ -28,6 +30,19 @@ def formulas(monkeypatch: pytest.MonkeyPatch) -> None:
         return PER_SERVER.get(question.gpu.name, 100) * servers
 
     simulate_as(monkeypatch, linear)
+
+
+def test_the_first_page_says_which_gpu_costs_less_with_a_spare_server() -> None:
+    """One large server, doubled, costs more than one more of several small ones."""
+    answer = hc.plan("llama-3.1-8b", users=500, **GIVEN)
+    large, small = answer.fleets[:2]
+    large, small = replace(large, servers=1, usd_per_month=3000.0), replace(small, servers=3, usd_per_month=3600.0)
+    vars(answer)["fleets"] = (large, small)
+    assert answer.best is large
+    risk = answer.first_page().risk
+    assert f"4 servers of {find_gpu(small.gpu).title} cost less: about $4,800 a month in all instead of $6,000" in risk
+    vars(answer)["fleets"] = (large, replace(small, servers=1))
+    assert "cost less" not in answer.first_page().risk
 
 
 def test_the_answer_names_the_cheapest_fleet_its_cost_and_the_next() -> None:

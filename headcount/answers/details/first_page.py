@@ -185,10 +185,11 @@ def served_page(
 
 def _late_text(room: Headroom, slo: "SLO") -> str:
     """What becomes of the promise with more and more users."""
-    likely = f" With up to {room.users:,} it probably holds." if room.users > room.low else ""
+    likely = f" Up to {room.users:,} it holds more likely than not." if room.users > room.low else ""
     return (
-        f"With up to {room.low:,} users the promise is safe.{likely} With more, over {percent(1 - slo.attainment)} of "
-        "the answers probably break it. Users who send more or longer requests than assumed lower these numbers."
+        f"Up to {room.low:,} users who behave as assumed, the promise is safe.{likely} With more, over "
+        f"{percent(1 - slo.attainment)} of the answers are likely to break it. Users who send more or longer requests "
+        "lower these numbers."
     )
 
 
@@ -197,7 +198,7 @@ def _covered_text(row: "CapacityRow | None") -> str:
     if row is None:
         return "chance and the usual errors of the simulated speed and memory"
     error = row.step_time_error
-    speed = [] if error is None else [f"the usual error of the simulated speed (±{error:.0%})"]
+    speed = [] if error is None else [f"the error of the simulated speed (within ±{error:.0%} on 9 of 10 servers)"]
     memory = [] if row.users_if_pool_smaller is None else ["that of the memory"]
     return joined(["chance", *speed, *memory])
 
@@ -310,6 +311,6 @@ def sureness(room: Headroom, row: "CapacityRow | None" = None) -> str:
         more = f" That is {math.floor(room.low - room.needed):,} more than the {room.needed:,.0f} needed."
     return (
         f"{room.low:,} users are safe to promise, as 19 of 20 real fleets like this one should serve at least so many."
-        f"{more} The best estimate is {room.users:,}. At best it is {room.high:,}: 1 of 20 should serve more. That "
+        f"{more} The best estimate is {room.users:,}, and 1 of 20 should serve more than {room.high:,}. That "
         f"covers {_covered_text(row)}, but not users who behave otherwise than assumed."
     )

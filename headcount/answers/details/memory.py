@@ -54,10 +54,12 @@ def unfit_page(budget: MemoryBudget, asked: Subject | None, question: str) -> Fi
         question=question,
         answer=f"No: {needed}",
         figures=(
-            ("memory of each GPU", _needed_text(budget)),
+            ("memory of each GPU, as asked", _needed_text(budget)),
             ("longest request", f"{budget.max_model_len:,} tokens{longest}"),
         ),
-        risk="Fewer bits for weights or KV cache may change the model's answers: test them on your own prompts. "
+        risk=f"GPUs are counted for requests of up to {budget.max_model_len:,} tokens: --max-model-len with fewer "
+        "takes less memory. "
+        "Fewer bits for weights or KV cache may change the model's answers: test them on your own prompts. "
         "How many users such GPUs serve, and what they cost, is another question: headcount plan.",
         words=(*WORDS, *([SIZES] if asked is not None and asked.args.tensor_parallel_size is None else ())),
         is_good=needed != NOWHERE,

@@ -73,9 +73,29 @@ def plan_page(answer: "PlanAnswer") -> FirstPage:
 
 def _failure_text(answer: "PlanAnswer", bought: Bought, low: int, needed: float) -> str:
     if not bought.spare_servers:
-        return bought.failure(low, needed)
+        return f"{bought.failure(low, needed)}{_cheaper_with_spare(answer)}"
     tried = answer.spare_tried
     return "" if tried is None else sentence(f"{tried}.")
+
+
+def _cheaper_with_spare(answer: "PlanAnswer") -> str:
+    """Another kind of GPU that costs less than the best where each fleet has one server more."""
+    found = [row for row in answer.fleets if row.runs and row.users_low is not None and row.usd_per_month]
+    if len(found) < 2 or answer.best is None or answer.best.prefill_tp is not None:
+        return ""
+    best, cheapest = _month_with_spare(answer.best), min(found, key=_month_with_spare)
+    if _month_with_spare(cheapest) >= best:
+        return ""
+    servers = counted((cheapest.servers or 0) + 1, "server")
+    return (
+        f" With a spare, {servers} of {find_gpu(cheapest.gpu).title} cost less: about "
+        f"${whole_dollars(_month_with_spare(cheapest))} a month in all instead of ${whole_dollars(best)}."
+    )
+
+
+def _month_with_spare(row: FleetRow) -> float:
+    servers = max(row.servers or 0, 1)
+    return (row.usd_per_month or math.inf) * (servers + 1) / servers
 
 
 def _options(answer: "PlanAnswer") -> Options | None:

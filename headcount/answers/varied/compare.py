@@ -104,11 +104,11 @@ class CompareAnswer(Answer):
         if best is None or self.sort != "cost" or best.usd_per_user_month is None:
             return ""
         served = [(each.usd_per_user_month, each) for each in self.layouts[1:] if each.users]
-        priced = [(usd, spoken(each)) for usd, each in served if usd]
-        dearer = "; {1}: ${0:,.2f}".format(*min(priced)) if priced else ""
+        priced = [(usd, spoken(each), each.users) for usd, each in served if usd]
+        dearer = "; {1}: ${0:,.2f} for each of {2:,}".format(*min(priced)) if priced else ""
         name, bought = spoken(best), bought_of(best)
         where = name if bought.gpu.title in name else f"{bought}, {name}"
-        return f"{where}: ${best.usd_per_user_month:,.2f} a month for each user{dearer}"
+        return f"{where}: ${best.usd_per_user_month:,.2f} a month for each of {counted(best.users, 'user')}{dearer}"
 
     def details(self) -> dict[str, Any]:
         bars = layouts_json(self.layouts, self.best, by_cost=self.by_cost)

@@ -60,7 +60,7 @@ def layout_page(
         headroom=Headroom(needed=None, low=row.users_low, users=row.users, high=row.users_high),
         found=row,
         about=about,
-        risk=bought.failure(layout.users),
+        risk=" ".join([*_cheaper_texts(others, layout), bought.failure(layout.users)]),
         options=options,
         words=words,
     )
@@ -102,7 +102,7 @@ def compared_options(layouts: Sequence[Layout], best: Layout | None) -> Options 
             for each in rows
         ),
         marked=next((place for place, each in enumerate(rows) if each is best), None),
-        note=" ".join([*_cheaper_texts(layouts, best), "$ a user: for each that is safe to promise."]) if best else "",
+        note="$ a user: for each that is safe to promise, if all are there.",
     )  # fmt: skip
 
 

@@ -16,16 +16,16 @@ def headroom(given: Mapping[str, Any] | None) -> str:
         return ""
     needed, low, users, high = (given[name] for name in ("needed", "low", "users", "high"))
     across = Scale(low=0.0, high=1.04 * max(high, needed or 0), begin=4, end=svg.WIDTH - 8)
-    told = f"{low:,} users are safe to promise, the best estimate is {users:,}, at best {high:,}"
+    told = f"{low:,} users are safe to promise, the best estimate is {users:,}, the upper end {high:,}"
     parts = [
         svg.rect(
             across.at(0), 30, across.at(low) - across.at(0), 20, of="bar marked", tip=f"safe to promise: {low:,} users"
         ),
-        svg.rect(across.at(low), 30, across.at(high) - across.at(low), 20, of="bar pale", tip=f"at best: {high:,}"),
+        svg.rect(across.at(low), 30, across.at(high) - across.at(low), 20, of="bar pale", tip=f"upper end: {high:,}"),
         svg.line(across.at(users), 26, across.at(users), 54, of="grid strong"),
         _label(across.at(low), 68, f"safe to promise: {low:,}"),
         _label(across.at(users), 82, f"best estimate: {users:,}", of="muted"),
-        _label(across.at(high), 96, f"at best: {high:,}", of="muted"),
+        _label(across.at(high), 96, f"upper end: {high:,}", of="muted"),
     ]
     if needed is not None:
         x = across.at(needed)
