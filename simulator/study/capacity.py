@@ -14,7 +14,6 @@ HOPELESS = 0.5  # share of requests that miss
 SLOPE = 6.0  # of the logarithm of misses over that of the load, before anything is known of it
 MAX_STEP = 3.0  # from one load tried to the next: one far beyond capacity costs much, and tells nothing
 SPACING = 1.05  # between the two loads that are replicated
-OFF_CENTRE = 1.01  # how far the estimate may lie outside of them: farther out the line bends
 CLEARLY = 1.5  # times more or fewer misses than the target: mostly chance shows less
 LEAP = 40.0  # a slope of misses over the load, in logarithms, as in a model without chance
 FINEST = 1.01  # between two loads with a leap
@@ -171,7 +170,7 @@ class _Around:
                     return _knee_of(self.points(), self.evaluator)  # farther loads say nothing of where misses leap
             elif between := self._contradicted(mean, shares, knee.target_misses):
                 self._place(between)
-            elif self.low / OFF_CENTRE <= mean <= self.high * OFF_CENTRE:
+            elif self.low <= mean <= self.high:
                 return knee
             else:
                 self._place(min(max(mean, self.low / MAX_MOVE), self.high * MAX_MOVE))
@@ -186,7 +185,7 @@ class _Around:
         served, missed = _bracket(shares, target, CLEARLY)
         if not 0 < served < missed < math.inf or served < mean < missed:
             return None
-        is_known = missed / served > SPACING**2 or not self.low / OFF_CENTRE <= mean <= self.high * OFF_CENTRE
+        is_known = missed / served > SPACING**2 or not self.low <= mean <= self.high
         return math.sqrt(served * missed) if is_known else None
 
     def _point(self, size: float) -> Point:
