@@ -48,10 +48,11 @@ def why_unfit(budget: MemoryBudget, args: AnyArgs, found: list[Remedy]) -> str:
             f"max_model_len {budget.max_model_len:,}; raise --num-gpu-blocks-override to "
             f"{_blocks_of_a_request(budget)} or lower --max-model-len"
         )
+    longest = "" if budget.engine == "sglang" else f", max_model_len {budget.max_model_len:,}"
     words = " or ".join(" ".join(f"{option} {value}" for option, value in remedy.items()) for remedy in found)
     return (
         f"{budget.model} does not fit on {budget.num_gpus} × {budget.gpu} ({budget.split}, "
-        f"{budget.weights_format} weights, max_model_len {budget.max_model_len:,}): "
+        f"{budget.weights_format} weights{longest}): "
         f"{budget.missing_bytes / GIB:,.1f} GiB short per GPU; "
         f"{f'fits with {words}' if words else 'no TP up to 64 nor 8 or 4 bits help; take a larger GPU'}"
     )
