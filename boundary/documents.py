@@ -92,19 +92,19 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         found: dict[Any, Any] = super().construct_mapping(node, deep)
         return found
 
-    def flatten_mapping(self, node: Any) -> None:
-        super().flatten_mapping(node)  # merge keys repeat what they merge
-        if len(node.value) > limits().values / 100:
-            raise ValueError(f"its merge keys repeat more than {limits().values / 100:,.0f} keys; leave them out")
-
 
 def _refuse_deep(text: str, where: str) -> None:
-    """Before it is loaded: libyaml's loader overruns its stack."""
+    """Before it is loaded: libyaml's loader overruns its stack. Its scanner, which reads ahead, may refuse earlier."""
     depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > limits().nesting:
-            raise _too_deep(where)
+    try:
+        for event in yaml.parse(text, Loader=_Loader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > limits().nesting:
+                raise _too_deep(where)
+    except yaml.MarkedYAMLError as error:
+        if "maximum nesting depth" in str(error.problem):
+            raise _too_deep(where) from None
+        raise
 
 
 @contextmanager

