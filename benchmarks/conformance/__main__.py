@@ -1,110 +1,33 @@
-"""Whether we count, and decide, as the real software does.
+"""Whether we count as the real software does; `headcount calibrate check-scheduler`: whether we decide so.
 
-    python -m benchmarks.conformance scheduler [--cases 200]     # beside vLLM: every schedule() call, on random cases
-    python -m benchmarks.conformance scheduler --about states    # the same, with states in the prefix cache
-    python -m benchmarks.conformance scheduler --about cancelled # the same, with requests that clients cancel
-    python -m benchmarks.conformance scheduler --about offloading  # the same, with KV in host memory
-    python -m benchmarks.conformance scheduler --about apart    # the same, with prefill and decode in two engines
-    python -m benchmarks.conformance scheduler --engine sglang   # beside SGLang: every batch, on random cases
-    python -m benchmarks.conformance scheduler --engine sglang --about cancelled  # the same, with clients that cancel
-    python -m benchmarks.conformance radix-tree [--cases 200]    # beside SGLang: every operation on its radix tree
     python -m benchmarks.conformance parameters [--configs 10]   # beside transformers: every catalog model, random ones
     python -m benchmarks.conformance weights                     # beside vLLM: one rank's tensors under TP, DP and EP
     python -m benchmarks.conformance kv-cache [--cases 2000]     # beside vLLM: pages, groups, blocks, concurrency
     python -m benchmarks.conformance engine [--attention hybrid] # beside vLLM: the schedule of its whole engine
 
-Each needs an interpreter with vLLM (`headcount vllm install`, or `--python PATH`) or SGLang (`headcount sglang
-install`), no GPU, and a few minutes; `engine` runs inference of a tiny model with dummy weights on the CPU. Exit code 1
-on any difference.
+Each needs an interpreter with vLLM (`headcount vllm install`, or `--python PATH`), no GPU, and a few minutes; `engine`
+runs inference of a tiny model with dummy weights on the CPU. Exit code 1 on any difference.
 """
 
 import argparse
 import json
 import secrets
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.conformance.apart import APART, check_apart
 from benchmarks.conformance.cases.engine_cases import ATTENTIONS
-from benchmarks.conformance.cases.scheduler_cases import ABOUT
-from benchmarks.conformance.cases.sglang_cases import SGLANG_CASES
 from benchmarks.conformance.cases.weight_cases import weight_cases
 from benchmarks.conformance.engine import check_engine
 from benchmarks.conformance.kv_cache import catalog_cases, check_kv_cache, random_cases
 from benchmarks.conformance.parameters import catalog_configs, check_parameters, random_configs
-from benchmarks.conformance.radix_tree import TREE_CORES, RadixComparison, check_radix_tree
-from benchmarks.conformance.scheduler import Comparison, check_scheduler
-from benchmarks.conformance.sglang_scheduler import SGLangComparison, check_sglang_scheduler
 from benchmarks.conformance.weights import check_weights
 from calibrate.interpreters.interpreters import interpreter_for
-from calibrate.interpreters.recipe import SGLANG, VLLM
-from headcount.cli.progress import progress_bar
 
 MAX_SHOWN = 5  # differences; the JSON has all
 Found = tuple[dict[str, Any], list[str], bool]  # JSON, text, whether anything differs
-
-
-def scheduler(python: Path, cases: int, seed: int, about: str) -> Found:
-    """The decisions of vLLM's engine core at every `schedule()` call, on random cases."""
-    with progress_bar(f"cases compared with vLLM, seed {seed}", total=cases) as bar:
-
-        def watch(found: Comparison) -> None:
-            bar.advance()
-            bar.note(f"{found.steps:,} steps, {found.preemptions:,} preemptions")
-
-        if about == APART:
-            found = check_apart(python, num_cases=cases, seed=seed, watch=watch)
-        else:
-            found = check_scheduler(python, num_cases=cases, seed=seed, about=about, watch=watch)
-    lines = [
-        f"vLLM {found.vllm_version}, seed {found.seed}: {found.cases:,} cases, {found.steps:,} steps, "
-        f"{found.preemptions:,} preemptions, {found.prefix_hits:,} prefix hits compared; "
-        f"{len(found.differences)} cases differ",
-        *(line for each in found.differences[:1] for line in each.lines()),
-    ]
-    return found.to_json(), lines, bool(found.differences)
-
-
-def sglang_scheduler(python: Path, cases: int, seed: int, about: str) -> Found:
-    """The batches of SGLang's scheduler, on random cases."""
-    with progress_bar(f"cases compared with SGLang, seed {seed}", total=cases) as bar:
-
-        def watch(found: SGLangComparison) -> None:
-            bar.advance()
-            bar.note(f"{found.batches:,} batches, {found.retractions:,} retractions")
-
-        found = check_sglang_scheduler(python, num_cases=cases, seed=seed, about=about, watch=watch)
-    lines = [
-        f"SGLang {found.sglang_version}, seed {found.seed}: {found.cases:,} cases, {found.batches:,} batches, "
-        f"{found.retractions:,} retractions, {found.radix_hits:,} radix hits compared; "
-        f"{len(found.differences)} cases differ",
-        *_first(found.differences),
-    ]
-    return found.to_json(), lines, bool(found.differences)
-
-
-def radix_tree(python: Path, cases: int, seed: int) -> Found:
-    """The operations of SGLang's radix tree, both in Rust and in Python."""
-    with progress_bar(f"cases compared with SGLang, seed {seed}", total=cases * len(TREE_CORES)) as bar:
-
-        def watch(found: RadixComparison) -> None:
-            bar.advance()
-
-        found = check_radix_tree(python, num_cases=cases, seed=seed, watch=watch)
-    lines = [
-        f"SGLang {found.sglang_version}, seed {found.seed}: {found.operations:,} operations on {found.cases:,} trees, "
-        f"{found.hits:,} hits, {found.evictions:,} evictions compared; {len(found.differences)} trees differ",
-        *_first(found.differences),
-    ]
-    return asdict(found) | {"differing_cases": len(found.differences)}, lines, bool(found.differences)
-
-
-def _first(differences: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The first difference, as text."""
-    return [f"  {name}: {value}" for name, value in differences[0].items()] if differences else []
 
 
 def parameters(python: Path, configs: int, seed: int) -> Found:
@@ -161,51 +84,29 @@ def _not_compared(reasons: Mapping[str, str]) -> list[str]:
 
 
 def _run(given: argparse.Namespace, python: Path, seed: int) -> Found:
-    cases = given.cases or 200
-    if given.what == "scheduler" and given.engine == "sglang":
-        return sglang_scheduler(python, cases, seed, given.about)
     comparisons: dict[str, Callable[[], Found]] = {
-        "scheduler": lambda: scheduler(python, cases, seed, given.about),
-        "radix-tree": lambda: radix_tree(python, cases, seed),
         "parameters": lambda: parameters(python, given.configs, seed),
         "weights": lambda: weights(python),
         "engine": lambda: engine(python, seed, given.attention),
-        "kv-cache": lambda: kv_cache(python, given.cases or 2000, seed, models=not given.no_models),
+        "kv-cache": lambda: kv_cache(python, given.cases, seed, models=not given.no_models),
     }
     return comparisons[given.what]()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("scheduler", "radix-tree", "parameters", "weights", "kv-cache", "engine"))
-    parser.add_argument("--engine", choices=("vllm", "sglang"), default="vllm", help="of scheduler")
+    parser.add_argument("what", choices=("parameters", "weights", "kv-cache", "engine"))
     parser.add_argument("--configs", type=int, default=10, help="random configs of each model type")
-    parser.add_argument(
-        "--cases", type=int, help="random ones; by default 200 of scheduler and radix-tree, 2,000 of kv-cache"
-    )
-    parser.add_argument(
-        "--about",
-        choices=(*ABOUT, APART),
-        default="all",
-        help="of scheduler; states: in the prefix cache; cancelled: requests; offloading: KV to host memory; "
-        "apart: prefill and decode",
-    )
+    parser.add_argument("--cases", type=int, default=2000, help="random ones of kv-cache")
     parser.add_argument("--no-models", action="store_true", help="leave the catalog's models out of kv-cache")
     parser.add_argument("--attention", choices=ATTENTIONS, default="full", help="of engine; hybrid: with windows")
     parser.add_argument("--seed", type=int, help="of the random ones; a new one by default, printed")
     parser.add_argument("--vllm-version", help="an installed release; the newest by default")
-    parser.add_argument("--sglang-version", help="an installed release; the newest by default")
     parser.add_argument("--python", type=Path, help="another interpreter that has the engine")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     given = parser.parse_args()
-    if given.engine == "sglang" and given.about not in SGLANG_CASES:
-        parser.error(f"--about {given.about} is of vLLM; of SGLang there are {', '.join(SGLANG_CASES)}")
-    is_sglang = given.what == "radix-tree" or (given.what == "scheduler" and given.engine == "sglang")
     try:
-        if is_sglang:
-            python = interpreter_for(given.sglang_version, given.python, SGLANG)
-        else:
-            python = interpreter_for(given.vllm_version, given.python, VLLM)
+        python = interpreter_for(given.vllm_version, given.python)
     except ValueError as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     seed = secrets.randbelow(2**31) if given.seed is None else given.seed

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.conformance.cases.engine_cases import EngineCase, engine_case
-from benchmarks.conformance.cases.scheduler_cases import SchedulerCase
-from benchmarks.conformance.our_steps import core_steps, readable_steps
-from benchmarks.conformance.probing import Record, probe_records
-from benchmarks.conformance.step_records import Difference, first_difference, num_prefix_hits, read_record
+from benchmarks.conformance.probes import FOLDER
+from calibrate.conformance.cases.scheduler_cases import SchedulerCase
+from calibrate.conformance.our_steps import core_steps, readable_steps
+from calibrate.conformance.probing import Record, probe_records
+from calibrate.conformance.step_records import Difference, first_difference, num_prefix_hits, read_record
 from simulator.engines.vllm.arguments import default_retention_interval
 from simulator.engines.vllm.engine import with_release_rules
 
@@ -40,7 +41,8 @@ def check_engine(python: Path, *, seed: int, attention: str = "full") -> EngineC
     """
     case = engine_case(seed, attention)
     found = EngineComparison(seed=seed, attention=attention)
-    lines = probe_records(python, "engine_probe", [case.to_json()], failure="vLLM's engine could not be run")
+    failure = "vLLM's engine could not be run"
+    lines = probe_records(python, "engine_probe", [case.to_json()], failure=failure, folder=FOLDER)
     with closing(lines):
         _take_start(found, case, next(lines, {}), python)
         theirs = [read_record(line) for line in lines if "case" not in line]

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.conformance.cases.kv_cache_cases import KVCacheCase, random_case
-from benchmarks.conformance.probing import Record, answers
+from benchmarks.conformance.probes import FOLDER
 from benchmarks.models import catalog_entries
+from calibrate.conformance.probing import Record, answers
 from kvcache.layout.kv_layout import KVGroup, KVLayout
 from kvcache.models.config.reader import from_config
 
@@ -90,7 +91,8 @@ def check_kv_cache(python: Path, cases: Sequence[KVCacheCase]) -> KVCacheCompari
     """
     found = KVCacheComparison()
     lines = [case.to_json() for case in cases]
-    for case, theirs in zip(cases, answers(python, PROBE, lines, failure="vLLM could not be run"), strict=True):
+    said = answers(python, PROBE, lines, failure="vLLM could not be run", folder=FOLDER)
+    for case, theirs in zip(cases, said, strict=True):
         compare(found, case, theirs)
     return found
 

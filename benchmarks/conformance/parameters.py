@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.conformance.cases.parameter_cases import model_types, random_config
-from benchmarks.conformance.probing import Record, answers
+from benchmarks.conformance.probes import FOLDER
 from benchmarks.models import catalog_entries
+from calibrate.conformance.probing import Record, answers
 from kvcache.models.config.reader import from_config
 from kvcache.shape.parameters import COMPONENTS, parameter_counts
 
@@ -66,7 +67,7 @@ def check_parameters(python: Path, configs: Mapping[str, dict[str, Any]]) -> Par
     """
     found = ParameterComparison()
     lines = [{"name": name, "config": config} for name, config in configs.items()]
-    theirs = answers(python, "parameters_probe", lines, failure="transformers could not be run")
+    theirs = answers(python, "parameters_probe", lines, failure="transformers could not be run", folder=FOLDER)
     for (name, config), answer in zip(configs.items(), theirs, strict=True):
         compare(found, name, config, answer)
     return found

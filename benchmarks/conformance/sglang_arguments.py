@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.conformance.probing import Record, answers
+from benchmarks.conformance.probes import FOLDER
+from calibrate.conformance.probing import Record, answers
 from kvcache.gpus.gpu import GPU, find_gpu
 from kvcache.memory.static_budget import default_running_requests
 from kvcache.models.catalog import load_model
@@ -98,9 +99,8 @@ def check_sglang_arguments(python: Path, *, num_cases: int, seed: int) -> dict[s
     """Cases that differ, by name: what differs, ours and SGLang's."""
     cases = list(random_arguments_cases(seed, num_cases))
     found: dict[str, dict[str, tuple[Any, Any]]] = {}
-    said = answers(
-        python, "sglang_arguments_probe", [case.to_json() for case in cases], failure="SGLang's arguments failed"
-    )
+    lines = [case.to_json() for case in cases]
+    said = answers(python, "sglang_arguments_probe", lines, failure="SGLang's arguments failed", folder=FOLDER)
     for case, theirs in zip(cases, said, strict=True):
         try:
             ours = case.ours()

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.conformance.cases.weight_cases import WeightCase
-from benchmarks.conformance.probing import Record, answers
+from benchmarks.conformance.probes import FOLDER
+from calibrate.conformance.probing import Record, answers
 from kvcache.errors import SplitError
 from kvcache.models.config.reader import from_config
 from kvcache.parallelism import Parallelism
@@ -39,7 +40,7 @@ def check_weights(python: Path, cases: Iterable[WeightCase]) -> WeightComparison
     """
     found, listed = WeightComparison(), list(cases)
     lines = [case.to_json() for case in listed]
-    theirs = answers(python, "weights_probe", lines, failure="vLLM could not build models")
+    theirs = answers(python, "weights_probe", lines, failure="vLLM could not build models", folder=FOLDER)
     for case, answer in zip(listed, theirs, strict=True):
         compare(found, case, answer)
     return found

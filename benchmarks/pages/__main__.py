@@ -3,7 +3,8 @@
     python -m benchmarks.pages [--check] [--outputs [PAGE …]] [--pictures PAGE …] [--missing]
 
 Tables come from the code, and from `docs/measurements/results`: results of
-`python -m benchmarks.conformance scheduler --json` and `… engine --json`. `--check` writes nothing, and ends with 1
+`headcount calibrate check-scheduler --json` and
+`python -m benchmarks.conformance engine --json`. `--check` writes nothing, and ends with 1
 where a table is not current. `--outputs` runs the commands of the pages instead, and writes what they print below them.
 `--pictures` runs those with a picture below, and writes it; with `--missing` only those that are not there.
 """

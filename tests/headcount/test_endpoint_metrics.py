@@ -9,7 +9,8 @@ from fastapi.testclient import TestClient
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.conformance.probing import answers
+from benchmarks.conformance.probes import FOLDER
+from calibrate.conformance.probing import answers
 from headcount.endpoint.app import make_app
 from headcount.endpoint.start import Served, endpoint
 
@@ -52,7 +53,9 @@ def test_a_dashboard_finds_the_model_by_its_name(ours: list[Metric]) -> None:
 def test_each_metric_has_the_type_the_labels_and_the_buckets_of_vllm_s_own(
     vllm_python: Path, ours: list[Metric]
 ) -> None:
-    (theirs,) = answers(vllm_python, "metrics_probe", [{"name": "llama", "config": CONFIG}], failure="no metrics")
+    (theirs,) = answers(
+        vllm_python, "metrics_probe", [{"name": "llama", "config": CONFIG}], failure="none", folder=FOLDER
+    )
     for family in ours:
         if family.name.startswith("vllm:"):
             found = theirs["metrics"].get(family.name)

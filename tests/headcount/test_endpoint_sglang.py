@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.conformance.probing import answers
+from benchmarks.conformance.probes import FOLDER
+from calibrate.conformance.probing import answers
 from headcount.endpoint.answers import Answers, Asked
 from headcount.endpoint.app import make_app
 from headcount.endpoint.contents import Tokens
@@ -253,7 +254,7 @@ def test_replicas_are_told_apart_as_ranks_of_dp_size() -> None:
 
 @pytest.mark.slow
 def test_each_metric_has_the_type_the_labels_and_the_buckets_of_sglang_s_own(sglang_python: Path) -> None:
-    (theirs,) = answers(sglang_python, "sglang_metrics_probe", [{"name": "model"}], failure="no metrics")
+    (theirs,) = answers(sglang_python, "sglang_metrics_probe", [{"name": "model"}], failure="none", folder=FOLDER)
     for family in families():
         if family.name.startswith("sglang:"):
             found = theirs["metrics"][family.name]

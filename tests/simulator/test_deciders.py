@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.conformance.apart import EngineCore, core_apart_steps, difference_of
-from benchmarks.conformance.cases import apart_cases
-from benchmarks.conformance.cases.apart_cases import ApartCase, apart_case, simulate_apart
-from benchmarks.conformance.cases.scheduler_cases import MAX_STEPS
-from benchmarks.conformance.probes.apart_loop import Apart, BusyLoop
-from benchmarks.conformance.probes.engine_loop import POLL_S, Load
+from calibrate.conformance.apart import EngineCore, core_apart_steps, difference_of
+from calibrate.conformance.cases import apart_cases
+from calibrate.conformance.cases.apart_cases import ApartCase, apart_case, simulate_apart
+from calibrate.conformance.cases.scheduler_cases import MAX_STEPS
+from calibrate.conformance.probes.apart_loop import Apart, BusyLoop
+from calibrate.conformance.probes.engine_loop import POLL_S, Load
 from simulator.core.layout import FINISHED, NONE
 from simulator.core.vllm.apart.arrays import deciding
 from simulator.engines.vllm.connectors.pulling import Network

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.conformance.cases.scheduler_cases import offloading_case
-from benchmarks.conformance.offloading import EngineCore, readable_offloading_steps
-from benchmarks.conformance.our_steps import core_steps
-from benchmarks.conformance.probes.engine_loop import Load, run_with_transfers
+from calibrate.conformance.cases.scheduler_cases import offloading_case
+from calibrate.conformance.offloading import EngineCore, readable_offloading_steps
+from calibrate.conformance.our_steps import core_steps
+from calibrate.conformance.probes.engine_loop import Load, run_with_transfers
 from kvcache.layout.kv_layout import KVGroup
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.host_tier import HostCache, HostLink, HostTier, Transfer, Transfers

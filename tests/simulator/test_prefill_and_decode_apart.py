@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.conformance.apart import core_apart_steps, difference_of, readable_apart_steps
-from benchmarks.conformance.cases.apart_cases import ApartCase, apart_case, simulate_apart
+from calibrate.conformance.apart import core_apart_steps, difference_of, readable_apart_steps
+from calibrate.conformance.cases.apart_cases import ApartCase, apart_case, simulate_apart
 from simulator.engines.vllm.connectors.connector_scheduler import ConnectorScheduler
 from simulator.engines.vllm.connectors.pulling import KV_CONSUMER, KV_PRODUCER, Network, Nic, Pull, Pulls
 from simulator.engines.vllm.connectors.pulling_scheduler import PullingScheduler

@@ -6,6 +6,7 @@ import click
 
 from headcount.cli.command import Command
 from headcount.cli.command_group import NearestGroup
+from headcount.cli.commands.calibrate_check_scheduler import check_scheduler_command
 from headcount.cli.commands.calibrate_fit import check_command, fit_command
 from headcount.cli.commands.calibrate_record import record_command
 from headcount.cli.option_types import OutPath, Reads, json_option, option
@@ -18,7 +19,7 @@ def command() -> None:
     """Fit step times to a real server, and check answers against it."""
 
 
-for each in (fit_command, check_command, record_command):
+for each in (fit_command, check_command, record_command, check_scheduler_command):
     command.add_command(each)
 
 

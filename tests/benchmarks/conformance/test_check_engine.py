@@ -13,10 +13,10 @@ import pytest
 
 from benchmarks.conformance import engine as checker
 from benchmarks.conformance.cases.engine_cases import ATTENTIONS, NUM_REQUESTS, EngineCase, engine_case
-from benchmarks.conformance.cases.scheduler_cases import SchedulerCase
 from benchmarks.conformance.engine import check_engine
-from benchmarks.conformance.our_steps import core_steps, readable_steps
-from benchmarks.conformance.step_records import num_prefix_hits
+from calibrate.conformance.cases.scheduler_cases import SchedulerCase
+from calibrate.conformance.our_steps import core_steps, readable_steps
+from calibrate.conformance.step_records import num_prefix_hits
 from kvcache.releases import NEWEST_RELEASE
 
 

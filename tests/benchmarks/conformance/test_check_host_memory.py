@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.conformance.probing import answers
+from benchmarks.conformance.probes import FOLDER
+from calibrate.conformance.probing import answers
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.engines.memory import memory_budget
 
@@ -38,6 +39,8 @@ def cases() -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_host_memory_holds_as_many_chunks_as_in_vllm(vllm_python: Path) -> None:
     asked = cases()
-    theirs = list(answers(vllm_python, "host_memory_probe", asked, failure="vLLM's host memory could not be sized"))
+    theirs = list(
+        answers(vllm_python, "host_memory_probe", asked, failure="vLLM's host memory could not be sized", folder=FOLDER)
+    )
     assert len(theirs) > 100
     assert [case["ours"] for case in asked] == [answer["num_chunks"] for answer in theirs]

@@ -10,7 +10,7 @@ from benchmarks.conformance.__main__ import main
 def test_an_interpreter_that_is_none_is_told_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["conformance", "scheduler", "--python", "/nonexistent"])
+    monkeypatch.setattr(sys, "argv", ["conformance", "kv-cache", "--python", "/nonexistent"])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.conformance.kv_cache import PROBE
-from benchmarks.conformance.probing import answers as probed
+from benchmarks.conformance.probes import FOLDER
+from calibrate.conformance.probing import answers as probed
 from tests.kvcache.kv_cache_configs import CASES
 
 ASKED = ("auto", "bfloat16", "fp8", "fp8_e4m3")
@@ -20,7 +21,7 @@ def test_vllm_makes_the_same_of_every_checkpoint(vllm_python: Path) -> None:
         for is_latent in (False, True)
         for asked in ASKED
     ]
-    answers = list(probed(vllm_python, PROBE, cases, failure="vLLM could not be run"))
+    answers = list(probed(vllm_python, PROBE, cases, failure="vLLM could not be run", folder=FOLDER))
     auto = {json.dumps(config): (plain, latent) for config, plain, latent in CASES}
     refused = 0
     for case, answer in zip(cases, answers, strict=True):

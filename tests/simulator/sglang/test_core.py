@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.conformance.cases.radix_cases import PAGE_SIZES
-from benchmarks.conformance.cases.sglang_cases import STEP_S, STORM_EVERY, SGLangCase, random_sglang_case
-from benchmarks.conformance.sglang_scheduler import OurLoop, our_batches
+from calibrate.conformance.cases.radix_cases import PAGE_SIZES
+from calibrate.conformance.cases.sglang_cases import STEP_S, STORM_EVERY, SGLangCase, random_sglang_case
+from calibrate.conformance.sglang_scheduler import OurLoop, our_batches
 from simulator.core.layout import NONE
 from simulator.core.sglang.layout import SCHEDULE_POLICIES
 from simulator.engines.sglang import engine as sglang

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.conformance.cases.sglang_cases import STEP_S, STORM_EVERY, TICK_S, SGLangCase
-from benchmarks.conformance.sglang_scheduler import OurLoop
+from calibrate.conformance.cases.sglang_cases import STEP_S, STORM_EVERY, TICK_S, SGLangCase
+from calibrate.conformance.sglang_scheduler import OurLoop
 from simulator import live as live_module
 from simulator.engines.sglang.kv_cache import OutOfKVCacheError
 from simulator.fleet.fleet import Fleet, Pool

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.conformance.cases.radix_cases import PAGE_SIZES
-from benchmarks.conformance.cases.sglang_cases import STORM_EVERY, random_sglang_case
-from benchmarks.conformance.sglang_scheduler import OurLoop, our_batches
+from calibrate.conformance.cases.radix_cases import PAGE_SIZES
+from calibrate.conformance.cases.sglang_cases import STORM_EVERY, random_sglang_case
+from calibrate.conformance.sglang_scheduler import OurLoop, our_batches
 from simulator.engines.sglang.engine import SCHEDULE_POLICIES, EngineConfig
 from simulator.engines.sglang.kv_cache import OutOfKVCacheError
 from simulator.engines.sglang.request import Request

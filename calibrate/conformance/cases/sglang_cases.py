@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.conformance.cases.radix_cases import PAGE_SIZES, cut
+from calibrate.conformance.cases.radix_cases import PAGE_SIZES, cut
 from simulator.engines.sglang.engine import SCHEDULE_POLICIES, EngineConfig
 from simulator.engines.sglang.eviction import EVICTION_POLICIES, TailBudget
 from simulator.engines.sglang.token_spans import Spans

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.conformance.cases.radix_cases import PAGE_SIZES
-from benchmarks.conformance.cases.sglang_cases import STORM_EVERY, random_sglang_case
-from benchmarks.conformance.sglang_scheduler import our_batches
+from calibrate.conformance.cases.radix_cases import PAGE_SIZES
+from calibrate.conformance.cases.sglang_cases import STORM_EVERY, random_sglang_case
+from calibrate.conformance.sglang_scheduler import our_batches
 from simulator.engines.sglang import new_token_ratio, scheduler
 from simulator.engines.sglang.engine import SCHEDULE_POLICIES
 from simulator.engines.sglang.new_token_ratio import NewTokenRatio

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.conformance.cases.apart_cases import ApartCase, apart_case, simulate_apart
-from benchmarks.conformance.cases.scheduler_cases import MAX_STEPS
-from benchmarks.conformance.connector_core import ReadableCore
-from benchmarks.conformance.probes.apart_loop import Apart, BusyLoop
-from benchmarks.conformance.probes.engine_loop import POLL_S, Load
-from benchmarks.conformance.probing import Record, probe_records
-from benchmarks.conformance.scheduler import READABLE, Comparison
-from benchmarks.conformance.step_records import Difference, first_difference, num_prefix_hits, read_record
+from calibrate.conformance.cases.apart_cases import ApartCase, apart_case, simulate_apart
+from calibrate.conformance.cases.scheduler_cases import MAX_STEPS
+from calibrate.conformance.connector_core import ReadableCore
+from calibrate.conformance.probes.apart_loop import Apart, BusyLoop
+from calibrate.conformance.probes.engine_loop import POLL_S, Load
+from calibrate.conformance.probing import Record, probe_records
+from calibrate.conformance.scheduler import READABLE, Comparison
+from calibrate.conformance.step_records import Difference, first_difference, num_prefix_hits, read_record
 from simulator.engines.vllm.connectors.pulling import Network
 from simulator.engines.vllm.connectors.pulling_scheduler import PullingPlan, PullingScheduler
 from simulator.engines.vllm.engine import EngineConfig

@@ -2,19 +2,24 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from benchmarks.conformance.cases.sglang_cases import MAX_STEPS, SGLANG_CASES, STEP_S, SGLangCase
-from benchmarks.conformance.probes.engine_loop import Load, Pipeline
-from benchmarks.conformance.probing import Record, probe_records
+from calibrate.conformance.cases.sglang_cases import MAX_STEPS, SGLANG_CASES, STEP_S, SGLangCase
+from calibrate.conformance.probes.engine_loop import Load, Pipeline
+from calibrate.conformance.probing import Record, probe_records
 from simulator.engines.engine import Engine
 from simulator.engines.sglang.kv_cache import OutOfKVCacheError
 from simulator.engines.sglang.request import Request
 from simulator.engines.sglang.scheduler import Plan, Scheduler
+
+
+def first_of(differences: Sequence[Record]) -> list[str]:
+    """The first of them, as lines."""
+    return [f"  {name}: {value}" for name, value in differences[0].items()] if differences else []
 
 
 @dataclass(kw_only=True)
@@ -33,6 +38,17 @@ class SGLangComparison:
     cut_short: int = 0  # after MAX_STEPS batches
     options: Counter[str] = field(default_factory=Counter)  # in how many cases each was set
     differences: list[Record] = field(default_factory=list)
+
+    def says(self) -> str:
+        """How much, as text."""
+        return (
+            f"SGLang {self.sglang_version}, seed {self.seed}: {self.cases:,} cases, {self.batches:,} batches, "
+            f"{self.retractions:,} retractions, {self.radix_hits:,} radix hits compared"
+        )
+
+    def first(self) -> list[str]:
+        """The first difference, as lines."""
+        return first_of(self.differences)
 
     def to_json(self) -> dict[str, Any]:
         """All of it."""

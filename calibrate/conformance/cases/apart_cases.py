@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.conformance.cases.scheduler_cases import (
+from calibrate.conformance.cases.scheduler_cases import (
     MAX_STEPS,
     STEP_S,
     TICK_S,
@@ -17,7 +17,8 @@ from benchmarks.conformance.cases.scheduler_cases import (
 )
 from simulator.engines.vllm.connectors.pulling import KV_BOTH, KV_CONSUMER, KV_PRODUCER, Nic
 from simulator.engines.vllm.engine import EngineConfig, with_release_rules
-from simulator.fleet.fleet import DECODE, PREFILL, Fleet, Handover, Pool
+from simulator.fleet.fleet import Fleet, Handover, Pool
+from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.latency.step_time import constant_step_times
 from simulator.simulation import Simulation, StalledError
 from workloads.requests import RequestTable, with_waits

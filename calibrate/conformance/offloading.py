@@ -1,9 +1,9 @@
 """What our scheduler with a host tier decides in a case, step by step."""
 
-from benchmarks.conformance.cases.scheduler_cases import MAX_STEPS, STEP_S, SchedulerCase
-from benchmarks.conformance.connector_core import ReadableCore
-from benchmarks.conformance.probes.engine_loop import Load, run_with_transfers
-from benchmarks.conformance.probing import Record
+from calibrate.conformance.cases.scheduler_cases import MAX_STEPS, STEP_S, SchedulerCase
+from calibrate.conformance.connector_core import ReadableCore
+from calibrate.conformance.probes.engine_loop import Load, run_with_transfers
+from calibrate.conformance.probing import Record
 from simulator.engines.vllm.host_tier import HostLink
 from simulator.engines.vllm.offloading_scheduler import OffloadingPlan, OffloadingScheduler
 

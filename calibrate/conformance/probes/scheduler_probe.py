@@ -3,7 +3,7 @@
 usage: python scheduler_probe.py CASES.jsonl > STEPS.jsonl
 
 Imports vLLM with the standard library alone, so that any release can be driven. Each line of the input is one case
-(see `benchmarks.conformance.cases.scheduler_cases`); for each of its `schedule()` calls one line comes out, then one
+(see `calibrate.conformance.cases.scheduler_cases`); for each of its `schedule()` calls one line comes out, then one
 with `"case"`. The steps are those of vLLM's `EngineCore.step` or `step_with_batch_queue` over an executor that knows
 the tokens.
 Time is constant per step: steps end, then arrivals enter by id, then the scheduler decides.

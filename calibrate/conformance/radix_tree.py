@@ -6,8 +6,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from benchmarks.conformance.cases.radix_cases import RadixCase, random_radix_case
-from benchmarks.conformance.probing import Record, probe_records
+from calibrate.conformance.cases.radix_cases import RadixCase, random_radix_case
+from calibrate.conformance.probing import Record, probe_records
+from calibrate.conformance.sglang_scheduler import first_of
 from simulator.engines.sglang.eviction import TailBudget
 from simulator.engines.sglang.kv_pool import KVPool
 from simulator.engines.sglang.radix_cache import RadixCache, TreeNode
@@ -27,6 +28,21 @@ class RadixComparison:
     evictions: int = 0
     differences: list[Record] = field(default_factory=list)
 
+    def says(self) -> str:
+        """How much, as text."""
+        return (
+            f"SGLang {self.sglang_version}, seed {self.seed}: {self.operations:,} operations on {self.cases:,} trees, "
+            f"{self.hits:,} hits, {self.evictions:,} evictions compared"
+        )
+
+    def first(self) -> list[str]:
+        """The first difference, as lines."""
+        return first_of(self.differences)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it."""
+        return vars(self) | {"differing_cases": len(self.differences)}
+
 
 def check_radix_tree(
     python: Path, *, num_cases: int, seed: int, watch: Callable[[RadixComparison], None] = lambda _: None
@@ -41,7 +57,8 @@ def check_radix_tree(
     found = RadixComparison(seed=seed, sglang_version=next(records)["sglang_version"])
     for (case, core), theirs in zip(cases, records, strict=True):
         _compare(found, case, core, theirs["answers"])
-        watch(found)
+        if core == TREE_CORES[-1]:
+            watch(found)
     return found
 
 

@@ -7,7 +7,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.conformance.cases.scheduler_cases import (
+from calibrate.conformance.cases.scheduler_cases import (
     ABOUT,
     MAX_STEPS,
     SchedulerCase,
@@ -15,10 +15,10 @@ from benchmarks.conformance.cases.scheduler_cases import (
     is_storm,
     main_options,
 )
-from benchmarks.conformance.offloading import readable_offloading_steps
-from benchmarks.conformance.our_steps import core_steps, readable_steps
-from benchmarks.conformance.probing import Record, probe_records
-from benchmarks.conformance.step_records import Difference, first_difference, num_prefix_hits, read_record
+from calibrate.conformance.offloading import readable_offloading_steps
+from calibrate.conformance.our_steps import core_steps, readable_steps
+from calibrate.conformance.probing import Record, probe_records
+from calibrate.conformance.step_records import Difference, first_difference, num_prefix_hits, read_record
 from simulator.engines.vllm.engine import with_release_rules
 
 READABLE = "readable scheduler"
@@ -43,6 +43,17 @@ class Comparison:
     differences: list[Difference] = field(default_factory=list)
     options: dict[str, int] = field(default_factory=dict)  # in how many cases each occurred, by "option: value"
     pairs: dict[str, int] = field(default_factory=dict)  # of options, by "one + other"
+
+    def says(self) -> str:
+        """How much, as text."""
+        return (
+            f"vLLM {self.vllm_version}, seed {self.seed}: {self.cases:,} cases, {self.steps:,} steps, "
+            f"{self.preemptions:,} preemptions, {self.prefix_hits:,} prefix hits compared"
+        )
+
+    def first(self) -> list[str]:
+        """The first difference, as lines."""
+        return self.differences[0].lines() if self.differences else []
 
     def to_json(self) -> dict[str, Any]:
         first = asdict(self.differences[0]) if self.differences else None

@@ -2,9 +2,9 @@
 
 import math
 
-from benchmarks.conformance.cases.scheduler_cases import MAX_STEPS, STEP_S, SchedulerCase, simulate
-from benchmarks.conformance.probes.engine_loop import Load, Pipeline
-from benchmarks.conformance.probing import Record
+from calibrate.conformance.cases.scheduler_cases import MAX_STEPS, STEP_S, SchedulerCase, simulate
+from calibrate.conformance.probes.engine_loop import Load, Pipeline
+from calibrate.conformance.probing import Record
 from simulator.engines.engine import Engine
 from simulator.engines.vllm.kv_cache_manager import BlockTables
 from simulator.engines.vllm.scheduler import Plan, Request, Scheduler

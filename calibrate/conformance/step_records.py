@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import Any
 
-from benchmarks.conformance.probing import Record
+from calibrate.conformance.probing import Record
 from simulator.engines.vllm.engine import EngineConfig
 
 COMPARED = ("scheduled", "new", "resumed", "preempted", "finished", "free_blocks", "running", "waiting")

@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import secrets
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.conformance import scheduler as checker
-from benchmarks.conformance.apart import check_apart
-from benchmarks.conformance.cases.scheduler_cases import (
+from calibrate.conformance import scheduler as checker
+from calibrate.conformance.cases.scheduler_cases import (
     CASES,
     EAGLE,
     REFUND,
@@ -30,8 +28,8 @@ from benchmarks.conformance.cases.scheduler_cases import (
     random_case,
     states_case,
 )
-from benchmarks.conformance.our_steps import core_steps, readable_steps
-from benchmarks.conformance.scheduler import Comparison, check_scheduler
+from calibrate.conformance.our_steps import core_steps, readable_steps
+from calibrate.conformance.scheduler import Comparison, check_scheduler
 from kvcache.layout.kv_layout import KVGroup
 from kvcache.releases import NEWEST_RELEASE, SCHEDULER_RULES
 from simulator.engines.vllm import kv_cache_manager, scheduler, states
@@ -40,8 +38,6 @@ from simulator.engines.vllm.kv_cache_manager import KVCacheManager
 from simulator.engines.vllm.scheduler import Scheduler
 from simulator.engines.vllm.speculation import Speculation
 from simulator.engines.vllm.states import tokens_up_to_state
-
-CASES_PER_RUN = 200
 
 
 def test_a_case_is_decided_by_its_seed_and_number_alone() -> None:
@@ -287,43 +283,3 @@ def test_an_interpreter_without_vllm_is_one_clear_error(tmp_path: Path) -> None:
     fake.chmod(0o755)
     with pytest.raises(ValueError, match=r"could not be driven by .*python: ModuleNotFoundError: No module named vllm"):
         check_scheduler(fake, num_cases=1, seed=0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("about", CASES)
-def test_no_step_differs_from_vllm_s_own_scheduler(vllm_python: Path, about: str) -> None:
-    """A new seed each time, so that every run looks at cases that nobody has seen."""
-    seed = secrets.randbelow(2**31)
-    print(f"seed {seed}")
-    found = check_scheduler(vllm_python, num_cases=CASES_PER_RUN, seed=seed, about=about)
-    assert found.cases == CASES_PER_RUN
-    assert not found.differences, (seed, found.differences[0])
-    assert found.steps > 50_000
-    assert found.preemptions > 500
-    assert found.prefix_hits > 500
-    assert found.resumed_hits > 100
-
-
-@pytest.mark.slow
-def test_no_step_differs_from_vllm_s_own_scheduler_with_a_host_tier(vllm_python: Path) -> None:
-    """A new seed each time; vLLM's own connector decides on both of its sides."""
-    seed = secrets.randbelow(2**31)
-    print(f"seed {seed}")
-    found = check_scheduler(vllm_python, num_cases=40, seed=seed, about="offloading")
-    assert found.cases == 40
-    assert not found.differences, (seed, found.differences[0])
-    assert found.steps > 4_000
-    assert found.prefix_hits > 50
-
-
-@pytest.mark.slow
-def test_no_step_differs_from_vllm_s_own_schedulers_with_prefill_and_decode_apart(vllm_python: Path) -> None:
-    """A new seed each time; the scheduler side of vLLM's own NixlConnector decides on both of its sides."""
-    seed = secrets.randbelow(2**31)
-    print(f"seed {seed}")
-    found = check_apart(vllm_python, num_cases=CASES_PER_RUN, seed=seed)
-    assert found.cases == CASES_PER_RUN
-    assert not found.differences, (seed, found.differences[0])
-    assert found.steps > 50_000
-    assert found.preemptions > 200
-    assert found.resumed_hits > 20

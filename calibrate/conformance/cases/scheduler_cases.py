@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.conformance.cases.engine_settings import random_engine
+from calibrate.conformance.cases.engine_settings import random_engine
 from kvcache.layout.kv_layout import KVGroup
 from simulator.engines.vllm.engine import EngineConfig, with_release_rules
 from simulator.engines.vllm.host_tier import HostTier

@@ -4,9 +4,9 @@ from abc import abstractmethod
 from collections import deque
 from typing import Generic, TypeVar, cast
 
-from benchmarks.conformance.our_steps import ReadableEngine
-from benchmarks.conformance.probes.engine_loop import Load, Pipeline
-from benchmarks.conformance.probing import Record
+from calibrate.conformance.our_steps import ReadableEngine
+from calibrate.conformance.probes.engine_loop import Load, Pipeline
+from calibrate.conformance.probing import Record
 from simulator.engines.vllm.connectors.connector_scheduler import ConnectorScheduler
 from simulator.engines.vllm.scheduler import Plan
 

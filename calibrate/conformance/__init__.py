@@ -1,0 +1,1 @@
+"""Our schedulers' decisions beside those of the real engines' own code."""

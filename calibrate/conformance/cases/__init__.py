@@ -1,0 +1,1 @@
+"""Random cases that both sides decide."""

@@ -1,0 +1,40 @@
+"""What is compared with which engine, by name."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+from calibrate.conformance.apart import APART, check_apart
+from calibrate.conformance.cases.scheduler_cases import ABOUT
+from calibrate.conformance.cases.sglang_cases import SGLANG_CASES
+from calibrate.conformance.radix_tree import check_radix_tree
+from calibrate.conformance.scheduler import check_scheduler
+from calibrate.conformance.sglang_scheduler import check_sglang_scheduler
+from simulator.engines.engines import SGLANG, VLLM
+
+RADIX_TREE: Final = "radix-tree"  # what its cases are about
+
+
+class Found(Protocol):
+    """What was compared so far."""
+
+    @property
+    def differences(self) -> Sequence[Any]: ...  # the first one of each case that has any
+
+    def says(self) -> str:
+        """How much, as text."""
+        ...
+
+    def first(self) -> list[str]:
+        """The first difference, as lines; none without any."""
+        ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+Check = Callable[..., Found]  # of an interpreter; num_cases, seed, watch: called with what was found after each case
+CHECKS: Final[Mapping[str, Mapping[str, Check]]] = {
+    VLLM: {about: partial(check_scheduler, about=about) for about in ABOUT} | {APART: check_apart},
+    SGLANG: {about: partial(check_sglang_scheduler, about=about) for about in SGLANG_CASES}
+    | {RADIX_TREE: check_radix_tree},
+}

@@ -1,0 +1,1 @@
+"""Scripts that another interpreter runs, with vLLM or SGLang."""

@@ -1,0 +1,56 @@
+"""`headcount calibrate check-scheduler`: our decisions beside the real engine's own."""
+
+import secrets
+from pathlib import Path
+
+import click
+
+from headcount.cli.command import Command
+from headcount.cli.option_types import json_option, option
+from simulator.engines.engines import ENGINES, TITLES, VLLM
+from simulator.engines.values import COUNT, FilePath, Text, WholeNumber
+
+
+@click.command("check-scheduler", cls=Command)
+@option("--engine", Text(), f"Engine to compare with: {' or '.join(ENGINES)}.", default=VLLM)
+@option(
+    "--about", Text(),
+    "What the cases are about. vllm: all, states, cancelled, offloading, apart; sglang: all, cancelled, radix-tree.",
+    default="all",
+)  # fmt: skip
+@option("--cases", COUNT, "Random cases.", default=200)
+@option("--seed", WholeNumber(0), "Of the cases.  [default: a new one, printed]")
+@option("--version", Text(), "An installed release.  [default: the newest]")
+@option("--python", FilePath(), "Another Python interpreter that has the engine.")
+@json_option
+def check_scheduler_command(
+    *, engine: str, about: str, cases: int, seed: int | None, version: str | None, python: Path | None, as_json: bool
+) -> int:
+    """Compare our scheduler's decisions with the real engine's own scheduler, on random cases.
+
+    The engine's own classes decide in an interpreter that 'headcount vllm install' or 'headcount sglang install'
+    builds, without a GPU: every step, what is scheduled, preempted, cached, free. Exit code 1 on any difference.
+    """
+    from boundary.names import check_names  # noqa: PLC0415  imported once the command runs
+    from calibrate.conformance.checks import CHECKS, Found  # noqa: PLC0415
+    from calibrate.interpreters.interpreters import interpreter_for  # noqa: PLC0415
+    from calibrate.interpreters.recipe import PACKAGES  # noqa: PLC0415
+    from headcount.cli.output import print_json  # noqa: PLC0415
+    from headcount.cli.progress import progress_bar  # noqa: PLC0415
+
+    check_names([engine], ENGINES, "engine")
+    check_names([about], CHECKS[engine], f"--about of {TITLES[engine]}")
+    real = interpreter_for(version, python, PACKAGES[engine])
+    drawn = secrets.randbelow(2**31) if seed is None else seed
+    with progress_bar(f"cases compared with {TITLES[engine]}, seed {drawn}", total=cases) as bar:
+
+        def watch(now: Found) -> None:
+            bar.advance()
+            bar.note(now.says())
+
+        found = CHECKS[engine][about](real, num_cases=cases, seed=drawn, watch=watch)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        click.echo("\n".join([f"{found.says()}; {len(found.differences)} cases differ", *found.first()]))
+    return int(bool(found.differences))
