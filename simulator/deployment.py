@@ -57,8 +57,12 @@ class Deployment:
     @property
     def title(self) -> str:
         """Whose engine it is: vLLM or SGLang, with its release."""
-        release = self.args.sglang_version if isinstance(self.args, SGLangArgs) else self.args.vllm_version
-        return f"{TITLES[engine_of(self.args)]} {release}"
+        return f"{TITLES[engine_of(self.args)]} {self.release}"
+
+    @property
+    def release(self) -> str:
+        """The engine's."""
+        return self.args.sglang_version if isinstance(self.args, SGLangArgs) else self.args.vllm_version
 
     @property
     def architecture(self) -> Architecture:

@@ -25,6 +25,7 @@ from calibrate.fit.runs import (
 from calibrate.fit.steps import HeldOut, Steps, errors_percent, fit_steps, held_out, learning_curve, steps_of
 from calibrate.fit.terms import USUAL_TPOT, USUAL_TTFT, Posterior
 from calibrate.recording import Recording
+from simulator.engines.engines import engine_of
 from simulator.latency.gpu_constants import Constants, constants_for
 from simulator.latency.model import LogError, ServedModel, average_step, ranged_sums
 from simulator.latency.profile import LatencyProfile, Range, digest_of, settings_of
@@ -177,7 +178,7 @@ def fit_measured(inputs: Inputs, values: Mapping[str, Any], *, name: str, watch:
     prior = np.array([term.prior_mean for term in found.posterior.terms])
     own = errors_at(data, found.posterior.terms, np.array([term.mean for term in found.posterior.terms]))
     requests = sum(item.table.num_requests for item in kept)
-    versions = sorted({item.deployment.args.vllm_version for item in kept})
+    engine, versions = engine_of(kept[0].deployment.args), sorted({item.deployment.release for item in kept})
     profile = _profile(
         name,
         found.posterior,
@@ -185,7 +186,7 @@ def fit_measured(inputs: Inputs, values: Mapping[str, Any], *, name: str, watch:
         log_errors(errors),
         held_out=_percent(errors),
         ranges=_run_ranges(kept, found),
-        data={"sha256": inputs.sha256, "runs": len(kept), "requests": requests, "vllm_version": versions},
+        data={"sha256": inputs.sha256, "runs": len(kept), "requests": requests, f"{engine}_version": versions},
         source=f"fitted on {len(kept)} measured runs",
     )
     return Fitted(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kvcache.formats.kv_cache_dtype import one_spelling
+from simulator.engines.engines import TITLES, VLLM, engine_of
 from simulator.latency.gpu_constants import NOT_CONSTANTS, Constants
 from simulator.latency.model import LogError, ServedModel
 from simulator.latency.step_time import FloatArray
@@ -64,8 +65,8 @@ class LatencyProfile:
     """The posterior over terms, how far it was off on data that it did not see, what it was learned from.
 
     `ranges` are of steps: tokens, sequences, decode_context, prefill_tokens. `settings` name what all data had in
-    common: model, tensor_parallel_size, quantization, kv_cache_dtype. `data` is the fingerprint: sha256 of the
-    inputs, numbers of runs, requests, steps, vLLM's version.
+    common: engine, model, tensor_parallel_size, quantization, kv_cache_dtype. `data` is the fingerprint: sha256 of the
+    inputs, numbers of runs, requests, steps, the engine's release.
     """
 
     name: str
@@ -141,7 +142,8 @@ def digest_of(constants: Constants) -> str:
 def settings_of(served: ServedModel) -> dict[str, Any]:
     """What of a deployment a profile keeps: its values of `LatencyProfile.settings`."""
     args = served.args
-    return {"model": served.architecture.name} | {name: getattr(args, name) for name in _SETTINGS} | {
+    return {name: getattr(args, name) for name in _SETTINGS} | {
+        "model": served.architecture.name, "engine": engine_of(args),
         "quantization": args.quantization or "", "kv_cache_dtype": one_spelling(args.kv_cache_dtype),
     }  # fmt: skip
 
@@ -149,12 +151,20 @@ def settings_of(served: ServedModel) -> dict[str, Any]:
 def range_warnings(profile: LatencyProfile, served: ServedModel, base: Constants) -> tuple[str, ...]:
     """What of a deployment lies outside what the profile was learned from, one sentence each.
 
-    Raises ValueError for another GPU: shares of one say nothing of another.
+    Raises ValueError for another GPU or engine: shares of one GPU, kernels and hosts of one engine, say nothing of
+    another. Profiles without an engine are vLLM's.
     """
     if served.gpu.name != profile.gpu:
         raise ValueError(
             f"latency profile '{profile.name}' is of {profile.gpu}, not {served.gpu.name}; leave it out, or fit "
             "one with headcount calibrate fit"
+        )
+    engine, fitted = engine_of(served.args), profile.settings.get("engine", VLLM)
+    if engine != fitted:
+        title = TITLES[engine]
+        raise ValueError(
+            f"latency profile '{profile.name}' is of {TITLES[fitted]}'s steps, not {title}'s; leave it out, or fit one to "
+            f"{title}'s runs: headcount calibrate fit --engine {engine}"
         )
     found = []
     for name, value in settings_of(served).items():

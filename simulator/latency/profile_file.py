@@ -11,6 +11,7 @@ from boundary.documents import read_toml, toml_lines, toml_value
 from boundary.files import InputError, shown
 from boundary.names import shortened
 from boundary.schema import AtLeastOne, Count, NotNegative, Number, Strict, typed
+from simulator.engines.engines import ENGINES, VLLM
 from simulator.latency.model import RANGED, LogError
 from simulator.latency.profile import OFFSETS, LatencyProfile, Range, Term, term_names
 
@@ -99,6 +100,7 @@ def _profile(file: _File) -> LatencyProfile:
     for name, value in file.settings.items():
         if name.endswith("_parallel_size"):
             typed(value, _Sizes, "", name=f"settings.{name}")
+    typed(file.settings.get("engine", VLLM), Literal[tuple(ENGINES)], "", name="settings.engine")  # type: ignore[arg-type]
     return LatencyProfile(
         **{name: getattr(file, name) for name in kept},
         terms=tuple(Term(**{name: getattr(term, name) for name in names}) for term in file.terms),

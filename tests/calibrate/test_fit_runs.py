@@ -124,6 +124,11 @@ def test_runs_that_cannot_be_fitted_are_told() -> None:
     other = replay(replace(measured_closed_run(1, {}), options={"model": "llama-3.1-8b", "gpu": "h200-sxm"}))
     with pytest.raises(ValueError, match="one GPU at a time"):
         run_data([replay(measured_closed_run(1, {})), other])
+    other = replay(
+        replace(measured_closed_run(1, {}), options={**other.run.options, "gpu": "h100-sxm", "engine": "sglang"})
+    )
+    with pytest.raises(ValueError, match="the runs are of SGLang and vLLM; fit one engine at a time"):
+        run_data([replay(measured_closed_run(1, {})), other])
     with pytest.raises(ValueError, match="fit one kind"):
         fit(Inputs(runs=(closed_run(1),), recordings=(recording({}),), sha256=""), {}, name="x")
     with pytest.raises(ValueError, match="no constant 'speed'"):

@@ -166,6 +166,11 @@ def test_runs_of_sglang_become_a_profile_of_sglang_s_steps(
     answer = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--engine", "sglang", *LOAD, "--json")
     before, after = (json.loads(headcount("simulate", *answer, *more).out) for more in ((), ("--latency-profile", out)))
     assert after["tpot_s"]["mean"] > 1.1 * before["tpot_s"]["mean"]
+    assert read_profile(out).settings["engine"] == "sglang"
+    assert read_profile(out).data["sglang_version"] == ["0.5.23"]
+    ran = headcount("simulate", *answer[:4], *LOAD, "--latency-profile", out)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "is of SGLang's steps, not vLLM's; leave it out" in ran.err
 
 
 def test_a_check_in_words(headcount: Callable[..., Any], files: Callable[..., Path], tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvcache.models.catalog import find_gpu, load_model
+from simulator.deployment import resolve
 from simulator.latency.forms.physical import latency_model
 from simulator.latency.gpu_constants import constants_for
 from simulator.latency.model import AverageStep, LogError, ServedModel, served_model, steps_outside
@@ -143,6 +144,7 @@ MEAN, SPREAD = "it must be a number from -5 to 5", "it must be a standard deviat
         ('name = "mine"', "name = 3", "name is 3; it must be text"),
         ('gpu = "h100-sxm"', "", "'gpu' is missing; give it"),
         ("tensor_parallel_size = [1, 2]", "a = {}", "settings.a is a table; it must be"),
+        ("tensor_parallel_size = [1, 2]", 'engine = "tgi"', "settings.engine is "),
     ],
 )
 def test_a_file_that_is_no_profile_is_told(old: str, new: str, told: str, tmp_path: Path) -> None:
@@ -192,6 +194,19 @@ def test_what_lies_outside_a_profile_is_said() -> None:
 def test_a_profile_of_another_gpu_is_refused() -> None:
     with pytest.raises(ValueError, match="is of h100-sxm, not h200-sxm"):
         latency_model(replace(DENSE, gpu=find_gpu("h200-sxm")), profile=PROFILE)
+
+
+def test_a_profile_of_another_engine_is_refused() -> None:
+    """One without an engine is vLLM's: those written before it was kept."""
+    served = resolve("llama-3.1-8b", "h100-sxm", engine="sglang").served
+    of_sglang = replace(PROFILE, settings={"engine": "sglang"})
+    assert latency_model(served, profile=of_sglang).calibrated
+    with pytest.raises(
+        ValueError, match="'mine' is of vLLM's steps, not SGLang's; leave it out, or fit one to SGLang's"
+    ):
+        latency_model(served, profile=PROFILE)
+    with pytest.raises(ValueError, match="'mine' is of SGLang's steps, not vLLM's"):
+        latency_model(DENSE, profile=of_sglang)
 
 
 def test_draws_follow_the_posterior() -> None:

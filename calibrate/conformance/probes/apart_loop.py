@@ -19,7 +19,8 @@ class Turns:
 
     def __init__(self, run: Callable[[], None]) -> None:
         self._go, self._rest = threading.Semaphore(0), threading.Semaphore(0)
-        self._is_over, self._error = False, None
+        self._is_over = False
+        self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, args=(run,), daemon=True)
         self._thread.start()
 

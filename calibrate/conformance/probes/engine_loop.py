@@ -186,7 +186,8 @@ def run_with_transfers(load: Load, core: Any, *, max_steps: int) -> list[dict[st
             load.now_s += POLL_S
         elif not load.wait():
             break  # nothing fits: vLLM would ask again for ever
-    return core.records[:max_steps]
+    records: list[dict[str, Any]] = core.records
+    return records[:max_steps]
 
 
 def name_of(row: int) -> str:
