@@ -163,8 +163,8 @@ def range_warnings(profile: LatencyProfile, served: ServedModel, base: Constants
     if engine != fitted:
         title = TITLES[engine]
         raise ValueError(
-            f"latency profile '{profile.name}' is of {TITLES[fitted]}'s steps, not {title}'s; leave it out, or fit one to "
-            f"{title}'s runs: headcount calibrate fit --engine {engine}"
+            f"latency profile '{profile.name}' is of {TITLES[fitted]}'s steps, not {title}'s; leave it out, or fit one "
+            f"to {title}'s runs: headcount calibrate fit --engine {engine}"
         )
     found = []
     for name, value in settings_of(served).items():
