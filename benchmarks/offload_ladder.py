@@ -14,7 +14,7 @@ import numpy as np
 
 from simulator.deployment import Deployment, resolve
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.engines.vllm.host_tier import HostTier
+from simulator.engines.vllm.connectors.host_tier import HostTier
 from simulator.simulation import Simulation
 from workloads.requests import NO_PREDECESSOR, OPEN_END, RequestTable
 

@@ -153,7 +153,9 @@ class Deployment:
         )  # fmt: skip
         found = {name: getattr(self.budget, name) for name in names}
         offloading = self.args.kv_offloading_size
-        host = {} if offloading is None else {"kv_offloading_size": offloading}
+        host: dict[str, str | float] = {} if offloading is None else {"kv_offloading_size": offloading}
+        if self.args.kv_transfer_config is not None:
+            host["kv_transfer_config"] = str(self.args.kv_transfer_config)
         return found | {"async_scheduling": self.args.async_scheduling} | host
 
     @property

@@ -3,6 +3,7 @@
     python -m benchmarks.conformance parameters [--configs 10]   # beside transformers: every catalog model, random ones
     python -m benchmarks.conformance weights                     # beside vLLM: one rank's tensors under TP, DP and EP
     python -m benchmarks.conformance kv-cache [--cases 2000]     # beside vLLM: pages, groups, blocks, concurrency
+    python -m benchmarks.conformance eviction [--cases 2000]     # beside vLLM: which chunks leave host memory
     python -m benchmarks.conformance engine [--attention hybrid] # beside vLLM: the schedule of its whole engine
 
 Each needs an interpreter with vLLM (`headcount vllm install`, or `--python PATH`), no GPU, and a few minutes; `engine`
@@ -21,6 +22,7 @@ from typing import Any
 from benchmarks.conformance.cases.engine_cases import ATTENTIONS
 from benchmarks.conformance.cases.weight_cases import weight_cases
 from benchmarks.conformance.engine import check_engine
+from benchmarks.conformance.eviction import check_eviction
 from benchmarks.conformance.kv_cache import catalog_cases, check_kv_cache, random_cases
 from benchmarks.conformance.parameters import catalog_configs, check_parameters, random_configs
 from benchmarks.conformance.weights import check_weights
@@ -79,6 +81,18 @@ def engine(python: Path, seed: int, attention: str) -> Found:
     return found.to_json(), lines, found.difference is not None
 
 
+def eviction(python: Path, cases: int, seed: int) -> Found:
+    """What goes from host memory, under each policy."""
+    found = check_eviction(python, num_cases=cases, seed=seed)
+    lines = [
+        f"vLLM {found.vllm_version}, seed {found.seed}: {found.operations:,} operations on {found.cases:,} host "
+        f"memories, {found.refused:,} offers without room, {found.remembered:,} changes of ARC's target compared; "
+        f"{len(found.differences)} differ",
+        *(f"{name}: {value}" for each in found.differences[:1] for name, value in each.items()),
+    ]
+    return asdict(found), lines, bool(found.differences)
+
+
 def _not_compared(reasons: Mapping[str, str]) -> list[str]:
     return [f"{name}: not compared: {reason}" for name, reason in reasons.items()]
 
@@ -88,6 +102,7 @@ def _run(given: argparse.Namespace, python: Path, seed: int) -> Found:
         "parameters": lambda: parameters(python, given.configs, seed),
         "weights": lambda: weights(python),
         "engine": lambda: engine(python, seed, given.attention),
+        "eviction": lambda: eviction(python, given.cases, seed),
         "kv-cache": lambda: kv_cache(python, given.cases, seed, models=not given.no_models),
     }
     return comparisons[given.what]()
@@ -95,9 +110,9 @@ def _run(given: argparse.Namespace, python: Path, seed: int) -> Found:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("parameters", "weights", "kv-cache", "engine"))
+    parser.add_argument("what", choices=("parameters", "weights", "kv-cache", "eviction", "engine"))
     parser.add_argument("--configs", type=int, default=10, help="random configs of each model type")
-    parser.add_argument("--cases", type=int, default=2000, help="random ones of kv-cache")
+    parser.add_argument("--cases", type=int, default=2000, help="random ones of kv-cache and eviction")
     parser.add_argument("--no-models", action="store_true", help="leave the catalog's models out of kv-cache")
     parser.add_argument("--attention", choices=ATTENTIONS, default="full", help="of engine; hybrid: with windows")
     parser.add_argument("--seed", type=int, help="of the random ones; a new one by default, printed")

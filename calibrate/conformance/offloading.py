@@ -4,8 +4,8 @@ from calibrate.conformance.cases.scheduler_cases import MAX_STEPS, STEP_S, Sched
 from calibrate.conformance.connector_core import ReadableCore
 from calibrate.conformance.probes.engine_loop import Load, run_with_transfers
 from calibrate.conformance.probing import Record
-from simulator.engines.vllm.host_tier import HostLink
-from simulator.engines.vllm.offloading_scheduler import OffloadingPlan, OffloadingScheduler
+from simulator.engines.vllm.connectors.host_tier import HostLink
+from simulator.engines.vllm.connectors.offloading_scheduler import OffloadingPlan, OffloadingScheduler
 
 
 def readable_offloading_steps(case: SchedulerCase) -> list[Record]:

@@ -26,13 +26,15 @@ from simulator.engines.values import (
     Kind,
     Listed,
     Number,
+    Objects,
     Share,
     Text,
     TokenCount,
     WholeNumber,
 )
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.engines.vllm.speculation import SpeculativeConfig, SpeculativeConfigs
+from simulator.engines.vllm.kv_transfer import KVTransferConfig
+from simulator.engines.vllm.speculation import SpeculativeConfig
 from simulator.fleet.pool_sizes import PoolSizes
 
 _SHARED = tuple(arguments_of(EngineArgs))  # options that serve both engines
@@ -125,8 +127,8 @@ def engine_options(*, are_lists: bool = False, always_none: bool = False) -> Opt
 
 
 def _listed(kind: Kind) -> Kind:
-    if isinstance(kind, SpeculativeConfig):
-        return SpeculativeConfigs()
+    if isinstance(kind, SpeculativeConfig | KVTransferConfig):
+        return Objects(kind)
     return Listed(kind) if isinstance(kind, Text | TokenCount | WholeNumber | Number | Duration | Gibibytes) else kind
 
 

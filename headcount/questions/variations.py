@@ -11,7 +11,9 @@ from headcount.questions.traffic import read_amount
 from simulator.engines.argument import arguments_of
 from simulator.engines.engines import ENGINES, TITLES
 from simulator.engines.values import COUNT, ROUTER, Duration, Kind, Number, Switch, Text, TokenCount, list_parts
-from simulator.engines.vllm.speculation import Speculation, SpeculativeConfig
+from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.vllm.kv_transfer import KVTransfer
+from simulator.engines.vllm.speculation import Speculation
 from workloads.traffic_changes import CHANGES, Amount
 
 Choice = Mapping[str, Any]
@@ -30,6 +32,12 @@ _SHORT: Final = {
     "pools": "{}",
     "decider": "decider {}",
     "speculation": "{}",
+    "kv_transfer_config": "{}",
+}
+_NONE: Final = {
+    "speculation": "no drafts",
+    "kv_offloading_size": "no KV in host memory",
+    "kv_transfer_config": "host memory by LRU",
 }
 STEP_TIMES: Final = "step_times"
 _KINDS: Final[dict[str, Kind]] = {
@@ -64,7 +72,8 @@ def values_of(name: str, given: Any) -> tuple[Any, ...]:
         return (given,)
     if not given:
         raise ValueError(f"{name} is an empty list; give at least one value, or leave it out")
-    each = (SpeculativeConfig().read(value) if isinstance(value, dict) else value for value in given)
+    described = arguments_of(EngineArgs).get(name)
+    each = (described.kind.read(value) if described and isinstance(value, dict) else value for value in given)
     return tuple(dict.fromkeys(each))
 
 
@@ -173,17 +182,17 @@ def value_text(name: str, value: Any) -> str:
     """Such as `TP 2`, `KV fp8` or `max_num_seqs 128`."""
     if name == STEP_TIMES:
         return f"step times x{value:g}"
-    if name == "speculation" and value is None:
-        return "no drafts"
+    if name in _NONE and value is None:
+        return _NONE[name]
     if name == "kv_offloading_size":
-        return "no KV in host memory" if value is None else f"{value:,g} GiB of KV in host memory"
+        return f"{value:,g} GiB of KV in host memory"
     if name in ("ttft", "tpot"):
         return f"{name.upper()} ≤ {value:g} s" if value >= 1 else f"{name.upper()} ≤ {1000 * value:g} ms"
     if name == "gpus":
         return f"{value:,} GPU" + ("" if value == 1 else "s")
     if isinstance(value, Amount) and not value.is_factor and value.share is None:
         value = f"{value.value:,.15g}"
-    elif isinstance(value, Speculation):
+    elif isinstance(value, Speculation | KVTransfer):
         value = value.label
     elif isinstance(value, bool):
         value = "on" if value else "off"

@@ -265,6 +265,7 @@ POOL = record(
         ("defers_frees", "i4"),  # 1: blocks that a step in flight writes are not free: something may be loaded there
         ("drops_stale", "i4"),  # 1: what was in flight of a preempted request is not delivered
         ("host_chunks", "i4"),  # 0: no host tier
+        ("evicts_by_arc", "i4"),
         ("chunk_mask", "i4"),
         ("store_mask", "i4"),
         ("load_mask", "i4"),
@@ -372,7 +373,7 @@ class Arrays(NamedTuple):
     entries: NDArray[np.void]  # [R, plans in flight, S]
     tiers: NDArray[np.void]  # [R]; what follows is empty without host tiers
     offloads: NDArray[np.void]  # [attempts * n]
-    used_chunks: NDArray[np.uint8]  # [attempts * n, bits of its blocks]
+    used_chunks: NDArray[np.uint8]  # [attempts * n, notes, bits of its blocks]
     chunks: NDArray[np.void]  # [R, chunks]
     chunk_buckets: NDArray[np.int32]  # [R, chunk_mask + 1]
     stores: NDArray[np.void]  # [R, store_mask + 1], ring

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec import structs
 
+from boundary.documents import parse_json
 from boundary.names import nearest_hint, shortened
 
 _DURATION = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*(ms|s|min|h)\s*$", re.ASCII | re.IGNORECASE)
@@ -228,6 +229,24 @@ class Listed:
             return given
         parts = list_parts(str(given)) if getattr(self.each, "takes_parameters", False) else str(given).split(",")
         return tuple(dict.fromkeys(self.each.read(part.strip()) for part in parts))
+
+
+@dataclass(frozen=True)
+class Objects:
+    """One JSON object of another kind, or a JSON list of them in which null stands for none."""
+
+    each: Kind
+
+    @property
+    def name(self) -> str:
+        return self.each.name
+
+    def read(self, given: Any) -> tuple[Any, ...]:
+        if isinstance(given, tuple):  # read already
+            return given
+        settings = parse_json(str(given), "the text")
+        listed = settings if isinstance(settings, list) else [settings]
+        return tuple(None if one is None else self.each.read(one) for one in listed)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from headcount.answers.varied.compare import MOST_LAYOUTS
 from headcount.answers.varied.pages import spoken
 from headcount.answers.varied.ranking import SORTS, ranked
 from headcount.questions.variations import axes_of, choices, value_text
-from simulator.engines.vllm.speculation import SpeculativeConfigs
+from simulator.engines.values import Objects
+from simulator.engines.vllm.speculation import SpeculativeConfig
 from tests.headcount.conftest import SHORT_ANSWERS
 
 QUICK: dict[str, Any] = {
@@ -99,7 +100,7 @@ def test_drafts_are_compared_by_a_list_in_which_null_stands_for_none() -> None:
     drafts = {"method": "ngram", "num_speculative_tokens": 3, "acceptance_rate": 1.0}
     given: dict[str, Any] = {"speculation": [None, drafts], "gpus": 1, "max_num_seqs": 2, "simulate_all": True}
     found = hc.compare("qwen3-0.6b", "h100-sxm", **given, **QUICK)
-    typed = SpeculativeConfigs().read(json.dumps([None, drafts]))
+    typed = Objects(SpeculativeConfig()).read(json.dumps([None, drafts]))
     assert {each.choice["speculation"] for each in found.layouts} == set(typed)
     assert [each.name for each in found.layouts] == ["ngram with 3 drafts", "no drafts"]
 

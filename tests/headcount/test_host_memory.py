@@ -79,6 +79,14 @@ def test_compare_takes_a_list_and_shows_the_hits_of_both_tiers() -> None:
 
 
 @pytest.mark.slow
+def test_compare_lays_eviction_policies_side_by_side() -> None:
+    arc = {"kv_connector_extra_config": {"eviction_policy": "arc"}}
+    answer = hc.compare("qwen3-32b", "h100-sxm", kv_offloading_size=128, kv_transfer_config=[None, arc], **GAINS)
+    assert {layout.name for layout in answer.layouts} == {"host memory by LRU", "host memory by ARC"}
+    assert all(layout.to_json(None)["host_hit_rate"] > 0.1 for layout in answer.layouts)
+
+
+@pytest.mark.slow
 def test_host_memory_is_offered_where_prompts_miss_the_cache_and_gains_there() -> None:
     formats = {"quantization": "fp8", "kv_cache_dtype": "fp8"}  # what else would gain most
     answer = hc.capacity("qwen3-32b", "h100-sxm", lifts=True, **(GAINS | formats | {"gpus": [2]}))

@@ -13,64 +13,120 @@ from calibrate.conformance.offloading import EngineCore, readable_offloading_ste
 from calibrate.conformance.our_steps import core_steps
 from calibrate.conformance.probes.engine_loop import Load, run_with_transfers
 from kvcache.layout.kv_layout import KVGroup
+from simulator.engines.vllm.connectors.host_cache import (
+    ARC,
+    EVICTION_POLICIES,
+    LRU,
+    ARCCachePolicy,
+    CacheAccess,
+    HostCache,
+    LRUCachePolicy,
+)
+from simulator.engines.vllm.connectors.host_tier import HostLink, HostTier, Transfer, Transfers
+from simulator.engines.vllm.connectors.offloading import OffloadingConnector
+from simulator.engines.vllm.connectors.offloading_scheduler import OffloadingScheduler
 from simulator.engines.vllm.engine import EngineConfig
-from simulator.engines.vllm.host_tier import HostCache, HostLink, HostTier, Transfer, Transfers
-from simulator.engines.vllm.offloading import OffloadingConnector
-from simulator.engines.vllm.offloading_scheduler import OffloadingScheduler
 from simulator.engines.vllm.speculation import Speculation
 
 TIER = HostTier(num_chunks=8, chunk_s=0.25, transfer_s=1.0)
 
 
-def stored(cache: HostCache, *indices: int) -> bool:
-    keys = [(0, index) for index in indices]
-    has_room = cache.begin_write(keys, keys)
-    if has_room:
-        cache.end_write(keys)
-    return has_room
+def stored(cache: HostCache, *indices: int, access: CacheAccess | None = None) -> bool:
+    """Offered by one request and written at once; False where no room was found."""
+    access = CacheAccess() if access is None else access
+    new = cache.prepare_store([(0, index) for index in indices], access)
+    cache.complete_store(new or ())
+    return new is not None
+
+
+def used_again(cache: HostCache, *indices: int) -> None:
+    """By a request that loads chunks and ends."""
+    keys, access = [(0, index) for index in indices], CacheAccess()
+    cache.prepare_load(keys, access)
+    cache.complete_load(keys)
+    cache.policy.on_request_finished(access)
+
+
+def held(cache: HostCache) -> list[int]:
+    return [index for index in range(40) if cache.reads((0, index)) is not None]
 
 
 def test_the_chunk_that_was_used_longest_ago_goes_first() -> None:
     cache = HostCache(3)
     assert stored(cache, 0, 1, 2)
-    cache.use([(0, 0)])
+    used_again(cache, 0)
     assert stored(cache, 3)
-    assert [index for index in range(4) if cache.reads((0, index)) is not None] == [0, 2, 3]
+    assert held(cache) == [0, 2, 3]
 
 
-def test_what_is_read_or_written_stays_and_an_offer_is_taken_as_a_whole() -> None:
-    cache = HostCache(3)
+@pytest.mark.parametrize("policy", EVICTION_POLICIES)
+def test_what_is_read_or_written_stays_and_an_offer_is_taken_as_a_whole(policy: str) -> None:
+    cache = HostCache(3, policy)
     assert stored(cache, 0, 1)
-    cache.begin_read([(0, 0)])
-    assert cache.begin_write([(0, 2)], [(0, 2)])
+    cache.prepare_load([(0, 0)], CacheAccess())
+    assert cache.prepare_store([(0, 2)], CacheAccess()) == [(0, 2)]
     assert not stored(cache, 3, 4)
     assert cache.reads((0, 1)) == 0
     assert stored(cache, 3)
     assert cache.reads((0, 0)) == 1
 
 
-def test_chunks_that_are_offered_with_new_ones_do_not_go_for_them() -> None:
-    cache = HostCache(2)
+@pytest.mark.parametrize("policy", EVICTION_POLICIES)
+def test_chunks_that_are_offered_with_new_ones_do_not_go_for_them(policy: str) -> None:
+    cache = HostCache(2, policy)
     assert stored(cache, 0, 1)
-    assert not cache.begin_write([(0, 2)], [(0, 0), (0, 1), (0, 2)])
+    assert cache.prepare_store([(0, 0), (0, 1), (0, 2)], CacheAccess()) is None
 
 
-@given(st.lists(st.tuples(st.sampled_from(["store", "read", "done", "use"]), st.integers(0, 11)), max_size=60))
-def test_the_cache_never_holds_more_than_its_chunks_nor_loses_one_that_is_read(steps: list[tuple[str, int]]) -> None:
-    cache, read = HostCache(4), list[tuple[int, int]]()
+@pytest.mark.parametrize("policy", EVICTION_POLICIES)
+@given(
+    steps=st.lists(st.tuples(st.sampled_from(["store", "read", "done", "use"]), st.integers(0, 11)), max_size=60),
+)
+def test_the_cache_never_holds_more_than_its_chunks_nor_loses_one_that_is_read(
+    policy: str, steps: list[tuple[str, int]]
+) -> None:
+    cache, read = HostCache(4, policy), list[tuple[int, int]]()
     for kind, number in steps:
         key = (0, number)
-        if kind == "store" and cache.reads(key) is None:
+        if kind == "store":
             stored(cache, number)
         elif kind == "read" and cache.reads(key) is not None:
-            cache.begin_read([key])
+            cache.prepare_load([key], CacheAccess())
             read.append(key)
         elif kind == "done" and read:
-            cache.end_read([read.pop()])
-        elif kind == "use":
-            cache.use([key])
+            cache.complete_load([read.pop()])
+        elif kind == "use" and cache.reads(key) is not None:
+            used_again(cache, number)
         assert len(cache) <= 4
-        assert all(cache.reads(held) == read.count(held) for held in read)
+        assert all(cache.reads(other) == read.count(other) for other in read)
+
+
+def test_arc_keeps_what_was_used_twice_from_prompts_that_come_once() -> None:
+    """A run of prompts that nobody asks for again drives everything out of an LRU cache, and nothing out of ARC's."""
+    found = {}
+    for policy in EVICTION_POLICIES:
+        cache = HostCache(8, policy)
+        assert stored(cache, 0, 1, 2, 3)
+        used_again(cache, 0, 1, 2, 3)
+        for index in range(10, 30):
+            assert stored(cache, index)
+        found[policy] = [index for index in held(cache) if index < 10]
+    assert found == {LRU: [], ARC: [0, 1, 2, 3]}
+
+
+def test_arc_leaves_more_room_to_new_chunks_when_some_that_went_are_asked_for() -> None:
+    cache = HostCache(4, ARC)
+    assert isinstance(cache.policy, ARCCachePolicy)
+    for index in range(6):
+        assert stored(cache, index)
+    assert list(cache.policy.b1) == [(0, 0), (0, 1)] and cache.policy.target_t1_size == 0
+    access = CacheAccess()
+    assert stored(cache, 0, access=access)
+    assert cache.policy.target_t1_size == 1
+    assert stored(cache, 0, access=access)  # the same request once more: nothing is learnt
+    assert cache.policy.target_t1_size == 1
+    used_again(cache, 0)
+    assert list(cache.policy.t2) == [(0, 0)]
 
 
 def copy(num_chunks: int, *, is_store: bool) -> Transfer:
@@ -104,6 +160,7 @@ def test_a_step_waits_for_a_store_whose_blocks_it_hands_out_again() -> None:
         ({"chunk_s": -1.0}, "chunk_s is -1.0; it must be a finite time of 0 s or more"),
         ({"transfer_s": float("nan")}, "transfer_s is nan"),
         ({"chunk_s": float("inf")}, "chunk_s is inf"),
+        ({"eviction_policy": "ark"}, "no eviction_policy 'ark'; did you mean 'arc'"),
     ],
 )
 def test_a_tier_that_cannot_be_is_refused(given_values: dict[str, Any], message: str) -> None:
@@ -179,7 +236,9 @@ def test_a_dense_model_s_layers_may_be_named() -> None:
 
 
 MUTANTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "an ended request's chunks do not count as used": (HostCache, "use", lambda *_: None),
+    "an ended request's chunks do not count as used": (LRUCachePolicy, "on_request_finished", lambda *_: None),
+    "ARC never takes a chunk for one that is used again": (ARCCachePolicy, "on_request_finished", lambda *_: None),
+    "ARC learns nothing from what went": (ARCCachePolicy, "on_store_miss", lambda *_: None),
     "a step never waits for a store": (HostLink, "before_step", no_wait),
     "a load leaves nothing free for others": (OffloadingScheduler, "_num_missing_blocks", lambda *_: 0),
     "blocks are freed while a step writes them": (OffloadingScheduler, "_may_preempt", lambda *_: True),

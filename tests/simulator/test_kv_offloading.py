@@ -1,5 +1,6 @@
 """KV in host memory as users ask for it: what `--kv-offloading-size` makes of a deployment and of what it serves."""
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,8 +18,8 @@ from kvcache.models.catalog import load_model
 from simulator.deployment import Deployment, resolve
 from simulator.engines.memory import memory_budget
 from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.vllm.connectors.host_tier import HostTier
 from simulator.engines.vllm.engine import EngineConfig
-from simulator.engines.vllm.host_tier import HostTier
 from simulator.fleet.events import Event
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.results import whole_run
@@ -129,6 +130,50 @@ def test_the_line_to_paste_carries_the_size() -> None:
     assert deployment(1.5).serve_line.endswith("--kv-offloading-size 1.5")
     assert "offloading" not in deployment(None).serve_line
     assert "kv_offloading_size" not in deployment(None).settings
+
+
+ARC_CONFIG = {"kv_connector_extra_config": {"eviction_policy": "arc"}}
+
+
+def test_arc_is_asked_for_as_in_vllm_with_the_size_in_either_place() -> None:
+    beside = EngineArgs(kv_offloading_size=8.0, kv_transfer_config=ARC_CONFIG)  # type: ignore[arg-type]
+    extra = ARC_CONFIG["kv_connector_extra_config"] | {"cpu_bytes_to_use": 8 * GIB}
+    inside = EngineArgs(
+        kv_transfer_config={  # type: ignore[arg-type]
+            "kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra,
+        }
+    )  # fmt: skip
+    assert inside == beside
+    assert EngineArgs(kv_offloading_size=4.0, kv_transfer_config=inside.kv_transfer_config).kv_offloading_size == 4.0
+    plan = deployment(8, kv_transfer_config=ARC_CONFIG)
+    assert plan.vllm_engine.host_tier == replace(by_hand(8).vllm_engine.host_tier, eviction_policy="arc")
+    assert """--kv-transfer-config '{"kv_connector_extra_config": {"eviction_policy": "arc"}}'""" in plan.serve_line
+    pasted = json.loads(plan.serve_line.split("--kv-transfer-config '")[1].split("'")[0])
+    assert EngineArgs(kv_offloading_size=8.0, kv_transfer_config=pasted) == beside
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        (ARC_CONFIG, "kv_transfer_config: host memory needs a size; give --kv-offloading-size GIB too"),
+        (
+            {"kv_connector": "MooncakeConnector"},
+            "kv_connector 'MooncakeConnector' is not simulated; OffloadingConnector is",
+        ),
+        ({"kv_connector": "NixlConnector"}, "prefill and decode apart are asked for by --pools"),
+        ({"kv_role": "kv_producer"}, "kv_role must be kv_both with OffloadingConnector"),
+        (
+            {"kv_connector_extra_config": {"eviction_policy": "lfu"}},
+            "eviction_policy is 'lfu'; it must be one of arc, lru",
+        ),
+        ({"kv_connector_extra_config": {"evction_policy": "arc"}}, "did you mean 'eviction_policy'"),
+        ({"kv_connector_extra_config": {"offload_prompt_only": False}}, "is not simulated; leave it out"),
+        ({"kv_connector_extra_config": {"store_threshold": 2}}, "store_threshold is 2; it must be one of 0, 1"),
+    ],
+)
+def test_a_transfer_config_that_is_not_simulated_is_refused(config: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(told)):
+        EngineArgs(kv_transfer_config=config)  # type: ignore[arg-type]
 
 
 # -- what is refused

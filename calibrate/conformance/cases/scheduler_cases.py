@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from calibrate.conformance.cases.engine_settings import random_engine
 from kvcache.layout.kv_layout import KVGroup
+from simulator.engines.vllm.connectors.host_cache import EVICTION_POLICIES
+from simulator.engines.vllm.connectors.host_tier import HostTier
 from simulator.engines.vllm.engine import EngineConfig, with_release_rules
-from simulator.engines.vllm.host_tier import HostTier
 from simulator.engines.vllm.speculation import Speculation
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import constant_step_times
@@ -143,6 +144,7 @@ def offloading_case(seed: int, number: int) -> SchedulerCase:
             num_chunks=int(rng.choice([3, 20, 60, 1000])),
             chunk_s=float(rng.choice([0.0, STEP_S / 64, STEP_S / 8, STEP_S / 2])),
             transfer_s=float(rng.choice([0.0, STEP_S / 8, 2 * STEP_S])),
+            eviction_policy=EVICTION_POLICIES[number % len(EVICTION_POLICIES)],
         ),
     )
 

@@ -51,7 +51,10 @@ class Engine(scheduler_probe.Engine):
         config.kv_transfer_config = KVTransferConfig(
             kv_connector="OffloadingConnector",
             kv_role="kv_both",
-            kv_connector_extra_config={"cpu_bytes_to_use": aligned * engine["host_tier"]["num_chunks"]},
+            kv_connector_extra_config={
+                "cpu_bytes_to_use": aligned * engine["host_tier"]["num_chunks"],
+                "eviction_policy": engine["host_tier"]["eviction_policy"],
+            },
         )
         return config
 

@@ -1,6 +1,6 @@
 """vLLM's engine arguments under its own names, with its defaults by release and GPU."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from boundary.names import UnknownNameError, nearest_hint, shortened
@@ -27,6 +27,7 @@ from simulator.engines.values import (
     WholeNumber,
 )
 from simulator.engines.vllm.environment import Variables, check_environment, not_modelled
+from simulator.engines.vllm.kv_transfer import KVTransfer, KVTransferConfig
 from simulator.engines.vllm.speculation import Speculation, SpeculativeConfig
 
 if TYPE_CHECKING:
@@ -178,6 +179,13 @@ class EngineArgs(SimulatedArgs):
     kv_offloading_backend: str = argument(
         Text(), "What keeps KV in host memory: native.", decides=MEMORY, default="native"
     )
+    kv_transfer_config: KVTransfer | None = argument(
+        KVTransferConfig(),
+        'As in vLLM, for KV in host memory: \'{"kv_connector_extra_config": {"eviction_policy": "arc"}}\' beside '
+        "--kv-offloading-size.",
+        decides=MEMORY,
+        default_text="none",
+    )
     async_scheduling: bool = argument(
         Switch(),
         "Decide the next step while one runs.",
@@ -235,6 +243,7 @@ class EngineArgs(SimulatedArgs):
             object.__setattr__(self, "moe_backend", self.moe_backend.lower().replace("-", "_"))
         if isinstance(self.speculation, dict):
             object.__setattr__(self, "speculation", SpeculativeConfig().read(self.speculation))
+        self._read_kv_transfer()
         super().__post_init__()
         share = self.gpu_memory_utilization
         if share is not None and not 0 < share <= 1:
@@ -252,11 +261,24 @@ class EngineArgs(SimulatedArgs):
                 "leave --async-scheduling out, or draft with eagle or a draft model"
             )
 
+    def _read_kv_transfer(self) -> None:
+        """A size that stands in `kv_transfer_config` is that of host memory, unless that is given too, as in vLLM."""
+        config = self.kv_transfer_config
+        if isinstance(config, dict):
+            config = KVTransferConfig().read(config)
+        if isinstance(config, KVTransfer) and config.cpu_bytes_to_use is not None:
+            if self.kv_offloading_size is None:
+                object.__setattr__(self, "kv_offloading_size", config.cpu_bytes_to_use / GIB)
+            config = replace(config, cpu_bytes_to_use=None)
+        object.__setattr__(self, "kv_transfer_config", config)
+
     def _check_kv_offloading(self) -> None:
         known, given = KV_OFFLOADING_BACKENDS, shortened(self.kv_offloading_backend, 40)
         if self.kv_offloading_backend not in known:
             raise UnknownNameError(f"no kv_offloading_backend {given!r}; {nearest_hint(given, known)}")
         if self.kv_offloading_size is None:
+            if self.kv_transfer_config is not None:
+                raise ValueError("kv_transfer_config: host memory needs a size; give --kv-offloading-size GIB too")
             return
         try:
             Gibibytes(MOST_HOST_GIB).check(self.kv_offloading_size)

@@ -16,8 +16,9 @@ from kvcache.releases import (
     check_simulated,
 )
 from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.vllm.connectors.host_tier import HostTier
 from simulator.engines.vllm.connectors.pulling import KV_ROLES
-from simulator.engines.vllm.host_tier import HostTier
+from simulator.engines.vllm.kv_transfer import KVTransfer
 from simulator.engines.vllm.speculation import Speculation
 
 MAX_STEP = 2**20  # tokens or sequences of one step: step times are tables of that length
@@ -308,4 +309,7 @@ def _host_tier(args: EngineArgs, budget: MemoryBudget) -> HostTier | None:
             f"--kv-offloading-size is simulated by the rules of vLLM {KV_OFFLOADING_AS_READ.first} alone; leave it "
             f"out, or give --vllm-version {KV_OFFLOADING_AS_READ.since}"
         )
-    return HostTier(num_chunks=budget.host.num_chunks, chunk_s=budget.host.chunk_s)
+    config = args.kv_transfer_config or KVTransfer()
+    return HostTier(
+        num_chunks=budget.host.num_chunks, chunk_s=budget.host.chunk_s, eviction_policy=config.eviction_policy
+    )

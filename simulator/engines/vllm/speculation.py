@@ -159,20 +159,6 @@ class SpeculativeConfig:
         )
 
 
-@dataclass(frozen=True)
-class SpeculativeConfigs:
-    """One such object, or a JSON list of them in which null stands for no drafts."""
-
-    name: str = "JSON"
-
-    def read(self, given: Any) -> tuple[Speculation | None, ...]:
-        if isinstance(given, tuple):  # read already
-            return given
-        settings = parse_json(str(given), "the text")
-        each = settings if isinstance(settings, list) else [settings]
-        return tuple(None if one is None else SpeculativeConfig().read(one) for one in each)
-
-
 def accepted_drafts(request: int, num_output_tokens: int, rates: Sequence[float]) -> int:
     """How many of a step's drafts are accepted, the first of which guesses output token `num_output_tokens`.
 

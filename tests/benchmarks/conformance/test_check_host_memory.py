@@ -1,11 +1,13 @@
-"""`--kv-offloading-size` makes as many chunks as vLLM's own `CPUOffloadingSpec`."""
+"""Host memory holds as much KV as vLLM's own, and drops the same of it."""
 
+import secrets
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.conformance.eviction import check_eviction
 from benchmarks.conformance.probes import FOLDER
 from calibrate.conformance.probing import answers
 from kvcache.models.catalog import find_gpu, load_model
@@ -44,3 +46,16 @@ def test_host_memory_holds_as_many_chunks_as_in_vllm(vllm_python: Path) -> None:
     )
     assert len(theirs) > 100
     assert [case["ours"] for case in asked] == [answer["num_chunks"] for answer in theirs]
+
+
+@pytest.mark.slow
+def test_the_same_chunks_go_as_in_vllm_s_own_manager_under_each_policy(vllm_python: Path) -> None:
+    """A new seed each time."""
+    seed = secrets.randbelow(2**31)
+    print(f"seed {seed}")
+    found = check_eviction(vllm_python, num_cases=200, seed=seed)
+    assert found.cases == 200
+    assert not found.differences, (seed, found.differences[0])
+    assert found.operations > 20_000
+    assert found.refused > 200
+    assert found.remembered > 20

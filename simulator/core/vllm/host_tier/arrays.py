@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from simulator.core.layout import NIXL, NONE, OFFLOADING
 from simulator.core.vllm.host_tier import layout
+from simulator.engines.vllm.connectors.host_cache import ARC
 from simulator.engines.vllm.connectors.pulling import KV_CONSUMER, KV_PRODUCER
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet
@@ -39,12 +40,14 @@ def tier_arrays(fleet: Fleet, table: RequestTable, row_blocks: int) -> dict[str,
         tiers[end] = NONE
     tiers["is_idle"] = 1
     chunks = max((engine.host_tier.num_chunks for engine in engines if engine.host_tier), default=0)
+    has_arc = any(engine.host_tier and engine.host_tier.eviction_policy == ARC for engine in engines)
+    records = chunks * RECORDS[has_arc]
     return {
         "tiers": tiers,
         "offloads": np.zeros(requests, layout.OFFLOAD),
-        "used_chunks": np.zeros((requests if has_tier else 0, -(-row_blocks // 8)), np.uint8),
-        "chunks": np.zeros((count, chunks), layout.CHUNK),
-        "chunk_buckets": np.zeros((count, _ring(2 * chunks)), np.int32),
+        "used_chunks": np.zeros((requests if has_tier else 0, NOTES[has_arc], -(-row_blocks // 8)), np.uint8),
+        "chunks": np.zeros((count, records), layout.CHUNK),
+        "chunk_buckets": np.zeros((count, _ring(2 * records)), np.int32),
         "stores": np.zeros((count, _ring(chunks)), layout.TRANSFER),
         "loads": np.zeros(
             (count, max((_ring(num_holders(engine, table)) for engine in engines), default=0)), layout.TRANSFER
@@ -56,6 +59,8 @@ def tier_arrays(fleet: Fleet, table: RequestTable, row_blocks: int) -> dict[str,
 
 
 QUEUES = ("holding", "ended", "deferred")
+RECORDS = {False: 1, True: 3}  # of a chunk that host memory has room for: ARC remembers twice as many that went
+NOTES = {False: 1, True: 3}  # bits of a request's chunk, see `host_cache`
 
 
 def fill_tier(values: Any, engine: EngineConfig, table: RequestTable) -> None:
@@ -68,7 +73,8 @@ def fill_tier(values: Any, engine: EngineConfig, table: RequestTable) -> None:
         return
     values["connector"], values["defers_frees"] = OFFLOADING, 1
     values["host_chunks"] = engine.host_tier.num_chunks
-    values["chunk_mask"] = _ring(2 * engine.host_tier.num_chunks) - 1
+    values["evicts_by_arc"] = engine.host_tier.eviction_policy == ARC
+    values["chunk_mask"] = _ring(2 * engine.host_tier.num_chunks * RECORDS[engine.host_tier.eviction_policy == ARC]) - 1
     values["store_mask"] = _ring(engine.host_tier.num_chunks) - 1
     values["load_mask"] = _ring(num_holders(engine, table)) - 1
     values["chunk_s"], values["transfer_s"] = engine.host_tier.chunk_s, engine.host_tier.transfer_s

@@ -1,7 +1,7 @@
 """Which waiting requests enter a step of an engine with a host tier, compiled.
 
-The twin of `simulator.engines.vllm.offloading_scheduler`: requests that wait and hold blocks lie in a queue of their
-own, before all others.
+The twin of `simulator.engines.vllm.connectors.offloading_scheduler`: requests that wait and hold blocks lie in a queue
+of their own, before all others.
 """
 
 from typing import Any

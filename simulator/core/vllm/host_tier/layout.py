@@ -2,6 +2,8 @@
 
 from simulator.core.layout import record
 
+NUM_LISTS = 4
+T1, T2, B1, B2 = range(NUM_LISTS)  # of ARC; LRU has the first alone
 POLL_S = 2.0**-10  # vLLM's 1 ms between two looks at transfers while nothing else is to do; exact in sums
 
 # Of a request in an engine with a connector.
@@ -28,8 +30,10 @@ TIER = record(
         ("free_chunk", "i4"),
         ("num_free", "i4"),
         ("num_idle", "i4"),  # chunks that nothing reads or writes
-        ("oldest", "i4"),  # by their last use
-        ("newest", "i4"),
+        ("oldest", "i4", (NUM_LISTS,)),  # of each list, by their last use
+        ("newest", "i4", (NUM_LISTS,)),
+        ("lengths", "i4", (NUM_LISTS,)),
+        ("target_t1_size", "f8"),
         ("offer", "i4"),  # number of the latest
         ("holding_head", "i4"),
         ("holding_tail", "i4"),
@@ -67,8 +71,9 @@ TIER = record(
 CHUNK = record(
     [
         ("key_content", "i4"),
-        ("key_index", "i4"),
+        ("key_index", "i4"),  # of a ghost, which ARC remembers: -1 minus it
         ("reads", "i4"),  # transfers that read it; -1: it is being written
+        ("list", "i4"),
         ("next_in_bucket", "i4"),
         ("older", "i4"),
         ("newer", "i4"),  # or the next free one

@@ -1,6 +1,6 @@
 """What is stored in host memory and what is loaded again, compiled.
 
-The twin of `simulator.engines.vllm.offloading`, with what the scheduler does for it.
+The twin of `simulator.engines.vllm.connectors.offloading`, with what the scheduler does for it.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import FINISHED, NIXL, NONE, OFFLOADING
 from simulator.core.vllm import blocks, pool
 from simulator.core.vllm.apart import keeping
-from simulator.core.vllm.host_tier import host_cache
+from simulator.core.vllm.host_tier import eviction, host_cache
 
 
 @rare_kernel
@@ -41,8 +41,9 @@ def forget(a: Any, request: int) -> None:
     off.next_chunk, off.known_blocks, off.num_stores, off.local_blocks, off.preempted_step = 0, 0, 0, 0, 0
     off.loading, off.holds, off.keeps_row, off.was_aborted = 0, 0, 0, 0
     off.next_ended, off.next_deferred, off.fence_step = 0, 0, 0
-    for place in range(a.used_chunks.shape[1]):
-        a.used_chunks[request, place] = 0
+    for note in range(a.used_chunks.shape[1]):
+        for place in range(a.used_chunks.shape[2]):
+            a.used_chunks[request, note, place] = 0
 
 
 # -- loads
@@ -75,7 +76,7 @@ def load(a: Any, replica: int, request: int, first: int, count: int) -> None:
         hand_out(a, replica, a.tables[req.row, index])
     for index in range(first, first + count):
         host_cache.begin_read(a, replica, chunk_of(a, replica, request, index))
-        note_use(a, request, index)
+        eviction.note_found(a, replica, request, index)
     off.next_chunk = first + count
     off.loading = 1
     off.local_blocks = first
@@ -84,11 +85,6 @@ def load(a: Any, replica: int, request: int, first: int, count: int) -> None:
     job.first = first
     job.count = count
     tier.load_tail += 1
-
-
-@kernel
-def note_use(a: Any, request: int, index: int) -> None:
-    a.used_chunks[request, index >> 3] |= 1 << (index & 7)
 
 
 @kernel
@@ -165,17 +161,18 @@ def offer(a: Any, replica: int, request: int, row: int, num_computed: int) -> No
         return
     tier.offer += 1
     num_new = 0
-    for index in range(off.next_chunk, num_chunks):
-        chunk = chunk_of(a, replica, request, index)
+    for index in range(num_chunks - 1, off.next_chunk - 1, -1):  # ARC learns from the tail first
+        content = content_of(a, replica, request, index)
+        chunk = host_cache.find(a, replica, content, index)
         if chunk == NONE:
             num_new += 1
-            note_use(a, request, index)
+            eviction.note_missed(a, replica, request, content, index)
             continue
         a.chunks[replica, chunk].offer = tier.offer
         if a.chunks[replica, chunk].reads != host_cache.WRITING:
-            note_use(a, request, index)
+            eviction.note_found(a, replica, request, index)
     if num_new > 0:
-        if not host_cache.make_room(a, replica, num_new):
+        if not eviction.make_room(a, replica, num_new):
             return  # it is offered again
         store(a, replica, request, row, off.next_chunk, num_chunks)
     off.next_chunk = num_chunks
@@ -196,6 +193,8 @@ def store(a: Any, replica: int, request: int, row: int, first: int, last: int) -
         if host_cache.find(a, replica, content, index) != NONE:
             continue
         chunk = host_cache.insert(a, replica, content, index)
+        if p.evicts_by_arc == 1:
+            eviction.take_note(a, request, eviction.INSERTED, index)
         of = a.chunks[replica, chunk]
         of.source = a.tables[row, index]
         of.next_in_store = job.first
@@ -302,15 +301,17 @@ def clear_up(a: Any, replica: int, request: int) -> None:
     num_computed = req.computed if off.was_aborted == 1 else req.prompt
     if off.keeps_row == 1:
         offer(a, replica, request, req.row, num_computed)
-    for place in range(a.used_chunks.shape[1] - 1, -1, -1):
-        bits = a.used_chunks[request, place]
+    by_arc = a.pools[a.replicas[replica].pool].evicts_by_arc
+    for place in range(a.used_chunks.shape[2] - 1, -1, -1):
+        bits = a.used_chunks[request, 0, place]
+        if by_arc == 1:
+            bits |= a.used_chunks[request, eviction.INSERTED, place]
         if bits == 0:
             continue
         for bit in range(7, -1, -1):
             if bits & (1 << bit):
-                chunk = chunk_of(a, replica, request, 8 * place + bit)
-                if chunk != NONE:
-                    host_cache.use(a, replica, chunk)
+                index = 8 * place + bit
+                eviction.use_ended(a, replica, request, content_of(a, replica, request, index), index)
     if off.keeps_row == 1:
         off.keeps_row = 0
         if req.num_blocks == 0:

@@ -1,1 +1,1 @@
-"""What vLLM does for KV that comes from elsewhere: the scheduler of any connector, and reads from another engine."""
+"""What vLLM does for KV that comes from elsewhere: any connector's scheduler, host memory, another engine."""

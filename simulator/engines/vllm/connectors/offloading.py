@@ -8,8 +8,9 @@ Read from vLLM 0.32, `vllm/distributed/kv_transfer/kv_connector/v1/offloading/sc
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from simulator.engines.vllm.connectors.host_cache import WRITING, CacheAccess, ChunkKey, HostCache
+from simulator.engines.vllm.connectors.host_tier import Transfer, Transfers
 from simulator.engines.vllm.engine import EngineConfig
-from simulator.engines.vllm.host_tier import WRITING, ChunkKey, HostCache, Transfer, Transfers
 from simulator.engines.vllm.scheduler import Request
 
 
@@ -21,7 +22,7 @@ class _Offloaded:
     blocks: list[int] = field(default_factory=list)  # as of the latest step that scheduled it
     num_local_tokens: int = 0  # of its latest lookup
     next_chunk: int = 0  # to be offered
-    used: dict[int, ChunkKey] = field(default_factory=dict)  # by index
+    access: CacheAccess = field(default_factory=CacheAccess)
     transfers: set[Transfer] = field(default_factory=set)  # one load, or stores
     is_aborted: bool = False
     is_over: bool = False
@@ -33,7 +34,7 @@ class OffloadingConnector:
     def __init__(self, config: EngineConfig) -> None:
         assert config.host_tier is not None
         self.config = config
-        self.cache = HostCache(config.host_tier.num_chunks)
+        self.cache = HostCache(config.host_tier.num_chunks, config.host_tier.eviction_policy)
         self.transfers: set[Transfer] = set()  # under way
         self.num_begun = 0
         self._known: dict[int, _Offloaded] = {}
@@ -76,8 +77,7 @@ class OffloadingConnector:
         last = first + num_tokens // self.config.block_size
         keys = [self._key(request, index) for index in range(first, last)]
         self._handed_out.update(request.table.blocks[0])
-        self.cache.begin_read(keys)
-        known.used.update(zip(range(first, last), keys, strict=True))
+        self.cache.prepare_load(keys, known.access)
         known.next_chunk = last
         if self.config.enable_prefix_caching:
             self._loading.update(keys)
@@ -114,7 +114,7 @@ class OffloadingConnector:
         for request in ended:
             known = self._known[request.id]
             known.is_over = True
-            self.cache.use(known.used[index] for index in sorted(known.used, reverse=True))
+            self.cache.policy.on_request_finished(known.access)
             self._forget(known)
         self._loads, self._handed_out = [], set()
         return asked
@@ -127,16 +127,15 @@ class OffloadingConnector:
             num_computed = request.num_prompt_tokens
         num_chunks = min(num_computed, request.num_prompt_tokens) // self.config.block_size
         num_chunks = min(num_chunks, len(known.blocks))
-        offered = {index: self._key(request, index) for index in range(known.next_chunk, num_chunks)}
-        new = {index: key for index, key in offered.items() if self.cache.reads(key) is None}
-        known.used |= {index: key for index, key in offered.items() if self.cache.reads(key) != WRITING}
-        if new and not self.cache.begin_write(list(new.values()), offered.values()):
+        offered = [self._key(request, index) for index in range(known.next_chunk, num_chunks)]
+        new = self.cache.prepare_store(offered, known.access)
+        if new is None:
             return None  # it is offered again
         known.next_chunk = max(known.next_chunk, num_chunks)
         if not new:
             return None
-        blocks = [known.blocks[index] for index in new]
-        store = Transfer(request=request.id, is_store=True, keys=list(new.values()), blocks=blocks)
+        blocks = [known.blocks[index] for _, index in new]
+        store = Transfer(request=request.id, is_store=True, keys=new, blocks=blocks)
         self._begin(known, store)
         return store
 
@@ -160,9 +159,9 @@ class OffloadingConnector:
         """A transfer is over; returns whose it was."""
         known = self._known[transfer.request]
         if transfer.is_store:
-            self.cache.end_write(transfer.keys)
+            self.cache.complete_store(transfer.keys)
         else:
-            self.cache.end_read(transfer.keys)
+            self.cache.complete_load(transfer.keys)
             self._loading.difference_update(transfer.keys)
         for block in transfer.blocks if known.request.is_finished else ():
             self._fences[block].discard(transfer)

@@ -1,17 +1,15 @@
-"""KV in host memory, in plain Python: which chunks lie there, and the copies between it and the GPU.
+"""Host memory for KV, in plain Python: how much of it there is, and the copies between it and the GPU.
 
-Read from vLLM 0.32, `vllm/v1/kv_offload/cpu`: `manager.py`, `policies/lru.py`, `gpu_worker.py`.
+Read from vLLM 0.32, `vllm/v1/kv_offload/cpu`: `spec.py`, `gpu_worker.py`.
 """
 
 import math
-from collections import OrderedDict, deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from boundary.names import shortened
-
-ChunkKey = tuple[int, int]  # content id, block index
-WRITING = -1  # instead of a number of reads: the chunk's first copy is under way
+from boundary.names import UnknownNameError, nearest_hint, shortened
+from simulator.engines.vllm.connectors.host_cache import EVICTION_POLICIES, LRU, ChunkKey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,14 +17,18 @@ class HostTier:
     """Host memory for `num_chunks` blocks of KV beside one engine's GPUs, and its link.
 
     A copy of n chunks takes `transfer_s + n * chunk_s` seconds, one after the other in each direction. Raises
-    ValueError for less than one chunk, and for a time that is negative or not finite.
+    ValueError for less than one chunk, for a time that is negative or not finite, and for an unknown policy.
     """
 
     num_chunks: int
     chunk_s: float
     transfer_s: float = 0.0
+    eviction_policy: str = LRU
 
     def __post_init__(self) -> None:
+        if self.eviction_policy not in EVICTION_POLICIES:
+            given, hint = shortened(self.eviction_policy, 40), nearest_hint(self.eviction_policy, EVICTION_POLICIES)
+            raise UnknownNameError(f"no eviction_policy {given!r}; {hint}")
         if self.num_chunks < 1:
             raise ValueError(
                 f"the host tier holds {self.num_chunks} chunks; it must hold 1 block of KV at least: raise "
@@ -40,63 +42,6 @@ class HostTier:
     def copy_s(self, num_chunks: int) -> float:
         """How long a copy of so many chunks takes, in seconds."""
         return self.transfer_s + num_chunks * self.chunk_s
-
-
-class HostCache:
-    """Chunks in the order of their last use; those that a transfer reads or writes stay."""
-
-    def __init__(self, num_chunks: int) -> None:
-        self.num_chunks = num_chunks
-        self._reads: OrderedDict[ChunkKey, int] = OrderedDict()  # least recently used first
-
-    def __len__(self) -> int:
-        return len(self._reads)
-
-    def reads(self, key: ChunkKey) -> int | None:
-        """How many transfers read a chunk, or WRITING; None where there is none."""
-        return self._reads.get(key)
-
-    def begin_read(self, keys: Iterable[ChunkKey]) -> None:
-        """Let chunks stay until `end_read`."""
-        for key in keys:
-            assert self._reads[key] != WRITING, "a chunk was read before it was written"
-            self._reads[key] += 1
-
-    def end_read(self, keys: Iterable[ChunkKey]) -> None:
-        for key in keys:
-            self._reads[key] -= 1
-
-    def begin_write(self, keys: Sequence[ChunkKey], offered: Collection[ChunkKey]) -> bool:
-        """Make room for new chunks, if need be in place of others than those offered; False where it cannot be had."""
-        num_missing = len(keys) - (self.num_chunks - len(self._reads))
-        if num_missing > 0:
-            victims = self._idle(num_missing, frozenset(offered))
-            if len(victims) < num_missing:
-                return False
-            for victim in victims:
-                del self._reads[victim]
-        self._reads.update(dict.fromkeys(keys, WRITING))
-        return True
-
-    def _idle(self, count: int, protected: frozenset[ChunkKey]) -> list[ChunkKey]:
-        """Up to `count` chunks that may go, the least recently used first."""
-        found: list[ChunkKey] = []
-        for key, reads in self._reads.items():
-            if len(found) == count:
-                break
-            if reads == 0 and key not in protected:
-                found.append(key)
-        return found
-
-    def end_write(self, keys: Iterable[ChunkKey]) -> None:
-        for key in keys:
-            self._reads[key] = 0
-
-    def use(self, keys: Iterable[ChunkKey]) -> None:
-        """Those that are there become the most recently used, the last of them foremost."""
-        for key in keys:
-            if key in self._reads:
-                self._reads.move_to_end(key)
 
 
 @dataclass(kw_only=True, eq=False)

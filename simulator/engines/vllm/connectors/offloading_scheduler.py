@@ -6,10 +6,10 @@ Read from vLLM 0.32: `vllm/v1/core/sched/scheduler.py`.
 from dataclasses import dataclass, field
 
 from simulator.engines.vllm.connectors.connector_scheduler import ConnectorScheduler
+from simulator.engines.vllm.connectors.host_tier import Transfers
+from simulator.engines.vllm.connectors.offloading import OffloadingConnector
 from simulator.engines.vllm.engine import EngineConfig
-from simulator.engines.vllm.host_tier import Transfers
 from simulator.engines.vllm.kv_cache_manager import PrefixHit
-from simulator.engines.vllm.offloading import OffloadingConnector
 from simulator.engines.vllm.scheduler import Plan, Request
 
 
