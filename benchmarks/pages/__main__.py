@@ -32,6 +32,7 @@ from benchmarks.pages.names import (
 from benchmarks.pages.options import option_tables, plan_tables
 from benchmarks.pages.outputs import pages_with_outputs, with_outputs
 from benchmarks.pages.pictures import draw
+from benchmarks.pages.sglang import sglang_tables
 from benchmarks.router_ladder import ladder_tables
 from benchmarks.sampling import page_tables as sampling_tables
 
@@ -44,6 +45,7 @@ PAGES = {
     "measurements/large-fleets.md": large_fleet_tables,
     "measurements/routers.md": ladder_tables,
     "measurements/sampling.md": sampling_tables,
+    "measurements/sglang.md": sglang_tables,
     "reference/autoscalers.md": scaler_tables,
     "reference/engine-options.md": option_tables,
     "reference/file-formats.md": file_format_tables,

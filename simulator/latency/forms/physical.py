@@ -9,11 +9,11 @@ import numpy as np
 from kvcache.memory.placement import parallelism_of
 from kvcache.releases import SLOWER_EXPERTS
 from kvcache.shape.architecture import Architecture
-from simulator.engines.engines import VLLM, engine_of
+from simulator.engines.engines import SGLANG, engine_of
 from simulator.latency.attention import AttentionCost, add_attention, attention_over
 from simulator.latency.covariance import covariance_of
 from simulator.latency.drafting import Drafting, drafted_by_all_tokens, drafting
-from simulator.latency.evidence import SCALED_TPOT, SCALED_TTFT, SGLANG_S_STEPS, unmeasured_parts
+from simulator.latency.evidence import SCALED_TPOT, SCALED_TTFT, SGLANG_TPOT, SGLANG_TTFT, unmeasured_parts
 from simulator.latency.expert_kernels import ExpertKernel, expert_kernel
 from simulator.latency.gpu_constants import GENERAL, Constants, constants_for
 from simulator.latency.measured import is_measured, scheme_of
@@ -49,8 +49,7 @@ from simulator.latency.terms import (
 )
 
 PIECEWISE_TOKENS = 512  # of the longest step with prefill that piecewise CUDA graphs cover by default
-# Of GPUs that no fit to runs has seen, layers with states, pipelines, drafts, SGLang: as of A100, L40S (constants/
-# ampere, ada).
+# Of GPUs that no fit to runs has seen, layers with states, pipelines, drafts: as of A100, L40S (constants/ampere, ada).
 KERNELS_ONLY_TPOT = LogError(deployment=0.20, residual=0.06)
 KERNELS_ONLY_TTFT = LogError(deployment=0.28, residual=0.12)
 FULL_ATTENTION_WINDOW = 1  # of StepTimes where no layer has a window
@@ -84,7 +83,7 @@ def latency_model(
     tpot_log_error, ttft_log_error = _log_errors(
         served,
         known,
-        is_scaled=any(part != SGLANG_S_STEPS for part in unmeasured),
+        is_scaled=bool(unmeasured),
         is_from_tables=kernel is not None and kernel.is_from_tables,
     )
     return LatencyModel(
@@ -109,12 +108,14 @@ def _log_errors(
     """Of TPOT, TTFT, as stated with the constants; no less than KERNELS_ONLY where no fit to runs is behind them."""
     tpot, ttft = known.log_errors(spread_kind(served))
     is_like_runs = served.architecture.state_space is None and served.args.pipeline_parallel_size == 1
-    is_like_runs = is_like_runs and engine_of(served.args) == VLLM  # runs of SGLang were not at hand
     is_fitted = known.covariance != GENERAL and is_like_runs and not is_from_tables
     if not is_fitted or served.args.speculation is not None:
         tpot = max(tpot, KERNELS_ONLY_TPOT, key=lambda error: error.half_width)
     if not is_fitted:
         ttft = max(ttft, KERNELS_ONLY_TTFT, key=lambda error: error.half_width)
+    if engine_of(served.args) == SGLANG:
+        tpot = max(tpot, SGLANG_TPOT, key=lambda error: error.half_width)
+        ttft = max(ttft, SGLANG_TTFT, key=lambda error: error.half_width)
     if is_scaled:
         tpot = max(tpot, SCALED_TPOT, key=lambda error: error.half_width)
         ttft = max(ttft, SCALED_TTFT, key=lambda error: error.half_width)

@@ -15,6 +15,7 @@ from simulator.engines.argument import arguments_of
 from simulator.engines.engines import engine_args, own_arguments
 from simulator.engines.memory import memory_budget
 from simulator.engines.sglang.arguments import SGLangArgs
+from simulator.latency.evidence import SGLANG_TPOT, SGLANG_TTFT
 
 LLAMA, H100 = load_model("llama-3.1-8b"), find_gpu("h100-sxm")
 # What SGLang servers on one H100 80GB logged as max_total_num_tokens.
@@ -149,10 +150,10 @@ def test_what_cannot_run_is_refused(model: str, arguments: dict[str, Any], says:
         resolve(model, "h100-sxm", engine="sglang", **arguments)
 
 
-def test_step_times_are_vllm_s_with_a_wider_interval() -> None:
+def test_step_times_are_vllm_s_with_the_wider_interval_of_measured_runs() -> None:
     vllm, sglang = resolve("llama-3.1-8b", "h100-sxm"), deployed()
-    assert sglang.latency.unmeasured == ("SGLang's steps",)
-    assert not sglang.latency.is_measured and vllm.latency.is_measured
+    assert sglang.latency.is_measured and vllm.latency.is_measured
+    assert sglang.latency.tpot_log_error == SGLANG_TPOT and sglang.latency.ttft_log_error == SGLANG_TTFT
     assert sglang.latency.tpot_log_error.half_width > vllm.latency.tpot_log_error.half_width
     at = {"tokens": 64, "sequences": 64, "sampled": 64, "decode_context": 64_000}
     assert sglang.latency.step_times.decode[64] == vllm.latency.step_times.decode[64], at
