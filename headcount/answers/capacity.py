@@ -28,7 +28,7 @@ from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line
 from headcount.text.simulated import tenants_table
 from headcount.text.units import assumptions_json, counted, percent
-from headcount.text.words import host_text, joined, load_text, pool_text
+from headcount.text.words import host_text, joined, load_text, pool_text, safe_meaning
 from simulator.deployment import Deployment
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.capacity import PRECISION
@@ -85,7 +85,7 @@ class CapacityAnswer(Answer):
 
     @property
     def users_low(self) -> int:
-        """The number to sign, of the row that leads."""
+        """Users that are safe to promise, of the row that leads."""
         return self.best.users_low
 
     @property
@@ -147,7 +147,7 @@ class CapacityAnswer(Answer):
         return [row.to_json() | self._month(row) for row in self.capacity]
 
     def _month(self, row: CapacityRow) -> dict[str, float | None]:
-        """A month's cost, and its part per user to sign for."""
+        """A month's cost, and its part per user that is safe to promise."""
         month = usd_per_month(row.gpus, self.question.gpu.usd_per_hour)
         return {"usd_per_month": month, "usd_per_user_month": usd_per_user_month(month, row.users_low)}
 
@@ -179,7 +179,7 @@ class CapacityAnswer(Answer):
         title = f" on {asked.gpu.name}, workload {self.workload}: {asked.slo}{hours}"
         lines: list[Block] = [Line(title, bold=asked.architecture.name)]
         if best.users:
-            lines.append(Line(f" (mean {best.users:,}, up to {best.users_high:,})", bold=headline(best)))
+            lines.append(Line(f" (best estimate {best.users:,}, upper end {best.users_high:,})", bold=headline(best)))
         return [*lines, *(Line(f"{text}") for text in error_lines(best))]
 
     def body(self) -> list[Block]:
@@ -201,8 +201,8 @@ class CapacityAnswer(Answer):
     def _legend(self) -> list[str]:
         is_trace = isinstance(self.question.workload, Trace)
         return [
-            "users: active sessions, thinking or waiting. users low is the number to sign: the lower end of an "
-            f"interval that covers {self.covered}. Latencies are those at 'users', as simulated. The users are "
+            f"users: active sessions, thinking or waiting. {safe_meaning(self.covered)} Best estimate: its mean. Upper "
+            "end: 1 of 20 should serve more. Latencies are those at the best estimate, as simulated. The users are "
             "corrected for the work that chance drew, the latencies are not: a p95 may lie beyond its limit.",
             f"think time: {self.question.think_time_s:.0f} s on average"
             + ("; users of a trace without sessions are λ (Z + R)" if is_trace else ""),

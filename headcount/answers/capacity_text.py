@@ -5,29 +5,29 @@ from collections.abc import Sequence
 from headcount.answers.varied.attribution import ratio_text
 from headcount.text.blocks import Table
 from headcount.text.units import counted, dollars, milliseconds, seconds
-from headcount.text.words import hits_text, layout_text, pool_owner
+from headcount.text.words import BEST, SAFE, UPPER, found_text, hits_text, layout_text, pool_owner
 from simulator.deployment import Deployment
 from simulator.study.capacity_table import CapacityRow, latency_summary
 
 COLUMNS = (
-    "GPUs", "layout", "users low", "users", "users high", "in flight", "req/s", "tokens/s", "TTFT p50", "TTFT p95",
+    "GPUs", "layout", SAFE, BEST, UPPER, "in flight", "req/s", "tokens/s", "TTFT p50", "TTFT p95",
     "TPOT p50", "TPOT p95", "$/hour", "$/M tokens", "what binds",
 )  # fmt: skip
 
 
 def rows_table(rows: Sequence[CapacityRow]) -> Table:
-    """One line per GPU count; the number to sign is bold."""
+    """One line per GPU count; what is safe to promise is bold."""
     return Table(
         columns=COLUMNS,
         rows=[_cells(row) for row in rows],
         text_columns=(0, len(COLUMNS) - 1),
-        bold_column=COLUMNS.index("users low"),
+        bold_column=COLUMNS.index(SAFE),
     )
 
 
 def found_line(row: CapacityRow) -> str:
     """A row, shown as soon as it is found."""
-    figures = f"{row.users_low:,} to {row.users_high:,} users, mean {row.users:,}"
+    figures = found_text(row.users_low, row.users, row.users_high)
     return f"{counted(row.gpus, 'GPU')}: {figures if row.users else row.reason or 'no users'}"
 
 
@@ -38,10 +38,10 @@ def screened_line(row: CapacityRow) -> str:
 
 
 def headline(best: CapacityRow) -> str:
-    """The number to sign, or why there is none."""
+    """How many users are safe to promise, or why none are."""
     if best.users_low:
-        return f"{best.users_low:,} users on {counted(best.gpus, 'GPU')} with 95 % confidence"
-    return f"No number to sign on {counted(best.gpus, 'GPU')}: {no_capacity_reason(best)}"
+        return f"{best.users_low:,} users are safe to promise on {counted(best.gpus, 'GPU')}"
+    return f"No number of users is safe to promise on {counted(best.gpus, 'GPU')}: {no_capacity_reason(best)}"
 
 
 def no_capacity_reason(row: CapacityRow) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from boundary.files import InputError
 from headcount.answers.answer import Answer, Verdict, question
 from headcount.answers.details.assumptions import of_terms
-from headcount.answers.details.first_page import FirstPage, model_title, risk_of
+from headcount.answers.details.first_page import FirstPage, risk_of
 from headcount.answers.details.memory import (
     WORDS,
     memory_json,
@@ -19,7 +19,7 @@ from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.deployments import Subject, check_counts, subject
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import GIB, assumptions_json
-from headcount.text.words import host_text, pool_text, sentence
+from headcount.text.words import host_text, model_title, pool_text, sentence
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.conversations import conversations_at_once, tokens_per_user
 from simulator.engines.memory import Remedy, memory_budget, remedies, why_unfit

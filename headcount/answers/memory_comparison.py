@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headcount.answers.answer import Answer, Verdict, question
-from headcount.answers.details.first_page import FirstPage, model_title, risk_of
+from headcount.answers.details.first_page import FirstPage, risk_of
 from headcount.answers.details.memory import NOWHERE, candidates_of, format_name, gpus_needed
 from headcount.answers.memory import MemoryAnswer, is_doubtful, memory_answer, memory_details
 from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.deployments import subject
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import GIB
-from headcount.text.words import sentence
+from headcount.text.words import model_title, sentence
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.conversations import conversations_at_once
 from simulator.engines.vllm.comparison import Candidate, fewest_gpus

@@ -31,7 +31,7 @@ class FleetRow:
     router: str | None = None
     spare_servers: int | None = None
     simulated_servers: int | None = None  # together
-    users_low: int | None = None  # the number to sign with the spare servers down
+    users_low: int | None = None  # safe to promise with the spare servers down
     users: int | None = None
     users_high: int | None = None
     precision: float | None = None
@@ -186,4 +186,4 @@ def _bought(each: Screened | Sized, usd_per_gpu_hour: float, usd_per_hour: float
 
 
 def _no_number(sized: Sized) -> str:
-    return f"no number to sign on {sized.row.replicas} × TP{sized.row.tp}: its interval begins at 0 users"
+    return f"no number is safe to promise on {sized.row.replicas} × TP{sized.row.tp}: its interval begins at 0 users"

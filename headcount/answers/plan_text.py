@@ -6,7 +6,7 @@ from boundary.names import readable
 from headcount.answers.plan_rows import DROPPED, SCALED, SCREENED, FleetRow, rows_of, sized_row
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, milliseconds, percent, seconds
-from headcount.text.words import joined
+from headcount.text.words import COVERED, PER_ASKED_USER, SAFE, joined, safe_meaning
 from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.study.fleets.layouts import Layout
 from simulator.study.fleets.nearest import Nearest
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headcount.answers.plan import PlanAnswer
 
 COLUMNS = (
-    "GPU", "GPUs", "servers", "users to sign", "$/month", "$/user/month", "TTFT p95", "TPOT p95", "found", "what binds",
+    "GPU", "GPUs", "servers", SAFE, "$/month", PER_ASKED_USER, "TTFT p95", "TPOT p95", "found", "what binds",
 )  # fmt: skip
 
 
@@ -46,7 +46,7 @@ def _apart_text(both: FleetRow, apart: FleetRow) -> str:
     cost = "for the same cost" if not more else f"{percent(round(abs(more), 2))} {'more' if more > 0 else 'less'}"
     about = ", as estimated" if SCREENED in (both.state, apart.state) else ""
     gpus = f"{counted(apart.gpus or 0, 'GPU')} instead of {both.gpus:,}, {cost}"
-    return f"{apart.kind}: {gpus}; {apart.users_low:,} users to sign instead of {both.users_low:,}{about}"
+    return f"{apart.kind}: {gpus}; {apart.users_low:,} users safe to promise instead of {both.users_low:,}{about}"
 
 
 def headline(answer: "PlanAnswer") -> str:
@@ -77,7 +77,7 @@ def cost(answer: "PlanAnswer") -> str:
         return ""
     return (
         f"${best.usd_per_month:,.0f} a month, ${best.usd_per_user_month:,.2f} per user; "
-        f"{best.users_low:,} users to sign"
+        f"{best.users_low:,} users safe to promise"
     )
 
 
@@ -106,7 +106,7 @@ def fleets_table(rows: list[FleetRow]) -> Table:
         columns=COLUMNS,
         rows=[_cells(row) for row in rows],
         text_columns=(0, 2, len(COLUMNS) - 2, len(COLUMNS) - 1),
-        bold_column=COLUMNS.index("users to sign"),
+        bold_column=COLUMNS.index(SAFE),
     )
 
 
@@ -204,8 +204,8 @@ def _legend(answer: "PlanAnswer") -> list[Line]:
     spare = " with the spare servers down" if asked.spare else ""
     return [
         Line(
-            f"users to sign: the lower end of an interval that covers simulation noise, step-time error and the KV "
-            f"blocks{spare}. $/user/month: per user of today. Latencies: under the users to serve{spare}.",
+            f"{safe_meaning(COVERED + spare)} "
+            f"{PER_ASKED_USER}: a month, for each user of today. Latencies: under the users to serve{spare}.",
             dim=True,
         ),
         Line(f"{servers_meaning(answer)}{_estimated(answer)} --explain shows every layout.", dim=True),
@@ -248,7 +248,7 @@ def found_line(race: Race) -> str:
     row = next(row for row in rows_of(race.only(race.sized[-1]), 1))
     if not row.runs:
         return f"{row.gpu}, {row.layout}: {row.reason}"
-    return f"{gpus_text(row)}, {row.layout}: {row.users_low:,} users to sign, ${row.usd_per_month:,.0f} a month"
+    return f"{gpus_text(row)}, {row.layout}: {row.users_low:,} users safe to promise, ${row.usd_per_month:,.0f} a month"
 
 
 def _screening(race: Race) -> str:

@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount.answers.answer import Answer, Progress, Watch, question, unwatched
-from headcount.answers.details.apart import apart_blocks, apart_json, apart_text
+from headcount.answers.details.apart import apart_blocks, apart_json, apart_parts, apart_text
 from headcount.answers.details.assumptions import gpu_rows, of_terms
 from headcount.answers.details.deployment import deployment_json
-from headcount.answers.details.first_page import FirstPage, money_figures, risk_of
+from headcount.answers.details.first_page import (
+    LATENCY_WORDS,
+    FirstPage,
+    money_figures,
+    parts_text,
+    rent_words,
+    risk_of,
+    servers_text,
+)
 from headcount.answers.details.loads import PERCENTILES, percentiles_json, samples_json
 from headcount.answers.details.memory import memory_json
 from headcount.answers.money import usd_per_month
@@ -25,7 +33,16 @@ from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.simulated import rates, tenants_table
 from headcount.text.units import assumptions_json, milliseconds, seconds
-from headcount.text.words import host_text, layout_text, sentence, settings_text, step_time_error
+from headcount.text.words import (
+    host_text,
+    layout_text,
+    model_title,
+    precision_text,
+    reached_text,
+    sentence,
+    settings_text,
+    step_time_error,
+)
 from simulator.apart import Apart
 from simulator.core import layout
 from simulator.deployment import Deployment, resolve
@@ -142,22 +159,27 @@ class SimulateAnswer(Answer):
 
     def first_page(self) -> FirstPage:
         plan, found = self.plan, self.figures()
-        gpus = f"{self.gpus:,} × {plan.gpu.name}"
+        gpus = f"{self.gpus:,} × {plan.gpu.title}"
+        price = plan.gpu.usd_per_hour
+        servers = parts_text(apart_parts(self.apart)) if self.apart else servers_text(self.replicas, self.gpus)
         low, high = self.p99_interval("ttft_s") or (None, None)
         tail = "" if low is None else f" A real server's p99 of TTFT lies between {seconds(low)} and {seconds(high)}."
         return FirstPage(
-            question=f"How fast does {plan.architecture.name} on {gpus} serve this load: {self.served.description}?",
-            answer=f"TTFT {seconds(found['ttft_s']['p95'])}, TPOT {milliseconds(found['tpot_s']['p95'])} at the 95th "
-            "percentile",
+            question=f"How fast does {model_title(plan.architecture.name)} on {gpus} answer this load: "
+            f"{self.served.description}?",
+            answer=reached_text(found["ttft_s"]["p95"], found["tpot_s"]["p95"]),
             figures=(
-                ("GPUs", gpus),
-                ("throughput", f"{self.result.requests_per_s:,.2f} requests/s"),
-                ("output", f"{self.result.output_tokens_per_s:,.0f} tokens/s"),
-                *money_figures(usd_per_month(self.gpus, plan.gpu.usd_per_hour), None),
+                ("model", precision_text(plan)),
+                ("servers", servers),
+                ("throughput", f"{self.result.requests_per_s:,.2f} requests/s, "
+                 f"{self.result.output_tokens_per_s:,.0f} output tokens/s"),
+                *money_figures(usd_per_month(self.gpus, price), None),
             ),
             sure=sentence(f"{step_time_error(plan.latency, self.served.step.sequences)}.{tail}"),
-            risk=risk_of(self.notes, "One run of one load: other arrivals give other tails."),
-        )
+            risk=risk_of(self.notes, "One run of one load: with other arrivals, the slowest answers are slower or "
+                         "faster. How many users are served within limits is another question: headcount capacity."),
+            words=(*LATENCY_WORDS, *rent_words([(plan.gpu, price)])),
+        )  # fmt: skip
 
     def details(self) -> dict[str, Any]:
         """Of this load alone."""

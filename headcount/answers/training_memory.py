@@ -7,10 +7,11 @@ from typing import Any
 from boundary.names import check_names
 from headcount.answers.answer import Answer, Verdict, question
 from headcount.answers.details.assumptions import of_terms
-from headcount.answers.details.first_page import FirstPage, risk_of
+from headcount.answers.details.first_page import FirstPage
 from headcount.answers.notes import Facts, find_notes
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import GIB, assumptions_json, counted, gib
+from headcount.text.words import model_title
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.training.budget import TrainingBudget, training_budget
 from kvcache.training.cluster import LARGEST_CLUSTER, SEARCHED, remedies, smallest_cluster
@@ -29,7 +30,20 @@ PARTS = (
     ("allowance", "allowance_bytes"),
 )
 PASSING = ("recomputed_bytes", "gathered_bytes", "allowance_bytes")  # not shown where there are none
+WORDS = (
+    ("TP", "tensor parallel: GPUs that share each layer."),
+    ("PP", "pipeline parallel: GPUs that hold one part of the layers each."),
+    ("DP", "data parallel: copies of the model that split the batch."),
+    ("ZeRO", "what those copies divide among them instead of each holding it: 1 the optimizer's states, 2 gradients, "
+     "too, 3 weights, too."),
+    ("GiB", "1.07 GB."),
+)  # fmt: skip
 MEMORY_BAR = 2 / 3  # of the longest bar: what does not fit shows beyond it
+
+
+def options_of(changes: Changes) -> list[str]:
+    """As the command takes them."""
+    return [str(word) for pair in changes for word in pair if word is not None]
 
 
 def option_of(field: str) -> str:
@@ -81,14 +95,36 @@ class TrainingMemoryAnswer(Answer):
     def first_page(self) -> FirstPage:
         budget, plan = self.budget, self.budget.plan
         left = budget.gpu_memory_bytes - budget.total_bytes
-        least = "" if self.cluster is None else f"; it fits on {counted(self.cluster.plan.num_gpus, 'GPU')}"
+        gpus = f"{plan.num_gpus:,} × {find_gpu(budget.gpu).title}"
+        memory = f"{gib(budget.total_bytes)} needed, it has {gib(budget.gpu_memory_bytes)}"
         return FirstPage(
-            question=f"Does training {budget.model} fit on {counted(plan.num_gpus, 'GPU')} ({budget.gpu})?",
-            answer=f"Fits: {gib(left)} of each GPU are left" if self.fits else f"{gib(-left)} short per GPU{least}",
-            figures=(("layout", plan.layout), ("memory of each GPU", gib(budget.total_bytes))),
-            risk=risk_of(self.notes, "Fragmentation and libraries beyond the allowance take memory as well."),
-            is_good=self.fits,
+            question=f"Does training {model_title(budget.model)} fit on {gpus}?",
+            answer=f"Yes: {gib(left)} of each GPU are left"
+            if self.fits
+            else f"No: each GPU lacks {gib(-left)}; {self._told}",
+            figures=(
+                ("layout", plan.layout),
+                ("memory of each GPU", memory),
+                *(() if self.fits else (("it fits", " or ".join(self._where_it_fits) or "nowhere that was tried"),)),
+            ),
+            risk="Fragmentation and libraries beyond the allowance take memory as well.",
+            words=WORDS,
+            is_good=self.fits or bool(self._where_it_fits),
         )
+
+    @property
+    def _told(self) -> str:
+        """What to do instead."""
+        where = self._where_it_fits
+        return f"it fits {where[0]}" if where else "shorten --seq-len"
+
+    @property
+    def _where_it_fits(self) -> list[str]:
+        """With what change, or on how many GPUs in which layout."""
+        said = [f"with {' '.join(options_of(each))}" for each in self.changes]
+        if self.cluster is not None:
+            said.append(f"unchanged on {counted(self.cluster.plan.num_gpus, 'GPU')} as {self.cluster.plan.layout}")
+        return said
 
     def details(self) -> dict[str, Any]:
         return {"assumptions": of_terms("memory", self.budget.assumptions)}
@@ -168,7 +204,7 @@ def _layout_json(budget: TrainingBudget) -> dict[str, Any]:
 def _shortfall(
     budget: TrainingBudget, cluster: TrainingBudget | None, changes: tuple[Changes, ...], max_gpus: int
 ) -> str:
-    options = [" ".join(str(word) for pair in change for word in pair if word is not None) for change in changes]
+    options = [" ".join(options_of(change)) for change in changes]
     told = [f"fits with {' or '.join(options)}"] if options else []
     if cluster is not None:
         told.append(f"unchanged, it needs {cluster.plan.num_gpus:,} GPUs ({cluster.plan.layout})")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from boundary.names import readable
-from headcount.text.units import GIB, counted, percent
+from headcount.text.units import GIB, counted, percent, seconds
 from simulator.engines.engines import words_of
 from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.fleet.pool_sizes import DECODE, PREFILL
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from simulator.study.slo import SLO
     from workloads.effects import TrafficEffects
 
+SAFE, BEST, UPPER = "safe to promise", "best estimate", "upper end"
+"""What people read of users_low, users and users_high."""
+PER_SAFE_USER, PER_ASKED_USER = "$/safe user", "$/user asked for"
+"""A month's dollars by users_low, and by the users of today that a plan is for."""
+COVERED: Final = "simulation noise, step-time error and the error of the KV blocks"
 WORDS_PER_TOKEN: Final = 0.75
 """Of English text; OpenAI, help.openai.com: what are tokens and how to count them."""
 
@@ -146,6 +151,19 @@ def sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}"
 
 
+def found_text(low: int, mean: int, high: int) -> str:
+    """Users that were found just now."""
+    return f"{low:,} users {SAFE}, {BEST} {mean:,}, {UPPER} {high:,}"
+
+
+def safe_meaning(covered: str) -> str:
+    """What users safe to promise are; `covered` are the errors that their interval covers."""
+    return (
+        f"{SAFE}: users at once whom 19 of 20 real fleets like this one should serve, the lower end of a 90 % interval "
+        f"that covers {covered}."
+    )
+
+
 def slo_text(slo: "SLO") -> str:
     """The SLO in words that need no glossary."""
     limits = [f"a time to first token (TTFT) of at most {slo.ttft_s:g} s"] if slo.ttft_s is not None else []
@@ -162,10 +180,34 @@ def promise_text(slo: "SLO") -> str:
     return f"{percent(slo.attainment)} of answers {' and '.join(parts)}"
 
 
+def reached_text(ttft_s: float | None, tpot_s: float | None) -> str:
+    """Such as `95 % of answers begin within 1.2 s; 95 % go on at 33 words/s (44 tokens/s) or more`."""
+    said = [] if ttft_s is None else [f"of answers begin within {seconds(ttft_s)}"]
+    if tpot_s:
+        of = "" if said else "of answers "
+        said.append(f"{of}go on at {WORDS_PER_TOKEN / tpot_s:.2g} words/s ({1 / tpot_s:.3g} tokens/s) or more")
+    return "; ".join(f"95 % {text}" for text in said) or "No request was answered"
+
+
 def weights_text(plan: "Deployment") -> str:
     """The weights' format; `none` alone would not say which."""
     name = plan.budget.quantization
     return f"{plan.architecture.dtype} (not quantized)" if name == "none" else name
+
+
+def precision_text(plan: "Deployment") -> str:
+    """The model with the format of its weights, and of its KV cache where that is another: `Qwen3-8B, fp8 weights`."""
+    name, given = plan.budget.quantization, plan.given
+    own = "16-bit weights" if plan.architecture.dtype in ("bfloat16", "float16") else "weights"
+    weights = f"{own} ({plan.architecture.dtype}, not quantized)" if name == "none" else f"{name} weights"
+    published = ", as published" if name != "none" and given.quantization in (None, "none") else ""
+    cache = "" if plan.budget.kv_cache_dtype == "auto" else f", {plan.budget.kv_cache_dtype} KV cache"
+    return f"{model_title(plan.architecture.name)}, {weights}{published}{cache}"
+
+
+def model_title(name: str) -> str:
+    """Without who publishes it: `Llama-3.1-8B-Instruct`."""
+    return name.rstrip("/").rpartition("/")[2] or name
 
 
 def kv_cache_text(plan: "Deployment") -> str:

@@ -55,15 +55,15 @@ def test_a_replica_of_two_engines_is_said_to_be_one() -> None:
 
 def test_times_that_were_given_are_in_no_interval() -> None:
     text = told(users_low=80)
-    assert "80 users on 2 GPUs with 95 % confidence (mean 90, up to 120)" in text
-    assert "an interval that covers simulation noise (24 replications). Latencies" in text
+    assert "80 users are safe to promise on 2 GPUs (best estimate 90, upper end 120)" in text
+    assert "interval that covers simulation noise (24 replications). Best estimate" in text
     assert "fall between" not in text
 
 
 def test_the_step_times_part_of_the_interval_is_said() -> None:
     text = told(users_low=70, step_time_error=0.2, users_if_slower=75, users_if_faster=110)
     assert "step-time error ±20%: 90 % of measured servers fall between 75 and 110 users" in text
-    assert "covers simulation noise (24 replications) and step-time error. Latencies" in text
+    assert "covers simulation noise (24 replications) and step-time error. Best estimate" in text
     assert "judgement" not in text
 
 
@@ -77,18 +77,18 @@ def test_an_error_that_nobody_measured_is_called_a_judgement() -> None:
     ("low_sampling", "why"),
     [(80, "not even one user is served where steps take 67% longer"), (0, "a larger --replications narrows it")],
 )
-def test_without_a_number_to_sign_the_reason_is_told(low_sampling: int, why: str) -> None:
+def test_where_no_number_is_safe_to_promise_the_reason_is_told(low_sampling: int, why: str) -> None:
     errors = {"step_time_error": 0.67, "users_if_slower": 0, "users_if_faster": 100}
     text = told(users_low=0, users_low_sampling=low_sampling, **errors)
-    assert "No number to sign on 2 GPUs: " in text
+    assert "No number of users is safe to promise on 2 GPUs: " in text
     assert why in text
-    assert "(mean 90, up to 120)" in text
+    assert "(best estimate 90, upper end 120)" in text
 
 
 def test_users_at_the_ends_of_the_pool_are_told_where_it_is_hardly_known() -> None:
     errors = {"step_time_error": 0.2, "users_if_slower": 75, "users_if_faster": 110}
     text = told(users_low=40, users_if_pool_smaller=50, users_if_pool_larger=115, **errors)
     assert "KV blocks per attention replica: 50 users with " in text
-    assert "(24 replications), step-time error and the error of the KV blocks. Latencies" in text
+    assert "(24 replications), step-time error and the error of the KV blocks. Best estimate" in text
     text = told(users_low=0, users_low_sampling=80, users_if_pool_smaller=0, users_if_pool_larger=95, **errors)
     assert "at the low end of the KV blocks' interval no users are served" in text

@@ -48,6 +48,13 @@ def test_the_larger_pool_takes_the_larger_share_and_the_fleet_serves_more_than_e
     assert answer.users > max(large["users_alone"], small["users_alone"])
     assert answer.to_json()["usd_per_hour"] == pytest.approx(large["usd_per_hour"] + small["usd_per_hour"])
     assert "3 × h100-sxm and 1 × l40s" in str(answer)
+    page = answer.first_page()
+    assert page.answer == f"{answer.users_low:,} users on 3 × NVIDIA H100 SXM and 1 × NVIDIA L40S together"
+    assert {"safe to promise", "model", "servers", "rent", "promise"} == {name for name, _ in page.figures}
+    assert len(page.confirm) == 3 and page.confirm_together
+    assert "while one of NVIDIA H100 SXM is down" in page.risk or "while one of NVIDIA L40S is down" in page.risk
+    words = dict(page.to_json()["words"])
+    assert "NVIDIA H100 SXM $" in words["rent"] and "NVIDIA L40S $" in words["rent"]
 
 
 @pytest.mark.parametrize(

@@ -95,18 +95,19 @@ def test_rows_found_before_ctrl_c_are_kept(headcount: Run) -> None:
     found = json.loads(ran.out)
     assert (ran.code, found["interrupted"], [row["gpus"] for row in found["capacity"]]) == (130, True, [1])
     row = found["capacity"][0]
-    line = f"1 GPU: {row['users_low']:,} to {row['users_high']:,} users, mean {row['users']:,}"
+    low, mean, high = (f"{row[name]:,}" for name in ("users_low", "users", "users_high"))
+    line = f"1 GPU: {low} users safe to promise, best estimate {mean}, upper end {high}"
     assert ran.err.splitlines()[-2:] == [line, "headcount: stopped"]
     ran = headcount(*SEARCH)
     assert ran.code == 130
-    assert f"{row['users_low']:,} users on 1 GPU with 95 % confidence" in ran.out
+    assert f"{low} users are safe to promise on 1 GPU" in ran.out
     assert "1 × TP1" in ran.out
 
 
 def test_sizes_that_divide_no_gpu_count_make_no_table(headcount: Run) -> None:
     ran = headcount("capacity", *ON, "--gpus", "1", "-pp", "3")
     assert ran.code == 2
-    assert "users low" not in ran.out
+    assert "safe to promise" not in ran.out
     assert "0 × TP1" not in ran.out
     assert "--pipeline-parallel-size 3 does not divide 1 GPU" in ran.err
 

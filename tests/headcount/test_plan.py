@@ -51,7 +51,7 @@ def test_the_answer_names_the_cheapest_fleet_its_cost_and_the_next() -> None:
     assert (answer.best.gpu, answer.gpus, answer.best.users_low) == ("h100-sxm", 3, 600)
     assert answer.usd_per_month == pytest.approx(3 * 3.99 * 730)
     text = str(answer)
-    assert "500 users: 3 × h100-sxm, 3 × TP1: $8,738 a month, $17.48 per user; 600 users to sign" in " ".join(
+    assert "500 users: 3 × h100-sxm, 3 × TP1: $8,738 a month, $17.48 per user; 600 users safe to promise" in " ".join(
         text.split()
     )
     assert "next: 9 × l40s, 9 × TP1: 40 % more" in text

@@ -18,7 +18,15 @@ pytest.importorskip("jinja2", reason="the report needs the extra 'report'")
 
 import headcount as hc
 from headcount.answers.answer import Answer
-from headcount.answers.details.first_page import FirstPage, Headroom, all_at_once, alone_risk, confirmed_first, sureness
+from headcount.answers.details.first_page import (
+    Bought,
+    FirstPage,
+    Headroom,
+    all_at_once,
+    alone_risk,
+    confirmed_first,
+    sureness,
+)
 from headcount.answers.details.study import Study, staircase_json
 from headcount.report import document
 from headcount.report.source import read_answer, report_file
@@ -195,6 +203,15 @@ def test_more_servers_serve_more_users_and_more_users_take_more_gpus(capacity: d
         assert row["gpus"] == sorted(row["gpus"])
 
 
+def test_more_users_than_any_step_serves_take_another_server(capacity: dict[str, Any]) -> None:
+    steps = capacity["report"]["staircase"]["steps"]
+    (chart,) = document.SECTIONS.load("staircase").parts(capacity)
+    (line,) = chart.series
+    assert line.x == [0.0, *(step["users"] for step in steps)]
+    assert line.y[:-1] == [step["gpus"] for step in steps]
+    assert line.y[-1] > steps[-1]["gpus"]
+
+
 def test_an_assumption_that_costs_no_users_is_not_to_be_confirmed() -> None:
     swings = [
         {"name": name, "value": "50 ms", "less": less, "more": 1.1}
@@ -257,11 +274,26 @@ def test_a_fleet_without_a_spare_server_says_what_a_failure_leaves(
     assert told in alone_risk(servers, 100, needed)
 
 
+@pytest.mark.parametrize(
+    ("counts", "told"),
+    [
+        ([1, 3], "There is one server for prompts, and no spare: while it is down, nobody is served."),
+        ([1, 1], "There is one server for prompts and one for answers, and no spare"),
+        ([2, 4], "No server is spare: while one is down, at least about 50 users are served."),
+    ],
+)
+def test_servers_that_depend_on_each_other_fail_by_their_part(counts: list[int], told: str) -> None:
+    gpu = hc.find_gpu("h100-sxm")
+    bought = Bought(gpu=gpu, gpus=8, servers=sum(counts), parts=tuple((count, 2) for count in counts))
+    assert bought.failure(100).startswith(told)
+    assert "network" in bought.failure(100)
+
+
 def test_the_first_page_says_what_its_words_mean_and_what_else_there_is(capacity: dict[str, Any]) -> None:
     """In every format that is read."""
     first = capacity["report"]["first_page"]
     words = dict(first["words"])
-    assert words.keys() >= {"user", "safe to promise", "token", "rent"}
+    assert words.keys() >= {"user", "safe to promise", "weights", "token", "rent"}
     report = document.report_of(capacity)
     read = {
         "html": Page(document.render(capacity)).text,
@@ -294,7 +326,7 @@ def test_the_warm_up_counts_in_no_figure_over_time(capacity: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize(("users", "servers"), [(61, 7), (100, 3)])
-def test_the_servers_that_are_bought_serve_the_users_to_sign(users: int, servers: int) -> None:
+def test_the_servers_that_are_bought_serve_the_users_safe_to_promise(users: int, servers: int) -> None:
     answer = answered("capacity")
     assert isinstance(answer, hc.CapacityAnswer)
     study = Study(question=answer.question, row=replace(answer.best, users_low=users), servers=servers)

@@ -113,7 +113,11 @@ def test_asking_from_python_loads_no_jinja2() -> None:
 
 @pytest.mark.parametrize(
     ("question", "title"),
-    [("memory", "hold the KV cache"), ("simulate", "TTFT: share of requests"), ("capacity", "Users to sign by number")],
+    [
+        ("memory", "hold the KV cache"),
+        ("simulate", "TTFT: share of requests"),
+        ("capacity", "Safe to promise by number"),
+    ],
 )
 def test_the_drawing_is_the_chart_that_answers(question: str, title: str) -> None:
     drawn = document.made(Path("a.svg"), answered(question).to_json(report=True))

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from headcount.answers.details.first_page import Part
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.pools import COLUMNS, handover_text, pool_cells
 from headcount.text.units import percent
@@ -20,6 +21,12 @@ from simulator.study.statistics import summary
 def apart_text(apart: Apart) -> str:
     """Such as `2 × TP1 prefill + 2 × TP4 decode`."""
     return pools_text(apart.counts, [plan.tensor_parallel_size for plan in apart.plans])
+
+
+def apart_parts(apart: Apart) -> tuple[Part, Part]:
+    """Servers that compute prompts, then those that compute answers."""
+    (prefill, decode), (num_prefill, num_decode) = apart.plans, apart.counts
+    return (num_prefill, prefill.gpus), (num_decode, decode.gpus)
 
 
 def apart_json(apart: Apart, simulation: Simulation) -> dict[str, Any]:

@@ -11,13 +11,12 @@ from headcount.answers.details.first_page import (
     Headroom,
     Options,
     if_all_are_there,
-    model_title,
     served_page,
     up_to,
 )
 from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.text.units import counted, dollars, whole_dollars
-from headcount.text.words import sentence
+from headcount.text.words import BEST, SAFE, UPPER, model_title, sentence
 from simulator.study.capacity_table import CapacityRow
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def capacity_page(answer: "CapacityAnswer") -> FirstPage:
     """The row that leads; where nobody is served, why."""
     asked, best = answer.question, answer.best
     question = f"How many users can {model_title(asked.architecture.name)} serve on {asked.gpu.title} GPUs?"
-    if not best.users_low:
+    if not best.users_low or best.plan is None:
         why = no_capacity_reason(best) if best.users else best.reason or "nothing runs"
         return FirstPage(
             question=question, answer="No number of users can be promised on these GPUs", risk=sentence(f"{why}."),
@@ -45,11 +44,12 @@ def capacity_page(answer: "CapacityAnswer") -> FirstPage:
         answer,
         question,
         _said(answer),
-        bought=bought,
+        figures=bought.figures,
+        priced=bought.priced,
         serves=up_to(best.users_low),
         load=asked.workload,
         slo=asked.slo,
-        given=asked.args,
+        plan=best.plan,
         headroom=Headroom(needed=None, low=best.users_low, users=best.users, high=best.users_high),
         found=best,
         about=f"On {counted(best.gpus, 'GPU')}: " if several else "",
@@ -85,15 +85,15 @@ def layouts_json(rows: Sequence[CapacityRow]) -> dict[str, Any]:
     """The users of each GPU count, and why some serve nobody."""
     best = max(rows, key=lambda row: row.users_low, default=None)
     served = [row for row in rows if row.users]
-    columns = ("GPUs", "layout", "users to sign", "users (mean)", "users (high)", "$/hour", "what binds")
+    columns = ("GPUs", "layout", SAFE, BEST, UPPER, "$/hour", "what binds")
     cells = [
         (f"{row.gpus}", row_layout(row), f"{row.users_low:,}", f"{row.users:,}", f"{row.users_high:,}",
          dollars(row.usd_per_hour), row.binding or ("misses the SLO" if row.runs else "does not run"))
         for row in rows
     ]  # fmt: skip
     return {
-        "title": "Users to sign by number of GPUs",
-        "axis": "users to sign",
+        "title": "Safe to promise by number of GPUs",
+        "axis": "users safe to promise",
         "text": "count",
         "bars": [
             {"name": f"{counted(row.gpus, 'GPU')}, {row_layout(row)}", "value": row.users_low,

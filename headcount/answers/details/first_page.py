@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headcount.answers.notes import Note, Severity
 from headcount.text.units import counted, percent
-from headcount.text.words import joined, promise_text
+from headcount.text.words import joined, precision_text, promise_text
 from workloads.populations.population import Population
 
 if TYPE_CHECKING:
     from headcount.answers.answer import Answer
     from kvcache.gpus.gpu import GPU
+    from simulator.deployment import Deployment
     from simulator.engines.engines import AnyArgs
     from simulator.study.capacity_table import CapacityRow
     from simulator.study.slo import SLO
@@ -22,10 +23,19 @@ if TYPE_CHECKING:
 MOST_TO_CONFIRM: Final = 3
 MOST_OPTIONS: Final = 8
 LEAST_LOST: Final = 0.005  # of the users: less is told as 0 %
-APART_RISK: Final = "The network between the engines is assumed: measure a KV transfer on yours."
+APART_RISK: Final = (
+    "What is computed of a prompt goes to the other servers over a network whose speed is assumed: measure it on yours."
+)
 _OWN: Final = (None, "none", "auto", "bfloat16", "float16")  # formats that the model has of itself
 _LESS: Final = {"think time": "shorter", "TTFT limit": "stricter", "TPOT limit": "stricter"}
 _MORE: Final = {"step times": "slower, beyond the error that is covered"}
+TOKEN_WORD: Final = ("token", "a piece of text; 100 tokens are about 75 English words.")
+LATENCY_WORDS: Final = (
+    ("TTFT", "time to first token: the wait until an answer begins."),
+    ("TPOT", "time per output token: the pace of an answer once it has begun."),
+    ("p99", "99 % of answers are at least as fast."),
+    TOKEN_WORD,
+)
 _SPOKEN: Final = {
     "step times": "Speed of the servers",
     "context length": "Length of the prompts",
@@ -86,13 +96,12 @@ class FirstPage:
         return found | {"words": used}
 
 
-def model_title(name: str) -> str:
-    """Without who publishes it: `Llama-3.1-8B-Instruct`."""
-    return name.rstrip("/").rpartition("/")[2] or name
-
-
 Priced = tuple["GPU", float | None]
 """A GPU, and what an hour of it costs."""
+
+
+Part = tuple[int, int]
+"""So many servers, and the GPUs of each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,40 +117,55 @@ class Bought:
     heads: str = ""
     beside: tuple[Priced, ...] = ()  # what else there is to choose from
     spare_servers: int = 0
-    how: str = ""  # the servers in words, where some compute prompts and others answers
+    parts: tuple["Part", ...] = ()  # of servers that compute prompts and servers that compute answers
 
     def __str__(self) -> str:
         return f"{self.gpus:,} × {self.gpu.title}"
 
     def failure(self, users_low: int, needed: float | None = None) -> str:
-        """What no spare server means; of engines that depend on each other, what their network does."""
-        if self.how:
-            return APART_RISK
+        """What no spare server means; of servers that depend on each other, what their network does, too."""
+        if self.parts:
+            return f"{_part_risk([count for count, _ in self.parts], users_low)} {APART_RISK}"
         usd_per_server = None if self.usd_per_month is None else self.usd_per_month / max(self.servers, 1)
         return alone_risk(self.servers, users_low, needed, usd_per_server)
 
     @property
-    def figures(self) -> tuple[tuple[str, str], ...]:
-        spare = f"{self.spare_servers} of them spare" if self.spare_servers else "no spare"
-        each = counted(self.gpus // max(self.servers, 1), "GPU")
-        servers = f"{self.servers:,} with {each}{' each' if self.servers > 1 else ''}, {spare}"
-        return (("servers", self.how or servers), *money_figures(self.usd_per_month, self.usd_per_head, self.heads))
+    def priced(self) -> tuple[Priced, ...]:
+        return ((self.gpu, self.usd_per_gpu_hour), *self.beside)
 
     @property
-    def words(self) -> tuple[tuple[str, str], ...]:
-        """What rent is, and where the prices are from."""
-        prices: dict[str, dict[str, None]] = {}
-        for gpu, usd in ((self.gpu, self.usd_per_gpu_hour), *self.beside):
-            if usd is not None:
-                source = gpu.source["usd_per_hour"] if usd == gpu.usd_per_hour else "the price that was given"
-                prices.setdefault(source, {})[f"{gpu.title} ${usd:,.2f}"] = None
-        if not prices:
-            return (("rent", "no price of this GPU is known; give one with --price."),)
-        listed = "; ".join(f"{joined(list(found))} ({source})" for source, found in prices.items())
-        return (
-            ("rent", f"for all 730 hours of a month, per GPU and hour: {listed}. Check it: prices change. "
-             "Staff, storage, network and taxes are not in it."),
-        )  # fmt: skip
+    def figures(self) -> tuple[tuple[str, str], ...]:
+        spare = f"{self.spare_servers} of them spare" if self.spare_servers else "no spare"
+        how = parts_text(self.parts) if self.parts else servers_text(self.servers, self.gpus)
+        return (("servers", f"{how}, {spare}"), *money_figures(self.usd_per_month, self.usd_per_head, self.heads))
+
+
+def servers_text(servers: int, gpus: int) -> str:
+    """Such as `4 with 2 GPUs each`."""
+    each = counted(gpus // max(servers, 1), "GPU")
+    return f"{servers:,} with {each}{' each' if servers > 1 else ''}"
+
+
+def parts_text(parts: Sequence["Part"]) -> str:
+    """Such as `1 with 1 GPU for prompts, 3 with 1 GPU each for answers`."""
+    named = zip(parts, ("prompts", "answers"), strict=True)
+    return ", ".join(f"{servers_text(count, count * size)} for {what}" for (count, size), what in named)
+
+
+def rent_words(priced: Sequence[Priced]) -> tuple[tuple[str, str], ...]:
+    """What rent is, and where the prices are from."""
+    prices: dict[str, dict[str, None]] = {}
+    for gpu, usd in priced:
+        if usd is not None:
+            source = gpu.source["usd_per_hour"] if usd == gpu.usd_per_hour else "the price that was given"
+            prices.setdefault(source, {})[f"{gpu.title} ${usd:,.2f}"] = None
+    if not prices:
+        return (("rent", "no price of this GPU is known; give one with --price."),)
+    listed = "; ".join(f"{joined(list(found))} ({source})" for source, found in prices.items())
+    return (
+        ("rent", f"for all 730 hours of a month, per GPU and hour: {listed}. Check it: prices change. "
+         "Staff, storage, network and taxes are not in it."),
+    )  # fmt: skip
 
 
 def served_page(
@@ -149,11 +173,12 @@ def served_page(
     question: str,
     said: str,
     *,
-    bought: Bought,
+    figures: Sequence[tuple[str, str]],
+    priced: Sequence[Priced],
     serves: tuple[str, str],
     load: "Population | Trace",
     slo: "SLO",
-    given: "AnyArgs",
+    plan: "Deployment",
     headroom: Headroom,
     found: "CapacityRow | None" = None,
     about: str = "",
@@ -162,24 +187,29 @@ def served_page(
     options: Options | None = None,
     words: Sequence[tuple[str, str]] = (),
 ) -> FirstPage:
-    """Of an answer that serves somebody under the arguments `given`.
+    """Of an answer that serves somebody with servers such as `plan`.
 
-    `serves` are whom, under a label; `found` is the row that the numbers are of; `about` begins what is said of how
-    sure they are.
+    `figures` are the servers and their cost, `priced` the GPUs of the page; `serves` are whom, under a label; `found`
+    is the row that the numbers are of; `about` begins what is said of how sure they are.
     """
     name = Path(load.name).name
     label, whom = serves
     return FirstPage(
         question=question,
         answer=said,
-        figures=((label, f"{whom}, workload {name}"), *bought.figures, ("promise", promise_text(slo))),
+        figures=(
+            (label, f"{whom}, workload {name}"),
+            ("model", precision_text(plan)),
+            *figures,
+            ("promise", promise_text(slo)),
+        ),
         options=options,
         sure=f"{about}{sureness(headroom, found)}",
         headroom=headroom,
-        confirm=confirmed_first(answer.known_details, headroom, unsure := (*_formats_text(given), *links)),
+        confirm=confirmed_first(answer.known_details, headroom, unsure := (*_formats_text(plan.given), *links)),
         confirm_together=all_at_once(answer.known_details, headroom, unsure),
         risk=risk_of(answer.notes, " ".join(filter(None, (risk, _late_text(headroom, slo))))),
-        words=(*_words(name, load), *words, *bought.words),
+        words=(*_words(name, load), *words, *rent_words(priced)),
     )
 
 
@@ -219,7 +249,9 @@ def _words(name: str, load: "Population | Trace") -> tuple[tuple[str, str], ...]
          "Of the people with access, only some are users at any moment; headcount plan --employees N says how many."),
         ("safe to promise", "19 of 20 real fleets like this one should serve at least so many users as promised."),
         *(((f"workload {name}", f"{what}."),) if what else ()),
-        ("token", "a piece of text; 100 tokens are about 75 English words."),
+        ("weights", "the numbers that a model consists of; in fewer bits, such as fp8, they need fewer GPUs and may "
+         "change the answers."),
+        TOKEN_WORD,
     )  # fmt: skip
 
 
@@ -232,6 +264,15 @@ def alone_risk(servers: int, users_low: int, needed: float | None, usd_per_serve
     left = math.floor(users_low * (servers - 1) / servers)
     enough = "" if needed is None else ": still enough" if left >= needed else f" of the {needed:,.0f} needed"
     return f"No server is spare: while one of {servers:,} is down, about {left:,} users are served{enough}. {spare}"
+
+
+def _part_risk(counts: Sequence[int], users_low: int) -> str:
+    """The same where some servers compute prompts and others answers."""
+    if min(counts) > 1:
+        left = min(math.floor(users_low * (count - 1) / count) for count in counts)
+        return f"No server is spare: while one is down, at least about {left:,} users are served."
+    alone = [what for count, what in zip(counts, ("prompts", "answers"), strict=True) if count == 1]
+    return f"There is one server for {' and one for '.join(alone)}, and no spare: while it is down, nobody is served."
 
 
 def risk_of(notes: Sequence[Note], otherwise: str) -> str:

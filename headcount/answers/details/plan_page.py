@@ -11,15 +11,17 @@ from headcount.answers.details.first_page import (
     FirstPage,
     Headroom,
     Options,
-    model_title,
+    Part,
+    Priced,
     risk_of,
     served_page,
 )
+from headcount.answers.details.sensitivity import swings_apart
 from headcount.answers.details.study import Study, study_json
 from headcount.answers.money import usd_per_user_month
 from headcount.answers.plan_rows import SCREENED, FleetRow
 from headcount.text.units import counted, percent, whole_dollars
-from headcount.text.words import joined, sentence
+from headcount.text.words import joined, model_title, sentence
 from kvcache.gpus.gpu import find_gpu
 from simulator.study.fleets.search import Race
 from workloads.demand import LINKS, Link
@@ -50,7 +52,8 @@ def plan_page(answer: "PlanAnswer") -> FirstPage:
         usd_per_month=best.usd_per_month, spare_servers=best.spare_servers or 0,
         usd_per_head=usd_per_user_month(best.usd_per_month, heads),
         heads=f"each of the {heads:,.0f}{' people' if is_people else ''}",
-        how="" if best.prefill_tp is None else best.layout,
+        parts=_parts(best),
+        beside=_beside(answer),
     )  # fmt: skip
     needed = answer.users_to_serve
     links = [link for link in answer.demand.links if link.assumed and link.name not in _NEUTRAL]
@@ -58,17 +61,36 @@ def plan_page(answer: "PlanAnswer") -> FirstPage:
         answer,
         question,
         f"Use {bought} for {named}",
-        bought=bought,
+        figures=bought.figures,
+        priced=bought.priced,
         serves=("for", _at_the_peak(answer)),
         load=asked.workload,
         slo=asked.slo,
-        given=layout.plan.given,
+        plan=layout.plan,
         headroom=Headroom(needed=needed, low=low, users=best.users, high=best.users_high),
         found=sized.row,
         links=[_link_text(link, low / needed) for link in links],
         risk=_failure_text(answer, bought, low, needed),
         options=_options(answer),
     )
+
+
+def _parts(best: FleetRow) -> tuple[Part, ...]:
+    """Servers for prompts and for answers, where they are apart."""
+    if best.prefill_tp is None or best.prefill_servers is None:
+        return ()
+    return (best.prefill_servers, best.prefill_tp), ((best.servers or 0) - best.prefill_servers, best.tp or 1)
+
+
+def _beside(answer: "PlanAnswer") -> tuple[Priced, ...]:
+    """The other GPUs of the page's table, with what an hour of them costs."""
+    return tuple((find_gpu(row.gpu), row.usd_per_gpu_hour) for row in _shown(answer)[0][1:])
+
+
+def _shown(answer: "PlanAnswer") -> tuple[list[FleetRow], list[FleetRow]]:
+    """The fleets that the table has room for, and the others."""
+    found = [row for row in answer.fleets if row.runs and row.users_low is not None]
+    return found[:MOST_FLEETS], found[MOST_FLEETS:]
 
 
 def _failure_text(answer: "PlanAnswer", bought: Bought, low: int, needed: float) -> str:
@@ -100,8 +122,7 @@ def _month_with_spare(row: FleetRow) -> float:
 
 def _options(answer: "PlanAnswer") -> Options | None:
     """The cheapest fleet of each kind of GPU."""
-    found = [row for row in answer.fleets if row.runs and row.users_low is not None]
-    rows = found[:MOST_FLEETS]
+    rows, others = _shown(answer)
     if len(rows) < 2:
         return None
     cheapest = rows[0].usd_per_month or math.inf
@@ -115,7 +136,7 @@ def _options(answer: "PlanAnswer") -> Options | None:
             for row in rows
         ),
         marked=0,
-        note=_dearer_text(found[MOST_FLEETS:]),
+        note=" ".join(filter(None, (_dearer_text(others), _refused_text(answer)))),
     )  # fmt: skip
 
 
@@ -128,6 +149,12 @@ def _dearer_text(rows: Sequence[FleetRow]) -> str:
     named = [f"{_gpus_title(row)} ({_about(row)}${whole_dollars(row.usd_per_month)})" for row in rows[:MOST_FLEETS]]
     more = [f"{len(rows) - MOST_FLEETS} more"] if len(rows) > MOST_FLEETS else []
     return f"Dearer still: {joined([*named, *more])}." if named else ""
+
+
+def _refused_text(answer: "PlanAnswer") -> str:
+    """Kinds of GPU that serve nobody."""
+    kinds = dict.fromkeys(find_gpu(row.gpu).title for row in answer.fleets if not row.runs)
+    return f"Cannot keep the promise, or hold the model: {joined(list(kinds))}." if kinds else ""
 
 
 def _about(row: FleetRow) -> str:
@@ -165,8 +192,14 @@ def plan_details(answer: "PlanAnswer") -> dict[str, Any]:
 
 def _assumed_apart(race: Race) -> dict[str, Any]:
     """Of the best fleet, where its prefill and decode are apart."""
-    apart = race.best.layout.apart if race.best is not None else None
-    return {} if apart is None else {"assumptions": of_terms("memory, step times and handover", apart.assumptions)}
+    best = race.best
+    apart = best.layout.apart if best is not None else None
+    if best is None or apart is None:
+        return {}
+    sized = apart.sized(best.prefill_servers, best.servers - best.prefill_servers)
+    asked = race.question.capacity_of(best.layout, best.row.replicas, replications=race.question.replications)
+    terms = of_terms("memory, step times and handover", apart.assumptions)
+    return {"assumptions": terms} | swings_apart(asked, sized)
 
 
 def _study(race: Race) -> Study | None:

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from headcount.answers.answer import Progress, Watch, question, unwatched
-from headcount.answers.details.apart import apart_blocks, apart_json, apart_text
+from headcount.answers.details.apart import apart_blocks, apart_json, apart_parts, apart_text
 from headcount.answers.details.assumptions import gpu_rows, of_terms
-from headcount.answers.details.first_page import APART_RISK, FirstPage
+from headcount.answers.details.first_page import Bought, FirstPage, if_all_are_there
+from headcount.answers.details.sensitivity import swings_apart
+from headcount.answers.money import usd_per_user_month
 from headcount.answers.notes import facts_about, find_notes
 from headcount.answers.operated.pooled import NOBODY, PooledAnswer, effects_of, facts_of, verdict_of
 from headcount.questions.apart import ApartPools, asked_apart
@@ -16,7 +18,7 @@ from headcount.questions.loads import AskedWorkload, trace_notes
 from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line
 from headcount.text.units import milliseconds, seconds
-from headcount.text.words import load_text
+from headcount.text.words import load_text, model_title
 from simulator.apart import DEFAULT_ROUTER, Apart
 from simulator.fleet.router import RouterFactory, check_router, router_name
 from simulator.study.capacity import PRECISION, Capacity
@@ -88,11 +90,27 @@ class ApartAnswer(PooledAnswer):
         ]
 
     def first_page(self) -> FirstPage:
+        asked, bought = self.question, self._bought
+        model = model_title(asked.architecture.name)
         return self.page(
-            f"{self.apart.gpus:,} × {self.question.gpu.title}",
-            f"with {apart_text(self.apart)}",
-            APART_RISK,
+            f"How many users can {model} serve on {bought}, with prompts and answers computed on separate servers?",
+            f"on {bought}",
+            priced=bought.priced,
+            risk=bought.failure(self.users_low),
         )
+
+    @property
+    def _bought(self) -> Bought:
+        gpu = self.question.gpu
+        return Bought(
+            gpu=gpu, gpus=self.apart.gpus, servers=sum(self.apart.counts), usd_per_gpu_hour=gpu.usd_per_hour,
+            usd_per_month=self.usd_per_month, usd_per_head=usd_per_user_month(self.usd_per_month, self.users_low),
+            heads=if_all_are_there(self.users_low), parts=apart_parts(self.apart),
+        )  # fmt: skip
+
+    @property
+    def bought_figures(self) -> tuple[tuple[str, str], ...]:
+        return self._bought.figures
 
     def details(self) -> dict[str, Any]:
         """Where the figures come from."""
@@ -101,8 +119,8 @@ class ApartAnswer(PooledAnswer):
             *of_terms("GPU", gpu_rows(gpu)),
             *of_terms("memory, step times and handover", self.apart.assumptions),
         ]
-        return {"fleet": f"{self.apart.gpus} × {gpu.name}", "loads": [], "slo": vars(self.question.slo),
-                "assumptions": terms}  # fmt: skip
+        swings = swings_apart(self.question, self.apart) if self.users_low else {}
+        return self.pooled_details(f"{self.apart.gpus} × {gpu.name}", terms, swings)
 
 
 @question

@@ -6,23 +6,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headcount.answers.answer import Answer, Verdict
+from headcount.answers.details.assumptions import assumptions_of
 from headcount.answers.details.first_page import (
     FirstPage,
     Headroom,
     Options,
+    Priced,
     if_all_are_there,
-    model_title,
     money_figures,
-    risk_of,
-    sureness,
+    served_page,
     up_to,
 )
+from headcount.answers.details.workload import workload_text
 from headcount.answers.money import HOURS_PER_MONTH, usd_per_user_month
 from headcount.answers.notes import Facts, facts_about
 from headcount.questions.deployments import Subject
 from headcount.text.blocks import Block, Line
 from headcount.text.units import assumptions_json, counted
-from headcount.text.words import promise_text, sentence
+from headcount.text.words import sentence
 from simulator.deployment import Deployment
 from simulator.study.capacity import Capacity
 from simulator.study.capacity_table import CapacityQuestion
@@ -47,7 +48,7 @@ class PooledAnswer(Answer):
 
     @property
     def users_low(self) -> int:
-        """The number to sign."""
+        """Users that are safe to promise."""
         return int(self.interval["users_low"])
 
     @property
@@ -94,35 +95,59 @@ class PooledAnswer(Answer):
     def headline(self, gpus: str, behind: str) -> list[Block]:
         asked = self.question
         title = f" on {gpus}, workload {self.workload}: {asked.slo}"
-        said = f"{self.users_low:,} users with 95 % confidence {behind}"
-        mean = f" (mean {self.users:,}, up to {self.users_high:,})"
+        said = f"{self.users_low:,} users are safe to promise {behind}"
+        mean = f" (best estimate {self.users:,}, upper end {self.users_high:,})"
         return [Line(title, bold=asked.architecture.name), Line(mean, bold=said)]
 
-    def page(self, gpus: str, how: str, risk: str, options: Options | None = None) -> FirstPage:
+    @property
+    @abstractmethod
+    def bought_figures(self) -> tuple[tuple[str, str], ...]:
+        """The servers and their cost, for the first page."""
+
+    def page(
+        self, question: str, said: str, *, priced: Sequence[Priced], risk: str, options: Options | None = None
+    ) -> FirstPage:
+        """For the person who signs; `said` are the users' GPUs in the answer."""
         asked = self.question
-        question = f"How many users do {gpus} serve {how} with {model_title(asked.architecture.name)}?"
         if not self.users_low:
             why = NOBODY if not self.users else "the interval is too wide"
             return FirstPage(
                 question=question, answer="No number of users can be promised", risk=sentence(f"{why}."), is_good=False
             )
-        users = counted(self.users_low, "user")
-        room = Headroom(needed=None, low=self.users_low, users=self.users, high=self.users_high)
-        label, whom = up_to(self.users_low)
-        return FirstPage(
-            question=question,
-            answer=f"{users} {how}",
-            figures=(
-                (label, f"{whom}, workload {self.workload}"),
-                *money_figures(self.usd_per_month, usd_per_user_month(self.usd_per_month, self.users_low),
-                               if_all_are_there(self.users_low)),
-                ("promise", promise_text(asked.slo)),
-            ),
+        return served_page(
+            self,
+            question,
+            f"{counted(self.users_low, 'user')} {said}",
+            figures=self.bought_figures,
+            priced=priced,
+            serves=up_to(self.users_low),
+            load=asked.workload,
+            slo=asked.slo,
+            plan=self.plans[0],
+            headroom=Headroom(needed=None, low=self.users_low, users=self.users, high=self.users_high),
+            risk=risk,
             options=options,
-            sure=sureness(room),
-            headroom=room,
-            risk=risk_of(self.notes, risk),
-        )  # fmt: skip
+        )
+
+    @property
+    def rent(self) -> tuple[tuple[str, str], ...]:
+        """What all GPUs cost a month, and each user who is safe to promise."""
+        each = usd_per_user_month(self.usd_per_month, self.users_low)
+        return money_figures(self.usd_per_month, each, if_all_are_there(self.users_low))
+
+    def pooled_details(self, fleet: str, terms: Sequence[dict[str, str]], swings: Mapping[str, Any]) -> dict[str, Any]:
+        """Where the figures come from, and which assumptions move them."""
+        asked = self.question
+        load = assumptions_of(replace(asked, router=self.router), None)
+        return {
+            "fleet": fleet,
+            "loads": [],
+            "slo": vars(asked.slo),
+            "seed": asked.seed,
+            "workload": workload_text(asked),
+            "assumptions": [row for row in load if row["part"] == "load"] + list(terms),
+            **swings,
+        }
 
 
 def num_replications(found: Capacity) -> int:

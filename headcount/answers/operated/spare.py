@@ -39,15 +39,16 @@ class SpareTried:
         return asdict(self)
 
     def __str__(self) -> str:
-        held = "the target is not met again within 30 min"
+        held = "too few, and not enough again within 30 min"
         if self.recovered_after_s is not None:
             after_s = self.recovered_after_s
-            held = "the target stays met" if after_s == 0 else f"the target is met again after {after_s / 60:.0f} min"
+            held = "still enough" if after_s == 0 else f"too few, but enough again after {after_s / 60:.0f} min"
         worst = percent(round(self.attainment_lowest_minute, 3))
+        fails, back = ("fails", "is") if self.failed_servers == 1 else ("fail at once", "are")
         return (
-            f"tried: {self.failed_servers:,} of {counted(self.servers, 'server')} fail at once, back after "
-            f"{self.restarted_after_s / 60:.0f} min; in the worst minute {worst} of requests meet the SLO, and "
-            f"{held}; {counted(self.requests_interrupted, 'request')} interrupted, sent again"
+            f"tried: {self.failed_servers:,} of {counted(self.servers, 'server')} {fails} and {back} back after "
+            f"{self.restarted_after_s / 60:.0f} min; in the worst minute {worst} of answers are within the limits, "
+            f"{held}; requests interrupted and sent again: {self.requests_interrupted:,}"
         )
 
 

@@ -1,5 +1,6 @@
 """How many users do pools of different GPUs serve behind one router?"""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,15 +8,17 @@ from typing import Any
 from headcount.answers.answer import Progress, Watch, question, unwatched
 from headcount.answers.capacity_text import found_line, row_layout
 from headcount.answers.details.assumptions import gpu_rows, of_terms
-from headcount.answers.details.first_page import FirstPage, Options
+from headcount.answers.details.first_page import FirstPage, Options, servers_text
+from headcount.answers.details.sensitivity import swings_of_pools
+from headcount.answers.money import usd_per_month
 from headcount.answers.notes import find_notes
 from headcount.answers.operated.pooled import NOBODY, PooledAnswer, effects_of, facts_of, verdict_of
 from headcount.questions.deployments import subject
 from headcount.questions.loads import AskedWorkload, trace_notes
 from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import counted, dollars, milliseconds, percent, seconds
-from headcount.text.words import joined, load_text
+from headcount.text.units import counted, dollars, milliseconds, percent, seconds, whole_dollars
+from headcount.text.words import BEST, SAFE, joined, load_text, model_title
 from kvcache.models.catalog import find_gpu
 from simulator.fleet.router import RouterFactory, check_router, router_name
 from simulator.study.capacity import PRECISION
@@ -90,15 +93,48 @@ class FleetAnswer(PooledAnswer):
 
     def first_page(self) -> FirstPage:
         pools = self.together.pools
-        alone = [(f"{pool.row.gpus} × {pool.question.gpu.title}", f"{pool.row.users_low:,}") for pool in pools]
-        options = Options(
-            title="By kind of GPU",
-            columns=("GPUs", "safe to promise"),
-            rows=(*alone, ("all together", f"{self.users_low:,}")),
-            marked=len(alone),
+        gpus = joined([_pool_title(pool) for pool in pools])
+        return self.page(
+            f"How many users can {model_title(self.question.architecture.name)} serve on {gpus} together?",
+            f"on {gpus} together",
+            priced=[(pool.question.gpu, pool.question.gpu.usd_per_hour) for pool in pools],
+            risk=f"{self._failure_text()} With another router than {self.router} the users may be fewer.",
+            options=self._options(),
         )
-        gpus = joined([gpus for gpus, _ in alone])
-        return self.page(gpus, "together", f"With another router than {self.router} they may be fewer.", options)
+
+    @property
+    def bought_figures(self) -> tuple[tuple[str, str], ...]:
+        servers = [
+            f"{servers_text(pool.row.replicas, pool.row.gpus)} ({pool.question.gpu.title})"
+            for pool in self.together.pools
+        ]
+        return (("servers", f"{', '.join(servers)}; no spare"), *self.rent)
+
+    def _options(self) -> Options:
+        rows = [
+            (_pool_title(pool), f"{pool.row.users_low:,}", f"{pool.row.users:,}",
+             whole_dollars(usd_per_month(pool.row.gpus, pool.question.gpu.usd_per_hour)))
+            for pool in self.together.pools
+        ]  # fmt: skip
+        together = ("all together", f"{self.users_low:,}", f"{self.users:,}", whole_dollars(self.usd_per_month))
+        alone = sum(pool.row.users for pool in self.together.pools)
+        return Options(
+            title="Each kind of GPU alone, and all together",
+            columns=("GPUs", SAFE, BEST, "$ a month"),
+            rows=(*rows, together),
+            marked=len(rows),
+            note=f"The best estimates of all alone add up to {alone:,}; together {self.users / alone - 1:+.0%}.",
+        )
+
+    def _failure_text(self) -> str:
+        """What is left while a server of the pool is down whose servers serve the most."""
+        pools = self.together.pools
+        lost = max(pools, key=lambda pool: pool.row.users_low / pool.row.replicas)
+        left = 1 - lost.row.users_low / lost.row.replicas / max(sum(pool.row.users_low for pool in pools), 1)
+        return (
+            f"No server is spare: while one of {lost.question.gpu.title} is down, about "
+            f"{math.floor(left * self.users_low):,} users are served."
+        )
 
     def details(self) -> dict[str, Any]:
         """Where the figures of each GPU come from."""
@@ -108,7 +144,11 @@ class FleetAnswer(PooledAnswer):
             for item in (*of_terms(pool.question.gpu.name, gpu_rows(pool.question.gpu)),
                          *of_terms(f"{pool.question.gpu.name}: memory and step times", pool.plan.assumptions))
         ]  # fmt: skip
-        return {"fleet": self._gpus, "loads": [], "slo": vars(self.question.slo), "assumptions": terms}
+        return self.pooled_details(self._gpus, terms, swings_of_pools(self.together.pools) if self.users_low else {})
+
+
+def _pool_title(pool: PoolAlone) -> str:
+    return f"{pool.row.gpus:,} × {pool.question.gpu.title}"
 
 
 def _row(pool: PoolAlone, inside: InFleet) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from boundary.names import check_names
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
-from headcount.answers.details.first_page import FirstPage, model_title
+from headcount.answers.details.first_page import FirstPage
 from headcount.answers.details.study import study_json
 from headcount.answers.notes import find_notes
 from headcount.answers.varied.attribution import Attribution, attribution, ratio_text
@@ -30,7 +30,7 @@ from headcount.questions.variations import (
 )
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, dollars, milliseconds, percent, seconds
-from headcount.text.words import load_text
+from headcount.text.words import BEST, COVERED, PER_SAFE_USER, SAFE, found_text, load_text, model_title, safe_meaning
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.points import Point, Watcher
 from simulator.study.running.executor import DEFAULT_EXECUTOR
@@ -46,7 +46,7 @@ SHOWN_CUT = 0.01  # of conversations, prompts or answers, from which on a table 
 HITS_LEGEND = "prefix hits: share of prompt tokens found in GPU memory, and in host memory where KV is kept there."
 DECIDE_HITS = frozenset({"router", "kv_offloading_size", "enable_prefix_caching"})
 COLUMNS = (
-    "layout", "servers", "users to sign", "users", "$/month", "$/user/month", "TTFT p95", "TPOT p95", "vs best",
+    "layout", "servers", SAFE, BEST, "$/month", PER_SAFE_USER, "TTFT p95", "TPOT p95", "vs best",
     "what binds",
 )  # fmt: skip
 
@@ -193,11 +193,11 @@ class CompareAnswer(Answer):
     @property
     def legend(self) -> list[str]:
         """What the columns mean."""
-        of = "dollars per user (the mean, not users to sign)" if self.by_cost else "users"
+        of = "dollars per user (of the best estimate)" if self.by_cost else "users"
         screened = f"only screened: by its estimate over {FAR_BEHIND:g} times as far behind; --all simulates it, too."
         return [
-            "users to sign: the lower end of an interval that covers simulation noise, step-time error and the error "
-            "of the KV blocks; users: the mean. Latencies are those at 'users'.",
+            f"{safe_meaning(COVERED)} Best estimate: its mean; latencies are those there. "
+            f"{PER_SAFE_USER}: a month, for each user who is safe to promise.",
             f"vs best: {of} beside the first row, from the same users and requests in both, with its 95 % interval "
             "over replications. Errors of step times are not in it: layouts of one GPU share them.",
             *([HITS_LEGEND] if self.shows_hits else []),
@@ -345,7 +345,7 @@ def found_line(layout: Layout) -> str:
     row = layout.row
     if row is None or not row.users:
         return f"{layout.name}: {layout.reason or 'no users'}"
-    return f"{layout.name}: {row.users_low:,} to {row.users_high:,} users, mean {row.users:,}"
+    return f"{layout.name}: {found_text(row.users_low, row.users, row.users_high)}"
 
 
 def verdict_of(layouts: Sequence[Layout]) -> Verdict:

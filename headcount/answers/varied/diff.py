@@ -13,7 +13,7 @@ from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted
 
 _ASKED = ("model", "gpu", "workload", "think_time_s", "router", "growth", "headroom", "spare_servers", "seed")
-_ENDS = {"low": "users to sign for", "users": "users expected", "high": "users at best"}
+_ENDS = {"low": "users safe to promise", "users": "best estimate of users", "high": "upper end of users"}
 _MEANS = {
     "attainment": "requests within the SLO", "requests_per_s": "requests/s", "kv_usage": "KV blocks used",
     "prefix_hit_rate": "prompt tokens found in the cache", "host_hit_rate": "prompt tokens found in host memory",

@@ -45,7 +45,7 @@ class Layout:
 
     @property
     def users(self) -> int:
-        """The number to sign; about how many where it was only screened."""
+        """Users safe to promise; about how many where it was only screened."""
         if self.row is not None:
             return self.row.users_low
         return self.looked.users if self.looked else 0

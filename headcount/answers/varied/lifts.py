@@ -11,6 +11,7 @@ from headcount.answers.varied.compare import noted
 from headcount.answers.varied.layout import Layout
 from headcount.text.blocks import Line
 from headcount.text.units import counted
+from headcount.text.words import BEST, SAFE
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow, How
 from simulator.study.running.simulations import Simulations
 from simulator.study.statistics import Interval
@@ -21,8 +22,8 @@ MOST_TRIED: Final = 3
 MOST_TOLD: Final = 3
 WORTH_TRYING: Final = 0.95  # of the users as they are, by the estimate: with fewer a change is not simulated
 LIFTS_LEGEND: Final = (
-    "what lifts it: one setting changed at a time, the most promising simulated with the same users; in brackets the "
-    "95 % interval of the ratio of users."
+    "what lifts it: one setting changed at a time, the most promising simulated with the same users; then how the "
+    "best estimate changes, with its 95 % interval."
 )
 PRECISION_REMARK: Final = "answers change with the format: test their quality"
 LOWERS_PRECISION: Final = ("quantization", "kv_cache_dtype")  # of what the model computes, and so perhaps its quality
@@ -53,7 +54,7 @@ class Lift:
         return change_text(self.argument, self.value)
 
     def __str__(self) -> str:
-        said = f"{self.base.users_low:,} → {self.layout.users:,} users to sign, {ratio_text(self.ratio)}"
+        said = f"{self.base.users_low:,} → {self.layout.users:,} users {SAFE}; {BEST} {ratio_text(self.ratio)}"
         return f"{said}; {self.remark}" if self.remark else said
 
     @property

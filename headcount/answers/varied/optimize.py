@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from boundary.names import check_names
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
-from headcount.answers.details.first_page import FirstPage, model_title
+from headcount.answers.details.first_page import FirstPage
 from headcount.answers.details.study import study_json
 from headcount.answers.notes import find_notes
 from headcount.answers.varied.attribution import Attribution, attribution, ratio_text
@@ -24,6 +24,7 @@ from headcount.questions.traffic import TrafficChanges
 from headcount.questions.variations import Axis, Choice, varied
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import dollars, milliseconds, seconds
+from headcount.text.words import PER_SAFE_USER, SAFE, model_title
 from simulator.engines.engines import TUNINGS, VLLM, own_arguments
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.running.executor import DEFAULT_EXECUTOR
@@ -35,7 +36,7 @@ ABOUT: Final = 1.01  # figures nearer than that count as equal
 TRIALS: Final = 200
 FINALISTS: Final = 6
 MOST_TRIALS, MOST_FINALISTS = 10_000, 100
-FRONTIER_COLUMNS = ("frontier", "servers", "users to sign", "$/user/month", "TTFT p95", "TPOT p95")
+FRONTIER_COLUMNS = ("frontier", "servers", SAFE, PER_SAFE_USER, "TTFT p95", "TPOT p95")
 ROUTERS: Final = ("session-affinity",)  # no estimate knows routers: of several servers the finalists try them
 
 
@@ -111,13 +112,13 @@ class OptimizeAnswer(Answer):
         if not best.users:
             return [title, Line(f"nobody is served; {best.reason or base.reason}")]
         if best is base:
-            said = f" users to sign; of {self.num_looked_at:,} choices looked at, none is sure to gain over it"
+            said = f" users safe to promise; of {self.num_looked_at:,} choices looked at, none is sure to gain over it"
             return [title, Line(said, bold=f"as given: {base.users:,}")]
         cost = f", ${dollars(best.usd_per_user_month)} per user and month" if best.usd_per_user_month else ""
         gain = f"; beside {base.users:,} as given, {ratio_text(self.gain)}" if base.users else ""
         return [
             title,
-            Line(f"{cost}{gain}", bold=f"{best.name}: {best.users:,} users to sign"),
+            Line(f"{cost}{gain}", bold=f"{best.name}: {best.users:,} users safe to promise"),
             Line(self.serve_line),
             *([Line(PRECISION_REMARK)] if any(name in best.choice for name in LOWERS_PRECISION) else []),
         ]

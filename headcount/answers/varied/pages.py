@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from headcount.answers.details.apart import apart_parts
 from headcount.answers.details.first_page import (
     MOST_OPTIONS,
     Bought,
@@ -40,8 +41,8 @@ def layout_page(
 
     `others` are what else there is to choose from.
     """
-    row = layout.row if layout else None
-    if layout is None or row is None or layout.asked is None or layout.looked is None or not layout.users:
+    row, looked = (layout.row, layout.looked) if layout else (None, None)
+    if not (layout and row and looked and looked.plan and layout.asked and layout.users):
         return FirstPage(
             question=question, answer="No layout serves anybody within these limits", is_good=False, options=options,
             risk=risk_of(answer.notes, layout.reason or "" if layout else ""),
@@ -52,11 +53,12 @@ def layout_page(
         answer,
         question,
         said or f"{spoken(layout)}: {counted(layout.users, 'user')} on {bought}",
-        bought=bought,
+        figures=bought.figures,
+        priced=bought.priced,
         serves=up_to(layout.users),
-        load=layout.looked.question.workload,
+        load=looked.question.workload,
         slo=slo,
-        given=layout.looked.question.args,
+        plan=looked.plan,
         headroom=Headroom(needed=None, low=row.users_low, users=row.users, high=row.users_high),
         found=row,
         about=about,
@@ -83,7 +85,7 @@ def bought_of(layout: Layout) -> Bought:
         usd_per_month=layout.usd_per_month,
         usd_per_head=layout.usd_per_user_month,
         heads=if_all_are_there(layout.users),
-        how=layout.layout if layout.looked and layout.looked.apart else "",
+        parts=apart_parts(layout.looked.apart) if layout.looked and layout.looked.apart else (),
     )
 
 
@@ -130,8 +132,8 @@ def layouts_json(layouts: Sequence[Layout], best: Layout | None, *, by_cost: boo
     served = [layout for layout in layouts if layout.users]
     is_cost = by_cost and all(layout.usd_per_user_month is not None for layout in served)
     return {
-        "title": "Cost of a user by layout" if is_cost else "Users to sign by layout",
-        "axis": "US dollars per user and month" if is_cost else "users to sign",
+        "title": "Cost of a user by layout" if is_cost else "Safe to promise by layout",
+        "axis": "US dollars per user and month" if is_cost else "users safe to promise",
         "text": "dollars" if is_cost else "count",
         "bars": [_bar(layout, best, is_cost=is_cost) for layout in served],
         "columns": [],

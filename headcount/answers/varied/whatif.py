@@ -23,6 +23,7 @@ from headcount.questions.traffic import TrafficChanges
 from headcount.questions.variations import Axis, Choice, choice_text, choices, value_text, varied
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, dollars, percent
+from headcount.text.words import BEST, COVERED, SAFE, safe_meaning
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.running.executor import DEFAULT_EXECUTOR
 from simulator.study.slo import SLO, find_slo
@@ -133,7 +134,7 @@ class WhatifAnswer(Answer):
         return found
 
     def _grid_json(self) -> dict[str, Any] | None:
-        """Users to sign, or GPUs where users are asked for; the last axis across."""
+        """Users safe to promise, or GPUs where users are asked for; the last axis across."""
         if self.users:
             rows = [
                 {"name": cell.name, "values": [need.gpus for need in needs]}
@@ -149,7 +150,7 @@ class WhatifAnswer(Answer):
             {"name": names[place], "values": [cell.users for cell in self.cells[place : place + len(last)]]}
             for place in range(0, len(self.cells), len(last))
         ]
-        return {"title": "Users to sign", "columns": last, "rows": rows}
+        return {"title": "Users safe to promise", "columns": last, "rows": rows}
 
     def head(self) -> list[Block]:
         base = self.base
@@ -179,7 +180,7 @@ class WhatifAnswer(Answer):
     @property
     def columns(self) -> tuple[str, ...]:
         cut = ["traffic cut"] if self.is_cut else []
-        return ("what if", "servers", "users to sign", "users", "vs base", *map(_for_users, self.users), *cut)
+        return ("what if", "servers", SAFE, BEST, "vs base", *map(_for_users, self.users), *cut)
 
     def table_rows(self) -> list[tuple[str, ...]]:
         return [self._cells(cell, needs) for cell, needs in zip(self.cells, self.needs, strict=True)]
@@ -195,14 +196,13 @@ class WhatifAnswer(Answer):
     def legend(self) -> list[str]:
         """What the columns mean."""
         said = [
-            "users to sign: the lower end of an interval that covers simulation noise, step-time error and the error "
-            "of the KV blocks; users: the mean. vs base: users beside the first cell, with its 95 % interval, from the "
-            "same random numbers.",
+            f"{safe_meaning(COVERED)} Best estimate: its mean. vs base: beside the best estimate of the first "
+            "cell, with the 95 % interval, from the same random numbers.",
         ]
         if self.users:
             said.append(
-                "for so many users: GPUs and their dollars a month; whole servers, in proportion to the row's users to "
-                "sign. Many together serve a little more."
+                "for so many users: GPUs and their dollars a month; whole servers, in proportion to what is safe to "
+                "promise in the row. Many together serve a little more."
             )
         return said
 

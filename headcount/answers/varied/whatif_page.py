@@ -3,22 +3,20 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from headcount.answers.details.first_page import MOST_OPTIONS, FirstPage, Options, model_title
+from headcount.answers.details.first_page import MOST_OPTIONS, FirstPage, Options
 from headcount.answers.varied.attribution import ratio_text
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.pages import bought_of, layout_page
 from headcount.questions.variations import Axis, value_text
 from headcount.text.units import counted, whole_dollars
-from headcount.text.words import sentence
+from headcount.text.words import SAFE, model_title, sentence
+from workloads.populations.population import Population
+from workloads.populations.summary import population_summary
 
 if TYPE_CHECKING:
     from headcount.answers.varied.whatif import Need, WhatifAnswer
 
-CONTEXT: Final = (
-    "context",
-    "what the model reads for an answer: instructions, the conversation so far, the new message; in tokens, on average "
-    "as a turn ends.",
-)
+CONTEXT: Final = "what the model reads for an answer: instructions, the conversation so far, the new message."
 
 _SPOKEN: Final = {
     "turns": "Messages of a conversation",
@@ -39,20 +37,33 @@ def whatif_page(answer: "WhatifAnswer") -> FirstPage:
     about = f"{named} on {counted(base.gpus, 'GPU')}: " if base else ""
     page = layout_page(
         answer, _question(answer), base, slo=answer.slo, said=_said(answer), about=about, options=_options(answer),
-        words=[CONTEXT] if any(axis.name == "context" for axis in answer.axes) else (),
+        words=_context_words(base) if any(axis.name == "context" for axis in answer.axes) else (),
     )  # fmt: skip
     if base is None or not page.is_good:
         return page
     cost = "" if base.usd_per_month is None else f", rent ${base.usd_per_month:,.0f} a month"
-    named = f"{base.name}: " if base.choice else ""
+    named = f"{base.name}, workload {answer.workload}: " if base.choice else f"workload {answer.workload}: "
     first = f"{named}{counted(base.users, 'user')} on {bought_of(base)}{cost}"
     return replace(
         page,
         figures=(
             ("first row" if answer.axes else "as given", first),
-            *(pair for pair in page.figures if pair[0] == "promise"),
+            *(pair for pair in page.figures if pair[0] in ("model", "promise")),
         ),
     )
+
+
+def _context_words(base: Layout | None) -> list[tuple[str, str]]:
+    """What a context is, and how long it is in the first row."""
+    if base is None or base.looked is None:
+        return [("context", CONTEXT)]
+    load = base.looked.question.workload
+    if isinstance(load, Population):
+        mean = population_summary(load).mean_context_tokens
+    else:
+        mean = float((load.table.prompt_tokens + load.table.output_tokens).mean())
+    said = f"{CONTEXT} In the first row {mean:,.0f} tokens on average as an answer ends; x2 is twice as many."
+    return [("context", said)]
 
 
 def _question(answer: "WhatifAnswer") -> str:
@@ -119,10 +130,12 @@ def _options(answer: "WhatifAnswer") -> Options | None:
     if len(answer.cells) < 2:
         return None
     shown = answer.cells[:MOST_OPTIONS]
-    needed = [name for users in answer.users for name in (f"GPUs for {users:,}", "$ a month")]
+    needed = [name for users in answer.users for name in (f"GPUs for {users:,} users", "$ a month")]
+    counts = {cell.gpus for cell in shown}
+    on = f" on {counted(counts.pop(), 'GPU')}" if len(counts) == 1 else ""
     return Options(
         title="Side by side" if len(shown) == len(answer.cells) else f"The first {len(shown)} of {len(answer.cells):,}",
-        columns=("what if", "safe to promise", *needed),
+        columns=("what if", f"{SAFE}{on}", *needed),
         rows=tuple((cell.name, f"{cell.users:,}", *_need_cells(_needs(answer, cell))) for cell in shown),
         marked=0,
     )

@@ -57,7 +57,7 @@ def command(**values: Any) -> int:
     """Find what a longer context, more users or another setting costs: --vary context=x1,x2,x4 --vary users=250,500.
 
     Every cell is simulated with the same random numbers, and told beside the first one. With users its answer is GPUs
-    and dollars, else users to sign.
+    and dollars, else users safe to promise.
     """
     from headcount.cli.output import ask_study  # noqa: PLC0415  imported once the command runs
     from headcount.questions.variations import read_varied  # noqa: PLC0415

@@ -126,7 +126,7 @@ def _label_rows(limits: Sequence[Limit], across: Scale) -> list[int]:
     found: list[int] = []
     taken: list[tuple[int, float, float]] = []
     for limit in limits:
-        x, width, row = across.at(limit.value), 10 + CHARACTER * len(limit.label), 0
+        x, width, row = across.at(limit.value), 22 + CHARACTER * len(limit.label), 0
         left, right = (x - width, x) if x > (LEFT + across.end) / 2 else (x, x + width)
         while limit.is_vertical and any(row == at and left < end and begin < right for at, begin, end in taken):
             row += 1

@@ -55,7 +55,7 @@ def _step(report: Mapping[str, Any]) -> Bars:
 def _lifts(answer: Mapping[str, Any]) -> Iterator[Part]:
     report = answer["report"]
     if report.get("lifts"):
-        columns = ("change", "users to sign", "with it", "ratio, with the 95 % interval", "mind")
+        columns = ("change", "safe to promise now", "with it", "best estimate, with the 95 % interval", "mind")
         lifts = [[lift[name] for name in ("change", "before", "after", "ratio", "remark")] for lift in report["lifts"]]
         yield Table(title="What lifts it: one setting changed at a time, simulated", columns=columns, rows=lifts,
                     text_columns=(0, 4))  # fmt: skip

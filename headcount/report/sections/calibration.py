@@ -5,14 +5,15 @@ from typing import Any
 
 from headcount.report.charts.chart import Bar, Bars, Lines, Series
 from headcount.report.parts import Part, Table, Text
+from headcount.text.words import sentence
 
 TITLE = "Calibration"
 ORDER = 75
 SHOWN_BY = "headcount calibrate check"
 _ENDS = (
-    ("users_if_slower", "steps slower, by their error"), ("users_if_pool_smaller", "fewest KV blocks"),
+    ("users_if_slower", "slower steps"), ("users_if_pool_smaller", "fewest KV blocks"),
     ("users", "as simulated"), ("users_if_pool_larger", "most KV blocks"),
-    ("users_if_faster", "steps faster, by their error"),
+    ("users_if_faster", "faster steps"),
 )  # fmt: skip
 
 
@@ -21,7 +22,7 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
     if report.get("measured"):
         yield from _scatter(report["measured"])
     if report.get("step_time_error"):
-        yield Text(text=f"{report['step_time_error']}.")
+        yield Text(text=f"{sentence(report['step_time_error'])}.")
     ends = report.get("ends")
     if ends and ends["users_if_slower"] is not None:
         known = [(said, ends[name]) for name, said in _ENDS if ends[name] is not None]

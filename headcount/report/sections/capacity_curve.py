@@ -6,11 +6,13 @@ from typing import Any
 from headcount.report.charts.chart import Limit, Lines, Series
 from headcount.report.parts import Part
 from headcount.text.units import percent
+from headcount.text.words import BEST
 
 TITLE = "Capacity"
 ORDER = 30
 SHOWN_BY = "headcount capacity"
 SHOWN = (0.6, 1.3)  # times the capacity: farther loads would stretch the axis
+LINES = (("users_low_sampling", "noise, low"), ("users", BEST), ("users_high_sampling", "noise, high"))
 BELOW = 0.02  # the lowest mean: there the band ends, which few replications make wide
 
 
@@ -25,8 +27,9 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
     growing = sum(each["queue_grows"] for each in curve)
     note = (
         f"{report['fleet']}. Each point is a load that was simulated, with the same random numbers in all; the band is "
-        f"the 95 % interval of attainment. Vertical lines: users at which the mean meets the target, with the 95 % "
-        "interval of simulation noise alone; the interval of the answer covers step-time error as well."
+        f"the 95 % interval of attainment. Vertical lines: the best estimate of the users, at which the mean meets "
+        "the target, with the 95 % interval of simulation noise alone; what is safe to promise covers step-time error, "
+        "too."
     )
     note += f" At {growing} of the loads the waiting queue keeps growing: they do not count as served." * bool(growing)
     yield Lines(
@@ -48,9 +51,6 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
         ],
         limits=[
             Limit(value=target, label=f"target {percent(target)}"),
-            *(
-                Limit(value=ends[name], label=said, is_vertical=True)
-                for name, said in (("users_low_sampling", "low"), ("users", "mean"), ("users_high_sampling", "high"))
-            ),
+            *(Limit(value=ends[name], label=said, is_vertical=True) for name, said in LINES),
         ],
     )

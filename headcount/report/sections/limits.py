@@ -26,7 +26,7 @@ WORDS = (
     ),
     ("capacity", "The largest number of users whose expected attainment meets the target while no queue grows."),
     (
-        "users to sign",
+        "safe to promise",
         "The lower end of a 90 % interval of the users served. It covers simulation noise, step-time error and, where "
         "it matters, the error of the KV blocks. The errors are independent, so the squares of their logarithms add.",
     ),

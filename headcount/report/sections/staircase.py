@@ -22,13 +22,14 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
     needed = found["users_needed"]
     # each number of GPUs carries all users up to what it serves
     xs, ys = [0.0], [float(steps[0]["gpus"])]
-    for step, after in zip(steps, [*steps[1:], None], strict=True):
+    server = steps[1]["gpus"] - steps[0]["gpus"] if len(steps) > 1 else steps[0]["gpus"]
+    for step in steps:
         xs.append(float(step["users"]))
-        ys.append(float((after or step)["gpus"]))
+        ys.append(float(step["gpus"] + server))
     yield Lines(
         title=f"{counted(bought['gpus'], 'GPU')} serve up to {bought['users']:,} users{spare}",
-        note="Users to sign by number of GPUs, in whole servers and in proportion to what was simulated; many servers "
-        "together serve a little more."
+        note="Users safe to promise by number of GPUs, in whole servers and in proportion to what was simulated; many "
+        "servers together serve a little more."
         + (" The spare servers are bought, and serve nobody." if found["spare"] else ""),
         x_name="users",
         y_name="GPUs",
