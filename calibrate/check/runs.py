@@ -14,7 +14,10 @@ from simulator.latency.step_time import FloatArray
 from simulator.results import Result
 
 STATISTICS = ("mean", "p50", "p90", "p99")
-RATES = ("requests_per_s", "output_tokens_per_s", "num_preemptions", "kv_usage_mean", "kv_usage_max", "prefix_hit_rate")
+RATES = (
+    "requests_per_s", "output_tokens_per_s", "running_mean", "waiting_mean", "num_preemptions", "kv_usage_mean",
+    "kv_usage_max", "prefix_hit_rate",
+)  # fmt: skip
 FAILED_SHARE = 0.01  # of all requests: above, the server was overloaded
 GROWTH = 3.0  # median TTFT of the last quarter over the first's: above, the queue grew
 SERVED_SHARE = 0.9  # of the offered rate: below, the server did not keep up

@@ -23,9 +23,11 @@ from headcount.text.units import counted, milliseconds, seconds
 
 _SHOWN = ("mean", "p50", "p90", "p99")
 _RATES = ("requests_per_s", "output_tokens_per_s")
-# What a server's metrics say of itself, at the time of the snapshot.
+# What a server's metrics say of itself, at the time of the snapshot, or its log of its batches.
 _SERVER = {
-    "running_now": "running", "waiting_now": "waiting", "kv_usage_now": "KV use", "num_preemptions": "preemptions",
+    "running_now": "running", "waiting_now": "waiting", "kv_usage_now": "KV use",
+    "running_mean": "mean running", "waiting_mean": "mean waiting", "kv_usage_mean": "mean KV use",
+    "kv_usage_max": "largest KV use", "num_preemptions": "preemptions",
     "prefix_hit_rate": "prefix hit rate", "num_gpu_blocks": "KV blocks",
 }  # fmt: skip
 _WALL_TIME = ": the tool's clock runs from before the first request to after the last"
