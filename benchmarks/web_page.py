@@ -19,9 +19,10 @@ from typing import Final
 import httpx
 
 from benchmarks.markdown import table
+from boundary.kept.kernel_cache import sources_digest
 from boundary.outputs import cache_folder
 from headcount.web.scenario import read_scenario
-from simulator.core.kernel_cache import _sources_digest
+from simulator.core.jit import SOURCES
 
 PORT: Final = 8621
 HERE: Final = f"http://127.0.0.1:{PORT}"
@@ -41,7 +42,7 @@ FINISHED: Final = {**MODEL, "gpu": "h100-sxm", "gpus": "1", "precision": "20%", 
 def served() -> Iterator[int]:
     """The process id of a page that answers."""
     with TemporaryDirectory() as folder:
-        kernels = cache_folder() / "kernels" / _sources_digest()
+        kernels = cache_folder() / "kernels" / sources_digest(SOURCES)
         if kernels.is_dir():
             shutil.copytree(kernels, Path(folder) / "kernels" / kernels.name)
         command = [sys.executable, "-m", "headcount", "web", "--port", str(PORT)]

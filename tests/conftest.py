@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from boundary import row_store
+from boundary.kept import row_store
 from calibrate.interpreters.interpreters import interpreter_for
 from calibrate.interpreters.recipe import SGLANG, VLLM, Package
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from boundary.files import check_access
+from boundary.kept.private_folder import folder_bytes
 from boundary.outputs import cache_folder
-from boundary.private_folder import folder_bytes
 from calibrate.interpreters.interpreter_build import (
     Say,
     Steps,

@@ -13,10 +13,10 @@ from typing import Any
 import click
 import msgspec
 
+from boundary.kept.row_store import RowStore
 from boundary.limits import limits
 from boundary.outside import watched_outside
 from boundary.registry import search_path
-from boundary.row_store import RowStore
 from headcount.cli.command import inputs
 from headcount.cli.shown import Shown
 from simulator.study.store.origin import origin

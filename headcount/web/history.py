@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
+from boundary.kept.private_folder import private_folder
 from boundary.outputs import write_whole
-from boundary.private_folder import private_folder
 from boundary.telling import tell_once
 from headcount.web.kept import Kept
 from headcount.web.worker import Answered

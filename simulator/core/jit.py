@@ -8,6 +8,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
@@ -24,11 +25,13 @@ from numba.core.typed_passes import NativeLowering
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-from simulator.core.kernel_cache import KernelCache
+from boundary.kept.kernel_cache import KernelCache
 from simulator.core.routing.layout import ENGINE_VIEW, REQUEST_VIEW
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+SOURCES = Path(__file__).parent
+"""Where all kernels of the core are."""
 _OPTIONS = {"_nrt": False, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 
@@ -116,7 +119,7 @@ def entry_point(function: F) -> F:
     if numba.config.DISABLE_JIT:
         return function
     compiled: Any = _EntryPoint(function, targetoptions={**_OPTIONS, "nopython": True, "nogil": True})
-    compiled._cache = KernelCache(function, "entry point", announced=True)
+    compiled._cache = KernelCache(function, "entry point", SOURCES, announced=True)
     return cast(F, compiled)
 
 
@@ -144,7 +147,7 @@ def router_address(choose: Callable[..., int], parameters: tuple[str, ...] = ())
     values = numba.from_dtype(parameter_dtype(parameters))
     signature = types.int64(_ENGINES[::1], _REQUEST, values, types.int64[::1])
     compiled: Any = CFunc(choose, normalize_signature(signature), {}, options)
-    compiled._cache = KernelCache(choose, "router")
+    compiled._cache = KernelCache(choose, "router", SOURCES)
     compiled.compile()
     address: int = compiled.address
     return address

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundary import row_store
+from boundary.kept import row_store
 from boundary.limits import limits_raised
 from boundary.telling import tell_once
 from simulator.study.executors.threads import Executor as Threads

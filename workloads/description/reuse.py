@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
+from boundary.kept.kernel_cache import compiled
 from workloads.description.arrivals import earliest_arrival_s
 from workloads.requests import BoolArray, IntArray, RequestTable
 from workloads.traces.blocks import BlockRuns, block_runs
@@ -89,7 +89,7 @@ def _entries(runs: BlockRuns) -> _Entries:
     return _Entries(np.repeat(runs.row, each), part, np.repeat(runs.is_prompt, each), size)
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@compiled
 def _distances(row: IntArray, part: IntArray, size: IntArray, newer: IntArray) -> None:
     """Fill in how many blocks are newer than each entry when its request comes; -1 where it is new.
 

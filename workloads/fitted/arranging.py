@@ -2,9 +2,9 @@
 
 from typing import Final
 
-import numba
 import numpy as np
 
+from boundary.kept.kernel_cache import compiled
 from workloads.requests import BoolArray, FloatArray, IntArray
 
 _ROUNDS: Final = 20  # of one pair per request
@@ -33,7 +33,7 @@ def arranged(values: FloatArray, window: IntArray, targets: FloatArray, rng: np.
     return order
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@compiled
 def _exchange(  # noqa: PLR0917  numba takes arrays one by one
     pairs: IntArray, values: FloatArray, window: IntArray, wanted: BoolArray, excess: FloatArray, order: IntArray
 ) -> None:

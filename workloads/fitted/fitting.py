@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Final
 
-import numba
 import numpy as np
 
 from boundary.files import InputError
+from boundary.kept.kernel_cache import compiled
 from workloads.fitted.cascade import fit_cascade
 from workloads.fitted.copula import fit_copula
 from workloads.fitted.fitted_trace import GOES_ON, OF_WINDOWS, FittedTrace, RequestKind, Turns
@@ -157,7 +157,7 @@ def _turns(table: RequestTable) -> Turns:
     )
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@compiled
 def _common(  # noqa: PLR0917  numba takes arrays one by one
     rows: IntArray, before: IntArray, start: IntArray, content: IntArray, end: Int32Array, most: IntArray,
     shared: IntArray,

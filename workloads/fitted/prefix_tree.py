@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
-import numba
 import numpy as np
 
+from boundary.kept.kernel_cache import compiled
 from workloads.fitted.sharing import latest_use, use_content
 from workloads.requests import OPEN_END, BoolArray, Int32Array, IntArray
 
@@ -54,7 +54,7 @@ def grow_prefixes(lag: IntArray, shared: IntArray, total: IntArray, goes_on: Boo
         room *= 2
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@compiled
 def _grow(  # noqa: PLR0917  numba takes arrays one by one
     lag: IntArray, shared: IntArray, total: IntArray, goes_on: BoolArray, newest: IntArray, longest: IntArray,
     uses: IntArray, found: IntArray, start: IntArray, count: Int32Array, content: IntArray, end: Int32Array,
@@ -89,7 +89,7 @@ def _grow(  # noqa: PLR0917  numba takes arrays one by one
     return num_spans
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@compiled
 def _choose(  # noqa: PLR0917  numba takes arrays one by one
     place: int, lag: int, need: int, total: IntArray, start: IntArray, content: IntArray, end: Int32Array,
     newest: IntArray, uses: IntArray,
@@ -114,7 +114,7 @@ def _choose(  # noqa: PLR0917  numba takes arrays one by one
     return fallback
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@compiled
 def _choose_whole(  # noqa: PLR0917  numba takes arrays one by one
     place: int, lag: int, need: int, total: IntArray, newest: IntArray, uses: IntArray
 ) -> int:

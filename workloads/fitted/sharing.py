@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
+from boundary.kept.kernel_cache import compiled
 from workloads.requests import Int32Array, IntArray, RequestTable
 from workloads.traces.blocks import dense
 
@@ -33,7 +33,7 @@ def latest_sharing(table: RequestTable, order: IntArray) -> Sharing:
     return Sharing(before, shared)
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@compiled
 def _find_latest(  # noqa: PLR0917  numba takes arrays one by one
     order: IntArray, span_start: IntArray, span_count: Int32Array, content: IntArray, span_end: Int32Array,
     prompt: Int32Array, total: IntArray, newest: IntArray, longest: IntArray, uses: IntArray, before: IntArray,
@@ -59,7 +59,7 @@ def _find_latest(  # noqa: PLR0917  numba takes arrays one by one
                 break
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@compiled
 def latest_use(which: int, reach: int, newest: IntArray, uses: IntArray) -> int:
     """Who used a content last up to that token position; somebody did."""
     use = newest[which]
@@ -68,7 +68,7 @@ def latest_use(which: int, reach: int, newest: IntArray, uses: IntArray) -> int:
     return int(uses[use, 0])
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@compiled
 def use_content(  # noqa: PLR0917  numba takes arrays one by one
     which: int, place: int, reach: int, newest: IntArray, longest: IntArray, uses: IntArray, num_uses: int
 ) -> int:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-import numba
 import numpy as np
 
+from boundary.kept.kernel_cache import compiled
 from workloads.requests import NO_PREDECESSOR, OPEN_END, FloatArray, Int32Array, IntArray, RequestTable
 
 _SPANS: Final = 4  # of a request, to begin with
@@ -50,7 +50,7 @@ def with_turns(
     )
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@compiled
 def _add_up(  # noqa: PLR0917  numba takes arrays one by one
     is_first: IntArray,
     new: FloatArray,
@@ -67,7 +67,7 @@ def _add_up(  # noqa: PLR0917  numba takes arrays one by one
             shared[row] = min(shared[row], prompt[row])
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@compiled
 def _spans_of_turns(  # noqa: PLR0917  numba takes arrays one by one
     is_first: IntArray, session: IntArray, shared: IntArray, total: IntArray, first_start: IntArray,
     first_count: Int32Array, first_content: IntArray, first_end: Int32Array, start: IntArray, count: Int32Array,

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
+from boundary.kept.kernel_cache import compiled
 from workloads.requests import OPEN_END, BoolArray, Int32Array, IntArray, RequestTable
 
 
@@ -96,7 +96,7 @@ def _uses(table: RequestTable, content: IntArray) -> IntArray:
     return uses
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@compiled
 def _has_twice(places: IntArray, seen: BoolArray) -> bool:
     """Whether any place occurs again."""
     for place in places:
@@ -106,14 +106,14 @@ def _has_twice(places: IntArray, seen: BoolArray) -> bool:
     return False
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@compiled
 def _count_uses(span_start: IntArray, span_count: Int32Array, content: IntArray, uses: IntArray) -> None:
     for row in range(len(span_start)):
         for span in range(span_start[row], span_start[row] + span_count[row]):
             uses[content[span]] += 1
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@compiled
 def _ends_within(  # noqa: PLR0917  numba takes arrays one by one
     span_start: IntArray, content: IntArray, span_end: Int32Array, prompt_tokens: Int32Array, is_shared: BoolArray,
     block_size: int,
@@ -130,7 +130,7 @@ def _ends_within(  # noqa: PLR0917  numba takes arrays one by one
     return False
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@compiled
 def _find_last(  # noqa: PLR0917  numba takes arrays one by one
     span_start: IntArray, span_count: Int32Array, content: IntArray, span_end: Int32Array, prompt_tokens: Int32Array,
     last: IntArray,
@@ -143,7 +143,7 @@ def _find_last(  # noqa: PLR0917  numba takes arrays one by one
         last[row] = content[span]
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@compiled
 def _number_growing(  # noqa: PLR0917  numba takes arrays one by one
     span_start: IntArray, span_count: Int32Array, content: IntArray, span_end: Int32Array, prompt_tokens: Int32Array,
     block_size: int, longest: Int32Array, newest: IntArray, shrinks: BoolArray, number: IntArray,
@@ -165,7 +165,7 @@ def _number_growing(  # noqa: PLR0917  numba takes arrays one by one
     return count
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@compiled
 def _write_runs(  # noqa: PLR0917  numba takes arrays one by one
     order: IntArray, span_start: IntArray, span_count: Int32Array, span_content: IntArray, span_end: Int32Array,
     prompt_tokens: Int32Array, said: IntArray, partial: IntArray, is_own: BoolArray, block_size: int,

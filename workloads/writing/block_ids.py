@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
+from boundary.kept.kernel_cache import compiled
 from workloads.requests import Int32Array, IntArray, RequestTable
 from workloads.traces.blocks import dense, partial_blocks
 from workloads.writing.text_rows import Lists
@@ -47,7 +47,7 @@ def block_ids(table: RequestTable, block_size: int) -> BlockIds:
     return BlockIds(table, block_size, content, base, partial)
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@compiled
 def _number_blocks(  # noqa: PLR0917  numba takes arrays one by one
     span_start: IntArray, content: IntArray, span_end: Int32Array, prompt_tokens: Int32Array, block_size: int,
     first: Int32Array, base: IntArray,
@@ -69,7 +69,7 @@ def _number_blocks(  # noqa: PLR0917  numba takes arrays one by one
     return count
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@compiled
 def _write_ids(  # noqa: PLR0917  numba takes arrays one by one
     span_start: IntArray, content: IntArray, span_end: Int32Array, prompt_tokens: Int32Array, base: IntArray,
     partial: IntArray, block_size: int, ids: IntArray,

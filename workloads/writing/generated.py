@@ -4,11 +4,11 @@ import math
 from collections import defaultdict
 from typing import Any, Final
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from boundary.files import InputError
+from boundary.kept.kernel_cache import compiled
 from boundary.limits import check_limit
 from workloads.arrivals import Arrivals, arrival_times
 from workloads.populations.population import Population
@@ -163,7 +163,7 @@ def _by_time(at_s: FloatArray) -> IntArray:
     return order if _ascends(at_s, order) else np.argsort(at_s, kind="stable")
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@compiled
 def _ascends(values: FloatArray, order: IntArray) -> bool:
     """Whether no two are equal, and this is their order."""
     for place in range(1, len(order)):  # noqa: SIM110  numba knows no generator in all()
@@ -172,7 +172,7 @@ def _ascends(values: FloatArray, order: IntArray) -> bool:
     return True
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@compiled
 def _link(user: Int32Array, last: IntArray, follows: IntArray) -> None:
     """Fill in the row of each one's user before it; `last` holds that of each user so far."""
     for row in range(len(user)):

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from boundary.kept.kernel_cache import compiled
 from workloads.requests import Int32Array, IntArray
 
 ROWS_AT_ONCE = 250_000
@@ -89,7 +89,7 @@ def _text(num_rows: int, pieces: Sequence[Piece]) -> memoryview:
     return text[:length].data
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@compiled
 def _fill(  # noqa: PLR0917  numba takes arrays one by one
     text: npt.NDArray[np.uint8], literals: npt.NDArray[Any], ends: IntArray, values: IntArray, starts: IntArray,
     widths: IntArray,

@@ -16,14 +16,15 @@ from typing import Any
 import httpx
 import pytest
 
+from boundary.kept.kernel_cache import sources_digest
 from boundary.outputs import cache_folder
 from headcount.web.fields import QUESTIONS
 from headcount.web.scenario import Scenario, read_scenario
-from simulator.core.kernel_cache import _sources_digest
+from simulator.core.jit import SOURCES
 from tests.headcount.conftest import SHORT_ANSWERS
 
 pytestmark = pytest.mark.slow
-KERNELS = cache_folder() / "kernels" / _sources_digest()
+KERNELS = cache_folder() / "kernels" / sources_digest(SOURCES)
 MEMORY = "/memory?model=llama-3.1-8b&gpu=h100-sxm"
 QUICK = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "gpus": "1", "precision": "20%", "replications": "2"}
 

@@ -13,8 +13,8 @@ from typing import Any
 import numba
 import pytest
 
+from boundary.kept import kernel_cache
 from boundary.telling import tell_once
-from simulator.core import kernel_cache
 from tests.headcount.told import PROGRESS
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
@@ -393,3 +393,21 @@ def test_the_damaged_core_gives_the_same_answer_with_one_note(damage: str, machi
     note = f"headcount: a compiled kernel in {files[0].parent} was discarded and compiled again: its content is damaged"
     assert answer() == (first, [note, COMPILES])  # the router's first, then the core's, whose note is the same
     assert answer() == (first, [])
+
+
+@pytest.mark.slow
+def test_kernels_of_workloads_are_compiled_once_too(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text('{"timestamp": 0, "input_length": 1000, "output_length": 5, "hash_ids": [1, 2]}\n' * 3)
+    command = [sys.executable, "-m", "headcount", "workload", "describe", str(trace)]
+    kept = tmp_path / "cache" / "kernels"
+
+    def times_by_kernel() -> dict[Path, int]:
+        subprocess.run(
+            command, check=True, capture_output=True, env={**os.environ, "HEADCOUNT_CACHE_DIR": str(kept.parent)}
+        )
+        return {path: path.stat().st_mtime_ns for path in kept.rglob("workloads.*.kernel")}
+
+    first = times_by_kernel()
+    assert len(first) > 3
+    assert times_by_kernel() == first

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import llvmlite
 import numba
@@ -23,9 +23,11 @@ from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
+from boundary.kept.private_folder import check_private_file, private_folder
 from boundary.outputs import cache_folder
-from boundary.private_folder import check_private_file, private_folder
 from boundary.telling import tell_once
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
 _OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # no link is followed, no pipe waited for
@@ -38,18 +40,18 @@ def _tell_unkept(place: object, error: OSError) -> None:
 
 
 @cache
-def _sources_digest() -> str:
+def sources_digest(sources: Path) -> str:
     """A kernel's own file does not tell that a kernel which it calls has changed, so all of them name the folder."""
     digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
+    for path in sorted(sources.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
 @cache
-def _folder(base: Path) -> Path | None:
+def _folder(base: Path, sources: Path) -> Path | None:
     try:
-        return private_folder(base, "kernels", _sources_digest())
+        return private_folder(base, "kernels", sources_digest(sources))
     except OSError as error:
         _tell_unkept(error.filename or base, error)
         return None
@@ -79,11 +81,12 @@ def _write(path: Path, content: bytes) -> None:
 class KernelCache(NullCache):
     """One function's machine code, in one file per signature: a checksum of the key and the content, the content.
 
-    `kind` tells apart what is compiled from the same function. With `announced`, a compilation is announced.
+    `kind` tells apart what is compiled from the same function. `sources` is the folder of all kernels that it may call.
+    With `announced`, a compilation is announced.
     """
 
-    def __init__(self, function: Callable[..., Any], kind: str, *, announced: bool = False) -> None:
-        self._function, self._kind, self._announced = function, kind, announced
+    def __init__(self, function: Callable[..., Any], kind: str, sources: Path, *, announced: bool = False) -> None:
+        self._function, self._kind, self._sources, self._announced = function, kind, sources, announced
         self._damage: str | None = None  # what the file lacked that is now compiled again
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -122,7 +125,7 @@ class KernelCache(NullCache):
     def _place(self, sig: Any, codegen: Any) -> tuple[bytes, Path | None]:
         """What the kernel depends on, as a digest, and its file; no file for a function that is not from one."""
         function = self._function
-        base = _folder(cache_folder().absolute())
+        base = _folder(cache_folder().absolute(), self._sources)
         try:
             source = Path(function.__code__.co_filename).read_bytes()
         except OSError:
@@ -133,6 +136,16 @@ class KernelCache(NullCache):
         on = (sys.implementation.cache_tag, sys.platform, codegen.magic_tuple(), self._kind, name, source, sig)
         key = hashlib.sha256(repr(on).encode())
         return key.digest(), base / f"{name}-{key.hexdigest()[:16]}.kernel"
+
+
+def compiled(function: F) -> F:
+    """A function of numba's that is compiled once for this machine; it may call others of its package."""
+    if numba.config.DISABLE_JIT:
+        return function
+    found: Any = numba.njit(function)
+    depth = function.__module__.count(".")
+    found._cache = KernelCache(function, "compiled", Path(function.__code__.co_filename).parents[depth - 1])
+    return cast(F, found)
 
 
 def _checksum(key: bytes, content: bytes) -> bytes:

@@ -9,9 +9,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Generic, TypeVar
 
+from boundary.kept.private_folder import check_private_file, private_folder
 from boundary.limits import limits
 from boundary.outputs import cache_folder
-from boundary.private_folder import check_private_file, private_folder
 from boundary.telling import tell_once
 
 T = TypeVar("T")
