@@ -3,8 +3,9 @@
 Mean-value analysis of one engine: n sequences decode beside the prefill of those that arrive, a step takes what the
 deployment's step times say, and by Little's law n = λ × tokens of an answer × time per token. A path of drawn requests
 then shows how many miss the SLO: each waits for the prefill before it (Lindley's recursion), and its decoding for
-prefill that comes later. Requests that find all KV blocks or sequences taken wait as in a queue of many servers
-(Halfin and Whitt 1981), and the prefix cache keeps what was used within its characteristic time (Che et al. 2002).
+prefill that comes later. Requests that find all KV blocks or sequences taken wait as in a queue of many servers (Halfin
+and Whitt 1981), and the prefix cache keeps what was used within its characteristic time (Che et al. 2002). Clients that
+give up miss the SLO, with each attempt; that their work ends, and begins anew, does not change the load here.
 """
 
 import math
@@ -216,11 +217,13 @@ class _Engine:
         decode_s = flow.token_s * self.answer
         prefill_s = float((flow.steps.chunks * flow.steps.step_s + flow.steps.prefill_s).mean())
         room = self._room(flow, decode_s + prefill_s)
-        limit_s = math.inf if slo.ttft_s is None else slo.ttft_s
+        limit_s = np.minimum(self.traffic.patience_s, math.inf if slo.ttft_s is None else slo.ttft_s)
         in_time = np.where(
             ttft_s <= limit_s, 1 - room.chance * np.exp(np.minimum(ttft_s - limit_s, 0.0) / room.wait_s), 0.0
         )
         fast = ~slo.misses_tpot(tpot_s) | (self.traffic.output == 1)
+        in_timeout = ttft_s + tpot_s * (self.traffic.output - 1) <= self.traffic.library.timeout_s
+        attempts = 1 + self.traffic.library.num_retries * float(1 - in_timeout.mean())  # all of them miss
         total = flow.rate * self.engines
         e2e_s = float(ttft_s.mean()) + room.chance * room.wait_s + decode_s
         users = total * (self.traffic.think_time_s + e2e_s)
@@ -231,9 +234,9 @@ class _Engine:
             ttft_s=ttft_s,
             tpot_s=tpot_s,
             kv_usage=room.usage,
-            attainment=float((in_time * fast).mean()) if room.chance < 1 else 0.0,
+            attainment=float((in_time * fast * in_timeout).mean()) / attempts if room.chance < 1 else 0.0,
             ttft_misses=1 - float(in_time.mean()),
-            tpot_misses=1 - float(fast.mean()),
+            tpot_misses=1 - float((fast & in_timeout).mean()) / attempts,
             room=room,
             varies_s=math.sqrt(self.traffic.think_time_s / total) if self.traffic.is_closed else math.inf,
             step=self._average_step(flow),

@@ -10,6 +10,7 @@ from scipy.special import ndtri
 
 from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.study.loads import Load, TraceLoad, UserLoad
+from workloads.clients import Clients, Library
 from workloads.distributions import Gamma
 from workloads.populations.sessions import NO_TIME
 from workloads.randomness import stream
@@ -55,10 +56,12 @@ class Traffic:
     uniform: FloatArray  # where in a step each request arrives
     normal: FloatArray  # each request's luck with how many run beside it
     dispersion: FloatArray  # variance over mean of arrivals in windows of _DISPERSION_WINDOWS
+    patience_s: FloatArray  # of each request's client, to the first token
+    library: Library  # of all clients: when it gives up an answer and tries again
 
     def first(self, rows: int) -> "Traffic":
         """The beginning of the path."""
-        by_row = ("gap", "prompt", "output", "uniform", "normal")
+        by_row = ("gap", "prompt", "output", "uniform", "normal", "patience_s")
         shorter = {name: getattr(self, name)[:rows] for name in by_row}
         return replace(self, **shorter, cache=replace(self.cache, tokens=self.cache.tokens[:, :rows]))
 
@@ -108,6 +111,8 @@ def _of_users(load: UserLoad, engines: int) -> Traffic:
         uniform=_even_spread(rng),
         normal=ndtri(_even_spread(rng)),
         dispersion=np.ones(len(_DISPERSION_WINDOWS)),
+        patience_s=_patience_s(load.population.clients, rng),
+        library=load.population.clients.library,
     )
 
 
@@ -133,12 +138,20 @@ def _of_trace(load: TraceLoad, engines: int) -> Traffic:
         uniform=_even_spread(rng, len(rows)),
         normal=ndtri(_even_spread(rng, len(rows))),
         dispersion=_dispersion(arrival[order]),
+        patience_s=_patience_s(load.trace.clients, rng, len(rows)),
+        library=load.trace.clients.library,
     )
 
 
 def _even_spread(rng: np.random.Generator, count: int = ROWS) -> FloatArray:
     """Numbers evenly over (0, 1), in random order."""
     return (rng.permutation(count) + 0.5) / count
+
+
+def _patience_s(clients: Clients, rng: np.random.Generator, count: int = ROWS) -> FloatArray:
+    if clients.patience_s is None:
+        return np.full(count, np.inf)
+    return clients.patience_s.quantile(_even_spread(rng, count))
 
 
 def _representatives(rows: IntArray, amount: IntArray) -> IntArray:

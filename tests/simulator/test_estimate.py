@@ -19,6 +19,8 @@ from simulator.study.loads import Load, TraceLoad, UserLoad
 from simulator.study.points import Evaluator
 from simulator.study.slo import SLO
 from simulator.study.traffic import traffic_of
+from workloads.clients import Clients, Library
+from workloads.distributions import Exponential
 from workloads.load import load_preset
 from workloads.populations.population import Population
 from workloads.populations.sessions import NO_TIME
@@ -150,6 +152,17 @@ def test_bursts_leave_room_for_fewer() -> None:
     assert estimate(load=trace(burst=20), slo=slo).size < 0.8 * estimate(load=trace(), slo=slo).size
 
 
+def test_clients_who_wait_less_leave_room_for_fewer() -> None:
+    def sizes(*clients: Clients) -> list[float]:
+        return [estimate(load=users(replace(CHAT, clients=each))).size for each in clients]
+
+    patient = sizes(*(Clients(patience_s=Exponential(mean_value=mean_s)) for mean_s in (3.0, 10.0, 1e6)))
+    assert patient[0] < patient[1] < patient[2] == estimate().size
+    tries = (Library(timeout_s=20.0, retries=retries) for retries in (2, 1, 0))
+    timed_out = sizes(*(Clients(library=library) for library in tries))
+    assert timed_out[0] < timed_out[1] < timed_out[2] < estimate().size
+
+
 def test_a_trace_may_be_recorded_at_any_rate() -> None:
     assert estimate(load=trace(50.0)).size == pytest.approx(estimate(load=trace(0.5)).size, rel=1e-6)
 
@@ -215,8 +228,10 @@ def test_on_one_engine_everything_said_before_is_found() -> None:
         (deployment("l40s"), users(), SLO(ttft_s=2.0, tpot_s=0.06)),
         (deployment("l4"), users(CHAT.with_think_time(10.0)), SLO(ttft_s=3.0, tpot_s=0.08)),
         (deployment("a100-80gb"), trace(), SLO(ttft_s=1.0, tpot_s=0.05)),
+        (deployment(), users(replace(CHAT, clients=Clients(patience_s=Exponential(mean_value=3.0)))), SLO()),
+        (deployment(), users(replace(CHAT, clients=Clients(library=Library(timeout_s=20.0)))), SLO()),
     ],
-    ids=["chat", "few users", "trace"],
+    ids=["chat", "few users", "trace", "patience", "time-out"],
 )
 def test_the_estimate_comes_near_the_search(plan: Deployment, load: Load, slo: SLO) -> None:
     found = estimate(plan, load=load, slo=slo).size
