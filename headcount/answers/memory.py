@@ -19,7 +19,7 @@ from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.deployments import Subject, check_counts, subject
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import GIB, assumptions_json
-from headcount.text.words import host_text, model_title, pool_text, sentence
+from headcount.text.words import host_text, longest_name, model_title, pool_text, sentence
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.conversations import conversations_at_once, tokens_per_user
 from simulator.engines.memory import Remedy, memory_budget, remedies, why_unfit
@@ -86,7 +86,8 @@ class MemoryAnswer(Answer):
     @cached_property
     def context(self) -> MeanContext:
         """What stands for a typical conversation; drawn only when asked for."""
-        return mean_context(self.given_context_tokens, self.budget.max_model_len)
+        budget = self.budget
+        return mean_context(self.given_context_tokens, budget.max_model_len, longest_name(budget.engine))
 
     @property
     def conversations_at_once(self) -> int:
@@ -327,15 +328,15 @@ def memory_details(budget: MemoryBudget, terms: Sequence[tuple[str, str, str]]) 
     return {"memory": memory_json(budget), "assumptions": of_terms("memory", terms)}
 
 
-def mean_context(given: int | None, max_model_len: int) -> MeanContext:
-    """The context given, at most `max_model_len`, or the chat preset's mean at that length."""
+def mean_context(given: int | None, max_model_len: int, longest: str = "max_model_len") -> MeanContext:
+    """The context given, at most `max_model_len`, or the chat preset's mean at that length; `longest`: its name."""
     if given is not None:
-        cut = f", cut to max_model_len {max_model_len:,}" if given > max_model_len else ""
+        cut = f", cut to {longest} {max_model_len:,}" if given > max_model_len else ""
         return MeanContext(tokens=min(given, max_model_len), source=f"--mean-context{cut}")
     try:
         tokens = round(equilibrium(load_preset(PRESET), max_model_len).context)
     except InputError:
-        return MeanContext(tokens=max_model_len, source=f"max_model_len, too short for the {PRESET} preset")
+        return MeanContext(tokens=max_model_len, source=f"{longest}, too short for the {PRESET} preset")
     return MeanContext(tokens=tokens, source=f"mean prompt with answer of the {PRESET} preset")
 
 

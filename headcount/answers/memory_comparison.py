@@ -12,9 +12,10 @@ from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.deployments import subject
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import GIB
-from headcount.text.words import model_title, sentence
+from headcount.text.words import longest_name, model_title, sentence
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.conversations import conversations_at_once
+from simulator.engines.engines import SGLANG
 from simulator.engines.vllm.comparison import Candidate, fewest_gpus
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class MemoryComparison(Answer):
         refused = ("tensor_parallel_size", "quantization", "kv_cache_dtype")
         return {
             **{name: getattr(budget, name) for name in names},
+            **({"engine": budget.engine} if budget.engine == SGLANG else {}),
             "mean_context_tokens": self.single.context.tokens,
             "mean_context_source": self.single.context.source,
             "comparison": self.rows(),
@@ -91,7 +93,7 @@ class MemoryComparison(Answer):
 
     def head(self) -> list[Block]:
         budget = self.single.budget
-        title = f" on {budget.gpu}, max_model_len {budget.max_model_len:,}"
+        title = f" on {budget.gpu}, {longest_name(budget.engine)} {budget.max_model_len:,}"
         return [Line(title, bold=budget.model), Line(), *map(Line, self.summary)]
 
     def body(self) -> list[Block]:
@@ -129,6 +131,8 @@ class MemoryComparison(Answer):
     def remarks(self) -> list[str]:
         """What the columns count, what vLLM refuses (each reason once), what every row rests on."""
         context, reasons = self.single.context, dict[str, list[str]]()
+        budget = self.single.budget
+        is_sglang = budget.engine == SGLANG
         for row in self.candidates:
             if row.refusal is not None:
                 where = f"{row.quantization or 'checkpoint'} at TP {row.tensor_parallel_size}"
@@ -137,9 +141,9 @@ class MemoryComparison(Answer):
         common = [term for term in terms[0] if all(term in other for other in terms)]
         return [
             f"own: the checkpoint's format; conversations: of {context.tokens:,} tokens ({context.source}) at once, "
-            "without shared blocks; max concurrency: requests of "
-            f"{self.single.budget.max_model_len:,} tokens, as vLLM logs it; both per replica; barely: not at the low "
-            "end of the 90 % interval",
+            f"without shared {'prefixes' if is_sglang else 'blocks'}; max concurrency: requests of "
+            f"{budget.max_model_len:,} tokens{'' if is_sglang else ', as vLLM logs it'}; both per replica; barely: "
+            "not at the low end of the 90 % interval",
             *(f"left out: {', '.join(dict.fromkeys(where))}: {reason}" for reason, where in reasons.items()),
             *(f"{name}: {value} ({why})" for name, value, why in common if name not in _BUDGET_TERMS),
         ]

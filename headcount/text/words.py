@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from boundary.names import readable
 from headcount.text.units import GIB, counted, percent, seconds
-from simulator.engines.engines import words_of
+from simulator.engines.engines import SGLANG, words_of
 from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.fleet.pool_sizes import DECODE, PREFILL
 
@@ -97,6 +97,11 @@ def _sglang_settings_text(plan: "Deployment", args: SGLangArgs) -> str:
         f"{plan.title}, policy {args.schedule_policy}{scheduling}, {kv_cache_text(plan)} KV cache, static memory share "
         f"{args.mem_fraction_static:g}, {chunk}, at most {plan.budget.max_num_seqs:,} running requests"
     )
+
+
+def longest_name(engine: str) -> str:
+    """What the engine calls its longest context."""
+    return "context_length" if engine == SGLANG else "max_model_len"
 
 
 def step_time_error(latency: "LatencyModel", sequences: float | None = None) -> str:

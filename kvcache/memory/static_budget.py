@@ -98,10 +98,8 @@ class _Rank:
 def static_budget_of(architecture: Architecture, gpu: GPU, settings: StaticSettings) -> MemoryBudget:
     """What SGLang of that release would log at start. Blocks are its pages.
 
-    Returns a budget even where nothing fits (see `fits`). Raises `ValueError` for layers whose caches are not
-    simulated.
+    Returns a budget even where nothing fits (see `fits`).
     """
-    _refuse_windows_and_states(architecture)
     arch, scheme = in_format(architecture, settings)
     kv_cache = resolve_kv_cache_dtype(settings.kv_cache_dtype, arch, scheme, settings.vllm_version)
     return _budget(arch, gpu, settings, scheme, kv_cache)
@@ -184,7 +182,8 @@ def _layout(arch: Architecture, page: int, token_bytes: int) -> KVLayout:
     )
 
 
-def _refuse_windows_and_states(arch: Architecture) -> None:
+def refuse_windows_and_states(arch: Architecture) -> None:
+    """Raise ValueError for layers whose caches are not simulated."""
     if arch.windows or arch.state_space is not None:
         kind = "states" if arch.state_space is not None else "sliding windows"
         raise ValueError(

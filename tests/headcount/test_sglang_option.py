@@ -22,8 +22,8 @@ LOAD = ("--input-len", "200", "--output-len", "20", "--concurrency", "4", "--lat
         "--context-length 8192",
         "python3 -m sglang.launch_server --model llama-3.1-8b --tp-size=2 --mem_fraction_static=0.8 "
         "--context-length 8K --host 0.0.0.0 --port 30000",
-        "SGLANG_X=1 sglang serve --model-path llama-3.1-8b \\\n --tensor-parallel-size 2 --mem-fraction-static 0.8 "
-        "--context-length 8192 --trust-remote-code",
+        "SGLANG_LOG_MS=1 sglang serve --model-path llama-3.1-8b \\\n --tensor-parallel-size 2 "
+        "--mem-fraction-static 0.8 --context-length 8192 --trust-remote-code",
     ],
 )
 def test_a_line_is_read_as_sglang_reads_it(headcount: Run, text: str) -> None:
@@ -47,6 +47,10 @@ def test_a_line_is_read_as_sglang_reads_it(headcount: Run, text: str) -> None:
         (("--sglang-args", "--hicache-ratio 2"), "HiCache is not simulated with SGLang"),
         (("--sglang-args", "--disaggregation-mode prefill"), "separate prefill and decode is not simulated with SGL"),
         (("--sglang-args", "--ep-size 8"), "expert parallelism is not simulated with SGLang"),
+        (("--sglang-args", "--ep-size=2"), "expert parallelism is not simulated with SGLang"),
+        (("--model", "gemma-3-27b", "--engine", "sglang"), "layers with sliding windows, which google/gemma-3-27b-it"),
+        (("--model", "gpt-oss-20b", "--engine", "sglang"), "layers with sliding windows, which openai/gpt-oss-20b"),
+        (("--model", "qwen3-next-80b", "--engine", "sglang"), "layers with states, which Qwen/Qwen3-Next-80B"),
         (("--sglang-args", "--enable-dp-attention"), "attention data parallelism is not simulated with SGLang"),
         (("--sglang-args", "--enable-lora"), "LoRA is not simulated with SGLang"),
         (("--sglang-args", "--enable-priority-scheduling"), "priorities is not simulated with SGLang"),
@@ -72,6 +76,23 @@ def test_light_engines_are_presets(headcount: Run, name: str) -> None:
     ran = headcount(*MEMORY, "--config", path, "--json")
     assert (ran.code, ran.err) == (0, "")
     assert figures(ran.out)["engine"] == "sglang"
+
+
+def test_flags_that_ask_for_nothing_are_read_and_variables_are_told(headcount: Run) -> None:
+    text = "SGLANG_RADIX_FORCE_MISS=1 CUDA_VISIBLE_DEVICES=0 python -m sglang.launch_server --model llama-3.1-8b "
+    ran = headcount("memory", "--gpu", "h100-sxm", "--sglang-args", text + "--ep-size 1 --pp-size=1 --tp 1")
+    assert ran.code == 0, ran.err
+    assert "SGLANG_RADIX_FORCE_MISS=1 is not modelled: the answer is that without it" in ran.err + ran.out
+    assert "CUDA_VISIBLE" not in ran.err + ran.out
+    ran = headcount("memory", "--gpu", "h100-sxm", "--sglang-args", text + "--tp 2")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "shows 1 of the 2 GPUs" in ran.err
+
+
+def test_no_word_of_vllm_s_is_in_a_comparison_of_formats(headcount: Run) -> None:
+    said = headcount(*MEMORY, "--compare", "--engine", "sglang").out
+    assert "context_length 131,072" in said and "without shared prefixes" in said
+    assert "vLLM" not in said and "max_model_len" not in said
 
 
 def test_formats_of_memory_are_compared_under_sglang_s_names(headcount: Run) -> None:

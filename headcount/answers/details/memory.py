@@ -7,7 +7,7 @@ from typing import Any, Final
 from headcount.answers.details.first_page import FirstPage
 from headcount.questions.deployments import Subject
 from headcount.text.units import GIB, counted
-from headcount.text.words import joined
+from headcount.text.words import joined, longest_name
 from kvcache.memory.budget import MemoryBudget
 from simulator.engines.vllm.comparison import (
     TENSOR_PARALLEL_SIZES,
@@ -57,13 +57,17 @@ def unfit_page(budget: MemoryBudget, asked: Subject | None, question: str) -> Fi
             ("memory of each GPU, as asked", _needed_text(budget)),
             ("longest request", f"{budget.max_model_len:,} tokens{longest}"),
         ),
-        risk=f"GPUs are counted for requests of up to {budget.max_model_len:,} tokens: --max-model-len with fewer "
-        "takes less memory. "
+        risk=f"GPUs are counted for requests of up to {budget.max_model_len:,} tokens: {_longest_flag(budget)} with "
+        "fewer takes less memory. "
         "Fewer bits for weights or KV cache may change the model's answers: test them on your own prompts. "
         "How many users such GPUs serve, and what they cost, is another question: headcount plan.",
         words=(*WORDS, *([SIZES] if asked is not None and asked.args.tensor_parallel_size is None else ())),
         is_good=needed != NOWHERE,
     )
+
+
+def _longest_flag(budget: MemoryBudget) -> str:
+    return "--" + longest_name(budget.engine).replace("_", "-")
 
 
 def memory_json(budget: MemoryBudget) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The words of a pasted command line: flags with their values, as the options here take them."""
 
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -8,6 +9,27 @@ import click
 
 from boundary.names import nearest_hint, shortened
 from headcount.cli.option_names import Spelling, converted
+from simulator.engines.vllm.environment import VARIABLE
+
+
+def variables_and_words(
+    text: str, option: str, starts_server: re.Pattern[str], command: list[str], example: str
+) -> tuple[tuple[str, ...], list[str]]:
+    """The environment variables in front of the server's command, and the words behind it.
+
+    What `starts_server` matches, or the `command` in the beginning, is that. Raises ValueError where nothing is behind.
+    """
+    words = words_of(text, option)
+    starts = [place for place, word in enumerate(words) if starts_server.match(word)]
+    first = next((place for place, word in enumerate(words) if not VARIABLE.match(word)), len(words))
+    head = words[: starts[0] if starts else first]  # docker's own words hold variables behind -e
+    words = words[starts[0] + 1 :] if starts else words[first:]
+    if words[: len(command)] == command:
+        words = words[len(command) :]
+    if not words:
+        raise ValueError(f"{option} is empty; paste a '{example} --flag value …' line, or leave it out")
+    found = [word.removeprefix("--env=") for word in head]
+    return tuple(word for word in found if VARIABLE.match(word)), words
 
 
 def words_of(text: str, option: str) -> list[str]:

@@ -8,11 +8,10 @@ import click
 
 from boundary.names import shortened
 from headcount.cli.option_names import Spelling, spellings
-from headcount.cli.pasted.line import read_flags, words_of
+from headcount.cli.pasted.line import read_flags, variables_and_words
 from simulator.engines.argument import arguments_of, flag_of
 from simulator.engines.engines import SGLANG
 from simulator.engines.sglang.arguments import SGLangArgs
-from simulator.engines.vllm.environment import VARIABLE
 
 _OPTION = "--sglang-args"
 # SGLang's server: what stands before it is python's or docker's.
@@ -37,6 +36,10 @@ _NOT_SIMULATED = {  # how flags begin, and what they ask for
     "enable-dp-lm-head": "attention data parallelism",
     "enable-two-batch-overlap": "two-batch overlap",
 }
+_ASKS_FOR_NOTHING = {
+    **dict.fromkeys(("pp-size", "pipeline-parallel-size", "ep-size", "expert-parallel-size", "attn-dp-size"), ("1",)),
+    "disaggregation-mode": ("null",),
+}
 # Arguments that capacity does not depend on.
 WITHOUT_EFFECT = frozenset(
     {
@@ -54,27 +57,32 @@ def read_sglang_args(text: str, ctx: click.Context) -> dict[str, Any]:
 
     Raises ValueError naming every flag that is not modelled, or the first value that its option would refuse.
     """
-    words = words_of(text, _OPTION)
-    while words and VARIABLE.match(words[0]):
-        words.pop(0)
-    starts = [place for place, word in enumerate(words) if _STARTS_SERVER.match(word)]
-    words = words[starts[0] + 1 :] if starts else words
-    if words[:2] == ["sglang", "serve"]:
-        words = words[2:]
-    if not words:
-        raise ValueError(
-            f"{_OPTION} is empty; paste a 'python -m sglang.launch_server --flag value …' line, or leave it out"
-        )
-    _refuse_features(words)
-    return {"engine": SGLANG} | read_flags(words, ctx, _OPTION, dict(_flags(ctx)), WITHOUT_EFFECT)
+    example = "python -m sglang.launch_server"
+    variables, words = variables_and_words(text, _OPTION, _STARTS_SERVER, ["sglang", "serve"], example)
+    words = _simulated(words)
+    found: dict[str, Any] = {"engine": SGLANG} | ({"environment": variables} if variables else {})
+    return found | read_flags(words, ctx, _OPTION, dict(_flags(ctx)), WITHOUT_EFFECT)
 
 
-def _refuse_features(words: list[str]) -> None:
-    for word in words:
-        flag = word.partition("=")[0].lstrip("-").replace("_", "-")
+def _simulated(words: list[str]) -> list[str]:
+    """Without flags that ask for nothing, such as --ep-size 1. Raises ValueError for what is not simulated."""
+    kept: list[str] = []
+    places = iter(range(len(words)))
+    for place in places:
+        word = words[place]
+        flag, has_value, value = word.partition("=")
+        flag = flag.lstrip("-").replace("_", "-")
         what = next((what for begin, what in _NOT_SIMULATED.items() if flag.startswith(begin)), None)
-        if word.startswith("--") and what is not None:
+        if not word.startswith("--") or what is None:
+            kept.append(word)
+            continue
+        if not has_value and place + 1 < len(words):
+            value = words[place + 1]
+        if value not in _ASKS_FOR_NOTHING.get(flag, ()):
             raise ValueError(f"{_OPTION}: {what} is not simulated with SGLang; leave --{shortened(flag)} out")
+        if not has_value:
+            next(places)
+    return kept
 
 
 def _flags(ctx: click.Context) -> Iterator[tuple[str, Spelling]]:

@@ -6,10 +6,10 @@ from typing import Any
 import click
 
 from headcount.cli.option_names import spellings
-from headcount.cli.pasted.line import read_flags, words_of
+from headcount.cli.pasted.line import read_flags, variables_and_words
 from simulator.engines.argument import arguments_of
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.engines.vllm.environment import VARIABLE, WITHOUT_EFFECT
+from simulator.engines.vllm.environment import WITHOUT_EFFECT
 
 _OPTION = "--vllm-args"
 # The module or the image of vLLM's server: what stands before it is python's or docker's.
@@ -25,7 +25,7 @@ def read_vllm_args(text: str, ctx: click.Context) -> dict[str, Any]:
     arguments = arguments_of(EngineArgs)
     known = {"model", *(name for name, described in arguments.items() if described.is_engine_s)}
     names = {name: found for name, found in spellings(ctx.command.params).items() if found.key in known}
-    variables, words = _variables_and_words(text)
+    variables, words = variables_and_words(text, _OPTION, _STARTS_SERVER, ["vllm", "serve"], "vllm serve MODEL")
     found: dict[str, Any] = {"environment": variables} if variables else {}
     image = _RELEASED_IMAGE.search(text)
     if image is not None:
@@ -33,18 +33,3 @@ def read_vllm_args(text: str, ctx: click.Context) -> dict[str, Any]:
     if words and not words[0].startswith("-"):
         found["model"] = words.pop(0)
     return found | read_flags(words, ctx, _OPTION, names, WITHOUT_EFFECT)
-
-
-def _variables_and_words(text: str) -> tuple[tuple[str, ...], list[str]]:
-    """The environment variables in front of the server's command, and the words behind it."""
-    words = words_of(text, _OPTION)
-    starts = [place for place, word in enumerate(words) if _STARTS_SERVER.match(word)]
-    first = next((place for place, word in enumerate(words) if not VARIABLE.match(word)), len(words))
-    head = words[: starts[0] if starts else first]  # docker's own words hold variables behind -e
-    words = words[starts[0] + 1 :] if starts else words[first:]
-    if words[:2] == ["vllm", "serve"]:
-        words = words[2:]
-    if not words:
-        raise ValueError("--vllm-args is empty; paste a 'vllm serve MODEL --flag value …' line, or leave it out")
-    found = [word.removeprefix("--env=") for word in head]
-    return tuple(word for word in found if VARIABLE.match(word)), words

@@ -25,9 +25,9 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
     measured = [place for place, time_s in enumerate(line["time_s"]) if time_s >= line["warmup_s"]]
     yield Lines(
         title=f"At its fullest, {max((live[place] for place in measured), default=0.0):.0%} of the KV cache is in use",
-        note="Shares of all blocks. Live: of running requests. Cached: free to be taken, kept for prefix reuse until "
+        note="Shares of the KV cache. Live: of running requests. Cached: free to be taken, kept for prefix reuse until "
         "then. Shaded: the warm-up, which no figure counts.",
-        x_name="minutes of simulated time", y_name="KV blocks", y_text="percent",
+        x_name="minutes of simulated time", y_name="KV cache", y_text="percent",
         series=[Series(name=name, x=times, y=values) for name, values in shares], shaded=shaded,
     )  # fmt: skip
     requests = [Series(name=name, x=times, y=line[name]) for name in ("running", "waiting")]
@@ -38,22 +38,23 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
         x_name="minutes of simulated time", y_name="requests",
         series=requests, shaded=shaded,
     )  # fmt: skip
+    preempted = "retractions" if answer.get("engine") == "sglang" else "preemptions"
     if line["preemptions"][-1]:
         yield Lines(
-            title=f"{line['preemptions'][-1]:,.0f} preemptions since the start",
-            x_name="minutes of simulated time", y_name="preemptions",
-            series=[Series(name="preemptions", x=times, y=line["preemptions"], is_step=True)], shaded=shaded,
+            title=f"{line['preemptions'][-1]:,.0f} {preempted} since the start",
+            x_name="minutes of simulated time", y_name=preempted,
+            series=[Series(name=preempted, x=times, y=line["preemptions"], is_step=True)], shaded=shaded,
         )  # fmt: skip
     for load in report.get("loads") or []:
         if load["share"] in (None, 1.0):
-            yield Text(text=_means(load))
+            yield Text(text=_means(load, preempted))
 
 
-def _means(load: Mapping[str, Any]) -> str:
+def _means(load: Mapping[str, Any], preempted: str) -> str:
     return (
-        f"On average: {load['running']:,.1f} running, {load['waiting']:,.1f} waiting, {load['kv_usage']:.0%} of KV "
-        f"blocks used, {load['prefix_hit_rate']:.0%} of prompt tokens found in the cache{_host_hits(load)}, "
-        f"{1000 * load['preemptions_per_request']:.3g} preemptions per 1,000 requests."
+        f"On average: {load['running']:,.1f} running, {load['waiting']:,.1f} waiting, {load['kv_usage']:.0%} of the KV "
+        f"cache used, {load['prefix_hit_rate']:.0%} of prompt tokens found in the cache{_host_hits(load)}, "
+        f"{1000 * load['preemptions_per_request']:.3g} {preempted} per 1,000 requests."
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from boundary.names import check_names
-from kvcache.memory.static_budget import default_static_share, static_budget_of
+from kvcache.memory.static_budget import default_static_share, refuse_windows_and_states, static_budget_of
 from kvcache.releases import DEFAULT_RELEASE, SGLANG_RELEASE
 from simulator.engines.argument import MEMORY, SCHEDULER, SimulatedArgs, argument
 from simulator.engines.sglang.engine import SCHEDULE_POLICIES
@@ -21,6 +21,7 @@ from simulator.engines.values import (
     TokenCount,
     WholeNumber,
 )
+from simulator.engines.vllm.environment import Variables, check_environment, not_modelled
 
 if TYPE_CHECKING:
     from kvcache.gpus.gpu import GPU
@@ -218,6 +219,13 @@ class SGLangArgs(SimulatedArgs):
     radix_eviction_policy: str = argument(
         Text(), "What is evicted first: lru, lfu, slru, tlru or priority.", decides=SCHEDULER, default="lru"
     )
+    environment: tuple[str, ...] = argument(
+        Variables(),
+        "Environment variables of the server.",
+        decides=MEMORY,
+        default=(),
+        is_engine_s=False,
+    )
     sglang_version: str = argument(
         Text(), "SGLang release whose rules apply.", decides=MEMORY, default=SGLANG_RELEASE, is_engine_s=False
     )
@@ -244,6 +252,8 @@ class SGLangArgs(SimulatedArgs):
 
     def filled(self, model: "Architecture", gpu: "GPU") -> "SGLangArgs":
         """The same arguments with SGLang's default for every one that is None. Raises ValueError as SGLang does."""
+        refuse_windows_and_states(model)
+        check_environment(self.environment, self.num_gpus)
         args = self.with_defaults(model, gpu)
         size = args.chunked_prefill_size
         if size != NO_CHUNKS and size % args.page_size:
@@ -337,11 +347,9 @@ class SGLangArgs(SimulatedArgs):
         """As vLLM's, whose step times stand in for SGLang's."""
 
     @property
-    def environment(self) -> tuple[str, ...]:
-        """Variables of the server are not looked at."""
-        return ()
-
-    ignored_environment = environment
+    def ignored_environment(self) -> tuple[str, ...]:
+        """Variables that may change the answer, and are not looked at."""
+        return not_modelled(self.environment)
 
     @property
     def vllm_version(self) -> str:

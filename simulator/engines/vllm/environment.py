@@ -1,4 +1,4 @@
-"""What the environment variables of a vLLM server change."""
+"""What the environment variables of a server change."""
 
 import re
 import shlex
@@ -16,7 +16,8 @@ _WITHOUT_EFFECT = re.compile(
     r"HOME|LANG|LC_.*|DO_NOT_TRACK|PYTHONPATH|"
     r"VLLM_(API_KEY|HOST_IP|PORT|RPC_.*|LOGGING_.*|CONFIGURE_LOGGING|CACHE_ROOT|CONFIG_ROOT|NO_USAGE_STATS|DO_NOT_TRACK|"
     r"WORKER_MULTIPROC_METHOD|ALLOW_LONG_MAX_MODEL_LEN|USE_V1|MXFP4_USE_MARLIN|USE_MODELSCOPE|ENGINE_ITERATION_TIMEOUT_S|"
-    r"HTTP_TIMEOUT_KEEP_ALIVE|TORCH_PROFILER_DIR|TRACE_FUNCTION|USAGE_.*))$"
+    r"HTTP_TIMEOUT_KEEP_ALIVE|TORCH_PROFILER_DIR|TRACE_FUNCTION|USAGE_.*)|"
+    r"SGLANG_(LOG_.*|LOGGING_.*|HOST_IP|PORT|USE_MODELSCOPE|TORCH_PROFILER_DIR|CACHE_DIR))$"
 )
 # Arguments that capacity does not depend on; --trust-remote-code and --tokenizer decide no length here.
 WITHOUT_EFFECT = frozenset(
