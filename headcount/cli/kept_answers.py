@@ -72,9 +72,9 @@ class Repeatable:
         return found
 
 
-def repeatable(ctx: click.Context, ask: str, values: Mapping[str, Any], *, as_json: bool) -> Repeatable:
+def repeatable(ctx: click.Context, ask: str, values: Mapping[str, Any]) -> Repeatable:
     """This command, with the values of its options; `ask` names the question."""
-    given = repr([ask, as_json, sorted(values.items()), limits()])
+    given = repr([ask, sorted(values.items()), limits()])
     if " at 0x" in given or search_path():
         return Repeatable(key=None)
     named = {str(path) for _, path in inputs(ctx)} | set(filter(os.path.lexists, _QUOTED.findall(given)))

@@ -47,17 +47,19 @@ def finish(
         heard.answered(answer)
         return int(answer.verdict)
     asked = replace(answer, asked=command_line())
-    found = kept(shown(asked, as_json=as_json, told=told, for_report=report is not None))
+    found = kept(shown(asked, is_whole=as_json or report is not None, told=told))
     return show_with_report(found, found.show, report, as_json=as_json)
 
 
-def show_with_report(found: Shown, show: Callable[[], int], report: Path | None, *, as_json: bool) -> int:
+def show_with_report(found: Shown, show: Callable[..., int], report: Path | None, *, as_json: bool) -> int:
     """Print an answer, then write its report, if any, also where the reader of the output has had enough."""
     try:
-        return show()
+        return show(as_json=as_json)
     finally:
-        if report is not None and found.for_report is not None:
-            document.write(report, json.loads(found.for_report))
+        if report is not None and found.whole is not None:
+            answer = json.loads(found.whole)
+            answer["report"]["asked"] = command_line()
+            document.write(report, answer)
             click.echo(f"report: {report}", err=as_json)
 
 
@@ -72,16 +74,17 @@ def show_interrupted(answer: Answer, *, as_json: bool) -> None:
 def ask_study(ask: str, values: dict[str, Any], what: str) -> int:
     """Ask a question whose loads are simulated, `module:function`, with a command's values; the exit code.
 
-    A question that was asked before is answered from the cache folder; a report of it, if it had one then. Progress
-    counts `what`. Ctrl-C shows what was found by then.
+    A question that was asked before is answered from the cache folder, as JSON and as a report if it was one of both
+    then. Progress counts `what`. Ctrl-C shows what was found by then.
     """
     report, as_json = values.pop("report"), values.pop("as_json")
     values |= {"store": not values.pop("no_store"), "slo": values.pop("slo_name")}
     values |= {f"{name}_s": values.pop(name) for name in DURATIONS if name in values}
     asked = None
     if values["store"] and listener() is None:
-        asked = repeatable(click.get_current_context(), ask, values, as_json=as_json)
-    if asked and (known := asked.find()) and (report is None or known.for_report is not None):
+        asked = repeatable(click.get_current_context(), ask, values)
+    is_whole = as_json or report is not None
+    if asked and (known := asked.find()) and (known.whole is not None or not is_whole):
         return show_with_report(known, known.show_again, report, as_json=as_json)
     told: list[str] = []
     interrupted = partial(show_interrupted, as_json=as_json)

@@ -21,37 +21,34 @@ class Shown:
 
     told: tuple[str, ...] = ()  # on stderr, while the answer was worked out
     lines: tuple[tuple[Line | None, Table | None], ...] = ()  # one of them each
-    json: str | None = None
-    for_report: str | None = None  # the answer with all that its report needs, as JSON
+    whole: str | None = None  # the answer with all that its report needs, as --json prints it
     alerts: tuple[str, ...] = ()
     code: int
 
-    def show(self) -> int:
+    def show(self, *, as_json: bool) -> int:
         """Print it; the exit code."""
-        if self.json is not None:
-            print(self.json)
+        if as_json:
+            assert self.whole is not None, "an answer is printed as JSON once it is worked out whole"
+            print(self.whole)
         else:
             draw(line or table or Line() for line, table in self.lines)
         for alert in self.alerts:
             click.echo(alert, err=True)
         return self.code
 
-    def show_again(self) -> int:
+    def show_again(self, *, as_json: bool) -> int:
         """Print it with what was told on the way; the exit code."""
         for line in self.told:
             click.echo(line, err=True)
-        return self.show()
+        return self.show(as_json=as_json)
 
 
-def shown(answer: Answer, *, as_json: bool, told: Sequence[str] = (), for_report: bool = False) -> Shown:
-    """What to show of it, and with `for_report` what its report needs, which may take some seconds."""
-    whole = json_text(answer.to_json(report=True)) if as_json or for_report else None
-    blocks = () if as_json else answer.blocks()
+def shown(answer: Answer, *, is_whole: bool, told: Sequence[str] = ()) -> Shown:
+    """What to show of it, and with `is_whole` what its JSON and its report need, which may take some seconds."""
     return Shown(
         told=tuple(told),
-        lines=tuple((each, None) if isinstance(each, Line) else (None, each) for each in blocks),
-        json=whole if as_json else None,
-        for_report=whole,
+        lines=tuple((each, None) if isinstance(each, Line) else (None, each) for each in answer.blocks()),
+        whole=json_text(answer.to_json(report=True)) if is_whole else None,
         alerts=tuple(
             f"headcount: {'' if note.severity is Severity.ERROR else f'{note.severity}: '}{one_line(str(note))}"
             for note in answer.alerts

@@ -1,5 +1,6 @@
 """A question that was asked before is answered from the cache folder, and any change that could matter asks anew."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,6 +87,21 @@ def test_a_repeated_question_shows_the_same_bytes_and_computes_nothing(
     assert "warning: take care" in first.err
     assert headcount(*question, *form) == first
     assert asked.times == 1
+
+
+@pytest.mark.parametrize("first", ["json", "report"])
+def test_an_answer_that_was_worked_out_whole_is_shown_in_every_form(
+    first: str, headcount: Run, asked: Asked, question: tuple[object, ...], tmp_path: Path
+) -> None:
+    forms: dict[str, tuple[object, ...]] = {
+        "json": ("--json",), "report": ("--report", tmp_path / "report.json"), "text": (),
+    }  # fmt: skip
+    shown = {form: headcount(*question, *forms[form]) for form in (first, *forms)}
+    assert asked.times == 1
+    assert "95 % – ±3 ≤ 50" in shown["text"].out
+    printed, written = json.loads(shown["json"].out), json.loads((tmp_path / "report.json").read_text())
+    assert printed | {"report": {}} == written | {"report": {}}
+    assert str(tmp_path / "report.json") in written["report"]["asked"]  # its own command, whichever was first
 
 
 @pytest.mark.parametrize("changed", [

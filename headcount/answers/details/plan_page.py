@@ -72,6 +72,7 @@ def plan_page(answer: "PlanAnswer") -> FirstPage:
         links=[_link_text(link, low / needed) for link in links],
         risk=_failure_text(answer, bought, low, needed),
         options=_options(answer),
+        words=[("prefill and decode apart", "some servers compute prompts (prefill), others answers (decode).")],
     )
 
 

@@ -96,7 +96,8 @@ class ApartAnswer(PooledAnswer):
             f"How many users can {model} serve on {bought}, with prompts and answers computed on separate servers?",
             f"on {bought}",
             priced=bought.priced,
-            risk=bought.failure(self.users_low),
+            risk=f"{bought.failure(self.users_low)} Whether servers that do both serve more: headcount plan "
+            "--pools prefill,decode.",
         )
 
     @property

@@ -105,7 +105,14 @@ class PooledAnswer(Answer):
         """The servers and their cost, for the first page."""
 
     def page(
-        self, question: str, said: str, *, priced: Sequence[Priced], risk: str, options: Options | None = None
+        self,
+        question: str,
+        said: str,
+        *,
+        priced: Sequence[Priced],
+        risk: str,
+        options: Options | None = None,
+        words: Sequence[tuple[str, str]] = (),
     ) -> FirstPage:
         """For the person who signs; `said` are the users' GPUs in the answer."""
         asked = self.question
@@ -127,6 +134,7 @@ class PooledAnswer(Answer):
             headroom=Headroom(needed=None, low=self.users_low, users=self.users, high=self.users_high),
             risk=risk,
             options=options,
+            words=words,
         )
 
     @property

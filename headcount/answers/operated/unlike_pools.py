@@ -10,7 +10,7 @@ from headcount.answers.capacity_text import found_line, row_layout
 from headcount.answers.details.assumptions import gpu_rows, of_terms
 from headcount.answers.details.first_page import FirstPage, Options, servers_text
 from headcount.answers.details.sensitivity import swings_of_pools
-from headcount.answers.money import usd_per_month
+from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.answers.notes import find_notes
 from headcount.answers.operated.pooled import NOBODY, PooledAnswer, effects_of, facts_of, verdict_of
 from headcount.questions.deployments import subject
@@ -100,6 +100,7 @@ class FleetAnswer(PooledAnswer):
             priced=[(pool.question.gpu, pool.question.gpu.usd_per_hour) for pool in pools],
             risk=f"{self._failure_text()} With another router than {self.router} the users may be fewer.",
             options=self._options(),
+            words=[("router", f"what sends each request to a server. {self.router} is its rule.")],
         )
 
     @property
@@ -113,17 +114,19 @@ class FleetAnswer(PooledAnswer):
     def _options(self) -> Options:
         rows = [
             (_pool_title(pool), f"{pool.row.users_low:,}", f"{pool.row.users:,}",
-             whole_dollars(usd_per_month(pool.row.gpus, pool.question.gpu.usd_per_hour)))
+             *_money_cells(usd_per_month(pool.row.gpus, pool.question.gpu.usd_per_hour), pool.row.users_low))
             for pool in self.together.pools
         ]  # fmt: skip
-        together = ("all together", f"{self.users_low:,}", f"{self.users:,}", whole_dollars(self.usd_per_month))
+        money = _money_cells(self.usd_per_month, self.users_low)
+        together = ("all together", f"{self.users_low:,}", f"{self.users:,}", *money)
         alone = sum(pool.row.users for pool in self.together.pools)
         return Options(
             title="Each kind of GPU alone, and all together",
-            columns=("GPUs", SAFE, BEST, "$ a month"),
+            columns=("GPUs", SAFE, BEST, "$ a month", "$ a user"),
             rows=(*rows, together),
             marked=len(rows),
-            note=f"The best estimates of all alone add up to {alone:,}; together {self.users / alone - 1:+.0%}.",
+            note=f"The best estimates of all alone add up to {alone:,}; together {self.users / alone - 1:+.0%}. "
+            "$ a user: for each that is safe to promise.",
         )
 
     def _failure_text(self) -> str:
@@ -131,8 +134,9 @@ class FleetAnswer(PooledAnswer):
         pools = self.together.pools
         lost = max(pools, key=lambda pool: pool.row.users_low / pool.row.replicas)
         left = 1 - lost.row.users_low / lost.row.replicas / max(sum(pool.row.users_low for pool in pools), 1)
+        which = "one" if lost.row.replicas > 1 else "the one"
         return (
-            f"No server is spare: while one of {lost.question.gpu.title} is down, about "
+            f"No server is spare: while {which} with {lost.question.gpu.title} is down, about "
             f"{math.floor(left * self.users_low):,} users are served."
         )
 
@@ -145,6 +149,10 @@ class FleetAnswer(PooledAnswer):
                          *of_terms(f"{pool.question.gpu.name}: memory and step times", pool.plan.assumptions))
         ]  # fmt: skip
         return self.pooled_details(self._gpus, terms, swings_of_pools(self.together.pools) if self.users_low else {})
+
+
+def _money_cells(month: float | None, users: int) -> tuple[str, str]:
+    return whole_dollars(month), dollars(usd_per_user_month(month, users))
 
 
 def _pool_title(pool: PoolAlone) -> str:

@@ -1,5 +1,6 @@
 """Layouts compared, arguments searched and grids, for the person who signs, and what their reports show."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -69,9 +70,12 @@ def layout_page(
 
 
 def spoken(layout: Layout) -> str:
-    """Its name, with the GPU's as its vendor has it."""
-    gpu = layout.asked.gpu if layout.asked else None
-    return layout.name if gpu is None else layout.name.replace(gpu.name, gpu.title)
+    """Its name, with the GPU's as its vendor has it and the weights' own format."""
+    if layout.asked is None:
+        return layout.name
+    gpu, own = layout.asked.gpu, layout.asked.architecture.dtype
+    name = layout.name.replace(gpu.name, gpu.title).replace("weights none", f"weights {own}")
+    return re.sub(r"\bweights (\w+)", r"\1 weights", name)
 
 
 def bought_of(layout: Layout) -> Bought:

@@ -66,7 +66,7 @@ def environment() -> "Environment":
     return found
 
 
-_UNITS = re.compile(r"(?<=\d) (?=(?:s|ms|GiB|GPUs?|users?)\b)")
+_UNITS = re.compile(r"(?<=\d) (?=(?:s|ms|GiB|GPUs?|users?)\b)|(?<=\d) (?=×)|(?<=×) ")
 _TEMPLATES: dict[type[Part], str] = {
     Text: "text.html", Table: "table.html", Command: "command.html", File: "file.html", Folded: "folded.html",
 }  # fmt: skip
