@@ -248,7 +248,7 @@ def _words(name: str, load: "Population | Trace") -> tuple[tuple[str, str], ...]
         ("user", "somebody with a conversation open at that moment: reading, writing, or waiting for an answer. "
          "Of the people with access, only some are users at any moment; headcount plan --employees N says how many."),
         ("safe to promise", "19 of 20 real fleets like this one should serve at least so many users as promised."),
-        *(((f"workload {name}", f"{what}."),) if what else ()),
+        *(((f"workload {name.partition(',')[0]}", f"{what}."),) if what else ()),
         ("weights", "the numbers that a model consists of; in fewer bits, such as fp8, they need fewer GPUs and may "
          "change the answers."),
         TOKEN_WORD,

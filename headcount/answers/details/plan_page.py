@@ -69,6 +69,7 @@ def plan_page(answer: "PlanAnswer") -> FirstPage:
         plan=layout.plan,
         headroom=Headroom(needed=needed, low=low, users=best.users, high=best.users_high),
         found=sized.row,
+        about=_with_spare_down(bought),
         links=[_link_text(link, low / needed) for link in links],
         risk=_failure_text(answer, bought, low, needed),
         options=_options(answer),
@@ -92,6 +93,14 @@ def _shown(answer: "PlanAnswer") -> tuple[list[FleetRow], list[FleetRow]]:
     """The fleets that the table has room for, and the others."""
     found = [row for row in answer.fleets if row.runs and row.users_low is not None]
     return found[:MOST_FLEETS], found[MOST_FLEETS:]
+
+
+def _with_spare_down(bought: Bought) -> str:
+    """What the users are served by."""
+    spare = bought.spare_servers
+    if not spare:
+        return ""
+    return f"Even with {'the spare server' if spare == 1 else f'the {spare:,} spare servers'} down, "
 
 
 def _failure_text(answer: "PlanAnswer", bought: Bought, low: int, needed: float) -> str:

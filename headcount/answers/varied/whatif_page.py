@@ -100,7 +100,8 @@ def _said(answer: "WhatifAnswer") -> str:
         before, after = (_needs(answer, cell)[0] for cell in (base, other))
         people = counted(answer.users[0], "user")
         if before.gpus is not None and after.gpus is not None:
-            return f"{people}: {counted(before.gpus, 'GPU')} with {base.name}, {after.gpus:,} with {other.name}"
+            need = "needs" if answer.users[0] == 1 else "need"
+            return f"{people} {need} {counted(before.gpus, 'GPU')} with {base.name}, {after.gpus:,} with {other.name}"
     return f"{base.users:,} users with {base.name}, {other.users:,} with {other.name}"
 
 
