@@ -26,7 +26,7 @@ from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import constant_step_times
 from simulator.study.capacity import find_capacity
 from simulator.study.estimate import met_in_service
-from simulator.study.loads import Drawn, Load, TraceLoad, UserLoad, replication_seed
+from simulator.study.loads import WARMUP_SHARE, Drawn, Load, TraceLoad, UserLoad, replication_seed
 from simulator.study.points import Evaluator
 from simulator.study.slo import SLO
 from simulator.study.statistics import t_interval
@@ -64,7 +64,8 @@ class PoissonLoad(TraceLoad):
         count = math.ceil(1.2 * size * horizon_s)
         rng = np.random.default_rng(replication_seed(self.seed, replication))
         table = _requests(np.cumsum(rng.exponential(1.0, count)) / size, self.answers(rng, count))
-        return Drawn(table=table, work=float((table.arrival_s < horizon_s).sum()) / (size * horizon_s))
+        judged = (table.arrival_s >= WARMUP_SHARE * horizon_s) & (table.arrival_s < horizon_s)
+        return Drawn(table=table, surplus=(float(judged.sum()) / (size * (1 - WARMUP_SHARE) * horizon_s) - 1,))
 
 
 def _requests(arrival_s: Any, output_tokens: Any) -> RequestTable:

@@ -4,11 +4,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from simulator.study.knee import LEAST_MISSES, Knee, find_knee
+from simulator.study.knee import FEW, LEAST_MISSES, Knee, comparable_misses, find_knee
 from simulator.study.loads import Load
 from simulator.study.points import Evaluator, Point
 
-SCREENING_REPLICATIONS = 2
+SCREENING_REPLICATIONS = 2  # at most; one suffices where it has SCREENED_REQUESTS
+SCREENED_REQUESTS = 8_000
 SCREENED_WITHIN = 1.15  # loads on both sides of the target that end a screening lie this close to each other
 HOPELESS = 0.5  # share of requests that miss
 SLOPE = 6.0  # of the logarithm of misses over that of the load, before anything is known of it
@@ -17,14 +18,15 @@ SPACING = 1.05  # between the two loads that are replicated
 CLEARLY = 1.5  # times more or fewer misses than the target: mostly chance shows less
 LEAP = 40.0  # a slope of misses over the load, in logarithms, as in a model without chance
 FINEST = 1.01  # between two loads with a leap
-FIRST_REQUESTS = 240_000  # of each load, before its interval is looked at
+FIRST_REQUESTS = 130_000  # of each load, before its interval is looked at
 FEWEST, FIRST_MOST = 6, 48  # replications of a load by then
 MAX_REPLICATIONS = 200
 PRECISION = 0.03  # half of the 95 % interval, as a share of the capacity
-LOCATING = (6, 16)  # replications of loads that may turn out to lie beside the capacity
+LOCATING = (24_000, 80_000)  # requests of loads that may turn out to lie beside the capacity
 MAX_MOVE = 1.25  # from there at once: few replications may show a line that is all but flat
 COARSE_REPLICATIONS = 6  # at most, of an estimate that is compared with another one, paired
-COARSE_REQUESTS = 24_000  # of each load of it
+COARSE_REQUESTS = 20_000  # of each load of it
+BESIDE, MOST_BESIDE = 1.05, 3  # so near to such a capacity one load tells it; so many are tried
 QUICK_REPLICATIONS, QUICK_MOST = 4, 60  # of a large fleet, where each has many requests; at most, or FIRST_REQUESTS
 UNLUCKY = 2.0  # misses of an hour that 95 % stay below over their mean, before anything is known of them
 MAX_SIZE = 2.0**22
@@ -47,6 +49,11 @@ class Capacity:
         if not self.pair:
             return None
         return Point(size=self.mean, replications=tuple(each for point in self.pair for each in point.replications))
+
+    @property
+    def better_known(self) -> Point | None:
+        """Of the two loads, the one that was replicated more."""
+        return max(self.pair, key=lambda point: len(point.replications), default=None)
 
     @property
     def half_width(self) -> float:
@@ -90,8 +97,10 @@ def find_capacity(
         most = min(max(_replications_with(FIRST_REQUESTS, evaluator), QUICK_MOST), most)
     around = _Around(evaluator, centre)
     count = replications or min(first, most)
-    if any(around.knee(few) is None for few in LOCATING if few < count):
-        return NOBODY
+    for requests in LOCATING:
+        few = _replications_with(requests, evaluator)
+        if few < count and around.knee(few) is None:
+            return NOBODY
     while (knee := around.knee(count)) is not None:
         if knee.half_width <= precision or count in (replications, most):
             return _rounded(evaluator, knee, around.points())
@@ -102,7 +111,7 @@ def find_capacity(
 
 def _replications_with(requests: float, evaluator: Evaluator) -> int:
     most = max(point.mean("num_requests") for point in evaluator.points())
-    return math.ceil(requests / max(most, 1))
+    return max(math.ceil(requests / max(most, 1)), 2)
 
 
 def _first_replications(evaluator: Evaluator) -> int:
@@ -117,14 +126,41 @@ def _few_replications(evaluator: Evaluator) -> int:
 def coarse_capacity(evaluator: Evaluator, guess: float, base: Capacity) -> float:
     """The capacity of something like what `base` is of: their ratio is paired over a few replications."""
     requests = base.pair[0].mean("num_requests")
-    most = min(COARSE_REPLICATIONS, len(base.pair[0].replications))
-    count = min(max(math.ceil(COARSE_REQUESTS / max(requests, 1)), 2), most)
-    centre = screen_capacity(evaluator, guess)
+    most = min(COARSE_REPLICATIONS, *(len(point.replications) for point in base.pair))
+    count = min(math.ceil(COARSE_REQUESTS / max(requests, 1)), most)
+    beside = _capacity_beside(evaluator, guess, base, count)
+    if beside is not None:
+        return beside
+    centre, count = screen_capacity(evaluator, guess), max(count, 2)
     knee = _Around(evaluator, centre).knee(count) if centre else None
     if knee is None:
         return 0.0
     of_base = [replace(point, replications=point.replications[:count]) for point in base.pair]
     return base.mean * knee.over(_knee_of(of_base, evaluator)).mean
+
+
+def _capacity_beside(evaluator: Evaluator, guess: float, base: Capacity, count: int) -> float | None:
+    """From one load next to it, on a line as steep as the base's; None where misses leap, or no load is next to it.
+
+    The base's line says what so few replications show too many or too few of.
+    """
+    knee, known = base.knee, base.better_known
+    if knee is None or known is None or knee.slope > LEAP:
+        return None
+    known_misses = known.shown().first(count).share
+    expected = knee.slope * (math.log(known.size) - knee.log_size)  # of the long run, as logarithms above the target
+    size = evaluator.load.round(guess)
+    for _ in range(MOST_BESIDE):
+        misses = evaluator.point(size, count).shown().first(count).share
+        if not misses or not known_misses:
+            return None
+        away = -(expected + math.log(misses / known_misses)) / knee.slope
+        if abs(away) <= math.log(BESIDE):
+            return size * math.exp(away)
+        size = evaluator.load.round(size * math.exp(min(max(away, -math.log(MAX_MOVE)), math.log(MAX_MOVE))))
+        if size < evaluator.load.smallest:
+            return None
+    return None
 
 
 class _Around:
@@ -136,11 +172,13 @@ class _Around:
         self._place(centre)
 
     def _place(self, centre: float) -> None:
-        """The nearest loads that were replicated, or new ones."""
-        load, reach = self.evaluator.load, SPACING**1.5
-        below = [size for size in self.replicated if centre / reach <= size <= centre]
+        """The nearest loads that were replicated, or just simulated, nearer still; or new ones."""
+        load = self.evaluator.load
+        reach = {point.size: SPACING**0.5 for point in self.evaluator.points()}
+        reach |= dict.fromkeys(self.replicated, SPACING**1.5)
+        below = [size for size in reach if centre / reach[size] <= size <= centre]
         self.low = max(below) if below else max(load.round(centre / math.sqrt(SPACING)), load.smallest)
-        above = [size for size in self.replicated if self.low < size and centre < size <= centre * reach]
+        above = [size for size in reach if self.low < size and centre < size <= centre * reach[size]]
         high = load.round(max(self.low * math.sqrt(SPACING), centre * math.sqrt(SPACING)))
         self.high = min(above) if above else max(high, load.round(self.low + 1) if high == self.low else high)
 
@@ -153,15 +191,17 @@ class _Around:
         seen: set[tuple[float, float]] = set()
         while True:
             seen.add((self.low, self.high))
+            few = max(math.ceil(count / FEW), _replications_with(LOCATING[0], self.evaluator))
             for size in (self.low, self.high):
-                self.replicated[size] = max(count, self.replicated.get(size, 0))
+                self._replicate(size, min(few, count))
+            self._replicate(self._better_known(), count)
             knee = self._estimate()
             mean = knee.interval().mean
             if mean < self.low == self.evaluator.load.smallest:
                 return None
             if self.high > MAX_SIZE:
                 raise _limits_nothing(self.evaluator.load)
-            shares = {size: self._point(size).shown().share for size in self.replicated}
+            shares = self._shares(knee.target_misses)
             served, missed = _bracket(shares, knee.target_misses)
             if served and missed < math.inf and _leaps(shares, served, missed, knee.target_misses):
                 self.low, self.high = served, self.evaluator.load.round(math.sqrt(served * missed))
@@ -187,6 +227,21 @@ class _Around:
             return None
         is_known = missed / served > SPACING**2 or not self.low <= mean <= self.high
         return math.sqrt(served * missed) if is_known else None
+
+    def _replicate(self, size: float, count: int) -> None:
+        self.replicated[size] = max(count, self.replicated.get(size, 0))
+
+    def _better_known(self) -> float:
+        """Which of the two loads is replicated more often: the nearer to the capacity.
+
+        Their random numbers are common, so that few replications of the other show how misses grow.
+        """
+        return self.low if self._estimate().log_size < math.log(self.low * self.high) / 2 else self.high
+
+    def _shares(self, target: float) -> dict[float, float]:
+        """Of requests that miss, by load."""
+        shown = [self._point(size).shown() for size in self.replicated]
+        return dict(zip(self.replicated, comparable_misses(shown, target).tolist(), strict=True))
 
     def _point(self, size: float) -> Point:
         return self.evaluator.point(size, self.replicated[size])
@@ -222,7 +277,10 @@ def _limits_nothing(load: Load) -> ValueError:
 
 @dataclass(frozen=True)
 class _Screening:
-    """Brackets the target by secants through the logarithms of loads and misses; known points cost nothing."""
+    """Brackets the target by secants through the logarithms of loads and misses, until one load is close to it.
+
+    Known points cost nothing.
+    """
 
     evaluator: Evaluator
 
@@ -231,15 +289,19 @@ class _Screening:
         target = 1 - self.evaluator.slo.attainment
         return target if self.evaluator.hours_met is None else target / UNLUCKY
 
-    def misses(self, size: float, replications: int = SCREENING_REPLICATIONS) -> float:
-        return self.evaluator.point(size, replications).shown().share
+    def misses(self, size: float) -> float:
+        """Of one replication where most requests miss, or it has many and no queue that may grow."""
+        first = self.evaluator.point(size, 1)
+        is_enough = first.mean("num_requests") >= SCREENED_REQUESTS and not first.queue_may_grow
+        if is_enough or first.shown().share > HOPELESS:
+            return first.shown().share
+        return self.evaluator.point(size, SCREENING_REPLICATIONS).shown().share
 
     def serves(self, size: float) -> bool:
-        """Whether it meets the target; one replication is enough where most requests miss."""
-        return self.misses(size, 1) <= HOPELESS and self.misses(size) <= self.target
+        return self.misses(size) <= self.target
 
     def run(self, guess: float) -> float:
-        """The load where the secant between two close loads around the target meets it."""
+        """Where the secant between two close loads around the target meets it, or beside one that all but does."""
         load = self.evaluator.load
         shares = {point.size: self.misses(point.size) for point in self.evaluator.points()}
         if not shares:
@@ -249,6 +311,9 @@ class _Screening:
             served, missed = _bracket(shares, self.target)
             if missed <= load.smallest:
                 return 0.0
+            beside = served if missed == math.inf else missed
+            if (not served or missed == math.inf) and 1 / CLEARLY <= shares[beside] / self.target <= CLEARLY:
+                return max(beside * math.pow(self.target / shares[beside], 1 / SLOPE), load.smallest)
             following = self._next(shares, served, missed)
             if following is None:
                 return max(_secant(shares, served, missed, self.target), load.smallest)

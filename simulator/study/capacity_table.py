@@ -225,21 +225,15 @@ def _row(question: CapacityQuestion, gpus: int, found_over_estimate: dict[int, f
     plans = plans_of(question, gpus)
     runnable = {tp: plan for tp, plan in plans.items() if isinstance(plan, Deployment)}
     if not runnable:
-        return empty_row(
-            question,
-            gpus,
-            max(plans, default=1),
-            str(next(reversed(plans.values()), "no tensor-parallel size divides it")),
-        )
+        reason = str(next(reversed(plans.values()), "no tensor-parallel size divides it"))
+        return empty_row(question, gpus, max(plans, default=1), reason)
     evaluators = {tp: evaluator_of(question, plan, gpus // plan.gpus, how) for tp, plan in runnable.items()}
     estimates = {
         tp: estimate_users(runnable[tp], gpus // runnable[tp].gpus, each.load, each.slo)
         for tp, each in evaluators.items()
     }
-    how.estimated(
-        gpus,
-        max(_about(evaluators[tp], each, found_over_estimate.get(tp, 1.0)) for tp, each in estimates.items()),
-    )
+    abouts = (_about(evaluators[tp], each, found_over_estimate.get(tp, 1.0)) for tp, each in estimates.items())
+    how.estimated(gpus, max(abouts))
     best_tp, screened = _best_deployment(evaluators, estimates, found_over_estimate)
     plan, evaluator = runnable[best_tp], evaluators[best_tp]
     looked_at = tuple(
@@ -251,7 +245,10 @@ def _row(question: CapacityQuestion, gpus: int, found_over_estimate: dict[int, f
     if screened == 0:
         row = empty_row(question, gpus, best_tp, no_capacity_reason(question, evaluator), plan)
         return replace(row, screened=looked_at)
-    return replace(_refined_row(question, gpus, plan, evaluator, screened), screened=looked_at)
+    row = _refined_row(question, gpus, plan, evaluator, screened)
+    if row.point is not None:
+        found_over_estimate[best_tp] = row.point.size / estimates[best_tp].size
+    return replace(row, screened=looked_at)
 
 
 def _about(evaluator: Evaluator, estimate: Estimate, correction: float) -> int:
@@ -355,7 +352,7 @@ def row_of(
         users=users["mean"],
         **interval_of_users(users, within_errors(users["mean"])),
         precision=found.half_width,
-        replications=len(found.pair[0].replications) if found.pair else 0,
+        replications=len(found.better_known.replications) if found.better_known else 0,
         is_precise=question.is_answered_by(found),
         reason=None if found.mean else no_capacity_reason(question, evaluator),
         binding=what_binds(plan, _just_above(curve, found)),

@@ -14,7 +14,9 @@ BANDWIDTH = 0.05  # of the logarithm of the load: farther loads count less
 LEAST_MISSES = 1e-3  # of the target: fewer are taken for so many, so that they have a logarithm
 SEARCHED = 1.1  # times the jackknife's half-width: loads are placed by what the same replications showed (sampling.md)
 FEW = 4  # times fewer replications than the best known load
+PAIRED = 2 * FEW  # so many times fewer, or less, are corrected by it
 DECIDE = 2.0  # times the half-width without loads of few replications
+TELL = 4  # replications for each coefficient
 LEAST_SHARE = 0.1  # of the misses seen: what is left of them after the correction
 
 
@@ -27,8 +29,8 @@ class Shown:
     """[n] share of requests that miss the SLO."""
     requests: FloatArray
     """[n] how many requests were judged: more where more arrived, and then more of them miss."""
-    work: FloatArray
-    """[n] drawn work over its expectation; 1 everywhere where it is not known."""
+    surplus: FloatArray
+    """[n, quantities] what chance drew beyond its expectation; 0 everywhere where that is not known."""
     hours: float = 1.0
     """That a replication measured."""
 
@@ -37,10 +39,10 @@ class Shown:
         """Of all requests together that miss."""
         return float(self.misses @ self.requests) / float(self.requests.sum())
 
-    @property
-    def missed(self) -> FloatArray:
-        """[n] requests that miss, over those of an average replication."""
-        return np.asarray(self.misses * self.requests / self.requests.mean())
+    def first(self, count: int) -> "Shown":
+        """So many replications, from 0 on."""
+        misses, requests, surplus = (each[:count] for each in (self.misses, self.requests, self.surplus))
+        return replace(self, misses=misses, requests=requests, surplus=surplus)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,6 +55,8 @@ class Knee:
     """[n] its pseudo-values by replication: nearly independent, so that they give a t-interval."""
     target_misses: float = 0.0
     """Mean misses at this load; fewer than the target where single hours have to meet it."""
+    slope: float = MIN_SLOPE
+    """Of the line."""
 
     def interval(self, confidence: float = 0.95) -> Interval:
         """The load and its interval."""
@@ -82,11 +86,13 @@ def find_knee(shown: Sequence[Shown], target_misses: float, *, hours_met: float 
     """The load whose expected share of misses is the target, from two loads or more around it.
 
     Misses grow as a power of the load there: a line in logarithms, in which a load counts by its replications and by
-    how near it is. What makes replications differ is mostly the work that was drawn: misses are corrected by its known
-    expectation (a control variate), with one coefficient for all loads. With `hours_met` this share of hours has to
-    meet the target, not the long run. Loads with few replications beside the others are left out where they would
-    decide the interval.
+    how near it is. What makes replications differ is mostly the work that was drawn: misses are corrected by what is
+    known to be expected of it (control variates), with the same coefficients for all loads. Random numbers are common,
+    so that a load with fewer replications is laid beside the same ones of another. With `hours_met` this share of
+    hours has to meet the target, not the long run. Loads with few replications beside the others are left out where
+    they would decide the interval.
     """
+    shown = _with_few_quantities(shown)
     knee = _knee_of(shown, target_misses, hours_met)
     most = max(len(each.misses) for each in shown)
     well_known = [each for each in shown if FEW * len(each.misses) >= most]
@@ -96,23 +102,30 @@ def find_knee(shown: Sequence[Shown], target_misses: float, *, hours_met: float 
     return knee
 
 
+def _with_few_quantities(shown: Sequence[Shown]) -> list[Shown]:
+    """Those whose coefficients so many replications can tell."""
+    told = sum(len(each.misses) - 1 for each in shown if len(each.misses) > 2) // TELL
+    return [replace(each, surplus=each.surplus[:, : max(told, 1)]) for each in shown]
+
+
 def _knee_of(shown: Sequence[Shown], target_misses: float, hours_met: float | None) -> Knee:
     numbers = max(len(each.misses) for each in shown)
     near = _weights(shown, None)
 
-    def log_root(each: Sequence[Shown]) -> float:
+    def log_root(each: Sequence[Shown]) -> tuple[float, float]:
         return _log_root(each, target_misses / _unlucky(each, near, hours_met), near)
 
-    found = log_root(shown)
+    found, slope = log_root(shown)
     for _ in range(3):  # nearness is judged from the estimate itself
         near = _weights(shown, found)
-        found = log_root(shown)
-    left = (log_root([_without(each, number) for each in shown]) for number in range(numbers))
+        found, slope = log_root(shown)
+    left = (log_root([_without(each, number) for each in shown])[0] for number in range(numbers))
     pseudo = numbers * found - (numbers - 1) * np.array(list(left))
     return Knee(
         log_size=found,
         log_sizes=pseudo,
         target_misses=target_misses / _unlucky(shown, near, hours_met),
+        slope=slope,
     )
 
 
@@ -156,38 +169,53 @@ def _weights(shown: Sequence[Shown], log_size: float | None) -> FloatArray:
 def _without(shown: Shown, number: int) -> Shown:
     if number >= len(shown.misses) or len(shown.misses) == 1:
         return shown
-    misses, requests, work = (np.delete(each, number) for each in (shown.misses, shown.requests, shown.work))
-    return replace(shown, misses=misses, requests=requests, work=work)
+    parts = (shown.misses, shown.requests, shown.surplus)
+    misses, requests, surplus = (np.delete(each, number, axis=0) for each in parts)
+    return replace(shown, misses=misses, requests=requests, surplus=surplus)
 
 
-def _log_root(shown: Sequence[Shown], target_misses: float, weights: FloatArray) -> float:
-    """Where the line through the loads meets the target."""
-    elasticity = _elasticity(shown)
-    x = np.log([each.size for each in shown])
-    y = np.log([_corrected(each, elasticity, target_misses) for each in shown])
+def _log_root(shown: Sequence[Shown], target_misses: float, weights: FloatArray) -> tuple[float, float]:
+    """Where the line through the loads meets the target, and its slope."""
+    x, y = np.log([each.size for each in shown]), _log_misses(shown, _elasticity(shown), target_misses)
     mean_x, mean_y = np.average(x, weights=weights), np.average(y, weights=weights)
     spread = float(weights @ (x - mean_x) ** 2)
     slope = float(weights @ ((x - mean_x) * (y - mean_y))) / spread if spread else MIN_SLOPE
     slope = min(max(slope, MIN_SLOPE), MAX_SLOPE)
-    return float(mean_x + (math.log(target_misses) - mean_y) / slope)
+    return float(mean_x + (math.log(target_misses) - mean_y) / slope), slope
 
 
-def _corrected(shown: Shown, elasticity: float, target_misses: float) -> float:
-    """Mean misses, had the work been drawn as expected; above 0, so that it has a logarithm."""
-    seen = shown.share
-    factor = max(1 - elasticity * (float(shown.work.mean()) - 1), LEAST_SHARE)
-    return max(seen * factor, target_misses * LEAST_MISSES)
+def comparable_misses(shown: Sequence[Shown], target_misses: float) -> FloatArray:
+    """[loads] misses as drawn, had each load been replicated as often as the best known one."""
+    return np.exp(_log_misses(shown, np.zeros(shown[0].surplus.shape[1]), target_misses))
 
 
-def _elasticity(shown: Sequence[Shown]) -> float:
-    """By how many per cent misses grow with 1 % more work: least squares over replications, within each load."""
-    misses, work = [], []
+def _log_misses(shown: Sequence[Shown], elasticity: FloatArray, target_misses: float) -> FloatArray:
+    """[loads] corrected for what chance drew; few replications also for what the best known load shows in the same."""
+    best = max(shown, key=lambda each: len(each.misses))
+    most, found = len(best.misses), []
     for each in shown:
-        if len(each.misses) > 2 and (share := each.share) > 0:
-            misses.append(each.missed / share - 1)
-            work.append(each.work - each.work.mean())
-    if not misses:
-        return 0.0
-    x, y = np.concatenate(work), np.concatenate(misses)
-    spread = float(x @ x)
-    return float(x @ y) / spread if spread > 0 else 0.0
+        count, log = len(each.misses), _log_corrected(each, elasticity, target_misses)
+        if most <= PAIRED * count < PAIRED * most:
+            log += _log_corrected(best, elasticity, target_misses)
+            log -= _log_corrected(best.first(count), elasticity, target_misses)
+        found.append(log)
+    return np.array(found)
+
+
+def _log_corrected(shown: Shown, elasticity: FloatArray, target_misses: float) -> float:
+    """Logarithm of the mean misses, had chance drawn what is expected; few enough count as more, to have one."""
+    factor = max(1 - float(shown.surplus.sum(axis=0) @ elasticity) / len(shown.misses), LEAST_SHARE)
+    return math.log(max(shown.share * factor, target_misses * LEAST_MISSES))
+
+
+def _elasticity(shown: Sequence[Shown]) -> FloatArray:
+    """[quantities] the share by which misses grow with a surplus: least squares over replications, within each load."""
+    quantities = shown[0].surplus.shape[1]
+    squares, products = np.zeros((quantities, quantities)), np.zeros(quantities)
+    for each in shown:
+        count, missed = len(each.misses), each.misses * each.requests
+        if count > 2 and (total := float(missed.sum())) > 0:
+            sums = each.surplus.sum(axis=0)
+            squares += each.surplus.T @ each.surplus - np.outer(sums, sums) / count
+            products += count / total * (missed @ each.surplus) - sums
+    return np.asarray(np.linalg.lstsq(squares, products)[0])

@@ -16,6 +16,7 @@ from workloads.requests import RequestTable
 from workloads.traces.trace import Trace
 
 REQUESTS_PER_REPLICATION = 6000
+WARMUP_SHARE = 1 / 4  # of the horizon, in which nothing is judged
 MIN_HORIZON_S = 360.0
 LONGEST_S = 7200.0  # for the sake of the requests alone, where users are few
 THINK_TIMES = 8.0  # sessions must cycle, caches fill, crowding come and go
@@ -30,12 +31,15 @@ NUM_KEPT, MOST_KEPT = 16, 250_000  # draws, and turns in each: 160 MB at most
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Drawn:
-    """One replication's requests, and how much work chance put into them."""
+    """One replication's requests, and what chance put into them."""
 
     table: RequestTable
-    work: float
-    """Sum of squared prompt lengths, over its expectation, of the turns that would come within the horizon if answers
-    took as long as expected: congestion does not touch it. 1 where the expectation is not known."""
+    surplus: tuple[float, ...]
+    """What chance drew beyond its expectation, of the turns that would come between warm-up and horizon if answers took
+    as long as expected, so that congestion does not touch it; 0 where the expectation is not known.
+
+    First the work, squared prompt lengths, as a share of its expectation. Then, of users, how much of it comes from
+    those who have more and those who have less than others together: products of the shares of any two users."""
 
 
 class Load(Protocol):
@@ -110,7 +114,7 @@ class UserLoad:
         until_s = math.inf if clients.library.abandons_session else horizon_s  # who leaves skips turns
         seed = replication_seed(self.seed, replication)
         table = clients.applied(sessions.table(until_s), seed, sessions.opens(until_s))
-        return Drawn(table=table, work=self._work(sessions, horizon_s))
+        return Drawn(table=table, surplus=self._surplus(sessions, horizon_s))
 
     def _sessions(self, size: float, replication: int, patience: int) -> Sessions:
         """What the users of one replication were drawn to do; drawn for a few more users, so that it may be kept."""
@@ -131,16 +135,18 @@ class UserLoad:
     def _settling_s(self) -> float:
         return 0.0 if self.answers == NO_TIME else SETTLING_THINK_TIMES * self.think_time_s
 
-    def _work(self, sessions: Sessions, horizon_s: float) -> float:
-        """A stationary start makes a user's turns a stationary process, so that its expectation is exact."""
+    def _surplus(self, sessions: Sessions, horizon_s: float) -> tuple[float, ...]:
+        """A stationary start makes a user's turns a stationary process, and users are independent: exact."""
         arrival_s = sessions.arrival_s(self.answers)
         if not self.think_time_s or arrival_s[:, -1].min() < horizon_s:  # not all turns within the horizon were drawn
-            return 1.0
-        counted = (arrival_s < horizon_s) & sessions.is_met
-        squares = float((sessions.prompt_tokens[counted].astype(float) ** 2).sum())
+            return 0.0, 0.0
+        counted = (arrival_s >= WARMUP_SHARE * horizon_s) & (arrival_s < horizon_s) & sessions.is_met
+        squares = np.where(counted, sessions.prompt_tokens.astype(float) ** 2, 0.0).sum(axis=1)
         mean = equilibrium(self.population, self.max_model_len)
         cycle_s = self.think_time_s + float(self.answers.of(mean.prompt, mean.context - mean.prompt))
-        return squares / (sessions.num_users * horizon_s / cycle_s * mean.prompt_square)
+        each = squares / ((1 - WARMUP_SHARE) * horizon_s / cycle_s * mean.prompt_square) - 1
+        work = float(each.mean())
+        return work, work**2 - float(each @ each) / sessions.num_users**2
 
     def users(self, size: float, *, requests_per_s: float, e2e_mean_s: float) -> float:
         return size
@@ -202,15 +208,17 @@ class TraceLoad:
         start_s, horizon_s = float(rng.random()) * self.trace.period_s, self.horizon_s(size)
         count = math.ceil(1.1 * size * horizon_s * 2**patience) + 100
         table = self.trace.window(count, start_s).scaled_arrivals(size / self.trace.requests_per_s)
-        work = self._work(table, size, horizon_s)
-        return Drawn(table=self.trace.clients.applied(table, replication_seed(self.seed, replication)), work=work)
+        surplus = self._surplus(table, size, horizon_s)
+        return Drawn(table=self.trace.clients.applied(table, replication_seed(self.seed, replication)), surplus=surplus)
 
-    def _work(self, table: RequestTable, size: float, horizon_s: float) -> float:
+    def _surplus(self, table: RequestTable, size: float, horizon_s: float) -> tuple[float, ...]:
         """From a random time of a trace that is wrapped round, every request is as likely as any other."""
         if (self.trace.table.follows >= 0).any():  # when a later turn comes, the server decides
-            return 1.0
-        square = float((table.prompt_tokens[table.arrival_s < horizon_s].astype(float) ** 2).sum())
-        return square / (size * horizon_s * float((self.trace.table.prompt_tokens.astype(float) ** 2).mean()))
+            return (0.0,)
+        judged = (table.arrival_s >= WARMUP_SHARE * horizon_s) & (table.arrival_s < horizon_s)
+        square = float((table.prompt_tokens[judged].astype(float) ** 2).sum())
+        expected = size * (1 - WARMUP_SHARE) * horizon_s
+        return (square / (expected * float((self.trace.table.prompt_tokens.astype(float) ** 2).mean())) - 1,)
 
     def users(self, size: float, *, requests_per_s: float, e2e_mean_s: float) -> float:
         return size * (self.think_time_s + e2e_mean_s)

@@ -49,9 +49,13 @@ class Point:
         """
         if all(replication.is_stuck for replication in self.replications):
             return True
-        interval = self.interval("queue_slope_per_s")
+        return self.queue_may_grow and self.interval("queue_slope_per_s").low > 0
+
+    @property
+    def queue_may_grow(self) -> bool:
+        """Whether the slope amounts to something, be it chance."""
         measured_s = self.mean("horizon_s") - self.mean("warmup_s")
-        return interval.low > 0 and interval.mean * measured_s > MATERIAL_GROWTH * self.mean("in_flight")
+        return self.interval("queue_slope_per_s").mean * measured_s > MATERIAL_GROWTH * self.mean("in_flight")
 
     def shown(self) -> Shown:
         """What the estimate of the capacity takes from it; where the queue grows, all requests miss in the long run."""
@@ -60,7 +64,7 @@ class Point:
             size=self.size,
             misses=np.ones_like(missed) if self.queue_grows else missed,
             requests=np.maximum([float(replication.num_requests) for replication in self.replications], 1.0),
-            work=np.array([replication.work for replication in self.replications]),
+            surplus=np.array([replication.surplus for replication in self.replications]),
             hours=(self.mean("horizon_s") - self.mean("warmup_s")) / HOUR_S,
         )
 

@@ -11,13 +11,12 @@ from simulator.core import layout
 from simulator.fleet.fleet import Fleet
 from simulator.results import RequestTimes, Result, Snapshot, request_times, result_since, snapshot
 from simulator.simulation import Simulation
-from simulator.study.loads import Load, replication_seed
+from simulator.study.loads import WARMUP_SHARE, Load, replication_seed
 from simulator.study.slo import SLO
 from simulator.study.statistics import slope
 from simulator.tenants import TenantFigures, tenant_figures
 
 MAX_PATIENCE = 9
-WARMUP_SHARE = 1 / 4  # of the horizon
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,7 +36,7 @@ class Replication:
     """What one replication showed after its warm-up, over all replicas together."""
 
     number: int
-    work: float  # drawn, over its expectation
+    surplus: tuple[float, ...]  # as in `loads.Drawn`
     attainment: float
     ttft_misses: float  # share of requests
     tpot_misses: float
@@ -70,9 +69,9 @@ def replicate(fleet: Fleet, load: Load, size: float, slo: SLO, replication: int)
     How long the warm-up is must not depend on what happened in it: a rule that looks (MSER-5 was one) cuts away a
     run's worst hours where they come early, and then a tenth of all misses is never seen.
     """
-    simulation, before, work = _to_horizon(fleet, load, size, replication)
+    simulation, before, surplus = _to_horizon(fleet, load, size, replication)
     users = size if load.unit == "users" else None
-    return _judge(simulation, before, load.horizon_s(size), slo, number=replication, work=work, users=users)
+    return _judge(simulation, before, load.horizon_s(size), slo, number=replication, surplus=surplus, users=users)
 
 
 def simulate_users(fleet: Fleet, load: Load, users: float, *, log_steps: bool = False) -> tuple[Simulation, Result]:
@@ -83,10 +82,10 @@ def simulate_users(fleet: Fleet, load: Load, users: float, *, log_steps: bool = 
 
 def _to_horizon(
     fleet: Fleet, load: Load, size: float, replication: int, *, log_steps: bool = False
-) -> tuple[Simulation, Snapshot, float]:
+) -> tuple[Simulation, Snapshot, tuple[float, ...]]:
     """Run to the horizon with a snapshot after the warm-up; where the load ends before it, draw a longer one anew.
 
-    The last value is the drawn work.
+    The last value is the surplus that was drawn.
     """
     horizon_s = load.horizon_s(size)
     for patience in range(MAX_PATIENCE):
@@ -97,7 +96,7 @@ def _to_horizon(
         before = snapshot(simulation)
         simulation.run(horizon_s)
         if not load.ran_dry(simulation):
-            return simulation, before, drawn.work
+            return simulation, before, drawn.surplus
     raise ValueError(
         f"{size:g} {load.unit} end before {horizon_s:g} s however many requests are drawn; give users a think time"
     )
@@ -110,7 +109,7 @@ def _judge(
     slo: SLO,
     *,
     number: int,
-    work: float,
+    surplus: tuple[float, ...],
     users: float | None,
 ) -> Replication:
     samples = simulation.samples
@@ -129,7 +128,7 @@ def _judge(
     queried, blocked_s = float(totals["queried_tokens"][0]), totals["blocked_s"][0]
     return Replication(
         number=number,
-        work=work,
+        surplus=surplus,
         attainment=1.0 - float((ttft_missed | tpot_missed)[decided].sum()) / num_decided if decided.any() else 0.0,
         ttft_misses=float(ttft_missed[decided].sum()) / num_decided,
         tpot_misses=float(tpot_missed[decided].sum()) / num_decided,

@@ -72,9 +72,9 @@ class KnownLoad:
         misses = np.clip(mean * self.luck * (1 + 2 * (self.work - 1)), 0.0, 1.0)
         replications: Any = tuple(
             SimpleNamespace(
-                number=n, attainment=1 - misses[n], work=self.work[n], horizon_s=100.0, warmup_s=0.0, in_flight=10.0,
-                queue_slope_per_s=float(size > self.grows_from) + 0.001 * (n % 2), num_requests=FIRST_REQUESTS // 10,
-                is_stuck=False,
+                number=n, attainment=1 - misses[n], surplus=(self.work[n] - 1,), horizon_s=100.0, warmup_s=0.0,
+                in_flight=10.0, queue_slope_per_s=float(size > self.grows_from) + 0.001 * (n % 2),
+                num_requests=FIRST_REQUESTS // 10, is_stuck=False,
             )
             for n in range(self.known[size])
         )  # fmt: skip
@@ -146,7 +146,7 @@ def test_the_interval_holds_the_true_capacity_as_often_as_it_says() -> None:
 
 def knee_of(known: KnownLoad, *, correct: bool) -> Knee:
     points = [known.point(size, 24).shown() for size in (480.0, 520.0)]
-    plain = [replace(each, work=np.ones(24)) for each in points]
+    plain = [replace(each, surplus=np.zeros((24, 1))) for each in points]
     return find_knee(points if correct else plain, 0.05)
 
 
@@ -158,7 +158,9 @@ def test_knowing_what_work_was_drawn_narrows_the_interval() -> None:
 def test_a_request_counts_the_same_in_a_crowded_replication_as_in_an_empty_one() -> None:
     """One of three replications has half of all requests, and all of the misses."""
     crowds, few = np.array([2.0, 1.0, 1.0]), np.array([0.04, 0.0, 0.0])
-    points = [Shown(size=size, misses=size / 100 * few, requests=crowds, work=np.ones(3)) for size in (98.0, 102.0)]
+    points = [
+        Shown(size=size, misses=size / 100 * few, requests=crowds, surplus=np.zeros((3, 1))) for size in (98.0, 102.0)
+    ]
     assert points[0].share == pytest.approx(0.98 * 0.02)
     assert math.exp(find_knee(points, 0.02).log_size) == pytest.approx(100.0, rel=1e-3)
 
@@ -270,11 +272,11 @@ def test_where_only_the_queue_grows_that_is_the_limit() -> None:
 def test_a_load_with_few_replications_does_not_decide_the_interval(seed: int) -> None:
     luck = np.exp(1.2 * np.random.default_rng(seed).standard_normal(200) - 1.2**2 / 2)
     known = [
-        Shown(size=size, misses=np.minimum(0.05 * size**8 * luck, 1), requests=np.ones(200), work=np.ones(200))
+        Shown(size=size, misses=np.minimum(0.05 * size**8 * luck, 1), requests=np.ones(200), surplus=np.zeros((200, 1)))
         for size in (1.0, 1.05)
     ]
     misses = np.array([0, 0, 0, 0, 0, 0.4])  # a rare burst in one of six
-    located = Shown(size=0.9, misses=misses, requests=np.ones(6), work=np.ones(6))
+    located = Shown(size=0.9, misses=misses, requests=np.ones(6), surplus=np.zeros((6, 1)))
     alone, together = find_knee(known, 0.05), find_knee([*known, located], 0.05)
     assert together.half_width <= 2 * alone.half_width
     assert together.interval().mean == pytest.approx(alone.interval().mean, rel=0.02)

@@ -20,7 +20,9 @@ def knee(hours_met: float | None, *, hours: float = 1.0, sigma: float = SIGMA, c
     for size in (80.0, 86.0):
         mean = TARGET * (size / 100) ** SLOPE
         misses = mean * np.exp(sigma * rng.standard_normal(count) - sigma**2 / 2)
-        shown.append(Shown(size=size, misses=misses, requests=np.ones(count), work=np.ones(count), hours=hours))
+        shown.append(
+            Shown(size=size, misses=misses, requests=np.ones(count), surplus=np.zeros((count, 1)), hours=hours)
+        )
     return find_knee(shown, TARGET, hours_met=hours_met)
 
 

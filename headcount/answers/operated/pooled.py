@@ -160,7 +160,7 @@ class PooledAnswer(Answer):
 
 def num_replications(found: Capacity) -> int:
     """Of each load around the capacity."""
-    return len(found.pair[0].replications) if found.pair else 0
+    return len(found.better_known.replications) if found.better_known else 0
 
 
 def verdict_of(question: CapacityQuestion, found: Capacity) -> Verdict:
