@@ -9,6 +9,7 @@ from typing import Any
 from benchmarks.conformance.cases.eviction_cases import random_eviction_case
 from benchmarks.conformance.probes import FOLDER
 from calibrate.conformance.probing import Record, probe_records
+from kvcache.releases import SCHEDULER_RULES
 from simulator.engines.vllm.connectors.host_cache import (
     WRITING,
     ARCCachePolicy,
@@ -16,6 +17,7 @@ from simulator.engines.vllm.connectors.host_cache import (
     ChunkKey,
     HostCache,
     LRUCachePolicy,
+    RankedLRUCachePolicy,
 )
 
 
@@ -48,6 +50,7 @@ def check_eviction(python: Path, *, num_cases: int, seed: int) -> EvictionCompar
 
 
 def _compare(found: EvictionComparison, case: Record, theirs: list[Any]) -> None:
+    ours = OurCache(case, ranks_requests=SCHEDULER_RULES["host_lru_ranks_requests"].holds_in(found.vllm_version))
     found.cases += 1
     found.operations += len(theirs)
     found.refused += sum(
@@ -57,7 +60,7 @@ def _compare(found: EvictionComparison, case: Record, theirs: list[Any]) -> None
     )
     if case["eviction_policy"] == "arc":
         found.remembered += sum(before[-1] != after[-1] for before, after in pairwise(theirs))
-    for number, (one, other) in enumerate(zip_longest(OurCache(case).answers(), theirs)):
+    for number, (one, other) in enumerate(zip_longest(ours.answers(), theirs)):
         if one != other:
             at = {"case": case["name"], "number": number, "operation": case["operations"][number]}
             found.differences.append(at | {"ours": one, "vllm": other})
@@ -67,9 +70,9 @@ def _compare(found: EvictionComparison, case: Record, theirs: list[Any]) -> None
 class OurCache:
     """As `eviction_probe.Driver`."""
 
-    def __init__(self, case: Record) -> None:
+    def __init__(self, case: Record, *, ranks_requests: bool) -> None:
         self.operations = case["operations"]
-        self.cache = HostCache(case["num_chunks"], case["eviction_policy"])
+        self.cache = HostCache(case["num_chunks"], case["eviction_policy"], ranks_requests=ranks_requests)
         self.accesses: dict[int, CacheAccess] = {}
         self.stores, self.loads = deque[list[ChunkKey]](), deque[list[ChunkKey]]()
 
@@ -116,5 +119,7 @@ class OurCache:
         if isinstance(policy, ARCCachePolicy):
             lists = [[list(key) for key in each] for each in (policy.t1, policy.t2, policy.b1, policy.b2)]
             return [*lists, policy.target_t1_size]
+        if isinstance(policy, RankedLRUCachePolicy):
+            return [[list(key) for key in sorted(policy.ranks, key=policy.ranks.__getitem__)]]
         assert isinstance(policy, LRUCachePolicy)
         return [[list(key) for key in policy.chunks]]

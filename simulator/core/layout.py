@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.core.vllm.host_tier.settings import HOST_TIER
+
 if TYPE_CHECKING:
     from simulator.core.sglang.layout import SGLangArrays
 
@@ -264,13 +266,7 @@ POOL = record(
         ("connector", "i4"),  # OFFLOADING or NIXL, 0: none
         ("defers_frees", "i4"),  # 1: blocks that a step in flight writes are not free: something may be loaded there
         ("drops_stale", "i4"),  # 1: what was in flight of a preempted request is not delivered
-        ("host_chunks", "i4"),  # 0: no host tier
-        ("evicts_by_arc", "i4"),
-        ("chunk_mask", "i4"),
-        ("store_mask", "i4"),
-        ("load_mask", "i4"),
-        ("chunk_s", "f8"),
-        ("transfer_s", "f8"),
+        *HOST_TIER,
         # step time: see simulator.latency.tables
         ("ingress_request_s", "f8"),
         ("ingress_token_s", "f8"),
@@ -375,6 +371,7 @@ class Arrays(NamedTuple):
     offloads: NDArray[np.void]  # [attempts * n]
     used_chunks: NDArray[np.uint8]  # [attempts * n, notes, bits of its blocks]
     chunks: NDArray[np.void]  # [R, chunks]
+    chunk_heap: NDArray[np.int32]  # [R, chunks]
     chunk_buckets: NDArray[np.int32]  # [R, chunk_mask + 1]
     stores: NDArray[np.void]  # [R, store_mask + 1], ring
     loads: NDArray[np.void]  # [R, load_mask + 1], ring

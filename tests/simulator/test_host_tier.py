@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,12 +21,12 @@ from simulator.engines.vllm.connectors.host_cache import (
     ARCCachePolicy,
     CacheAccess,
     HostCache,
-    LRUCachePolicy,
+    RankedLRUCachePolicy,
 )
 from simulator.engines.vllm.connectors.host_tier import HostLink, HostTier, Transfer, Transfers
 from simulator.engines.vllm.connectors.offloading import OffloadingConnector
 from simulator.engines.vllm.connectors.offloading_scheduler import OffloadingScheduler
-from simulator.engines.vllm.engine import EngineConfig
+from simulator.engines.vllm.engine import EngineConfig, with_release_rules
 from simulator.engines.vllm.speculation import Speculation
 
 TIER = HostTier(num_chunks=8, chunk_s=0.25, transfer_s=1.0)
@@ -99,6 +100,16 @@ def test_the_cache_never_holds_more_than_its_chunks_nor_loses_one_that_is_read(
             used_again(cache, number)
         assert len(cache) <= 4
         assert all(cache.reads(other) == read.count(other) for other in read)
+
+
+def test_under_0_33_the_chunks_of_the_request_that_began_first_go_first_its_tail_before_its_head() -> None:
+    cache, accesses = HostCache(4, ranks_requests=True), [CacheAccess(), CacheAccess()]
+    assert stored(cache, 0, access=accesses[0])
+    assert stored(cache, 20, 21, access=accesses[1])
+    assert stored(cache, 1, access=accesses[0])
+    for request, gone in ((30, 1), (31, 0), (32, 21)):
+        assert stored(cache, request)
+        assert cache.reads((0, gone)) is None
 
 
 def test_arc_keeps_what_was_used_twice_from_prompts_that_come_once() -> None:
@@ -215,9 +226,11 @@ def receive_without_caching(scheduler: OffloadingScheduler, request: Any) -> boo
     return True
 
 
+@pytest.mark.parametrize("vllm_version", ["0.32.0", "0.33.0"])
 @pytest.mark.parametrize("number", range(20))
-def test_the_compiled_core_decides_as_the_readable_scheduler(number: int) -> None:
+def test_the_compiled_core_decides_as_the_readable_scheduler(number: int, vllm_version: str) -> None:
     case = offloading_case(7, number)
+    case = replace(case, engine=with_release_rules(case.engine, vllm_version))
     readable, core = compared(readable_offloading_steps(case)), compared(core_steps(case))
     assert readable[: len(core)] == core  # a stalled core ends, the readable scheduler waits for the next arrival
 
@@ -236,7 +249,8 @@ def test_a_dense_model_s_layers_may_be_named() -> None:
 
 
 MUTANTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "an ended request's chunks do not count as used": (LRUCachePolicy, "on_request_finished", lambda *_: None),
+    "an ended request's chunks do not count as used": (RankedLRUCachePolicy, "on_request_finished", lambda *_: None),
+    "the request that saw a chunk first does not count": (RankedLRUCachePolicy, "on_request_access", lambda *_: None),
     "ARC never takes a chunk for one that is used again": (ARCCachePolicy, "on_request_finished", lambda *_: None),
     "ARC learns nothing from what went": (ARCCachePolicy, "on_store_miss", lambda *_: None),
     "a step never waits for a store": (HostLink, "before_step", no_wait),

@@ -59,6 +59,8 @@ class EngineConfig:
     scan_goes_past_self_preemption: bool = True
     drafts_cached_on_delivery: bool = True
     states_are_fresh_once: bool = True
+    host_lru_ranks_requests: bool = True
+    restart_offers_again: bool = True
     counts_batches_in_flight: bool = True
 
     def __post_init__(self) -> None:
@@ -306,8 +308,8 @@ def _host_tier(args: EngineArgs, budget: MemoryBudget) -> HostTier | None:
         return None
     if not KV_OFFLOADING_AS_READ.holds_in(args.vllm_version):
         raise ValueError(
-            f"--kv-offloading-size is simulated by the rules of vLLM {KV_OFFLOADING_AS_READ.first} alone; leave it "
-            f"out, or give --vllm-version {KV_OFFLOADING_AS_READ.since}"
+            f"--kv-offloading-size is simulated by the rules of vLLM {KV_OFFLOADING_AS_READ.first} and later; leave "
+            f"it out, or give --vllm-version {KV_OFFLOADING_AS_READ.since}"
         )
     config = args.kv_transfer_config or KVTransfer()
     return HostTier(

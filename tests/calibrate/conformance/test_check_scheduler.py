@@ -16,6 +16,7 @@ import pytest
 
 from calibrate.conformance import scheduler as checker
 from calibrate.conformance.cases.scheduler_cases import (
+    ABOUT,
     CASES,
     EAGLE,
     REFUND,
@@ -94,7 +95,12 @@ CHANGED_RULES: dict[str, Callable[[EngineConfig], EngineConfig]] = {
 }
 
 
-ABOUT_STATES = ("states_are_fresh_once", "checkpoints of states")
+RULES_ABOUT = {
+    "states_are_fresh_once": "states",
+    "checkpoints of states": "states",
+    "host_lru_ranks_requests": "offloading",
+    "restart_offers_again": "offloading",
+}
 
 
 def with_checkpoints(groups: tuple[KVGroup, ...]) -> tuple[KVGroup, ...]:
@@ -125,7 +131,7 @@ def test_a_rule_that_were_wrong_would_be_seen(rule: str) -> None:
     """The cases have the power to tell: decided by another rule, several of them come out otherwise."""
     changed = 0
     for number in range(200):
-        case, steps = decided_case(number, "states" if rule in ABOUT_STATES else "all")
+        case, steps = decided_case(number, RULES_ABOUT.get(rule, "all"))
         try:
             other = replace(case, engine=CHANGED_RULES[rule](case.engine))
         except ValueError:  # the case cannot have that
@@ -138,7 +144,7 @@ def test_a_rule_that_were_wrong_would_be_seen(rule: str) -> None:
 
 @cache
 def decided_case(number: int, about: str) -> tuple[SchedulerCase, list[dict[str, Any]]]:
-    case = CASES[about](2, number)
+    case = ABOUT[about](2, number)
     return case, core_steps(case)
 
 

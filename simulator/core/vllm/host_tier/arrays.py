@@ -47,6 +47,7 @@ def tier_arrays(fleet: Fleet, table: RequestTable, row_blocks: int) -> dict[str,
         "offloads": np.zeros(requests, layout.OFFLOAD),
         "used_chunks": np.zeros((requests if has_tier else 0, NOTES[has_arc], -(-row_blocks // 8)), np.uint8),
         "chunks": np.zeros((count, records), layout.CHUNK),
+        "chunk_heap": np.zeros((count, chunks), np.int32),
         "chunk_buckets": np.zeros((count, _ring(2 * records)), np.int32),
         "stores": np.zeros((count, _ring(chunks)), layout.TRANSFER),
         "loads": np.zeros(
@@ -74,6 +75,8 @@ def fill_tier(values: Any, engine: EngineConfig, table: RequestTable) -> None:
     values["connector"], values["defers_frees"] = OFFLOADING, 1
     values["host_chunks"] = engine.host_tier.num_chunks
     values["evicts_by_arc"] = engine.host_tier.eviction_policy == ARC
+    values["ranks_requests"] = engine.host_lru_ranks_requests and engine.host_tier.eviction_policy != ARC
+    values["offers_again"] = engine.restart_offers_again
     values["chunk_mask"] = _ring(2 * engine.host_tier.num_chunks * RECORDS[engine.host_tier.eviction_policy == ARC]) - 1
     values["store_mask"] = _ring(engine.host_tier.num_chunks) - 1
     values["load_mask"] = _ring(num_holders(engine, table)) - 1

@@ -7,7 +7,7 @@ from typing import Any
 
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import NONE
-from simulator.core.vllm.host_tier import host_cache
+from simulator.core.vllm.host_tier import host_cache, ranks
 from simulator.core.vllm.host_tier.layout import B1, B2, T1, T2
 
 USED, INSERTED, MISSED = range(3)  # what is noted of a request's chunks; ARC alone has the latter two
@@ -25,16 +25,22 @@ def take_note(a: Any, request: int, note: int, index: int) -> None:
 
 
 @kernel
-def note_found(a: Any, replica: int, request: int, index: int) -> None:
+def note_found(a: Any, replica: int, request: int, chunk: int, index: int) -> None:
     """A request finds a chunk that is there."""
-    if a.pools[a.replicas[replica].pool].evicts_by_arc == 0 or not is_noted(a, request, INSERTED, index):
+    p = a.pools[a.replicas[replica].pool]
+    if p.ranks_requests == 1 and not is_noted(a, request, USED, index):
+        ranks.see(a, replica, request, chunk, index)
+    if p.evicts_by_arc == 0 or not is_noted(a, request, INSERTED, index):
         take_note(a, request, USED, index)
 
 
 @rare_kernel
 def note_missed(a: Any, replica: int, request: int, content: int, index: int) -> None:
     """A request offers a chunk that is not there; ARC learns from it, once of each request, if it remembers it."""
-    if a.pools[a.replicas[replica].pool].evicts_by_arc == 0:
+    p = a.pools[a.replicas[replica].pool]
+    if p.evicts_by_arc == 0:
+        if p.ranks_requests == 1:
+            ranks.of_request(a, replica, request)
         take_note(a, request, USED, index)
         return
     if is_noted(a, request, MISSED, index):
@@ -44,7 +50,7 @@ def note_missed(a: Any, replica: int, request: int, content: int, index: int) ->
     if ghost == NONE:
         return
     tier = a.tiers[replica]
-    of, capacity = a.chunks[replica, ghost].list, a.pools[a.replicas[replica].pool].host_chunks
+    of, capacity = a.chunks[replica, ghost].list, p.host_chunks
     other = B2 if of == B1 else B1
     step = max(1.0, tier.lengths[other] / tier.lengths[of])
     if of == B1:
@@ -54,13 +60,40 @@ def note_missed(a: Any, replica: int, request: int, content: int, index: int) ->
     host_cache.use(a, replica, ghost, of)
 
 
+@kernel
+def enter(a: Any, replica: int, request: int, chunk: int) -> None:
+    """A request stores a chunk."""
+    p, of = a.pools[a.replicas[replica].pool], a.chunks[replica, chunk]
+    if p.ranks_requests == 1:
+        of.rank = ranks.of_request(a, replica, request)
+        of.rank_index = -1 - of.key_index
+        ranks.enter(a, replica, chunk)
+        return
+    host_cache.append(a, replica, chunk, T1)
+    if p.evicts_by_arc == 1:
+        take_note(a, request, INSERTED, of.key_index)
+        ghost = host_cache.find(a, replica, of.key_content, host_cache.ghost_of(of.key_index))
+        if ghost != NONE:
+            forget_ghost(a, replica, ghost)
+
+
+@kernel
+def forget_ghost(a: Any, replica: int, ghost: int) -> None:
+    host_cache.take_out(a, replica, ghost)
+    host_cache.remove(a, replica, ghost)
+
+
 @rare_kernel
 def use_ended(a: Any, replica: int, request: int, content: int, index: int) -> None:
     """A request that has ended used a chunk; called from its tail on."""
     chunk = host_cache.find(a, replica, content, index)
     if chunk == NONE:
         return
-    if a.pools[a.replicas[replica].pool].evicts_by_arc == 0:
+    p = a.pools[a.replicas[replica].pool]
+    if p.ranks_requests == 1:
+        ranks.use(a, replica, chunk)
+        return
+    if p.evicts_by_arc == 0:
         host_cache.use(a, replica, chunk, T1)
         return
     into = T2 if is_noted(a, request, USED, index) else a.chunks[replica, chunk].list
@@ -85,16 +118,12 @@ def next_to_go(a: Any, replica: int, chunk: int) -> int:
 def make_room(a: Any, replica: int, count: int) -> bool:
     """Evict until `count` chunks are free; False if they cannot be: none goes then."""
     tier = a.tiers[replica]
-    missing, found = count - tier.num_free, 0
-    if missing > tier.num_idle:
+    missing = count - tier.num_free
+    if missing > tier.num_idle - tier.num_protected:
         return False
-    for each in range(B1):
-        chunk = tier.oldest[each]
-        while found < missing and chunk != NONE:
-            found += int(may_go(a, replica, chunk))
-            chunk = a.chunks[replica, chunk].newer
-    if found < missing:
-        return False
+    if a.pools[a.replicas[replica].pool].ranks_requests == 1:
+        make_ranked_room(a, replica, missing)
+        return True
     recent, frequent = tier.oldest[T1], tier.oldest[T2]
     while missing > 0:
         recent, frequent = next_to_go(a, replica, recent), next_to_go(a, replica, frequent)
@@ -110,18 +139,35 @@ def make_room(a: Any, replica: int, count: int) -> bool:
     return True
 
 
+@rare_kernel
+def make_ranked_room(a: Any, replica: int, missing: int) -> None:
+    num_passed = 0
+    while missing > 0:
+        chunk = a.chunk_heap[replica, 0]
+        if may_go(a, replica, chunk):
+            evict(a, replica, chunk)
+            missing -= 1
+        else:
+            ranks.pass_over(a, replica, num_passed, chunk)
+            num_passed += 1
+    ranks.take_back(a, replica, num_passed)
+
+
 @kernel
 def evict(a: Any, replica: int, chunk: int) -> None:
     tier, of, p = a.tiers[replica], a.chunks[replica, chunk], a.pools[a.replicas[replica].pool]
     tier.num_free += 1
     tier.num_idle -= 1
+    if p.ranks_requests == 1:
+        ranks.leave(a, replica, chunk)
+    else:
+        host_cache.take_out(a, replica, chunk)
     if p.evicts_by_arc == 0:
         host_cache.remove(a, replica, chunk)
         return
     ghosts = B1 if of.list == T1 else B2
     host_cache.leave_bucket(a, replica, chunk)
-    host_cache.take_out(a, replica, chunk)
     host_cache.enter_bucket(a, replica, chunk, of.key_content, host_cache.ghost_of(of.key_index))
     host_cache.append(a, replica, chunk, ghosts)
     if tier.lengths[ghosts] > p.host_chunks:
-        host_cache.remove(a, replica, tier.oldest[ghosts])
+        forget_ghost(a, replica, tier.oldest[ghosts])

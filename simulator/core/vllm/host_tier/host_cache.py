@@ -8,7 +8,6 @@ from typing import Any
 
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import NONE
-from simulator.core.vllm.host_tier.layout import T1
 from simulator.core.vllm.pool import mixed
 
 WRITING = -1  # instead of a number of reads: its first copy is under way
@@ -42,19 +41,14 @@ def find(a: Any, replica: int, content: int, index: int) -> int:
 
 @rare_kernel
 def insert(a: Any, replica: int, content: int, index: int) -> int:
-    """Take a free chunk for a block whose copy begins; it is the most recently used."""
+    """Take a free chunk for a block whose copy begins."""
     tier = a.tiers[replica]
-    if a.pools[a.replicas[replica].pool].evicts_by_arc == 1:
-        ghost = find(a, replica, content, ghost_of(index))
-        if ghost != NONE:
-            remove(a, replica, ghost)
     chunk = tier.free_chunk
     of = a.chunks[replica, chunk]
     tier.free_chunk = of.newer
     tier.num_free -= 1
     of.reads = WRITING
     enter_bucket(a, replica, chunk, content, index)
-    append(a, replica, chunk, T1)
     return chunk
 
 
@@ -66,10 +60,9 @@ def ghost_of(index: int) -> int:
 
 @kernel
 def remove(a: Any, replica: int, chunk: int) -> None:
-    """A chunk, or a ghost, is there no more."""
+    """A chunk, or a ghost, that is in no list is there no more."""
     tier, of = a.tiers[replica], a.chunks[replica, chunk]
     leave_bucket(a, replica, chunk)
-    take_out(a, replica, chunk)
     of.newer = tier.free_chunk
     tier.free_chunk = chunk
 

@@ -20,6 +20,7 @@ OFFLOAD = record(
         ("preempted_step", "i4"),
         ("next_ended", "i4"),
         ("next_deferred", "i4"),
+        ("rank", "i8"),  # by when it saw its first chunk, see `ranks`; 0: it saw none
         ("fence_step", "i8"),  # its blocks are free once so many steps with work are over
     ]
 )
@@ -34,7 +35,10 @@ TIER = record(
         ("newest", "i4", (NUM_LISTS,)),
         ("lengths", "i4", (NUM_LISTS,)),
         ("target_t1_size", "f8"),
-        ("offer", "i4"),  # number of the latest
+        ("num_ranked", "i4"),  # chunks in the heap …
+        ("latest_rank", "i8"),  # … see `ranks`
+        ("offer", "i4"),  # number of the latest …
+        ("num_protected", "i4"),  # … and how many of its chunks are idle
         ("holding_head", "i4"),
         ("holding_tail", "i4"),
         ("ended_head", "i4"),  # since the latest step was decided, by id
@@ -74,6 +78,9 @@ CHUNK = record(
         ("key_index", "i4"),  # of a ghost, which ARC remembers: -1 minus it
         ("reads", "i4"),  # transfers that read it; -1: it is being written
         ("list", "i4"),
+        ("rank", "i8"),  # see `ranks`
+        ("rank_index", "i4"),
+        ("place", "i4"),  # in the heap
         ("next_in_bucket", "i4"),
         ("older", "i4"),
         ("newer", "i4"),  # or the next free one

@@ -40,7 +40,7 @@ def forget(a: Any, request: int) -> None:
     off = a.offloads[request]
     off.next_chunk, off.known_blocks, off.num_stores, off.local_blocks, off.preempted_step = 0, 0, 0, 0, 0
     off.loading, off.holds, off.keeps_row, off.was_aborted = 0, 0, 0, 0
-    off.next_ended, off.next_deferred, off.fence_step = 0, 0, 0
+    off.next_ended, off.next_deferred, off.fence_step, off.rank = 0, 0, 0, 0
     for note in range(a.used_chunks.shape[1]):
         for place in range(a.used_chunks.shape[2]):
             a.used_chunks[request, note, place] = 0
@@ -54,6 +54,8 @@ def find_hit(a: Any, replica: int, request: int, first: int) -> int:
     """How many blocks can be loaded from block `first` on; NONE: ask again in the next step."""
     p, req = a.pools[a.replicas[replica].pool], a.requests[request]
     a.offloads[request].known_blocks = 0
+    if p.offers_again == 1:
+        a.offloads[request].next_chunk = 0
     if a.offloads[request].num_stores > 0:
         return NONE
     waits, index = False, first
@@ -75,8 +77,9 @@ def load(a: Any, replica: int, request: int, first: int, count: int) -> None:
     for index in range(req.num_blocks):
         hand_out(a, replica, a.tables[req.row, index])
     for index in range(first, first + count):
-        host_cache.begin_read(a, replica, chunk_of(a, replica, request, index))
-        eviction.note_found(a, replica, request, index)
+        chunk = chunk_of(a, replica, request, index)
+        host_cache.begin_read(a, replica, chunk)
+        eviction.note_found(a, replica, request, chunk, index)
     off.next_chunk = first + count
     off.loading = 1
     off.local_blocks = first
@@ -160,6 +163,7 @@ def offer(a: Any, replica: int, request: int, row: int, num_computed: int) -> No
     if num_chunks <= off.next_chunk:
         return
     tier.offer += 1
+    tier.num_protected = 0
     num_new = 0
     for index in range(num_chunks - 1, off.next_chunk - 1, -1):  # ARC learns from the tail first
         content = content_of(a, replica, request, index)
@@ -169,8 +173,9 @@ def offer(a: Any, replica: int, request: int, row: int, num_computed: int) -> No
             eviction.note_missed(a, replica, request, content, index)
             continue
         a.chunks[replica, chunk].offer = tier.offer
+        tier.num_protected += int(a.chunks[replica, chunk].reads == 0)
         if a.chunks[replica, chunk].reads != host_cache.WRITING:
-            eviction.note_found(a, replica, request, index)
+            eviction.note_found(a, replica, request, chunk, index)
     if num_new > 0:
         if not eviction.make_room(a, replica, num_new):
             return  # it is offered again
@@ -193,8 +198,7 @@ def store(a: Any, replica: int, request: int, row: int, first: int, last: int) -
         if host_cache.find(a, replica, content, index) != NONE:
             continue
         chunk = host_cache.insert(a, replica, content, index)
-        if p.evicts_by_arc == 1:
-            eviction.take_note(a, request, eviction.INSERTED, index)
+        eviction.enter(a, replica, request, chunk)
         of = a.chunks[replica, chunk]
         of.source = a.tables[row, index]
         of.next_in_store = job.first

@@ -1,11 +1,12 @@
 """Which chunks of KV lie in host memory, and which of them go for others, in plain Python.
 
-Read from vLLM 0.32, `vllm/v1/kv_offload/cpu`: `manager.py`, `policies/lru.py`, `policies/arc.py`.
+Read from vLLM 0.32 and 0.33, `vllm/v1/kv_offload/cpu`: `manager.py`, `policies/lru.py`, `policies/arc.py`.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from itertools import islice
 from typing import Protocol
 
@@ -23,16 +24,16 @@ class CacheAccess:
     inserted: set[ChunkKey] = field(default_factory=set)
     reused: set[ChunkKey] = field(default_factory=set)  # found there, and not stored by itself before
     missed: set[ChunkKey] = field(default_factory=set)
-
-    def see(self, keys: Collection[ChunkKey], *, reused: Iterable[ChunkKey]) -> None:
-        self.seen.update(keys)
-        self.reused.update(key for key in reused if key not in self.inserted)
+    rank: int | None = None  # by when its first chunk was seen, where the policy ranks requests
 
 
 class CachePolicy(Protocol):
     """In which order chunks go."""
 
-    def insert(self, key: ChunkKey) -> None: ...
+    def insert(self, key: ChunkKey, access: CacheAccess) -> None: ...
+    def on_request_access(self, keys: Collection[ChunkKey], access: CacheAccess) -> None:
+        """A request sees chunks for the first time."""
+
     def on_store_miss(self, keys: Sequence[ChunkKey]) -> None: ...
     def on_request_finished(self, access: CacheAccess) -> None: ...
     def evict(self, n: int, may_go: Callable[[ChunkKey], bool]) -> list[ChunkKey] | None:
@@ -45,8 +46,11 @@ class LRUCachePolicy:
     def __init__(self, _: int) -> None:
         self.chunks: OrderedDict[ChunkKey, None] = OrderedDict()
 
-    def insert(self, key: ChunkKey) -> None:
+    def insert(self, key: ChunkKey, access: CacheAccess) -> None:
         self.chunks[key] = None
+
+    def on_request_access(self, keys: Collection[ChunkKey], access: CacheAccess) -> None:
+        """They count as used when the request ends."""
 
     def on_store_miss(self, keys: Sequence[ChunkKey]) -> None:
         """It learns nothing from those."""
@@ -66,6 +70,49 @@ class LRUCachePolicy:
         return found
 
 
+class RankedLRUCachePolicy:
+    """LRU by requests, as of vLLM 0.33: chunks count as used when their request saw its first one, the last foremost.
+
+    When it ends, they count as used once more.
+    """
+
+    def __init__(self, _: int) -> None:
+        self.ranks: dict[ChunkKey, tuple[int, int]] = {}  # the lowest goes first
+        self._latest = 0
+
+    def insert(self, key: ChunkKey, access: CacheAccess) -> None:
+        self.ranks[key] = self._rank(key, access)
+
+    def on_request_access(self, keys: Collection[ChunkKey], access: CacheAccess) -> None:
+        for key in keys:
+            rank = self._rank(key, access)
+            if key in self.ranks:
+                self.ranks[key] = max(self.ranks[key], rank)
+
+    def _rank(self, key: ChunkKey, access: CacheAccess) -> tuple[int, int]:
+        if access.rank is None:
+            self._latest += 1
+            access.rank = self._latest
+        return access.rank, -1 - key[1]
+
+    def on_store_miss(self, keys: Sequence[ChunkKey]) -> None:
+        """It learns nothing from those."""
+
+    def on_request_finished(self, access: CacheAccess) -> None:
+        for key in tail_first(access.seen):
+            if key in self.ranks:
+                self._latest += 1
+                self.ranks[key] = self._latest, 0
+
+    def evict(self, n: int, may_go: Callable[[ChunkKey], bool]) -> list[ChunkKey] | None:
+        found = nsmallest(n, filter(may_go, self.ranks), key=self.ranks.__getitem__)
+        if len(found) < n:
+            return None
+        for key in found:
+            del self.ranks[key]
+        return found
+
+
 class ARCCachePolicy:
     """The adaptive replacement cache of Megiddo and Modha (FAST 2003), as vLLM has it.
 
@@ -81,10 +128,13 @@ class ARCCachePolicy:
         self.b1: OrderedDict[ChunkKey, None] = OrderedDict()
         self.b2: OrderedDict[ChunkKey, None] = OrderedDict()
 
-    def insert(self, key: ChunkKey) -> None:
+    def insert(self, key: ChunkKey, access: CacheAccess) -> None:
         self.t1[key] = None
         self.b1.pop(key, None)
         self.b2.pop(key, None)
+
+    def on_request_access(self, keys: Collection[ChunkKey], access: CacheAccess) -> None:
+        """They count as used when the request ends."""
 
     def on_store_miss(self, keys: Sequence[ChunkKey]) -> None:
         for key in reversed(keys):
@@ -138,9 +188,10 @@ _POLICIES: dict[str, Callable[[int], CachePolicy]] = {LRU: LRUCachePolicy, ARC: 
 class HostCache:
     """Chunks in the order of a policy; those that a transfer reads or writes stay (vLLM `CPUOffloadingManager`)."""
 
-    def __init__(self, num_chunks: int, eviction_policy: str = LRU) -> None:
+    def __init__(self, num_chunks: int, eviction_policy: str = LRU, *, ranks_requests: bool = False) -> None:
         self.num_chunks = num_chunks
-        self.policy = _POLICIES[eviction_policy](num_chunks)
+        is_ranked = ranks_requests and eviction_policy == LRU
+        self.policy = RankedLRUCachePolicy(num_chunks) if is_ranked else _POLICIES[eviction_policy](num_chunks)
         self._reads: dict[ChunkKey, int] = {}
 
     def __len__(self) -> int:
@@ -155,7 +206,13 @@ class HostCache:
         for key in keys:
             assert self._reads[key] != WRITING, "a chunk was read before it was written"
             self._reads[key] += 1
-        access.see(keys, reused=keys)
+        self._note(keys, access, reused=keys)
+
+    def _note(self, keys: Iterable[ChunkKey], access: CacheAccess, *, reused: Iterable[ChunkKey]) -> None:
+        first_seen = [key for key in keys if key not in access.seen]
+        self.policy.on_request_access(first_seen, access)
+        access.seen.update(first_seen)
+        access.reused.update(key for key in reused if key not in access.inserted)
 
     def complete_load(self, keys: Iterable[ChunkKey]) -> None:
         for key in keys:
@@ -170,7 +227,7 @@ class HostCache:
         ready = [key for key in offered if self._reads.get(key, WRITING) != WRITING]
         self.policy.on_store_miss([key for key in new if key not in access.missed])
         access.missed.update(new)
-        access.see([*new, *ready], reused=ready)
+        self._note([*new, *ready], access, reused=ready)
         num_missing = len(new) - (self.num_chunks - len(self._reads))
         if new and num_missing > 0:
             protected = frozenset(offered)
@@ -180,7 +237,7 @@ class HostCache:
             for key in evicted:
                 del self._reads[key]
         for key in new:
-            self.policy.insert(key)
+            self.policy.insert(key, access)
         self._reads.update(dict.fromkeys(new, WRITING))
         access.inserted.update(new)
         return new

@@ -34,7 +34,11 @@ class OffloadingConnector:
     def __init__(self, config: EngineConfig) -> None:
         assert config.host_tier is not None
         self.config = config
-        self.cache = HostCache(config.host_tier.num_chunks, config.host_tier.eviction_policy)
+        self.cache = HostCache(
+            config.host_tier.num_chunks,
+            config.host_tier.eviction_policy,
+            ranks_requests=config.host_lru_ranks_requests,
+        )
         self.transfers: set[Transfer] = set()  # under way
         self.num_begun = 0
         self._known: dict[int, _Offloaded] = {}
@@ -52,6 +56,8 @@ class OffloadingConnector:
         """Tokens that can be loaded beyond a prefix hit on the GPU; None: ask again in the next step."""
         known = self._known[request.id]
         known.blocks.clear()
+        if self.config.restart_offers_again:
+            known.next_chunk = 0
         if known.transfers:
             return None
         known.num_local_tokens = num_local_tokens
