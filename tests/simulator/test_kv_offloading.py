@@ -158,8 +158,13 @@ def test_arc_is_asked_for_as_in_vllm_with_the_size_in_either_place() -> None:
         (ARC_CONFIG, "kv_transfer_config: host memory needs a size; give --kv-offloading-size GIB too"),
         (
             {"kv_connector": "MooncakeConnector"},
-            "kv_connector 'MooncakeConnector' is not simulated; OffloadingConnector is",
+            "KV in host memory is, by OffloadingConnector: give --kv-offloading-size GIB instead",
         ),
+        (
+            {"kv_connector": "LMCacheConnectorV1", "kv_connector_extra_config": {"lmcache.chunk_size": 256}},
+            "kv_connector 'LMCacheConnectorV1' is not simulated; KV in host memory is, by OffloadingConnector",
+        ),
+        ({"kv_connector": ["x"]}, "kv_connector '['x']' is not simulated"),
         ({"kv_connector": "NixlConnector"}, "prefill and decode apart are asked for by --pools"),
         ({"kv_role": "kv_producer"}, "kv_role must be kv_both with OffloadingConnector"),
         (

@@ -64,12 +64,15 @@ class KVTransferConfig:
         if isinstance(given, KVTransfer):
             return given
         settings = given if isinstance(given, dict) else parse_json(str(given), "the text")
-        if isinstance(settings, dict) and settings.get("kv_connector") == NIXL:
+        connector = settings.get("kv_connector", OFFLOADING) if isinstance(settings, dict) else OFFLOADING
+        if connector == NIXL:
             raise ValueError(f"{NIXL}: prefill and decode apart are asked for by --pools; leave it out")
+        if connector != OFFLOADING:  # before its settings, which are its own
+            raise UnknownNameError(
+                f"kv_connector '{shortened(str(connector), 40)}' is not simulated; KV in host memory is, by "
+                f"{OFFLOADING}: give --kv-offloading-size GIB instead"
+            )
         config = typed(settings, _Config, "")
-        if config.kv_connector != OFFLOADING:
-            given = shortened(config.kv_connector, 40)
-            raise UnknownNameError(f"kv_connector '{given}' is not simulated; {OFFLOADING} is")
         if config.kv_role != KV_BOTH:
             raise ValueError(f"kv_role must be {KV_BOTH} with {OFFLOADING}, which stores and loads")
         extra = config.kv_connector_extra_config
