@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from calibrate.conformance.apart import APART, check_apart
+from calibrate.conformance.balancer import BALANCER, check_balancer
 from calibrate.conformance.cases.scheduler_cases import ABOUT
 from calibrate.conformance.cases.sglang_cases import SGLANG_CASES
 from calibrate.conformance.radix_tree import check_radix_tree
@@ -34,7 +35,8 @@ class Found(Protocol):
 
 Check = Callable[..., Found]  # of an interpreter; num_cases, seed, watch: called with what was found after each case
 CHECKS: Final[Mapping[str, Mapping[str, Check]]] = {
-    VLLM: {about: partial(check_scheduler, about=about) for about in ABOUT} | {APART: check_apart},
+    VLLM: {about: partial(check_scheduler, about=about) for about in ABOUT}
+    | {APART: check_apart, BALANCER: check_balancer},
     SGLANG: {about: partial(check_sglang_scheduler, about=about) for about in SGLANG_CASES}
     | {RADIX_TREE: check_radix_tree},
 }

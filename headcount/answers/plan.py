@@ -214,6 +214,7 @@ def plan(
     pools: PoolSizesAsked | None = None,
     kv_transfer_rate: float | None = None,
     dispatch_s: float | None = None,
+    decider: str | None = None,
     precision: float = PRECISION,
     replications: int = MAX_REPLICATIONS,
     seed: int = 0,
@@ -230,11 +231,12 @@ def plan(
     Exactly one of `users`, `employees`, `requests_per_s`, `tokens_per_day` says how many people there are; the links
     from there to users are in docs/explanation/demand.md. `daily_profile` has requests by hour of a day or a week,
     `time_zones` the share of people by hours ahead of UTC (`+1=60%,-5=40%`). `growth` and `headroom` are shares on top;
-    `spare` servers may fail. Without a `router` it is least-outstanding, or session-affinity where that should cost
-    clearly less. With `pools`, such as "prefill,decode" or {"prefill": [1], "decode": [1, 2]} with tensor-parallel
-    sizes, engines that compute prompts apart from answers are tried too. `gpu`, `quantization`, `kv_cache_dtype` are
-    one name or several, `price` is US dollars per GPU and hour, of all or by name. `engine` are vLLM's engine arguments
-    under their names. Raises ValueError for a bad argument, RefusedError before anything is simulated where `strict`
+    `spare` servers may fail, of two pools so many of each. Without a `router` it is least-outstanding, or
+    session-affinity where that should cost clearly less. With `pools`, such as "prefill,decode" or {"prefill": [1],
+    "decode": [1, 2]} with tensor-parallel sizes, engines that compute prompts apart from answers are tried too;
+    `decider` says which prompts the others compute themselves. `gpu`, `quantization`, `kv_cache_dtype` are one name or
+    several, `price` is US dollars per GPU and hour, of all or by name. `engine` are vLLM's engine arguments under their
+    names. Raises ValueError for a bad argument, RefusedError before anything is simulated where `strict`
     refuses a note.
     """
     if router is not None:
@@ -264,7 +266,7 @@ def plan(
         think_time_s=mean_s,
         users=1,  # until the chain is known
         spare=spare,
-        apart=asked_choices(pools, kv_transfer_rate, dispatch_s, spare=spare),
+        apart=asked_choices(pools, kv_transfer_rate, dispatch_s, decider),
         slo=find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment),
         router=router,
         precision=precision,

@@ -50,7 +50,7 @@ class FleetRow:
     reason: str | None = None  # why it was dropped, or is only screened
     serve_line: str | None = None
     prefill_tp: int | None = None  # where prefill and decode are apart: `tp` and `serve_line` are of decode engines
-    prefill_servers: int | None = None  # of `servers`
+    prefill_servers: int | None = None  # of `servers`, spare ones included
     prefill_serve_line: str | None = None
 
     @property
@@ -141,7 +141,7 @@ def _screened_row(each: Screened, demanded: float) -> FleetRow:
         **_named(each.layout),
         **_bought(each, each.layout.offer.usd_per_hour, each.usd_per_hour, demanded),
         state=SCREENED,
-        gpus=each.layout.gpus(each.servers + each.spare, each.prefill_servers),
+        gpus=each.layout.gpus(*each.bought),
         users_low=int(each.users_per_server * each.servers),
         binding=each.estimate.binding,
         reason="estimated, not simulated: it cannot win",
@@ -173,11 +173,11 @@ def _named(layout: Layout) -> dict[str, Any]:
 
 
 def _bought(each: Screened | Sized, usd_per_gpu_hour: float, usd_per_hour: float, demanded: float) -> dict[str, Any]:
-    month = usd_per_month(1, usd_per_hour)
+    month, (servers, prefill_servers) = usd_per_month(1, usd_per_hour), each.bought
     return {
-        "servers": each.servers + each.spare,
-        "spare_servers": each.spare,
-        "prefill_servers": each.prefill_servers if each.layout.apart is not None else None,
+        "servers": servers,
+        "spare_servers": servers - each.servers,
+        "prefill_servers": prefill_servers if each.layout.apart is not None else None,
         "usd_per_gpu_hour": usd_per_gpu_hour,
         "usd_per_hour": usd_per_hour,
         "usd_per_month": month,

@@ -46,16 +46,14 @@ def _vllm_args(asked: Subject) -> EngineArgs:
 
 
 def asked_choices(
-    pools: PoolSizesAsked | None, kv_transfer_rate: float | None, dispatch_s: float | None, *, spare: int = 0
+    pools: PoolSizesAsked | None, kv_transfer_rate: float | None, dispatch_s: float | None, decider: str | None
 ) -> ApartAsked | None:
     """Of which sizes pools may be, or None where every server does both. Raises ValueError for what cannot be."""
     if pools is None:
-        check_alone(kv_transfer_rate, dispatch_s, pools="prefill,decode")
+        check_alone(kv_transfer_rate, dispatch_s, *([decider] if decider else ()), pools="prefill,decode")
         return None
-    if spare:
-        raise ValueError("--spare is not searched for prefill and decode apart; leave --spare or --pools out")
     sizes = {role: found for role, found in PoolChoices().read(pools).items() if found}
-    return ApartAsked(sizes=sizes, between=_between(kv_transfer_rate, dispatch_s))
+    return ApartAsked(sizes=sizes, between=_between(kv_transfer_rate, dispatch_s, decider))
 
 
 def compared_pools(asked: Subject, pools: str | None, decider: str | None, between: Between) -> Apart | None:

@@ -34,7 +34,8 @@ def test_pools_to_choose_from_are_read(text: str, found: dict[str, tuple[int, ..
         ({"pools": "prefill=2"}, "'prefill=2' lacks a pool; give both: prefill,decode"),
         ({"pools": "prefill=2x,decode"}, "'2x' is no tensor-parallel size; give such as tp2"),
         ({"pools": "prefil,decode"}, "no pool 'prefil'; did you mean 'prefill'?"),
-        ({"pools": "prefill,decode", "spare": 1}, "--spare is not searched for prefill and decode apart"),
+        ({"decider": "isl_bounding"}, "--decider lies between two pools; give --pools prefill,decode"),
+        ({"pools": "prefill,decode", "decider": "isl_bound"}, "no decider 'isl_bound'; did you mean 'isl_bounding'?"),
         ({"kv_transfer_rate": 5.0}, "--kv-transfer-rate lies between two pools; give --pools prefill,decode"),
         ({"pools": "prefill,decode", "vllm_version": "0.33.0"}, "simulated by the rules of vLLM 0.32 alone"),
         ({"pools": "prefill,decode", "engine": "sglang"}, "prefill and decode apart is not simulated with SGLang"),
@@ -62,6 +63,24 @@ def test_both_ways_stand_in_the_table_with_the_lines_that_start_each_pool(tmp_pa
     assert found["best"]["usd_per_month"] == min(both["usd_per_month"], apart["usd_per_month"])
     answer.report(tmp_path / "report.md")
     assert "1 × TP1 prefill" in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_each_pool_has_its_spare_engine_and_prompts_that_a_decider_leaves_need_no_prefill_engines() -> None:
+    asked: dict[str, Any] = GIVEN | {"pools": "prefill,decode", "tpot_s": 0.011, "users": 300}
+    nothing_left = "prefix-based-pd-decider"  # without its threshold
+    few = _apart_of(hc.plan("llama-3.1-8b", decider=nothing_left, **asked))
+    spare = _apart_of(hc.plan("llama-3.1-8b", spare=1, **asked))
+    bare = _apart_of(hc.plan("llama-3.1-8b", **asked))
+    assert few["prefill_servers"] == 1  # nothing comes to it
+    assert spare["prefill_servers"] == bare["prefill_servers"] + 1
+    assert (spare["servers"], spare["spare_servers"]) == (bare["servers"] + 2, 2)
+    assert spare["users_low"] == bare["users_low"]
+    assert spare["usd_per_month"] == pytest.approx(bare["usd_per_month"] * spare["servers"] / bare["servers"])
+
+
+def _apart_of(answer: hc.PlanAnswer) -> dict[str, Any]:
+    return next(row for row in answer.to_json()["fleets"] if row["prefill_tp"] is not None)
 
 
 @pytest.mark.slow

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from simulator.apart import Apart
+from simulator.apart import Apart, Between
+from simulator.fleet.deciders import read_decider
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow, How
 from simulator.study.fleets import ratio
 from simulator.study.fleets.apart import apart_capacity, apart_row, evaluator_of_apart
@@ -25,8 +26,8 @@ from tests.simulator.made_up_fleets import Served, fleet_question
 Law = Callable[[int, int], int]  # users to sign for, of so many prefill and so many decode engines
 
 
-def asked(users: float, **more: Any) -> FleetQuestion:
-    return fleet_question("h100-sxm", users=users, apart=ApartAsked(), **more)
+def asked(users: float, apart: ApartAsked | None = None, **more: Any) -> FleetQuestion:
+    return fleet_question("h100-sxm", users=users, apart=apart or ApartAsked(), **more)
 
 
 def pair_of(question: FleetQuestion) -> Screened:
@@ -95,6 +96,31 @@ def test_no_pair_that_costs_less_serves_the_users(
     if found.is_whole:
         fewest = min(p + d for p, d in product(range(1, 20), repeat=2) if law(p, d) >= users)
         assert found.servers == fewest
+
+
+@pytest.mark.slow
+def test_with_a_decider_pairs_with_far_fewer_prefill_engines_than_estimated_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    simulate_as(monkeypatch, lambda prefill, decode: min(1000 * prefill, 100 * decode))
+    question = asked(500, ApartAsked(between=Between(decider=read_decider("isl_bounding"))))
+    screened = replace(pair_of(question), needed=(6.0, 5.0))
+    found = RatioSizing(question, screened, 8, MOST_USERS, How()).run((6, 5))
+    assert (found.prefill_servers, found.servers) == (1, 6)
+
+
+def test_each_pool_has_as_many_spare_engines_as_are_asked_for() -> None:
+    bare, spare = (pair_of(asked(400, spare=number)) for number in (0, 2))
+    assert spare.needed == bare.needed
+    assert spare.bought == (bare.bought[0] + 4, bare.bought[1] + 2)
+    assert spare.usd_per_hour == pytest.approx(bare.usd_per_hour * spare.bought[0] / bare.bought[0])
+
+
+def test_conversations_that_stay_with_their_prefill_engine_need_fewer_of_them() -> None:
+    question = asked(20_000)
+    stays, spread = (pair_of(replace(question, router=router)) for router in ("session-affinity", "least-outstanding"))
+    assert stays.needed[0] < spread.needed[0]
+    assert stays.needed[1] == spread.needed[1]
 
 
 @pytest.mark.slow

@@ -53,11 +53,14 @@ class SpareTried:
 
 
 def try_spare(race: Race) -> SpareTried | None:
-    """One run of the cheapest fleet; None without spare servers, of a trace, or of more users than are tried."""
+    """One run of the cheapest fleet; None without spare servers, of a trace, or of more users than are tried.
+
+    Nor of two pools: the failure of one of their engines is not simulated.
+    """
     best, asked = race.best, race.question
     if best is None or not race.is_over or not asked.spare or asked.users > MOST_USERS:
         return None
-    if not isinstance(asked.workload, Population):
+    if not isinstance(asked.workload, Population) or best.layout.apart is not None:
         return None
     plan, servers = best.layout.plan, best.servers + asked.spare
     event = Event(kind="zone", time_s=FAILS_S, extent=Extent(replicas=asked.spare))

@@ -10,6 +10,7 @@ from headcount.cli.options import (
     ROUTERS,
     argument_options,
     between_options,
+    decider_option,
     engine_options,
     model_option,
     output_options,
@@ -60,7 +61,12 @@ _people_options = section(
     option("--response-time", Duration(), "From a request to the end of its answer.  [default: estimated]"),
     option("--growth", Extra(), "Users to add, such as 30%.", default="0%"),
     option("--headroom", Extra(), "Users to add on top of these, such as 10%.", default="0%"),
-    option("--spare", WholeNumber(0, 1000), "Servers that may fail: the rest still serve all users.", default="0"),
+    option(
+        "--spare",
+        WholeNumber(0, 1000),
+        "Servers that may fail: the rest still serve all users. With --pools so many of each pool.",
+        default="0",
+    ),
 )
 _choice_options = section(
     "Choice",
@@ -113,6 +119,7 @@ _money_options = section(
     ),
 )
 @between_options
+@decider_option()
 @section(
     "Search",
     option("--precision", Share(), "Half of the sampling interval of the best fleet's users.", default="5%"),

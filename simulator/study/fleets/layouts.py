@@ -101,8 +101,19 @@ class Layout:
         return layout_kind(self.offer.gpu.name, is_apart=self.apart is not None)
 
     @property
+    def has_decider(self) -> bool:
+        """Whether decode engines compute some prompts themselves."""
+        return self.apart is not None and self.apart.between.decider is not None
+
+    @property
     def plans(self) -> tuple[Deployment, ...]:
         return self.apart.plans if self.apart is not None else (self.plan,)
+
+    def bought(self, servers: int, prefill_servers: int, spare: int) -> tuple[int, int]:
+        """Servers with the spare ones, so many of each pool, and of them those that compute prompts alone."""
+        if self.apart is None:
+            return servers + spare, 0
+        return servers + 2 * spare, prefill_servers + spare
 
     def gpus(self, servers: int, prefill_servers: int = 0) -> int:
         """Of so many servers, of which so many compute prompts alone."""

@@ -58,8 +58,11 @@ class PairEstimate:
         return self.prefill.served_s + self.handover_s + self.decode.served_s
 
 
-def estimate_pair(apart: Apart, load: Load, slo: SLO) -> PairEstimate:
-    """Both pools with as many engines as there are, each with half of the misses that the target allows."""
+def estimate_pair(apart: Apart, load: Load, slo: SLO, *, stays: bool = False) -> PairEstimate:
+    """Both pools with as many engines as there are, each with half of the misses that the target allows.
+
+    Where a conversation `stays`, the prefill engine of its next turn is the one that has computed its last.
+    """
     slo = replace(slo, attainment=(1 + slo.attainment) / 2)
     assert isinstance(apart.decode.engine, EngineConfig), "SGLang was refused before"
     engine = replace(apart.decode.engine, enable_prefix_caching=True)  # a prompt that is read is as if it were cached
@@ -67,8 +70,9 @@ def estimate_pair(apart: Apart, load: Load, slo: SLO) -> PairEstimate:
     handover_s = _handover_s(apart, engine.block_size, load, slo, decode.estimate.tpot_s)
     ttft_s = _NO_LIMIT_S if slo.ttft_s is None else max(slo.ttft_s - handover_s, _LEAST_S)
     limits = replace(slo, ttft_s=ttft_s, tpot_s=None)
+    spread = 1 if stays else apart.num_prefill
     return PairEstimate(
-        prefill=_pool(apart.prefill, apart.num_prefill, load, limits, PREFILL), decode=decode, handover_s=handover_s
+        prefill=_pool(apart.prefill, spread, load, limits, PREFILL), decode=decode, handover_s=handover_s
     )
 
 

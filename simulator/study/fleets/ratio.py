@@ -10,9 +10,9 @@ from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.study.capacity import SCREENING_REPLICATIONS
 from simulator.study.capacity_table import CapacityRow, How
 from simulator.study.fleets.apart import apart_capacity, apart_row, evaluator_of_apart
-from simulator.study.fleets.layouts import Dropped, FleetQuestion, Layout
+from simulator.study.fleets.layouts import AFFINITY, Dropped, FleetQuestion, Layout
 from simulator.study.fleets.pair_estimate import estimate_pair
-from simulator.study.fleets.screening import Screened
+from simulator.study.fleets.screening import Screened, cheaper_router
 from simulator.study.fleets.sizing import MOST_BOUGHT, MOST_SERVERS, MOST_USERS, SERVED_REPLICATIONS, Sized, kept
 from simulator.study.points import Evaluator
 
@@ -68,10 +68,17 @@ def _dropped(layout: Layout, prefill: Deployment, reason: str, attainment: float
 
 
 def screened_apart(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
-    """About how many engines of either pool the users need: prompts are one load, answers another."""
+    """About how many engines of either pool the users need: prompts are one load, answers another.
+
+    Where no router is asked for, conversations stay on their engines if that should cost clearly less.
+    """
+    return cheaper_router(layout, question, _screened)
+
+
+def _screened(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
     engines, load, apart = (1, 1), question.load(layout), _apart(layout)
     for _ in range(_ROUNDS):
-        found = estimate_pair(apart.sized(*engines), load, question.slo)
+        found = estimate_pair(apart.sized(*engines), load, question.slo, stays=layout.router == AFFINITY)
         for pool in found.pools:
             if pool.refusal is not None:
                 return _dropped(layout, apart.prefill, pool.refusal, pool.estimate.attainment)
@@ -179,10 +186,10 @@ class RatioSizing:
         most, pairs = self._gpus(best) - 1, []
         if self._gpus(fewer) <= most and not self._is_ruled_out(fewer):
             return fewer
-        needed = self._needed
-        for prefill in range(max(math.floor(needed[0] / OFF), 1), most + 1):
+        needed, fewest = self._needed, self._fewest
+        for prefill in range(fewest[0], most + 1):
             decode = (most - self._gpus((prefill, 0))) // self._gpus((0, 1))
-            if decode >= max(math.floor(needed[1] / OFF), 1) and not self._is_ruled_out((prefill, decode)):
+            if decode >= fewest[1] and not self._is_ruled_out((prefill, decode)):
                 pairs.append((prefill, decode))
         return max(pairs, key=lambda pair: min(pair[0] / needed[0], pair[1] / needed[1]), default=None)
 
@@ -191,6 +198,12 @@ class RatioSizing:
         """Of the estimate, for the users that are simulated."""
         share = self.users / self.question.users
         return self.screened.needed[0] * share, self.screened.needed[1] * share
+
+    @property
+    def _fewest(self) -> Pair:
+        """Pairs with fewer engines of either pool are not tried."""
+        prefill, decode = (max(math.floor(each / OFF), 1) for each in self._needed)
+        return 1 if self.screened.layout.has_decider else prefill, decode
 
     def _is_ruled_out(self, pair: Pair) -> bool:
         return any(pair[0] <= failed[0] and pair[1] <= failed[1] for failed in self.failed)
@@ -214,8 +227,8 @@ class RatioSizing:
 
     def _prefill_rate(self, engines: int) -> float:
         """Requests/s that a prefill engine serves among so many, by the estimate."""
-        load = self.question.load(self.screened.layout)
-        return estimate_pair(self._apart.sized(engines, 1), load, self.question.slo).prefill.rate
+        load, stays = self.question.load(self.screened.layout), self.screened.layout.router == AFFINITY
+        return estimate_pair(self._apart.sized(engines, 1), load, self.question.slo, stays=stays).prefill.rate
 
     def _sized(self, bought: Pair, simulated: Pair, each: float = 1.0) -> Sized:
         row = self.rows[simulated]

@@ -1,6 +1,7 @@
 """How many servers of each layout the users should need, by the estimate."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -31,15 +32,21 @@ class Screened:
         return math.ceil(self.needed[0])
 
     @property
+    def bought(self) -> tuple[int, int]:
+        """Servers, spare ones included, and of them those that compute prompts alone."""
+        return self.layout.bought(self.servers, self.prefill_servers, self.spare)
+
+    @property
     def usd_per_hour(self) -> float:
         """Spare servers included."""
-        return self.layout.usd_per_hour(self.servers + self.spare, self.prefill_servers)
+        return self.layout.usd_per_hour(*self.bought)
 
     def usd_per_hour_if(self, factor: float) -> float:
         """The same, if each server serves so many times what is estimated."""
         if self.layout.apart is not None:
             prefill, decode = (math.ceil(each / factor) for each in self.needed)
-            return self.layout.usd_per_hour(prefill + decode, prefill)
+            prefill = 1 if self.layout.has_decider else prefill  # the estimate has it compute every prompt
+            return self.layout.usd_per_hour(*self.layout.bought(prefill + decode, prefill, self.spare))
         servers = math.ceil(self.users / (self.users_per_server * factor))
         return self.layout.usd_per_hour(max(servers, 1) + self.spare)
 
@@ -65,10 +72,17 @@ def screened(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
     Where no router is asked for, conversations stay on their server if that should cost clearly less: they find their
     own prefix in its cache. A trace says nothing of them.
     """
-    found = _screened(layout, question)
+    return cheaper_router(layout, question, _screened)
+
+
+def cheaper_router(
+    layout: Layout, question: FleetQuestion, screen: Callable[[Layout, FleetQuestion], Screened | Dropped]
+) -> Screened | Dropped:
+    """The layout as it is screened, or with session affinity if no router is asked for and it costs clearly less."""
+    found = screen(layout, question)
     if question.router is not None or not isinstance(question.workload, Population):
         return found
-    beside = _screened(replace(layout, router=AFFINITY), question)
+    beside = screen(replace(layout, router=AFFINITY), question)
     return beside if _usd_per_hour(beside) < CLEARLY * _usd_per_hour(found) else found
 
 

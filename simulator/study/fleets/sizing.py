@@ -56,14 +56,19 @@ class Sized:
         return self.screened.spare
 
     @property
+    def bought(self) -> tuple[int, int]:
+        """Servers, spare ones included, and of them those that compute prompts alone."""
+        return self.layout.bought(self.servers, self.prefill_servers, self.spare)
+
+    @property
     def usd_per_hour(self) -> float:
         """Spare servers included."""
-        return self.layout.usd_per_hour(self.servers + self.spare, self.prefill_servers)
+        return self.layout.usd_per_hour(*self.bought)
 
     @property
     def gpus(self) -> int:
         """Spare servers included."""
-        return self.layout.gpus(self.servers + self.spare, self.prefill_servers)
+        return self.layout.gpus(*self.bought)
 
     def users(self, name: str = "users_low") -> int:
         """One of a row's numbers of users, for all servers but the spare ones."""
