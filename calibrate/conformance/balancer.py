@@ -66,7 +66,8 @@ def random_balancer_case(seed: int, number: int) -> Record:
     rng = np.random.default_rng(np.random.SeedSequence([seed, number]))
     num_engines, longest = int(rng.integers(2, 17)), int(rng.choice([2, 10, 200]))
     operations: list[Record] = []
-    sent, live = 0, []
+    sent = 0
+    live: list[int] = []
     for what in rng.choice(list(OPERATIONS), NUM_OPERATIONS, p=list(OPERATIONS.values())):
         if what == "report":
             counts = rng.integers(0, longest, (num_engines, 2)) * (rng.random((num_engines, 2)) < rng.random())
@@ -97,9 +98,10 @@ def _compare(found: BalancerComparison, case: Record, theirs: list[int]) -> None
 
 def our_choices(case: Record) -> list[int]:
     """The router's choices, from views that are kept up as the compiled core keeps them up."""
-    engines = np.zeros(case["num_engines"], ENGINE_VIEW).view(np.recarray)
+    engines: Any = np.zeros(case["num_engines"], ENGINE_VIEW).view(np.recarray)
     engines["routable"] = 1
-    memory, chosen = np.full(OWN + 1, 0, np.int64), []
+    memory = np.zeros(OWN + 1, np.int64)
+    chosen: list[int] = []
     for operation in case["operations"]:
         if "report" in operation:
             for engine, (waiting, running, usage) in enumerate(operation["report"]):

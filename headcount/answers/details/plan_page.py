@@ -107,7 +107,7 @@ def _failure_text(answer: "PlanAnswer", bought: Bought, low: int, needed: float)
     if not bought.spare_servers:
         return f"{bought.failure(low, needed)}{_cheaper_with_spare(answer)}"
     tried = answer.spare_tried
-    if tried is None and bought.how:
+    if answer.best is not None and answer.best.prefill_tp is not None:
         spare = counted(answer.race.question.spare, "engine")
         return f"While {spare} of either pool {'is' if spare.startswith('1 ') else 'are'} down, the others serve all."
     return "" if tried is None else sentence(f"{tried}.")
