@@ -120,7 +120,7 @@ def test_conversations_that_stay_with_their_prefill_engine_need_fewer_of_them() 
     question = asked(20_000)
     stays, spread = (pair_of(replace(question, router=router)) for router in ("session-affinity", "least-outstanding"))
     assert stays.needed[0] < spread.needed[0]
-    assert stays.needed[1] == spread.needed[1]
+    assert stays.needed[1] == pytest.approx(spread.needed[1], rel=0.01)
 
 
 @pytest.mark.slow
