@@ -109,9 +109,11 @@ class Case:
     def depends_on(self, term: Term) -> bool:
         """Whether the run's time can depend on the term."""
         name, key = term
+        known = EXPERT_FORMATS.get(self.quantization, "fp8")
         if name.startswith(("expert_", "distinct_expert")):
-            known = EXPERT_FORMATS.get(self.quantization, "fp8")
             return load_model(self.model).is_moe and key in (None, known)
+        if name == "gemm_bandwidth_share":
+            return key in ("bf16", known)
         return not name.startswith("all_reduce") or self.num_gpus > 1
 
 

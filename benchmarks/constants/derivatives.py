@@ -58,6 +58,17 @@ def derive(
     return Derivatives(np.array([key_of(case) for case in cases]), terms, simulated, found.jacobian)
 
 
+def rederive(
+    kept: Derivatives, cases: Sequence[Case], terms: Sequence[Term], workers: int, watch: Callable[[int, int], None]
+) -> Derivatives:
+    """Simulated anew, with slopes by the terms that were not known before; those by the others are kept."""
+    new = derive(cases, [term for term in terms if term not in kept.terms], workers, watch)
+    old = kept.of(cases)
+    slopes = {term: old.jacobian[:, :, place] for place, term in enumerate(kept.terms)}
+    slopes |= {term: new.slopes[:, :, place] for place, term in enumerate(new.terms)}
+    return Derivatives(new.keys, terms, new.simulated, np.stack([slopes[term] for term in terms], axis=2))
+
+
 def constants_texts() -> dict[str, str]:
     return {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.toml"))}
 

@@ -23,7 +23,7 @@ NOT_CONSTANTS = (
 class Constants:
     """One GPU's constants. Shares are of the peaks in `kvcache/gpus`; times are in seconds.
 
-    Mappings go by what the multiply computes in (`gemm_compute_share`), by the weight format (`expert_*`),
+    Mappings go by what the multiply computes in (`gemm_*_share`), by the weight format (`expert_*`),
     by head dim (`prefill_attention_compute_share`) or by bits per cached element (`decode_attention_bandwidth_share`).
     """
 
@@ -35,9 +35,10 @@ class Constants:
     log_errors_by_kind: Mapping[str, tuple[LogError, LogError]]  # TPOT, TTFT of deployments that err otherwise
     sources: Mapping[str, tuple[str, str]]  # constant: value with unit, source
 
-    gemm_bandwidth_share: float
+    gemm_bandwidth_share: Mapping[str, float]
     gemm_compute_share: Mapping[str, float]
     gemm_start_s: float
+    gemm_depth_s: float
     quantized_gemm_start_factor: float
     gemm_overlap_power: float
     glue_s: float
@@ -54,7 +55,9 @@ class Constants:
     all_reduce_start_growth: float
     all_reduce_link_share: Mapping[str, float]
     all_reduce_rank_exponent: Mapping[str, float]
-    expert_bandwidth_share: float
+    expert_bandwidth_share: Mapping[str, float]
+    expert_read_s: Mapping[str, float]
+    expert_overlap_power: Mapping[str, float]
     expert_compute_share: Mapping[str, float]
     expert_activation_bytes_per_element: Mapping[str, float]
     expert_start_s: Mapping[str, float]

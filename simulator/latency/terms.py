@@ -102,6 +102,11 @@ class Rank:
         known = gemm_dtype in self.gpu.flops_per_s and gemm_dtype in shares
         return self.gpu.flops_per_s[gemm_dtype] * shares[gemm_dtype] if known else self.bf16_flops * shares["bf16"]
 
+    def gemm_bandwidth(self, gemm_dtype: Multiply) -> float:
+        """Bytes per second that matrix multiplies of this type read."""
+        shares = self.constants.gemm_bandwidth_share
+        return shares.get(gemm_dtype, shares["bf16"]) * self.bandwidth
+
 
 def add(*parts: Causes) -> dict[str, FloatArray]:
     """The sum over parts, cause by cause."""
@@ -117,7 +122,7 @@ def times(count: float, part: Causes) -> dict[str, FloatArray]:
 
 
 def gemm(rank: Rank, tokens: FloatArray, tensor: Tensor) -> dict[str, FloatArray]:
-    """One matrix multiply over [0, len) tokens: compute joined with bytes, then the kernel's start.
+    """One matrix multiply over [0, len) tokens: compute joined with bytes, then the kernel's start and way through k.
 
     No tokens take no time.
     """
@@ -128,11 +133,13 @@ def gemm(rank: Rank, tokens: FloatArray, tensor: Tensor) -> dict[str, FloatArray
     plain = tensor.rows * tensor.cols * element
     weight_bytes = rank.scheme.linear_weight_bytes(tensor.rows, tensor.cols) if packed else plain
     moved = weight_bytes + tokens * (tensor.rows + tensor.cols) * element
-    bytes_s = moved / (rank.constants.gemm_bandwidth_share * rank.bandwidth)
+    bytes_s = moved / rank.gemm_bandwidth(dtype)
     compute_s = 2 * tokens * tensor.rows * tensor.cols / rank.flops_per_s(dtype)
     start_s = rank.constants.gemm_start_s
     if dtype in ("fp8", "fp4"):
         start_s *= rank.constants.quantized_gemm_start_factor
+    # However few the rows, each tile of the product sums over all columns, one after the other.
+    start_s = start_s + tensor.cols * rank.constants.gemm_depth_s
     return _joined(tokens, bytes_s, compute_s, start_s, rank.constants.gemm_overlap_power)
 
 
@@ -172,7 +179,7 @@ def layer(rank: Rank, tokens: FloatArray, held: Layer) -> dict[str, FloatArray]:
     parts.append(
         {
             FIXED_OVERHEAD: np.where(tokens > 0, glue_s, 0.0),
-            ACTIVATIONS: moved / (constants.gemm_bandwidth_share * rank.bandwidth),
+            ACTIVATIONS: moved / rank.gemm_bandwidth("bf16"),
             COMMUNICATION: (num_parts - shares_experts) * all_reduce_s(rank, tokens, arch.hidden_size),
         }
     )
@@ -275,8 +282,13 @@ def handover_s(rank: Rank, tokens: FloatArray) -> FloatArray:
     return np.where(tokens > 0, (rank.stages - 1) * (constants.all_reduce_start_s[link] + bulk_s), 0.0)
 
 
-def experts(rank: Rank, tokens: FloatArray, mixture: Experts, tensors: list[Tensor]) -> dict[str, FloatArray]:
-    """One layer's routed experts: the distinct ones are read, each token is computed in those it chose."""
+def experts(
+    rank: Rank, tokens: FloatArray, mixture: Experts, tensors: list[Tensor], *, distinct: FloatArray | None = None
+) -> dict[str, FloatArray]:
+    """One layer's routed experts: the distinct ones are read, each token is computed in those it chose.
+
+    `distinct`: how many are distinct, where that is known.
+    """
     constants, scheme = rank.constants, rank.scheme
     packed = scheme.packs(tensors[0])
     weight_format = expert_format(scheme) if packed else "bf16"
@@ -286,7 +298,10 @@ def experts(rank: Rank, tokens: FloatArray, mixture: Experts, tensors: list[Tens
         for tensor in tensors
     )
     share = tensors[0].count / mixture.num_experts  # of the experts on this rank; 1 without expert parallelism
-    distinct = share * distinct_experts(mixture, tokens, constants.distinct_expert_exponent)
+    if distinct is None:
+        distinct = distinct_experts(mixture, np.maximum(tokens, 1.0), constants.distinct_expert_exponent)
+    one_s = one / (constants.expert_bandwidth_share[weight_format] * rank.bandwidth)
+    read_s = share * distinct * (one_s + constants.expert_read_s[weight_format])
     chosen = share * tokens * mixture.num_experts_per_tok
     flops = 2 * chosen * sum(tensor.rows * tensor.cols for tensor in tensors)
     peak = rank.gpu.flops_per_s.get(dtype, rank.bf16_flops)
@@ -296,12 +311,10 @@ def experts(rank: Rank, tokens: FloatArray, mixture: Experts, tensors: list[Tens
         fullest = 1 + constants.expert_parallel_imbalance / np.sqrt(1 + chosen / tensors[0].count)
     # Gathering a token's copies, writing what the experts make of them: not less under tensor parallelism.
     moved = chosen * tensors[0].cols * constants.expert_activation_bytes_per_element[weight_format]
-    return {
-        ACTIVATIONS: fullest * moved / rank.bandwidth,
-        WEIGHTS_READ: fullest * distinct * one / (constants.expert_bandwidth_share * rank.bandwidth),
-        COMPUTE: fullest * flops / (constants.expert_compute_share[weight_format] * peak),
-        FIXED_OVERHEAD: np.where(tokens > 0, constants.expert_start_s[weight_format], 0.0),
-    }
+    compute_s = flops / (constants.expert_compute_share[weight_format] * peak)
+    power, start_s = constants.expert_overlap_power[weight_format], constants.expert_start_s[weight_format]
+    own = _joined(tokens, fullest * read_s, fullest * compute_s, start_s, power)
+    return {**own, ACTIVATIONS: fullest * moved / rank.bandwidth}
 
 
 def expert_format(scheme: QuantizationScheme) -> str:

@@ -20,7 +20,7 @@ from simulator.latency.covariance import FOLDER as COVARIANCES
 from simulator.latency.covariance import MOST_OF_PEAK, covariance_of
 from simulator.latency.gpu_constants import constants_for
 
-COLUMNS = (("hopper", ("gemm_bandwidth_share", None)), ("hopper", ("glue_s", None)), ("", fitting.OLDER))
+COLUMNS = (("hopper", ("gemm_bandwidth_share", "bf16")), ("hopper", ("glue_s", None)), ("", fitting.OLDER))
 WIDE = fitting.Prior(np.zeros(3), 25.0 * np.eye(3), np.full(3, np.inf))
 TEXTS = constants_texts()
 
@@ -165,8 +165,8 @@ def test_values_of_a_file_are_multiplied_with_their_followers() -> None:
 
 def test_there_is_room_for_a_share_up_to_most_of_its_peak_alone() -> None:
     assert fitting.room(("hopper", ("glue_s", None)), TEXTS) == np.inf
-    room = fitting.room(("hopper", ("gemm_bandwidth_share", None)), TEXTS)
-    known = [constants_for(find_gpu(gpu)).gemm_bandwidth_share for gpu in ("h100-sxm", "h200-sxm")]
+    room = fitting.room(("hopper", ("gemm_bandwidth_share", "bf16")), TEXTS)
+    known = [constants_for(find_gpu(gpu)).gemm_bandwidth_share["bf16"] for gpu in ("h100-sxm", "h200-sxm")]
     assert np.exp(room) * max(known) == pytest.approx(MOST_OF_PEAK)
 
 

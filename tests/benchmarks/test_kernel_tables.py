@@ -21,7 +21,9 @@ pytest.importorskip("pyarrow", reason="the tables are parquet files")
 GPU = find_gpu("h100-sxm")
 BANDWIDTH, PEAK, LINK = GPU.memory_bandwidth_bytes_per_s, GPU.flops_per_s, GPU.interconnect_bytes_per_s
 KNOWN = {
-    ("gemm_bandwidth_share", ""): 0.7,
+    ("gemm_bandwidth_share", "bf16"): 0.7,
+    ("gemm_bandwidth_share", "fp8"): 0.6,
+    ("gemm_depth_s", ""): 3e-10,
     ("gemm_start_s", ""): 5e-6,
     ("gemm_overlap_power", ""): 2.0,
     ("gemm_compute_share", "bf16"): 0.66,
@@ -35,7 +37,9 @@ KNOWN = {
     ("all_reduce_start_growth", ""): 0.2,
     ("all_reduce_link_share", "nvlink"): 0.41,
     ("all_reduce_rank_exponent", "nvlink"): 0.5,
-    ("expert_bandwidth_share", ""): 0.77,
+    ("expert_bandwidth_share", "bf16"): 0.77,
+    ("expert_read_s", "bf16"): 1e-7,
+    ("expert_overlap_power", "bf16"): 1.6,
     ("expert_compute_share", "bf16"): 0.5,
     ("expert_activation_bytes_per_element", "bf16"): 11.0,
     ("expert_start_s", "bf16"): 30e-6,
@@ -56,13 +60,14 @@ def grid(**values: list[object]) -> pd.DataFrame:
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Kernel times in ms by the terms as they are written down, without the code that is fitted."""
     data = tmp_path_factory.mktemp("tables")
-    gemms = grid(gemm_dtype=["bfloat16", "fp8"], m=[1, 64, 512, 8192], n=[8192, 16384], k=[1024, 4096, 16384])
+    gemms = grid(gemm_dtype=["bfloat16", "fp8"], m=[1, 64, 512, 8192], n=[8192, 16384, 65536], k=[1024, 4096, 16384])
     m, n, k = (gemms[name].to_numpy(float) for name in "mnk")
     quantized = (gemms["gemm_dtype"] == "fp8").to_numpy()
     peak = np.where(quantized, PEAK["fp8"] * 0.44, PEAK["bf16"] * 0.66)
     weights = np.where(quantized, n * k + 4 * n, 2 * n * k)
-    moved_s = (weights + 2 * m * (n + k)) / (0.7 * BANDWIDTH)
-    gemms["latency"] = 1e3 * (np.hypot(moved_s, 2 * m * n * k / peak) + np.where(quantized, 7.5e-6, 5e-6))
+    moved_s = (weights + 2 * m * (n + k)) / (np.where(quantized, 0.6, 0.7) * BANDWIDTH)
+    own_s = np.where(quantized, 7.5e-6, 5e-6) + 3e-10 * k
+    gemms["latency"] = 1e3 * (np.hypot(moved_s, 2 * m * n * k / peak) + own_s)
     write(data, "gemm", "gemm", gemms)
 
     heads = {"num_heads": [32], "num_key_value_heads": [8], "head_dim": [128], "kv_cache_dtype": ["bfloat16"]}
@@ -83,15 +88,18 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(data, "comm", "custom_allreduce", sums)
 
     moes = grid(
-        num_tokens=[1, 1024, 4096, 16384], moe_tp_size=[1, 4], distribution=["balanced", "power_law_1.01"],
+        num_tokens=[1, 4, 256, 1024, 4096, 16384], moe_tp_size=[1, 4], distribution=["balanced", "power_law_1.01"],
         hidden_size=[2048, 4096], inter_size=[1024], topk=[8], num_experts=[64], moe_ep_size=[1],
         moe_dtype=["bfloat16"], kernel_source=["vllm_triton"],
     )  # fmt: skip
     one = 3 * moes["hidden_size"] * moes["inter_size"] / moes["moe_tp_size"]
-    read_s = 64 * (1 - (1 - 8 / 64) ** moes["num_tokens"]) * 2 * one / (0.77 * BANDWIDTH)
     chosen = 8 * moes["num_tokens"]
+    at_random = 64 * (1 - (1 - 8 / 64) ** (moes["num_tokens"] ** 0.95))
+    distinct = np.where(moes["distribution"] == "balanced", np.minimum(chosen, 64), at_random)
+    read_s = distinct * (2 * one / (0.77 * BANDWIDTH) + 1e-7)
     extra_s = chosen * moes["hidden_size"] * 11 / BANDWIDTH
-    moes["latency"] = 1e3 * (read_s + 2 * chosen * one / (0.5 * PEAK["bf16"]) + extra_s + 30e-6)
+    joined_s = (read_s**1.6 + (2 * chosen * one / (0.5 * PEAK["bf16"])) ** 1.6) ** (1 / 1.6)
+    moes["latency"] = 1e3 * (joined_s + extra_s + 30e-6)
     write(data, "moe", "moe", moes)
     return data
 

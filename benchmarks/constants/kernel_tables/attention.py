@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from benchmarks.constants.kernel_tables.rows import Free, Rows, floats, lone_rank, powers
 from benchmarks.constants.kernel_tables.tables import read_table
@@ -23,7 +24,7 @@ SHORTEST_PREFILL, SHORTEST_PREFILL_S = 256, 50e-6  # below, a kernel's start is 
 
 
 def decode_rows(data: Path, gpu: str) -> Iterator[Rows]:
-    """Decode attention without a window: contexts that no cache holds, then the shortest for the start."""
+    """Decode attention without a window: the shortest contexts for the start, then those that no cache holds."""
     table = read_table(data, gpu, "attention", "generation_attention")
     if table is None:
         return
@@ -32,25 +33,26 @@ def decode_rows(data: Path, gpu: str) -> Iterator[Rows]:
     table = table[table["num_heads"] >= table["num_key_value_heads"]]
     context = table["batch_size"] * (table["step"] + 1)
     width = table["head_dim"] * table["num_key_value_heads"] * np.where(table["kv_cache_dtype"] == "fp8", 1, 2)
+    small = table[(table["step"] < SHORT_CONTEXT) & (table["batch_size"] <= FEW_SEQUENCES)]
+    small = small[small["kv_cache_dtype"] == "bfloat16"]
+    yield _attention_rows("decode attention, start", small, gpu, "bfloat16", (("decode_attention_start_s", ""),))
     for kv_dtype, bits in CACHE_BITS.items():
         of_type = table["kv_cache_dtype"] == kv_dtype
         large = table[of_type & (2 * width * context > FROM_MEMORY_BYTES)]
         if len(large):
             free = (("decode_attention_bandwidth_share", bits),)
             yield _attention_rows(f"decode attention, {bits}-bit cache", large, gpu, kv_dtype, free)
-    small = table[(table["step"] < SHORT_CONTEXT) & (table["batch_size"] <= FEW_SEQUENCES)]
-    small = small[small["kv_cache_dtype"] == "bfloat16"]
-    yield _attention_rows("decode attention, start", small, gpu, "bfloat16", (("decode_attention_start_s", ""),))
 
 
 def _attention_rows(name: str, table: pd.DataFrame, gpu: str, kv_dtype: str, free: tuple[Free, ...]) -> Rows:
     ranks = _attention_ranks(table, gpu, kv_dtype)
+    places = _places(table, ranks)
     context = floats(table, "batch_size") * (floats(table, "step") + 1)
 
     def term_s(constants: Constants) -> FloatArray:
-        costs = {shape: _attention(rank, constants) for shape, rank in ranks.items()}
-        each = [costs[shape] for shape in _shapes(table)]
-        return np.array([cost.start_s for cost in each]) + np.array([cost.context_s for cost in each]) * context
+        costs = [_attention(rank, constants) for rank in ranks.values()]
+        each = np.array([(cost.start_s, cost.context_s) for cost in costs])[places]
+        return np.asarray(each[:, 0] + each[:, 1] * context)
 
     shapes = pd.DataFrame(
         {
@@ -122,14 +124,14 @@ def prefill_rows(data: Path, gpu: str) -> Iterator[Rows]:
 
 def _prefill_rows(table: pd.DataFrame, gpu: str, free: tuple[Free, ...]) -> Rows:
     ranks = _attention_ranks(table, gpu, "bfloat16")
+    places = _places(table, ranks)
     tokens = floats(table, "batch_size") * floats(table, "isl")
     work = tokens * (floats(table, "isl") + 1) / 2
 
     def term_s(constants: Constants) -> FloatArray:
-        costs = {shape: _attention(rank, constants) for shape, rank in ranks.items()}
-        each = [costs[shape] for shape in _shapes(table)]
-        by_token = np.array([cost.prefill_token_s for cost in each])
-        return np.array([cost.prefill_s for cost in each]) * work + by_token * tokens
+        costs = [_attention(rank, constants) for rank in ranks.values()]
+        each = np.array([(cost.prefill_s, cost.prefill_token_s) for cost in costs])[places]
+        return np.asarray(each[:, 0] * work + each[:, 1] * tokens)
 
     shapes = pd.DataFrame(
         {"tokens per prompt": table["isl"], "query heads": table["num_heads"], "prompts": table["batch_size"]}
@@ -154,6 +156,12 @@ def _attention_ranks(table: pd.DataFrame, gpu: str, kv_dtype: str) -> dict[tuple
         )
         for heads, kv_heads, head_dim in set(_shapes(table))
     }
+
+
+def _places(table: pd.DataFrame, ranks: Mapping[tuple[int, int, int], Rank]) -> NDArray[np.intp]:
+    """Which of the ranks each row is of."""
+    order = {shape: place for place, shape in enumerate(ranks)}
+    return np.array([order[shape] for shape in _shapes(table)])
 
 
 def _shapes(table: pd.DataFrame) -> list[tuple[int, int, int]]:

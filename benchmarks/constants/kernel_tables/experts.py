@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -11,11 +12,11 @@ import pandas as pd
 from benchmarks.constants.kernel_tables.rows import MOST_TOKENS, Free, Rows, floats, lone_rank, powers, summed
 from benchmarks.constants.kernel_tables.tables import read_table
 from kvcache.models.catalog import load_model
-from kvcache.shape.layer import Experts, Layer
+from kvcache.shape.layer import Experts
 from kvcache.shape.parameters import Tensor
 from simulator.latency.gpu_constants import Constants
 from simulator.latency.step_time import FloatArray
-from simulator.latency.terms import experts
+from simulator.latency.terms import distinct_experts, experts
 
 # The tables' words beside ours. Their `fp8` experts are one kernel for one scale per tensor, on Hopper slower than
 # 16 bits; published FP8 checkpoints have a scale per block.
@@ -28,7 +29,7 @@ EXPERT_FORMATS = {
 }
 # gpt-oss's experts start in one kernel, routing included; the tables have 8-bit activations for other models' alone.
 STARTS_IN = {"w4a8_mxfp4_mxfp8": ("w4a16_mxfp4", "gptoss")}
-DEALT = "power_law_1.01"
+EVENLY, DEALT = "balanced", "power_law_1.01"
 OTHER_ACTIVATION = "situ"  # kernels of a model whose experts have an activation of their own
 CONSTANT_KEYS = {"nvfp4": "fp4", "int4-experts": "int4"}  # weight formats under other names in the constants
 FEWEST_EXPERTS, NARROWEST_EXPERT, MOST_RANKS = 16, 192, 8  # as served today, on one node
@@ -39,8 +40,8 @@ APART_TOKENS, EVERY_EXPERT_TOKENS = 1 / 8, 6
 def expert_rows(data: Path, gpu: str, *, before: str | None = None) -> Iterator[Rows]:
     """Routed experts split by tensor parallelism.
 
-    Bandwidth and starts where tokens are dealt evenly, to one token's experts or to all: there it is known which are
-    read. Compute, and how many are read, where tokens are dealt by a power law, as routers do.
+    Bandwidth and starts where tokens are dealt evenly: there it is known how many experts are read. Compute, and how
+    many are read, where tokens are dealt by a power law, as routers do.
     """
     table = read_table(data, gpu, "moe", "moe", before=before)
     if table is None:
@@ -57,15 +58,15 @@ def expert_rows(data: Path, gpu: str, *, before: str | None = None) -> Iterator[
     each = table["num_tokens"] * table["topk"] / table["num_experts"]
     clear = table[(table["num_tokens"] == 1) | (each <= APART_TOKENS) | (each >= EVERY_EXPERT_TOKENS)]
     # Older releases' tables have no even deal; with many tokens a power law reaches every expert as well.
-    evenly = "balanced" if (table["distribution"] == "balanced").any() else DEALT
-    even = clear["distribution"] == evenly
+    is_known = (table["distribution"] == EVENLY).any()
+    even = table[table["distribution"] == EVENLY] if is_known else clear[clear["distribution"] == DEALT]
     for form, word in known.items():
-        part = clear[even & (clear["moe_dtype"] == word)]
+        part = even[even["moe_dtype"] == word]
         key = CONSTANT_KEYS.get(form, form)
         shares: tuple[Free, ...] = (("expert_compute_share", key), ("expert_activation_bytes_per_element", key))
         own: tuple[Free, ...] = (*shares, ("expert_start_s", key))
-        if form == "bf16":
-            own += (("expert_bandwidth_share", ""),)
+        if is_known:
+            own += tuple((name, key) for name in ("expert_bandwidth_share", "expert_read_s", "expert_overlap_power"))
         if len(part):
             yield _expert_rows(f"experts, {form}", part, gpu, form, own)
         if word in STARTS_IN:
@@ -84,12 +85,22 @@ def expert_rows(data: Path, gpu: str, *, before: str | None = None) -> Iterator[
 
 
 def _expert_rows(name: str, table: pd.DataFrame, gpu: str, form: str, free: tuple[Free, ...]) -> Rows:
-    keys = ["hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size"]
-    table = table.sort_values(keys)
-    groups = list(table.groupby(keys))
+    rank = lone_rank(gpu, load_model("qwen3-30b-a3b"), quantization=form)
+    hidden, inter, count, topk = (floats(table, name) for name in ("hidden_size", "inter_size", "num_experts", "topk"))
+    width, tokens = inter / floats(table, "moe_tp_size"), floats(table, "num_tokens")
+    # All shapes of the table in one: the terms are element-wise in them.
+    mixture = cast(Experts, SimpleNamespace(num_experts=count, num_experts_per_tok=topk))
+    matrices = [(2 * width, hidden), (hidden, width)]
+    tensors = [
+        Tensor("experts", cast(int, rows), cast(int, cols), count=cast(int, count), quantizable=True)
+        for rows, cols in matrices
+    ]
+    is_even = (table["distribution"] == EVENLY).to_numpy()
 
     def term_s(constants: Constants) -> FloatArray:
-        return np.concatenate([_expert_s(gpu, form, constants, shape, part) for shape, part in groups])
+        dealt = distinct_experts(mixture, tokens, constants.distinct_expert_exponent)
+        distinct = np.where(is_even, np.minimum(count, topk * tokens), dealt)
+        return summed(experts(replace(rank, constants=constants), tokens, mixture, tensors, distinct=distinct))
 
     shapes = pd.DataFrame(
         {
@@ -102,13 +113,3 @@ def _expert_rows(name: str, table: pd.DataFrame, gpu: str, form: str, free: tupl
         }
     )
     return Rows(name, floats(table, "measured_s"), shapes, term_s, free)
-
-
-def _expert_s(gpu: str, form: str, constants: Constants, shape: Any, part: pd.DataFrame) -> FloatArray:
-    hidden, inter, topk, count, ways = (int(number) for number in shape)
-    mixture = Experts(num_experts=count, num_experts_per_tok=topk, moe_intermediate_size=inter)
-    arch = replace(load_model("qwen3-30b-a3b"), hidden_size=hidden, layers=(Layer(experts=mixture),))
-    rank = replace(lone_rank(gpu, arch, quantization=form), constants=constants)
-    matrices = [(2 * inter // ways, hidden), (hidden, inter // ways)]
-    tensors = [Tensor("experts", rows, cols, count=count, quantizable=True) for rows, cols in matrices]
-    return summed(experts(rank, floats(part, "num_tokens"), mixture, tensors))

@@ -16,6 +16,7 @@ from benchmarks.constants.kernel_tables.rows import Rows
 from benchmarks.constants.kernel_tables.tables import GPUS, releases
 from kvcache.models.catalog import find_gpu
 from kvcache.releases import precedes
+from simulator.latency.covariance import MOST_OF_PEAK
 from simulator.latency.gpu_constants import Constants, constants_for
 from simulator.latency.step_time import FloatArray
 
@@ -27,6 +28,7 @@ FIRST_GUESS = {
     "expert_activation_bytes_per_element": 8.0,
 }
 LOSS_SCALE = 0.1  # log residuals beyond this count linearly
+EDGE = 1e-9  # by which a search may pass a bound that it starts at
 MOST_ROWS = 6000  # of a fit: more change the third digit
 
 
@@ -138,11 +140,13 @@ def fit_constants(rows: Rows, constants: Constants) -> Constants:
     def errors(logs: FloatArray) -> FloatArray:
         return rows.log_errors(with_values(logs))
 
+    most = np.array([np.log(MOST_OF_PEAK) if name.endswith("_bandwidth_share") else np.inf for name, _ in rows.free])
+    least = np.array([0.0 if name.endswith("_overlap_power") else -np.inf for name, _ in rows.free])  # the sum
     searches = [
         least_squares(
             errors,
             np.log(start),
-            bounds=(np.log(start) - 3, np.log(start) + 3),
+            bounds=(np.maximum(np.log(start) - 3, least - EDGE), np.minimum(np.log(start) + 3, most + EDGE)),
             loss="soft_l1",
             f_scale=LOSS_SCALE,
         )

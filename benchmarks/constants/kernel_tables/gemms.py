@@ -22,7 +22,7 @@ WIDE_GEMM = 16384  # rows: below, quantizing the activations by itself, which se
 
 
 def gemm_rows(data: Path, gpu: str) -> Iterator[Rows]:
-    """Matrix multiplies, all formats at once: they share the bandwidth's share and the kernel's start."""
+    """Matrix multiplies, all formats at once: they share the kernel's start and its way through k."""
     table = read_table(data, gpu, "gemm", "gemm")
     if table is None:
         return
@@ -41,8 +41,8 @@ def gemm_rows(data: Path, gpu: str) -> Iterator[Rows]:
         )
 
     types = [ranks[name].scheme.gemm_dtype_on(ranks[name].gpu) for name, _ in formats]
-    free: list[Free] = [(name, "") for name in ("gemm_bandwidth_share", "gemm_start_s", "gemm_overlap_power")]
-    free += [("gemm_compute_share", dtype) for dtype in dict.fromkeys(types)]
+    free: list[Free] = [(name, "") for name in ("gemm_start_s", "gemm_depth_s", "gemm_overlap_power")]
+    free += [(name, dtype) for name in ("gemm_bandwidth_share", "gemm_compute_share") for dtype in dict.fromkeys(types)]
     if {"fp8", "fp4"} & set(types):
         free.append(("quantized_gemm_start_factor", ""))
     shapes = pd.DataFrame(

@@ -7,9 +7,14 @@ from benchmarks.constants.kernel_tables.tables import GPUS
 
 # Keys that no table has go by those that are most like them: where a format has no kernels of its own, by what it is
 # unpacked to.
+_MULTIPLIES_ALIKE = {"fp16": "bf16", "int8": "fp8"}
 _EXPERTS_ALIKE = {"int8": "fp8", "fp4": "int4"}
 ALIKE = {
-    "gemm_compute_share": {"fp16": "bf16", "int8": "fp8"},
+    "gemm_bandwidth_share": _MULTIPLIES_ALIKE,
+    "gemm_compute_share": _MULTIPLIES_ALIKE,
+    "expert_bandwidth_share": _EXPERTS_ALIKE,
+    "expert_read_s": _EXPERTS_ALIKE,
+    "expert_overlap_power": _EXPERTS_ALIKE,
     "expert_compute_share": _EXPERTS_ALIKE,
     "expert_start_s": _EXPERTS_ALIKE,
     "expert_activation_bytes_per_element": _EXPERTS_ALIKE,
