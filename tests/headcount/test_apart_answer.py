@@ -15,7 +15,7 @@ def test_more_engines_that_compute_answers_serve_more_users_where_answers_bind()
     assert [row["role"] for row in two.rows()] == ["prefill", "decode"]
     assert two.to_json()["gpus"] == 3
     page = two.first_page()
-    assert page.answer == f"{two.users_low:,} users on 3 × NVIDIA H100 SXM"
+    assert page.answer == f"{two.users_low:,} users at once on 3 × NVIDIA H100 SXM"
     assert dict(page.figures)["servers"] == "1 with 1 GPU for prompts, 2 with 1 GPU each for answers, no spare"
     assert len(page.confirm) == 3 and page.confirm_together
     assert page.risk.startswith("There is one server for prompts, and no spare: while it is down, nobody is served.")

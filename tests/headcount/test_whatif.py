@@ -14,7 +14,7 @@ from tests.headcount.conftest import SHORT_ANSWERS
 from workloads.traffic_changes import Amount
 
 QUICK: dict[str, Any] = {
-    "workload": SHORT_ANSWERS, "latency_model": "constant", "step_s": 0.01, "replications": 2, "store": False,
+    "workload": SHORT_ANSWERS, "latency_model": "constant", "step_s": 0.01, "replications": 4, "store": False,
     "precision": 0.9, "max_model_len": 4096, "max_num_seqs": 2,
 }  # fmt: skip
 VARY = {"output": ["x1", "x4"], "users": [10, 500, 5000]}
@@ -113,7 +113,7 @@ def test_the_command_writes_a_heatmap(headcount: Callable[..., Any], answer: hc.
     report = tmp_path / "whatif.html"
     ran = headcount(
         "whatif", "--model", "qwen3-0.6b", "--gpu", "h100-sxm", "--vary", "output=x1,x4", "--vary", "users=10,500,5000",
-        "--workload", SHORT_ANSWERS, "--latency-model", "constant", "--step-s", "0.01", "--replications", "2",
+        "--workload", SHORT_ANSWERS, "--latency-model", "constant", "--step-s", "0.01", "--replications", "4",
         "--precision", "0.9", "--no-store", "--max-model-len", "4096", "--max-num-seqs", "2", "--json",
         "--report", report,
     )  # fmt: skip

@@ -98,9 +98,9 @@ def _shown(answer: "PlanAnswer") -> tuple[list[FleetRow], list[FleetRow]]:
 def _with_spare_down(bought: Bought) -> str:
     """What the users are served by."""
     spare = bought.spare_servers
-    if not spare:
-        return ""
-    return f"Even with {'the spare server' if spare == 1 else f'the {spare:,} spare servers'} down, "
+    return f"Even with any {'one' if spare == 1 else f'{spare:,}'} of the {bought.servers:,} servers down, " * bool(
+        spare
+    )
 
 
 def _failure_text(answer: "PlanAnswer", bought: Bought, low: int, needed: float) -> str:
@@ -149,12 +149,18 @@ def _options(answer: "PlanAnswer") -> Options | None:
             for row in rows
         ),
         marked=0,
-        note=" ".join(filter(None, (_dearer_text(others), _refused_text(answer)))),
+        note=" ".join(filter(None, (_spare_text(rows), _dearer_text(others), _refused_text(answer)))),
     )  # fmt: skip
 
 
 def _gpus_title(row: FleetRow) -> str:
     return row.gpus_text.replace(row.gpu, find_gpu(row.gpu).title)
+
+
+def _spare_text(rows: Sequence[FleetRow]) -> str:
+    """What each fleet of the table has in it."""
+    spare = rows[0].spare_servers or 0
+    return f"Each has {counted(spare, 'spare server')} in it." if spare else ""
 
 
 def _dearer_text(rows: Sequence[FleetRow]) -> str:
@@ -165,9 +171,18 @@ def _dearer_text(rows: Sequence[FleetRow]) -> str:
 
 
 def _refused_text(answer: "PlanAnswer") -> str:
-    """Kinds of GPU that serve nobody."""
-    kinds = dict.fromkeys(find_gpu(row.gpu).title for row in answer.fleets if not row.runs)
-    return f"Cannot keep the promise, or hold the model: {joined(list(kinds))}." if kinds else ""
+    """Kinds of GPU that serve nobody: the model does not run there, or one user is too many."""
+    kinds = dict.fromkeys(row.gpu for row in answer.fleets if not row.runs)
+    runs = {drop.gpu for drop in answer.race.dropped if drop.attainment >= 0} | {
+        each.layout.offer.gpu.name for each in answer.race.sized
+    }
+    groups = {
+        "Cannot keep the promise": [name for name in kinds if name in runs],
+        "Cannot run the model": [name for name in kinds if name not in runs],
+    }
+    return " ".join(
+        f"{what}: {joined([find_gpu(name).title for name in names])}." for what, names in groups.items() if names
+    )
 
 
 def _about(row: FleetRow) -> str:

@@ -124,7 +124,7 @@ class PooledAnswer(Answer):
         return served_page(
             self,
             question,
-            f"{counted(self.users_low, 'user')} {said}",
+            f"{counted(self.users_low, 'user')} at once {said}",
             figures=self.bought_figures,
             priced=priced,
             serves=up_to(self.users_low),

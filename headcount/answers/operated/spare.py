@@ -48,7 +48,7 @@ class SpareTried:
         return (
             f"tried: {self.failed_servers:,} of {counted(self.servers, 'server')} {fails} and {back} back after "
             f"{self.restarted_after_s / 60:.0f} min; in the worst minute {worst} of answers are within the limits, "
-            f"{held}; requests interrupted and sent again: {self.requests_interrupted:,}"
+            f"{held}; requests that the failure interrupted, and clients sent again: {self.requests_interrupted:,}"
         )
 
 

@@ -33,6 +33,7 @@ from simulator.study.store.store import kept_simulations
 from workloads.traces.trace_file import Source
 
 MOST_POOLS = 16
+MOST_DOWN = 2  # failures that the first page tells
 COLUMNS = (
     "pool", "layout", "users alone", "of requests", "miss TTFT", "miss TPOT", "TTFT p95", "TPOT p95", "prefix hits",
     "$/hour",
@@ -126,19 +127,38 @@ class FleetAnswer(PooledAnswer):
             rows=(*rows, together),
             marked=len(rows),
             note=f"The best estimates of all alone add up to {alone:,}; together {self.users / alone - 1:+.0%}. "
-            "$ a user: for each that is safe to promise.",
+            f"$ a user: for each that is safe to promise.{self._added_text()}",
         )
 
+    def _added_text(self) -> str:
+        """Of two pools, what the one that serves fewer costs for each user that it adds."""
+        if len(self.together.pools) != 2:
+            return ""
+        less, more = sorted(self.together.pools, key=lambda pool: pool.row.users_low)
+        month = usd_per_month(less.row.gpus, less.question.gpu.usd_per_hour)
+        added = self.users_low - more.row.users_low
+        if month is None:
+            return ""
+        each = f", {dollars(month / added)} for each" if added > 0 else ""
+        return f" Beside {_pool_title(more)} alone, {_pool_title(less)} adds {max(added, 0):,} of them{each}."
+
     def _failure_text(self) -> str:
-        """What is left while a server of the pool is down whose servers serve the most."""
-        pools = self.together.pools
-        lost = max(pools, key=lambda pool: pool.row.users_low / pool.row.replicas)
-        left = 1 - lost.row.users_low / lost.row.replicas / max(sum(pool.row.users_low for pool in pools), 1)
-        which = "one" if lost.row.replicas > 1 else "the one"
-        return (
-            f"No server is spare: while {which} with {lost.question.gpu.title} is down, about "
-            f"{math.floor(left * self.users_low):,} users are served."
-        )
+        """What is left while a server of each pool is down, the one that is missed most first."""
+        pools = sorted(self.together.pools, key=self._left_without)
+        down = [
+            f"while {'one' if pool.row.replicas > 1 else 'the one'} with {pool.question.gpu.title} is down, about "
+            f"{self._left_without(pool):,} users are served"
+            for pool in pools
+        ]
+        return f"No server is spare: {'; '.join(down[:MOST_DOWN])}."
+
+    def _left_without(self, lost: PoolAlone) -> int:
+        """Users without one server of a pool: those of the only other pool alone, else in proportion."""
+        others = [pool for pool in self.together.pools if pool is not lost]
+        if lost.row.replicas == len(others) == 1:
+            return others[0].row.users_low
+        share = lost.row.users_low / lost.row.replicas / max(sum(pool.row.users_low for pool in self.together.pools), 1)
+        return math.floor((1 - share) * self.users_low)
 
     def details(self) -> dict[str, Any]:
         """Where the figures of each GPU come from."""

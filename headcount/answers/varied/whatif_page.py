@@ -37,7 +37,7 @@ def whatif_page(answer: "WhatifAnswer") -> FirstPage:
     about = f"{named} on {counted(base.gpus, 'GPU')}: " if base else ""
     page = layout_page(
         answer, _question(answer), base, slo=answer.slo, said=_said(answer), about=about, options=_options(answer),
-        words=_context_words(base) if any(axis.name == "context" for axis in answer.axes) else (),
+        words=[("context", CONTEXT)] if _varies_context(answer) else (),
     )  # fmt: skip
     if base is None or not page.is_good:
         return page
@@ -53,17 +53,20 @@ def whatif_page(answer: "WhatifAnswer") -> FirstPage:
     )
 
 
-def _context_words(base: Layout | None) -> list[tuple[str, str]]:
-    """What a context is, and how long it is in the first row."""
+def _varies_context(answer: "WhatifAnswer") -> bool:
+    return any(axis.name == "context" for axis in answer.axes)
+
+
+def _context_text(base: Layout | None) -> str:
+    """How long a context is in the first row."""
     if base is None or base.looked is None:
-        return [("context", CONTEXT)]
+        return ""
     load = base.looked.question.workload
     if isinstance(load, Population):
         mean = population_summary(load).mean_context_tokens
     else:
         mean = float((load.table.prompt_tokens + load.table.output_tokens).mean())
-    said = f"{CONTEXT} In the first row {mean:,.0f} tokens on average as an answer ends; x2 is twice as many."
-    return [("context", said)]
+    return f"In the first row a context has {mean:,.0f} tokens on average as an answer ends; x2 is twice as many."
 
 
 def _question(answer: "WhatifAnswer") -> str:
@@ -101,7 +104,8 @@ def _said(answer: "WhatifAnswer") -> str:
         people = counted(answer.users[0], "user")
         if before.gpus is not None and after.gpus is not None:
             need = "needs" if answer.users[0] == 1 else "need"
-            return f"{people} {need} {counted(before.gpus, 'GPU')} with {base.name}, {after.gpus:,} with {other.name}"
+            at_first, then = counted(before.gpus, "GPU"), counted(after.gpus, "GPU")
+            return f"{people} {need} {at_first} with {base.name}, {then} with {other.name}"
     return f"{base.users:,} users with {base.name}, {other.users:,} with {other.name}"
 
 
@@ -131,7 +135,7 @@ def _options(answer: "WhatifAnswer") -> Options | None:
     if len(answer.cells) < 2:
         return None
     shown = answer.cells[:MOST_OPTIONS]
-    needed = [name for users in answer.users for name in (f"GPUs for {users:,} users", "$ a month")]
+    needed = [name for users in answer.users for name in (f"GPUs for {users:,} users", f"$ a month for {users:,}")]
     counts = {cell.gpus for cell in shown}
     on = f" on {counted(counts.pop(), 'GPU')}" if len(counts) == 1 else ""
     return Options(
@@ -139,6 +143,10 @@ def _options(answer: "WhatifAnswer") -> Options | None:
         columns=("what if", f"{SAFE}{on}", *needed),
         rows=tuple((cell.name, f"{cell.users:,}", *_need_cells(_needs(answer, cell))) for cell in shown),
         marked=0,
+        note=" ".join(
+            ([_context_text(answer.base)] if _varies_context(answer) else [])
+            + (["No spare server is counted in."] if answer.users else [])
+        ),
     )
 
 
