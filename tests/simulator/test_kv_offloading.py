@@ -157,9 +157,11 @@ def test_arc_is_asked_for_as_in_vllm_with_the_size_in_either_place() -> None:
     [
         (ARC_CONFIG, "kv_transfer_config: host memory needs a size; give --kv-offloading-size GIB too"),
         (
-            {"kv_connector": "MooncakeConnector"},
+            {"kv_connector": "FlexKVConnectorV1"},
             "KV in host memory is, by OffloadingConnector: give --kv-offloading-size GIB instead",
         ),
+        ({"kv_connector": "MooncakeConnector"}, "push KV are not simulated, only decode engines that read it"),
+        ({"kv_connector": "NixlPushConnector", "kv_role": "kv_producer"}, "give --pools instead"),
         (
             {"kv_connector": "LMCacheConnectorV1", "kv_connector_extra_config": {"lmcache.chunk_size": 256}},
             "kv_connector 'LMCacheConnectorV1' is not simulated; KV in host memory is, by OffloadingConnector",

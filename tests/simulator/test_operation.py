@@ -130,6 +130,11 @@ def test_a_fleet_that_is_operated_by_nobody_serves_as_it_would_alone(case: Case)
 
 @pytest.mark.parametrize("router", router_names())
 def test_no_request_goes_to_a_replica_that_is_not_ready(router: str) -> None:
+    sends_to_ready_replicas_alone(router, "hpa:target_average_value=2")
+
+
+def sends_to_ready_replicas_alone(router: str, scaler: str) -> None:
+    """Looked at every half a second, while replicas come, go and fail."""
     fleet, sent = replace(fleet_of(4), router=router), []
     simulation = Simulation(fleet, steady(300, 0.1), seed=1)
     operation = Operation(
@@ -137,7 +142,7 @@ def test_no_request_goes_to_a_replica_that_is_not_ready(router: str) -> None:
         Operations(
             min_replicas=1,
             max_replicas=4,
-            scaler="hpa:target_average_value=2",
+            scaler=scaler,
             start_s=lambda _: 5.0,
             events=(read_event("crash@21s:replicas=2"), read_event("update@25s")),
         ),

@@ -12,6 +12,7 @@ from boundary.schema import Positive, Strict, typed
 from simulator.engines.vllm.connectors.host_cache import EVICTION_POLICIES, LRU
 
 OFFLOADING, NIXL = "OffloadingConnector", "NixlConnector"
+PUSHING = ("NixlPushConnector", "MooncakeConnector", "MoRIIOConnector")  # prefill engines write into decode engines
 KV_BOTH = "kv_both"
 
 
@@ -65,8 +66,13 @@ class KVTransferConfig:
             return given
         settings = given if isinstance(given, dict) else parse_json(str(given), "the text")
         connector = settings.get("kv_connector", OFFLOADING) if isinstance(settings, dict) else OFFLOADING
-        if connector == NIXL:
-            raise ValueError(f"{NIXL}: prefill and decode apart are asked for by --pools; leave it out")
+        if connector in (NIXL, "NixlPullConnector"):
+            raise ValueError(f"{connector}: prefill and decode apart are asked for by --pools; leave it out")
+        if connector in PUSHING:
+            raise ValueError(
+                f"{connector}: prefill engines that push KV are not simulated, only decode engines that read it, as "
+                f"with {NIXL}: give --pools instead"
+            )
         if connector != OFFLOADING:  # before its settings, which are its own
             raise UnknownNameError(
                 f"kv_connector '{shortened(str(connector), 40)}' is not simulated; KV in host memory is, by "
