@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -115,6 +116,17 @@ SHOWN = [
 )
 def test_what_a_page_shows_is_what_the_command_prints(page: Path, language: str, code: str, shown: str) -> None:
     assert output(language, code) == shown, f"run 'python -m benchmarks.pages --outputs {name(page)}'"
+
+
+@pytest.mark.slow
+def test_an_example_that_serves_is_stopped_once_it_says_where() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    code = f"pip install 'headcount[web]'\nheadcount web --port {port}\n"
+    assert output("sh", code) == f"Headcount at http://127.0.0.1:{port}/\n"
+    with pytest.raises(RuntimeError, match="ends instead of serving"):
+        output("sh", "headcount web --port -1\n")
 
 
 def test_every_example_on_a_page_has_its_output() -> None:

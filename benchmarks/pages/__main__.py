@@ -5,7 +5,8 @@
 Tables come from the code, and from `docs/measurements/results`: results of
 `headcount calibrate check-scheduler --json` and
 `python -m benchmarks.conformance engine --json`. `--check` writes nothing, and ends with 1
-where a table is not current. `--outputs` runs the commands of the pages instead, and writes what they print below them.
+where a table is not current. `--outputs` runs the commands of the pages instead, and writes what they print below them;
+public traces that a page names are looked for in the folder HEADCOUNT_TRACES.
 `--pictures` runs those with a picture below, and writes it; with `--missing` only those that are not there.
 """
 

@@ -13,7 +13,7 @@ from calibrate.fit.inputs import read_inputs
 from headcount.answers.answer import Answer, Progress, Watch, question, unwatched
 from headcount.answers.details.assumptions import of_terms
 from headcount.answers.details.deployment import deployment_json
-from headcount.answers.details.first_page import FirstPage, risk_of
+from headcount.answers.details.first_page import LATENCY_WORDS, FirstPage, risk_of
 from headcount.answers.details.measured import latency_name, measured_json
 from headcount.answers.details.memory import memory_json
 from headcount.answers.notes import Facts, find_notes
@@ -21,7 +21,7 @@ from headcount.questions.deployments import given_arguments
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.diagnosis import diagnosis_lines
 from headcount.text.units import counted
-from headcount.text.words import sentence
+from headcount.text.words import model_title, sentence
 from simulator.study.slo import find_slo
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class CheckAnswer(Answer):
         means = [(name, errors) for name, errors in self.summary.items() if name.endswith("_s.mean")]
         sizes = [(name, errors["median_percent"]) for name, errors in means]
         return FirstPage(
-            question=f"Is {plan.architecture.name} on {plan.gpu.name} as fast as it should be?",
+            question=f"Is {model_title(plan.architecture.name)} on {plan.gpu.title} as fast as it should be?",
             answer=verdict[0],
             figures=(
                 ("measured runs", f"{len(self.checked)}"),
@@ -73,6 +73,7 @@ class CheckAnswer(Answer):
             ),
             sure=" ".join(f"{line}." for line in verdict[1:]),
             risk=risk_of(self.notes, "Latencies of overloaded runs show how long requests queued; they are left out."),
+            words=LATENCY_WORDS,
         )
 
     def details(self) -> dict[str, Any]:
@@ -171,7 +172,8 @@ def _run_blocks(item: Checked) -> list[Block]:
 def _figure_cells(row: Row) -> tuple[str, ...]:
     error = error_text(row)
     if row.name in SHOWN_FIGURES:
-        return row.name.replace("_s.", " "), _time(row.measured), _time(row.simulated), error
+        latency, _, statistic = row.name.partition("_s.")
+        return f"{latency.upper()} {statistic}", _time(row.measured), _time(row.simulated), error
     return row.name.replace("_", " "), f"{row.measured:,.4g}", f"{row.simulated:,.4g}", error
 
 

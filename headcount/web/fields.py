@@ -42,7 +42,7 @@ _NAMES: Final[dict[str, Callable[[], Sequence[str]]]] = {
     "router": router_names,
     "slo_name": lambda: tuple(slo.PRESETS),
 }
-_ACRONYMS: Final = ("gpu", "slo", "ttft", "tpot", "kv", "api")
+_SPELLED: Final = {word.lower(): word for word in ("GPU", "GPUs", "SLO", "TTFT", "TPOT", "KV", "API", "vLLM", "SGLang")}
 _DEFAULT = re.compile(r"\s*\[default: (.*)\]$")
 
 
@@ -59,7 +59,7 @@ class Field:
 
     @property
     def label(self) -> str:
-        return " ".join(word.upper() if word in _ACRONYMS else word for word in self.name.split("-"))
+        return " ".join(_SPELLED.get(word, word) for word in self.name.split("-"))
 
     @property
     def kind(self) -> Kind | None:

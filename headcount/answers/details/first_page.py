@@ -33,6 +33,7 @@ TOKEN_WORD: Final = ("token", "a piece of text; 100 tokens are about 75 English 
 LATENCY_WORDS: Final = (
     ("TTFT", "time to first token: the wait until an answer begins."),
     ("TPOT", "time per output token: the pace of an answer once it has begun."),
+    ("ITL", "inter-token latency: every gap between two tokens of an answer."),
     ("p99", "99 % of answers are at least as fast."),
     TOKEN_WORD,
 )
