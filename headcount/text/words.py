@@ -207,7 +207,8 @@ def precision_text(plan: "Deployment") -> str:
     weights = f"{own} ({plan.architecture.dtype}, not quantized)" if name == "none" else f"{name} weights"
     published = ", as published" if name != "none" and given.quantization in (None, "none") else ""
     cache = "" if plan.budget.kv_cache_dtype == "auto" else f", {plan.budget.kv_cache_dtype} KV cache"
-    return f"{model_title(plan.architecture.name)}, {weights}{published}{cache}"
+    engine = f", {plan.title}" if isinstance(plan.args, SGLangArgs) else ""
+    return f"{model_title(plan.architecture.name)}, {weights}{published}{cache}{engine}"
 
 
 def model_title(name: str) -> str:

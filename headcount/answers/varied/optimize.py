@@ -37,6 +37,9 @@ TRIALS: Final = 200
 FINALISTS: Final = 6
 MOST_TRIALS, MOST_FINALISTS = 10_000, 100
 FRONTIER_COLUMNS = ("frontier", "servers", SAFE, PER_SAFE_USER, "TTFT p95", "TPOT p95")
+SIMPLEST_REMARK: Final = (
+    "The marked row is kept simple: a setting that raises the best estimate by 1 % or less is not added to it."
+)
 ROUTERS: Final = ("session-affinity",)  # no estimate knows routers: of several servers the finalists try them
 
 
@@ -97,8 +100,11 @@ class OptimizeAnswer(Answer):
     def first_page(self) -> FirstPage:
         compared, best, base = self.compared, self.best, self.base
         question = f"Which engine arguments serve the most users of {model_title(compared.model)}?"
-        gained = f"{ratio_text(self.gain)} beside {base.users:,} users as given. " if best is not base else ""
+        beside = f"the arguments as given, of which {base.users:,} users are safe to promise"
+        gained = f"The best estimate is {ratio_text(self.gain)} beside {beside}. " if best is not base else ""
         options = compared_options(compared.layouts, best)
+        if options and any(each.users > best.users for each in compared.layouts):
+            options = replace(options, note=f"{options.note} {SIMPLEST_REMARK}")
         return layout_page(self, question, best, slo=compared.slo, about=gained, options=options,
                            others=compared.layouts)  # fmt: skip
 
