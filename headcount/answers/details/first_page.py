@@ -136,9 +136,12 @@ class Bought:
 
     @property
     def figures(self) -> tuple[tuple[str, str], ...]:
-        spare = f"{self.spare_servers} of them spare" if self.spare_servers else "no spare"
+        spare = ", no spare"
+        if self.spare_servers:
+            serving = self.servers - self.spare_servers
+            spare = f": {serving:,} for the users, {self.spare_servers:,} spare"
         how = parts_text(self.parts) if self.parts else servers_text(self.servers, self.gpus)
-        return (("servers", f"{how}, {spare}"), *money_figures(self.usd_per_month, self.usd_per_head, self.heads))
+        return (("servers", f"{how}{spare}"), *money_figures(self.usd_per_month, self.usd_per_head, self.heads))
 
 
 def servers_text(servers: int, gpus: int) -> str:
@@ -216,11 +219,11 @@ def served_page(
 
 def _late_text(room: Headroom, slo: "SLO") -> str:
     """What becomes of the promise with more and more users."""
-    likely = f" Up to {room.users:,} it holds more likely than not." if room.users > room.low else ""
+    likely = f" At {room.users:,} about half of them do." if room.users > room.low else ""
     return (
-        f"Up to {room.low:,} users who behave as assumed, the promise is safe.{likely} With more, over "
-        f"{percent(1 - slo.attainment)} of the answers are likely to break it. Users who send more or longer requests "
-        "lower these numbers."
+        f"Up to {room.low:,} users who behave as assumed, 19 of 20 such fleets keep the promise.{likely} With more, "
+        f"over {percent(1 - slo.attainment)} of the answers are likely to break it. Users who send more or longer "
+        "requests lower these numbers."
     )
 
 
@@ -259,7 +262,7 @@ def _words(name: str, load: "Population | Trace") -> tuple[tuple[str, str], ...]
 def alone_risk(servers: int, users_low: int, needed: float | None, usd_per_server: float | None = None) -> str:
     """What no spare server means."""
     cost = "" if usd_per_server is None else f" for ${usd_per_server:,.0f} a month more"
-    spare = f"headcount plan --spare 1 adds a spare server{cost}."
+    spare = f"A spare server can be had{cost} (headcount plan --spare 1)."
     if servers == 1:
         return f"There is one server and no spare: while it is down, nobody is served. {spare}"
     left = math.floor(users_low * (servers - 1) / servers)
@@ -315,7 +318,7 @@ def all_at_once(details: Mapping[str, Any], room: Headroom, links: Sequence[str]
         return ""
     left = math.floor(room.low * math.prod(ratios))
     which = "Both" if len(ratios) == 2 else f"All {len(ratios)}"
-    return f"{which} at once, by estimate: about {left:,} users{_enough(left, room)}."
+    return f"{which} of these at once, by estimate: about {left:,} users{_enough(left, room)}."
 
 
 def _costliest(details: Mapping[str, Any], links: Sequence[str]) -> list[Mapping[str, Any]]:
