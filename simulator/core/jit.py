@@ -4,9 +4,7 @@ An entry point is compiled, optimized and cached as one whole. The kernels below
 it: machine code, Python wrappers and cache entries of their own, which nobody uses, took 4/5 of the time to compile.
 """
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -25,6 +23,7 @@ from numba.core.typed_passes import NativeLowering
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
+from boundary.collecting import rarely_collected
 from boundary.kept.kernel_cache import KernelCache
 from simulator.core.routing.layout import ENGINE_VIEW, REQUEST_VIEW
 
@@ -97,20 +96,9 @@ def _kernel(function: F, *, is_inlined: bool) -> F:
     return compiled
 
 
-@contextmanager
-def _rarely_collected() -> Iterator[None]:
-    """A compiler's millions of objects stay until its end: to look for garbage among them took a fifth of its time."""
-    before = gc.get_threshold()
-    gc.set_threshold(20_000, 20, 50)  # never at all would double the memory
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-
-
 class _EntryPoint(CPUDispatcher):
     def compile(self, sig: Any) -> Any:
-        with _rarely_collected():
+        with rarely_collected():
             return super().compile(sig)
 
 

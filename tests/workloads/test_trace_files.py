@@ -6,11 +6,14 @@ import gzip
 import json
 import math
 import os
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from boundary.files import InputError
 from boundary.limits import limits_raised
@@ -25,6 +28,7 @@ from tests.workloads.trace_files import (
     write,
     write_lines,
 )
+from workloads.formats.parsing.rows import Request, Rows
 from workloads.load import load_workload
 from workloads.requests import NO_PREDECESSOR
 from workloads.traces.trace import Trace
@@ -135,6 +139,31 @@ def test_equal_hash_prefixes_are_equal_content(tmp_path: Path) -> None:
     )
     table = load_trace(path).table
     assert [shared_tokens(table, 0, row) for row in (1, 2, 3)] == [1024, 0, 1100]
+
+
+@st.composite
+def prompts_of_blocks(draw: st.DrawFn) -> list[tuple[int, list[int]]]:
+    """(tokens, ids) of prompts that often begin alike, in blocks of 4 tokens."""
+    prompts: list[tuple[int, list[int]]] = []
+    for _ in range(draw(st.integers(2, 12))):
+        begins = draw(st.sampled_from(prompts))[1] if prompts and draw(st.booleans()) else []
+        ids = begins[: draw(st.integers(0, 8))] + draw(st.lists(st.integers(0, 3), min_size=1, max_size=5))
+        prompts.append((4 * len(ids) - draw(st.integers(0, 3)), ids))
+    return prompts
+
+
+@given(prompts_of_blocks())
+def test_prompts_share_the_blocks_whose_ids_are_equal_from_the_first_on(prompts: list[tuple[int, list[int]]]) -> None:
+    rows = Rows(Path("trace.jsonl"))
+    for tokens, ids in prompts:
+        rows.add("", Request(prompt_tokens=tokens, output_tokens=9999, arrival_s=0.0, ids=ids, block_size=4))
+    table = rows.recorded().table  # answers are so long that no prompt goes on from one
+    table.validate()
+    for (one, (tokens, ids)), (other, (others, other_ids)) in combinations(enumerate(prompts), 2):
+        equal = next((at for at, pair in enumerate(zip(ids, other_ids, strict=False)) if len(set(pair)) > 1), 99)
+        equal = min(equal, len(ids), len(other_ids))
+        full = min(equal, tokens // 4, others // 4)
+        assert 4 * full <= shared_tokens(table, one, other) <= 4 * equal
 
 
 def test_the_next_turn_finds_the_prompt_and_the_answer(tmp_path: Path) -> None:

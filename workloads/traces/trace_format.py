@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from boundary.collecting import rarely_collected
 from boundary.documents import parse_json
 from boundary.files import InputError, begins_with, shown, text_lines
 from boundary.limits import how_to_raise, limits
@@ -50,7 +51,8 @@ class TraceFormat:
 
     def recorded(self, path: Path, block_size: int | None, num_rows: int | None) -> Recorded:
         """What `read` returns, also where it returns a table alone."""
-        found = self.read(path, block_size, num_rows)
+        with rarely_collected():
+            found = self.read(path, block_size, num_rows)
         return Recorded(table=found) if isinstance(found, RequestTable) else found
 
 

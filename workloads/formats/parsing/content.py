@@ -1,6 +1,5 @@
 """Which content the requests of a trace have in common: by block ids, by sessions that grow, by named prefixes."""
 
-from array import array
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -21,37 +20,40 @@ class Turn:
     prompt_tokens: int
     total_tokens: int
     """Of prompt and answer."""
-    ids: Sequence[int] = ()
-    """Of full blocks."""
-    node: int = 0
-    """Of the last of them."""
+    num_blocks: int = 0
+    """Full ones that have ids."""
+    run: "_Run | None" = None
+    """Of the last of them, or below."""
     place: int = -1
     """Where the spans stand in the table, once they do."""
     goes_on: bool = False
     """Whether another turn has the same spans, so that a second one goes on in its own."""
 
 
+class _Run:
+    """Blocks one after the other that one request brought; an id names a block only after the ids before it."""
+
+    __slots__ = ("before", "chain", "children", "content", "end", "ids", "parent", "start")
+
+    def __init__(self, parent: "_Run | None", start: int, ids: Sequence[int], pieces: Spans, chain: int) -> None:
+        self.parent, self.start, self.ids, self.chain = parent, start, ids, chain
+        self.before = pieces[:-1]  # spans of the first tokens, where an answer ends within the first block
+        self.content, self.end = pieces[-1]  # of the tokens after these; the last block may be a partial one
+        self.children: dict[int, _Run] = {}
+
+
 class Contents:
     """Numbers contents as the requests of a trace come.
 
-    Block ids are a tree: an id names a block only after the ids before it. All blocks that a request brings new have
-    one content id. What has no id, the prompt's end and the answer, has its own; a turn that goes on from there begins
-    with both.
+    Block ids are a radix tree of runs. All blocks that a request brings new have one content id. What has no id, the
+    prompt's end and the answer, has its own; a turn that goes on from there begins with both.
     """
 
     def __init__(self) -> None:
         self._next_content = 0
         self._named: dict[Hashable, int] = {}
-        self._roots: dict[Hashable, int] = {}
-        self._children: dict[tuple[int, int], int] = {}
-        self._parent = array("q", [0])  # node 0 is none
-        self._content = array("q", [0])  # of the node's last token
-        self._end = array("q", [0])  # first token position after the node
-        self._before: dict[int, Spans] = {}
-        """Spans of a node's first tokens, where an answer ends within the block."""
-        self._chain = array("q", [_NO_CHAIN])
-        """The conversation that alone has had this block so far."""
-        self._last_turn: dict[int, Turn] = {}
+        self._roots: dict[Hashable, _Run] = {}
+        self._last_turn: dict[int, Turn] = {}  # of conversations, which alone have had a run so far
         self.num_continued = 0
         """Requests that were found to go on from an earlier one by their block ids alone."""
 
@@ -105,100 +107,101 @@ class Contents:
         It goes on from the `previous` turn, or, outside a session, from the only request that ended where its new
         blocks begin, if it is long enough to hold that one's answer.
         """
-        node, num_known, spans = self._known(ids, block_size, prompt_tokens, previous, scope)
-        chain = _NO_CHAIN if in_session else self._chain[node]
+        run, num_known, spans = self._known(ids, block_size, prompt_tokens, scope)
+        chain = _NO_CHAIN if in_session else run.chain
         before = previous if in_session else self._last_turn.get(chain)
         own = self._new()
         if before is not None and _goes_on(
-            before, node, num_known, prompt_tokens, 0 if in_session else _INFERRED_BLOCKS
+            before, run, num_known, prompt_tokens, 0 if in_session else _INFERRED_BLOCKS
         ):
             spans = _cut(before.spans, before.total_tokens)
             num_mixed = min(-(-before.total_tokens // block_size), len(ids)) - num_known
             self.num_continued += not in_session
         else:
             num_mixed = 0
-            self._branch(node)
+            _branch(run)
             chain = _NO_CHAIN if in_session else own
         if len(ids) * block_size > prompt_tokens and num_known < len(ids):  # the prompt's last block has an id too
             _append(spans, own, prompt_tokens)
         spans.append((self._new() if spans and spans[-1][0] == own else own, OPEN_END))
-        nodes = [self._parent[node], node]
-        for place in range(num_known, num_known + num_mixed):
-            end = min((place + 1) * block_size, prompt_tokens)
-            nodes.append(self._add(nodes[-1], ids[place], _between(spans, place * block_size, end), end, chain))
         num_old = num_known + num_mixed
+        for place in range(num_known, num_old):
+            end = min((place + 1) * block_size, prompt_tokens)
+            run = _grown(run, place, ids[place : place + 1], _between(spans, place * block_size, end), chain)
         if num_old < len(ids):
-            ends = range((num_old + 1) * block_size, (len(ids) + 1) * block_size, block_size)
-            nodes.extend(self._add_run(nodes[-1], ids[num_old:], own, ends, chain))
-            self._end[-1] = min(self._end[-1], prompt_tokens)
+            run = _grown(run, num_old, ids[num_old:], [(own, min(len(ids) * block_size, prompt_tokens))], chain)
         full = min(len(ids), prompt_tokens // block_size)
-        turn = Turn(spans, prompt_tokens, prompt_tokens + output_tokens, ids[:full], nodes[full - num_known + 1])
+        turn = Turn(spans, prompt_tokens, prompt_tokens + output_tokens, full, run)
         if not in_session:
             self._last_turn[chain] = turn
         return turn
 
     def _known(
-        self, ids: Sequence[int], block_size: int, prompt_tokens: int, previous: Turn | None, scope: Hashable
-    ) -> tuple[int, int, Spans]:
-        """The last block that was there before, how many there are down to it, and their content."""
-        if previous is not None and previous.ids and ids[: len(previous.ids)] == previous.ids:
-            node, num_known = previous.node, len(previous.ids)
-            spans = _cut(previous.spans, num_known * block_size)
-        else:
-            node, num_known, spans = self._root(scope), 0, []
+        self, ids: Sequence[int], block_size: int, prompt_tokens: int, scope: Hashable
+    ) -> tuple[_Run, int, Spans]:
+        """The run that ends with the last block that was there before, how many there are, and their content."""
+        root = (scope, block_size)
+        if root not in self._roots:
+            self._roots[root] = _Run(None, 0, (), [(0, 0)], _NO_CHAIN)
+        run, num_known, spans = self._roots[root], 0, NO_SPANS[:]
         while num_known < len(ids):
-            found = self._children.get((node, ids[num_known]))
-            end = min((num_known + 1) * block_size, prompt_tokens)
-            if found is None or self._end[found] < end:  # the id once named the block's beginning alone
+            found = run.children.get(ids[num_known])
+            if found is None:
                 break
-            node, num_known = found, num_known + 1
-            for content, before_end in self._before.get(node, ()):
+            count = _num_equal(found.ids, ids[num_known : num_known + len(found.ids)])
+            end = min((num_known + count) * block_size, prompt_tokens)
+            if count == len(found.ids) and found.end < end:  # the last id once named the block's beginning alone
+                count -= 1
+                end = (num_known + count) * block_size
+            if count == 0:
+                break
+            for content, before_end in found.before:
                 _append(spans, content, min(before_end, end))
-            _append(spans, self._content[node], end)
-        return node, num_known, spans
-
-    def _root(self, scope: Hashable) -> int:
-        if scope not in self._roots:
-            self._roots[scope] = self._add_node(0, 0, 0, _NO_CHAIN)
-        return self._roots[scope]
-
-    def _add(self, parent: int, block_id: int, pieces: Spans, end: int, chain: int) -> int:
-        node = self._add_node(parent, pieces[-1][0], end, chain)
-        self._children[parent, block_id] = node
-        if len(pieces) > 1:
-            self._before[node] = pieces[:-1]
-        return node
-
-    def _add_run(self, parent: int, ids: Sequence[int], content: int, ends: range, chain: int) -> range:
-        """Blocks after one another that are one content."""
-        count, node = len(ids), len(self._parent)
-        nodes = range(node, node + count)
-        parents = [parent, *nodes[:-1]][:count]
-        self._children.update(zip(zip(parents, ids, strict=True), nodes, strict=True))
-        self._parent.extend(parents)
-        self._content.extend(array("q", [content]) * count)
-        self._chain.extend(array("q", [chain]) * count)
-        self._end.extend(array("q", ends))
-        return nodes
-
-    def _add_node(self, parent: int, content: int, end: int, chain: int) -> int:
-        for column, value in ((self._parent, parent), (self._content, content), (self._end, end), (self._chain, chain)):
-            column.append(value)
-        return len(self._parent) - 1
-
-    def _branch(self, node: int) -> None:
-        """Another conversation has this block too, and so all before it."""
-        while self._chain[node] != _NO_CHAIN:
-            self._chain[node] = _NO_CHAIN
-            node = self._parent[node]
+            _append(spans, found.content, end)
+            num_known += count
+            run = found if count == len(found.ids) else _split(found, count, num_known * block_size)
+            if run is not found:
+                break
+        return run, num_known, spans
 
 
-def _goes_on(before: Turn, node: int, num_known: int, prompt_tokens: int, least: int) -> bool:
-    return (
-        least <= len(before.ids) == num_known
-        and (node == before.node or not num_known)
-        and prompt_tokens >= before.total_tokens
-    )
+def _grown(run: _Run, start: int, ids: Sequence[int], pieces: Spans, chain: int) -> _Run:
+    """The run that goes on from another with these blocks."""
+    found = run.children[ids[0]] = _Run(run, start, ids, pieces, chain)
+    return found
+
+
+def _split(run: _Run, count: int, end: int) -> _Run:
+    """The first blocks of a run as one of their own, which the others go on from; their last token is before `end`."""
+    assert run.parent is not None, "a root has no blocks"
+    first = _grown(run.parent, run.start, run.ids[:count], [*run.before, (run.content, end)], run.chain)
+    first.children[run.ids[count]] = run
+    run.parent, run.start, run.ids, run.before = first, run.start + count, run.ids[count:], []
+    return first
+
+
+def _branch(run: _Run) -> None:
+    """Another conversation has these blocks too, and so all before them."""
+    above: _Run | None = run
+    while above is not None and above.chain != _NO_CHAIN:
+        above.chain = _NO_CHAIN
+        above = above.parent
+
+
+def _num_equal(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many ids are the same before one differs."""
+    if first == second:
+        return len(first)
+    return next((at for at, (one, other) in enumerate(zip(first, second, strict=False)) if one != other), len(second))
+
+
+def _goes_on(before: Turn, run: _Run, num_known: int, prompt_tokens: int, least: int) -> bool:
+    if not (least <= before.num_blocks == num_known and prompt_tokens >= before.total_tokens):
+        return False
+    last = before.run
+    while last is not None and last.start >= num_known:  # runs are split, their ends stay what they were
+        last = last.parent
+    return last is run or not num_known
 
 
 def _append(spans: Spans, content: int, end: int) -> None:
