@@ -83,10 +83,12 @@ def partial_blocks(table: RequestTable, content: IntArray, num_contents: int, bl
 
 
 def dense(content: IntArray) -> IntArray:
-    """The same content ids, numbered from 0 with few gaps."""
+    """The same content ids, numbered from 0 with few gaps: where there are too many, as they first come."""
     if content.max(initial=0) < 2 * len(content):
         return content
-    return np.unique(content, return_inverse=True)[1]
+    number = np.empty_like(content)
+    _number_as_they_come(content, number, np.full(2 ** (2 * len(content)).bit_length(), -1, np.int32))
+    return number
 
 
 def _uses(table: RequestTable, content: IntArray) -> IntArray:
@@ -94,6 +96,23 @@ def _uses(table: RequestTable, content: IntArray) -> IntArray:
     uses = np.zeros(int(content.max(initial=0)) + 1, np.int64)
     _count_uses(table.span_start, table.span_count, content, uses)
     return uses
+
+
+@compiled
+def _number_as_they_come(content: IntArray, number: IntArray, first: Int32Array) -> None:
+    """Fill in the numbers; `first`, of a power of 2, has the first place of each content at its hash or after it."""
+    count, last = 0, len(first) - 1
+    for place in range(len(content)):
+        mixed = content[place] * 0x9E3779B97F4A7C1  # Fibonacci hashing: the golden ratio's bits, below 2**63
+        slot = (mixed ^ (mixed >> 32)) & last
+        while first[slot] >= 0 and content[first[slot]] != content[place]:
+            slot = (slot + 1) & last
+        if first[slot] < 0:
+            first[slot] = place
+            number[place] = count
+            count += 1
+        else:
+            number[place] = number[first[slot]]
 
 
 @compiled

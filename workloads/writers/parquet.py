@@ -7,11 +7,12 @@ from typing import Any, Final
 import numpy as np
 
 from boundary.files import InputError
-from workloads.requests import NO_PREDECESSOR, IntArray, RequestTable
+from workloads.requests import NO_PREDECESSOR, IntArray, RequestTable, repeated
 from workloads.writing.block_ids import BlockIds, block_ids
 from workloads.writing.json_lines import lost_within_blocks
-from workloads.writing.text_rows import ROWS_AT_ONCE
 from workloads.writing.trace_writer import TraceWriter, times_of
+
+_ROWS_AT_ONCE: Final = 250_000
 
 
 def write(table: RequestTable, path: Path, block_size: int) -> None:
@@ -21,14 +22,21 @@ def write(table: RequestTable, path: Path, block_size: int) -> None:
     from pyarrow import parquet  # noqa: PLC0415  an optional extra
 
     times_of(table)  # raises where a row has none
-    first = table.first_turns()
-    turns = np.bincount(first, minlength=table.num_requests)
-    session, ids = np.where(turns[first] > 1, first, NO_PREDECESSOR), block_ids(table, block_size)
+    session, ids = _sessions(table), block_ids(table, block_size)
     none = _part(table, slice(0, 0), ids, session, block_size)
     with parquet.ParquetWriter(path, none.schema) as writer:
-        for start in range(0, table.num_requests, ROWS_AT_ONCE):
-            rows = slice(start, min(start + ROWS_AT_ONCE, table.num_requests))
+        for start in range(0, table.num_requests, _ROWS_AT_ONCE):
+            rows = slice(start, min(start + _ROWS_AT_ONCE, table.num_requests))
             writer.write_table(_part(table, rows, ids, session, block_size))
+
+
+def _sessions(table: RequestTable) -> IntArray:
+    """[n] the row of each session's first turn; NO_PREDECESSOR where there is one turn alone."""
+    if (table.follows < 0).all():
+        return repeated(NO_PREDECESSOR, table.num_requests, np.int64)
+    first = table.first_turns()
+    turns = np.bincount(first, minlength=table.num_requests)
+    return np.where(turns[first] > 1, first, NO_PREDECESSOR)
 
 
 def _part(table: RequestTable, rows: slice, ids: BlockIds, session: IntArray, block_size: int) -> Any:

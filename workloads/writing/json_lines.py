@@ -20,11 +20,11 @@ def write_json_lines(
 
     All prompts have ids: without them vLLM would send empty ones.
     """
-    nanoseconds = np.rint(times_s * 1e9).astype(np.int64)
     ids = block_ids(table, block_size)
     first = table.first_turns() if with_sessions else None
 
     def pieces(rows: slice) -> Sequence[Piece]:
+        nanoseconds = np.rint(times_s[rows] * 1e9).astype(np.int64)
         begins: Sequence[Piece] = (b'{"timestamp',)
         if first is not None:
             time = Choice((b"timestamp", b"delay"), (table.follows[rows] >= 0).astype(np.int64))
@@ -32,9 +32,9 @@ def write_json_lines(
         return (
             *begins,
             b'": ',
-            Numbers(nanoseconds[rows] // _PER_MS),
+            Numbers(nanoseconds // _PER_MS),
             b".",
-            Numbers(nanoseconds[rows] % _PER_MS, width=6),
+            Numbers(nanoseconds % _PER_MS, width=6),
             b', "input_length": ',
             Numbers(table.prompt_tokens[rows]),
             b', "output_length": ',

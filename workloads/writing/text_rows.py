@@ -11,7 +11,7 @@ import numpy.typing as npt
 from boundary.kept.kernel_cache import compiled
 from workloads.requests import Int32Array, IntArray
 
-ROWS_AT_ONCE = 250_000
+_ROWS_AT_ONCE = 50_000  # whose text is small enough for its memory to be used again
 _MOST_DIGITS = 19  # of an int64
 _BETWEEN = ord(",")
 
@@ -57,8 +57,8 @@ def write_rows(path: Path, num_rows: int, pieces: Callable[[slice], Sequence[Pie
     """Write each row as its pieces one after the other; `pieces` makes those of some rows."""
     with path.open("wb") as file:
         file.write(head)
-        for start in range(0, num_rows, ROWS_AT_ONCE):
-            rows = slice(start, min(start + ROWS_AT_ONCE, num_rows))
+        for start in range(0, num_rows, _ROWS_AT_ONCE):
+            rows = slice(start, min(start + _ROWS_AT_ONCE, num_rows))
             file.write(_text(rows.stop - rows.start, pieces(rows)))
 
 
