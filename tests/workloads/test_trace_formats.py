@@ -20,13 +20,12 @@ from workloads.traces.trace_format import trace_formats
 
 SAMPLES = Path(__file__).parents[2] / ".." / "shared" / "data" / "trace_formats"
 WITHOUT_TOKENS = ("openai_batch.jsonl", "otel_genai_trace.json")
-GENERATORS = ("servegen",)
 JSON_LINES = ("mooncake", "bailian", "ragpulse", "llmservingsim", "tracelab", "dynamo", "openai_batch", "genai_perf")
 CSV = ("azure", "burstgpt", "vidur", "tracelab_replay", "blis")
 
 
 def test_every_format_has_an_example() -> None:
-    assert {known.name for known in trace_formats()} == {*EXAMPLES, "parquet", "sharegpt"}
+    assert {known.name for known in trace_formats()} == {*EXAMPLES, "parquet", "servegen", "sharegpt"}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -61,11 +60,10 @@ def test_an_example_is_one_format_s_alone(name: str) -> None:
 @pytest.mark.parametrize("path", sorted(SAMPLES.glob("*")), ids=lambda path: path.name)
 def test_a_published_sample_is_one_format_s_alone(path: Path) -> None:
     known = [each.name for each in trace_formats() if each.recognises(path.read_text(encoding="utf-8"))]
-    if path.name.startswith(GENERATORS):
-        assert known == []
-        return
     assert len(known) == 1, known
-    if path.name in WITHOUT_TOKENS:
+    if known == ["servegen"]:
+        assert "holds no requests; draw some with its examples/basic_usage.py" in refusal(path)
+    elif path.name in WITHOUT_TOKENS:
         assert "count tokens with the model's tokenizer" in refusal(path)
     else:
         assert load_trace(path).format == known[0]
@@ -138,6 +136,11 @@ def test_files_without_tokens_say_what_to_do(tmp_path: Path) -> None:
     assert "give a CSV with --columns" in refusal(write(tmp_path, "t.json", sharegpt))
     batch = lines({"custom_id": "a", "method": "POST", "url": "/v1", "body": {"messages": []}})
     assert "give the batch's output file" in refusal(write(tmp_path, "t.jsonl", batch))
+    for name, data in (
+        ("chunk-1-trace.csv", "0,0.105,0.925,Gamma,1.168,8.056\n600,0,0,,0,0\n"),
+        ("chunk-1-dataset.json", '{"0": {"input_tokens": "{39: 0.5, 40: 0.5}", "output_tokens": "{78: 1.0}"}}'),
+    ):
+        assert "give the CSV that it writes with --columns" in refusal(write(tmp_path, name, data))
     spans = f'{{"spans": [{lines(span("2026-02-25T10:00:00", None, 1)).strip()}]}}'
     assert "no span has gen_ai.usage.input_tokens" in refusal(write(tmp_path, "t.json", spans))
     assert "has no request to serve: 1 requests that failed" in refusal(
