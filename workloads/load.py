@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from boundary.documents import read_toml
 from boundary.files import InputError, shown
 from boundary.names import nearest_hint, one_line, shortened
@@ -13,6 +15,7 @@ from boundary.schema import AtLeastOne, typed
 from workloads.fitted import MARK
 from workloads.populations.population import Population
 from workloads.populations.population_file import population_from_mapping
+from workloads.requests import RequestTable
 from workloads.traces.trace import Trace
 from workloads.traces.trace_file import Source, TraceFile
 
@@ -128,9 +131,16 @@ def _loaded(file: TraceFile, trace_block_size: int | None, num_requests: int | N
         format=found.name if found else "columns",
         table=table,
         source=found.source if found else "the columns that were named",
-        notes=recorded.notes,
+        notes=(*recorded.notes, *_priorities(table)),
         block_size=recorded.block_size,
     )
+
+
+def _priorities(table: RequestTable) -> tuple[str, ...]:
+    """That there are some, for they count under one policy alone."""
+    if np.ptp(table.priority) == 0:
+        return ()
+    return (f"its requests have {len(np.unique(table.priority))} priorities; they count with a priority policy alone",)
 
 
 def load_fitted(path: str | Path) -> "FittedTrace | None":

@@ -319,3 +319,23 @@ def test_an_answer_tells_what_was_left_out(tmp_path: Path) -> None:
     answer = simulate("llama-3.1-8b", "h100-sxm", workload=path, latency_model="constant", step_s=0.01)
     told = [note.text for note in answer.notes if note.code == "trace"]
     assert told[0].startswith("left out of the trace: 1 failed requests")
+
+
+def test_priorities_of_a_file_count_under_the_priority_policy_alone(tmp_path: Path) -> None:
+    from headcount.answers.simulate import simulate  # noqa: PLC0415  the product's top, for this test alone
+
+    rows = "".join(f"{place / 50},100,20,{place % 2}\n" for place in range(200))
+    file = TraceFile(write(tmp_path, "t.csv", f"t,p,o,q\n{rows}"), columns="time=t,prompt=p,output=o,priority=q")
+
+    def mean_ttft_s(policy: str) -> list[float]:
+        engine = {"latency_model": "constant", "step_s": 0.01, "max_num_seqs": 4, "scheduling_policy": policy}
+        answer = simulate("llama-3.1-8b", "h100-sxm", workload=file, **engine)
+        assert [note.text for note in answer.notes if note.code == "trace"] == [
+            "its requests have 2 priorities; they count with a priority policy alone"
+        ]
+        return [float(answer.result.times.ttft_s[first::2].mean()) for first in (0, 1)]
+
+    urgent_s, other_s = mean_ttft_s("fcfs")
+    assert urgent_s == pytest.approx(other_s, rel=0.1)
+    urgent_s, other_s = mean_ttft_s("priority")
+    assert urgent_s < other_s / 2
