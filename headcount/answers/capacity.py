@@ -223,7 +223,7 @@ class CapacityAnswer(Answer):
         counts = sorted({row.replications for row in self.capacity if row.replications})
         ran = " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]]))) if counts else "no"
         noise = f"simulation noise ({ran} replications)"
-        errors = [("step-time error", not are_given), ("the error of the KV blocks", pool)]
+        errors = [("step-time error", not are_given), ("the error of the KV cache's size", pool)]
         return joined([noise, *(name for name, is_covered in errors if is_covered)])
 
 

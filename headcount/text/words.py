@@ -22,7 +22,7 @@ SAFE, BEST, UPPER = "safe to promise", "best estimate", "upper end"
 """What people read of users_low, users and users_high."""
 PER_SAFE_USER, PER_ASKED_USER = "$/safe user", "$/user asked for"
 """A month's dollars by users_low, and by the users of today that a plan is for."""
-COVERED: Final = "simulation noise, step-time error and the error of the KV blocks"
+COVERED: Final = "simulation noise, step-time error and the error of the KV cache's size"
 WORDS_PER_TOKEN: Final = 0.75
 """Of English text; OpenAI, help.openai.com: what are tokens and how to count them."""
 

@@ -89,6 +89,6 @@ def test_users_at_the_ends_of_the_pool_are_told_where_it_is_hardly_known() -> No
     errors = {"step_time_error": 0.2, "users_if_slower": 75, "users_if_faster": 110}
     text = told(users_low=40, users_if_pool_smaller=50, users_if_pool_larger=115, **errors)
     assert "KV blocks per attention replica: 50 users with " in text
-    assert "(24 replications), step-time error and the error of the KV blocks. Best estimate" in text
+    assert "(24 replications), step-time error and the error of the KV cache's size. Best estimate" in text
     text = told(users_low=0, users_low_sampling=80, users_if_pool_smaller=0, users_if_pool_larger=95, **errors)
     assert "at the low end of the KV blocks' interval no users are served" in text

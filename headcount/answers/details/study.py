@@ -101,8 +101,8 @@ def _limits(row: CapacityRow) -> list[str]:
     said += [f"Not simulated: {name} ({value}): {why}." for name, value, why in plan.not_simulated]
     return [
         *said,
-        "The interval of users covers simulation noise, step-time error and the error of the KV blocks. It does not "
-        "cover workload error: your users may differ from these.",
+        "The interval of users covers simulation noise, step-time error and the error of the KV cache's size. It does "
+        "not cover workload error: your users may differ from these.",
         "Networks between users and servers, load balancers' own delay, other programs on the GPUs, and failures "
         "beyond the spare servers are left out.",
         "Answers of the model are not judged: a smaller weight or KV format may change them.",

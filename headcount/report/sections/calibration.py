@@ -28,7 +28,7 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
         known = [(said, ends[name]) for name, said in _ENDS if ends[name] is not None]
         yield Bars(
             title=f"Between {ends['users_low']:,} and {ends['users_high']:,} users, with 90 % probability",
-            note="What the errors of step times and of the number of KV blocks make of the users. To narrow it, "
+            note="What the errors of step times and of the KV cache's size make of the users. To narrow it, "
             "measure your server: headcount calibrate record, fit and check.",
             axis_name="users",
             bars=[
