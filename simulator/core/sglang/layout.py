@@ -14,8 +14,8 @@ from simulator.core.layout import record
 NO_BATCH, DECODE, EXTEND, MIXED = 0, 1, 2, 3
 
 # `schedule_policy` and `radix_eviction_policy` by their place here; from LPM on, policies look at prefix hits.
-SCHEDULE_POLICIES = ("fcfs", "lof", "lpm", "hrrn")
-FCFS, LOF, LPM, HRRN = 0, 1, 2, 3
+SCHEDULE_POLICIES = ("fcfs", "lof", "lpm", "hrrn", "dfs-weight")
+FCFS, LOF, LPM, HRRN, DFS_WEIGHT = 0, 1, 2, 3, 4
 EVICTION_POLICIES = ("lru", "lfu", "slru", "priority", "tlru")
 LRU, LFU, SLRU, PRIORITY, TLRU = 0, 1, 2, 3, 4
 
@@ -47,6 +47,7 @@ ENGINE = record(
         ("root", "i4"),
         ("num_nodes", "i4"),  # that were ever used; those given up are a list
         ("free_node", "i4"),
+        ("num_entered", "i4"),  # nodes that were put under a parent so far
         ("num_leaves", "i4"),  # in the heap of those that may be evicted
         ("batch_size", "i4"),  # the running batch's
         ("batch_is_full", "i4"),
@@ -105,6 +106,8 @@ NODE = record(
         ("hit_count", "i4"),
         ("priority", "i4"),
         ("history_len", "i4"),  # how deep the branch has ever been
+        ("entered", "i4"),  # when it was put under its parent, in the order of all
+        ("weight", "i4"),  # waiting requests at it or below, while a queue is sorted by them
     ]
 )
 

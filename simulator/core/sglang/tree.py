@@ -87,7 +87,7 @@ def lay_out(t: Any, p: Any, replica: int) -> None:
     root.parent = root.leaf_place = NONE
     root.lock_ref = 1
     root.last_access = now(state)
-    state.num_nodes = 1
+    state.num_nodes, state.num_entered = 1, 0
     state.free_node = state.chunked_req = state.last_chunked = NONE
     state.ratio = p.init_ratio
 
@@ -115,7 +115,7 @@ def split(t: Any, p: Any, spans: Any, replica: int, child: int, at: int) -> int:
     head.parent, head.key_content, head.span = tail.parent, tail.key_content, tail.span
     head.start, head.end, head.lock_ref = tail.start, at, tail.lock_ref
     head.priority, head.hit_count, head.history_len = tail.priority, tail.hit_count, tail.history_len
-    head.num_children = 1
+    head.num_children, head.entered = 1, tail.entered
     head.last_access = now(state)
     tail.parent, tail.start = front, at
     tail.span = span_at(spans, tail.span, at)
@@ -221,6 +221,8 @@ def add_leaf(a: Any, p: Any, replica: int, parent: int, span: int, end: int, pri
     leaf.key_content = key_at(a.spans, p, leaf.span, leaf.start)
     leaf.lock_ref = leaf.num_children = leaf.hit_count = leaf.history_len = 0
     leaf.priority = priority
+    state.num_entered += 1
+    leaf.entered = state.num_entered
     leaf.last_access = now(state)
     enter(t, p, replica, node)
     t.nodes[parent].num_children += 1

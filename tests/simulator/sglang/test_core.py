@@ -205,7 +205,7 @@ def test_a_fleet_may_hold_both_engines() -> None:
     assert (simulation.totals["hit_tokens"] > 0).all() and (simulation.totals["steps"] > 0).all()
 
 
-@pytest.mark.parametrize("policy", ["random", "dfs-weight", "routing-key", "shortest-prefill-first"])
+@pytest.mark.parametrize("policy", ["random", "routing-key", "shortest-prefill-first"])
 def test_a_policy_that_the_core_has_not_is_refused_by_name(policy: str) -> None:
     case = simulated_case(0, 0)
     with pytest.raises(ValueError, match=f"schedule_policy {policy} is not simulated over a load; choose one of fcfs"):
