@@ -75,7 +75,7 @@ class LiveFleet:
     def next_s(self) -> float:
         """When something happens next; infinity where nothing will."""
         arrays, cursor = self.simulation.arrays, self.simulation.arrays.cursor[0]
-        found = float(arrays.next_event_s[1])
+        found = float(arrays.next_event_s[0])
         if cursor["next_open"] < self._num_ordered:
             found = min(found, float(arrays.requests["arrival_s"][self._order[cursor["next_open"]]]))
         return min(found, float(arrays.heap[0]["time_s"])) if cursor["heap_size"] else found

@@ -52,7 +52,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
         spans=spans,
         replicas=np.zeros(engines, layout.REPLICA),
         totals=np.zeros(engines, layout.TOTALS),
-        next_event_s=np.full(2 * max(1 << (engines - 1).bit_length(), 1), math.inf),
+        next_event_s=np.full(_num_nodes(engines), math.inf),
         touched=np.zeros(engines, np.int32),
         **routing_arrays(router, table, fleet, contents),
         **gateway_arrays(fleet, table),
@@ -87,6 +87,15 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
     )
     _initialise_engines(arrays, fleet, pools)
     return arrays
+
+
+def _num_nodes(engines: int) -> int:
+    """Of a tournament with a leaf for each engine."""
+    nodes = leaves = 1
+    while leaves < engines:
+        leaves *= layout.BRANCHES
+        nodes += leaves
+    return nodes
 
 
 @dataclass(frozen=True, kw_only=True)

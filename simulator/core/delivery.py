@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from simulator.core.jit import kernel
+from simulator.core.jit import kernel, prefetch
 from simulator.core.layout import FINISHED, ITL_BINS, ITL_GROWTH, ITL_MIN_S
 from simulator.core.routing import views
 from simulator.core.step_log import log_word
@@ -37,6 +37,14 @@ def note_time(a: Any, request: int, now_s: float, previous_s: float) -> int:
     else:
         record_gaps(a, now_s - last_s, 1)
     return 0
+
+
+@kernel
+def look_ahead(a: Any, request: int) -> None:
+    """A request is about to end: begin to load its session's next turn."""
+    following = a.next_turn[request % a.next_turn.shape[0]]
+    prefetch(a.think_s, following)
+    prefetch(a.requests, following)
 
 
 @kernel

@@ -7,7 +7,7 @@ from simulator.core import replica as replicas
 from simulator.core.clients import cancel_overdue, follow_up, next_deadline_s, push_event, reject, watch
 from simulator.core.gateway import queue as gateway
 from simulator.core.gateway.layout import NO_QUEUE
-from simulator.core.heap import pop
+from simulator.core.heap import earliest, pop, set_next
 from simulator.core.jit import entry_point, kernel, rare_kernel
 from simulator.core.layout import (
     ABANDONED,
@@ -249,9 +249,9 @@ def take_sample(a: Any, now_s: float) -> None:
 def complete_steps(a: Any, now_s: float) -> None:
     """Finish all steps that end at this instant; finished sessions begin to think."""
     cursor = a.cursor[0]
-    while a.next_event_s[1] <= now_s:
-        replica = replicas.earliest_replica(a)
-        replicas.set_next_event(a, replica, math.inf)
+    while a.next_event_s[0] <= now_s:
+        replica = earliest(a.next_event_s)
+        set_next(a.next_event_s, replica, math.inf)
         replicas.account(a, replica, now_s)
         slot = a.replicas[replica].oldest_plan
         if replicas.complete(a, replica, now_s) > 0:
@@ -299,7 +299,7 @@ def run(a: Any, until_s: float, max_instants: int) -> int:
     reason = PAUSED
     for _ in range(max_instants):
         if cursor.phase == BETWEEN_INSTANTS:
-            next_s = min(a.next_event_s[1], next_open_s(a), next_heap_s(a), next_deadline_s(a))
+            next_s = min(a.next_event_s[0], next_open_s(a), next_heap_s(a), next_deadline_s(a))
             now_s = min(next_s, cursor.control_s)
             is_over = next_s == math.inf and (now_s == math.inf or cursor.num_arrived == cursor.num_finished)
             if is_over or now_s > until_s:

@@ -1,8 +1,12 @@
-"""Binary heaps by (time, request): of events, of which a request has one at a time, and of deadlines."""
+"""What comes next: binary heaps of requests' events and deadlines, and a tournament of the replicas' steps.
+
+The heaps are by (time, request); a request has one event at a time.
+"""
 
 from typing import Any
 
 from simulator.core.jit import kernel
+from simulator.core.layout import BRANCH_BITS, BRANCHES
 
 
 @kernel
@@ -46,3 +50,38 @@ def pop(heap: Any, size: int) -> None:
             return
         swap(heap, child, place)
         place = child
+
+
+# -- the tournament, a full tree with its root first: a leaf is when a replica's oldest step ends, else infinity, and a
+# node is the earliest of its branches, which one line of the cache holds
+
+
+@kernel
+def set_next(next_s: Any, replica: int, time_s: float) -> None:
+    """Enter when a replica's step ends; `next_s[0]` is the earliest of all."""
+    place = (next_s.shape[0] >> BRANCH_BITS) + replica
+    next_s[place] = time_s
+    while place > 0:
+        place = (place - 1) >> BRANCH_BITS
+        first = BRANCHES * place + 1
+        earliest_s = next_s[first]
+        for branch in range(first + 1, first + BRANCHES):
+            earliest_s = min(earliest_s, next_s[branch])
+        if next_s[place] == earliest_s:
+            return
+        next_s[place] = earliest_s
+
+
+@kernel
+def earliest(next_s: Any) -> int:
+    """The replica whose step ends first; ties go to the lowest number."""
+    first_leaf = next_s.shape[0] >> BRANCH_BITS
+    place = 0
+    while place < first_leaf:
+        earliest_s = next_s[place]
+        last = BRANCHES * (place + 1)
+        place = last
+        for branch in range(last - 1, last - BRANCHES, -1):
+            if next_s[branch] == earliest_s:
+                place = branch
+    return int(place - first_leaf)

@@ -162,24 +162,37 @@ def _call_python_router(address: int, engines: Any, request: Any, parameters: An
 call_router: Any = _call_python_router if numba.config.DISABLE_JIT else intrinsic(_call_router)
 
 
+_CACHE_LINE_BYTES = 64
+
+
+def _begin_to_load(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    kind, index = signature.args[0], values[1:]
+    array = arrayobj.make_array(kind)(context, builder, values[0])
+    record = cgutils.get_item_pointer(context, builder, kind, array, index, wraparound=False)
+    address, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+    hint = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(ir.VoidType(), [address, word, word, word]), "llvm.prefetch.p0i8"
+    )
+    begin = builder.bitcast(record, address)
+    for offset in range(0, getattr(kind.dtype, "size", 1), _CACHE_LINE_BYTES):
+        line = builder.gep(begin, [word(offset)])
+        builder.call(hint, [line, word(1), word(3), word(1)])  # to write, keep, data
+    return context.get_dummy_value()
+
+
 def _prefetch(_context: Any, _array: Any, _index: Any) -> tuple[Any, Callable[..., Any]]:
-    def call(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        kind = signature.args[0]
-        array = arrayobj.make_array(kind)(context, builder, values[0])
-        record = cgutils.get_item_pointer(context, builder, kind, array, [values[1]], wraparound=False)
-        address, word = ir.IntType(8).as_pointer(), ir.IntType(32)
-        hint = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(ir.VoidType(), [address, word, word, word]), "llvm.prefetch.p0i8"
-        )
-        builder.call(hint, [builder.bitcast(record, address), word(1), word(3), word(1)])  # to write, keep, data
-        return context.get_dummy_value()
-
-    return types.void(_array, types.int64), call
+    return types.void(_array, types.int64), _begin_to_load
 
 
-def _python_prefetch(_array: Any, _index: int) -> None:
+def _prefetch_in_row(_context: Any, _array: Any, _row: Any, _index: Any) -> tuple[Any, Callable[..., Any]]:
+    return types.void(_array, types.int64, types.int64), _begin_to_load
+
+
+def _python_prefetch(_array: Any, *_index: int) -> None:
     pass
 
 
 prefetch: Any = _python_prefetch if numba.config.DISABLE_JIT else intrinsic(_prefetch)
 """`prefetch(array, index)` begins to load a record that is needed soon; it changes nothing, and any index will do."""
+prefetch_in_row: Any = _python_prefetch if numba.config.DISABLE_JIT else intrinsic(_prefetch_in_row)
+"""The same of an array of two dimensions."""

@@ -1,8 +1,7 @@
 """The arrays that the compiled core works on.
 
-Everything is a flat array of records: that is what compiles to plain loads and stores. Request, block and row
-ids are global over the fleet: an engine's blocks follow each other, the null block first. Inside the core -1 means
-"none".
+Everything is a flat array of records: that is what compiles to plain loads and stores. Request, block and row ids are
+global over the fleet: an engine's blocks follow each other, the null block first. Inside the core -1 means "none".
 """
 
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -50,6 +49,7 @@ OFFLOADING, NIXL = 1, 2  # a pool's connector, which brings KV from elsewhere; 0
 SERVE, PREFILL, DECODE = 0, 1, 2  # what a pool's engines do
 
 CALENDAR_STEPS = 32  # the longest rest of a quiet request, and one
+BRANCHES = 1 << (BRANCH_BITS := 3)  # of a node in the tournament of next steps
 
 
 def record(fields: list[tuple[Any, ...]]) -> np.dtype[np.void]:
@@ -333,11 +333,12 @@ class Arrays(NamedTuple):
     spans: NDArray[np.void]
     replicas: NDArray[np.void]  # [R]
     totals: NDArray[np.void]  # [R]
-    next_event_s: NDArray[np.float64]  # [2P] tournament over P >= R leaves: when each oldest step ends, else infinity
+    next_event_s: NDArray[np.float64]  # tournament of `heap`: when each oldest step ends
     routing: NDArray[np.void]  # [1]
     engine_views: NDArray[np.void]  # [R]
     request_view: NDArray[np.void]  # [1], of the request to route
-    known_prefixes: NDArray[np.void]  # [contents, R] if the router keeps an index, and the next two
+    known_prefixes: NDArray[np.void]  # [contents, R] if the router keeps an index, and the next three
+    num_holding: NDArray[np.int32]  # [contents] if it counts what outstanding requests share: by how many
     runs: NDArray[np.void]  # [contents, lists]
     run_lists: NDArray[np.void]  # [R], or [1]: one for all engines
     sessions: NDArray[np.int32]  # [n] if the router sees them

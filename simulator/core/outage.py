@@ -5,6 +5,7 @@ from typing import Any
 
 from simulator.core import clients, delivery
 from simulator.core import replica as replicas
+from simulator.core.heap import set_next
 from simulator.core.jit import entry_point, kernel
 from simulator.core.layout import (
     AT_GATEWAY,
@@ -62,7 +63,7 @@ def take_down(a: Any, first: int, end: int, retries: int) -> int:
     drop_events(a, first, end)
     for replica in range(first, end):
         replicas.account(a, replica, now_s)
-        replicas.set_next_event(a, replica, math.inf)
+        set_next(a.next_event_s, replica, math.inf)
     for request in range(a.requests.shape[0]):
         if not is_on(a.requests[request], first, end):
             continue

@@ -5,6 +5,7 @@ from typing import Any
 from simulator.core import delivery, waiting
 from simulator.core.draws import draft_hash
 from simulator.core.gateway import queue as gateway
+from simulator.core.heap import set_next
 from simulator.core.jit import kernel
 from simulator.core.latency import step_time_s
 from simulator.core.layout import (
@@ -104,6 +105,7 @@ def finish(a: Any, replica: int, request: int, now_s: float) -> None:
         req.status = FINISHED
         offload.end(a, replica, request, 0)
     elif req.status == RUNNING:
+        delivery.look_ahead(a, request)
         blocks.release(a, replica, request)
     else:
         waiting.remove(a, replica, request)
@@ -258,29 +260,6 @@ def drop_finished(state: Any, running: Any, requests: Any, replica: int) -> None
 
 
 @kernel
-def set_next_event(a: Any, replica: int, time_s: float) -> None:
-    """Enter a replica's next step end into the tournament, whose root `next_event_s[1]` is the earliest of all."""
-    place = (a.next_event_s.shape[0] >> 1) + replica
-    a.next_event_s[place] = time_s
-    while place > 1:
-        place >>= 1
-        earliest_s = min(a.next_event_s[2 * place], a.next_event_s[2 * place + 1])
-        if a.next_event_s[place] == earliest_s:
-            return
-        a.next_event_s[place] = earliest_s
-
-
-@kernel
-def earliest_replica(a: Any) -> int:
-    """The replica whose step ends first; ties go to the lowest number."""
-    leaves = a.next_event_s.shape[0] >> 1
-    place = 1
-    while place < leaves:
-        place = 2 * place if a.next_event_s[2 * place] == a.next_event_s[place] else 2 * place + 1
-    return place - leaves
-
-
-@kernel
 def decide_step(a: Any, replica: int, now_s: float) -> int:
     """Decide a step while others may be in flight, as vLLM's batch queue does. Returns its slot, or NONE.
 
@@ -353,7 +332,7 @@ def await_oldest(a: Any, leader: int, now_s: float) -> None:
     for rank in range(leader, leader + a.pools[a.replicas[leader].pool].ranks):
         state = a.replicas[rank]
         if state.num_plans > 0:
-            set_next_event(a, rank, a.plans[rank, state.oldest_plan].end_s)
+            set_next(a.next_event_s, rank, a.plans[rank, state.oldest_plan].end_s)
         elif is_idle and state.num_waiting > 0:
             a.cursor[0].stalled_request = state.waiting_head
 

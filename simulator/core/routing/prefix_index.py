@@ -74,9 +74,9 @@ def count_shared(a: Any, request: int) -> None:
         a.engine_views[engine].shared_tokens = 0
     span, begin = a.requests[request].span_start, 0
     while begin < a.requests[request].prompt:
-        end = min(a.spans[span].end, a.requests[request].prompt)
-        for engine in range(a.engine_views.shape[0]):
-            held = a.known_prefixes[a.spans[span].content, engine].active_tokens
+        end, content = min(a.spans[span].end, a.requests[request].prompt), a.spans[span].content
+        for engine in range(a.engine_views.shape[0] if a.num_holding[content] > 0 else 0):
+            held = a.known_prefixes[content, engine].active_tokens
             a.engine_views[engine].shared_tokens += min(held, end - begin)
         begin, span = end, span + 1
 
@@ -89,6 +89,7 @@ def hold(a: Any, request: int, engine: int) -> None:
         end = min(a.spans[span].end, a.requests[request].prompt)
         known = a.known_prefixes[a.spans[span].content, engine]
         known.num_active += 1
+        a.num_holding[a.spans[span].content] += 1
         a.engine_views[engine].active_tokens += max(end - begin - known.active_tokens, 0)
         known.active_tokens = max(end - begin, known.active_tokens)
         begin, span = end, span + 1
@@ -102,6 +103,7 @@ def let_go(a: Any, request: int, engine: int) -> None:
         end = min(a.spans[span].end, a.requests[request].prompt)
         known = a.known_prefixes[a.spans[span].content, engine]
         known.num_active -= 1
+        a.num_holding[a.spans[span].content] -= 1
         if known.num_active == 0:
             a.engine_views[engine].active_tokens -= known.active_tokens
             known.active_tokens = 0

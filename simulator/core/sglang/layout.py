@@ -140,6 +140,7 @@ class SGLangView(NamedTuple):
     routing: NDArray[np.void]
     prefill_charges: NDArray[np.int32]
     known_prefixes: NDArray[np.void]
+    num_holding: NDArray[np.int32]
     running: NDArray[np.int32]
     plans: NDArray[np.void]
     entries: NDArray[np.void]

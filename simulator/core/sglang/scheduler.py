@@ -16,7 +16,7 @@ from simulator.core.step_log import log_step
 def narrowed(a: Any) -> SGLangView:
     return SGLangView(
         a.sglang, a.pools, a.cursor, a.requests, a.spans, a.replicas, a.totals, a.engine_views, a.routing,
-        a.prefill_charges, a.known_prefixes, a.running, a.plans, a.entries, a.itl_histogram, a.log,
+        a.prefill_charges, a.known_prefixes, a.num_holding, a.running, a.plans, a.entries, a.itl_histogram, a.log,
     )  # fmt: skip
 
 

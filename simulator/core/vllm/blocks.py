@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from simulator.core.jit import kernel
+from simulator.core.jit import kernel, prefetch, prefetch_in_row
 from simulator.core.layout import NONE
 from simulator.core.vllm import pool, states
 
@@ -149,6 +149,22 @@ def cache(a: Any, replica: int, request: int, num_tokens: int) -> None:
 
 
 @kernel
+def look_ahead(a: Any, replica: int, request: int, num_tokens: int) -> None:
+    """Begin to load where the request's next block is cached, before blocks are taken: both wait for memory."""
+    p = a.pools[a.replicas[replica].pool]
+    req = a.requests[request]
+    end = (req.cached_blocks + 1) * p.block_size
+    num_tokens = min(num_tokens, req.prompt + req.output - p.hash_lookahead_tokens)
+    if p.prefix_caching == 0 or p.num_windows > 0 or num_tokens < end:
+        return
+    span = req.span_start
+    while a.spans[span].end < end:
+        span += 1
+    bucket = (pool.mixed(a.spans[span].content) + req.cached_blocks) & p.bucket_mask
+    prefetch_in_row(a.buckets, replica, bucket)
+
+
+@kernel
 def is_retained(a: Any, p: Any, request: int, group: int, index: int) -> bool:
     """Whether a window's block is worth finding again (vLLM `SlidingWindowManager.reachable_block_mask`)."""
     tail = a.groups[p.first_group + group].tail
@@ -205,6 +221,7 @@ def run_from(a: Any, replica: int, request: int, row: int, kind: int, start: int
             content = a.spans[span].content
             mix = pool.mixed(content)
         if p.num_groups == 1:
+            prefetch(a.blocks, a.buckets[replica, (mix + index + pool.AHEAD) & p.bucket_mask])
             block = pool.find_mixed(a.blocks, a.buckets, replica, mix, content, index, p.bucket_mask)
             if block == NONE:
                 return index

@@ -7,7 +7,7 @@ again; a step counts all quiet ones at once, and their own counters are brought 
 
 from typing import Any
 
-from simulator.core.jit import kernel
+from simulator.core.jit import kernel, prefetch
 from simulator.core.layout import CALENDAR_STEPS, NONE
 
 MIN_STEPS = 4  # a shorter rest saves nothing
@@ -92,8 +92,21 @@ def wake(a: Any, replica: int, num_steps: int) -> None:
         a.calendar[replica, step % CALENDAR_STEPS] = NONE
         while request != NONE:
             following = a.requests[request].next
+            prefetch(a.requests, following)
             rise(a, replica, request)
             request = following
+
+
+@kernel
+def look_ahead(a: Any, replica: int) -> None:
+    """Begin to load what the next two steps must see: with many engines it has left the cache since it lay down."""
+    state = a.replicas[replica]
+    if state.num_quiet == 0:
+        return
+    request = a.calendar[replica, (state.step + 1) % CALENDAR_STEPS]
+    if request != NONE:
+        prefetch(a.spans, a.requests[request].span_start)
+    prefetch(a.requests, a.calendar[replica, (state.step + 2) % CALENDAR_STEPS])
 
 
 @kernel

@@ -7,11 +7,11 @@ the block's index, counted through all groups of layers.
 
 from typing import Any
 
-from simulator.core.jit import kernel, prefetch
+from simulator.core.jit import kernel, prefetch, prefetch_in_row
 from simulator.core.layout import NONE
 
 # Blocks lie scattered over memory: those that are needed soon are loaded so many blocks ahead.
-AHEAD = 8
+AHEAD = 16
 
 
 @kernel
@@ -115,6 +115,16 @@ def take(state: Any, p: Any, blocks: Any, queue: Any, buckets: Any, replica: int
         state.num_cached_free_blocks -= 1
     blocks[block].ref_count = 1
     return block
+
+
+@kernel
+def look_ahead(state: Any, p: Any, blocks: Any, queue: Any, buckets: Any, replica: int) -> None:
+    """Begin to load what the next steps hold of the free queue, and where it is cached."""
+    prefetch(blocks, queue[replica, (state.queue_head + 2) & p.queue_mask])
+    block = queue[replica, state.queue_head & p.queue_mask]
+    if block != NONE and blocks[block].key_content != NONE:
+        bucket = (mixed(blocks[block].key_content) + blocks[block].key_index) & p.bucket_mask
+        prefetch_in_row(buckets, replica, bucket)
 
 
 @kernel

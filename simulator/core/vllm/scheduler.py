@@ -5,7 +5,7 @@ from typing import Any
 from simulator.core.jit import kernel
 from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, NONE, NOT_BLOCKED, OFFLOADING, RUNNING
 from simulator.core.step_log import log_step, log_word
-from simulator.core.vllm import admission, blocks, calendar, plan, queue, states
+from simulator.core.vllm import admission, blocks, calendar, plan, pool, queue, states
 from simulator.core.vllm.host_tier import holding, offload
 
 
@@ -135,6 +135,7 @@ def schedule_running(a: Any, replica: int, slot: int) -> Any:
             req.checkpoint = states.leaves_checkpoint(p, req, req.computed, num_tokens)
         num_slots = min(num_tokens + p.lookahead_tokens, p.max_model_len)
         if num_slots > req.num_blocks * p.block_size:
+            blocks.look_ahead(a, replica, request, num_tokens)
             num_blocks = blocks.num_blocks_of(num_slots, p.block_size)
             refund, shift, preempted = make_room(a, replica, slot, index - 1, num_blocks)
             budget += refund
@@ -188,6 +189,8 @@ def schedule(a: Any, replica: int, slot: int, now_s: float) -> int:
         plan.stagger(a, replica, slot)
     if p.connector > 0:
         offload.plan_transfers(a, replica, slot)
+    calendar.look_ahead(a, replica)
+    pool.look_ahead(state, p, a.blocks, a.free_queue, a.buckets, replica)
     if a.cursor[0].log_steps == 1 and has_requests:
         log_step(a, replica, slot, num_preempted, state.num_running)
     return num_preempted

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from simulator.core import replica as replicas
+from simulator.core.heap import set_next
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import AT_GATEWAY, NONE
 from simulator.core.routing import views
@@ -63,7 +63,7 @@ def release(a: Any, request: int, time_s: float) -> None:
     keeping.release(a, request, time_s)
     source = a.handovers[request].source
     if a.tiers[source].is_idle == 1:
-        replicas.set_next_event(a, source, keeping.next_end_s(a, source))
+        set_next(a.next_event_s, source, keeping.next_end_s(a, source))
 
 
 # -- the way of a request

@@ -7,6 +7,7 @@ at its transfers again and again, and steps without work hand copies to the link
 from typing import Any
 
 from simulator.core import replica as replicas
+from simulator.core.heap import set_next
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import NIXL, NONE, OFFLOADING
 from simulator.core.vllm import scheduler
@@ -78,7 +79,7 @@ def go_on(a: Any, replica: int, now_s: float) -> None:
         is_needed = has_work or tier.any_ended == 1 or replicas.is_busy(a, replica)
         if not is_needed and not has_news(a, replica, now_s):
             tier.is_idle = 1
-            replicas.set_next_event(a, replica, next_end_s(a, replica))
+            set_next(a.next_event_s, replica, next_end_s(a, replica))
             return
         tier.is_idle = 0
         tier.may_change = int(num_pending(a, replica) > 0 or replicas.is_busy(a, replica))
@@ -93,7 +94,7 @@ def go_on(a: Any, replica: int, now_s: float) -> None:
             oldest = a.plans[replica, state.oldest_plan]
             if oldest.count > 0 or oldest.end_s > now_s:
                 tier.is_blocking = 1
-                replicas.set_next_event(a, replica, oldest.end_s)
+                set_next(a.next_event_s, replica, oldest.end_s)
                 return
             replicas.complete_empty(a, replica)
         if rests(a, replica, now_s):
@@ -128,7 +129,7 @@ def rests(a: Any, replica: int, now_s: float) -> bool:
     if tier.goes_on == 1 or replicas.is_busy(a, replica):
         return False
     if tier.may_change == 1:
-        replicas.set_next_event(a, replica, now_s + POLL_S)
+        set_next(a.next_event_s, replica, now_s + POLL_S)
     else:
         a.cursor[0].stalled_request = a.replicas[replica].waiting_head
         if tier.holding_head != NONE:
