@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.conformance.cases.engine_settings import random_engine
+from calibrate.interpreters.recipe import find_recipe, recipe_lines
 from kvcache.layout.kv_layout import KVGroup
 from simulator.engines.vllm.connectors.host_cache import EVICTION_POLICIES
 from simulator.engines.vllm.connectors.host_tier import HostTier
@@ -24,7 +25,6 @@ TICK_S = 2.0**-8
 STORM_EVERY, MIN_STORM_PREEMPTIONS = 5, 10
 TEN, WATERMARK_ALONE, REFUND = 10, 3, 8  # which of each ten cases is about one rule
 TWENTY, EAGLE, SELF_PREEMPTION = 20, 1, 6
-STORM_RELEASES = ("0.27.0", "0.32.0", "0.33.0")  # a storm is one under the rules of each
 DERIVED = ("group_block_sizes", "caches_states", "keeps_state_checkpoints")  # beside an engine's given settings
 MAX_STEPS = 8_000  # of a case; without `scheduler_reserve_full_isl` two requests may preempt each other for ever
 
@@ -205,9 +205,11 @@ def main_options(case: SchedulerCase) -> list[str]:
 
 
 def _storm(rng: np.random.Generator) -> SchedulerCase:
+    """One under the rules of each release that can be installed to compare with."""
+    tried = [find_recipe(f"{line}.0").tried for line in recipe_lines()]
     while True:
         case = _drawn(rng, is_storm=True)
-        if all(num_preemptions(case, release) >= MIN_STORM_PREEMPTIONS for release in STORM_RELEASES):
+        if all(num_preemptions(case, release) >= MIN_STORM_PREEMPTIONS for release in tried):
             return case
 
 
