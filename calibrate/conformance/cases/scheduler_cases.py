@@ -209,7 +209,8 @@ def _storm(rng: np.random.Generator) -> SchedulerCase:
     tried = [find_recipe(f"{line}.0").tried for line in recipe_lines()]
     while True:
         case = _drawn(rng, is_storm=True)
-        if all(num_preemptions(case, release) >= MIN_STORM_PREEMPTIONS for release in tried):
+        counts = (num_preemptions(case, release) for release in tried)
+        if all(count >= MIN_STORM_PREEMPTIONS for count in counts):
             return case
 
 
