@@ -118,7 +118,7 @@ def test_pools_compared_alone_serve_as_many_as_capacity_says() -> None:
     alone = hc.capacity_apart("llama-3.1-8b", "h100-sxm", "prefill=1,decode=2", **FOUR_AT_ONCE)
     assert compared["users"] == pytest.approx(alone.users, rel=0.03)
     assert compared["gpus"] == 3
-    assert "is down" not in answer.first_page().risk  # of engines that depend on each other none can be missing
+    assert "while it is down, nobody is served" in answer.first_page().risk  # engines that depend on each other
 
 
 @pytest.mark.parametrize(

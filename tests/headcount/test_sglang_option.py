@@ -131,7 +131,7 @@ def test_both_engines_stand_side_by_side(headcount: Run) -> None:
     assert sorted(row["engine"] for row in rows) == ["sglang", "vllm"]
     users = [row["users"] for row in rows]
     assert 0.7 < users[0] / users[1] < 1.4
-    assert "beside vLLM its users show what the schedulers decide" in ran.out
+    assert "Beside vLLM its users show what the schedulers decide" in ran.out
 
 
 def test_a_list_that_one_engine_lacks_is_refused(headcount: Run) -> None:

@@ -1,6 +1,7 @@
 """What changes when something changes, for the person who signs."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headcount.answers.details.first_page import MOST_OPTIONS, FirstPage, Options
@@ -42,7 +43,8 @@ def whatif_page(answer: "WhatifAnswer") -> FirstPage:
     if base is None or not page.is_good:
         return page
     cost = "" if base.usd_per_month is None else f", rent ${base.usd_per_month:,.0f} a month"
-    named = f"{base.name}, workload {answer.workload}: " if base.choice else f"workload {answer.workload}: "
+    workload = f"workload {Path(answer.workload).name}: "
+    named = f"{base.name}, {workload}" if base.choice else workload
     first = f"{named}{counted(base.users, 'user')} on {bought_of(base)}{cost}"
     return replace(
         page,
