@@ -120,3 +120,11 @@ def test_no_step_differs_from_vllm_s_own_schedulers_with_prefill_and_decode_apar
     assert found["steps"] > 50_000
     assert found["preemptions"] > 200
     assert found["resumed_hits"] > 20
+
+
+@pytest.mark.slow
+def test_no_choice_differs_from_vllm_s_own_balancer(vllm_python: Path, checked: Check) -> None:
+    found = checked("--about", "balancer", "--python", vllm_python, "--cases", 40)
+    assert found["cases"] == 40
+    assert found["choices"] > 1_000
+    assert found["reports"] > 100
