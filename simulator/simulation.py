@@ -28,7 +28,7 @@ class StalledError(ValueError):
 class Simulation:
     """A fleet serving a request table; `run` may be called again to go further in time.
 
-    `seed` begins the router's random stream. `arrays` are the core's state.
+    `seed` begins the random streams of the router and of SGLang's policy `random`. `arrays` are the core's state.
     """
 
     def __init__(self, fleet: Fleet, table: RequestTable, *, log_steps: bool = False, seed: int = 0) -> None:
@@ -47,7 +47,7 @@ class Simulation:
                 f"router {router_name(fleet.router)!r} runs in Python, and a decider asks it ahead; choose a shipped "
                 "router, or leave --decider out"
             )
-        self.arrays = build_arrays(fleet, table, router, log_steps=log_steps)
+        self.arrays = build_arrays(fleet, table, router, log_steps=log_steps, seed=seed)
         self._cursor: Any = self.arrays.cursor[0]
         self._view = View(self.arrays, router.sees)
         self._routers = [router.make(seed % 2**32) for _ in range(2)] if router.choose is None else []

@@ -29,7 +29,7 @@ FIRST_SAMPLE_S = 0.05
 LOG_WORDS = 1 << 20
 
 
-def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_steps: bool) -> Arrays:
+def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_steps: bool, seed: int) -> Arrays:
     """Allocate a run's state, as large as the largest pool needs; what a run does not touch costs no memory."""
     pools, engines = [_sizes(pool, table) for pool in fleet.pools], fleet.num_engines
     seqs, plans = max(pool.max_num_seqs for pool in pools), max(pool.engine.plans_in_flight for pool in fleet.pools)
@@ -83,7 +83,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
         shared_time=_padded([_shared_times(pool, table) for pool in fleet.pools]),
         acceptance_limits=_padded([_acceptance_limits(pool) for pool in pools]).astype(np.int64),
         log=np.zeros(max(LOG_WORDS, 4 * words) if log_steps else 1, np.int32),
-        sglang=build_sglang_arrays(fleet, table),
+        sglang=build_sglang_arrays(fleet, table, seed),
     )
     _initialise_engines(arrays, fleet, pools)
     return arrays

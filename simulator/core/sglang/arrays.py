@@ -1,5 +1,6 @@
 """The state of SGLang's engines before a run."""
 
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 from simulator.core.layout import NONE
 from simulator.core.sglang import layout
 from simulator.core.sglang.layout import SGLangArrays
-from simulator.engines.sglang.engine import EngineConfig
+from simulator.engines.sglang.engine import SCHEDULE_POLICIES, EngineConfig
 from simulator.engines.sglang.new_token_ratio import NewTokenRatio
 from simulator.fleet.fleet import Fleet
 from workloads.requests import RequestTable
@@ -17,9 +18,10 @@ NODES_PER_REQUEST = 8  # about as many as a request leaves in the tree
 MOST_BUCKETS = 1 << 17
 
 
-def build_sglang_arrays(fleet: Fleet, table: RequestTable) -> SGLangArrays:
+def build_sglang_arrays(fleet: Fleet, table: RequestTable, seed: int) -> SGLangArrays:
     """Allocate; what a run does not touch costs no memory. Raises `ValueError` for what is not simulated."""
-    has_any = any(isinstance(pool.engine, EngineConfig) for pool in fleet.pools)
+    policies = {pool.engine.schedule_policy for pool in fleet.pools if isinstance(pool.engine, EngineConfig)}
+    keys = _routing_keys(table) if "routing-key" in policies else np.zeros(table.num_requests, np.int32)
     num_nodes = [_num_nodes(pool.engine) for pool in fleet.pools for _ in range(pool.num_engines)]
     pools, num_buckets = np.zeros(len(fleet.pools), layout.POOL), 1
     for place, pool in enumerate(fleet.pools):
@@ -31,18 +33,45 @@ def build_sglang_arrays(fleet: Fleet, table: RequestTable) -> SGLangArrays:
         raise ValueError(f"{sum(num_nodes):,} pages of KV cache are more than one run can hold (2**31)")
     engines = np.zeros(fleet.num_engines, layout.ENGINE)
     engines["root"] = np.cumsum(num_nodes) - num_nodes
-    most_waiting = table.num_requests if has_any else 0
+    most_waiting = table.num_requests if policies else 0
+    most_compared = most_waiting if "shortest-prefill-first" in policies else layout.MATCHED_AT_MOST
     return SGLangArrays(
         pools=pools,
         engines=engines,
-        requests=_requests(table) if has_any else np.zeros(1, layout.REQUEST),
+        requests=_requests(table, keys) if policies else np.zeros(1, layout.REQUEST),
         nodes=np.zeros(sum(num_nodes), layout.NODE),
         leaves=np.zeros(sum(num_nodes), np.int32),
         buckets=np.zeros((fleet.num_engines, num_buckets), np.int32),
         order=np.zeros(most_waiting, np.int32),
         sort_key=np.zeros(most_waiting, np.float64),
-        contents=np.zeros(layout.MATCHED_AT_MOST, np.int32),
+        contents=np.zeros(1 << (2 * most_compared).bit_length(), np.int32),
+        key_counts=np.zeros(1 + int(keys.max(initial=0)), np.int32),
+        shuffles=_shuffles(fleet, seed) if "random" in policies else np.zeros((0, 1), np.int64),
     )
+
+
+def _shuffles(fleet: Fleet, seed: int) -> NDArray[np.int64]:
+    """Each server's generator as Python's `random` module begins it; by default, servers draw their seeds."""
+    seeds = [
+        pool.engine.random_seed if isinstance(pool.engine, EngineConfig) else 0
+        for pool in fleet.pools
+        for _ in range(pool.num_engines)
+    ]
+    begun = [Random(own + place + (seed << 32)).getstate()[1] for place, own in enumerate(seeds)]
+    return np.array(begun, np.int64)
+
+
+def _routing_keys(table: RequestTable) -> NDArray[np.int32]:
+    """[n] a request's key is its tenant's name."""
+    names = [tenant.name for tenant in table.tenancy.tenants] if table.tenancy is not None else []
+    if table.tenancy is None or not any(names):
+        raise ValueError(
+            "schedule_policy routing-key orders requests by their routing keys, and these requests have none; name "
+            "tenants (--tenants), whose requests then have the tenant's name for a key, or choose fcfs, which decides "
+            "the same without keys"
+        )
+    places = {name: place for place, name in enumerate(sorted({"", *names}))}
+    return np.array([places[name] for name in names], np.int32)[table.tenancy.of]
 
 
 def _num_nodes(engine: Any) -> int:
@@ -63,22 +92,17 @@ def _fill_pool(values: Any, engine: EngineConfig, num_buckets: int) -> None:
     values["num_pages"] = engine.num_usable_blocks
     values["chunked_prefill_size"] = engine.chunked_prefill_size or NONE
     values["is_tree_disabled"] = engine.disable_radix_cache
-    values["schedule_policy"] = _place(engine.effective_policy, layout.SCHEDULE_POLICIES, "schedule_policy")
+    values["schedule_policy"] = SCHEDULE_POLICIES.index(engine.effective_policy)
     values["eviction_policy"] = layout.EVICTION_POLICIES.index(engine.radix_eviction_policy)
     values["tail_tokens"] = tail.next_prompt_estimate - tail.threshold
     values["bucket_mask"] = num_buckets - 1
     values["init_ratio"], values["min_ratio"], values["ratio_decay"] = ratio.init, ratio.min, ratio.decay
 
 
-def _place(name: str, known: tuple[str, ...], what: str) -> int:
-    if name not in known:
-        raise ValueError(f"{what} {name} is not simulated over a load; choose one of {', '.join(known)}")
-    return known.index(name)
-
-
-def _requests(table: RequestTable) -> NDArray[np.void]:
+def _requests(table: RequestTable, routing_keys: NDArray[np.int32]) -> NDArray[np.void]:
     """Answers may become as long as they do."""
     values = np.zeros(table.num_requests * table.num_attempts, layout.REQUEST)
     values["max_new_tokens"] = np.tile(table.output_tokens, table.num_attempts)
+    values["routing_key"] = np.tile(routing_keys, table.num_attempts)
     values["lock"] = values["last_node"] = NONE
     return values

@@ -123,4 +123,7 @@ def start_over(a: Any, p: Any, replica: int, request: int, num_remaining: int) -
 def enqueue(a: Any, replica: int, request: int) -> None:
     """Let a request wait behind all others."""
     waiting.enqueue_last(a, replica, request)
-    a.sglang.requests[request].arrival_processed_tokens = a.sglang.engines[replica].num_processed_tokens
+    engine, of = a.sglang.engines[replica], a.sglang.requests[request]
+    engine.num_queue_entries += 1
+    of.queue_entry = engine.num_queue_entries
+    of.arrival_processed_tokens = engine.num_processed_tokens

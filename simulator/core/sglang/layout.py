@@ -13,9 +13,9 @@ from simulator.core.layout import record
 # What a batch computes; from EXTEND on it prefills.
 NO_BATCH, DECODE, EXTEND, MIXED = 0, 1, 2, 3
 
-# `schedule_policy` and `radix_eviction_policy` by their place here; from LPM on, policies look at prefix hits.
-SCHEDULE_POLICIES = ("fcfs", "lof", "lpm", "hrrn", "dfs-weight")
-FCFS, LOF, LPM, HRRN, DFS_WEIGHT = 0, 1, 2, 3, 4
+# `schedule_policy` by its place among the engine's; from LPM on, policies look at prefix hits.
+FCFS, LOF, RANDOM, ROUTING_KEY, LPM, DFS_WEIGHT, HRRN, SHORTEST_PREFILL_FIRST = 0, 1, 2, 3, 4, 5, 6, 7
+# `radix_eviction_policy` by its place here.
 EVICTION_POLICIES = ("lru", "lfu", "slru", "priority", "tlru")
 LRU, LFU, SLRU, PRIORITY, TLRU = 0, 1, 2, 3, 4
 
@@ -57,6 +57,7 @@ ENGINE = record(
         ("last_slot", "i4"),  # … its plan …
         ("last_chunked", "i4"),  # … and the request that it leaves with chunks to go
         ("num_sorts", "i4"),
+        ("num_queue_entries", "i4"),
         ("kept_extend_tokens", "i4"),  # what the running batch prefilled when it began, as SGLang's keeps it
         ("num_processed_tokens", "i8"),
         ("clock", "f8"),
@@ -86,6 +87,8 @@ REQUEST = record(
         ("is_retracted", "i4"),  # and not yet admitted again
         ("gone_as", "i4"),  # the status that it will end with, as its client has gone; 0: nobody has
         ("is_aborted", "i4"),  # its scheduler knows: its next output is its last
+        ("routing_key", "i4"),  # by its place among all, in the order of their names; 0: none
+        ("queue_entry", "i4"),  # the how-manieth entry of the waiting queue it was
         ("arrival_processed_tokens", "i8"),
     ]
 )
@@ -121,9 +124,11 @@ class SGLangArrays(NamedTuple):
     nodes: NDArray[np.void]  # engine by engine
     leaves: NDArray[np.int32]  # heaps, each at the place of its engine's nodes
     buckets: NDArray[np.int32]  # [R, bucket_mask + 1]
-    order: NDArray[np.int32]  # [MATCHED_AT_MOST or more], a queue while it is sorted
+    order: NDArray[np.int32]  # [n], a queue while it is sorted
     sort_key: NDArray[np.float64]  # of each there
-    contents: NDArray[np.int32]  # [MATCHED_AT_MOST], how prompts begin
+    contents: NDArray[np.int32]  # a hash table of how prompts begin
+    key_counts: NDArray[np.int32]  # [routing keys], requests of each in a running batch
+    shuffles: NDArray[np.int64]  # [R, WORDS], the state of Python's generator in each server; no rows unless random
 
 
 class SGLangView(NamedTuple):

@@ -17,7 +17,7 @@ from simulator.core.layout import (
     RUNNING,
 )
 from simulator.core.sglang import decode, kv_cache, schedule_policy, tree
-from simulator.core.sglang.layout import EXTEND, MIXED, NO_BATCH
+from simulator.core.sglang.layout import EXTEND, MIXED, NO_BATCH, SHORTEST_PREFILL_FIRST
 
 CLIP_MAX_NEW_TOKENS = 4096  # most tokens that an answer counts for at admission: SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION
 NO_LIMIT = 1 << 40  # tokens of a chunk, where prompts are never cut
@@ -116,13 +116,15 @@ def add(a: Any, p: Any, replica: int, slot: int, request: int, extend_len: int, 
 
 @kernel
 def add_chunked(a: Any, p: Any, replica: int, slot: int) -> None:
-    """Go on with the request of which a chunk is computed."""
+    """Go on with the request of which a chunk is computed; with shortest-prefill-first, shorter prompts get room."""
     engine = a.sglang.engines[replica]
     request = engine.chunked_req
     req, of = a.requests[request], a.sglang.requests[request]
     tokens = min(engine.rem_chunk_tokens, int(rem_total_tokens(a, p, replica)))
     if tokens <= 0:  # only by going on can it ever give back what it holds
         tokens = engine.rem_chunk_tokens
+    if p.schedule_policy == SHORTEST_PREFILL_FIRST:
+        tokens = min(tokens, schedule_policy.chunk_limit(a, p, replica, engine.rem_chunk_tokens))
     remaining = kv_cache.num_tokens_of(req) - of.prefix_len
     if remaining > tokens:
         add(a, p, replica, slot, request, tokens, 0)
@@ -187,6 +189,8 @@ def add_whole_or_chunk(a: Any, p: Any, replica: int, slot: int, request: int, ex
         if a.plans[replica, slot].count > 0 and input_tokens >= engine.rem_input_tokens:
             return OTHER
     elif input_tokens > engine.rem_chunk_tokens:
+        if engine.chunked_req != NONE and p.schedule_policy == SHORTEST_PREFILL_FIRST:
+            return OTHER
         chunk = tree.whole_pages(p, of.prefix_len + tree.whole_pages(p, engine.rem_chunk_tokens))
         if chunk <= of.prefix_len:
             return OTHER

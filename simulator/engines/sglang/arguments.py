@@ -201,7 +201,7 @@ class SGLangArgs(SimulatedArgs):
         default_text="2,048 to 4,096, by context length",
     )
     schedule_policy: str = argument(
-        Text(), "Who goes first: fcfs, lpm, dfs-weight, lof or hrrn.", decides=SCHEDULER, default="fcfs"
+        Text(), f"Who goes first: {', '.join(SCHEDULE_POLICIES)}.", decides=SCHEDULER, default="fcfs"
     )
     schedule_conservativeness: float = argument(
         Number("a number of at least 0, such as 0.3"),

@@ -1,8 +1,10 @@
 """The compiled core decides exactly as the readable SGLang scheduler does."""
 
 from dataclasses import replace
+from random import Random
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -12,7 +14,7 @@ from calibrate.conformance.cases.radix_cases import PAGE_SIZES
 from calibrate.conformance.cases.sglang_cases import STEP_S, STORM_EVERY, SGLangCase, random_sglang_case
 from calibrate.conformance.sglang_scheduler import OurLoop, our_batches
 from simulator.core.layout import NONE
-from simulator.core.sglang.layout import SCHEDULE_POLICIES
+from simulator.core.sglang import shuffle
 from simulator.engines.sglang import engine as sglang
 from simulator.engines.sglang.kv_cache import OutOfKVCacheError
 from simulator.engines.vllm.engine import EngineConfig
@@ -21,21 +23,21 @@ from simulator.latency.step_time import BatchSums, StepTimes, constant_step_time
 from simulator.simulation import Simulation, StalledError
 from tests.simulator.random_cases import random_step_times, random_table
 from workloads.requests import NO_PREDECESSOR, RequestTable, Waits, with_waits
+from workloads.tenants import tenancy_of_names
 
 ROUND = len(PAGE_SIZES) * len(sglang.SCHEDULE_POLICIES)
 
 
 def simulated_case(seed: int, number: int) -> SGLangCase:
-    """A random case of what the core simulates; its policies take turns, too."""
+    """A random case of what the core simulates."""
     case = random_sglang_case(seed, number)
-    policy = SCHEDULE_POLICIES[number // len(PAGE_SIZES) % len(SCHEDULE_POLICIES)]
-    requests = tuple(replace(request, ignore_eos=False) for request in case.requests)
-    return replace(case, engine=replace(case.engine, schedule_policy=policy), requests=requests)
+    return replace(case, requests=tuple(replace(request, ignore_eos=False) for request in case.requests))
 
 
 def table_of(case: SGLangCase) -> RequestTable:
     rows = case.requests
     counts = [len(row.spans) for row in rows]
+    names = sorted({row.routing_key for row in rows})
     return RequestTable(
         arrival_s=np.array([np.nan if row.arrival_s is None else row.arrival_s for row in rows]),
         follows=np.array([row.follows if row.follows >= 0 else NO_PREDECESSOR for row in rows], np.int64),
@@ -47,6 +49,7 @@ def table_of(case: SGLangCase) -> RequestTable:
         span_count=np.array(counts, np.int32),
         span_content=np.array([content for row in rows for content, _ in row.spans], np.int64),
         span_end=np.array([end for row in rows for _, end in row.spans], np.int32),
+        tenancy=tenancy_of_names(names, np.array([names.index(row.routing_key) for row in rows], np.int32)),
     )
 
 
@@ -205,11 +208,40 @@ def test_a_fleet_may_hold_both_engines() -> None:
     assert (simulation.totals["hit_tokens"] > 0).all() and (simulation.totals["steps"] > 0).all()
 
 
-@pytest.mark.parametrize("policy", ["random", "routing-key", "shortest-prefill-first"])
-def test_a_policy_that_the_core_has_not_is_refused_by_name(policy: str) -> None:
+def test_routing_key_without_keys_is_refused_with_what_to_do() -> None:
     case = simulated_case(0, 0)
-    with pytest.raises(ValueError, match=f"schedule_policy {policy} is not simulated over a load; choose one of fcfs"):
-        simulation_of(replace(case, engine=replace(case.engine, schedule_policy=policy, disable_radix_cache=False)))
+    nameless = tuple(replace(request, routing_key="") for request in case.requests)
+    with pytest.raises(ValueError, match=r"these requests have none; name tenants .* or choose fcfs"):
+        simulation_of(replace(case, engine=replace(case.engine, schedule_policy="routing-key"), requests=nameless))
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**31])
+def test_an_order_is_drawn_as_python_draws_it(seed: int) -> None:
+    """Of so many that the generator's words are used up twice, and of none and one, which draw nothing."""
+    drawn: Any = numba.njit(shuffle.shuffle.py_func)  # type: ignore[attr-defined]
+    theirs, words = Random(seed), np.array(Random(seed).getstate()[1], np.int64)
+    for count in (1500, 0, 1, 2, 64):
+        expected, ours = list(range(count)), np.arange(count, dtype=np.int32)
+        theirs.shuffle(expected)
+        drawn(words, ours, count)
+        assert ours.tolist() == expected
+    assert tuple(words) == theirs.getstate()[1]
+
+
+def test_each_server_of_a_fleet_draws_an_order_of_its_own_and_each_run_another() -> None:
+    engine = sglang.EngineConfig(
+        max_total_num_tokens=2000, context_len=1000, max_running_requests=2, schedule_policy="random"
+    )
+    times = constant_step_times(1.0, max_num_batched_tokens=8192, max_num_seqs=2)
+    table = random_table(np.random.default_rng(3), 60, kind="turns")
+    fleet = Fleet(pools=(Pool(engine=engine, step_times=times, num_servers=2),), router="round-robin")
+    runs = [Simulation(fleet, table, seed=seed) for seed in (1, 1, 2)]
+    assert len({tuple(words) for run in runs for words in run.arrays.sglang.shuffles}) == 4
+    for run in runs:
+        run.run()
+    one, again, other = (run.requests["finish_s"] for run in runs)
+    np.testing.assert_array_equal(one, again)
+    assert (one != other).any()
 
 
 def test_a_prompt_that_sglang_rejects_is_refused_before_the_run() -> None:
