@@ -296,13 +296,22 @@ def size_biased_quantile(distribution: Distribution, u: FloatArray) -> FloatArra
 
     The time left of that gap is a uniform share of it. Numerical: the Lorenz curve, inverted by interpolation.
     """
+    lorenz, edges = _lorenz_curve(distribution)
+    if not len(lorenz):
+        return np.zeros(np.shape(u))
+    return distribution.quantile(np.minimum(np.interp(u, lorenz, edges), LAST_BELOW_1))
+
+
+@lru_cache(maxsize=64)
+def _lorenz_curve(distribution: Distribution) -> tuple[FloatArray, FloatArray]:
+    """The share of the sum of all draws that those below each quantile have, where it rises; empty if all are 0."""
     edges = tail_refined_edges()
     mass = np.diff(edges) * distribution.quantile(midpoints(edges))
     if not mass.sum() > 0:
-        return np.zeros(np.shape(u))
+        return np.zeros(0), np.zeros(0)
     lorenz = np.concatenate([[0.0], np.cumsum(mass)]) / mass.sum()
     rising = np.concatenate([[True], np.diff(lorenz) > 0])
-    return distribution.quantile(np.minimum(np.interp(u, lorenz[rising], edges[rising]), LAST_BELOW_1))
+    return lorenz[rising], edges[rising]
 
 
 @lru_cache(maxsize=64)

@@ -126,7 +126,9 @@ class UserLoad:
         turns = min(math.ceil((first + settling) * 2**patience), MAX_TURNS_PER_USER)
         asked = (self.population, max(most, int(size)), turns, replication_seed(self.seed, replication))
         draw = _kept_sessions if most * turns <= MOST_KEPT else _sessions
-        found = draw(asked, self.max_model_len, self._settling_s, self.answers).head(int(size))
+        skips = self.population.clients.library.abandons_session
+        until_s = math.inf if skips else self._settling_s + self.horizon_s(max(fewest, 1))
+        found = draw(asked, self.max_model_len, until_s, self._settling_s, self.answers).head(int(size))
         if found.reach_the_start or turns == MAX_TURNS_PER_USER:
             return found
         return self._sessions(size, replication, patience + 1)
@@ -163,9 +165,9 @@ class UserLoad:
 
 
 def _sessions(
-    asked: tuple[Population, int, int, int], max_model_len: int, settling_s: float, answers: AnswerTimes
+    asked: tuple[Population, int, int, int], max_model_len: int, until_s: float, settling_s: float, answers: AnswerTimes
 ) -> Sessions:
-    found = Population.sessions(*asked, max_model_len)
+    found = Population.sessions(*asked, max_model_len, until_s=until_s)
     return found.met_later(settling_s, answers) if settling_s else found
 
 

@@ -31,7 +31,8 @@ from workloads.distributions import (
     size_biased_quantile,
     token_counts,
 )
-from workloads.populations.counts import looked_up, whole_turns
+from workloads.populations.counts import counts_by_row, met_turns, whole_turns
+from workloads.randomness import uniform_rows
 
 FROM_0 = "a number from 0 to 2,000,000,000"
 POSITIVE = "a number from 1e-12 to 2,000,000,000"
@@ -112,9 +113,10 @@ def test_empirical_draws_each_sample_equally_often() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("distribution", ALL, ids=str)
 def test_what_is_looked_up_is_what_is_computed(distribution: Distribution) -> None:
-    u = np.random.default_rng(1).random((4, 100_000))
-    for counts in (token_counts, whole_turns):
-        np.testing.assert_array_equal(looked_up(counts, distribution, u), counts(distribution, u))
+    streams, users = (1, "turns", range(3, 7)), 100_001
+    for counts in (token_counts, whole_turns, met_turns):
+        found = counts_by_row(counts, distribution, streams, np.full(users, 4, np.int32))
+        np.testing.assert_array_equal(found, counts(distribution, uniform_rows(users, *streams)))
 
 
 def test_tokens_are_whole_within_their_bounds() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,11 +24,16 @@ from workloads.distributions import (
     Uniform,
     parse_distribution,
     size_biased_quantile,
+    token_counts,
 )
 from workloads.load import load_preset, preset_names
+from workloads.populations.counts import met_turns, whole_turns
+from workloads.populations.draws import BURN_IN_TURNS, fitted
 from workloads.populations.equilibrium import equilibrium
-from workloads.populations.population import Population, _Draws
+from workloads.populations.population import Population
 from workloads.populations.population_file import population_from_mapping
+from workloads.populations.sessions import NO_TIME
+from workloads.randomness import stream
 from workloads.requests import OPEN_END, RequestTable
 
 CHAT = load_preset("chat")
@@ -335,13 +341,9 @@ def test_a_maximum_of_turns_or_a_raised_limit_is_the_remedy() -> None:
 
 def test_no_user_is_met_in_a_conversation_beyond_the_limit() -> None:
     """However heavy the tail: what is drawn before the start stays below what was checked."""
-    heavy = replace(SHORT, turns=Lognormal(median=1, sigma=1.3))
-    checked = size_biased_quantile(RoundedUp(inner=heavy.turns), np.array([1 - 1e-6]))[0]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "workloads.populations.population._Draws._uniform", lambda draws, *_: np.full(draws.num_users, 1 - 2**-53)
-        )
-        assert _Draws(heavy, 3, 1, 4096).position()[0].max() <= checked
+    heavy = Lognormal(median=1, sigma=1.3)
+    checked = size_biased_quantile(RoundedUp(inner=heavy), np.array([1 - 1e-6]))[0]
+    assert met_turns(heavy, np.array([1 - 2**-53, 1.0])).max() <= checked
 
 
 def test_a_population_of_bare_numbers_is_exact() -> None:
@@ -359,3 +361,66 @@ def test_the_users_of_chat_stay_who_they_are() -> None:
         for column in (table.prompt_tokens, table.output_tokens, table.span_content, table.span_end):
             digest.update(column.tobytes())
     assert digest.hexdigest()[:16] == "bd3fcbd10b0a1805"
+
+
+def simply_drawn(population: Population, seed: int, user: int, num_turns: int, room: int) -> list[tuple[int, int, int]]:
+    """Prompt beside the system prompt, answer and conversation of a user's turns, one by one from numpy's streams."""
+
+    def u(*stream_of: str | int) -> np.ndarray:
+        return stream(seed, *stream_of).random(user + 1)[user:]  # type: ignore[arg-type]
+
+    def turn(streams: Sequence[tuple[str | int, ...]]) -> tuple[int, int, int]:
+        user_u, output_u, turns_u = (u(*each) for each in streams)
+        asked = token_counts(population.user_tokens, user_u), token_counts(population.output_tokens, output_u)
+        message, answer = fitted(*asked, room)
+        return int(message[0]), int(answer[0]), int(whole_turns(population.turns, turns_u)[0])
+
+    left = int(met_turns(population.turns, u("start", 0))[0])
+    history, been, talk, rows = 0, int(u("start", 1)[0] * left), 0, []
+    before = [[("history", k, part) for part in range(3)] for k in range(been + BURN_IN_TURNS)]
+    later = [[(name, k) for name in ("user_tokens", "output_tokens", "turns")] for k in range(num_turns)]
+    for place, streams in enumerate([*before, *later]):
+        if place == len(before):
+            talk = 0 if left else -1
+        message, answer, new = turn(streams)
+        if left == 0 or history + message + answer > room:
+            history, left, talk = 0, new, talk + 1
+        left -= 1
+        rows.append((history + message, answer, talk))
+        history += message + answer
+    return rows[len(before) :]
+
+
+@pytest.mark.parametrize("num_users", [3, 1031])  # computed one by one, and looked up
+@pytest.mark.parametrize("room", [300, 8192])
+def test_users_are_those_that_are_drawn_turn_by_turn(num_users: int, room: int) -> None:
+    limit = CHAT.system_prompt_tokens + room
+    found = CHAT.sessions(num_users, 5, 4, limit)
+    columns = (found.prompt_tokens - CHAT.system_prompt_tokens, found.output_tokens, found.conversation)
+    for user in (0, 2, num_users // 2, num_users - 1):
+        rows = [tuple(int(column[user, turn]) for column in columns) for turn in range(5)]
+        assert rows == simply_drawn(CHAT, 4, user, 5, room)
+    expected = CHAT.think_time_s.quantile(stream(4, "think_time", 3).random(num_users))
+    np.testing.assert_array_equal(found.think_s[:, 3], expected)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    asked=st.tuples(st.integers(1, 30), st.integers(1, 40), st.integers(0, 2**32), st.just(131_072)),
+    until_s=st.floats(0, 2000),
+    name=st.sampled_from(["chat", "rag", "reasoning"]),
+    stationary_start=st.booleans(),
+)
+def test_turns_that_cannot_come_need_not_be_drawn(
+    asked: tuple[int, int, int, int], until_s: float, name: str, stationary_start: bool
+) -> None:
+    population = load_preset(name)
+    whole = population.sessions(*asked, stationary_start=stationary_start)
+    part = population.sessions(*asked, stationary_start=stationary_start, until_s=until_s)
+    for earlier_s in (until_s, until_s / 2):
+        expected, found = whole.table(earlier_s), part.table(earlier_s)
+        for column in ("arrival_s", "follows", "think_s", "prompt_tokens", "output_tokens", "span_content", "span_end"):
+            np.testing.assert_array_equal(getattr(found, column), getattr(expected, column))
+        np.testing.assert_array_equal(part.opens(earlier_s), whole.opens(earlier_s))
+    met, met_of_part = (each.met_later(until_s / 2, NO_TIME) for each in (whole, part))
+    np.testing.assert_array_equal(met_of_part.table(until_s / 2).prompt_tokens, met.table(until_s / 2).prompt_tokens)

@@ -10,8 +10,9 @@ import pytest
 from boundary.files import InputError
 from workloads.distributions import Distribution, Exponential, Fixed, Geometric, Uniform
 from workloads.load import load_preset
+from workloads.populations.draws import Draws
 from workloads.populations.equilibrium import equilibrium
-from workloads.populations.population import Population, _Draws
+from workloads.populations.population import Population
 from workloads.populations.population_file import population_from_mapping
 from workloads.populations.retrieval import Retrieval
 from workloads.requests import OPEN_END, RequestTable
@@ -46,24 +47,24 @@ USERS, TURNS, ROOM, BLOCK = 12, 8, 120, 4
 
 def written(population: Population) -> Iterator[tuple[list[object], int]]:
     """Every token of each row's prompt and answer, and how many are the prompt's: user by user, turn by turn."""
-    draws = _Draws(population, USERS, 3, ROOM)
-    turns, retrieved = list(draws.turns(range(TURNS))), population.retrieved
+    draws = Draws(population, USERS, 3, ROOM)
+    turns, retrieved = draws.turns(range(TURNS), np.full(USERS, TURNS, np.int32)), population.retrieved
     system: list[object] = [("system", i) for i in range(population.system_prompt_tokens)]
     for user in range(USERS):
         history: list[object] = []
         left = 0
-        for k, turn in enumerate(turns):
-            message = [("user", user, k, i) for i in range(turn.user[user])]
-            answer = [("answer", user, k, i) for i in range(turn.output[user])]
-            numbers = [] if turn.chunks is None else [each for each in turn.chunks[user] if each >= 0]
+        for k in range(TURNS):
+            numbers = [each for each in turns.chunks[k, user] if each >= 0] if turns.chunks.size else []
             chunks = [("chunk", each, i) for each in numbers for i in range(retrieved.chunk_tokens if retrieved else 0)]
+            message = [("user", user, k, i) for i in range(turns.added[k, user] - len(chunks))]
+            answer = [("answer", user, k, i) for i in range(turns.output[k, user])]
             if left == 0 or len(history) + len(chunks) + len(message) + len(answer) > ROOM:
-                history, left = [], turn.num_turns[user]
+                history, left = [], turns.num_turns[k, user]
             left -= 1
             is_first = retrieved is not None and retrieved.place == "after_system_prompt"
             before = [*chunks, *history] if is_first else [*history, *chunks]
             yield [*system, *before, *message, *answer], len(system) + len(before) + len(message)
-            thinking = turn.thinking if isinstance(turn.thinking, int) else turn.thinking[user]
+            thinking = turns.thinking[k, user] if turns.thinking.size else 0
             kept = chunks if retrieved is not None and retrieved.in_history else []
             history = [*history, *kept, *message, *answer[thinking:]]
 

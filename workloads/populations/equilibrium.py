@@ -9,7 +9,8 @@ import numpy as np
 
 from workloads.distributions import midpoints, tail_refined_edges, token_counts
 from workloads.populations.counts import whole_turns
-from workloads.populations.population import Population, fitted, thinking_tokens
+from workloads.populations.draws import fitted, thinking_tokens
+from workloads.populations.population import Population
 from workloads.populations.retrieval import Retrieval
 from workloads.requests import BoolArray, FloatArray, IntArray
 

@@ -2,12 +2,13 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from workloads.randomness import mixed_words
-from workloads.requests import NO_PREDECESSOR, OPEN_END, BoolArray, FloatArray, IntArray, RequestTable
+from workloads.requests import OPEN_END, BoolArray, FloatArray, Int32Array, IntArray, RequestTable
 
 SYSTEM_PROMPT_CONTENT: Final = 0
 CONVERSATIONS_PER_USER: Final = 2**24
@@ -41,10 +42,10 @@ class Sessions:
     """[users] of each one's first turn."""
     think_s: FloatArray
     """Before each turn; 0 before the first."""
-    prompt_tokens: IntArray
+    prompt_tokens: Int32Array
     """The whole context sent."""
-    output_tokens: IntArray
-    conversation: IntArray
+    output_tokens: Int32Array
+    conversation: Int32Array
     """Counts each user's conversations; -1 never appears."""
     system_prompt_tokens: int
     own_from: IntArray | None = None
@@ -111,36 +112,48 @@ class Sessions:
         chunks are retrieved or thinking is left out, each turn has its own spans: the system prompt, each chunk that
         follows it, what it shares with other turns of the conversation, what is its own.
         """
-        keep = self._kept(until_s)
-        users, turns = np.nonzero(keep)
-        n, is_first = len(users), turns == (0 if self.met_at is None else self.met_at[users])
-        content = 1 + users * CONVERSATIONS_PER_USER + self.conversation[keep]
+        from workloads.populations.kernels import lay_rows  # noqa: PLC0415  the compiler, where users are drawn
+
+        begin, length = self._turns_of_each(until_s)
+        n = int(length.sum())
+        floats, longs, ints = np.empty((2, n)), np.empty((3, n), np.int64), np.empty((2, n), np.int32)
+        opened = lay_rows(
+            begin, length, self.first_arrival_s, self.think_s, self.prompt_tokens, self.output_tokens,
+            self.conversation, CONVERSATIONS_PER_USER, *floats, *longs, *ints,
+        )  # fmt: skip
+        follows, content, conversations = longs
         if self.own_from is None:
-            spans = _spans(content, self.system_prompt_tokens)
+            spans = _spans(content[:opened], conversations, self.system_prompt_tokens)
         else:
-            alone = ALONE_FROM + users * CONVERSATIONS_PER_USER + self.turns_before + turns
-            leading = np.zeros((n, 0), np.int64) if self.leading is None else self.leading[keep]
-            ends = self.system_prompt_tokens + self.chunk_tokens * np.arange(leading.shape[1] + 1)
-            spans = _spans_of_turns(content, alone, self.own_from[keep], leading, ends)
+            spans = self._spans_of_turns(_Rows.of_turns(begin, length), content[conversations])
         return RequestTable(
-            arrival_s=np.where(is_first, self.first_arrival_s[users], np.nan),
-            follows=np.where(is_first, NO_PREDECESSOR, np.arange(n) - 1),
-            think_s=np.where(is_first, 0.0, self.think_s[keep]),
-            prompt_tokens=self.prompt_tokens[keep].astype(np.int32),
-            output_tokens=self.output_tokens[keep].astype(np.int32),
+            arrival_s=floats[0],
+            follows=follows,
+            think_s=floats[1],
+            prompt_tokens=ints[0],
+            output_tokens=ints[1],
             priority=np.zeros(n, np.int32),
             **spans,
         )
 
-    def _kept(self, until_s: float | FloatArray) -> BoolArray:
-        """[users, turns] which turns are rows of the table."""
-        if isinstance(until_s, np.ndarray):
-            return np.asarray(self.is_met & (self.arrival_s() <= until_s[:, None]))
-        keep = self.is_met
-        if until_s == math.inf:
-            return keep
-        keep[:, 1:] &= self.arrival_s()[:, :-1] <= until_s
-        return keep
+    def _spans_of_turns(self, rows: "_Rows", content: IntArray) -> dict[str, Any]:
+        assert self.own_from is not None, "each turn has its own spans where something is retrieved or thought"
+        alone = ALONE_FROM + rows.user * CONVERSATIONS_PER_USER + self.turns_before + rows.turn
+        leading = np.zeros((len(content), 0), np.int64) if self.leading is None else rows.of(self.leading)
+        ends = self.system_prompt_tokens + self.chunk_tokens * np.arange(leading.shape[1] + 1)
+        return _spans_of_turns(content, alone, rows.of(self.own_from), leading, ends)
+
+    def _turns_of_each(self, until_s: float | FloatArray) -> tuple[IntArray, IntArray]:
+        """[users] which turn is the first row of the table, and how many turns are rows."""
+        from workloads.populations.kernels import count_turns  # noqa: PLC0415  the compiler, where users are drawn
+
+        begin = np.zeros(self.num_users, np.int64) if self.met_at is None else self.met_at
+        end = np.empty(self.num_users, np.int64)
+        each_until_s = np.broadcast_to(until_s, end.shape).astype(np.float64)
+        count_turns(self.think_s, self.first_arrival_s, begin, each_until_s, end)
+        if not isinstance(until_s, np.ndarray):
+            end = np.minimum(end + 1, self.think_s.shape[1])
+        return begin, np.maximum(end - begin, 0)
 
     @property
     def is_met(self) -> BoolArray:
@@ -151,10 +164,32 @@ class Sessions:
 
     def opens(self, until_s: float | FloatArray = math.inf) -> BoolArray:
         """Which rows of the table open a conversation; a user's first row counts as one."""
-        opens = np.ones(self.prompt_tokens.shape, bool)
-        opens[:, 1:] = self.conversation[:, 1:] != self.conversation[:, :-1]
-        opens[:, 1:] |= ~self.is_met[:, :-1]
-        return opens[self._kept(until_s)]
+        rows = _Rows.of_turns(*self._turns_of_each(until_s))
+        conversation = rows.of(self.conversation)
+        opens = np.ones(len(conversation), bool)
+        opens[1:] = conversation[1:] != conversation[:-1]
+        opens[rows.first] = True
+        return opens
+
+
+class _Rows(NamedTuple):
+    """Turns that stand together as rows, user by user: [n] each."""
+
+    user: IntArray
+    turn: IntArray
+    first: IntArray
+    """[users who have any] each one's first row."""
+
+    @classmethod
+    def of_turns(cls, begin: IntArray, length: IntArray) -> "_Rows":
+        """So many turns of each user, from one on."""
+        first = np.cumsum(length) - length
+        user = np.repeat(np.arange(len(length)), length)
+        return cls(user, np.arange(len(user)) - np.repeat(first - begin, length), first[length > 0])
+
+    def of(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """[n] of [users, turns]."""
+        return np.asarray(values[self.user, self.turn])
 
 
 def _spans_of_turns(
@@ -190,18 +225,17 @@ def _chained(before: IntArray, part: IntArray) -> IntArray:
     return (mixed_words(mixed) >> np.uint64(2)).astype(np.int64) | _CHAINED_FROM
 
 
-def _spans(content: IntArray, system_prompt_tokens: int) -> dict[str, Any]:
-    """The columns of `RequestTable` that tell what requests share; rows of one conversation stand together."""
-    opens: BoolArray = np.concatenate([[True], content[1:] != content[:-1]])
+def _spans(opened: IntArray, conversations: IntArray, system_prompt_tokens: int) -> dict[str, Any]:
+    """The columns of `RequestTable` that tell what requests share, of contents of conversations and which is whose."""
     each = 2 if system_prompt_tokens else 1
-    named = np.full((int(opens.sum()), each), SYSTEM_PROMPT_CONTENT, np.int64)
-    named[:, -1] = content[opens]
+    named = np.full((len(opened), each), SYSTEM_PROMPT_CONTENT, np.int64)
+    named[:, -1] = opened
     end = np.full(named.shape, OPEN_END, np.int32)
     if system_prompt_tokens:
         end[:, 0] = system_prompt_tokens
     return {
-        "span_start": (np.cumsum(opens) - 1) * each,
-        "span_count": np.full(len(content), each, np.int32),
+        "span_start": conversations * each,
+        "span_count": np.full(len(conversations), each, np.int32),
         "span_content": named.ravel(),
         "span_end": end.ravel(),
     }

@@ -1,0 +1,158 @@
+"""Compiled loops over the turns of users."""
+
+from typing import Any, Final
+
+import numpy as np
+
+from boundary.kept.kernel_cache import compiled
+from workloads.requests import FloatArray, Int32Array, IntArray
+from workloads.streams import NUMBERS_AT_ONCE, Keys, next_numbers
+
+_NEIGHBOURS: Final = 16  # users whose numbers lie in one cache line
+
+
+@compiled
+def take_known(  # noqa: PLR0917  numba takes arrays one by one
+    keys: Keys, how_many: Int32Array, table: Int32Array, found: Int32Array, doubtful: IntArray, doubtful_u: FloatArray
+) -> int:
+    """Fill in the counts that the streams' numbers have by the table's cells of equal width, [keys, users].
+
+    Places whose cell is below 0 are listed, with their numbers, and counted.
+    """
+    num_doubtful, users, cells = 0, found.shape[1], float(len(table))
+    for first in range(0, users, NUMBERS_AT_ONCE):
+        end = min(first + NUMBERS_AT_ONCE, users)
+        most = 0
+        for user in range(first, end):
+            most = max(most, how_many[user])
+        for row in range(most):
+            numbers = next_numbers(first // NUMBERS_AT_ONCE, keys[row, 0], keys[row, 1])
+            for user, u in zip(range(first, end), numbers):  # noqa: B905  numba knows no strict
+                count = table[np.int32(u * cells)]
+                found[row, user] = count
+                if count < 0:
+                    doubtful[num_doubtful] = row * users + user
+                    doubtful_u[num_doubtful] = u
+                    num_doubtful += 1
+    return num_doubtful
+
+
+@compiled
+def take_turns(  # noqa: PLR0917  numba takes arrays one by one
+    said: IntArray,
+    turns_left: IntArray,
+    conversation: IntArray,
+    how_many: Int32Array,
+    room: int,
+    turns: tuple[Int32Array, Int32Array, Int32Array, Int32Array],
+    system_prompt_tokens: int,
+    rows: Any,
+) -> None:
+    """Let each user take `how_many` turns: the first of [turns, users] tokens added, of the output, new turns, lost.
+
+    A turn that does not fit alone is shortened, as by `draws.fitted`.
+    `rows` are filled in where there are any, [users, turns] each: prompt, output, conversation; tokens said before.
+    """
+    added, output, num_turns, lost = turns
+    for first in range(0, len(said), _NEIGHBOURS):
+        some = range(first, min(first + _NEIGHBOURS, len(said)))
+        for turn in range(how_many[first : first + _NEIGHBOURS].max()):
+            for user in some:
+                if turn >= how_many[user]:
+                    continue
+                before, prompt, answer = said[user], int(added[turn, user]), int(output[turn, user])
+                if prompt + answer > room:
+                    prompt = min(prompt, max(room - answer, room // 2))
+                    answer = min(answer, room - prompt)
+                opens = int((turns_left[user] == 0) | (before + prompt + answer > room))  # as a number: no guess fails
+                before *= 1 - opens
+                turns_left[user] = (1 - opens) * turns_left[user] + opens * num_turns[turn, user] - 1
+                conversation[user] += opens
+                said[user] = before + prompt + answer
+                if lost.size:
+                    said[user] -= lost[turn, user]
+                if len(rows):
+                    rows[0, user, turn] = system_prompt_tokens + before + prompt
+                    rows[1, user, turn] = answer
+                    rows[2, user, turn] = conversation[user]
+                    if len(rows) > 3:
+                        rows[3, user, turn] = before
+
+
+@compiled
+def put_think_times(  # noqa: PLR0917  numba takes arrays one by one
+    found: FloatArray,
+    blocks: IntArray,
+    first: int,
+    until_s: float,
+    think_s: FloatArray,
+    at_s: FloatArray,
+    how_many: Int32Array,
+) -> None:
+    """Put turns of blocks of users in their places, from turn `first` on, until they are later than a time."""
+    for place in range(len(found)):
+        user = NUMBERS_AT_ONCE * blocks[place // NUMBERS_AT_ONCE] + place % NUMBERS_AT_ONCE
+        if user >= len(at_s):
+            continue
+        for turn in range(found.shape[1]):
+            if at_s[user] > until_s:
+                break
+            think_s[user, first + turn] = found[place, turn]
+            at_s[user] += found[place, turn]
+            how_many[user] += 1
+
+
+@compiled
+def count_turns(
+    think_s: FloatArray, first_s: FloatArray, met_at: IntArray, until_s: FloatArray, count: IntArray
+) -> None:
+    """Count each user's turns that arrive by a time at the soonest; all before the first of them arrive with it."""
+    for user in range(len(count)):
+        gaps_s, turn = 0.0, met_at[user] + 1
+        if first_s[user] > until_s[user]:
+            turn = 0
+        else:
+            while turn < think_s.shape[1]:
+                gaps_s += think_s[user, turn]
+                if gaps_s + first_s[user] > until_s[user]:
+                    break
+                turn += 1
+        count[user] = turn
+
+
+@compiled
+def lay_rows(  # noqa: PLR0917  numba takes arrays one by one
+    begin: IntArray,
+    length: IntArray,
+    first_s: FloatArray,
+    think_s: FloatArray,
+    prompt_tokens: Int32Array,
+    output_tokens: Int32Array,
+    conversation: Int32Array,
+    most_conversations: int,
+    arrival: FloatArray,
+    think: FloatArray,
+    follows: IntArray,
+    opened: IntArray,
+    conversations: IntArray,
+    prompt: Int32Array,
+    output: Int32Array,
+) -> int:
+    """Fill in the rows of a table, of each user so many turns from `begin` on, and count the conversations in them.
+
+    `opened` are the contents of these, `conversations` says which is each row's.
+    """
+    row, num_opened = 0, 0
+    for user in range(len(begin)):
+        for turn in range(begin[user], begin[user] + length[user]):
+            is_first = turn == begin[user]
+            arrival[row] = first_s[user] if is_first else np.nan
+            think[row] = 0.0 if is_first else think_s[user, turn]
+            follows[row] = -1 if is_first else row - 1
+            prompt[row], output[row] = prompt_tokens[user, turn], output_tokens[user, turn]
+            if is_first or conversation[user, turn] != conversation[user, turn - 1]:
+                opened[num_opened] = 1 + user * most_conversations + conversation[user, turn]
+                num_opened += 1
+            conversations[row] = num_opened - 1
+            row += 1
+    return num_opened
