@@ -10,6 +10,7 @@ from boundary.names import error_shown, value_shown
 from simulator.cancellations import Cancellations, cancellations
 from simulator.core import layout
 from simulator.core.arrays import build_arrays
+from simulator.core.compiling.plain import is_plain
 from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet
@@ -28,7 +29,8 @@ class StalledError(ValueError):
 class Simulation:
     """A fleet serving a request table; `run` may be called again to go further in time.
 
-    `seed` begins the random streams of the router and of SGLang's policy `random`. `arrays` are the core's state.
+    `seed` begins the random streams of the router and of SGLang's policy `random`. `arrays` are the core's state;
+    `is_plain` says which kernels run it.
     """
 
     def __init__(self, fleet: Fleet, table: RequestTable, *, log_steps: bool = False, seed: int = 0) -> None:
@@ -49,6 +51,7 @@ class Simulation:
             )
         self.arrays = build_arrays(fleet, table, router, log_steps=log_steps, seed=seed)
         self._cursor: Any = self.arrays.cursor[0]
+        self.is_plain = is_plain(self.arrays)
         self._view = View(self.arrays, router.sees)
         self._routers = [router.make(seed % 2**32) for _ in range(2)] if router.choose is None else []
         if router.choose is not None:
@@ -74,8 +77,9 @@ class Simulation:
         return is_reached
 
     def _advance(self, until_s: float) -> int:
-        from simulator.core.fleet import run  # noqa: PLC0415  loads numba: 0.3 s that no stored simulation needs
+        from simulator.core import fleet  # noqa: PLC0415  loads numba: 0.3 s that no stored simulation needs
 
+        run = fleet.run_plain if self.is_plain else fleet.run
         while True:
             reason: int = run(self.arrays, until_s, INSTANTS_PER_CALL)
             if reason == layout.NEED_ROUTE:

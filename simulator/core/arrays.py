@@ -200,7 +200,7 @@ def _groups(pool: _Sizes) -> NDArray[np.void]:
     if engine is None:
         return values
     for place, (group, block_size) in enumerate(zip(engine.table_groups, engine.group_block_sizes, strict=True)):
-        values[place]["ratio"] = block_size // engine.block_size
+        values[place]["block_ratio"] = block_size // engine.block_size
         if group.window is None:
             continue
         values[place]["window"] = min(group.window, 2**30)

@@ -64,7 +64,7 @@ def watch(a: Any, request: int, now_s: float) -> None:
 def next_deadline_s(a: Any) -> float:
     """Of a request that has not ended; once the first token is there, the whole answer has a deadline."""
     cursor = a.cursor[0]
-    while cursor.num_deadlines > 0:
+    while cursor.has_clients == 1 and cursor.num_deadlines > 0:
         req, kind = a.requests[a.deadlines[0].request], a.deadlines[0].kind
         has_begun = req.first_token_s == req.first_token_s
         if req.status < FINISHED and not (kind == FIRST_TOKEN and has_begun):

@@ -136,7 +136,7 @@ def enter(a: Any, request: int, now_s: float) -> None:
     replica = a.requests[request].replica
     replicas.account(a, replica, now_s)
     if a.pools[a.replicas[replica].pool].engine == SGLANG:
-        sglang.add_request(sglang.narrowed(a), replica, request)
+        sglang.add_request(a, replica, request)
     else:
         if a.replicas[replica].is_laid_out == 0:
             pool.lay_out(a, replica)
@@ -286,8 +286,7 @@ def hang_up(a: Any, request: int) -> None:
     replicas.abort(a, request, ABANDONED, a.cursor[0].now_s)
 
 
-@entry_point
-def run(a: Any, until_s: float, max_instants: int) -> int:
+def advance(a: Any, until_s: float, max_instants: int) -> int:
     """Advance the fleet to `until_s`, to its end, or to where Python must act; says which.
 
     After `max_instants` it pauses, so that Python sees a Ctrl-C. The next call goes on where this one came back.
@@ -313,7 +312,8 @@ def run(a: Any, until_s: float, max_instants: int) -> int:
             cursor.now_s = now_s
             cursor.num_touched = 0
             complete_steps(a, now_s)
-            cancel_overdue(a, now_s)
+            if cursor.has_clients == 1:
+                cancel_overdue(a, now_s)
             views.scrape_at(a, now_s)
             cursor.phase = STEPS_ENDED
             if now_s == cursor.control_s:
@@ -331,3 +331,8 @@ def run(a: Any, until_s: float, max_instants: int) -> int:
         for replica in range(a.replicas.shape[0]):
             calendar.wake(a, replica, CALENDAR_STEPS)
     return reason
+
+
+run: Any = entry_point(advance)
+run_plain: Any = entry_point(advance, is_plain=True)
+"""The same for a plain fleet, which compiles in a fraction of the time."""

@@ -5,7 +5,7 @@ it: machine code, Python wrappers and cache entries of their own, which nobody u
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -20,11 +20,15 @@ from numba.core.compiler_machinery import register_pass
 from numba.core.registry import CPUDispatcher
 from numba.core.sigutils import normalize_signature
 from numba.core.typed_passes import NativeLowering
+from numba.core.untyped_passes import DeadBranchPrune
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
 from boundary.collecting import rarely_collected
 from boundary.kept.kernel_cache import KernelCache
+from simulator.core.compiling.by_reference import pass_by_reference
+from simulator.core.compiling.folding import FoldPlain
+from simulator.core.layout import Arrays
 from simulator.core.routing.layout import ENGINE_VIEW, REQUEST_VIEW
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -59,17 +63,41 @@ class _LowerOnly(NativeLowering):
         return True
 
 
+def _with_passes(pipelines: list[Any], change: Callable[[Any], list[Any]]) -> list[Any]:
+    """A compiler's only pipeline, each of whose passes is changed for others."""
+    (pipeline,) = pipelines
+    pipeline.passes = [(step, text) for old, text in pipeline.passes for step in change(old)]
+    pipeline._finalized = False
+    pipeline.finalize()
+    return [pipeline]
+
+
+def _folding_first(step: Any) -> list[Any]:
+    return [FoldPlain, step] if step is DeadBranchPrune else [step]
+
+
 class _KernelCompiler(Compiler):
     def define_pipelines(self) -> list[Any]:
-        (pipeline,) = super().define_pipelines()
-        pipeline.passes = [(_LowerOnly if step is NativeLowering else step, text) for step, text in pipeline.passes]
-        pipeline._finalized = False
-        pipeline.finalize()
-        return [pipeline]
+        return _with_passes(super().define_pipelines(), lambda step: [_LowerOnly if step is NativeLowering else step])
+
+
+class _PlainKernelCompiler(_KernelCompiler):
+    def define_pipelines(self) -> list[Any]:
+        return _with_passes(super().define_pipelines(), _folding_first)
+
+
+class _PlainCompiler(Compiler):
+    def define_pipelines(self) -> list[Any]:
+        return _with_passes(super().define_pipelines(), _folding_first)
 
 
 class _Kernel(CPUDispatcher):
     """A kernel, lowered once: integers of every width, and constants, are passed to it as int64."""
+
+    @cached_property
+    def plain(self) -> "_Kernel":
+        """The same for plain fleets."""
+        return _Kernel(self.py_func, targetoptions=self.targetoptions, pipeline_class=_PlainKernelCompiler)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         return super().get_call_template([types.int64 if isinstance(arg, types.Integer) else arg for arg in args], kws)
@@ -102,14 +130,22 @@ class _EntryPoint(CPUDispatcher):
             return super().compile(sig)
 
 
-def entry_point(function: F) -> F:
-    """A kernel that Python calls; it releases the interpreter lock, so that replications run side by side."""
+def entry_point(function: F, *, is_plain: bool = False) -> F:
+    """A kernel that Python calls; it releases the interpreter lock, so that replications run side by side.
+
+    With `is_plain` it runs plain fleets alone.
+    """
     if numba.config.DISABLE_JIT:
         return function
-    compiled: Any = _EntryPoint(function, targetoptions={**_OPTIONS, "nopython": True, "nogil": True})
-    compiled._cache = KernelCache(function, "entry point", SOURCES, announced=True)
+    compiler = _PlainCompiler if is_plain else Compiler
+    options = {**_OPTIONS, "nopython": True, "nogil": True}
+    compiled: Any = _EntryPoint(function, targetoptions=options, pipeline_class=compiler)
+    kind = "entry point, plain" if is_plain else "entry point"
+    compiled._cache = KernelCache(function, kind, SOURCES, announced=True)
     return cast(F, compiled)
 
+
+pass_by_reference(Arrays)
 
 _ENGINES, _REQUEST = (numba.from_dtype(view) for view in (ENGINE_VIEW, REQUEST_VIEW))
 

@@ -124,7 +124,7 @@ def abort(a: Any, request: int, status: int, now_s: float) -> None:
     replica, has_entered = req.replica, req.status != SENT
     account(a, replica, now_s)
     if has_entered and a.pools[a.replicas[replica].pool].engine == SGLANG:
-        sglang.abort(sglang.narrowed(a), request, status, now_s)
+        sglang.abort(a, request, status, now_s)
         return
     if req.status == RUNNING:
         if req.quiet_since > 0:
@@ -200,7 +200,7 @@ def complete(a: Any, replica: int, now_s: float) -> int:
 def complete_batch(a: Any, replica: int, now_s: float) -> int:
     """The same for SGLang."""
     state = a.replicas[replica]
-    num_finished = sglang.complete(sglang.narrowed(a), replica, now_s)
+    num_finished = sglang.complete(a, replica, now_s)
     state.last_completion_s = now_s
     leave_pipeline(state, a.pools[state.pool].plans_in_flight)
     return int(num_finished)
@@ -290,10 +290,10 @@ def decide_batch(a: Any, replica: int, now_s: float) -> int:
         return NONE
     if state.num_running + state.num_waiting == 0:
         if state.num_plans == 0:
-            sglang.go_idle(sglang.narrowed(a), replica)
+            sglang.go_idle(a, replica)
         return NONE
     slot = (state.oldest_plan + state.num_plans) % plans_in_flight
-    sglang.schedule(sglang.narrowed(a), replica, slot, now_s)
+    sglang.schedule(a, replica, slot, now_s)
     if a.plans[replica, slot].count == 0:
         return NONE
     state.num_plans += 1

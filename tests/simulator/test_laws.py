@@ -75,7 +75,7 @@ def check_blocks(simulation: Simulation) -> None:
 def held_blocks(arrays: Arrays, request: Any) -> NDArray[np.int32]:
     """A request's block table, all groups behind each other, without gaps."""
     pool, row = arrays.pools[arrays.replicas["pool"][request["replica"]]], request["row"]
-    groups = arrays.groups["ratio"][pool["first_group"] : pool["first_group"] + pool["num_groups"]]
+    groups = arrays.groups["block_ratio"][pool["first_group"] : pool["first_group"] + pool["num_groups"]]
     blocks = np.concatenate(
         [
             arrays.tables[row, place * pool["row_blocks"] :][

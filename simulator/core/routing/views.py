@@ -164,7 +164,7 @@ def cached_tokens(a: Any, request: int, replica: int) -> int:
     p = a.pools[a.replicas[replica].pool]
     if p.prefix_caching == 0 or a.replicas[replica].is_laid_out == 0:
         return 0
-    size = p.block_size * a.groups[p.first_group].ratio
+    size = p.block_size * a.groups[p.first_group].block_ratio
     limit = a.requests[request].prompt // size
     span, begin = a.requests[request].span_start, 0
     while begin < limit:

@@ -129,25 +129,3 @@ class SGLangArrays(NamedTuple):
     contents: NDArray[np.int32]  # a hash table of how prompts begin
     key_counts: NDArray[np.int32]  # [routing keys], requests of each in a running batch
     shuffles: NDArray[np.int64]  # [R, WORDS], the state of Python's generator in each server; no rows unless random
-
-
-class SGLangView(NamedTuple):
-    """What SGLang's kernels see of a run, under its names: to pass on all arrays would take a compiler much longer."""
-
-    sglang: SGLangArrays
-    pools: NDArray[np.void]
-    cursor: NDArray[np.void]
-    requests: NDArray[np.void]
-    spans: NDArray[np.void]
-    replicas: NDArray[np.void]
-    totals: NDArray[np.void]
-    engine_views: NDArray[np.void]
-    routing: NDArray[np.void]
-    prefill_charges: NDArray[np.int32]
-    known_prefixes: NDArray[np.void]
-    num_holding: NDArray[np.int32]
-    running: NDArray[np.int32]
-    plans: NDArray[np.void]
-    entries: NDArray[np.void]
-    itl_histogram: NDArray[np.float64]
-    log: NDArray[np.int32]

@@ -8,16 +8,8 @@ from simulator.core.latency import add_to_sums
 from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, FINISHED, NONE, NOT_BLOCKED, WAITING
 from simulator.core.routing import views
 from simulator.core.sglang import decode, kv_cache, prefill, tree
-from simulator.core.sglang.layout import EXTEND, NO_BATCH, SGLangView
+from simulator.core.sglang.layout import EXTEND, NO_BATCH
 from simulator.core.step_log import log_step
-
-
-@kernel
-def narrowed(a: Any) -> SGLangView:
-    return SGLangView(
-        a.sglang, a.pools, a.cursor, a.requests, a.spans, a.replicas, a.totals, a.engine_views, a.routing,
-        a.prefill_charges, a.known_prefixes, a.num_holding, a.running, a.plans, a.entries, a.itl_histogram, a.log,
-    )  # fmt: skip
 
 
 @rare_kernel

@@ -15,7 +15,7 @@ def num_blocks_of(tokens: int, block_size: int) -> int:
 @kernel
 def blocks_in(groups: Any, p: Any, group: int, num_blocks: int) -> int:
     """The blocks of a group that hold as much as `num_blocks` of the smallest; a state is one block, however long."""
-    ratio = groups[p.first_group + group].ratio
+    ratio = groups[p.first_group + group].block_ratio
     return num_blocks if ratio == 1 else (num_blocks + ratio - 1) // ratio
 
 
@@ -24,9 +24,9 @@ def skipped_blocks(groups: Any, p: Any, group: int, tokens: int) -> int:
     """Blocks that no token after the first `tokens` attends to."""
     of = groups[p.first_group + group]
     window = of.window
-    if window == 0:
+    if p.num_windows == 0 or window == 0:
         return 0
-    block_size = p.block_size * of.ratio
+    block_size = p.block_size * of.block_ratio
     if of.chunked == 1:
         return tokens // window * window // block_size
     return max(tokens - window + 1, 0) // block_size
@@ -39,7 +39,7 @@ def next_skip(groups: Any, p: Any, group: int, tokens: int) -> int:
     window = of.window
     if of.chunked == 1:
         return (tokens // window + 1) * window
-    return (skipped_blocks(groups, p, group, tokens) + 1) * p.block_size * of.ratio + window - 1
+    return (skipped_blocks(groups, p, group, tokens) + 1) * p.block_size * of.block_ratio + window - 1
 
 
 @kernel
@@ -266,7 +266,8 @@ def hit_of_kind(a: Any, replica: int, request: int, row: int, kind: int, max_tok
     p = a.pools[a.replicas[replica].pool]
     limit = max_tokens // p.block_size
     group = a.group_order[a.kinds[p.first_kind + kind].first]
-    if a.groups[p.first_group + group].window > 0 and a.groups[p.first_group + group].chunked == 0:
+    of = a.groups[p.first_group + group]
+    if p.num_windows > 0 and of.window > 0 and of.chunked == 0:
         return last_window(a, replica, request, row, kind, limit)
     start = skipped_blocks(a.groups, p, group, max_tokens)
     begin_at(a, p, row, kind, start)

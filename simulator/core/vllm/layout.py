@@ -19,7 +19,7 @@ GROUP = record(
         ("chunked", "i4"),  # 1: the window is a fixed chunk of positions
         ("cap", "i4"),  # blocks that admission asks for at most, 0: no cap
         ("tail", "i4"),  # blocks in a row that a hit needs in a sliding window
-        ("ratio", "i4"),  # a block of this group holds so many times the tokens of `block_size`
+        ("block_ratio", "i4"),  # a block of this group holds so many times the tokens of `block_size`
         ("is_state", "i4"),  # 1: states that the prefix cache keeps, in a table with gaps
     ]
 )

@@ -1,0 +1,1 @@
+"""What is compiled of the kernels, and how they are given the arrays."""

@@ -1,0 +1,115 @@
+"""How kernels are given a run's arrays: as the address of a table that holds each array's data and shape.
+
+As a tuple its several hundred values went from kernel to kernel, which took most of the time to compile.
+"""
+
+from hashlib import sha256
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.datamodel.models import PrimitiveModel
+from numba.core.imputils import lower_getattr_generic
+from numba.core.types.containers import NamedTuple
+from numba.core.typing.templates import AttributeTemplate, infer_getattr
+from numba.core.typing.typeof import typeof_impl
+from numba.extending import NativeValue, register_model, unbox
+from numba.np import arrayobj
+
+_WORD = ir.IntType(64)
+
+
+class ByReference(types.Type):
+    """The type of a named tuple of arrays, and of such tuples, whose kernels get the table's address."""
+
+    def __init__(self, fields: Any) -> None:
+        self.fields = fields
+        self.places: dict[str, tuple[Any, int]] = {}  # each field's type, and where its words begin
+        word = 0
+        for name, kind in zip(fields.fields, fields.types, strict=True):
+            self.places[name] = ByReference(kind) if isinstance(kind, NamedTuple) else kind, word
+            word += _num_words(kind)
+        super().__init__(f"{fields.instance_class.__name__}_{sha256(str(fields.key).encode()).hexdigest()[:16]}")
+
+
+def _num_words(kind: Any) -> int:
+    if isinstance(kind, NamedTuple):
+        return sum(_num_words(field) for field in kind.types)
+    return 1 + kind.ndim  # data, shape
+
+
+def pass_by_reference(arrays: type) -> None:
+    """Let kernels take a named tuple's arrays by reference."""
+
+    def typeof(value: Any, context: Any) -> ByReference:
+        return ByReference(NamedTuple([_field_type(field, context) for field in value], type(value)))
+
+    typeof_impl.register(arrays)(typeof)
+
+
+def _field_type(value: Any, context: Any) -> Any:
+    found = typeof_impl(value, context)
+    return found.fields if isinstance(found, ByReference) else found
+
+
+@register_model(ByReference)
+class _ReferenceModel(PrimitiveModel):
+    def __init__(self, manager: Any, kind: ByReference) -> None:
+        super().__init__(manager, kind, _WORD.as_pointer())
+
+
+@infer_getattr
+class _Fields(AttributeTemplate):
+    key = ByReference
+
+    def generic_resolve(self, kind: ByReference, field: str) -> Any:
+        return kind.places[field][0] if field in kind.places else None
+
+
+def _fill_table(kind: ByReference, value: Any, c: Any) -> NativeValue:
+    table = cgutils.alloca_once(c.builder, _WORD, size=_num_words(kind.fields))
+    is_error = _fill(kind.fields, value, table, 0, c)
+    return NativeValue(table, is_error=is_error)
+
+
+def _fill(fields: Any, value: Any, table: Any, word: int, c: Any) -> Any:
+    """Enter a tuple's arrays from a word on; returns whether one of them is not as its type says."""
+    is_error = cgutils.false_bit
+    for index, kind in enumerate(fields.types):
+        item = c.pyapi.tuple_getitem(value, index)
+        if isinstance(kind, NamedTuple):
+            is_error = c.builder.or_(is_error, _fill(kind, item, table, word, c))
+        else:
+            native = c.unbox(kind, item)
+            array = arrayobj.make_array(kind)(c.context, c.builder, native.value)
+            shape = cgutils.unpack_tuple(c.builder, array.shape, kind.ndim)
+            for place, number in enumerate([c.builder.ptrtoint(array.data, _WORD), *shape], word):
+                c.builder.store(number, c.builder.gep(table, [_WORD(place)]))
+            is_error = c.builder.or_(is_error, native.is_error)
+        word += _num_words(kind)
+    return is_error
+
+
+def _array(context: Any, builder: Any, kind: ByReference, table: Any, field: str) -> Any:
+    """An array as the table has it, which never changes while kernels run: LLVM may load it where and when it likes."""
+    found, word = kind.places[field]
+    if isinstance(found, ByReference):
+        return builder.gep(table, [_WORD(word)])
+    array = arrayobj.make_array(found)(context, builder)
+    data = _loaded(builder, builder.bitcast(table, array.data.type.as_pointer()), word)
+    shape = [_loaded(builder, table, word + 1 + axis) for axis in range(found.ndim)]
+    strides = [_WORD(context.get_abi_sizeof(context.get_data_type(found.dtype)))]
+    for length in reversed(shape[1:]):
+        strides.insert(0, builder.mul(strides[0], length))
+    arrayobj.populate_array(array, data, shape, strides, strides[-1], None)
+    return array._getvalue()
+
+
+def _loaded(builder: Any, table: Any, word: int) -> Any:
+    found = builder.load(builder.gep(table, [_WORD(word)]))
+    found.set_metadata("invariant.load", builder.module.add_metadata([]))
+    return found
+
+
+unbox(ByReference)(_fill_table)
+lower_getattr_generic(ByReference)(_array)
