@@ -10,7 +10,7 @@ from boundary.names import error_shown, value_shown
 from simulator.cancellations import Cancellations, cancellations
 from simulator.core import layout
 from simulator.core.arrays import build_arrays
-from simulator.core.compiling.plain import is_plain
+from simulator.core.compiling.forms import form_of
 from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet
@@ -30,7 +30,7 @@ class Simulation:
     """A fleet serving a request table; `run` may be called again to go further in time.
 
     `seed` begins the random streams of the router and of SGLang's policy `random`. `arrays` are the core's state;
-    `is_plain` says which kernels run it.
+    `form` names the kernels that run it.
     """
 
     def __init__(self, fleet: Fleet, table: RequestTable, *, log_steps: bool = False, seed: int = 0) -> None:
@@ -51,7 +51,7 @@ class Simulation:
             )
         self.arrays = build_arrays(fleet, table, router, log_steps=log_steps, seed=seed)
         self._cursor: Any = self.arrays.cursor[0]
-        self.is_plain = is_plain(self.arrays)
+        self.form = form_of(self.arrays)
         self._view = View(self.arrays, router.sees)
         self._routers = [router.make(seed % 2**32) for _ in range(2)] if router.choose is None else []
         if router.choose is not None:
@@ -79,7 +79,7 @@ class Simulation:
     def _advance(self, until_s: float) -> int:
         from simulator.core import fleet  # noqa: PLC0415  loads numba: 0.3 s that no stored simulation needs
 
-        run = fleet.run_plain if self.is_plain else fleet.run
+        run = fleet.RUN[self.form]
         while True:
             reason: int = run(self.arrays, until_s, INSTANTS_PER_CALL)
             if reason == layout.NEED_ROUTE:

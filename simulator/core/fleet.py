@@ -5,6 +5,7 @@ from typing import Any
 
 from simulator.core import replica as replicas
 from simulator.core.clients import cancel_overdue, follow_up, next_deadline_s, push_event, reject, watch
+from simulator.core.compiling.forms import FORMS
 from simulator.core.gateway import queue as gateway
 from simulator.core.gateway.layout import NO_QUEUE
 from simulator.core.heap import earliest, pop, set_next
@@ -333,6 +334,5 @@ def advance(a: Any, until_s: float, max_instants: int) -> int:
     return reason
 
 
-run: Any = entry_point(advance)
-run_plain: Any = entry_point(advance, is_plain=True)
-"""The same for a plain fleet, which compiles in a fraction of the time."""
+RUN: dict[str, Any] = {form: entry_point(advance, form) for form in FORMS}
+"""`advance` for fleets of each form."""

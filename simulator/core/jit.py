@@ -5,7 +5,7 @@ it: machine code, Python wrappers and cache entries of their own, which nobody u
 """
 
 from collections.abc import Callable
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -27,7 +27,7 @@ from numba.np import arrayobj
 from boundary.collecting import rarely_collected
 from boundary.kept.kernel_cache import KernelCache
 from simulator.core.compiling.by_reference import pass_by_reference
-from simulator.core.compiling.folding import FoldPlain
+from simulator.core.compiling.folding import FOLDING
 from simulator.core.layout import Arrays
 from simulator.core.routing.layout import ENGINE_VIEW, REQUEST_VIEW
 
@@ -72,32 +72,35 @@ def _with_passes(pipelines: list[Any], change: Callable[[Any], list[Any]]) -> li
     return [pipeline]
 
 
-def _folding_first(step: Any) -> list[Any]:
-    return [FoldPlain, step] if step is DeadBranchPrune else [step]
-
-
 class _KernelCompiler(Compiler):
     def define_pipelines(self) -> list[Any]:
         return _with_passes(super().define_pipelines(), lambda step: [_LowerOnly if step is NativeLowering else step])
 
 
-class _PlainKernelCompiler(_KernelCompiler):
-    def define_pipelines(self) -> list[Any]:
-        return _with_passes(super().define_pipelines(), _folding_first)
+@cache
+def _compiler_of(form: str, base: Any) -> Any:
+    """A compiler that first leaves out what fleets of that form have no use for."""
+    if form not in FOLDING:
+        return base
 
+    class FormCompiler(base):
+        def define_pipelines(self) -> list[Any]:
+            return _with_passes(
+                super().define_pipelines(), lambda step: [FOLDING[form], step] if step is DeadBranchPrune else [step]
+            )
 
-class _PlainCompiler(Compiler):
-    def define_pipelines(self) -> list[Any]:
-        return _with_passes(super().define_pipelines(), _folding_first)
+    return FormCompiler
 
 
 class _Kernel(CPUDispatcher):
     """A kernel, lowered once: integers of every width, and constants, are passed to it as int64."""
 
-    @cached_property
-    def plain(self) -> "_Kernel":
-        """The same for plain fleets."""
-        return _Kernel(self.py_func, targetoptions=self.targetoptions, pipeline_class=_PlainKernelCompiler)
+    @cache  # noqa: B019  kernels live as long as the process
+    def of_form(self, form: str) -> "_Kernel":
+        """The same for fleets of that form."""
+        return _Kernel(
+            self.py_func, targetoptions=self.targetoptions, pipeline_class=_compiler_of(form, _KernelCompiler)
+        )
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         return super().get_call_template([types.int64 if isinstance(arg, types.Integer) else arg for arg in args], kws)
@@ -130,18 +133,13 @@ class _EntryPoint(CPUDispatcher):
             return super().compile(sig)
 
 
-def entry_point(function: F, *, is_plain: bool = False) -> F:
-    """A kernel that Python calls; it releases the interpreter lock, so that replications run side by side.
-
-    With `is_plain` it runs plain fleets alone.
-    """
+def entry_point(function: F, form: str = "whole") -> F:
+    """A kernel that Python calls; it releases the interpreter lock, so that replications run side by side."""
     if numba.config.DISABLE_JIT:
         return function
-    compiler = _PlainCompiler if is_plain else Compiler
     options = {**_OPTIONS, "nopython": True, "nogil": True}
-    compiled: Any = _EntryPoint(function, targetoptions=options, pipeline_class=compiler)
-    kind = "entry point, plain" if is_plain else "entry point"
-    compiled._cache = KernelCache(function, kind, SOURCES, announced=True)
+    compiled: Any = _EntryPoint(function, targetoptions=options, pipeline_class=_compiler_of(form, Compiler))
+    compiled._cache = KernelCache(function, f"entry point, {form}", SOURCES, announced=True)
     return cast(F, compiled)
 
 

@@ -1,4 +1,4 @@
-"""Takes out of a kernel, before it is compiled, what a plain fleet has no use for."""
+"""Takes out of a kernel, before it is compiled, what fleets of a form have no use for."""
 
 from types import ModuleType
 from typing import Any
@@ -8,14 +8,13 @@ from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.dispatcher import Dispatcher
 from numba.core.ir_utils import get_definition, guard
 
-from simulator.core.compiling.plain import EMPTY, FIELDS
+from simulator.core.compiling.forms import EMPTY, FORMS
 
 
-@register_pass(mutates_CFG=False, analysis_only=False)
-class FoldPlain(FunctionPass):
-    """Put in the values of a plain fleet; numba then drops the branches that they rule out, unseen."""
+class _Fold(FunctionPass):
+    """Put in the values of a form; numba then drops the branches that they rule out, unseen."""
 
-    _name = "fold_plain"
+    form: str
 
     def __init__(self) -> None:
         FunctionPass.__init__(self)
@@ -25,13 +24,22 @@ class FoldPlain(FunctionPass):
         for block in function.blocks.values():
             for statement in block.body:
                 if isinstance(statement, ir.Assign):
-                    _replace(function, statement)
+                    _replace(function, statement, self.form)
         return True
 
 
-def _replace(function: Any, statement: Any) -> None:
+def _pass_of(form: str) -> Any:
+    folding = type("Fold", (_Fold,), {"form": form, "_name": f"fold_{form}"})
+    return register_pass(mutates_CFG=False, analysis_only=False)(folding)
+
+
+FOLDING = {form: _pass_of(form) for form, fields in FORMS.items() if fields}
+"""The pass of each form that leaves something out."""
+
+
+def _replace(function: Any, statement: Any, form: str) -> None:
     old = statement.value
-    new = _constant(function, old) or _plain_kernel(function, old)
+    new = _constant(function, old, FORMS[form]) or _kernel_of_form(function, old, form)
     if new is not None:
         statement.value = new
         function._definitions[statement.target.name] = [
@@ -39,11 +47,11 @@ def _replace(function: Any, statement: Any) -> None:
         ]
 
 
-def _constant(function: Any, value: Any) -> Any:
+def _constant(function: Any, value: Any, fields: dict[str, int]) -> Any:
     """The constant that a field is, or the length of an empty array."""
     field = _field(value)
-    if field in FIELDS:
-        return ir.Const(FIELDS[field], value.loc)
+    if field in fields:
+        return ir.Const(fields[field], value.loc)
     if isinstance(value, ir.Expr) and value.op in ("getitem", "static_getitem"):
         shape = guard(get_definition, function, value.value)
         if _field(shape) == "shape" and _field(guard(get_definition, function, shape.value)) in EMPTY:
@@ -55,14 +63,14 @@ def _field(value: Any) -> str | None:
     return value.attr if isinstance(value, ir.Expr) and value.op == "getattr" else None
 
 
-def _plain_kernel(function: Any, value: Any) -> Any:
-    """The plain form of a kernel that is called by its name, or as one of its module's."""
+def _kernel_of_form(function: Any, value: Any, form: str) -> Any:
+    """That form of a kernel which is called by its name, or as one of its module's."""
     found = value.value if isinstance(value, ir.Global) else None
     name = _field(value)
     if name is not None:
         owner = guard(get_definition, function, value.value)
         if isinstance(owner, ir.Global) and isinstance(owner.value, ModuleType):
             found = getattr(owner.value, name, None)
-    if not isinstance(found, Dispatcher) or not hasattr(found, "plain"):
+    if not isinstance(found, Dispatcher) or not hasattr(found, "of_form"):
         return None
-    return ir.Global(found.py_func.__name__, found.plain, value.loc)
+    return ir.Global(found.py_func.__name__, found.of_form(form), value.loc)
