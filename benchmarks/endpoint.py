@@ -47,8 +47,10 @@ async def send(at_s: float, body: bytes) -> Sent:
     reader, writer = await asyncio.open_connection("127.0.0.1", PORT)
     head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
     writer.write(f"{head}\r\nconnection: close\r\n\r\n".encode() + body)
-    while data := await reader.read(65536):
-        sent.token_s += [loop.time()] * (sum(map(len, TEXT.findall(data))) // 4)
+    data = b""
+    while more := await reader.read(65536):
+        whole, found, data = (data + more).rpartition(b"\n")  # a read may end within a line
+        sent.token_s += [loop.time()] * (sum(map(len, TEXT.findall(whole + found))) // 4)
     writer.close()
     return sent
 

@@ -17,6 +17,7 @@ FEW = 4  # times fewer replications than the best known load
 PAIRED = 2 * FEW  # so many times fewer, or less, are corrected by it
 DECIDE = 2.0  # times the half-width without loads of few replications
 TELL = 4  # replications for each coefficient
+FEWEST_CORRECTED = 5  # fewer replications tell no coefficient: without one of them it is another one
 LEAST_SHARE = 0.1  # of the misses seen: what is left of them after the correction
 
 
@@ -105,7 +106,9 @@ def find_knee(shown: Sequence[Shown], target_misses: float, *, hours_met: float 
 def _with_few_quantities(shown: Sequence[Shown]) -> list[Shown]:
     """Those whose coefficients so many replications can tell."""
     told = sum(len(each.misses) - 1 for each in shown if len(each.misses) > 2) // TELL
-    return [replace(each, surplus=each.surplus[:, : max(told, 1)]) for each in shown]
+    most = max(len(each.misses) for each in shown)
+    count = max(told, 1) if most >= FEWEST_CORRECTED else 0
+    return [replace(each, surplus=each.surplus[:, :count]) for each in shown]
 
 
 def _knee_of(shown: Sequence[Shown], target_misses: float, hours_met: float | None) -> Knee:

@@ -87,7 +87,9 @@ def test_the_number_to_sign_is_no_larger_than_the_mean() -> None:
     for row in small_answer():
         assert 0 <= row.users_low <= row.users <= row.users_high
         assert row.point is not None
-        below, above = (point for point in row.curve if len(point.replications) == row.replications)
+        known = [point for point in row.curve if len(point.replications) == row.replications]
+        below = max((point for point in known if point.size <= row.users), key=lambda point: point.size)
+        above = min((point for point in known if point.size > row.users), key=lambda point: point.size)
         share = math.log(row.users / below.size) / math.log(above.size / below.size)
         pairs = zip(below.replications, above.replications, strict=True)
         there = t_interval([(1 - share) * one.attainment + share * other.attainment for one, other in pairs])
