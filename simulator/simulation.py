@@ -37,7 +37,7 @@ class Simulation:
         for pool in fleet.pools:
             check_lengths(pool.engine, table)
         if table.waits is not None:
-            fleet.check_vllm_alone("clients' patience")
+            fleet.check_vllm_alone("clients' patience (--patience, --client-timeout)")
         self.fleet = fleet
         self.table = table
         self.steps: list[StepRecord] = []
@@ -181,15 +181,25 @@ class Simulation:
         engine = self.fleet.pools[pool].engine
         tokens = int(self.requests[request]["prompt"] + self.requests[request]["output"])
         if isinstance(engine, SGLangConfig):
-            return (
-                f"request {request} has {tokens:,} tokens, and the {engine.max_total_num_tokens:,} of the KV cache do "
-                "not suffice for it beside the prompt that is being computed: SGLang fails there; give it more memory"
-            )
+            return _fails_for_want_of_memory(engine, request, tokens)
         needed = sum(math.ceil(tokens / block_size) for block_size in engine.group_block_sizes)
         return (
             f"request {request} has {tokens} tokens and needs {needed} KV blocks, but the pool has "
             f"{engine.num_gpu_blocks - 1}: vLLM would wait forever; lower --max-model-len or give it more blocks"
         )
+
+
+def _fails_for_want_of_memory(engine: SGLangConfig, request: int, tokens: int) -> str:
+    remedy = "give it more memory, or send less load"
+    if engine.schedule_policy == "shortest-prefill-first":
+        remedy = (
+            "with shortest-prefill-first, shorter prompts take the memory that a cut prompt still needs: choose "
+            "another --schedule-policy, raise --chunked-prefill-size so that no prompt is cut, or send less load"
+        )
+    return (
+        f"request {request} has {tokens:,} tokens, and the {engine.max_total_num_tokens:,} of the KV cache do not "
+        f"suffice for it beside the prompts that are being computed: SGLang's server ends there; {remedy}"
+    )
 
 
 def check_lengths(engine: EngineConfig | SGLangConfig, table: RequestTable) -> None:

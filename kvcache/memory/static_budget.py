@@ -187,8 +187,8 @@ def refuse_windows_and_states(arch: Architecture) -> None:
     if arch.windows or arch.state_space is not None:
         kind = "states" if arch.state_space is not None else "sliding windows"
         raise ValueError(
-            f"SGLang's cache of layers with {kind}, which {arch.name} has, is not simulated; choose vLLM or another "
-            "model"
+            f"SGLang's cache of layers with {kind}, which {arch.name} has, is not simulated; leave --engine sglang "
+            "out to ask about vLLM, or choose another model"
         )
 
 

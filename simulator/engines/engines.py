@@ -98,5 +98,5 @@ def _not_of(engine: str, key: str) -> str:
         instead = flag_of(pairs[key], arguments_of(ENGINES[engine])[pairs[key]])
         return f"{said}; {TITLES[engine]} has --{instead}"
     if owner == VLLM:
-        return f"{said}, and with SGLang it is not simulated; leave it out, or leave --engine sglang out"
+        return f"{said}, and with SGLang it is not simulated; leave it out, or ask about vLLM without --engine sglang"
     return f"{said}; leave it out, or give --engine sglang"

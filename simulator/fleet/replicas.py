@@ -61,7 +61,7 @@ class Replicas:
         grace_s: float = 30.0,
         retries: bool = True,
     ) -> None:
-        simulation.fleet.check_vllm_alone("a fleet that changes")
+        simulation.fleet.check_vllm_alone("a fleet that changes (--autoscaler, --daily-profile, --event)")
         self.simulation = simulation
         self.env = env
         self.engines_each, self.each_node = engines_each, each_node

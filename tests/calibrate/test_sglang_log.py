@@ -67,7 +67,7 @@ def test_the_server_is_simulated_as_it_runs(tmp_path: Path) -> None:
         ("enable_hierarchical_cache=True", "enable_hierarchical_cache is True: HiCache is not simulated with SGLang"),
         ("disaggregation_mode='prefill'", "disaggregation_mode is prefill: separate prefill and decode is not"),
         ("speculative_algorithm='EAGLE'", "speculative_algorithm is EAGLE: speculative decoding is not simulated"),
-        ("pp_size=2", "pp_size is 2: pipeline stages is not simulated"),
+        ("pp_size=2", "pp_size is 2: pipeline parallelism is not simulated"),
     ],
 )
 def test_a_server_that_does_what_is_not_simulated_is_refused(tmp_path: Path, logged: str, what: str) -> None:

@@ -32,11 +32,11 @@ _NOT_SIMULATED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "enable_hierarchical_cache": ("HiCache", (False,)),
     "disaggregation_mode": ("separate prefill and decode", ("null",)),
     "speculative_algorithm": ("speculative decoding", ()),
-    "pp_size": ("pipeline stages", (1,)),
+    "pp_size": ("pipeline parallelism", (1,)),
     "ep_size": ("expert parallelism", (1,)),
     "enable_dp_attention": ("attention data parallelism", (False,)),
     "enable_lora": ("LoRA", (False,)),
-    "enable_priority_scheduling": ("priorities", (False,)),
+    "enable_priority_scheduling": ("priority scheduling", (False,)),
 }
 
 
@@ -46,7 +46,10 @@ def check_simulated(found: Mapping[str, Any], file: Path, place: str) -> None:
         value = found.get(name)
         if value is not None and value not in without:
             given = shortened(printable(str(value)))
-            raise InputError(f"{shown(file)}: {place}.{name} is {given}: {what} is not simulated with SGLang")
+            raise InputError(
+                f"{shown(file)}: {place}.{name} is {given}: {what} is not simulated with SGLang; give a file of a "
+                "server without it"
+            )
 
 
 def is_sglang_log(text: str) -> bool:

@@ -17,24 +17,30 @@ _OPTION = "--sglang-args"
 # SGLang's server: what stands before it is python's or docker's.
 _STARTS_SERVER = re.compile(r"^(sglang\.launch_server|sglang_router\.launch_server)$")
 _MODEL = ("model-path", "model")
-_NOT_SIMULATED = {  # how flags begin, and what they ask for
-    "speculative-": "speculative decoding",
-    "pp-": "pipeline stages",
-    "pipeline-parallel-size": "pipeline stages",
-    "disaggregation-": "separate prefill and decode",
-    "enable-hierarchical-cache": "HiCache",
-    "enable-hicache": "HiCache",
-    "hicache-": "HiCache",
-    "enable-lora": "LoRA",
-    "lora-": "LoRA",
-    "max-lora": "LoRA",
-    "enable-dp-attention": "attention data parallelism",
-    "attn-dp-size": "attention data parallelism",
-    "ep-size": "expert parallelism",
-    "expert-parallel-size": "expert parallelism",
-    "enable-priority-scheduling": "priorities",
-    "enable-dp-lm-head": "attention data parallelism",
-    "enable-two-batch-overlap": "two-batch overlap",
+_SPECULATION = ("speculative decoding", "--speculative-config")
+_STAGES = ("pipeline parallelism", "--pipeline-parallel-size")
+_APART = ("separate prefill and decode", "--pools prefill=N,decode=N")
+_HICACHE = ("HiCache", "--kv-offloading-size")
+_ATTENTION = ("attention data parallelism", "--data-parallel-size")
+_EXPERTS = ("expert parallelism", "--enable-expert-parallel")
+_NOT_SIMULATED: dict[str, tuple[str, str | None]] = {  # how flags begin, what they ask for, with what vLLM has it here
+    "speculative-": _SPECULATION,
+    "pp-": _STAGES,
+    "pipeline-parallel-size": _STAGES,
+    "disaggregation-": _APART,
+    "enable-hierarchical-cache": _HICACHE,
+    "enable-hicache": _HICACHE,
+    "hicache-": _HICACHE,
+    "enable-lora": ("LoRA", None),
+    "lora-": ("LoRA", None),
+    "max-lora": ("LoRA", None),
+    "enable-dp-attention": _ATTENTION,
+    "enable-dp-lm-head": _ATTENTION,
+    "attn-dp-size": _ATTENTION,
+    "ep-size": _EXPERTS,
+    "expert-parallel-size": _EXPERTS,
+    "enable-priority-scheduling": ("priority scheduling", "--scheduling-policy priority"),
+    "enable-two-batch-overlap": ("two-batch overlap", None),
 }
 _ASKS_FOR_NOTHING = {
     **dict.fromkeys(("pp-size", "pipeline-parallel-size", "ep-size", "expert-parallel-size", "attn-dp-size"), ("1",)),
@@ -72,17 +78,22 @@ def _simulated(words: list[str]) -> list[str]:
         word = words[place]
         flag, has_value, value = word.partition("=")
         flag = flag.lstrip("-").replace("_", "-")
-        what = next((what for begin, what in _NOT_SIMULATED.items() if flag.startswith(begin)), None)
-        if not word.startswith("--") or what is None:
+        asked = next((asked for begin, asked in _NOT_SIMULATED.items() if flag.startswith(begin)), None)
+        if not word.startswith("--") or asked is None:
             kept.append(word)
             continue
         if not has_value and place + 1 < len(words):
             value = words[place + 1]
         if value not in _ASKS_FOR_NOTHING.get(flag, ()):
-            raise ValueError(f"{_OPTION}: {what} is not simulated with SGLang; leave --{shortened(flag)} out")
+            raise ValueError(_refusal(flag, *asked))
         if not has_value:
             next(places)
     return kept
+
+
+def _refusal(flag: str, what: str, instead: str | None) -> str:
+    vllm = f", or ask about vLLM with {instead}" if instead else ""
+    return f"{_OPTION}: {what} is not simulated with SGLang; leave --{shortened(flag)} out{vllm}"
 
 
 def _flags(ctx: click.Context) -> Iterator[tuple[str, Spelling]]:

@@ -72,6 +72,7 @@ ENGINE = record(
 )
 
 # Of its tokens, [0, protected) belong to the tree, which `lock` keeps; [protected, computed) are its own.
+# One cache line.
 REQUEST = record(
     [
         ("max_new_tokens", "i4"),
@@ -83,10 +84,10 @@ REQUEST = record(
         ("inserted", "i4"),  # up to which it has put its own tokens into the tree
         ("matched", "i4"),
         ("inflight_chunks", "i4"),  # before the last, computed and not yet processed
-        ("holds_kv", "i4"),
-        ("is_retracted", "i4"),  # and not yet admitted again
-        ("gone_as", "i4"),  # the status that it will end with, as its client has gone; 0: nobody has
-        ("is_aborted", "i4"),  # its scheduler knows: its next output is its last
+        ("holds_kv", "i1"),
+        ("is_retracted", "i1"),  # and not yet admitted again
+        ("gone_as", "i1"),  # the status that it will end with, as its client has gone; 0: nobody has
+        ("is_aborted", "i1"),  # its scheduler knows: its next output is its last
         ("routing_key", "i4"),  # by its place among all, in the order of their names; 0: none
         ("queue_entry", "i4"),  # the how-manieth entry of the waiting queue it was
         ("arrival_processed_tokens", "i8"),

@@ -22,7 +22,7 @@ from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import BatchSums, StepTimes, constant_step_times
 from simulator.simulation import Simulation, StalledError
 from tests.simulator.random_cases import random_step_times, random_table
-from workloads.requests import NO_PREDECESSOR, RequestTable, Waits, with_waits
+from workloads.requests import NO_PREDECESSOR, RequestTable, Waits, independent_requests, with_waits
 from workloads.tenants import tenancy_of_names
 
 ROUND = len(PAGE_SIZES) * len(sglang.SCHEDULE_POLICIES)
@@ -244,6 +244,27 @@ def test_each_server_of_a_fleet_draws_an_order_of_its_own_and_each_run_another()
     assert (one != other).any()
 
 
+def test_a_cut_prompt_that_shorter_ones_leave_no_memory_ends_sglang_s_server() -> None:
+    """Its own scheduler ends at the same batch: cases with crashes are compared, too."""
+    times = constant_step_times(1.0, max_num_batched_tokens=8192, max_num_seqs=64)
+    table = independent_requests(
+        arrival_s=np.arange(31) / 2, prompt_tokens=np.where(np.arange(31) == 4, 150, 30), output_tokens=np.full(31, 20)
+    )
+
+    def served(policy: str) -> int:
+        engine = sglang.EngineConfig(
+            max_total_num_tokens=400, context_len=380, max_running_requests=64, chunked_prefill_size=64,
+            schedule_policy=policy, schedule_conservativeness=0.0,
+        )  # fmt: skip
+        simulation = Simulation(Fleet(pools=(Pool(engine=engine, step_times=times),)), table)
+        simulation.run()
+        return simulation.num_finished
+
+    assert served("fcfs") == 31
+    with pytest.raises(StalledError, match="SGLang's server ends there; with shortest-prefill-first, shorter prompts"):
+        served("shortest-prefill-first")
+
+
 def test_a_prompt_that_sglang_rejects_is_refused_before_the_run() -> None:
     case = simulated_case(0, 0)
     with pytest.raises(ValueError, match=r"prompts do not fit the .* tokens that SGLang takes"):
@@ -259,5 +280,5 @@ def test_clients_that_give_up_are_refused() -> None:
         patience_s=never, timeout_s=never, backoff_s=np.zeros((0, count)), resumes=np.full(count, -1, np.int32)
     )
     times = constant_step_times(STEP_S, max_num_batched_tokens=engine.max_num_batched_tokens, max_num_seqs=64)
-    with pytest.raises(ValueError, match="clients' patience is not simulated with SGLang"):
+    with pytest.raises(ValueError, match=r"clients' patience .* is not simulated with SGLang"):
         Simulation(Fleet(pools=(Pool(engine=engine, step_times=times),)), with_waits(table, waits))
