@@ -22,8 +22,10 @@ seeds = st.integers(0, 10_000), st.integers(0, ROUND * STORM_EVERY - 1)
 
 
 def open_case(seed: int, number: int, *, cancels: bool) -> SGLangCase:
-    """Requests that follow nobody; every second client may cancel, and never at the end of a batch."""
+    """Requests that follow nobody; every second client may cancel, and never at the end of a batch. None has a key."""
     case = simulated_case(seed, number)
+    if case.engine.schedule_policy == "routing-key":
+        case = replace(case, engine=replace(case.engine, schedule_policy="random"))
     requests = []
     for row, request in enumerate(case.requests):
         timeout_s = ((row * 37 + seed) % 300 + 0.75) * TICK_S if cancels and row % 2 else None
