@@ -13,7 +13,7 @@ from simulator.study.points import Evaluator, Point, Watcher
 from simulator.study.running.simulations import Simulations
 
 MOST_SERVERS: Final = 16  # of a fleet that is simulated whole
-MOST_USERS, COARSE_USERS = 4_000, 1_000  # the same; of one that is compared with others
+MOST_USERS, COARSE_USERS = 10_000, 1_000  # the same; of one that is compared with others
 NO_LOSS: Final = 0.85  # of a server's users in a fleet twice as large, as estimated: above it may be chance
 LOSS_GROWS: Final = 1.25  # each doubling loses more: 0.47, 0.55, 0.58 as powers, measured from 8 to 64 servers
 UNSURE: Final = 1.08  # times an estimate, that it is worth a simulation
