@@ -11,17 +11,19 @@ import msgspec
 import numpy as np
 
 from boundary.files import InputError, shown
-from workloads.formats.parsing.content import NO_SPANS, Contents, Turn
-from workloads.requests import NO_PREDECESSOR, OPEN_END, RequestTable
+from boundary.limits import limits
+from workloads.requests import NO_PREDECESSOR, OPEN_END, Int32Array, IntArray, RequestTable
 from workloads.tenants import tenancy_of_names
 from workloads.traces.trace_format import Recorded, check_rows
 
-_COLUMNS = {
-    "arrival_s": "d", "follows": "q", "think_s": "d", "prompt_tokens": "i", "output_tokens": "i", "priority": "i",
-    "span_start": "q", "span_count": "i", "span_content": "q", "span_end": "i",
-}  # fmt: skip
-
-_DTYPES = {"d": np.float64, "q": np.int64, "i": np.int32}
+_TIMES = ("arrival_s", "think_s")
+_COUNTS = (
+    "follows", "prompt_tokens", "output_tokens", "priority",
+    "previous", "in_session", "root", "block_size", "ids_from", "prefix_tokens", "name", "name_tokens",
+)  # fmt: skip
+_OF_CONTENT = _COUNTS[4:]
+_NONE = -1
+_LEAST_ID = -(2**61)  # those below, or above an int64, get numbers of their own
 
 
 class Request(msgspec.Struct, kw_only=True, gc=False):
@@ -58,9 +60,14 @@ class Rows:
 
     def __init__(self, path: Path, num_wanted: int | None = None) -> None:
         self._path, self._wanted = path, num_wanted
-        self._columns: dict[str, array[Any]] = {name: array(code) for name, code in _COLUMNS.items()}
-        self._last: dict[Hashable, tuple[int, Turn]] = {}
-        self._contents = Contents()
+        self._times, self._counts = array("d"), array("q")  # row by row
+        self._most = limits().rows
+        self._last: dict[Hashable, int] = {}
+        self._ids, self._large_ids = array("q"), dict[int, int]()
+        self._num_continued = 0
+        """Requests that were found to go on from an earlier one by their block ids alone."""
+        self._roots: dict[Hashable, int] = {}
+        self._names: dict[Hashable, int] = {}
         self._left_out: Counter[str] = Counter()
         self._notes: dict[str, None] = {}
         self._block_size: int | None = None
@@ -68,7 +75,7 @@ class Rows:
         self._tenant_of = array("i")
 
     def __len__(self) -> int:
-        return len(self._columns["arrival_s"])
+        return len(self._times) // len(_TIMES)
 
     @property
     def num_wanted(self) -> float:
@@ -93,42 +100,55 @@ class Rows:
 
     def add(self, place: str, request: Request) -> None:
         """Raises InputError that names the place."""
-        check_rows(self._path, len(self) + 1)
+        num_rows = len(self) + 1
+        if num_rows > self._most:
+            check_rows(self._path, num_rows)
         if request.prompt_tokens + request.output_tokens >= OPEN_END:
             found = f"{request.prompt_tokens:,} + {request.output_tokens:,} tokens"
             raise self.refuse(place, f"{found}; they must stay below {OPEN_END:,}")
-        row, _ = self._last.get(request.session, (NO_PREDECESSOR, None)) if request.session is not None else (-1, None)
+        row = self._last.get(request.session, _NONE) if request.session is not None else _NONE
         think_s, arrival_s = (request.think_s, math.nan) if row >= 0 else (None, request.arrival_s)
+        follows = row
         if think_s is None:
-            row, think_s, arrival_s = NO_PREDECESSOR, 0.0, request.arrival_s
+            follows, think_s, arrival_s = NO_PREDECESSOR, 0.0, request.arrival_s
         if arrival_s is None:
             raise self.refuse(place, "'timestamp' is missing; give it")
-        values = (arrival_s, row, think_s, request.prompt_tokens, request.output_tokens, request.priority)
-        turn = self._turn(place, request)
+        of_content = self._of_content(place, request, row)
         if request.tenant is not None:
             self._tenant_of.append(self._tenants.setdefault(request.tenant, len(self._tenants)))
-        for name, value in zip(_COLUMNS, values, strict=False):
-            self._columns[name].append(value)
-        self._add_spans(turn)
+        self._times.extend((arrival_s, think_s))
+        self._counts.extend((follows, request.prompt_tokens, request.output_tokens, request.priority, *of_content))
         if request.session is not None:
-            self._last[request.session] = (len(self) - 1, turn)
+            self._last[request.session] = num_rows - 1
 
-    def _turn(self, place: str, request: Request) -> Turn:
-        before = request.session if request.continues is None else request.continues
-        _, previous = self._last.get(before, (0, None)) if before is not None else (0, None)
-        prompt, output = request.prompt_tokens, request.output_tokens
+    def _of_content(self, place: str, request: Request, row: int) -> tuple[int, ...]:
+        """What the row says of its content, as _OF_CONTENT; `row` is that of its session before it."""
+        previous = row if request.continues is None else self._last.get(request.continues, _NONE)
+        name, name_tokens, root, ids_from = _NONE, 0, _NONE, len(self._ids)
         if request.ids:
             self._check_ids(place, request)
             self._block_size = request.block_size
-            in_session = request.session is not None
-            return self._contents.of_blocks(
-                request.ids, request.block_size, prompt, output, previous, scope=request.scope, in_session=in_session
-            )
-        start = NO_SPANS
-        if request.starts_with is not None:
-            name, tokens = request.starts_with
-            start = [(self._contents.named(name), tokens)] if tokens else NO_SPANS
-        return self._contents.of_lengths(prompt, output, previous, request.prefix_tokens, start=start)
+            root = self._roots.setdefault((request.scope, request.block_size), len(self._roots))
+            self._add_ids(request.ids, ids_from)
+        elif request.starts_with is not None and request.starts_with[1]:
+            name, name_tokens = self._names.setdefault(request.starts_with[0], len(self._names)), request.starts_with[1]
+        in_session = request.session is not None
+        return previous, in_session, root, request.block_size, ids_from, request.prefix_tokens, name, name_tokens
+
+    def _add_ids(self, ids: Sequence[int], ids_from: int) -> None:
+        try:
+            self._ids.extend(ids)
+            if min(ids) >= _LEAST_ID:
+                return
+        except OverflowError:  # the ids before the large one were added
+            pass
+        del self._ids[ids_from:]
+        self._ids.extend(
+            each
+            if _LEAST_ID <= each < 2**63
+            else self._large_ids.setdefault(each, _LEAST_ID - 1 - len(self._large_ids))
+            for each in ids
+        )
 
     def _check_ids(self, place: str, request: Request) -> None:
         found, size = len(request.ids), request.block_size
@@ -139,26 +159,50 @@ class Rows:
             told = f"{found:,} hash_ids for {request.prompt_tokens:,} tokens; with blocks of {size:,} there must be"
             raise self.refuse(place, f"{told} {allowed} (set --trace-block-size to the trace's own)")
 
-    def _add_spans(self, turn: Turn) -> None:
-        if turn.place < 0:
-            turn.place = len(self._columns["span_content"])
-            for content, end in turn.spans:
-                self._columns["span_content"].append(content)
-                self._columns["span_end"].append(end)
-        self._columns["span_start"].append(turn.place)
-        self._columns["span_count"].append(len(turn.spans))
-
     def recorded(self, *, from_first: bool = True) -> Recorded:
         """All rows; times count from the first arrival, unless the file's own zero is kept."""
         if not len(self):
             raise self._nothing()
-        columns: dict[str, Any] = {
-            name: np.frombuffer(column, _DTYPES[column.typecode]) for name, column in self._columns.items()
-        }
+        times = np.frombuffer(self._times).reshape(-1, len(_TIMES))
+        counts = np.frombuffer(self._counts, np.int64).reshape(-1, len(_COUNTS))
+        columns: dict[str, Any] = {name: times[:, place].copy() for place, name in enumerate(_TIMES)}
+        columns["follows"] = counts[:, 0].copy()
+        columns |= {name: counts[:, _COUNTS.index(name)].astype(np.int32) for name in _COUNTS[1:4]}
+        said = {name: counts[:, _COUNTS.index(name)].copy() for name in _OF_CONTENT}
+        columns |= self._spans(columns["prompt_tokens"], columns["output_tokens"], said)
         if from_first:
             columns["arrival_s"] = columns["arrival_s"] - np.nanmin(columns["arrival_s"])
         tenancy = tenancy_of_names(tuple(self._tenants), np.frombuffer(self._tenant_of, np.int32))
         return Recorded(table=RequestTable(**columns, tenancy=tenancy), notes=self.notes(), block_size=self._block_size)
+
+    def _spans(self, prompt_tokens: Int32Array, output_tokens: Int32Array, said: dict[str, IntArray]) -> dict[str, Any]:
+        """The columns of a RequestTable that tell what requests share."""
+        n = len(self)
+        if not self._ids and not self._names and said["previous"].max() < 0:  # then they share nothing
+            own, one = np.arange(n), np.ones(n, np.int32)
+            return {
+                "span_start": own,
+                "span_count": one,
+                "span_content": own,
+                "span_end": np.full(n, OPEN_END, np.int32),
+            }
+        from workloads.formats.parsing.content import Asked, contents  # noqa: PLC0415  the compiler, at the end
+
+        asked = Asked(
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+            ids=np.frombuffer(self._ids, np.int64) if self._ids else np.empty(0, np.int64),
+            ids_from=np.append(said.pop("ids_from"), len(self._ids)),
+            in_session=said.pop("in_session") > 0,
+            **said,
+        )
+        start, count, spans, self._num_continued = contents(asked, len(self._roots), len(self._names))
+        return {
+            "span_start": start,
+            "span_count": count,
+            "span_content": spans[:, 0].copy(),
+            "span_end": spans[:, 1].astype(np.int32),
+        }
 
     def _nothing(self) -> InputError:
         if not self._left_out:
@@ -170,7 +214,7 @@ class Rows:
         notes = list(self._notes)
         if self._left_out:
             notes.insert(0, f"left out of the trace: {self._left_out_text()}")
-        if continued := self._contents.num_continued:
+        if continued := self._num_continued:
             notes.append(
                 f"{continued:,} of {len(self):,} requests are taken as the next turn of the one whose block ids they "
                 "go on from; they find its answer in the cache"
