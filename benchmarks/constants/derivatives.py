@@ -59,14 +59,32 @@ def derive(
 
 
 def rederive(
-    kept: Derivatives, cases: Sequence[Case], terms: Sequence[Term], workers: int, watch: Callable[[int, int], None]
+    kept: Derivatives,
+    cases: Sequence[Case],
+    terms: Sequence[Term],
+    changed: Sequence[str],
+    derived: Callable[[Sequence[Case], Sequence[Term]], Derivatives],
 ) -> Derivatives:
-    """Simulated anew, with slopes by the terms that were not known before; those by the others are kept."""
-    new = derive(cases, [term for term in terms if term not in kept.terms], workers, watch)
-    old = kept.of(cases)
+    """Simulated anew, with slopes by terms whose names begin as `changed` ones do, by terms and of runs that are new.
+
+    Other slopes are kept. `derived`: simulates runs once per term.
+    """
+    known = set(kept.keys.tolist())
+    again, fresh = ([case for case in cases if (key_of(case) in known) is told] for told in (True, False))
+    new = derived(again, [term for term in terms if term not in kept.terms or term[0].startswith(tuple(changed))])
+    old = kept.of(again)
     slopes = {term: old.jacobian[:, :, place] for place, term in enumerate(kept.terms)}
     slopes |= {term: new.slopes[:, :, place] for place, term in enumerate(new.terms)}
-    return Derivatives(new.keys, terms, new.simulated, np.stack([slopes[term] for term in terms], axis=2))
+    whole = Derivatives(new.keys, terms, new.simulated, np.stack([slopes[term] for term in terms], axis=2))
+    if not fresh:
+        return whole
+    added = derived(fresh, terms)
+    return Derivatives(
+        np.concatenate([whole.keys, added.keys]),
+        terms,
+        np.concatenate([whole.simulated, added.simulated]),
+        np.concatenate([whole.slopes, added.slopes]),
+    )
 
 
 def constants_texts() -> dict[str, str]:

@@ -7,9 +7,9 @@ them, which were chosen where leaving out every run of a model, GPU and release 
 follow Student's t; those of one deployment, and of one model, GPU, release and format, go together, so that many runs
 of one deployment tell little more than a few. Derivatives are finite differences through the simulator, kept in
 derivatives.npz; `--derive` makes them anew about what is shipped, which takes an hour, `--rederive` only those by
-constants that are new, with what is simulated. Held-out figures here take the
-simulator as linear; benchmarks/accuracy simulates them. `--write` puts the values into simulator/latency/constants,
-the covariances into simulator/latency/covariances.
+constants and of runs that are new, and by constants whose names begin as given, with what is simulated. Held-out
+figures here take the simulator as linear; benchmarks/accuracy simulates them. `--write` puts the values into
+simulator/latency/constants, the covariances into simulator/latency/covariances.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -340,7 +340,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder that holds measured/")
     parser.add_argument("--derive", action="store_true", help="make the derivatives anew about what is shipped")
-    parser.add_argument("--rederive", action="store_true", help="simulate anew, with the derivatives by new constants")
+    again = "simulate anew, with the derivatives by new constants, of new runs, and by constants that begin so"
+    parser.add_argument("--rederive", nargs="*", metavar="NAME", help=again)
     parser.add_argument("--workers", type=int, default=2, help="processes that simulate")
     parser.add_argument("--write", action="store_true", help="change the constants and covariances")
     arguments = parser.parse_args()
@@ -350,15 +351,16 @@ def main() -> int:
             for name in GPUS
         }
         derivatives.save(found, derivatives.constants_texts())
-    if arguments.rederive:
+    if arguments.rederive is not None:
         kept, _ = derivatives.load()
-        again = {
+        derive = {name: partial(derivatives.derive, workers=arguments.workers, watch=watcher(name)) for name in GPUS}
+        found = {
             name: derivatives.rederive(
-                kept[name], runs_of(name, arguments.data), terms_of(name), arguments.workers, watcher(name)
+                kept[name], runs_of(name, arguments.data), terms_of(name), arguments.rederive, derive[name]
             )
             for name in GPUS
         }
-        derivatives.save(again, derivatives.constants_texts())
+        derivatives.save(found, derivatives.constants_texts())
     problem = problem_from(arguments.data)
     prior = prior_of(problem.columns, problem.texts)
     estimate = fit(problem, trained(problem), prior)

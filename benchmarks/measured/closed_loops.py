@@ -43,6 +43,7 @@ def deployment_of(setting: Setting, launch: Launch, **latency: Any) -> Deploymen
         max_cudagraph_capture_size=launch.max_cudagraph_capture_size,
         async_scheduling=launch.async_scheduling,
         moe_backend=launch.moe_backend,
+        compilation=launch.compilation,
         vllm_version=setting.version,
     )
     found = resolve(setting.model, setting.gpu, asked)

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass, replace
 
-from benchmarks.measured.settings import Setting
+from benchmarks.measured.settings import BLANK_VERSION, Setting
 from simulator.engines.vllm.arguments import default_async_scheduling
+from simulator.engines.vllm.compilation import FULL_DECODE_ONLY, PIECEWISE, Compilation
 
 BLACKWELL = ("b200-sxm", "b300-sxm", "gb200")
+FUSED = Compilation(fuse_allreduce_rms=True)
 LENGTH_SPREAD = 0.8  # lengths of requests are uniform in 0.8 – 1.0 × nominal
 
 
@@ -22,6 +24,7 @@ class Launch:
     async_scheduling: bool = True
     length_spread: float = LENGTH_SPREAD
     moe_backend: str = "auto"
+    compilation: Compilation | None = None
 
 
 def launch_of(setting: Setting) -> Launch:
@@ -30,11 +33,18 @@ def launch_of(setting: Setting) -> Launch:
     InferenceMAX, later InferenceX, benchmarks/*.sh, 2025-10 – 2026-05, as of the day on which a row was measured.
     """
     model = setting.model.partition("/")[2]
-    if model == "Llama-3.1-70B":  # 70b_fp8_h100_docker.sh, 70b_fp8_b200_docker.sh
-        return Launch(kv_cache_dtype="fp8", max_num_seqs=512)
+    if model == "Llama-3.1-70B":  # 70b_fp8_h100_docker.sh, 70b_fp8_b200_docker.sh, 70b_fp4_b200_docker.sh
+        graphs = replace(FUSED, cudagraph_mode=FULL_DECODE_ONLY) if setting.gpu in BLACKWELL else None
+        return Launch(kv_cache_dtype="fp8", max_num_seqs=512, compilation=graphs)
     if model == "gpt-oss-120b":  # gptoss_fp4_b200.sh, gptoss_fp4_h200.sh
-        kv_cache_dtype = "fp8" if setting.gpu in BLACKWELL else "auto"
-        return Launch(kv_cache_dtype=kv_cache_dtype, max_num_seqs=512, max_cudagraph_capture_size=2048)
+        is_blackwell, is_old = setting.gpu in BLACKWELL, setting.version == BLANK_VERSION
+        hopper = Compilation(cudagraph_mode=PIECEWISE) if is_old else None  # gptoss_fp4_h200_slurm.sh of 2025-10
+        return Launch(
+            kv_cache_dtype="fp8" if is_blackwell else "auto",
+            max_num_seqs=512,
+            max_cudagraph_capture_size=2048,
+            compilation=FUSED if is_blackwell else hopper,
+        )
     if model == "MiniMax-M2.5":
         return _launch_of_minimax(setting)
     if model == "Kimi-K2.5":
@@ -53,7 +63,9 @@ def is_of_dynamo(setting: Setting) -> bool:
 
 def _launch_of_minimax(setting: Setting) -> Launch:
     if setting.gpu == "h100-sxm":  # minimaxm2.5_fp8_h100.sh
-        return Launch(max_num_seqs=256)
+        return Launch(max_num_seqs=256, compilation=Compilation(cudagraph_mode=PIECEWISE))
+    if setting.precision == "fp4" and setting.gpu == "b200-sxm" and not setting.script:  # before 2026-04-07
+        return Launch(max_num_seqs=setting.concurrency, compilation=FUSED)
     if setting.gpu in BLACKWELL and setting.version == "0.19.0":  # minimaxm2.5_fp8_b300.sh, minimaxm2.5_fp4_b300.sh
         return Launch(kv_cache_dtype="fp8", max_num_batched_tokens=2 * setting.isl, max_cudagraph_capture_size=2048)
     if setting.gpu in BLACKWELL:  # minimaxm2.5_fp8_b200.sh of 2026-03: `EP_SIZE -ge 1`, no FlashInfer, no DeepGEMM
@@ -63,8 +75,9 @@ def _launch_of_minimax(setting: Setting) -> Launch:
 
 def _launch_of_kimi(setting: Setting) -> Launch:
     if setting.precision == "int4":  # kimik2.5_int4_h200.sh
-        return Launch(gpu_memory_utilization=0.95)
-    fp4 = Launch(kv_cache_dtype="fp8", max_num_seqs=setting.concurrency)  # its checkpoint declares an fp8 cache
+        return Launch(gpu_memory_utilization=0.95, compilation=FUSED)
+    # Its checkpoint declares an fp8 cache.
+    fp4 = Launch(kv_cache_dtype="fp8", max_num_seqs=setting.concurrency, compilation=FUSED)
     if setting.script:  # kimik2.5_fp4_b200.sh of 2026-04-20
         return replace(fp4, max_num_batched_tokens=2 * setting.isl, max_cudagraph_capture_size=2048)
     if setting.precision == "fp4":  # kimik2.5_fp4_b200.sh before, kimik2.5_fp4_b300.sh

@@ -20,8 +20,12 @@ import pandas as pd
 RUNS_FILE = Path("measured") / "silicon_vllm_runs.csv"
 BLANK_VERSION, NIGHTLY_VERSION = "0.11.0", "0.19.0"
 KEYS = ("model", "gpu", "precision", "tp", "dp", "ep", "version", "isl", "osl", "concurrency", "script")
-# Model, GPU, precision: from when on another launch script started the same release (InferenceX, pull request 1047).
-CHANGED_SCRIPTS = {("moonshotai/Kimi-K2.5", "b200_sxm", "fp4"): "2026-04-20"}
+# Model, GPU, precision: from when on another launch script started the same release (InferenceX, pull request 1047;
+# benchmarks/single_node/minimaxm2.5_fp4_b200.sh, commit a9c1992).
+CHANGED_SCRIPTS = {
+    ("moonshotai/Kimi-K2.5", "b200_sxm", "fp4"): "2026-04-20",
+    ("MiniMaxAI/MiniMax-M2.5", "b200_sxm", "fp4"): "2026-04-07",
+}
 GPUS = {
     "h100_sxm": "h100-sxm",
     "h200_sxm": "h200-sxm",

@@ -8,6 +8,7 @@ from calibrate.check.replay import Replay
 from kvcache.gpus.gpu import find_gpu, gpu_names
 from simulator.deployment import MAX_TENSOR_PARALLEL_SIZE
 from simulator.engines.sglang.arguments import SGLangArgs
+from simulator.engines.vllm.compilation import FULL_AND_PIECEWISE, PIECEWISE, Compilation
 
 FEWER_SEQUENCES = (8, 16, 32, 64, 128, 256)
 TOKEN_BUDGETS = (512, 2048, 8192, 16384)
@@ -55,6 +56,11 @@ def _engine(item: Replay, in_flight: float) -> Iterator[Setting]:
     engine = item.deployment.vllm_engine
     if not args.enforce_eager:
         yield Setting(words="eager mode (--enforce-eager)", options={"enforce_eager": True})
+    if args.cudagraph_mode == FULL_AND_PIECEWISE:
+        pieces = Compilation(cudagraph_mode=PIECEWISE)
+        yield Setting(
+            words="attention outside of CUDA graphs (cudagraph_mode PIECEWISE)", options={"compilation": pieces}
+        )
     if engine.async_scheduling:
         yield Setting(words="synchronous scheduling", options={"async_scheduling": False})
     if engine.enable_prefix_caching and item.table.span_count.any():

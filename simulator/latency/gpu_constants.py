@@ -53,6 +53,8 @@ class Constants:
     state_start_s: float
     all_reduce_start_s: Mapping[str, float]
     all_reduce_start_growth: float
+    all_reduce_one_stage_share: Mapping[str, float]
+    all_reduce_second_stage_s: Mapping[str, float]
     all_reduce_link_share: Mapping[str, float]
     all_reduce_rank_exponent: Mapping[str, float]
     expert_bandwidth_share: Mapping[str, float]

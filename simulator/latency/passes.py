@@ -8,6 +8,7 @@ import numpy as np
 from kvcache.shape.layer import Layer
 from kvcache.shape.parameters import extra_shape
 from kvcache.shape.tensors import Tensor
+from simulator.engines.vllm.compilation import NONE
 from simulator.latency.model import COMMUNICATION, ServedModel
 from simulator.latency.step_time import FloatArray
 from simulator.latency.terms import Causes, Rank, add, gemm, handover_s, layer, layer_kind, times
@@ -35,7 +36,7 @@ def padded_batch(tokens: FloatArray, served: ServedModel) -> FloatArray:
 
 def pass_over(rank: Rank, tokens: FloatArray, *, places: Collection[str] = ONCE_PER_PASS) -> dict[str, FloatArray]:
     """All layers without what they read of the cache, with the matrices at these places beside them."""
-    if not rank.args.enforce_eager:
+    if rank.args.cudagraph_mode != NONE:
         tokens = padded_batch(tokens, rank.served)
     kinds: dict[tuple[object, ...], list[Layer]] = {}
     kind_of = cache(partial(layer_kind, rank))  # most layers are equal

@@ -21,13 +21,14 @@ OFFSETS = {"ingress_offset_s": "ingress_s", "step_gap_offset_s": "step_gap_s"}  
 _SCALED_DOWN = (
     "gemm_bandwidth_share", "gemm_compute_share", "decode_attention_bandwidth_share",
     "decode_attention_compute_share", "prefill_attention_compute_share", "all_reduce_link_share",
-    "expert_bandwidth_share", "expert_compute_share", "state_bandwidth_share", "state_scan_compute_share",
+    "all_reduce_one_stage_share", "expert_bandwidth_share", "expert_compute_share", "state_bandwidth_share",
+    "state_scan_compute_share",
 )  # fmt: skip
 _SCALED_UP = (
     "gemm_start_s", "gemm_depth_s", "glue_s", "decode_attention_start_s", "state_start_s", "all_reduce_start_s",
-    "expert_start_s", "expert_read_s", "expert_activation_bytes_per_element", "sampling_start_s",
-    "sampling_bytes_per_logit", "eager_layer_s", "eager_decode_layer_s", "host_base_s", "host_sequence_s",
-    "step_gap_s",
+    "all_reduce_second_stage_s", "expert_start_s", "expert_read_s", "expert_activation_bytes_per_element",
+    "sampling_start_s", "sampling_bytes_per_logit", "eager_layer_s", "eager_decode_layer_s", "host_base_s",
+    "host_sequence_s", "step_gap_s",
 )  # fmt: skip
 
 _SETTINGS = (

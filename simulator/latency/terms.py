@@ -35,6 +35,14 @@ FP32_BYTES = 4
 # H100: 67 of 989 Tflop/s, A100: 19.5 of 312 (NVIDIA datasheets); vLLM leaves TF32 off. B200: 75 of 2,250, but the
 # runs that its constants were fitted to let TF32 in.
 FP32_OF_BF16 = 1 / 16
+NVLINK, MIB = "nvlink", 2**20
+# By ranks, as in vLLM 0.32 (allreduce_rms_fusion.py).
+FUSED_ONE_STAGE_MIB: Mapping[str, Mapping[int, float]] = {
+    "hopper": {2: 32, 4: 2, 8: 0.5},
+    "blackwell": {2: 32, 4: 4, 8: 1},
+    "b300-sxm": {2: 32, 4: 4, 8: 2},
+    "gb300": {2: 32, 4: 4, 8: 2},
+}
 
 Causes = Mapping[str, FloatArray]
 
@@ -87,6 +95,11 @@ class Rank:
         """The deployment's, as vLLM runs it."""
         asked, version = self.served.args.kv_cache_dtype, self.served.args.vllm_version
         return resolve_kv_cache_dtype(asked, self.arch, self.scheme, version).name
+
+    @property
+    def fuses_all_reduces(self) -> bool:
+        """Whether all-reduces are fused with the norms after them."""
+        return self.served.args.fuses_all_reduces(self.gpu)
 
     @property
     def plain_bytes(self) -> int:
@@ -175,12 +188,13 @@ def layer(rank: Rank, tokens: FloatArray, held: Layer) -> dict[str, FloatArray]:
         parts.append(experts(rank, tokens, held.experts, routed))
     num_parts = held.num_parts
     glue_s = num_parts / 2 * constants.glue_s + (constants.state_start_s if held.state else 0.0)
+    reduced_s = all_reduce_s(rank, tokens, arch.hidden_size, fused=rank.fuses_all_reduces)
     moved = num_parts / 2 * tokens * arch.hidden_size * constants.activation_bytes_per_element
     parts.append(
         {
             FIXED_OVERHEAD: np.where(tokens > 0, glue_s, 0.0),
             ACTIVATIONS: moved / rank.gemm_bandwidth("bf16"),
-            COMMUNICATION: (num_parts - shares_experts) * all_reduce_s(rank, tokens, arch.hidden_size),
+            COMMUNICATION: (num_parts - shares_experts) * reduced_s,
         }
     )
     if kernels := norm_kernels(rank, held):  # those beside the sum over the ranks; glue has four
@@ -254,18 +268,46 @@ def shared_experts(rank: Rank, tokens: FloatArray, held: Layer, mixture: Experts
     return add(routed, {COMMUNICATION: gathered})
 
 
-def all_reduce_s(rank: Rank, tokens: FloatArray, width: int, *, ranks: int | None = None) -> FloatArray:
-    """One all-reduce of `width` elements per token over the tensor-parallel ranks, or so many."""
+def all_reduce_s(
+    rank: Rank, tokens: FloatArray, width: int, *, ranks: int | None = None, fused: bool = False
+) -> FloatArray:
+    """One all-reduce of `width` elements per token over the tensor-parallel ranks, or so many.
+
+    Small messages take one stage, in which each rank reads those of all others whole. Larger ones take two, or are
+    added up in the switch: more to start, less to move. `fused`: with the norm after it.
+    """
     ranks = ranks or rank.parallelism.tensor_parallel_size
     if ranks == 1:
         return np.zeros_like(tokens)
     constants, link = rank.constants, rank.gpu.interconnect
+    message, speed = tokens * width * rank.plain_bytes, rank.gpu.interconnect_bytes_per_s
     start_s = constants.all_reduce_start_s[link] * (1 + constants.all_reduce_start_growth * np.log2(ranks))
     # A ring moves 2 (ranks - 1) / ranks of the message; switches grow less with the ranks, buses more.
     growth = (2 * (ranks - 1) / ranks) ** constants.all_reduce_rank_exponent[link]
-    moved = growth * tokens * width * rank.plain_bytes
-    bulk_s = moved / (constants.all_reduce_link_share[link] * rank.gpu.interconnect_bytes_per_s)
-    return np.where(tokens > 0, start_s + bulk_s, 0.0)
+    bulk_s = growth * message / (constants.all_reduce_link_share[link] * speed)
+    moving_s = constants.all_reduce_second_stage_s[link] + bulk_s
+    if link == NVLINK:
+        most = one_stage_bytes(rank.gpu, ranks, fused=fused)
+        whole_s = bulk_s  # of two ranks, both ways move as much
+        if ranks > 2:
+            share = constants.all_reduce_one_stage_share[link]
+            whole_s = (ranks - 1) * np.minimum(message, most) / (share * speed)
+        moving_s = np.where(message <= most, whole_s, np.maximum(moving_s, whole_s))  # more never takes less
+    return np.where(tokens > 0, start_s + moving_s, 0.0)
+
+
+def one_stage_bytes(gpu: GPU, ranks: int, *, fused: bool) -> float:
+    """The largest message that an all-reduce over NVLink does in one stage.
+
+    vLLM's own kernel: csrc/custom_all_reduce.cuh, up to the sizes of distributed/device_communicators/
+    all_reduce_utils.py; FlashInfer's, fused with the norm: compilation/passes/fusion/allreduce_rms_fusion.py.
+    """
+    if fused:
+        sizes = FUSED_ONE_STAGE_MIB.get(gpu.name, FUSED_ONE_STAGE_MIB.get(gpu.family, {}))
+        return sizes.get(ranks, 0.0) * MIB
+    if ranks == 2:  # at any size that the kernel takes
+        return (2 if gpu.family == "blackwell" else 8) * MIB
+    return MIB / 2 - 1 if ranks <= 4 else MIB / 4 - 1 if ranks <= 8 else 0.0
 
 
 def handover_s(rank: Rank, tokens: FloatArray) -> FloatArray:

@@ -37,6 +37,8 @@ KNOWN = {
     ("all_reduce_start_growth", ""): 0.2,
     ("all_reduce_link_share", "nvlink"): 0.41,
     ("all_reduce_rank_exponent", "nvlink"): 0.5,
+    ("all_reduce_one_stage_share", "nvlink"): 0.6,
+    ("all_reduce_second_stage_s", "nvlink"): 5e-6,
     ("expert_bandwidth_share", "bf16"): 0.77,
     ("expert_read_s", "bf16"): 1e-7,
     ("expert_overlap_power", "bf16"): 1.6,
@@ -81,10 +83,12 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(data, "attention", "context_attention", prefills)
 
     sums = grid(num_gpus=[2, 4, 8], message_size=[2**power for power in range(10, 27, 2)], backend=["graph", "eager"])
-    ranks = sums["num_gpus"]
-    sums["latency"] = 1e3 * (
-        6e-6 * (1 + 0.2 * np.log2(ranks)) + (2 * (ranks - 1) / ranks) ** 0.5 * 2 * sums["message_size"] / (0.41 * LINK)
-    )
+    ranks, message = sums["num_gpus"], 2 * sums["message_size"]
+    bulk_s = (2 * (ranks - 1) / ranks) ** 0.5 * message / (0.41 * LINK)
+    whole_s = np.where(ranks == 2, bulk_s, (ranks - 1) * message / (0.6 * LINK))
+    most = ranks.map({2: 2**23, 4: 2**19 - 1, 8: 2**18 - 1})
+    moving_s = np.where(message <= most, whole_s, bulk_s + 5e-6)
+    sums["latency"] = 1e3 * (6e-6 * (1 + 0.2 * np.log2(ranks)) + moving_s)
     write(data, "comm", "custom_allreduce", sums)
 
     moes = grid(

@@ -40,6 +40,44 @@ def test_both_halves_of_a_pair_are_taken(headcount: Run) -> None:
     assert eager["cuda_graph_bytes"] == 0 < graphs["cuda_graph_bytes"]
 
 
+@pytest.mark.parametrize(
+    ("flags", "asked"),
+    [
+        ("-cc.cudagraph_mode=PIECEWISE", {"cudagraph_mode": "PIECEWISE"}),
+        ("--compilation_config.pass_config.fuse_allreduce_rms true", {"pass_config": {"fuse_allreduce_rms": True}}),
+        ("""-cc '{"cudagraph_mode": "piecewise", "level": 3}' -O3""", {"cudagraph_mode": "PIECEWISE"}),
+        ("-O 1", {"cudagraph_mode": "PIECEWISE", "pass_config": {"fuse_allreduce_rms": False}}),
+        ("-cc.cudagraph_mode FULL -O0", {"cudagraph_mode": "FULL", "pass_config": {"fuse_allreduce_rms": False}}),
+        (
+            """-O '{"pass_config": {"enable_fi_allreduce_fusion": true}}' -O.cudagraph_mode=NONE""",
+            {"cudagraph_mode": "NONE", "pass_config": {"fuse_allreduce_rms": True}},
+        ),
+    ],
+)
+def test_every_way_to_write_a_compilation_config_is_read(headcount: Run, flags: str, asked: dict[str, Any]) -> None:
+    load = ("--gpu", "h100-sxm", "--concurrency", 1, "--num-requests", 2, "--input-len", 8, "--output-len", 4, "--json")
+    pasted = headcount("simulate", *load, "--vllm-args", f"llama-3.1-8b {flags}")
+    direct = headcount("simulate", *load, "--model", "llama-3.1-8b", "--compilation-config", json.dumps(asked))
+    assert (pasted.code, pasted.err) == (direct.code, direct.err) == (0, direct.err)
+    assert json.loads(pasted.out)["ttft_s"] == json.loads(direct.out)["ttft_s"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        ("-O5", "optimization level '5'; vLLM has 0, 1, 2, 3"),
+        ("-cc", "-cc takes one value"),
+        ("-cc.cudagraph_mode=SOME", "it must be one of FULL"),
+        ("--compilation-config '[1]'", "give a JSON object"),
+        ("-cc.nonsense=1", "no key 'nonsense'"),
+    ],
+)
+def test_a_compilation_config_that_vllm_lacks_is_refused(headcount: Run, flags: str, part: str) -> None:
+    ran = headcount("simulate", "--gpu", "h100-sxm", "--vllm-args", f"llama-3.1-8b {flags}")
+    assert ran.code == 2
+    assert part in ran.err
+
+
 def test_an_option_given_beside_it_wins(headcount: Run) -> None:
     found = settings(headcount, "--vllm-args", "llama-3.1-8b --max-model-len 8192", "--max-model-len", "4096")
     assert found["max_model_len"] == 4096

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from benchmarks.constants.kernel_tables.rows import Rows, floats, lone_rank, powers
+from benchmarks.constants.kernel_tables.rows import Free, Rows, floats, lone_rank, powers
 from benchmarks.constants.kernel_tables.tables import read_table
 from simulator.latency.gpu_constants import Constants
 from simulator.latency.step_time import FloatArray
-from simulator.latency.terms import all_reduce_s
+from simulator.latency.terms import NVLINK, all_reduce_s
 
 # Messages are counted in 16-bit elements: only so A100, H100 reach NCCL's known bandwidths.
 MESSAGES = (2**10, 2**26)  # one token of the smallest model to 8192 tokens of the largest
@@ -40,10 +40,12 @@ def all_reduce_rows(data: Path, gpu: str) -> Iterator[Rows]:
 
     link = rank.gpu.interconnect
     shapes = pd.DataFrame({"ranks": table["num_gpus"], "elements": powers(table["message_size"], 8)})
-    free = (
+    free: tuple[Free, ...] = (
         ("all_reduce_start_s", link),
         ("all_reduce_link_share", link),
         ("all_reduce_rank_exponent", link),
         ("all_reduce_start_growth", ""),
     )
+    if link == NVLINK:
+        free += (("all_reduce_one_stage_share", link), ("all_reduce_second_stage_s", link))
     yield Rows("all-reduce", floats(table, "measured_s"), shapes, term_s, free)

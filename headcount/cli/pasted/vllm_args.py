@@ -6,8 +6,9 @@ from typing import Any
 import click
 
 from headcount.cli.option_names import spellings
+from headcount.cli.pasted.compilation import with_one_config
 from headcount.cli.pasted.line import read_flags, variables_and_words
-from simulator.engines.argument import arguments_of
+from simulator.engines.argument import Argument, arguments_of, flags_of
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.environment import WITHOUT_EFFECT
 
@@ -20,7 +21,8 @@ _RELEASED_IMAGE = re.compile(r"vllm/vllm-openai(?:-\w+)?:v?(\d+\.\d+(?:\.\d+)?)(
 def read_vllm_args(text: str, ctx: click.Context) -> dict[str, Any]:
     """Option values by parameter name, from vLLM's flags with or without `vllm serve MODEL` before them.
 
-    Raises ValueError naming every flag that is not modelled, or the first value that its option would refuse.
+    vLLM's arguments that decide nothing of what this command answers are passed over. Raises ValueError naming every
+    flag that is not modelled, or the first value that its option would refuse.
     """
     arguments = arguments_of(EngineArgs)
     known = {"model", *(name for name, described in arguments.items() if described.is_engine_s)}
@@ -32,4 +34,10 @@ def read_vllm_args(text: str, ctx: click.Context) -> dict[str, Any]:
         found["vllm_version"] = image[1]
     if words and not words[0].startswith("-"):
         found["model"] = words.pop(0)
-    return found | read_flags(words, ctx, _OPTION, names, WITHOUT_EFFECT)
+    here = {spelling.key for spelling in names.values()}
+    elsewhere = {flag for name in known - here - {"model"} for flag in _flags(name, arguments[name])}
+    return found | read_flags(with_one_config(words, _OPTION), ctx, _OPTION, names, WITHOUT_EFFECT | elsewhere)
+
+
+def _flags(name: str, described: Argument) -> set[str]:
+    return {flag.lstrip("-") for flag in flags_of(name, described)}

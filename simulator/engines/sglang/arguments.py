@@ -21,6 +21,7 @@ from simulator.engines.values import (
     TokenCount,
     WholeNumber,
 )
+from simulator.engines.vllm.compilation import FULL_AND_PIECEWISE, NONE
 from simulator.engines.vllm.environment import Variables, check_environment, not_modelled
 
 if TYPE_CHECKING:
@@ -341,6 +342,15 @@ class SGLangArgs(SimulatedArgs):
     def moe_backend(self) -> str:
         """As vLLM picks it, whose step times stand in for SGLang's."""
         return "auto"
+
+    @property
+    def cudagraph_mode(self) -> str:
+        """As vLLM's, whose step times stand in for SGLang's."""
+        return NONE if self.enforce_eager else FULL_AND_PIECEWISE
+
+    def fuses_all_reduces(self, _: "GPU") -> bool:
+        """With the norms after them: SGLang has to be asked for it."""
+        return False
 
     @property
     def max_cudagraph_capture_size(self) -> None:

@@ -10,6 +10,9 @@ from kvcache.releases import (
     ASYNC_SCHEDULING_WITH_NGRAM,
     DEFAULT_RELEASE,
     ENGINE_V1,
+    FULL_CUDA_GRAPHS,
+    FUSED_ALL_REDUCES,
+    FUSED_ALL_REDUCES_ON_B300,
     KV_OFFLOADING,
     LARGER_BATCHES_FROM_160_GIB,
     LARGER_MEMORY_SHARE,
@@ -25,6 +28,13 @@ from simulator.engines.values import (
     Text,
     TokenCount,
     WholeNumber,
+)
+from simulator.engines.vllm.compilation import (
+    FULL_AND_PIECEWISE,
+    NONE,
+    PIECEWISE,
+    Compilation,
+    CompilationConfig,
 )
 from simulator.engines.vllm.environment import Variables, check_environment, not_modelled
 from simulator.engines.vllm.kv_transfer import KVTransfer, KVTransferConfig
@@ -229,6 +239,14 @@ class EngineArgs(SimulatedArgs):
     moe_backend: str = argument(
         Text(), "Kernels of a mixture's experts, such as triton or marlin.", decides=STEP_TIME, default=AUTO
     )
+    compilation: Compilation | None = argument(
+        CompilationConfig(),
+        "As in vLLM: which steps CUDA graphs replay, whether all-reduces are fused with norms: "
+        '\'{"cudagraph_mode": "PIECEWISE", "pass_config": {"fuse_allreduce_rms": false}}\'.',
+        decides=STEP_TIME,
+        default_text="the release's",
+        flag="compilation-config",
+    )
     environment: tuple[str, ...] = argument(
         Variables(),
         "Environment variables of the server, such as 'VLLM_USE_V1=1'.",
@@ -243,6 +261,8 @@ class EngineArgs(SimulatedArgs):
             object.__setattr__(self, "moe_backend", self.moe_backend.lower().replace("-", "_"))
         if isinstance(self.speculation, dict):
             object.__setattr__(self, "speculation", SpeculativeConfig().read(self.speculation))
+        if isinstance(self.compilation, dict):
+            object.__setattr__(self, "compilation", CompilationConfig().read(self.compilation))
         self._read_kv_transfer()
         super().__post_init__()
         share = self.gpu_memory_utilization
@@ -298,6 +318,22 @@ class EngineArgs(SimulatedArgs):
     def decode_width(self) -> int:
         """Tokens that a decoding sequence takes of a step: its own, and the drafts that are verified."""
         return 1 + (self.speculation.num_speculative_tokens if self.speculation else 0)
+
+    @property
+    def cudagraph_mode(self) -> str:
+        """Which steps CUDA graphs replay; engine V0 replayed whole decodes, too."""
+        asked = self.compilation.cudagraph_mode if self.compilation else None
+        if self.enforce_eager:
+            return NONE
+        has_full = FULL_CUDA_GRAPHS.holds_in(self.vllm_version) or not ENGINE_V1.holds_in(self.vllm_version)
+        return asked or (FULL_AND_PIECEWISE if has_full else PIECEWISE)
+
+    def fuses_all_reduces(self, gpu: "GPU") -> bool:
+        """With the norms after them, by FlashInfer's kernel."""
+        asked = self.compilation.fuse_allreduce_rms if self.compilation else None
+        rule = FUSED_ALL_REDUCES_ON_B300 if gpu.name in ("b300-sxm", "gb300") else FUSED_ALL_REDUCES
+        is_known = gpu.family in ("hopper", "blackwell")
+        return is_known and (rule.holds_in(self.vllm_version) if asked is None else asked)
 
     @property
     def num_engines(self) -> int:

@@ -10,6 +10,7 @@ from kvcache.memory.placement import parallelism_of
 from kvcache.releases import SLOWER_EXPERTS
 from kvcache.shape.architecture import Architecture
 from simulator.engines.engines import SGLANG, engine_of
+from simulator.engines.vllm.compilation import FULL, FULL_DECODE_ONLY, NONE, PIECEWISE
 from simulator.latency.attention import AttentionCost, add_attention, attention_over
 from simulator.latency.covariance import covariance_of
 from simulator.latency.drafting import Drafting, drafted_by_all_tokens, drafting
@@ -218,15 +219,18 @@ def _step_times(
     token_s = full.prefill_token_s + windowed.prefill_token_s + scan_token_s(rank)
     launched = rank.layer_weight * sum(map(cache(partial(launches, rank)), rank.arch.layers))
     launch_s = constants.eager_layer_s * launched
-    longest = -1 if settings.enforce_eager else settings.max_cudagraph_capture_size or PIECEWISE_TOKENS
-    host_s = rank.stages * constants.host_base_s
-    if settings.enforce_eager:  # every step is launched kernel by kernel
-        host_s = max(host_s, constants.eager_decode_layer_s * launched)
+    mode = settings.cudagraph_mode
+    # What of a step's launches is left of a decode; of one with prefill, up to the longest that graphs cover.
+    of_decode = {NONE: 1.0, PIECEWISE: constants.piecewise_eager_share}.get(mode, 0.0)
+    of_prefill = {NONE: 1.0, FULL_DECODE_ONLY: 1.0, FULL: 0.0}.get(mode, constants.piecewise_eager_share)
+    longest = settings.max_cudagraph_capture_size or PIECEWISE_TOKENS
+    decode_launch_s = of_decode * constants.eager_decode_layer_s * launched
+    host_s = max(rank.stages * constants.host_base_s, decode_launch_s)
     in_step = settings.async_scheduling  # else the GPU waits while the host prepares the next step
     return StepTimes(
         decode=table,
         prefill=table + token_s * np.arange(len(table)),
-        floor=np.where(np.arange(len(table)) <= longest, constants.piecewise_eager_share, 1.0) * launch_s,
+        floor=np.where(np.arange(len(table)) <= longest, of_prefill, 1.0) * launch_s,
         sampling=np.sum(list(by_sampled.values()), axis=0),
         shared=partial(_shared_s, rank),
         decode_base_s=full.start_s + windowed.start_s,
@@ -235,7 +239,7 @@ def _step_times(
         window_context_s=windowed.context_s,
         prefill_s=full.prefill_s,
         window_prefill_s=windowed.prefill_s,
-        host_base_s=host_s + drafts.host_s if in_step else 0.0,
+        host_base_s=host_s + drafts.host_s if in_step else decode_launch_s,
         host_sequence_s=rank.stages * constants.host_sequence_s + drafts.host_sequence_s if in_step else 0.0,
         gap_s=rank.stages * (constants.step_gap_s + (0.0 if in_step else constants.host_base_s)),
         ingress_request_s=constants.ingress_request_s,

@@ -1,0 +1,81 @@
+"""vLLM's `--compilation-config`: which steps CUDA graphs replay, whether all-reduces are fused with norms."""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from msgspec import field
+
+from boundary.documents import parse_json
+from boundary.schema import Strict, typed
+
+NONE, PIECEWISE, FULL, FULL_DECODE_ONLY, FULL_AND_PIECEWISE = CUDAGRAPH_MODES = (
+    "NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE",
+)  # fmt: skip
+"""vLLM's CUDAGraphMode, config/compilation.py."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compilation:
+    """What of a compilation decides step times; None: as the release does by itself."""
+
+    cudagraph_mode: str | None = None
+    fuse_allreduce_rms: bool | None = None
+
+    def __str__(self) -> str:
+        """As vLLM takes it."""
+        known: dict[str, Any] = {}
+        if self.cudagraph_mode is not None:
+            known["cudagraph_mode"] = self.cudagraph_mode
+        if self.fuse_allreduce_rms is not None:
+            known["pass_config"] = {"fuse_allreduce_rms": self.fuse_allreduce_rms}
+        return json.dumps(known)
+
+
+class _Passes(Strict, frozen=True, kw_only=True):
+    fuse_allreduce_rms: bool | None = None
+    enable_fi_allreduce_fusion: bool | None = None  # its name before 0.13
+    # What removes copies and joins small kernels: no measurement tells them apart.
+    eliminate_noops: Any = None
+    enable_noop: Any = None
+    enable_fusion: Any = None
+    enable_attn_fusion: Any = None
+    fuse_attn_quant: Any = None
+    fuse_norm_quant: Any = None
+    fuse_act_quant: Any = None
+    fuse_minimax_qk_norm: Any = None
+
+
+class _Config(Strict, frozen=True, kw_only=True):
+    cudagraph_mode: Literal[CUDAGRAPH_MODES] | None = None  # type: ignore[valid-type]
+    pass_config: _Passes = field(default_factory=_Passes)
+    # How code is generated: no measurement tells them apart.
+    mode: Any = None
+    level: Any = None
+    backend: Any = None
+    custom_ops: Any = None
+    splitting_ops: Any = None
+    use_inductor: Any = None
+    use_inductor_graph_partition: Any = None
+    compile_sizes: Any = None
+    cache_dir: Any = None
+    debug_dump_path: Any = None
+
+
+@dataclass(frozen=True)
+class CompilationConfig:
+    """vLLM's JSON object."""
+
+    name: str = "JSON"
+
+    def read(self, given: Any) -> Compilation:
+        """Raises ValueError for a setting that is not known, or for a mode that vLLM does not have."""
+        if isinstance(given, Compilation):
+            return given
+        settings = given if isinstance(given, dict) else parse_json(str(given), "the text")
+        if isinstance(settings, dict) and isinstance(settings.get("cudagraph_mode"), str):  # as vLLM reads it
+            settings = {**settings, "cudagraph_mode": settings["cudagraph_mode"].upper()}
+        config = typed(settings, _Config, "")
+        passes = config.pass_config
+        fused = passes.enable_fi_allreduce_fusion if passes.fuse_allreduce_rms is None else passes.fuse_allreduce_rms
+        return Compilation(cudagraph_mode=config.cudagraph_mode, fuse_allreduce_rms=fused)
