@@ -121,17 +121,19 @@ def test_one_load_is_served_as_sglang_would(headcount: Run) -> None:
 
 
 @pytest.mark.slow
-def test_both_engines_stand_side_by_side(headcount: Run) -> None:
+def test_both_engines_stand_side_by_side(headcount: Run, tmp_path: Path) -> None:
     """The same users, the same step times: users differ by what the schedulers decide."""
     ran = headcount(
         "compare", *ON, "--gpus", "1", "--engine", "vllm,sglang", "--replications", "4", "--max-num-seqs", "512",
-        "--chunked-prefill-size", "4096", "--json",
+        "--chunked-prefill-size", "4096", "--json", "--report", tmp_path / "report.html",
     )  # fmt: skip
     rows = figures(ran.out)["layouts"]
     assert sorted(row["engine"] for row in rows) == ["sglang", "vllm"]
     users = [row["users"] for row in rows]
     assert 0.7 < users[0] / users[1] < 1.4
     assert "Beside vLLM its users show what the schedulers decide" in ran.out
+    first_page = (tmp_path / "report.html").read_text(encoding="utf-8").partition("Notes and limits")[0]
+    assert "compare the best estimates, and measure one load on both engines" in first_page
 
 
 def test_a_list_that_one_engine_lacks_is_refused(headcount: Run) -> None:

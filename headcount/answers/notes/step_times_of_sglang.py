@@ -1,9 +1,13 @@
 """Steps of SGLang take vLLM's times."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from headcount.answers.notes import Facts, Severity
 from simulator.engines.engines import SGLANG, engine_of
+
+if TYPE_CHECKING:
+    from simulator.deployment import Deployment
 
 SEVERITY = Severity.ASSUMPTION
 TEXT = (
@@ -15,8 +19,10 @@ REMEDY = "fit step times to your SGLang server (headcount calibrate fit --engine
 
 
 def find(facts: Facts) -> Iterator[tuple[str, str]]:
-    if any(
-        engine_of(plan.args) == SGLANG and not (plan.latency.calibrated or plan.latency.is_given)
-        for plan in facts.plans
-    ):
+    if any(takes_times_of_vllm(plan) for plan in facts.plans):
         yield TEXT, SOURCE
+
+
+def takes_times_of_vllm(plan: "Deployment") -> bool:
+    """Whether a server runs SGLang, and nobody has measured its steps."""
+    return engine_of(plan.args) == SGLANG and not (plan.latency.calibrated or plan.latency.is_given)

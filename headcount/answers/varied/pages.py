@@ -17,9 +17,11 @@ from headcount.answers.details.first_page import (
     served_page,
     up_to,
 )
+from headcount.answers.notes.step_times_of_sglang import takes_times_of_vllm
 from headcount.answers.varied.layout import Layout
 from headcount.text.units import counted, dollars, whole_dollars
 from headcount.text.words import sentence
+from simulator.engines.engines import engine_of
 
 if TYPE_CHECKING:
     from headcount.answers.answer import Answer
@@ -108,8 +110,18 @@ def compared_options(layouts: Sequence[Layout], best: Layout | None) -> Options 
             for each in rows
         ),
         marked=next((place for place, each in enumerate(rows) if each is best), None),
-        note="$ a user: for each that is safe to promise, if all are there.",
+        note=" ".join(["$ a user: for each that is safe to promise, if all are there.", *_engines_texts(rows)]),
     )  # fmt: skip
+
+
+def _engines_texts(layouts: Sequence[Layout]) -> Iterator[str]:
+    """Why fewer users are safe to promise with SGLang than its best estimate beside vLLM's suggests."""
+    plans = [each.looked.plan for each in layouts if each.looked and each.looked.plan]
+    if len({engine_of(plan.args) for plan in plans}) > 1 and any(takes_times_of_vllm(plan) for plan in plans):
+        yield (
+            "SGLang's steps take vLLM's times here, with a wider interval, so fewer users are safe to promise: "
+            "compare the best estimates, and measure one load on both engines."
+        )
 
 
 def _cheaper_texts(layouts: Sequence[Layout], best: Layout) -> Iterator[str]:
