@@ -194,7 +194,7 @@ def _fails_for_want_of_memory(engine: SGLangConfig, request: int, tokens: int) -
     if engine.schedule_policy == "shortest-prefill-first":
         remedy = (
             "with shortest-prefill-first, shorter prompts take the memory that a cut prompt still needs: choose "
-            "another --schedule-policy, raise --chunked-prefill-size so that no prompt is cut, or send less load"
+            "another --schedule-policy, give --chunked-prefill-size -1 so that no prompt is cut, or send less load"
         )
     return (
         f"request {request} has {tokens:,} tokens, and the {engine.max_total_num_tokens:,} of the KV cache do not "

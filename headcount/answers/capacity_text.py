@@ -47,7 +47,8 @@ def headline(best: CapacityRow) -> str:
 def no_capacity_reason(row: CapacityRow) -> str:
     """Why the lower end of the interval of users is 0."""
     if row.users_low_sampling and row.users_if_pool_smaller == 0:
-        return "at the low end of the KV blocks' interval no users are served; narrow it with --startup-log"
+        kv = "tokens" if row.plan is not None and row.plan.budget.engine == "sglang" else "blocks"
+        return f"at the low end of the KV {kv}' interval no users are served; narrow it with --startup-log"
     if row.users_low_sampling and row.step_time_error is not None:
         longer = f"{row.step_time_error:.0%} longer, which their error allows"
         return f"not even one user is served where steps take {longer}; a latency profile narrows it"
@@ -55,7 +56,7 @@ def no_capacity_reason(row: CapacityRow) -> str:
 
 
 def error_lines(row: CapacityRow) -> list[str]:
-    """What step-time error and the uncertain KV blocks make of the users, a sentence each."""
+    """What step-time error and the uncertain KV cache make of the users, a sentence each."""
     lines: list[str] = []
     if row.plan is None or not row.users:
         return lines
@@ -69,9 +70,11 @@ def error_lines(row: CapacityRow) -> list[str]:
         )
     if row.users_if_pool_smaller is not None:
         budget = row.plan.budget
+        kv, size = ("tokens", budget.block_size) if budget.engine == "sglang" else ("blocks", 1)
         lines.append(
-            f"KV blocks per {pool_owner(budget)}: {row.users_if_pool_smaller:,} users with "
-            f"{budget.num_gpu_blocks_low:,} blocks, {row.users_if_pool_larger:,} with {budget.num_gpu_blocks_high:,}"
+            f"KV {kv} per {pool_owner(budget)}: {row.users_if_pool_smaller:,} users with "
+            f"{budget.num_gpu_blocks_low * size:,} {kv}, {row.users_if_pool_larger:,} with "
+            f"{budget.num_gpu_blocks_high * size:,}"
         )
     return lines
 

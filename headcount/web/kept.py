@@ -16,7 +16,7 @@ FIGURES: Final = {  # the keys of --json that are shown beside one another, with
     "in_flight": "requests in flight", "kv_usage": "KV cache in use",
     "ttft_s.p50": "TTFT p50", "ttft_s.p95": "TTFT p95", "tpot_s.p50": "TPOT p50", "tpot_s.p95": "TPOT p95",
     "e2e_s.p50": "whole answer p50", "e2e_s.p95": "whole answer p95",
-    "attainment.mean": "requests within the SLO", "binding": "what binds", "num_gpu_blocks": "KV blocks",
+    "attainment.mean": "requests within the SLO", "binding": "what binds", "num_gpu_blocks": "KV blocks or pages",
     "kv_cache_tokens": "tokens that the KV cache holds", "model_fits": "the model fits",
 }  # fmt: skip
 _SHARES: Final = ("attainment.mean", "kv_usage")

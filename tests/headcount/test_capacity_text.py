@@ -8,6 +8,8 @@ from headcount.answers.capacity import CapacityAnswer
 from headcount.answers.notes import Facts, find_notes
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.deployment import resolve
+from simulator.engines.engines import AnyArgs
+from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow
 from workloads.load import load_preset
@@ -18,7 +20,7 @@ def told(**made: Any) -> str:
     return " ".join(str(answer_of(**made)).split())
 
 
-def answer_of(*, gpu: str = "h100-sxm", **found: Any) -> CapacityAnswer:
+def answer_of(*, gpu: str = "h100-sxm", args: AnyArgs | None = None, **found: Any) -> CapacityAnswer:
     given = {"latency_model": "constant", "step_s": 0.01} if "step_time_error" not in found else {}
     question = CapacityQuestion(
         architecture=load_model("qwen3-0.6b"),
@@ -26,7 +28,7 @@ def answer_of(*, gpu: str = "h100-sxm", **found: Any) -> CapacityAnswer:
         gpus=(2,),
         workload=load_preset("chat"),
         think_time_s=84.0,
-        args=EngineArgs(data_parallel_size=2, max_model_len=2048, **given),
+        args=args or EngineArgs(data_parallel_size=2, max_model_len=2048, **given),
     )
     plan = resolve(question.architecture, question.gpu, question.args)
     row = CapacityRow(
@@ -92,3 +94,13 @@ def test_users_at_the_ends_of_the_pool_are_told_where_it_is_hardly_known() -> No
     assert "(24 replications), step-time error and the error of the KV cache's size. Best estimate" in text
     text = told(users_low=0, users_low_sampling=80, users_if_pool_smaller=0, users_if_pool_larger=95, **errors)
     assert "at the low end of the KV blocks' interval no users are served" in text
+
+
+def test_sglang_s_pool_is_told_in_tokens() -> None:
+    errors = {"step_time_error": 0.2, "users_if_slower": 75, "users_if_faster": 110, "users_if_pool_larger": 115}
+    args = SGLangArgs(page_size=64, context_length=2048)
+    text = told(args=args, users_low=40, users_if_pool_smaller=50, **errors)
+    tokens = resolve("qwen3-0.6b", "h100-sxm", args).budget.num_gpu_blocks_low * 64
+    assert f"KV tokens per replica: 50 users with {tokens:,} tokens, 115 with " in text
+    text = told(args=args, users_low=0, users_low_sampling=80, users_if_pool_smaller=0, **errors)
+    assert "at the low end of the KV tokens' interval no users are served" in text
