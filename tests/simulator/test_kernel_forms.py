@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -9,28 +10,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simulator.core
+from calibrate.conformance.cases.sglang_cases import STEP_S
 from kvcache.layout.kv_layout import KVGroup
 from simulator.core.compiling.forms import EMPTY, FORMS
 from simulator.core.layout import Arrays
 from simulator.core.sglang.layout import SGLangArrays
 from simulator.engines.vllm.speculation import Speculation
-from simulator.simulation import Simulation
-from tests.simulator.random_cases import Case, cases
+from simulator.fleet.fleet import Fleet, Pool
+from simulator.latency.step_time import constant_step_times
+from simulator.simulation import Simulation, StalledError
+from tests.simulator.random_cases import GROUPS, Case, cases
+from tests.simulator.sglang.test_core import simulated_case, table_of
 from tests.simulator.test_core_against_reference import SEED, assert_same
 
 ROUTERS_THAT_SEE_MORE = ("vllm-dp", "cache-aware", "dynamo-kv", "ray-prefix", "llm-d-precise")
 
 
-@st.composite
-def plain_cases(draw: st.DrawFn) -> Case:
-    case = draw(cases())
+def with_engines(case: Case, groups: tuple[KVGroup, ...]) -> Case:
+    """The same fleet with engines of those groups of layers, which do nothing that needs the whole kernels."""
     pools = [
         replace(
             pool,
             data_parallel_size=1,
             engine=replace(
                 pool.engine,
-                kv_groups=(KVGroup(None),),
+                num_gpu_blocks=len(groups) * pool.engine.num_gpu_blocks,
+                kv_groups=groups,
                 pipeline_parallel_size=1,
                 scheduling_policy="fcfs",
                 scheduler_reserve_full_isl=True,
@@ -42,34 +47,58 @@ def plain_cases(draw: st.DrawFn) -> Case:
     return replace(case, fleet=replace(case.fleet, pools=tuple(pools)))
 
 
+plain_cases = cases().map(lambda case: with_engines(case, (KVGroup(None),)))
+
+
 def bytes_after(case: Case, form: str) -> dict[str, bytes]:
     simulation = Simulation(case.fleet, case.table, seed=SEED)
     simulation.form = form
-    simulation.run()
-    return {name: value.tobytes() for name, value in simulation.arrays._asdict().items() if name != "sglang"}
+    with suppress(StalledError):
+        simulation.run()
+    of_sglang = {f"sglang.{name}": value for name, value in simulation.arrays.sglang._asdict().items()}
+    arrays = {**simulation.arrays._asdict(), **of_sglang}
+    return {name: value.tobytes() for name, value in arrays.items() if name != "sglang"}
 
 
 @settings(max_examples=40, deadline=None)
-@given(plain_cases())
+@given(plain_cases)
 def test_a_plain_fleet_leaves_the_same_bytes_in_every_form(case: Case) -> None:
     assert Simulation(case.fleet, case.table).form == "plain"
     expected = bytes_after(case, "whole")
-    for form in ("plain", "routed"):
-        found = bytes_after(case, form)
-        assert {name for name in expected if found[name] != expected[name]} == set()
+    assert all(bytes_after(case, form) == expected for form in ("plain", "routed", "layered"))
     assert_same(case)
 
 
 @settings(max_examples=40, deadline=None)
-@given(plain_cases(), st.sampled_from(ROUTERS_THAT_SEE_MORE))
+@given(plain_cases, st.sampled_from(ROUTERS_THAT_SEE_MORE))
 def test_a_router_that_sees_more_leaves_the_same_bytes_in_its_form(case: Case, router: str) -> None:
     case = replace(case, fleet=replace(case.fleet, router=router))
     assert Simulation(case.fleet, case.table).form == "routed"
     assert bytes_after(case, "routed") == bytes_after(case, "whole")
 
 
+@settings(max_examples=40, deadline=None)
+@given(cases(), st.sampled_from(GROUPS))
+def test_engines_with_windows_leave_the_same_bytes_in_their_form(case: Case, groups: tuple[KVGroup, ...]) -> None:
+    case = with_engines(case, groups)
+    assert Simulation(case.fleet, case.table).form == "layered"
+    assert bytes_after(case, "layered") == bytes_after(case, "whole")
+
+
 @settings(max_examples=20, deadline=None)
-@given(plain_cases())
+@given(st.integers(0, 2**32 - 1), st.integers(1, 20))
+def test_sglangs_engines_leave_the_same_bytes_in_their_form(seed: int, number: int) -> None:
+    of = simulated_case(seed, number)
+    times = constant_step_times(
+        STEP_S, max_num_batched_tokens=of.engine.max_num_batched_tokens, max_num_seqs=of.engine.max_num_seqs
+    )
+    case = Case(Fleet(pools=(Pool(engine=of.engine, step_times=times),)), table_of(of))
+    assert Simulation(case.fleet, case.table).form == "sglang"
+    assert bytes_after(case, "sglang") == bytes_after(case, "whole")
+
+
+@settings(max_examples=20, deadline=None)
+@given(plain_cases)
 def test_a_fleet_whose_steps_are_logged_or_whose_engine_drafts_is_whole(case: Case) -> None:
     pool = case.fleet.pools[0]
     speculation = Speculation(method="ngram", num_speculative_tokens=1, acceptance_rate=1.0)

@@ -29,6 +29,7 @@ class ByReference(types.Type):
         for name, kind in zip(fields.fields, fields.types, strict=True):
             self.places[name] = ByReference(kind) if isinstance(kind, NamedTuple) else kind, word
             word += _num_words(kind)
+        self.num_words = word
         super().__init__(f"{fields.instance_class.__name__}_{sha256(str(fields.key).encode()).hexdigest()[:16]}")
 
 
@@ -67,7 +68,7 @@ class _Fields(AttributeTemplate):
 
 
 def _fill_table(kind: ByReference, value: Any, c: Any) -> NativeValue:
-    table = cgutils.alloca_once(c.builder, _WORD, size=_num_words(kind.fields))
+    table = cgutils.alloca_once(c.builder, _WORD, size=kind.num_words)
     is_error = _fill(kind.fields, value, table, 0, c)
     return NativeValue(table, is_error=is_error)
 
@@ -92,6 +93,7 @@ def _fill(fields: Any, value: Any, table: Any, word: int, c: Any) -> Any:
 
 def _array(context: Any, builder: Any, kind: ByReference, table: Any, field: str) -> Any:
     """An array as the table has it, which never changes while kernels run: LLVM may load it where and when it likes."""
+    _promise(builder.function, kind)
     found, word = kind.places[field]
     if isinstance(found, ByReference):
         return builder.gep(table, [_WORD(word)])
@@ -103,6 +105,15 @@ def _array(context: Any, builder: Any, kind: ByReference, table: Any, field: str
         strides.insert(0, builder.mul(strides[0], length))
     arrayobj.populate_array(array, data, shape, strides, strides[-1], None)
     return array._getvalue()
+
+
+def _promise(function: Any, kind: ByReference) -> None:
+    """All of the table that a kernel takes as `a` can be read from the start, so LLVM may load ahead of a branch."""
+    for argument in function.args:
+        if argument.name == "arg.a":
+            has = argument.attributes
+            has.dereferenceable = max(has.dereferenceable, kind.num_words * _WORD.width // 8)
+            has.align = _WORD.width // 8
 
 
 def _loaded(builder: Any, table: Any, word: int) -> Any:

@@ -1,24 +1,18 @@
 """The forms in which the kernels are compiled: without what a fleet has no use for they compile sooner and run faster.
 
 A plain fleet has vLLM's engines, whose layers attend to the whole context and which draft nothing, and a router that
-sees its own requests alone; a routed one has any compiled router. All others run the kernels whole. What a fleet needs
-is compiled when the first such fleet is simulated.
+sees its own requests alone. A routed one has any compiled router, a layered one any layers too. What a fleet needs is
+compiled when the first such fleet is simulated.
 """
 
 from typing import Any
 
-from simulator.core.layout import SERVE, VLLM
+from simulator.core.layout import SERVE, SGLANG, VLLM
 
-_OF_ENGINES = {
-    # pools
+_PLAIN_SERVING = {"ranks": 1, "role": SERVE, "connector": 0, "has_clients": 0, "log_steps": 0}
+_PLAIN_VLLM = {
+    **_PLAIN_SERVING,
     "engine": VLLM,
-    "ranks": 1,
-    "role": SERVE,
-    "connector": 0,
-    "num_groups": 1,
-    "num_kinds": 1,
-    "num_windows": 0,
-    "num_states": 0,
     "speculative_tokens": 0,
     "lookahead_tokens": 0,
     "draft_slots": 0,
@@ -27,14 +21,16 @@ _OF_ENGINES = {
     "decode_stagger": 0,
     "by_priority": 0,
     "defers_frees": 0,
-    # groups
+}
+_FULL_ATTENTION = {
+    "num_groups": 1,
+    "num_kinds": 1,
+    "num_windows": 0,
+    "num_states": 0,
     "block_ratio": 1,
     "is_state": 0,
-    # cursor
-    "has_clients": 0,
-    "log_steps": 0,
 }
-_OF_ROUTING = {
+_COUNTING_ROUTER = {
     "sees_metrics": 0,
     "sees_tokens": 0,
     "sees_active": 0,
@@ -42,7 +38,13 @@ _OF_ROUTING = {
     "chunk_tokens": 0,
     "only_changes": 0,
 }
-FORMS: dict[str, dict[str, int]] = {"plain": {**_OF_ENGINES, **_OF_ROUTING}, "routed": _OF_ENGINES, "whole": {}}
+FORMS: dict[str, dict[str, int]] = {
+    "plain": {**_PLAIN_VLLM, **_FULL_ATTENTION, **_COUNTING_ROUTER},
+    "routed": {**_PLAIN_VLLM, **_FULL_ATTENTION},
+    "layered": _PLAIN_VLLM,
+    "sglang": {**_PLAIN_SERVING, "engine": SGLANG},
+    "whole": {},
+}
 """Fields of records that are the same in all fleets of a form, and that no kernel changes; the narrowest form first."""
 EMPTY = ("gateways", "handovers", "deciding")
 """Arrays that are empty in all but whole fleets."""
