@@ -264,9 +264,9 @@ def test_words_that_the_page_does_not_use_are_not_explained() -> None:
     ("servers", "needed", "told"),
     [
         (1, 90, "nobody is served"),
-        (4, 75, "about 75 users are served: still enough"),
-        (4, 76, "75 users are served of the 76 needed"),
-        (4, None, "75 users are served."),
+        (4, 75, "about 75 users are safe to promise: still enough"),
+        (4, 76, "75 users are safe to promise of the 76 needed"),
+        (4, None, "75 users are safe to promise."),
     ],
 )
 def test_a_fleet_without_a_spare_server_says_what_a_failure_leaves(
@@ -280,7 +280,7 @@ def test_a_fleet_without_a_spare_server_says_what_a_failure_leaves(
     [
         ([1, 3], "There is one server for prompts, and no spare: while it is down, nobody is served."),
         ([1, 1], "There is one server for prompts and one for answers, and no spare"),
-        ([2, 4], "No server is spare: while one is down, at least about 50 users are served."),
+        ([2, 4], "No server is spare: while one is down, at least about 50 users are safe to promise."),
     ],
 )
 def test_servers_that_depend_on_each_other_fail_by_their_part(counts: list[int], told: str) -> None:

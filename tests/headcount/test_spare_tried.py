@@ -24,12 +24,12 @@ def test_a_plan_with_a_spare_server_says_how_its_failure_went(monkeypatch: pytes
     assert tried.servers == answer.best.servers  # type: ignore[union-attr]
     assert tried.recovered_after_s == 0
     assert tried.attainment > 0.95
-    assert "tried: 1 of" in str(answer)
+    assert "simulated: 1 of" in str(answer)
     assert answer.to_json()["spare_tried"]["restarted_after_s"] > 100
 
 
 def test_without_a_spare_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = planned(monkeypatch, spare=0)
     assert answer.spare_tried is None
-    assert "tried:" not in str(answer)
+    assert "simulated:" not in str(answer)
     assert answer.to_json()["spare_tried"] is None

@@ -10,7 +10,7 @@ from headcount.answers.details.first_page import (
     FirstPage,
     Headroom,
     Options,
-    if_all_are_there,
+    at_full_use,
     served_page,
     up_to,
 )
@@ -37,7 +37,7 @@ def capacity_page(answer: "CapacityAnswer") -> FirstPage:
     bought = Bought(
         gpu=asked.gpu, gpus=best.gpus, servers=best.replicas, usd_per_gpu_hour=asked.gpu.usd_per_hour,
         usd_per_month=month, usd_per_head=usd_per_user_month(month, best.users_low),
-        heads=if_all_are_there(best.users_low),
+        heads=at_full_use(best.users_low),
     )  # fmt: skip
     several = len(answer.capacity) > 1
     return served_page(
@@ -64,7 +64,7 @@ def _said(answer: "CapacityAnswer") -> str:
     gpus = f"{counted(best.users_low, 'user')} on {best.gpus:,} × {answer.question.gpu.title}"
     if first is best or not first.users_low:
         return gpus
-    return f"{gpus}, {first.users_low:,} on {first.gpus:,}"
+    return f"{gpus}, {first.users_low:,} on {counted(first.gpus, 'GPU')}"
 
 
 def _options(answer: "CapacityAnswer") -> Options:

@@ -28,7 +28,7 @@ APART_RISK: Final = (
 )
 _OWN: Final = (None, "none", "auto", "bfloat16", "float16")  # formats that the model has of itself
 _LESS: Final = {"think time": "shorter", "TTFT limit": "stricter", "TPOT limit": "stricter"}
-_MORE: Final = {"step times": "slower, beyond the error that is covered"}
+_MORE: Final = {"step times": "slower, on top of the error already counted"}
 TOKEN_WORD: Final = ("token", "a piece of text; 100 tokens are about 75 English words.")
 LATENCY_WORDS: Final = (
     ("TTFT", "time to first token: the wait until an answer begins."),
@@ -205,7 +205,7 @@ def served_page(
             (label, f"{whom}, workload {name}"),
             ("model", precision_text(plan)),
             *figures,
-            ("promise", promise_text(slo)),
+            ("each is promised", promise_text(slo)),
         ),
         options=options,
         sure=f"{about}{sureness(headroom, found)}",
@@ -222,8 +222,8 @@ def _late_text(room: Headroom, slo: "SLO") -> str:
     likely = f" At {room.users:,} about half of them do." if room.users > room.low else ""
     return (
         f"Up to {room.low:,} users who behave as assumed, 19 of 20 such fleets keep the promise.{likely} With more, "
-        f"over {percent(1 - slo.attainment)} of the answers are likely to break it. Users who send more or longer "
-        "requests lower these numbers."
+        f"more than {percent(1 - slo.attainment)} of the answers are likely to come too late or too slowly. "
+        "Users who send more or longer requests lower these numbers."
     )
 
 
@@ -232,7 +232,11 @@ def _covered_text(row: "CapacityRow | None") -> str:
     if row is None:
         return "chance and the usual errors of the simulated speed and memory"
     error = row.step_time_error
-    speed = [] if error is None else [f"the error of the simulated speed (within ±{error:.0%} on 9 of 10 servers)"]
+    speed = (
+        []
+        if error is None
+        else [f"the error of the simulated speed (within ±{error:.0%} for 9 of 10 measured servers)"]
+    )
     memory = [] if row.users_if_pool_smaller is None else ["that of the memory"]
     return joined(["chance", *speed, *memory])
 
@@ -267,14 +271,15 @@ def alone_risk(servers: int, users_low: int, needed: float | None, usd_per_serve
         return f"There is one server and no spare: while it is down, nobody is served. {spare}"
     left = math.floor(users_low * (servers - 1) / servers)
     enough = "" if needed is None else ": still enough" if left >= needed else f" of the {needed:,.0f} needed"
-    return f"No server is spare: while one of {servers:,} is down, about {left:,} users are served{enough}. {spare}"
+    down = f"while one of {servers:,} is down, about {left:,} users are safe to promise{enough}"
+    return f"No server is spare: {down}. {spare}"
 
 
 def _part_risk(counts: Sequence[int], users_low: int) -> str:
     """The same where some servers compute prompts and others answers."""
     if min(counts) > 1:
         left = min(math.floor(users_low * (count - 1) / count) for count in counts)
-        return f"No server is spare: while one is down, at least about {left:,} users are served."
+        return f"No server is spare: while one is down, at least about {left:,} users are safe to promise."
     alone = [what for count, what in zip(counts, ("prompts", "answers"), strict=True) if count == 1]
     return f"There is one server for {' and one for '.join(alone)}, and no spare: while it is down, nobody is served."
 
@@ -300,9 +305,9 @@ def up_to(users: int) -> tuple[str, str]:
     return "safe to promise", f"up to {counted(users, 'user')} at once"
 
 
-def if_all_are_there(users: int) -> str:
+def at_full_use(users: int) -> str:
     """Whom a cost is divided by, where it is those that are safe to promise."""
-    return f"each of the {users:,}, if all are there"
+    return f"each of the {users:,} at full use"
 
 
 def confirmed_first(details: Mapping[str, Any], room: Headroom, links: Sequence[str] = ()) -> tuple[str, ...]:

@@ -141,7 +141,7 @@ def _options(answer: "PlanAnswer") -> Options | None:
     cheapest = rows[0].usd_per_month or math.inf
     return Options(
         title="The cheapest fleet of each kind of GPU",
-        columns=("GPUs", "servers", "safe to promise", "$ a month", "dearer by"),
+        columns=("GPUs", "servers", "safe to promise", "$ a month", "costs more by"),
         rows=tuple(
             (_gpus_title(row), f"{row.servers or 0:,}", f"{_about(row)}{row.users_low:,}",
              f"{_about(row)}{whole_dollars(row.usd_per_month)}",
@@ -167,7 +167,7 @@ def _dearer_text(rows: Sequence[FleetRow]) -> str:
     """What the table has no room for."""
     named = [f"{_gpus_title(row)} ({_about(row)}${whole_dollars(row.usd_per_month)})" for row in rows[:MOST_FLEETS]]
     more = [f"{len(rows) - MOST_FLEETS} more"] if len(rows) > MOST_FLEETS else []
-    return f"Dearer still: {joined([*named, *more])}." if named else ""
+    return f"These cost still more: {joined([*named, *more])}." if named else ""
 
 
 def _refused_text(answer: "PlanAnswer") -> str:

@@ -46,9 +46,9 @@ class SpareTried:
         worst = percent(round(self.attainment_lowest_minute, 3))
         fails, back = ("fails", "is") if self.failed_servers == 1 else ("fail at once", "are")
         return (
-            f"tried: {self.failed_servers:,} of {counted(self.servers, 'server')} {fails} and {back} back after "
+            f"simulated: {self.failed_servers:,} of {counted(self.servers, 'server')} {fails} and {back} back after "
             f"{self.restarted_after_s / 60:.0f} min; in the worst minute {worst} of answers are within the limits, "
-            f"{held}; requests that the failure interrupted, and clients sent again: {self.requests_interrupted:,}"
+            f"{held}; requests cut off by the failure, and sent again: {self.requests_interrupted:,}"
         )
 
 

@@ -147,7 +147,7 @@ class FleetAnswer(PooledAnswer):
         pools = sorted(self.together.pools, key=self._left_without)
         down = [
             f"while {'one' if pool.row.replicas > 1 else 'the one'} with {pool.question.gpu.title} is down, about "
-            f"{self._left_without(pool):,} users are served"
+            f"{self._left_without(pool):,} users are safe to promise"
             for pool in pools
         ]
         return f"No server is spare: {'; '.join(down[:MOST_DOWN])}."

@@ -108,7 +108,8 @@ class CompareAnswer(Answer):
         dearer = "; {1}: ${0:,.2f} for each of {2:,}".format(*min(priced)) if priced else ""
         name, bought = spoken(best), bought_of(best)
         where = name if bought.gpu.title in name else f"{bought}, {name}"
-        return f"{where}: ${best.usd_per_user_month:,.2f} a month for each of {counted(best.users, 'user')}{dearer}"
+        usd, users = best.usd_per_user_month, counted(best.users, "user")
+        return f"Cheapest: {where}, ${usd:,.2f} a month for each of {users}{dearer}"
 
     def details(self) -> dict[str, Any]:
         bars = layouts_json(self.layouts, self.best, by_cost=self.by_cost)

@@ -18,7 +18,7 @@ _MEANS = {
     "attainment": "requests within the SLO", "requests_per_s": "requests/s", "kv_usage": "KV blocks used",
     "prefix_hit_rate": "prompt tokens found in the cache", "host_hit_rate": "prompt tokens found in host memory",
 }  # fmt: skip
-_SAID = ("buy", "for", "promise")  # of the question, or said in the answer's own line
+_SAID = ("buy", "for", "each is promised")  # of the question, or said in the answer's own line
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from headcount.answers.details.first_page import (
     FirstPage,
     Headroom,
     Options,
-    if_all_are_there,
+    at_full_use,
     risk_of,
     served_page,
     up_to,
@@ -90,7 +90,7 @@ def bought_of(layout: Layout) -> Bought:
         usd_per_gpu_hour=layout.asked.gpu.usd_per_hour,
         usd_per_month=layout.usd_per_month,
         usd_per_head=layout.usd_per_user_month,
-        heads=if_all_are_there(layout.users),
+        heads=at_full_use(layout.users),
         parts=apart_parts(layout.looked.apart) if layout.looked and layout.looked.apart else (),
     )
 
@@ -110,7 +110,7 @@ def compared_options(layouts: Sequence[Layout], best: Layout | None) -> Options 
             for each in rows
         ),
         marked=next((place for place, each in enumerate(rows) if each is best), None),
-        note=" ".join(["$ a user: for each that is safe to promise, if all are there.", *_engines_texts(rows)]),
+        note=" ".join(["$ a user: a month, for each that is safe to promise, at full use.", *_engines_texts(rows)]),
     )  # fmt: skip
 
 

@@ -50,7 +50,7 @@ def whatif_page(answer: "WhatifAnswer") -> FirstPage:
         page,
         figures=(
             ("first row" if answer.axes else "as given", first),
-            *(pair for pair in page.figures if pair[0] in ("model", "promise")),
+            *(pair for pair in page.figures if pair[0] in ("model", "each is promised")),
         ),
     )
 
