@@ -3,9 +3,8 @@
     python -m benchmarks.accuracy --data ../shared/data [--part NAME …] [--json | --servers] [--pages]
 
 reads `measured/` there and prints the figures. `--pages` puts them into docs/measurements/results, beside the parts
-that were not asked for, and into the tables of docs/measurements. Parts run side by side, a processor each.
-`--servers` prints
-every start-up log beside its prediction. What a measurement does not record is assumed, as the modules of
+that were not asked for, and into the tables of docs/measurements. Parts run side by side, a processor each. `--servers`
+prints every start-up log beside its prediction. What a measurement does not record is assumed, as the modules of
 benchmarks/measured say.
 """
 
