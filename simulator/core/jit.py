@@ -45,6 +45,25 @@ class _Unlinked(JITCodeLibrary):
         self._finalized = True
 
 
+class _OptimizedOnce(JITCodeLibrary):
+    """An entry point's code, without numba's first round, which finds counts of references that cancel out."""
+
+    def _optimize_final_module(self) -> None:
+        passes, builder = self._codegen._module_pass_manager()
+        passes.run(self._final_module, builder)
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _LowerEntryPoint(NativeLowering):
+    _name = "lower_entry_point"
+
+    def run_pass(self, state: Any) -> bool:
+        state.library = _OptimizedOnce(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        lowered: bool = super().run_pass(state)
+        return lowered
+
+
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _LowerOnly(NativeLowering):
     """Lower a kernel, and let its callers link it with the kernels that it calls."""
@@ -75,6 +94,13 @@ def _with_passes(pipelines: list[Any], change: Callable[[Any], list[Any]]) -> li
 class _KernelCompiler(Compiler):
     def define_pipelines(self) -> list[Any]:
         return _with_passes(super().define_pipelines(), lambda step: [_LowerOnly if step is NativeLowering else step])
+
+
+class _EntryPointCompiler(Compiler):
+    def define_pipelines(self) -> list[Any]:
+        return _with_passes(
+            super().define_pipelines(), lambda step: [_LowerEntryPoint if step is NativeLowering else step]
+        )
 
 
 @cache
@@ -138,7 +164,7 @@ def entry_point(function: F, form: str = "whole") -> F:
     if numba.config.DISABLE_JIT:
         return function
     options = {**_OPTIONS, "nopython": True, "nogil": True}
-    compiled: Any = _EntryPoint(function, targetoptions=options, pipeline_class=_compiler_of(form, Compiler))
+    compiled: Any = _EntryPoint(function, targetoptions=options, pipeline_class=_compiler_of(form, _EntryPointCompiler))
     compiled._cache = KernelCache(function, f"entry point, {form}", SOURCES, announced=True)
     return cast(F, compiled)
 
