@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
 _OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # no link is followed, no pipe waited for
-_DURATION = "20 s to 2 minutes"
+_DURATION = "10 s to a minute"
 
 
 def _tell_unkept(place: object, error: OSError) -> None:

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing 
 resource = pytest.importorskip("resource", reason="access rights of POSIX")
 ROOT = Path(__file__).parents[2]
 SOURCE = "from simulator.core.jit import entry_point\n\n\n@entry_point\ndef triple(n):\n    return 3 * n\n"
-COMPILES = "headcount: compiling the simulation core for this machine, once; 20 s to 2 minutes"
-COMPILES_EACH_TIME = "headcount: compiling the simulation core; 20 s to 2 minutes"
+COMPILES = "headcount: compiling the simulation core for this machine, once; 10 s to a minute"
+COMPILES_EACH_TIME = "headcount: compiling the simulation core; 10 s to a minute"
 
 
 class Machine:
