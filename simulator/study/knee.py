@@ -17,7 +17,7 @@ FEW = 4  # times fewer replications than the best known load
 PAIRED = 2 * FEW  # so many times fewer, or less, are corrected by it
 DECIDE = 2.0  # times the half-width without loads of few replications
 TELL = 4  # replications for each coefficient
-FEWEST_CORRECTED = 5  # fewer replications tell no coefficient: without one of them it is another one
+DISTINCT = 3  # of them with random numbers of their own, beside two
 LEAST_SHARE = 0.1  # of the misses seen: what is left of them after the correction
 
 
@@ -107,7 +107,7 @@ def _with_few_quantities(shown: Sequence[Shown]) -> list[Shown]:
     """Those whose coefficients so many replications can tell."""
     told = sum(len(each.misses) - 1 for each in shown if len(each.misses) > 2) // TELL
     most = max(len(each.misses) for each in shown)
-    count = max(told, 1) if most >= FEWEST_CORRECTED else 0
+    count = min(max(told, 1), max(most - 2, 0) // DISTINCT)
     return [replace(each, surplus=each.surplus[:, :count]) for each in shown]
 
 
