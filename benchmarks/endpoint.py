@@ -45,8 +45,8 @@ async def send(at_s: float, body: bytes) -> Sent:
     await asyncio.sleep(at_s - loop.time())
     sent = Sent(loop.time())
     reader, writer = await asyncio.open_connection("127.0.0.1", PORT)
-    head = f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
-    writer.write(f"{head}\r\nconnection: close\r\n\r\n".encode() + body)
+    head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close"
+    writer.write(f"{head}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
     data = b""
     while more := await reader.read(65536):
         whole, found, data = (data + more).rpartition(b"\n")  # a read may end within a line
