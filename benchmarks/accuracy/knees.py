@@ -50,6 +50,7 @@ def knees(settings: Sequence[Setting], tpot_errors: FloatArray, widths: FloatArr
         "bias": float(np.median(known)),
         "optimistic": 100 * float(np.mean(known > OPTIMISTIC)),
         "covered": 100 * float(np.mean(inside)) if widths is not None else None,
+        "low_bias": float(np.median(promised)) if widths is not None else None,
         "low_over": 100 * float(np.mean(promised > 0)) if widths is not None else None,
         "low_optimistic": 100 * float(np.mean(promised > OPTIMISTIC)) if widths is not None else None,
     }

@@ -70,7 +70,8 @@ def rederive(
     Other slopes are kept. `derived`: simulates runs once per term.
     """
     known = set(kept.keys.tolist())
-    again, fresh = ([case for case in cases if (key_of(case) in known) is told] for told in (True, False))
+    again = [case for case in cases if key_of(case) in known]
+    fresh = [case for case in cases if key_of(case) not in known]
     new = derived(again, [term for term in terms if term not in kept.terms or term[0].startswith(tuple(changed))])
     old = kept.of(again)
     slopes = {term: old.jacobian[:, :, place] for place, term in enumerate(kept.terms)}

@@ -107,6 +107,9 @@ def main() -> None:
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         code = 2
+    except click.NoSuchOption as error:
+        refused = _refused_by_sglang(error.option_name)
+        code = _fail(refused) if refused else _fail(error.format_message(), error)
     except click.ClickException as error:
         code = _fail(error.format_message(), error)
     except BrokenPipeError:
@@ -128,6 +131,15 @@ def main() -> None:
         _debug()
         code = _fail_by_fault(error)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _refused_by_sglang(option: str) -> str | None:
+    """Why an option of SGLang's is not there, where SGLang is asked for."""
+    if not any(word.rpartition("=")[2] == "sglang" for word in sys.argv):
+        return None
+    from headcount.cli.pasted.sglang_args import refusal  # noqa: PLC0415  for the sake of other errors' time
+
+    return refusal(option.lstrip("-"))
 
 
 def _warning(message: str, told: set[str]) -> str:

@@ -53,13 +53,17 @@ class _OptimizedOnce(JITCodeLibrary):
         passes.run(self._final_module, builder)
 
 
+def _lower_into(library: type[JITCodeLibrary], state: Any) -> None:
+    state.library = library(state.targetctx.codegen(), state.func_id.func_qualname)
+    state.library.enable_object_caching()
+
+
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _LowerEntryPoint(NativeLowering):
     _name = "lower_entry_point"
 
     def run_pass(self, state: Any) -> bool:
-        state.library = _OptimizedOnce(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.library.enable_object_caching()
+        _lower_into(_OptimizedOnce, state)
         lowered: bool = super().run_pass(state)
         return lowered
 
@@ -71,8 +75,7 @@ class _LowerOnly(NativeLowering):
     _name = "lower_only"
 
     def run_pass(self, state: Any) -> bool:
-        state.library = _Unlinked(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.library.enable_object_caching()
+        _lower_into(_Unlinked, state)
         state.flags.no_compile = True
         super().run_pass(state)
         lowered, libraries = state["cr"], dict.fromkeys([state.library, *state.library._linking_libraries])

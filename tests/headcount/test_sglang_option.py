@@ -45,6 +45,8 @@ def test_a_line_is_read_as_sglang_reads_it(headcount: Run, text: str) -> None:
         (("--sglang-args", "--pp-size 2"), "pipeline parallelism is not simulated with SGLang"),
         (("--sglang-args", "--enable-hierarchical-cache"), "out, or ask about vLLM with --kv-offloading-size"),
         (("--sglang-args", "--hicache-ratio 2"), "HiCache is not simulated with SGLang"),
+        (("--engine", "sglang", "--enable-hierarchical-cache"), "HiCache is not simulated with SGLang"),
+        (("--engine", "sglang", "--pagesize", "16"), "No such option '--pagesize'"),
         (("--sglang-args", "--disaggregation-mode prefill"), "separate prefill and decode is not simulated with SGL"),
         (("--sglang-args", "--ep-size 8"), "expert parallelism is not simulated with SGLang"),
         (("--sglang-args", "--ep-size=2"), "expert parallelism is not simulated with SGLang"),

@@ -98,7 +98,7 @@ class Draws:
         if not population.is_appended_to:  # else they are as they are taken
             user, output = fitted(user, output, self.room - tokens)
         if share is not None:
-            thinking = thinking_tokens(share.quantile(self._by_turn(streams[4], numbers)), output).astype(np.int32)
+            thinking = thinking_tokens(share.quantile(self._by_turn(streams[4], numbers)), output)
             lost = lost + thinking if lost.size else thinking
         added = user if retrieved is None else user + tokens
         return Turns(added=added, output=output, num_turns=num_turns, thinking=thinking, lost=lost, chunks=chunks)
@@ -150,7 +150,7 @@ class Draws:
 
 def thinking_tokens(share: FloatArray, output: Int32Array) -> Int32Array:
     """So much of each answer, in whole tokens."""
-    return np.rint(np.clip(share, 0, 1) * output).astype(np.int64)
+    return np.rint(np.clip(share, 0, 1) * output).astype(np.int32)
 
 
 def fitted(user: Any, output: Any, room: Any) -> tuple[Any, Any]:

@@ -78,22 +78,27 @@ def _simulated(words: list[str]) -> list[str]:
         word = words[place]
         flag, has_value, value = word.partition("=")
         flag = flag.lstrip("-").replace("_", "-")
-        asked = next((asked for begin, asked in _NOT_SIMULATED.items() if flag.startswith(begin)), None)
-        if not word.startswith("--") or asked is None:
+        refused = refusal(flag)
+        if not word.startswith("--") or refused is None:
             kept.append(word)
             continue
         if not has_value and place + 1 < len(words):
             value = words[place + 1]
         if value not in _ASKS_FOR_NOTHING.get(flag, ()):
-            raise ValueError(_refusal(flag, *asked))
+            raise ValueError(f"{_OPTION}: {refused}")
         if not has_value:
             next(places)
     return kept
 
 
-def _refusal(flag: str, what: str, instead: str | None) -> str:
+def refusal(flag: str) -> str | None:
+    """Why a flag of SGLang's, without its dashes, is refused; None where it is not one of those."""
+    asked = next((asked for begin, asked in _NOT_SIMULATED.items() if flag.startswith(begin)), None)
+    if asked is None:
+        return None
+    what, instead = asked
     vllm = f", or ask about vLLM with {instead}" if instead else ""
-    return f"{_OPTION}: {what} is not simulated with SGLang; leave --{shortened(flag)} out{vllm}"
+    return f"{what} is not simulated with SGLang; leave --{shortened(flag)} out{vllm}"
 
 
 def _flags(ctx: click.Context) -> Iterator[tuple[str, Spelling]]:
