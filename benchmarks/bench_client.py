@@ -1,8 +1,9 @@
-"""vLLM's own benchmark client against the endpoint: `python -m benchmarks.bench_client [--engine sglang]`.
+"""Other projects' benchmark clients against the endpoint: `python -m benchmarks.bench_client [--client guidellm]`.
 
-`vllm bench serve` sends 500 prompts of 512 tokens at 50 per second and asks for 64 tokens, three times to the endpoint
-and three times to a server that does nothing but answer at fixed times. What the client reports of that server beyond
-those times is the client's own; the endpoint is laid beside `headcount simulate` on the same arrivals.
+`vllm bench serve`, `sglang.bench_serving` or GuideLLM sends 500 prompts of 512 tokens at 50 per second and asks for 64
+tokens, three times to the endpoint and three times to a server that does nothing but answer at fixed times. What the
+client reports of that server beyond those times is the client's own; the endpoint is laid beside `headcount simulate`
+on the same arrivals. `--engine sglang` starts the endpoint as SGLang's server.
 """
 
 import argparse
@@ -33,9 +34,11 @@ from workloads.requests import independent_requests
 
 REQUESTS, RATE, PROMPT, OUTPUT = 500, 50, 512, 64
 RUNS: Final = 3
+URL: Final = f"http://127.0.0.1:{PORT}"
 VOCABULARY: Final = 128_000
 TTFT_S, TPOT_S = 0.06, 0.0138  # of the server that does nothing, about those of the endpoint
 NAME: Final = "meta-llama/Llama-3.1-8B-Instruct"
+Found = dict[str, Any]  # by the names of vLLM's client
 
 
 def tokenizer_in(folder: Path) -> None:
@@ -50,22 +53,73 @@ def tokenizer_in(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
-def bench(python: Path, folder: Path, run: int) -> dict[str, Any]:
-    """What the client reports, request by request."""
+def vllm_bench(python: Path, folder: Path, run: int, requests: int) -> Found:
+    """What vLLM's client reports, request by request."""
     options = {
-        "backend": "openai", "base-url": f"http://127.0.0.1:{PORT}", "model": NAME, "tokenizer": folder,
-        "dataset-name": "random", "random-input-len": PROMPT, "random-output-len": OUTPUT, "num-prompts": REQUESTS,
+        "backend": "openai", "base-url": URL, "model": NAME, "tokenizer": folder,
+        "dataset-name": "random", "random-input-len": PROMPT, "random-output-len": OUTPUT, "num-prompts": requests,
         "request-rate": RATE, "seed": run, "result-dir": folder, "result-filename": "result.json",
     }  # fmt: skip
-    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    command = [str(python), "-m", "vllm.entrypoints.cli.main", "bench", "serve", *words]
-    flags = ["--ignore-eos", "--save-result", "--save-detailed", "--disable-tqdm"]
-    done = subprocess.run([*command, *flags], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr[-2000:])
-    found: dict[str, Any] = json.loads((folder / "result.json").read_text())
-    assert found["completed"] == REQUESTS and found["failed"] == 0, found["errors"]
+    command = [str(python), "-m", "vllm.entrypoints.cli.main", "bench", "serve", *flags(options)]
+    run_client([*command, "--ignore-eos", "--save-result", "--save-detailed", "--disable-tqdm"])
+    found: Found = json.loads((folder / "result.json").read_text())
+    assert found["completed"] == requests and found["failed"] == 0, found["errors"]
     return found
+
+
+def sglang_bench(python: Path, folder: Path, run: int, requests: int) -> Found:
+    """The same by SGLang's own client, which sends to /generate and keeps no times of arrival."""
+    (folder / "datasets.py").write_text("load_dataset = None\n")  # imported for data that is not asked for
+    options = {
+        "backend": "sglang", "base-url": URL, "model": NAME, "tokenizer": folder,
+        "dataset-name": "random-ids", "random-input-len": PROMPT, "random-output-len": OUTPUT, "num-prompts": requests,
+        "random-range-ratio": 1, "request-rate": RATE, "seed": run, "output-file": folder / "sglang.json",
+    }  # fmt: skip
+    command = [str(python), "-m", "sglang.bench_serving", *flags(options), "--disable-tqdm"]
+    run_client(command, PYTHONPATH=str(folder))
+    found: Found = json.loads((folder / "sglang.json").read_text().splitlines()[-1])
+    assert found["completed"] == requests, found
+    return found
+
+
+def guidellm_bench(python: Path, folder: Path, run: int, requests: int) -> Found:
+    """The same by GuideLLM, from a file of prompts: its own text would be unknown words to this tokenizer."""
+    rng, data, out = np.random.default_rng(run), folder / "prompts.jsonl", folder / "guidellm.json"
+    prompts = [" ".join(f"w{word}" for word in rng.integers(0, VOCABULARY, PROMPT)) for _ in range(requests)]
+    data.write_text("".join(json.dumps({"prompt": each, "output_tokens_count": OUTPUT}) + "\n" for each in prompts))
+    options = {
+        "backend": f"kind=openai_http,target={URL},model={NAME},request_format=/v1/completions",
+        "tokenizer": f"kind=huggingface_auto,model={folder}", "data": f"kind=json_file,path={data}",
+        "profile": f"kind=poisson,rate={RATE}", "seed": f"kind=static,value={run}",
+        "constraint": f"kind=max_requests,count={requests}", "output": f"kind=json,path={out}",
+    }  # fmt: skip
+    command = [str(python.with_name("guidellm")), "run", *flags(options), "--disable-console"]
+    run_client(command, GUIDELLM__MAX_WORKER_PROCESSES="1")
+    (benchmark,) = json.loads(out.read_text())["benchmarks"]
+    sent = benchmark["requests"]["successful"]
+    assert len(sent) == requests and not benchmark["requests"]["errored"], benchmark["requests"]["errored"]
+    return {
+        "start_times": [each["request_start_time"] for each in sent],
+        "input_lens": [each["prompt_tokens"] for each in sent],
+        "output_lens": [each["output_tokens"] for each in sent],
+        "mean_ttft_ms": np.mean([each["time_to_first_token_ms"] for each in sent]),
+        "mean_tpot_ms": np.mean([each["inter_token_latency_ms"] for each in sent]),  # a mean of each request's gaps
+    }
+
+
+CLIENTS: Final = {"vllm": vllm_bench, "sglang": sglang_bench, "guidellm": guidellm_bench}
+
+
+def flags(options: dict[str, Any]) -> list[str]:
+    return [word for name, value in options.items() for word in (f"--{name}", str(value))]
+
+
+def run_client(command: list[str], **variables: str) -> None:
+    """Without a network: the tokenizer is a folder of this machine."""
+    around = {**os.environ, "HF_HUB_OFFLINE": "1", **variables}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=around)
+    if done.returncode:
+        raise RuntimeError((done.stderr or done.stdout)[-2000:])
 
 
 @contextmanager
@@ -86,28 +140,9 @@ def running(*words: str) -> Iterator[None]:
         server.wait()
 
 
-def sglang_bench(python: Path, folder: Path, run: int) -> dict[str, Any]:
-    """The same by SGLang's own client, which sends to /generate and keeps no times of arrival."""
-    (folder / "datasets.py").write_text("load_dataset = None\n")  # imported for data that is not asked for
-    options = {
-        "backend": "sglang", "base-url": f"http://127.0.0.1:{PORT}", "model": NAME, "tokenizer": folder,
-        "dataset-name": "random-ids", "random-input-len": PROMPT, "random-output-len": OUTPUT, "num-prompts": REQUESTS,
-        "random-range-ratio": 1, "request-rate": RATE, "seed": run, "output-file": folder / "sglang.json",
-    }  # fmt: skip
-    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    command = [str(python), "-m", "sglang.bench_serving", *words, "--disable-tqdm"]
-    around = {**os.environ, "PYTHONPATH": str(folder), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=around)
-    if done.returncode:
-        raise RuntimeError(done.stderr[-2000:])
-    found: dict[str, Any] = json.loads((folder / "sglang.json").read_text().splitlines()[-1])
-    assert found["completed"] == REQUESTS, found
-    return found
-
-
 def counted() -> tuple[float, float]:
     """Mean TTFT and TPOT of an SGLang endpoint as it was simulated, by its own metrics, in seconds."""
-    text = urlopen(f"http://127.0.0.1:{PORT}/metrics").read().decode()
+    text = urlopen(f"{URL}/metrics").read().decode()
 
     def mean(name: str) -> float:
         total, count = (
@@ -119,7 +154,7 @@ def counted() -> tuple[float, float]:
     return mean("time_to_first_token"), mean("request_time_per_output_token")
 
 
-def simulated(found: dict[str, Any], engine: str) -> tuple[float, float]:
+def simulated(found: Found, engine: str) -> tuple[float, float]:
     """Mean TTFT and TPOT of `simulate` on the arrivals that the client had, in seconds."""
     at_s = np.array(found["start_times"])
     order = np.argsort(at_s, kind="stable")
@@ -134,7 +169,7 @@ def simulated(found: dict[str, Any], engine: str) -> tuple[float, float]:
     return float(np.mean(times.ttft_s)), float(np.mean(times.tpot_s))
 
 
-def row(what: str, found: dict[str, Any], ttft_s: float, tpot_s: float, own: str) -> tuple[str, ...]:
+def row(what: str, found: Found, ttft_s: float, tpot_s: float, own: str) -> tuple[str, ...]:
     ttft, tpot = found["mean_ttft_ms"], found["mean_tpot_ms"]
     expected = 1e3 * ttft_s, 1e3 * tpot_s
     first = f"{ttft:.1f}", f"{expected[0]:.1f}", f"{ttft - expected[0]:+.1f}"
@@ -143,24 +178,28 @@ def row(what: str, found: dict[str, Any], ttft_s: float, tpot_s: float, own: str
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--client", choices=tuple(CLIENTS), default="vllm")
     parser.add_argument("--engine", choices=("vllm", "sglang"), default="vllm")
-    engine = parser.parse_args().engine
-    python = interpreter_for(None, None, VLLM)
-    rows = []
+    parser.add_argument("--python", type=Path, help="that has the client; for vllm and sglang else the installed one")
+    given = parser.parse_args()
+    if given.client == "guidellm" and given.python is None:
+        parser.error("--client guidellm needs --python, of an environment that has GuideLLM")
+    if given.client == "sglang" and given.engine != "sglang":
+        parser.error("SGLang's client sends to /generate, which --engine sglang has")
+    python = given.python or interpreter_for(None, None, SGLANG if given.client == "sglang" else VLLM)
+    client, rows = CLIENTS[given.client], []
     with TemporaryDirectory() as made:
         folder = Path(str(made))
         tokenizer_in(folder)
-        words = ("--model", MODEL, "--gpu", GPU, "--tokenizer", f"{folder}/tokenizer.json", "--engine", engine)
+        words = ("--model", MODEL, "--gpu", GPU, "--tokenizer", f"{folder}/tokenizer.json", "--engine", given.engine)
         for run in range(RUNS):
-            with running("benchmarks.bench_client", "--serve"):
-                rows.append(row("fixed times", bench(python, folder, run), TTFT_S, TPOT_S, ""))
+            if given.client != "sglang":
+                with running("benchmarks.bench_client", "--serve"):
+                    rows.append(row("fixed times", client(python, folder, run, REQUESTS), TTFT_S, TPOT_S, ""))
             with running("headcount", "emulate", *words):
-                found = bench(python, folder, run)
-                rows.append(row("endpoint", found, *simulated(found, engine), delays()))
-            if engine == "sglang":
-                with running("headcount", "emulate", *words):
-                    found = sglang_bench(interpreter_for(None, None, SGLANG), folder, run)
-                    rows.append(row("endpoint, SGLang's client", found, *counted(), delays()))
+                found = client(python, folder, run, REQUESTS)
+                expected = simulated(found, given.engine) if "start_times" in found else counted()
+                rows.append(row("endpoint", found, *expected, delays()))
     columns = ("server", "TTFT, ms", "expected", "more", "TPOT, ms", "expected", "its own delay")
     print(table(columns, sorted(rows)))
 
@@ -191,7 +230,7 @@ class Fixed(asyncio.Protocol):
             return
         self.data = body[length:]
         if b"/v1/completions" not in head.split(b"\r\n")[0]:
-            self.transport.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+            self.transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")  # its health, for one
             return
         start = self.loop.time()
         self.transport.write(self.HEAD)
