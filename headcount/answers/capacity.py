@@ -18,7 +18,7 @@ from headcount.answers.capacity_text import (
 from headcount.answers.details.capacity_page import capacity_page, layouts_json
 from headcount.answers.details.first_page import FirstPage
 from headcount.answers.details.study import Study, study_json
-from headcount.answers.money import usd_per_month, usd_per_user_month
+from headcount.answers.money import price_lines, usd_per_month, usd_per_user_month
 from headcount.answers.notes import Facts, facts_about, find_notes
 from headcount.answers.varied.attribution import ratio_text
 from headcount.answers.varied.lifts import LIFTS_LEGEND, Lift, find_lifts, lift_lines
@@ -179,8 +179,16 @@ class CapacityAnswer(Answer):
         title = f" on {asked.gpu.name}, workload {self.workload}: {asked.slo}{hours}"
         lines: list[Block] = [Line(title, bold=asked.architecture.name)]
         if best.users:
-            lines.append(Line(f" (best estimate {best.users:,}, upper end {best.users_high:,})", bold=headline(best)))
+            about = f" (best estimate {best.users:,}, upper end {best.users_high:,}){self._rent}"
+            lines.append(Line(about, bold=headline(best)))
         return [*lines, *(Line(f"{text}") for text in error_lines(best))]
+
+    @property
+    def _rent(self) -> str:
+        """What the leading row costs; nothing without a price, or where nobody is safe to promise."""
+        money = self._month(self.best)
+        each = money["usd_per_user_month"]
+        return f": ${money['usd_per_month']:,.0f} a month, ${each:,.2f} per safe user" if each else ""
 
     def body(self) -> list[Block]:
         reasons = [Line(f"{counted(row.gpus, 'GPU')}: {row.reason}") for row in self.capacity if row.reason]
@@ -209,6 +217,7 @@ class CapacityAnswer(Answer):
             *dict.fromkeys(pool_text(plan.budget) for plan in self.plans),
             *dict.fromkeys(text for plan in self.plans if (text := host_text(plan.budget))),
             *host_hit_lines(self.capacity),
+            *price_lines([(self.question.gpu, self.question.gpu.usd_per_hour)]),
             *([f"flow control: {self.question.flow_control}"] if self.question.flow_control else []),
             *(screened_line(row) for row in self.capacity if len(row.screened) > 1),
             *([LIFTS_LEGEND] if self.lifts else []),

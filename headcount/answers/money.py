@@ -1,8 +1,10 @@
 """What GPUs cost: per month, user and token; beside an API; the energy they take."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from headcount.text.words import joined
 from kvcache.gpus.gpu import GPU
 from workloads.demand import LINKS
 
@@ -48,7 +50,8 @@ class Costs:
 
     usd_per_hour: float | None
     usd_per_month: float | None
-    usd_per_user_month: float | None
+    usd_per_asked_user_month: float | None
+    """Of the users of the traffic; `usd_per_user_month` elsewhere is of those that are safe to promise."""
     usd_per_million_input_tokens: float | None
     usd_per_million_output_tokens: float | None
     usd_per_million_tokens: float | None
@@ -64,7 +67,7 @@ def costs(gpus: int, usd_per_gpu_hour: float | None, traffic: Traffic) -> Costs:
     return Costs(
         usd_per_hour=None if month is None else month / HOURS_PER_MONTH,
         usd_per_month=month,
-        usd_per_user_month=_per(month, traffic.users),
+        usd_per_asked_user_month=_per(month, traffic.users),
         usd_per_million_input_tokens=_per(month, inputs / 1e6),
         usd_per_million_output_tokens=_per(month, outputs / 1e6),
         usd_per_million_tokens=_per(month, (inputs + outputs) / 1e6),
@@ -82,6 +85,22 @@ def usd_per_month(gpus: int, usd_per_gpu_hour: float | None) -> float | None:
 def usd_per_user_month(usd: float | None, users: float) -> float | None:
     """A month's cost per user; None without a price or without users."""
     return _per(usd, users)
+
+
+def price_sources(priced: Iterable[tuple[GPU, float | None]]) -> tuple[str, ...]:
+    """What an hour of each GPU costs and who says so, such as `NVIDIA L4 $0.44 by its list price`."""
+    prices: dict[str, dict[str, None]] = {}
+    for gpu, usd in priced:
+        if usd is not None:
+            source = gpu.source["usd_per_hour"] if usd == gpu.usd_per_hour else "the price that was given"
+            prices.setdefault(source, {})[f"{gpu.title} ${usd:,.2f}"] = None
+    return tuple(f"{joined(list(found))} by {source}" for source, found in prices.items())
+
+
+def price_lines(priced: Iterable[tuple[GPU, float | None]]) -> list[str]:
+    """The same in one line below a table; none without a price."""
+    listed = "; ".join(price_sources(priced))
+    return [f"price of a GPU's hour: {listed}"] if listed else []
 
 
 @dataclass(frozen=True, kw_only=True)

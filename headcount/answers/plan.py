@@ -81,12 +81,12 @@ class PlanAnswer(Answer):
     @cached_property
     def fleets(self) -> tuple[FleetRow, ...]:
         """The leading layout of each kind of GPU, cheapest first."""
-        return tuple(rows_of(self.race, self.demand.users))
+        return tuple(rows_of(self.race))
 
     @cached_property
     def layouts(self) -> tuple[FleetRow, ...]:
         """Every layout, those that were dropped last."""
-        return tuple(every_row(self.race, self.demand.users))
+        return tuple(every_row(self.race))
 
     @property
     def users_to_serve(self) -> float:
@@ -151,10 +151,7 @@ class PlanAnswer(Answer):
             **({} if self.cancelled is None else {"cancelled": self.cancelled.to_json()}),
             "fleets": self.rows(),
             "layouts": [row.to_json() for row in self.layouts],
-            "nearest": [
-                {"change": each.change, "fleet": sized_row(each.sized, self.demand.users).to_json()}
-                for each in self.nearest
-            ],
+            "nearest": [{"change": each.change, "fleet": sized_row(each.sized).to_json()} for each in self.nearest],
             "costs": costs(best.gpus or 0, best.usd_per_gpu_hour, self.peak).to_json() if best and self.peak else None,
             "utilization": self.money.utilization,
             "utilization_assumed": self.money.utilization_is_assumed,

@@ -81,35 +81,34 @@ class FleetRow:
         return asdict(self)
 
 
-def rows_of(race: Race, demanded: float) -> list[FleetRow]:
-    """The leading layout of each kind, cheapest first; costs are per user of the demand today."""
-    found = [_leader(race, kind, demanded) for kind in race.kinds]
+def rows_of(race: Race) -> list[FleetRow]:
+    """The leading layout of each kind, cheapest first."""
+    found = [_leader(race, kind) for kind in race.kinds]
     found.sort(key=lambda row: (row.usd_per_hour is None, row.usd_per_hour, -(row.users_low or 0)))
     missing = dict.fromkeys(each.kind for each in race.dropped if each.kind not in race.kinds)
     reasons = {name: [each for each in race.dropped if each.kind == name] for name in missing}
     return [*found, *(_dropped_row(max(each, key=lambda drop: drop.attainment)) for each in reasons.values())]
 
 
-def every_row(race: Race, demanded: float) -> list[FleetRow]:
+def every_row(race: Race) -> list[FleetRow]:
     """All layouts, the dropped ones last."""
     by_screened = {id(each.screened): each for each in race.sized}
     found = [
-        sized_row(sized, demanded) if (sized := by_screened.get(id(each))) else _screened_row(each, demanded)
-        for each in race.screened
+        sized_row(sized) if (sized := by_screened.get(id(each))) else _screened_row(each) for each in race.screened
     ]
     return [*found, *map(_dropped_row, race.dropped)]
 
 
-def _leader(race: Race, kind: str, demanded: float) -> FleetRow:
+def _leader(race: Race, kind: str) -> FleetRow:
     if (best := race.best_of(kind)) is not None:
-        return sized_row(best, demanded)
+        return sized_row(best)
     if failed := race.sized_of(kind):
-        return sized_row(failed[0], demanded)
-    return _screened_row(race.screened_of(kind)[0], demanded)
+        return sized_row(failed[0])
+    return _screened_row(race.screened_of(kind)[0])
 
 
-def sized_row(sized: Sized, demanded: float) -> FleetRow:
-    """A layout that was simulated; costs are per user of the demand today."""
+def sized_row(sized: Sized) -> FleetRow:
+    """A layout that was simulated."""
     row, named = sized.row, _named(sized.layout)
     if not sized.servers:
         return FleetRow(**named, state=DROPPED, simulated_servers=row.replicas, reason=row.reason or _no_number(sized))
@@ -117,11 +116,10 @@ def sized_row(sized: Sized, demanded: float) -> FleetRow:
     assert served is not None, "a fleet that serves the users was simulated under them"
     return FleetRow(
         **named,
-        **_bought(sized, sized.layout.offer.usd_per_hour, sized.usd_per_hour, demanded),
+        **_bought(sized, sized.layout.offer.usd_per_hour, sized.usd_per_hour, sized.users("users_low")),
         state=SIMULATED if sized.is_whole else SCALED,
         gpus=sized.gpus,
         simulated_servers=row.replicas,
-        users_low=sized.users("users_low"),
         users=sized.users("users"),
         users_high=sized.users("users_high"),
         precision=row.precision,
@@ -136,13 +134,12 @@ def sized_row(sized: Sized, demanded: float) -> FleetRow:
     )
 
 
-def _screened_row(each: Screened, demanded: float) -> FleetRow:
+def _screened_row(each: Screened) -> FleetRow:
     return FleetRow(
         **_named(each.layout),
-        **_bought(each, each.layout.offer.usd_per_hour, each.usd_per_hour, demanded),
+        **_bought(each, each.layout.offer.usd_per_hour, each.usd_per_hour, int(each.users_per_server * each.servers)),
         state=SCREENED,
         gpus=each.layout.gpus(*each.bought),
-        users_low=int(each.users_per_server * each.servers),
         binding=each.estimate.binding,
         reason="estimated, not simulated: it cannot win",
     )
@@ -172,7 +169,7 @@ def _named(layout: Layout) -> dict[str, Any]:
     }
 
 
-def _bought(each: Screened | Sized, usd_per_gpu_hour: float, usd_per_hour: float, demanded: float) -> dict[str, Any]:
+def _bought(each: Screened | Sized, usd_per_gpu_hour: float, usd_per_hour: float, users_low: int) -> dict[str, Any]:
     month, (servers, prefill_servers) = usd_per_month(1, usd_per_hour), each.bought
     return {
         "servers": servers,
@@ -181,7 +178,8 @@ def _bought(each: Screened | Sized, usd_per_gpu_hour: float, usd_per_hour: float
         "usd_per_gpu_hour": usd_per_gpu_hour,
         "usd_per_hour": usd_per_hour,
         "usd_per_month": month,
-        "usd_per_user_month": usd_per_user_month(month, demanded),
+        "users_low": users_low,
+        "usd_per_user_month": usd_per_user_month(month, users_low),
     }
 
 

@@ -1,12 +1,14 @@
 """A plan in sentences and tables."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from boundary.names import readable
+from headcount.answers.money import price_lines
 from headcount.answers.plan_rows import DROPPED, SCALED, SCREENED, FleetRow, rows_of, sized_row
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, milliseconds, percent, seconds
-from headcount.text.words import COVERED, PER_ASKED_USER, SAFE, joined, safe_meaning
+from headcount.text.words import COVERED, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, joined, safe_meaning
+from kvcache.gpus.gpu import find_gpu
 from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.study.fleets.layouts import Layout
 from simulator.study.fleets.nearest import Nearest
@@ -15,8 +17,9 @@ from simulator.study.fleets.search import Race
 if TYPE_CHECKING:
     from headcount.answers.plan import PlanAnswer
 
+MOST_PRICES: Final = 2
 COLUMNS = (
-    "GPU", "GPUs", "servers", SAFE, "$/month", PER_ASKED_USER, "TTFT p95", "TPOT p95", "found", "what binds",
+    "GPU", "GPUs", "servers", SAFE, "$/month", PER_SAFE_USER, "TTFT p95", "TPOT p95", "found", "what binds",
 )  # fmt: skip
 
 
@@ -75,9 +78,10 @@ def cost(answer: "PlanAnswer") -> str:
     best = answer.best
     if best is None or best.usd_per_month is None or best.usd_per_user_month is None:
         return ""
+    each = best.usd_per_month / answer.demand.users
     return (
-        f"${best.usd_per_month:,.0f} a month, ${best.usd_per_user_month:,.2f} per user; "
-        f"{best.users_low:,} users safe to promise"
+        f"${best.usd_per_month:,.0f} a month, ${each:,.2f} for each user asked for; "
+        f"{best.users_low:,} users safe to promise, ${best.usd_per_user_month:,.2f} for each"
     )
 
 
@@ -145,7 +149,7 @@ def chain(answer: "PlanAnswer") -> list[Line]:
 
 def nearest_text(each: Nearest) -> str:
     """A change under which a fleet serves the users."""
-    row = sized_row(each.sized, 1)
+    row = sized_row(each.sized)
     return f"with {each.change}: {gpus_text(row)}, {row.layout}, would serve them for ${row.usd_per_month:,.0f} a month"
 
 
@@ -205,12 +209,20 @@ def _legend(answer: "PlanAnswer") -> list[Line]:
     return [
         Line(
             f"{safe_meaning(COVERED + spare)} "
-            f"{PER_ASKED_USER}: a month, for each user of today. Latencies: under the users to serve{spare}.",
+            f"{PER_SAFE_MEANING} The rank is by $/month. Latencies: under the users to serve{spare}.",
             dim=True,
         ),
         Line(f"{servers_meaning(answer)}{_estimated(answer)} --explain shows every layout.", dim=True),
+        *(Line(text, dim=True) for text in _prices(answer)),
         Line(f"think time: {asked.think_time_s:.0f} s on average; router: {_routers(answer)}", dim=True),
     ]
+
+
+def _prices(answer: "PlanAnswer") -> list[str]:
+    """Of the fleets that lead; eight kinds of GPU would fill a screen."""
+    leading = [row for row in answer.fleets if row.runs][:MOST_PRICES]
+    found = price_lines((find_gpu(row.gpu), row.usd_per_gpu_hour) for row in leading)
+    return [f"{line}; all: headcount gpus" for line in found]
 
 
 def _routers(answer: "PlanAnswer") -> str:
@@ -245,7 +257,7 @@ def found_line(race: Race) -> str:
         return ""
     if not race.sized:
         return _screening(race)
-    row = next(row for row in rows_of(race.only(race.sized[-1]), 1))
+    row = next(row for row in rows_of(race.only(race.sized[-1])))
     if not row.runs:
         return f"{row.gpu}, {row.layout}: {row.reason}"
     return f"{gpus_text(row)}, {row.layout}: {row.users_low:,} users safe to promise, ${row.usd_per_month:,.0f} a month"
@@ -255,14 +267,14 @@ def _screening(race: Race) -> str:
     count = len(race.screened) + len(race.dropped)
     if not race.screened:
         return f"screened {counted(count, 'layout')}: none should serve the users"
-    rows = [row for row in rows_of(race, 1) if row.runs][:3]
+    rows = [row for row in rows_of(race) if row.runs][:3]
     named = ", ".join(f"{gpus_text(row)} (≈ ${row.usd_per_month:,.0f} a month)" for row in rows)
     return f"screened {counted(count, 'layout')}; the cheapest, as estimated: {named}"
 
 
 def why_missed(race: Race) -> str:
     """Why no fleet serves the users."""
-    last = [row for row in rows_of(race, 1) if row.state == DROPPED and row.reason]
+    last = [row for row in rows_of(race) if row.state == DROPPED and row.reason]
     return (
         f"no fleet serves these users within the SLO; {last[0].gpu}: {last[0].reason}" if last else "no fleet was tried"
     )

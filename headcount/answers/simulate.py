@@ -17,6 +17,7 @@ from headcount.answers.details.first_page import (
     FirstPage,
     money_figures,
     parts_text,
+    price_figures,
     rent_words,
     risk_of,
     servers_text,
@@ -174,6 +175,7 @@ class SimulateAnswer(Answer):
                 ("throughput", f"{self.result.requests_per_s:,.2f} requests/s, "
                  f"{self.result.output_tokens_per_s:,.0f} output tokens/s"),
                 *money_figures(usd_per_month(self.gpus, price), None),
+                *price_figures([(plan.gpu, price)]),
             ),
             sure=sentence(f"{step_time_error(plan.latency, self.served.step.sequences)}.{tail}"),
             risk=risk_of(self.notes, "One run of one load: with other arrivals, the slowest answers are slower or "

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 SAFE, BEST, UPPER = "safe to promise", "best estimate", "upper end"
 """What people read of users_low, users and users_high."""
-PER_SAFE_USER, PER_ASKED_USER = "$/safe user", "$/user asked for"
-"""A month's dollars by users_low, and by the users of today that a plan is for."""
+PER_SAFE_USER: Final = "$/safe user"
+PER_SAFE_MEANING: Final = f"{PER_SAFE_USER}: a month, for each user who is safe to promise."
+"""The one meaning of a cost per user: a month's dollars by users_low."""
 COVERED: Final = "simulation noise, step-time error and the error of the KV cache's size"
 WORDS_PER_TOKEN: Final = 0.75
 """Of English text; OpenAI, help.openai.com: what are tokens and how to count them."""

@@ -11,7 +11,7 @@ from headcount.web.scenario import Scenario
 FIGURES: Final = {  # the keys of --json that are shown beside one another, with their names for people
     "gpu": "GPU", "gpus": "GPUs", "layout": "layout", "servers": "servers", "replicas": "replicas", "tp": "TP",
     "users_low": "users safe to promise", "users": "users, best estimate", "users_high": "users, upper end",
-    "usd_per_month": "US dollars a month", "usd_per_user_month": "US dollars per user and month",
+    "usd_per_month": "US dollars a month", "usd_per_user_month": "US dollars per user safe to promise and month",
     "requests_per_s": "requests per second", "output_tokens_per_s": "output tokens per second",
     "in_flight": "requests in flight", "kv_usage": "KV cache in use",
     "ttft_s.p50": "TTFT p50", "ttft_s.p95": "TTFT p95", "tpot_s.p50": "TPOT p50", "tpot_s.p95": "TPOT p95",

@@ -32,8 +32,8 @@ def test_users_and_tokens_together_pay_exactly_the_month(gpus: int, price: float
     found = costs(gpus, price, load)
     assert found.usd_per_month == pytest.approx(gpus * price * 730)
     assert found.usd_per_hour == pytest.approx(gpus * price)
-    assert found.usd_per_user_month is not None
-    assert found.usd_per_user_month * load.users == pytest.approx(found.usd_per_month)
+    assert found.usd_per_asked_user_month is not None
+    assert found.usd_per_asked_user_month * load.users == pytest.approx(found.usd_per_month)
     for paid, tokens in (
         (found.usd_per_million_input_tokens, load.input_tokens_per_month),
         (found.usd_per_million_output_tokens, load.output_tokens_per_month),
@@ -46,7 +46,7 @@ def test_users_and_tokens_together_pay_exactly_the_month(gpus: int, price: float
 def test_a_worked_month() -> None:
     found = costs(2, 4.0, LOAD)
     assert found.usd_per_month == 5840
-    assert found.usd_per_user_month == 11.68
+    assert found.usd_per_asked_user_month == 11.68
     assert found.usd_per_million_output_tokens == pytest.approx(5840 / (3000 * 730 * 3600 / 1e6))
 
 

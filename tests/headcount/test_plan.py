@@ -51,9 +51,10 @@ def test_the_answer_names_the_cheapest_fleet_its_cost_and_the_next() -> None:
     assert (answer.best.gpu, answer.gpus, answer.best.users_low) == ("h100-sxm", 3, 600)
     assert answer.usd_per_month == pytest.approx(3 * 3.99 * 730)
     text = str(answer)
-    assert "500 users: 3 × h100-sxm, 3 × TP1: $8,738 a month, $17.48 per user; 600 users safe to promise" in " ".join(
-        text.split()
-    )
+    told = " ".join(text.split())
+    assert "500 users: 3 × h100-sxm, 3 × TP1: $8,738 a month, $17.48 for each user asked for" in told
+    assert "for each user asked for; 600 users safe to promise, $14.56 for each" in told
+    assert "price of a GPU's hour: NVIDIA H100 SXM $3.99 by RunPod" in text
     assert "next: 9 × l40s, 9 × TP1: 40 % more" in text
     assert "start each of the 3 servers with: vllm serve" in text
 
@@ -70,7 +71,7 @@ def test_growth_and_headroom_are_planned_for_but_today_s_users_pay() -> None:
     assert answer.best.users_low is not None
     assert answer.best.users_low >= 715
     assert (answer.best.servers, answer.best.spare_servers) == (5, 1)
-    assert answer.best.usd_per_user_month == pytest.approx(5 * 3.99 * 730 / 500)
+    assert answer.best.usd_per_user_month == pytest.approx(5 * 3.99 * 730 / answer.best.users_low)
     assert "with 30 % growth and 10 % headroom: 715 users to serve" in str(answer)
     assert "→ 4 servers + 1 spare → 5 GPUs" in str(answer)
 

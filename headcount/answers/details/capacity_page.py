@@ -16,7 +16,7 @@ from headcount.answers.details.first_page import (
 )
 from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.text.units import counted, dollars, whole_dollars
-from headcount.text.words import BEST, SAFE, UPPER, model_title, sentence
+from headcount.text.words import BEST, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, UPPER, model_title, sentence
 from simulator.study.capacity_table import CapacityRow
 
 if TYPE_CHECKING:
@@ -71,13 +71,14 @@ def _options(answer: "CapacityAnswer") -> Options:
     rows, price = answer.capacity[:MOST_OPTIONS], answer.question.gpu.usd_per_hour
     return Options(
         title="By number of GPUs",
-        columns=("GPUs", "safe to promise", "best estimate", "$ a month", "$ a user and month"),
+        columns=("GPUs", "safe to promise", "best estimate", "$ a month", PER_SAFE_USER),
         rows=tuple(
             (f"{row.gpus:,}", f"{row.users_low:,}", f"{row.users:,}", whole_dollars(usd_per_month(row.gpus, price)),
              dollars(usd_per_user_month(usd_per_month(row.gpus, price), row.users_low)))
             for row in rows
         ),
         marked=next((place for place, row in enumerate(rows) if row is answer.best), None),
+        note=PER_SAFE_MEANING,
     )  # fmt: skip
 
 

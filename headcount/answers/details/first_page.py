@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from headcount.answers.money import price_sources
 from headcount.answers.notes import Note, Severity
 from headcount.text.units import counted, percent
 from headcount.text.words import joined, precision_text, promise_text
@@ -141,7 +142,8 @@ class Bought:
             serving = self.servers - self.spare_servers
             spare = f": {serving:,} for the users, {self.spare_servers:,} spare"
         how = parts_text(self.parts) if self.parts else servers_text(self.servers, self.gpus)
-        return (("servers", f"{how}{spare}"), *money_figures(self.usd_per_month, self.usd_per_head, self.heads))
+        money = money_figures(self.usd_per_month, self.usd_per_head, self.heads)
+        return (("servers", f"{how}{spare}"), *money, *price_figures([(self.gpu, self.usd_per_gpu_hour)]))
 
 
 def servers_text(servers: int, gpus: int) -> str:
@@ -158,18 +160,20 @@ def parts_text(parts: Sequence["Part"]) -> str:
 
 def rent_words(priced: Sequence[Priced]) -> tuple[tuple[str, str], ...]:
     """What rent is, and where the prices are from."""
-    prices: dict[str, dict[str, None]] = {}
-    for gpu, usd in priced:
-        if usd is not None:
-            source = gpu.source["usd_per_hour"] if usd == gpu.usd_per_hour else "the price that was given"
-            prices.setdefault(source, {})[f"{gpu.title} ${usd:,.2f}"] = None
-    if not prices:
+    listed = "; ".join(price_sources(priced))
+    if not listed:
         return (("rent", "no price of this GPU is known; give one with --price."),)
-    listed = "; ".join(f"{joined(list(found))} ({source})" for source, found in prices.items())
     return (
         ("rent", f"for all 730 hours of a month, per GPU and hour: {listed}. Check it: prices change. "
          "Staff, storage, network and taxes are not in it."),
     )  # fmt: skip
+
+
+def price_figures(priced: Sequence[Priced]) -> tuple[tuple[str, str], ...]:
+    """An hour of each GPU, and who asks for it; nothing without a price."""
+    listed = "; ".join(price_sources(priced))
+    only = f"{priced[0][0].title} " if len(priced) == 1 else ""
+    return (("price of a GPU's hour", listed.removeprefix(only)),) if listed else ()
 
 
 def served_page(
@@ -306,8 +310,8 @@ def up_to(users: int) -> tuple[str, str]:
 
 
 def at_full_use(users: int) -> str:
-    """Whom a cost is divided by, where it is those that are safe to promise."""
-    return f"each of the {users:,} at full use"
+    """Whom a cost is divided by: those that are safe to promise."""
+    return f"each of the {users:,} safe to promise, at full use"
 
 
 def confirmed_first(details: Mapping[str, Any], room: Headroom, links: Sequence[str] = ()) -> tuple[str, ...]:

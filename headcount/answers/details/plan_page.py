@@ -13,6 +13,7 @@ from headcount.answers.details.first_page import (
     Options,
     Part,
     Priced,
+    at_full_use,
     risk_of,
     served_page,
 )
@@ -51,7 +52,8 @@ def plan_page(answer: "PlanAnswer") -> FirstPage:
         gpu=layout.offer.gpu, gpus=best.gpus or 0, servers=best.servers or 0, usd_per_gpu_hour=best.usd_per_gpu_hour,
         usd_per_month=best.usd_per_month, spare_servers=best.spare_servers or 0,
         usd_per_head=usd_per_user_month(best.usd_per_month, heads),
-        heads=f"each of the {heads:,.0f}{' people' if is_people else ''}",
+        heads=f"each of the {heads:,.0f} {'people' if is_people else 'asked for'}"
+        f", ${usd_per_user_month(best.usd_per_month, low) or 0:,.2f} for {at_full_use(low)}",
         parts=_parts(best),
         beside=_beside(answer),
     )  # fmt: skip
@@ -290,10 +292,11 @@ def _cost(answer: "PlanAnswer") -> dict[str, Any] | None:
     best = answer.best
     if best is None or best.usd_per_hour is None:
         return None
-    costs = answer.figures()["costs"] or {}
+    costs = (answer.figures()["costs"] or {}) | {"usd_per_user_month": best.usd_per_user_month}
     names = {
         "usd_per_hour": "per hour", "usd_per_month": "per month of 730 hours",
-        "usd_per_user_month": "per user and month",
+        "usd_per_asked_user_month": "per user asked for and month",
+        "usd_per_user_month": "per user safe to promise and month",
         "usd_per_million_output_tokens": "per million output tokens", "usd_per_million_tokens": "per million tokens",
     }  # fmt: skip
     utilization = percent(round(answer.money.utilization, 3))

@@ -8,7 +8,7 @@ from typing import Any
 from headcount.answers.answer import Progress, Watch, question, unwatched
 from headcount.answers.capacity_text import found_line, row_layout
 from headcount.answers.details.assumptions import gpu_rows, of_terms
-from headcount.answers.details.first_page import FirstPage, Options, servers_text
+from headcount.answers.details.first_page import FirstPage, Options, Priced, price_figures, servers_text
 from headcount.answers.details.sensitivity import swings_of_pools
 from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.answers.notes import find_notes
@@ -18,7 +18,7 @@ from headcount.questions.loads import AskedWorkload, trace_notes
 from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, dollars, milliseconds, percent, seconds, whole_dollars
-from headcount.text.words import BEST, SAFE, joined, load_text, model_title
+from headcount.text.words import BEST, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, joined, load_text, model_title
 from kvcache.models.catalog import find_gpu
 from simulator.fleet.router import RouterFactory, check_router, router_name
 from simulator.study.capacity import PRECISION
@@ -98,11 +98,15 @@ class FleetAnswer(PooledAnswer):
         return self.page(
             f"How many users can {model_title(self.question.architecture.name)} serve on {gpus} together?",
             f"on {gpus} together",
-            priced=[(pool.question.gpu, pool.question.gpu.usd_per_hour) for pool in pools],
+            priced=self._priced,
             risk=f"{self._failure_text()} With another router than {self.router} the users may be fewer.",
             options=self._options(),
             words=[("router", f"what sends each request to a server. {self.router} is its rule.")],
         )
+
+    @property
+    def _priced(self) -> list[Priced]:
+        return [(pool.question.gpu, pool.question.gpu.usd_per_hour) for pool in self.together.pools]
 
     @property
     def bought_figures(self) -> tuple[tuple[str, str], ...]:
@@ -110,7 +114,7 @@ class FleetAnswer(PooledAnswer):
             f"{servers_text(pool.row.replicas, pool.row.gpus)} ({pool.question.gpu.title})"
             for pool in self.together.pools
         ]
-        return (("servers", f"{', '.join(servers)}; no spare"), *self.rent)
+        return (("servers", f"{', '.join(servers)}; no spare"), *self.rent, *price_figures(self._priced))
 
     def _options(self) -> Options:
         rows = [
@@ -123,11 +127,11 @@ class FleetAnswer(PooledAnswer):
         alone = sum(pool.row.users for pool in self.together.pools)
         return Options(
             title="Each kind of GPU alone, and all together",
-            columns=("GPUs", SAFE, BEST, "$ a month", "$ a user"),
+            columns=("GPUs", SAFE, BEST, "$ a month", PER_SAFE_USER),
             rows=(*rows, together),
             marked=len(rows),
             note=f"The best estimates of all alone add up to {alone:,}; together {self.users / alone - 1:+.0%}. "
-            f"$ a user: for each that is safe to promise.{self._added_text()}",
+            f"{PER_SAFE_MEANING}{self._added_text()}",
         )
 
     def _added_text(self) -> str:

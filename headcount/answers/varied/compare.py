@@ -9,6 +9,7 @@ from boundary.names import check_names
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
 from headcount.answers.details.first_page import FirstPage
 from headcount.answers.details.study import study_json
+from headcount.answers.money import price_lines
 from headcount.answers.notes import find_notes
 from headcount.answers.varied.attribution import Attribution, attribution, ratio_text
 from headcount.answers.varied.layout import Layout
@@ -30,7 +31,17 @@ from headcount.questions.variations import (
 )
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, dollars, milliseconds, percent, seconds
-from headcount.text.words import BEST, COVERED, PER_SAFE_USER, SAFE, found_text, load_text, model_title, safe_meaning
+from headcount.text.words import (
+    BEST,
+    COVERED,
+    PER_SAFE_MEANING,
+    PER_SAFE_USER,
+    SAFE,
+    found_text,
+    load_text,
+    model_title,
+    safe_meaning,
+)
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.points import Point, Watcher
 from simulator.study.running.executor import DEFAULT_EXECUTOR
@@ -122,7 +133,7 @@ class CompareAnswer(Answer):
             return [title]
         cost = best.usd_per_user_month
         said = f": {counted(best.users, 'user')} on {counted(best.gpus, 'GPU')}" + (
-            f", ${cost:,.2f} per user and month" if cost else ""
+            f", ${cost:,.2f} per safe user and month" if cost else ""
         )
         return [title, Line(f"{said}; {ORDERS[self.sort]} of {counted(len(self.layouts), 'layout')}", bold=best.name)]
 
@@ -194,11 +205,17 @@ class CompareAnswer(Answer):
     @property
     def legend(self) -> list[str]:
         """What the columns mean."""
-        of = "dollars per user (of the best estimate)" if self.by_cost else "users"
+        of = "dollars per user of the best estimate" if self.by_cost else "users"
         screened = f"only screened: by its estimate over {FAR_BEHIND:g} times as far behind; --all simulates it, too."
         return [
-            f"{safe_meaning(COVERED)} Best estimate: its mean; latencies are those there. "
-            f"{PER_SAFE_USER}: a month, for each user who is safe to promise.",
+            f"{safe_meaning(COVERED)} Best estimate: its mean; latencies are those there. {PER_SAFE_MEANING}",
+            *price_lines(
+                {
+                    layout.asked.gpu.name: (layout.asked.gpu, layout.asked.gpu.usd_per_hour)
+                    for layout in self.layouts
+                    if layout.asked
+                }.values()
+            ),
             f"vs best: {of} beside the first row, from the same users and requests in both, with its 95 % interval "
             "over replications. Errors of step times are not in it: layouts of one GPU share them.",
             *([HITS_LEGEND] if self.shows_hits else []),
@@ -207,7 +224,7 @@ class CompareAnswer(Answer):
 
 
 ORDERS = {
-    "cost": "the lowest cost per user",
+    "cost": "the lowest cost per safe user",
     "users": "the most users",
     "ttft": "the least TTFT",
     "tpot": "the least TPOT",

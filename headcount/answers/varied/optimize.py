@@ -120,7 +120,7 @@ class OptimizeAnswer(Answer):
         if best is base:
             said = f" users safe to promise; of {self.num_looked_at:,} choices looked at, none is sure to gain over it"
             return [title, Line(said, bold=f"as given: {base.users:,}")]
-        cost = f", ${dollars(best.usd_per_user_month)} per user and month" if best.usd_per_user_month else ""
+        cost = f", ${dollars(best.usd_per_user_month)} per safe user and month" if best.usd_per_user_month else ""
         gain = f"; beside {base.users:,} as given, {ratio_text(self.gain)}" if base.users else ""
         return [
             title,

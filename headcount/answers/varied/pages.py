@@ -20,7 +20,7 @@ from headcount.answers.details.first_page import (
 from headcount.answers.notes.step_times_of_sglang import takes_times_of_vllm
 from headcount.answers.varied.layout import Layout
 from headcount.text.units import counted, dollars, whole_dollars
-from headcount.text.words import sentence
+from headcount.text.words import PER_SAFE_MEANING, PER_SAFE_USER, sentence
 from simulator.engines.engines import engine_of
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def compared_options(layouts: Sequence[Layout], best: Layout | None) -> Options 
         return None
     return Options(
         title="Side by side" if len(rows) == len(layouts) else f"The first {len(rows)} of {len(layouts):,}",
-        columns=("option", "GPUs", "safe to promise", "best estimate", "$ a month", "$ a user"),
+        columns=("option", "GPUs", "safe to promise", "best estimate", "$ a month", PER_SAFE_USER),
         rows=tuple(
             (spoken(each), _gpus_text(each), f"{'about ' if each.is_screened_only else ''}{each.users:,}",
              f"{each.row.users:,}" if each.row else "–",
@@ -110,7 +110,7 @@ def compared_options(layouts: Sequence[Layout], best: Layout | None) -> Options 
             for each in rows
         ),
         marked=next((place for place, each in enumerate(rows) if each is best), None),
-        note=" ".join(["$ a user: a month, for each that is safe to promise, at full use.", *_engines_texts(rows)]),
+        note=" ".join([PER_SAFE_MEANING, *_engines_texts(rows)]),
     )  # fmt: skip
 
 
@@ -149,7 +149,7 @@ def layouts_json(layouts: Sequence[Layout], best: Layout | None, *, by_cost: boo
     is_cost = by_cost and all(layout.usd_per_user_month is not None for layout in served)
     return {
         "title": "Cost of a user by layout" if is_cost else "Safe to promise by layout",
-        "axis": "US dollars per user and month" if is_cost else "users safe to promise",
+        "axis": "US dollars per user safe to promise and month" if is_cost else "users safe to promise",
         "text": "dollars" if is_cost else "count",
         "bars": [_bar(layout, best, is_cost=is_cost) for layout in served],
         "columns": [],
