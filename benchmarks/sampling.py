@@ -35,7 +35,7 @@ from workloads.requests import RequestTable, independent_requests
 from workloads.traces.trace import Trace
 
 STORED = DOCS / "measurements" / "results" / "sampling.json"
-TRUTH_REPLICATIONS, TRUTH_TIMES, TRUTH_SEED = 96, 8, 1_000_003
+TRUTH_REPLICATIONS, TRUTH_TIMES, TRUTH_SEED = 288, 8, 1_000_003
 AZURE = Path("../shared/data/traces/azure_llm_2023_conv.parquet")
 STEP_S, STEPS = 0.01, 100  # of a constant step, of a mean answer: 1 s
 WAIT = SLO(ttft_s=1.0, tpot_s=None)

@@ -12,7 +12,7 @@ from simulator.study.statistics import FloatArray, Interval, t_interval
 MIN_SLOPE, MAX_SLOPE = 0.5, 2000.0  # of the logarithm of misses over that of the load
 BANDWIDTH = 0.05  # of the logarithm of the load: farther loads count less
 LEAST_MISSES = 1e-3  # of the target: fewer are taken for so many, so that they have a logarithm
-SEARCHED = 1.2  # times the jackknife's half-width: loads are placed by what the same replications showed (sampling.md)
+SEARCHED = 1.3  # times the jackknife's half-width: loads are placed by what the same replications showed (sampling.md)
 FEW = 4  # times fewer replications than the best known load
 PAIRED = 2 * FEW  # so many times fewer, or less, are corrected by it
 DECIDE = 2.0  # times the half-width without loads of few replications
