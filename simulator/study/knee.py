@@ -18,6 +18,7 @@ PAIRED = 2 * FEW  # so many times fewer, or less, are corrected by it
 DECIDE = 2.0  # times the half-width without loads of few replications
 TELL = 4  # replications for each coefficient
 DISTINCT = 3  # of them with random numbers of their own, beside two
+WORSE = 1.5  # times the squared error of the best number of quantities: more is chance's overfitting
 LEAST_SHARE = 0.1  # of the misses seen: what is left of them after the correction
 
 
@@ -104,11 +105,26 @@ def find_knee(shown: Sequence[Shown], target_misses: float, *, hours_met: float 
 
 
 def _with_few_quantities(shown: Sequence[Shown]) -> list[Shown]:
-    """Those whose coefficients so many replications can tell."""
+    """Those whose coefficients so many replications can tell, and that foretell what a left-out replication shows."""
     told = sum(len(each.misses) - 1 for each in shown if len(each.misses) > 2) // TELL
     most = max(len(each.misses) for each in shown)
-    count = min(max(told, 1), max(most - 2, 0) // DISTINCT)
-    return [replace(each, surplus=each.surplus[:, :count]) for each in shown]
+    count = min(max(told, 1), max(most - 2, 0) // DISTINCT, shown[0].surplus.shape[1])
+    choices = [[replace(each, surplus=each.surplus[:, :few]) for each in shown] for few in range(count + 1)]
+    errors = [_left_out_error(each) for each in choices] if count else [0.0]
+    return choices[max(few for few, error in enumerate(errors) if error <= WORSE * min(errors))]
+
+
+def _left_out_error(shown: Sequence[Shown]) -> float:
+    """Squared errors of what the other replications foretell of each, over all loads (Allen 1974)."""
+    total = 0.0
+    for number in range(max(len(each.misses) for each in shown)):
+        others = [_without(each, number) for each in shown]
+        elasticity = _elasticity(others)
+        for each, rest in zip(shown, others, strict=True):
+            if number < len(each.misses) and len(rest.misses) > 1 and rest.share:
+                foretold = 1 + (each.surplus[number] - rest.surplus.mean(axis=0)) @ elasticity
+                total += (each.misses[number] / rest.share - foretold) ** 2
+    return total
 
 
 def _knee_of(shown: Sequence[Shown], target_misses: float, hours_met: float | None) -> Knee:

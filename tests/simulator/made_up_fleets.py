@@ -48,21 +48,25 @@ def fleet_question(*gpus: str, users: float, tensor_parallel_size: int | None = 
 
 
 def simulate_as(
-    monkeypatch: pytest.MonkeyPatch, users: Users, *, precision: float = 0.02
+    monkeypatch: pytest.MonkeyPatch, users: Users, *, precision: float = 0.02, told_by: int = 0
 ) -> list[tuple[str, int, int]]:
-    """Lets a formula stand in for simulations; the list fills with the GPU, TP and servers that were asked for."""
+    """Lets a formula stand in for simulations; the list fills with the GPU, TP and servers that were asked for.
+
+    With fewer replications than `told_by` nothing is safe to promise.
+    """
     asked: list[tuple[str, int, int]] = []
 
     def rows(question: CapacityQuestion, *_: Any) -> Iterator[CapacityRow]:
         tp = question.args.tensor_parallel_size or 1
         servers = question.gpus[0] // tp
         asked.append((question.gpu.name, tp, servers))
-        low = users(question, servers)
+        many = users(question, servers)
+        low = many if question.replications is None or question.replications >= told_by else 0
         served: Any = Served()
         yield CapacityRow(
-            gpus=question.gpus[0], tp=tp, replicas=servers, users=low, users_low=low, users_high=low,
+            gpus=question.gpus[0], tp=tp, replicas=servers, users=many, users_low=low, users_high=many,
             precision=precision, is_precise=precision <= 0.05, replications=8, binding="TPOT: KV reads", point=served,
-            reason=None if low else "not even 1 user meets the SLO",
+            reason=None if many else "not even 1 user meets the SLO",
         )  # fmt: skip
 
     monkeypatch.setattr(sizing, "capacity_rows", rows)

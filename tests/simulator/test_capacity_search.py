@@ -280,3 +280,17 @@ def test_a_load_with_few_replications_does_not_decide_the_interval(seed: int) ->
     alone, together = find_knee(known, 0.05), find_knee([*known, located], 0.05)
     assert together.half_width <= 2 * alone.half_width
     assert together.interval().mean == pytest.approx(alone.interval().mean, rel=0.02)
+
+
+def test_a_quantity_that_hardly_varies_does_not_decide_the_interval() -> None:
+    """Its coefficient is chance: with one replication left out it is another one."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        work, pairs = 0.02 * rng.standard_normal(8), 3e-4 * rng.standard_normal(8)
+        drawn = np.exp(30 * work + 0.4 * rng.standard_normal(8))
+        surplus = np.column_stack([work, pairs])
+        shown = [
+            Shown(size=size, misses=0.05 * size**40 * drawn[:n], requests=np.ones(n), surplus=surplus[:n])
+            for size, n in ((0.98, 5), (1.0, 8), (1.02, 5))
+        ]
+        assert find_knee(shown, 0.05).half_width < 0.05

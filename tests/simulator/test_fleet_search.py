@@ -41,6 +41,14 @@ def test_the_fewest_servers_that_serve_all_users_are_found(
     assert best.users() >= users
 
 
+def test_a_fleet_that_few_replications_hardly_know_is_replicated_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not dropped for a dearer one."""
+    simulate_as(monkeypatch, linear, told_by=sizing.COARSE_REPLICATIONS + 1)
+    best = answer(150, "h100-sxm", "h200-sxm").best
+    assert best is not None
+    assert (best.screened.layout.offer.gpu.name, best.servers) == ("h100-sxm", 1)
+
+
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(per_server=st.integers(40, 900), gain=st.floats(-0.4, 0.4), users=st.integers(1, 6000))

@@ -114,6 +114,10 @@ class Sizing:
         while True:
             row = self._row(min(servers, most))
             if not row.users_low:
+                if row.users and self.replications < self.question.replications:  # served, but hardly known
+                    self.replications = self.question.replications
+                    self.rows.clear()
+                    continue
                 return self._sized(0, row)
             enough = self._enough()
             if enough is None:  # one more at least, however chance has it
