@@ -190,9 +190,10 @@ def resolve(model: str | Architecture, gpu: str | GPU, args: AnyArgs | None = No
     architecture = load_model(model) if isinstance(model, str) else model
     gpu = find_gpu(gpu) if isinstance(gpu, str) else gpu
     budget = require_fit(architecture, gpu, given)
-    if architecture.is_moe and given.data_parallel_size > 1 and given.kv_offloading_size is not None:
+    if architecture.is_moe and given.data_parallel_size > 1 and budget.host is not None:
         raise ValueError(
-            "KV offloading with attention data parallelism is not simulated; leave --kv-offloading-size out"
+            "KV in host memory with attention data parallelism is not simulated; leave "
+            f"{'--kv-transfer-config' if given.lmcache else '--kv-offloading-size'} out"
         )
     served = served_model(architecture, gpu, given, kv_cache_dtype=budget.kv_cache_dtype)
     latency = latency_model(served, form=given.latency_model, **_latency_settings(given))

@@ -27,6 +27,10 @@ class ReadableCore(ReadableEngine, Generic[P]):
     def begin_s(self, plan: P) -> float:
         """When a step that was decided now can begin."""
 
+    def copies_s(self, _: P) -> float:
+        """By how much its own copies lengthen a step."""
+        return 0.0
+
     @abstractmethod
     def launch(self, plan: P, over_s: float) -> None:
         """It begins, and its transfers with it; `over_s` is when its work is over, or at once."""
@@ -62,7 +66,7 @@ class ReadableCore(ReadableEngine, Generic[P]):
         begin_s = self.begin_s(plan)
         last_s = max((end_s for end_s, queued in self.queue if queued.num_scheduled_tokens), default=begin_s)
         has_work = bool(plan.num_scheduled_tokens)
-        end_s = self._pipeline.end_s(begin_s) if has_work else max(begin_s, last_s)
+        end_s = self._pipeline.end_s(begin_s, self.copies_s(plan)) if has_work else max(begin_s, last_s)
         self.launch(plan, end_s if has_work else begin_s)
         self.queue.append((end_s, plan))
         return has_work

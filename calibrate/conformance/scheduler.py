@@ -15,6 +15,7 @@ from calibrate.conformance.cases.scheduler_cases import (
     is_storm,
     main_options,
 )
+from calibrate.conformance.lmcache import readable_lmcache_steps
 from calibrate.conformance.offloading import readable_offloading_steps
 from calibrate.conformance.our_steps import core_steps, readable_steps
 from calibrate.conformance.probing import Record, probe_records
@@ -22,6 +23,7 @@ from calibrate.conformance.step_records import Difference, first_difference, num
 from simulator.engines.vllm.engine import with_release_rules
 
 READABLE = "readable scheduler"
+PROBES = {"offloading": "offloading_probe", "lmcache": "lmcache_probe"}  # what else is driven, by what cases are about
 
 
 @dataclass(kw_only=True)
@@ -108,7 +110,10 @@ def _compare(found: Comparison, case: SchedulerCase, theirs: Sequence[Record]) -
 
 def all_readable_steps(case: SchedulerCase) -> list[Record]:
     """The readable scheduler's decisions, with a host tier or without."""
-    return readable_steps(case) if case.engine.host_tier is None else readable_offloading_steps(case)
+    tier = case.engine.host_tier
+    if tier is None:
+        return readable_steps(case)
+    return readable_lmcache_steps(case) if tier.is_lmcache else readable_offloading_steps(case)
 
 
 def _enter(found: Comparison, difference: Difference | None) -> None:
@@ -139,8 +144,7 @@ def _probe(python: Path, cases: Sequence[SchedulerCase], found: Comparison) -> I
     steps: list[Record] = []
     lines = (case.to_json() for case in cases)
     failure = "vLLM's scheduler could not be driven"
-    probe = "offloading_probe" if found.about == "offloading" else "scheduler_probe"
-    with closing(probe_records(python, probe, lines, failure=failure)) as records:
+    with closing(probe_records(python, PROBES.get(found.about, "scheduler_probe"), lines, failure=failure)) as records:
         for record in records:
             if "vllm_version" in record:
                 found.vllm_version = record["vllm_version"]

@@ -1,10 +1,10 @@
-"""KV blocks in host memory: how many `--kv-offloading-size` holds, and how fast a GPU copies them."""
+"""KV in host memory: how many chunks vLLM's `--kv-offloading-size` or LMCache holds, and how fast a GPU copies them."""
 
 from dataclasses import dataclass
 
 from kvcache.gpus.gpu import GPU
 from kvcache.layout.kv_layout import KVLayout
-from kvcache.memory.settings import MemorySettings
+from kvcache.memory.settings import LMCacheMemory, MemorySettings
 from kvcache.shape.architecture import Architecture
 
 GIB = 2**30
@@ -17,9 +17,10 @@ UNKNOWN_LINK_BYTES_PER_S = 3.2e10  # PCIe Gen4 x16, which most GPUs have at leas
 
 @dataclass(frozen=True, kw_only=True)
 class HostMemory:
-    """What host memory holds of one engine's KV: chunks of one block over all ranks, each copied over its own link."""
+    """What host memory holds of one engine's KV: chunks over all ranks, each copied over its own link."""
 
     num_chunks: int
+    blocks_per_chunk: int = 1
     chunk_bytes: int  # in host memory, of all ranks
     rank_bytes: int  # of a chunk, that one GPU copies
     num_tokens: int
@@ -42,6 +43,8 @@ def host_memory(layout: KVLayout, arch: Architecture, gpu: GPU, settings: Memory
 
     A latent that every rank holds is kept once, apart from AMD's GPUs, whose ranks share no host memory.
     """
+    if settings.lmcache is not None:
+        return _of_lmcache(settings.lmcache, layout, arch, gpu, settings)
     if settings.kv_offloading_size is None:
         return None
     tp, pp = settings.tensor_parallel_size, settings.pipeline_parallel_size
@@ -55,6 +58,33 @@ def host_memory(layout: KVLayout, arch: Architecture, gpu: GPU, settings: Memory
         chunk_bytes=chunk_bytes,
         rank_bytes=rank_bytes,
         num_tokens=num_chunks // len(layout.groups) * layout.block_size,
+        copied_bytes_per_s=rate,
+        link=link,
+    )
+
+
+def _of_lmcache(
+    given: LMCacheMemory, layout: KVLayout, arch: Architecture, gpu: GPU, settings: MemorySettings
+) -> HostMemory:
+    """Each rank keeps its own part of a chunk; of a latent that all hold, the first one alone (`LocalCPUBackend`).
+
+    Raises ValueError for chunks that are no whole number of blocks.
+    """
+    if given.chunk_size % layout.block_size:
+        raise ValueError(
+            f"lmcache.chunk_size is {given.chunk_size}; it must be a multiple of the block size, {layout.block_size}"
+        )
+    blocks = given.chunk_size // layout.block_size
+    rank_bytes = -(-blocks * layout.block_bytes() // PAGE_BYTES) * PAGE_BYTES
+    ranks = 1 if arch.is_mla else settings.tensor_parallel_size * settings.pipeline_parallel_size
+    num_chunks = int(given.max_local_cpu_size * GIB) // rank_bytes
+    rate, link = _host_link(gpu)
+    return HostMemory(
+        num_chunks=num_chunks,
+        blocks_per_chunk=blocks,
+        chunk_bytes=rank_bytes * ranks,
+        rank_bytes=rank_bytes,
+        num_tokens=num_chunks * given.chunk_size,
         copied_bytes_per_s=rate,
         link=link,
     )

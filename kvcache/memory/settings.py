@@ -1,8 +1,26 @@
 """Which settings of an engine decide its memory."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from kvcache.releases import BATCH_IN_FLIGHT_PER_STAGE
+
+MOST_RANK_GIB = 16_384  # of any server's memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class LMCacheMemory:
+    """LMCache's settings of host memory, with its defaults (`v1/config.py` of 0.5.6). Raises ValueError for no size."""
+
+    max_local_cpu_size: float = 5.0  # GiB of each rank
+    chunk_size: int = 256  # tokens
+
+    def __post_init__(self) -> None:
+        if not 0 < self.max_local_cpu_size <= MOST_RANK_GIB:
+            raise ValueError(
+                f"lmcache.max_local_cpu_size is {self.max_local_cpu_size:g} GiB; give more than 0, at most "
+                f"{MOST_RANK_GIB:,}"
+            )
 
 
 class DraftSettings(Protocol):
@@ -51,6 +69,8 @@ class MemorySettings(Protocol):
     def async_scheduling(self) -> bool: ...
     @property
     def kv_offloading_size(self) -> float | None: ...  # GiB of host memory for KV; None: none
+    @property
+    def lmcache(self) -> LMCacheMemory | None: ...  # instead of it; None: without
     @property
     def speculation(self) -> DraftSettings | None: ...
     @property

@@ -45,7 +45,7 @@ BETWEEN_INSTANTS, STEPS_ENDED = 0, 1
 ITL_MIN_S, ITL_GROWTH, ITL_BINS = 1e-6, 1.01, 2400
 
 VLLM, SGLANG = 0, 1  # whose scheduler a pool's engines run
-OFFLOADING, NIXL = 1, 2  # a pool's connector, which brings KV from elsewhere; 0: none
+OFFLOADING, NIXL, LMCACHE = 1, 2, 3  # a pool's connector, which brings KV from elsewhere; 0: none
 SERVE, PREFILL, DECODE = 0, 1, 2  # what a pool's engines do
 
 CALENDAR_STEPS = 32  # the longest rest of a quiet request, and one
@@ -263,7 +263,7 @@ POOL = record(
         ("watermark_blocks", "i4"),
         ("window", "i4"),  # of sliding-window layers, tokens
         ("role", "i4"),  # SERVE, PREFILL or DECODE
-        ("connector", "i4"),  # OFFLOADING or NIXL, 0: none
+        ("connector", "i4"),  # OFFLOADING, NIXL or LMCACHE, 0: none
         ("defers_frees", "i4"),  # 1: blocks that a step in flight writes are not free: something may be loaded there
         ("drops_stale", "i4"),  # 1: what was in flight of a preempted request is not delivered
         *HOST_TIER,

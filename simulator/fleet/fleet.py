@@ -46,9 +46,7 @@ class Pool:
         if self.data_parallel_size > 1 and isinstance(self.engine, SGLangConfig):
             raise ValueError("SGLang with attention data parallelism is not simulated; choose one of them")
         if self.data_parallel_size > 1 and self.engine.host_tier:
-            raise ValueError(
-                "KV offloading with attention data parallelism is not simulated; leave --kv-offloading-size out"
-            )
+            raise ValueError("KV in host memory with attention data parallelism is not simulated; leave it out")
         if not 0 < self.weight < math.inf:
             raise ValueError(f"weight is {self.weight:g}; a pool's weight is above 0")
         if self.role not in ROLES:

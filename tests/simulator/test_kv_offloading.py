@@ -163,8 +163,8 @@ def test_arc_is_asked_for_as_in_vllm_with_the_size_in_either_place() -> None:
         ({"kv_connector": "MooncakeConnector"}, "push KV are not simulated, only decode engines that read it"),
         ({"kv_connector": "NixlPushConnector", "kv_role": "kv_producer"}, "give --pools instead"),
         (
-            {"kv_connector": "LMCacheConnectorV1", "kv_connector_extra_config": {"lmcache.chunk_size": 256}},
-            "kv_connector 'LMCacheConnectorV1' is not simulated; KV in host memory is, by OffloadingConnector",
+            {"kv_connector": "LMCacheMPConnector"},
+            "LMCache in a process of its own, which engines share, is not simulated; LMCacheConnectorV1",
         ),
         ({"kv_connector": ["x"]}, "kv_connector '['x']' is not simulated"),
         ({"kv_connector": "NixlConnector"}, "prefill and decode apart are asked for by --pools"),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from calibrate.conformance.cases.engine_settings import random_engine
 from calibrate.interpreters.recipe import find_recipe, recipe_lines
 from kvcache.layout.kv_layout import KVGroup
-from simulator.engines.vllm.connectors.host_cache import EVICTION_POLICIES
+from simulator.engines.vllm.connectors.host_cache import EVICTION_POLICIES, LRU
 from simulator.engines.vllm.connectors.host_tier import HostTier
 from simulator.engines.vllm.engine import EngineConfig, with_release_rules
 from simulator.engines.vllm.speculation import Speculation
@@ -149,8 +149,19 @@ def offloading_case(seed: int, number: int) -> SchedulerCase:
     )
 
 
+def lmcache_case(seed: int, number: int) -> SchedulerCase:
+    """Case `number` of a seed with LMCache, whose chunks are of one to a few blocks; clients cancel in a third."""
+    case = offloading_case(seed, number)
+    rng = np.random.default_rng(np.random.SeedSequence([seed, number, 3]))
+    assert case.engine.host_tier is not None
+    tier = replace(
+        case.engine.host_tier, eviction_policy=LRU, blocks_per_chunk=int(rng.choice([1, 2, 4])), is_lmcache=True
+    )
+    return replace(case, engine=replace(case.engine, host_tier=tier))
+
+
 CASES = {"all": random_case, "states": states_case, "cancelled": cancelled_case}  # by what they are about
-ABOUT = {**CASES, "offloading": offloading_case}
+ABOUT = {**CASES, "offloading": offloading_case, "lmcache": lmcache_case}
 
 
 def is_storm(number: int) -> bool:

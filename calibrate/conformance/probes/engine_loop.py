@@ -94,11 +94,11 @@ class Pipeline:
         self.step_s, self.stage_s = step_s, step_s / stages
         self._stage_free_s = self._last_end_s = 0.0
 
-    def end_s(self, now_s: float) -> float:
-        """Of a step that is decided now."""
+    def end_s(self, now_s: float, copies_s: float = 0.0) -> float:
+        """Of a step that is decided now, and waits for copies."""
         start_s = max(self._stage_free_s, now_s)
-        self._stage_free_s = start_s + self.stage_s
-        self._last_end_s = max(start_s + self.step_s, self._last_end_s + self.stage_s)
+        self._stage_free_s = start_s + self.stage_s + copies_s
+        self._last_end_s = max(start_s + self.step_s, self._last_end_s + self.stage_s) + copies_s
         return self._last_end_s
 
 

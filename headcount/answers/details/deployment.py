@@ -39,13 +39,17 @@ def _of_vllm(plan: Deployment, engine: EngineConfig) -> dict[str, Any]:
         "max_num_batched_tokens": plan.budget.max_num_batched_tokens,
         "gpu_memory_utilization": plan.budget.gpu_memory_utilization,
         "prefix caching": "on" if engine.enable_prefix_caching else "off",
-        **_of_host_memory(engine, plan.args.kv_offloading_size),
+        **_of_host_memory(engine, plan),
         "asynchronous scheduling": "on" if engine.async_scheduling else "off",
         "latency model": plan.latency.name,
     }
 
 
-def _of_host_memory(engine: EngineConfig, size: float | None) -> dict[str, str]:
+def _of_host_memory(engine: EngineConfig, plan: Deployment) -> dict[str, str]:
     if engine.host_tier is None:
         return {}
-    return {"KV in host memory": f"{size:g} GiB", "eviction policy": engine.host_tier.eviction_policy}
+    held = plan.args.lmcache
+    size = (
+        f"{plan.args.kv_offloading_size:g} GiB" if held is None else f"LMCache, {held.max_local_cpu_size:g} GiB per GPU"
+    )
+    return {"KV in host memory": size, "eviction policy": engine.host_tier.eviction_policy}

@@ -331,7 +331,7 @@ class SGLangArgs(SimulatedArgs):
     def speculation(self) -> None:
         """Drafts are not simulated, nor is HiCache."""
 
-    kv_offloading_size = speculation
+    kv_offloading_size = lmcache = speculation
 
     @property
     def decode_width(self) -> int:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from boundary.names import UnknownNameError, nearest_hint, shortened
+from kvcache.memory.settings import LMCacheMemory
 from kvcache.releases import (
     ASYNC_SCHEDULING,
     ASYNC_SCHEDULING_WITH_DRAFT_MODEL,
@@ -192,7 +193,8 @@ class EngineArgs(SimulatedArgs):
     kv_transfer_config: KVTransfer | None = argument(
         KVTransferConfig(),
         'As in vLLM, for KV in host memory: \'{"kv_connector_extra_config": {"eviction_policy": "arc"}}\' beside '
-        "--kv-offloading-size.",
+        '--kv-offloading-size, or LMCache\'s: \'{"kv_connector": "LMCacheConnectorV1", "kv_connector_extra_config": '
+        '{"lmcache.max_local_cpu_size": 64}}\'.',
         decides=MEMORY,
         default_text="none",
     )
@@ -296,8 +298,13 @@ class EngineArgs(SimulatedArgs):
         known, given = KV_OFFLOADING_BACKENDS, shortened(self.kv_offloading_backend, 40)
         if self.kv_offloading_backend not in known:
             raise UnknownNameError(f"no kv_offloading_backend {given!r}; {nearest_hint(given, known)}")
+        if self.lmcache is not None and self.kv_offloading_size is not None:
+            raise ValueError(
+                "kv_transfer_config: LMCacheConnectorV1 has a size of its own, lmcache.max_local_cpu_size; leave "
+                "--kv-offloading-size out"
+            )
         if self.kv_offloading_size is None:
-            if self.kv_transfer_config is not None:
+            if self.kv_transfer_config is not None and self.lmcache is None:
                 raise ValueError("kv_transfer_config: host memory needs a size; give --kv-offloading-size GIB too")
             return
         try:
@@ -306,13 +313,19 @@ class EngineArgs(SimulatedArgs):
             raise ValueError(f"kv_offloading_size: {error}") from None
         if self.kv_offloading_backend != "native":
             raise ValueError(
-                f"kv_offloading_backend '{given}' is not simulated, native is; leave --kv-offloading-backend out"
+                f"kv_offloading_backend '{given}' is not simulated, native is; leave --kv-offloading-backend out, or "
+                "give LMCache within the engine, LMCacheConnectorV1, by --kv-transfer-config"
             )
         if not KV_OFFLOADING.holds_in(self.vllm_version):
             raise ValueError(
                 f"kv_offloading_size: vLLM has it from {KV_OFFLOADING.first} on; leave --kv-offloading-size out, or "
                 "give a later --vllm-version"
             )
+
+    @property
+    def lmcache(self) -> LMCacheMemory | None:
+        """LMCache's part of host memory."""
+        return self.kv_transfer_config.lmcache if self.kv_transfer_config else None
 
     @property
     def decode_width(self) -> int:

@@ -155,9 +155,12 @@ class EngineConfig:
             raise ValueError(f"no kv_role '{self.kv_role}'; there is {', '.join(KV_ROLES)}")
         if self.kv_role is not None and self.host_tier is not None:
             raise ValueError(
-                "KV offloading is not simulated with prefill and decode apart; leave --kv-offloading-size out"
+                f"{'LMCache' if self.host_tier.is_lmcache else 'KV offloading'} is not simulated with prefill and "
+                f"decode apart; leave {_host_option(self.host_tier.is_lmcache)} out"
             )
-        what, remedy = "KV offloading", "leave --kv-offloading-size out"
+        is_lmcache = self.host_tier is not None and self.host_tier.is_lmcache
+        what = "LMCache" if is_lmcache else "KV offloading"
+        remedy = f"leave {_host_option(is_lmcache)} out"
         if self.kv_role is not None:
             what, remedy = "prefill and decode apart", "let each engine do both"
         if self.host_tier is None and self.kv_role is None:
@@ -268,6 +271,11 @@ class EngineConfig:
         return self.speculation is not None and self.speculation.method == "eagle"
 
 
+def _host_option(is_lmcache: bool) -> str:
+    """What asks for KV in host memory."""
+    return "--kv-transfer-config" if is_lmcache else "--kv-offloading-size"
+
+
 def with_release_rules(engine: EngineConfig, vllm_version: str) -> EngineConfig:
     """The settings under a release's own rules, where releases decide differently.
 
@@ -308,10 +316,14 @@ def _host_tier(args: EngineArgs, budget: MemoryBudget) -> HostTier | None:
         return None
     if not KV_OFFLOADING_AS_READ.holds_in(args.vllm_version):
         raise ValueError(
-            f"--kv-offloading-size is simulated by the rules of vLLM {KV_OFFLOADING_AS_READ.first} and later; leave "
-            f"it out, or give --vllm-version {KV_OFFLOADING_AS_READ.since}"
+            f"{_host_option(args.lmcache is not None)} is simulated by the rules of vLLM {KV_OFFLOADING_AS_READ.first} "
+            f"and later; leave it out, or give --vllm-version {KV_OFFLOADING_AS_READ.since}"
         )
     config = args.kv_transfer_config or KVTransfer()
     return HostTier(
-        num_chunks=budget.host.num_chunks, chunk_s=budget.host.chunk_s, eviction_policy=config.eviction_policy
+        num_chunks=budget.host.num_chunks,
+        chunk_s=budget.host.chunk_s,
+        eviction_policy=config.eviction_policy,
+        blocks_per_chunk=budget.host.blocks_per_chunk,
+        is_lmcache=config.lmcache is not None,
     )

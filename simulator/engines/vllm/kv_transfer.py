@@ -8,12 +8,32 @@ from msgspec import field
 
 from boundary.documents import parse_json
 from boundary.names import UnknownNameError, shortened
-from boundary.schema import Positive, Strict, typed
+from boundary.schema import AtLeastOne, Positive, Strict, typed
+from kvcache.memory.settings import LMCacheMemory
 from simulator.engines.vllm.connectors.host_cache import EVICTION_POLICIES, LRU
 
-OFFLOADING, NIXL = "OffloadingConnector", "NixlConnector"
+OFFLOADING, NIXL, LMCACHE = "OffloadingConnector", "NixlConnector", "LMCacheConnectorV1"
 PUSHING = ("NixlPushConnector", "MooncakeConnector", "MoRIIOConnector")  # prefill engines write into decode engines
 KV_BOTH = "kv_both"
+_PREFIX = "lmcache."
+# LMCache's settings that decide otherwise where they are given, and are not off (`v1/config.py` of 0.5.6).
+LMCACHE_S_OWN = {
+    "enable_async_loading": "prefetching from slower stores",
+    "use_layerwise": "copies layer by layer",
+    "save_decode_cache": "storing the KV of answers",
+    "save_unfull_chunk": "storing a prompt's last tokens that fill no chunk",
+    "enable_blending": "blending",
+    "enable_p2p": "reading from other engines",
+    "enable_pd": "prefill and decode apart through LMCache",
+    "remote_url": "a store that engines share",
+    "remote_storage_plugins": "a store that engines share",
+    "storage_plugins": "a store of one's own",
+    "local_disk": "KV on a disk",
+    "gds_path": "KV on a disk",
+    "min_retrieve_tokens": "a least number of tokens to load",
+    "max_tokens_per_load": "a largest number of tokens to load",
+    "priority_limit": "storing by priority",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,14 +42,22 @@ class KVTransfer:
 
     eviction_policy: str = LRU
     cpu_bytes_to_use: float | None = None  # None: `--kv-offloading-size` says it
+    lmcache: LMCacheMemory | None = None  # of LMCacheConnectorV1; None: of OffloadingConnector
 
     def __str__(self) -> str:
         """As vLLM takes it."""
-        return json.dumps({"kv_connector_extra_config": {"eviction_policy": self.eviction_policy}})
+        if self.lmcache is None:
+            return json.dumps({"kv_connector_extra_config": {"eviction_policy": self.eviction_policy}})
+        extra: dict[str, float] = {"lmcache.max_local_cpu_size": self.lmcache.max_local_cpu_size}
+        if self.lmcache.chunk_size != LMCacheMemory.chunk_size:
+            extra["lmcache.chunk_size"] = self.lmcache.chunk_size
+        return json.dumps({"kv_connector": LMCACHE, "kv_role": KV_BOTH, "kv_connector_extra_config": extra})
 
     @property
     def label(self) -> str:
         """Such as `host memory by ARC`."""
+        if self.lmcache is not None:
+            return f"LMCache with {self.lmcache.max_local_cpu_size:g} GiB per GPU"
         return f"host memory by {self.eviction_policy.upper()}"
 
 
@@ -45,10 +73,19 @@ class _Extra(Strict, frozen=True, kw_only=True):
     self_describing_kv_events: bool = False
 
 
+class _LMCacheExtra(Strict, frozen=True, kw_only=True):
+    """What is simulated of LMCache's settings, with its defaults; they stand beside vLLM's under `lmcache.`."""
+
+    max_local_cpu_size: Positive = LMCacheMemory.max_local_cpu_size  # GiB of each GPU
+    chunk_size: AtLeastOne = LMCacheMemory.chunk_size
+    local_cpu: Literal[1] = 1
+    cache_policy: Literal["LRU"] = "LRU"
+
+
 class _Config(Strict, frozen=True, kw_only=True):
     kv_connector: str = OFFLOADING
     kv_role: str = KV_BOTH
-    kv_connector_extra_config: _Extra = field(default_factory=_Extra)
+    kv_connector_extra_config: dict[str, Any] = field(default_factory=dict)
     engine_id: Any = None  # what decides nothing
     kv_buffer_device: Any = None
     kv_load_failure_policy: Any = None
@@ -66,22 +103,50 @@ class KVTransferConfig:
             return given
         settings = given if isinstance(given, dict) else parse_json(str(given), "the text")
         connector = settings.get("kv_connector", OFFLOADING) if isinstance(settings, dict) else OFFLOADING
-        if connector in (NIXL, "NixlPullConnector"):
-            raise ValueError(f"{connector}: prefill and decode apart are asked for by --pools; leave it out")
-        if connector in PUSHING:
-            raise ValueError(
-                f"{connector}: prefill engines that push KV are not simulated, only decode engines that read it, as "
-                f"with {NIXL}: give --pools instead"
-            )
-        if connector != OFFLOADING:  # before its settings, which are its own
-            raise UnknownNameError(
-                f"kv_connector '{shortened(str(connector), 40)}' is not simulated; KV in host memory is, by "
-                f"{OFFLOADING}: give --kv-offloading-size GIB instead"
-            )
+        _check_connector(connector)
         config = typed(settings, _Config, "")
         if config.kv_role != KV_BOTH:
-            raise ValueError(f"kv_role must be {KV_BOTH} with {OFFLOADING}, which stores and loads")
-        extra = config.kv_connector_extra_config
+            raise ValueError(f"kv_role must be {KV_BOTH} with {connector}, which stores and loads")
+        if connector == LMCACHE:
+            return KVTransfer(lmcache=_lmcache(config.kv_connector_extra_config))
+        extra = typed(config.kv_connector_extra_config, _Extra, "", "kv_connector_extra_config")
         if not extra.offload_prompt_only:
             raise ValueError("offload_prompt_only false (answers are stored too) is not simulated; leave it out")
         return KVTransfer(eviction_policy=extra.eviction_policy, cpu_bytes_to_use=extra.cpu_bytes_to_use)
+
+
+def _check_connector(connector: Any) -> None:
+    """Raise ValueError for one that is not simulated, with what is."""
+    if connector in (NIXL, "NixlPullConnector"):
+        raise ValueError(f"{connector}: prefill and decode apart are asked for by --pools; leave it out")
+    if connector in PUSHING:
+        raise ValueError(
+            f"{connector}: prefill engines that push KV are not simulated, only decode engines that read it, as "
+            f"with {NIXL}: give --pools instead"
+        )
+    if connector == "LMCacheMPConnector":
+        raise ValueError(
+            "LMCacheMPConnector: LMCache in a process of its own, which engines share, is not simulated; "
+            f"{LMCACHE}, within each engine, is"
+        )
+    if connector not in (OFFLOADING, LMCACHE):  # before its settings, which are its own
+        raise UnknownNameError(
+            f"kv_connector '{shortened(str(connector), 40)}' is not simulated; KV in host memory is, by "
+            f"{OFFLOADING}: give --kv-offloading-size GIB instead"
+        )
+
+
+def _lmcache(extra: dict[str, Any]) -> LMCacheMemory:
+    """Of LMCache's settings. Raises ValueError for one that is not simulated."""
+    for name, what in LMCACHE_S_OWN.items():
+        if extra.get(f"{_PREFIX}{name}"):
+            raise ValueError(f"{_PREFIX}{name}: {what} is not simulated; leave it out")
+    other = next((name for name in extra if not name.startswith(_PREFIX)), None)
+    if other is not None:
+        raise ValueError(
+            f"kv_connector_extra_config: {shortened(other, 40)!r} is no setting of LMCache; they begin with {_PREFIX}"
+        )
+    given = {name.removeprefix(_PREFIX): int(value) if value is True else value for name, value in extra.items()}
+    known = {name: value for name, value in given.items() if name not in LMCACHE_S_OWN}
+    read = typed(known, _LMCacheExtra, "", name="lmcache")
+    return LMCacheMemory(max_local_cpu_size=read.max_local_cpu_size, chunk_size=read.chunk_size)

@@ -263,8 +263,7 @@ class Scheduler:
         request.num_stale_output_tokens = request.num_in_flight_tokens
         request.num_output_placeholders = 0
         request.num_preemptions += 1
-        request.is_running = False
-        request.is_passed_over = False
+        request.is_running = request.is_passed_over = False
         if self._by_priority:
             self._enqueue(self.waiting, request)
         else:
@@ -298,10 +297,11 @@ class Scheduler:
     def _admit(self, request: Request, budget: int, plan: Plan, any_runs: bool, any_prefills: bool) -> int:
         """Take the request's blocks for its next chunk; 0 if it does not fit."""
         hit = self.blocks.find_hit(request.table, request.num_tokens)
-        num_new_tokens, is_padded = request.num_tokens - hit.num_tokens, False
-        if num_new_tokens == 1 and not any_prefills and self._pads(any_runs, hit.num_tokens):
+        computed = hit.num_tokens + self._found_elsewhere(request, hit.num_tokens)
+        num_new_tokens, is_padded = request.num_tokens - computed, False
+        if num_new_tokens == 1 and not any_prefills and self._pads(any_runs, computed):
             num_padded = 1 + self.config.num_speculative_tokens
-            has_room = self._has_room_to_pad(hit.num_tokens + num_padded)
+            has_room = self._has_room_to_pad(computed + num_padded)
             if (has_room and num_padded > budget) or not (has_room or self.config.prefix_hit_joins_drafting):
                 return 0  # rather not scheduled than not padded
             if has_room:
@@ -309,29 +309,33 @@ class Scheduler:
         num_new_tokens = self._capped(num_new_tokens)
         if num_new_tokens > budget and not self.config.enable_chunked_prefill:
             return 0
-        num_new_tokens = self._up_to_state(request, hit.num_tokens, min(num_new_tokens, budget))
+        num_new_tokens = self._up_to_state(request, computed, min(num_new_tokens, budget))
         if num_new_tokens == 0:
             return 0
-        num_tokens = hit.num_tokens + num_new_tokens
+        num_tokens = computed + num_new_tokens
         is_admitted = self.blocks.admit(
             request.table,
             hit,
-            Chunk(hit.num_tokens, num_tokens, request.prefill_end),
+            Chunk(computed, num_tokens, request.prefill_end),
             num_tokens=self._with_lookahead(num_tokens),
             full_tokens=self._reserved_tokens(request),
             watermark=self.config.watermark_blocks if self.running else 0,
         )
         if not is_admitted:
             return 0
-        request.num_computed_tokens = hit.num_tokens
+        request.num_computed_tokens = computed
         request.is_running = True
         if request.num_cached_tokens is None:
-            request.num_cached_tokens = hit.num_tokens
+            request.num_cached_tokens = computed
         if is_padded:
             plan.num_drafts[request] = self.config.num_speculative_tokens
             plan.padded.add(request)
         self._cache(request, num_tokens)
         return num_new_tokens
+
+    def _found_elsewhere(self, _request: Request, _num_local_tokens: int) -> int:
+        """Tokens beyond a prefix hit on the GPU that are loaded within the step."""
+        return 0
 
     def _reserved_tokens(self, request: Request) -> int:
         """What must fit for a request to be admitted, beside its next chunk; 0: nothing."""
@@ -343,8 +347,7 @@ class Scheduler:
         return self.config.speculation is not None and joins
 
     def _has_room_to_pad(self, num_tokens: int) -> bool:
-        num_sampled = int(self.config.prefix_hit_joins_drafting)  # in later releases they have to fit, too
-        return num_tokens + num_sampled <= self.config.max_model_len
+        return num_tokens + self.config.prefix_hit_joins_drafting <= self.config.max_model_len  # a sampled one too
 
     # -- shared
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.core.layout import NIXL, NONE, OFFLOADING
+from simulator.core.layout import LMCACHE, NIXL, NONE, OFFLOADING
 from simulator.core.vllm.host_tier import layout
 from simulator.engines.vllm.connectors.host_cache import ARC
 from simulator.engines.vllm.connectors.pulling import KV_CONSUMER, KV_PRODUCER
@@ -16,8 +16,8 @@ from workloads.requests import RequestTable
 
 def num_holders(engine: EngineConfig, table: RequestTable) -> int:
     """The most requests that wait and hold blocks at once: each has one at least."""
-    has_connector = engine.host_tier or engine.kv_role
-    return min(table.num_requests * table.num_attempts, engine.num_gpu_blocks) if has_connector else 0
+    waits = engine.kv_role or (engine.host_tier and not engine.host_tier.is_lmcache)
+    return min(table.num_requests * table.num_attempts, engine.num_gpu_blocks) if waits else 0
 
 
 def num_rows(engine: EngineConfig, table: RequestTable, max_num_seqs: int) -> int:
@@ -49,7 +49,7 @@ def tier_arrays(fleet: Fleet, table: RequestTable, row_blocks: int) -> dict[str,
         "chunks": np.zeros((count, records), layout.CHUNK),
         "chunk_heap": np.zeros((count, chunks), np.int32),
         "chunk_buckets": np.zeros((count, _ring(2 * records)), np.int32),
-        "stores": np.zeros((count, _ring(chunks)), layout.TRANSFER),
+        "stores": np.zeros((count, max(map(_num_stores, engines), default=0)), layout.TRANSFER),
         "loads": np.zeros(
             (count, max((_ring(num_holders(engine, table)) for engine in engines), default=0)), layout.TRANSFER
         ),
@@ -72,15 +72,24 @@ def fill_tier(values: Any, engine: EngineConfig, table: RequestTable) -> None:
         values["drops_stale"] = engine.kv_role != KV_CONSUMER
     if engine.host_tier is None:
         return
-    values["connector"], values["defers_frees"] = OFFLOADING, 1
+    values["connector"], values["defers_frees"] = LMCACHE if engine.host_tier.is_lmcache else OFFLOADING, 1
     values["host_chunks"] = engine.host_tier.num_chunks
+    values["host_chunk_tokens"] = engine.host_tier.blocks_per_chunk * engine.block_size
     values["evicts_by_arc"] = engine.host_tier.eviction_policy == ARC
     values["ranks_requests"] = engine.host_lru_ranks_requests and engine.host_tier.eviction_policy != ARC
     values["offers_again"] = engine.restart_offers_again
     values["chunk_mask"] = _ring(2 * engine.host_tier.num_chunks * RECORDS[engine.host_tier.eviction_policy == ARC]) - 1
-    values["store_mask"] = _ring(engine.host_tier.num_chunks) - 1
+    values["store_mask"] = _num_stores(engine) - 1
     values["load_mask"] = _ring(num_holders(engine, table)) - 1
     values["chunk_s"], values["transfer_s"] = engine.host_tier.chunk_s, engine.host_tier.transfer_s
+
+
+def _num_stores(engine: EngineConfig) -> int:
+    """Places in the ring of stores; of LMCache one for each request of a step."""
+    if engine.host_tier is None:
+        return 0
+    each_step = engine.max_num_seqs * engine.plans_in_flight
+    return _ring(each_step if engine.host_tier.is_lmcache else engine.host_tier.num_chunks)
 
 
 def _ring(count: int) -> int:

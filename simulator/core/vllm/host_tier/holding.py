@@ -12,13 +12,14 @@ from simulator.core.layout import (
     BLOCKED_BY_KV_BLOCKS,
     BLOCKED_BY_MAX_NUM_SEQS,
     BLOCKED_BY_TOKEN_BUDGET,
+    LMCACHE,
     NIXL,
     NONE,
     NOT_BLOCKED,
 )
 from simulator.core.vllm import admission, blocks, plan, queue
 from simulator.core.vllm.apart import reading
-from simulator.core.vllm.host_tier import offload
+from simulator.core.vllm.host_tier import lmcache, offload
 
 
 @rare_kernel
@@ -174,6 +175,8 @@ def admit(a: Any, replica: int, slot: int, request: int, budget: int) -> int:
         receive(a, replica, request)
     if off.holds == 1:
         return admit_holder(a, replica, slot, request, budget)
+    if p.connector == LMCACHE:
+        return lmcache.admit(a, replica, slot, request, budget)
     row = a.free_rows[replica, a.replicas[replica].num_free_rows - 1]
     hits = blocks.find_hit(a, replica, request, row, req.prompt + req.output - 1) if p.prefix_caching == 1 else 0
     tokens = find_elsewhere(a, replica, request, hits)

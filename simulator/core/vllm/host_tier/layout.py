@@ -22,6 +22,10 @@ OFFLOAD = record(
         ("next_deferred", "i4"),
         ("rank", "i8"),  # by when it saw its first chunk, see `ranks`; 0: it saw none
         ("fence_step", "i8"),  # its blocks are free once so many steps with work are over
+        ("is_looked_up", "i1"),  # of LMCache, see `lmcache`: it was, and was not admitted since …
+        ("found_chunks", "i4"),  # … and these are pinned
+        ("seen_tokens", "i4"),  # by LMCache's tracker, which has stored those before `next_chunk`
+        ("decodes", "i1"),  # 1: LMCache stores nothing of it any more
     ]
 )
 
@@ -70,6 +74,7 @@ TIER = record(
         ("computed_s", "f8"),  # when the steps that were launched are over
         ("load_free_s", "f8"),
         ("store_free_s", "f8"),
+        ("copies_s", "f8"),  # by which LMCache's copies lengthen the step decided last
     ]
 )
 CHUNK = record(
@@ -95,6 +100,8 @@ TRANSFER = record(
         ("first", "i4"),  # block index of a load, chunk of a store
         ("count", "i4"),
         ("is_awaited", "i4"),
+        ("pinned", "i4"),  # of LMCache: chunks that are let go with it …
+        ("is_loaded", "i4"),  # … 1: before anything is stored
         ("end_s", "f8"),
     ]
 )

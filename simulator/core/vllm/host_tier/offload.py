@@ -6,10 +6,10 @@ The twin of `simulator.engines.vllm.connectors.offloading`, with what the schedu
 from typing import Any
 
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import FINISHED, NIXL, NONE, OFFLOADING
+from simulator.core.layout import FINISHED, LMCACHE, NIXL, NONE, OFFLOADING
 from simulator.core.vllm import blocks, pool
 from simulator.core.vllm.apart import keeping
-from simulator.core.vllm.host_tier import eviction, host_cache
+from simulator.core.vllm.host_tier import eviction, host_cache, lmcache
 
 
 @rare_kernel
@@ -41,6 +41,7 @@ def forget(a: Any, request: int) -> None:
     off.next_chunk, off.known_blocks, off.num_stores, off.local_blocks, off.preempted_step = 0, 0, 0, 0, 0
     off.loading, off.holds, off.keeps_row, off.was_aborted = 0, 0, 0, 0
     off.next_ended, off.next_deferred, off.fence_step, off.rank = 0, 0, 0, 0
+    off.is_looked_up, off.found_chunks, off.seen_tokens, off.decodes = 0, 0, 0, 0
     for note in range(a.used_chunks.shape[1]):
         for place in range(a.used_chunks.shape[2]):
             a.used_chunks[request, note, place] = 0
@@ -108,6 +109,9 @@ def plan_transfers(a: Any, replica: int, slot: int) -> None:
     tier.num_steps += int(plan.count > 0)
     tier.any_ended = 0
     if a.pools[a.replicas[replica].pool].connector == NIXL:
+        return
+    if a.pools[a.replicas[replica].pool].connector == LMCACHE:
+        lmcache.plan_copies(a, replica, slot)
         return
     for place in range(plan.count - plan.num_quiet):
         request = a.entries[replica, slot, place].request
@@ -236,9 +240,12 @@ def may_free(a: Any, replica: int, request: int, undecided: int) -> bool:
 def end(a: Any, replica: int, request: int, was_aborted: int) -> None:
     """A request has ended: its blocks are free now, or once nothing copies into them or writes them."""
     tier, off, req = a.tiers[replica], a.offloads[request], a.requests[request]
-    is_offloading = a.pools[a.replicas[replica].pool].connector == OFFLOADING
+    connector = a.pools[a.replicas[replica].pool].connector
+    is_offloading = connector == OFFLOADING
     tier.any_ended = 1
-    if is_offloading:
+    if connector == LMCACHE:
+        lmcache.end(a, replica, request)
+    elif is_offloading:
         off.was_aborted = was_aborted
         if off.num_stores > 0:
             fence(a, replica, request)
@@ -358,6 +365,9 @@ def take_in(a: Any, replica: int, slot: int) -> None:
     """The transfers that a plan's output tells to be over."""
     if a.pools[a.replicas[replica].pool].connector == NIXL:
         keeping.take_in(a, replica, slot)
+        return
+    if a.pools[a.replicas[replica].pool].connector == LMCACHE:
+        lmcache.take_in(a, replica, slot)
         return
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     while tier.load_done < a.told[replica, slot, 1]:

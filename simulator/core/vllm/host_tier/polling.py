@@ -4,15 +4,16 @@ Without one, steps alone are waited for (`replica.fill_pipeline`). With one, an 
 at its transfers again and again, and steps without work hand copies to the link and take in those that are over.
 """
 
+import math
 from typing import Any
 
 from simulator.core import replica as replicas
 from simulator.core.heap import set_next
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NIXL, NONE, OFFLOADING
+from simulator.core.layout import LMCACHE, NIXL, NONE, OFFLOADING
 from simulator.core.vllm import scheduler
 from simulator.core.vllm.apart import keeping, reading
-from simulator.core.vllm.host_tier import host_link
+from simulator.core.vllm.host_tier import host_link, lmcache
 from simulator.core.vllm.host_tier.layout import POLL_S
 
 
@@ -37,6 +38,8 @@ def num_pending(a: Any, replica: int) -> int:
     """Transfers that the scheduler does not know to be over."""
     if a.pools[a.replicas[replica].pool].connector == NIXL:
         return int(a.sides[replica].num_pending)
+    if a.pools[a.replicas[replica].pool].connector == LMCACHE:
+        return 0
     return host_link.num_pending(a.tiers[replica])
 
 
@@ -45,6 +48,8 @@ def has_news(a: Any, replica: int, now_s: float) -> bool:
     """Whether a step would begin transfers, or take in some that are over."""
     if a.pools[a.replicas[replica].pool].connector == NIXL:
         return keeping.has_news(a, replica, now_s)
+    if a.pools[a.replicas[replica].pool].connector == LMCACHE:
+        return False
     return host_link.has_news(a, replica, now_s)
 
 
@@ -53,6 +58,8 @@ def next_end_s(a: Any, replica: int) -> float:
     """When the next transfer is over that the scheduler does not know to be over; infinity: there is none."""
     if a.pools[a.replicas[replica].pool].connector == NIXL:
         return keeping.next_end_s(a, replica)
+    if a.pools[a.replicas[replica].pool].connector == LMCACHE:
+        return math.inf
     return host_link.next_end_s(a, replica)
 
 
@@ -61,6 +68,8 @@ def launch(a: Any, replica: int, slot: int, now_s: float, end_s: float) -> None:
     """A step is launched: its transfers begin, and it hears which are over by now."""
     if a.pools[a.replicas[replica].pool].connector == NIXL:
         reading.launch(a, replica, slot, now_s)
+    elif a.pools[a.replicas[replica].pool].connector == LMCACHE:
+        lmcache.lengthen(a, replica, slot)
     else:
         host_link.launch(a, replica, slot, end_s)
 

@@ -2,6 +2,7 @@
 
 HOST_TIER = [
     ("host_chunks", "i4"),  # 0: no host tier
+    ("host_chunk_tokens", "i4"),
     ("evicts_by_arc", "i4"),
     ("ranks_requests", "i4"),  # 1: LRU goes by the request that used a chunk, see `ranks`
     ("offers_again", "i4"),  # 1: a request that begins anew offers all its chunks again

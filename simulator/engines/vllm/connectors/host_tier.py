@@ -14,7 +14,7 @@ from simulator.engines.vllm.connectors.host_cache import EVICTION_POLICIES, LRU,
 
 @dataclass(frozen=True, kw_only=True)
 class HostTier:
-    """Host memory for `num_chunks` blocks of KV beside one engine's GPUs, and its link.
+    """Host memory for `num_chunks` chunks of KV beside one engine's GPUs, and its link.
 
     A copy of n chunks takes `transfer_s + n * chunk_s` seconds, one after the other in each direction. Raises
     ValueError for less than one chunk, for a time that is negative or not finite, and for an unknown policy.
@@ -24,15 +24,18 @@ class HostTier:
     chunk_s: float
     transfer_s: float = 0.0
     eviction_policy: str = LRU
+    blocks_per_chunk: int = 1
+    is_lmcache: bool = False  # copies are parts of steps: LMCache's connector; False: vLLM's own, beside them
 
     def __post_init__(self) -> None:
         if self.eviction_policy not in EVICTION_POLICIES:
             given, hint = shortened(self.eviction_policy, 40), nearest_hint(self.eviction_policy, EVICTION_POLICIES)
             raise UnknownNameError(f"no eviction_policy {given!r}; {hint}")
         if self.num_chunks < 1:
+            size = "lmcache.max_local_cpu_size" if self.is_lmcache else "--kv-offloading-size"
+            blocks = "1 block" if self.blocks_per_chunk == 1 else f"{self.blocks_per_chunk} blocks"
             raise ValueError(
-                f"the host tier holds {self.num_chunks} chunks; it must hold 1 block of KV at least: raise "
-                "--kv-offloading-size"
+                f"the host tier holds {self.num_chunks} chunks; it must hold {blocks} of KV at least: raise {size}"
             )
         for name in ("chunk_s", "transfer_s"):
             value = getattr(self, name)
