@@ -229,9 +229,10 @@ def test_what_is_not_simulated_is_refused_when_it_is_resolved(model: str, more: 
 # -- fleets that change
 
 
-def with_tiers(fleet: Fleet, num_chunks: int) -> Fleet:
+def with_tiers(fleet: Fleet, num_chunks: int, *, is_lmcache: bool) -> Fleet:
     """Every pool with host memory, without what is not simulated with it; the pool holds the longest request."""
-    tier = HostTier(num_chunks=num_chunks, chunk_s=2.0**-9, transfer_s=2.0**-8)
+    chunk = {"blocks_per_chunk": 2 if is_lmcache else 1, "is_lmcache": is_lmcache}
+    tier = HostTier(num_chunks=num_chunks, chunk_s=2.0**-9, transfer_s=2.0**-8, **chunk)
 
     def change(pool: Pool) -> Pool:
         assert isinstance(pool.engine, EngineConfig)
@@ -252,11 +253,12 @@ def with_tiers(fleet: Fleet, num_chunks: int) -> Fleet:
     what=st.lists(events(), min_size=1, max_size=3),
     retries=st.booleans(),
     num_chunks=st.sampled_from([3, 20, 200]),
+    is_lmcache=st.booleans(),
 )
 def test_servers_with_host_memory_fail_and_start_again_empty(
-    case: Case, what: Sequence[Event], retries: bool, num_chunks: int
+    case: Case, what: Sequence[Event], retries: bool, num_chunks: int, is_lmcache: bool
 ) -> None:
-    fleet = with_tiers(case.fleet, num_chunks)
+    fleet = with_tiers(case.fleet, num_chunks, is_lmcache=is_lmcache)
     given_values: dict[str, Any] = {"events": tuple(what), "retries": retries, "until_s": 2000}
     operation = operated(fleet, case.table, min_replicas=fleet.num_engines, **given_values)
     check(operation)
@@ -271,8 +273,12 @@ def test_servers_with_host_memory_fail_and_start_again_empty(
     assert sum(lost.values()) == len(operation.simulation.requests)
 
 
-def test_a_server_that_failed_finds_nothing_in_host_memory() -> None:
-    plan = deployment(8)
+LMCACHE = {"kv_connector": "LMCacheConnectorV1", "kv_connector_extra_config": {"lmcache.max_local_cpu_size": 8}}
+
+
+@pytest.mark.parametrize("given_args", [{"size": 8}, {"size": None, "kv_transfer_config": LMCACHE}])
+def test_a_server_that_failed_finds_nothing_in_host_memory(given_args: dict[str, Any]) -> None:
+    plan = deployment(**given_args)
     table = users_over_time(load_preset("chat"), 40, duration_s=900, seed=3, max_model_len=plan.engine.max_model_len)
     fleet = plan.fleet(1, "session-affinity")
     failed = operated(fleet, table, events=(Event(kind="crash", time_s=600.0),), until_s=1200)
