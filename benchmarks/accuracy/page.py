@@ -54,6 +54,8 @@ BARS = (  # part, figure, the most it may be in %
     (("drafts", "worst"), "TPOT with drafts, 12 published runs, worst", 5.0),
     (("h100", "all", "e2e_median"), "H100 requests, mean E2E", 4.0),
     (("h100", "all", "ttft_median"), "H100 requests, mean TTFT", 8.0),
+    (("h100-tails", "all", "e2e_median"), "H100 requests, p99 of E2E, cold first seconds counted", 8.0),
+    (("h100-tails", "all", "ttft_median"), "H100 requests, p99 of TTFT, cold first seconds counted", 15.0),
     (("h100-tails", "all", "e2e_warm_median"), "H100 requests, p99 of E2E, servers warm", 8.0),
     (("h100-tails", "all", "ttft_warm_median"), "H100 requests, p99 of TTFT, servers warm", 15.0),
     (("held-out", "requests", "all", "e2e_median"), "H100 requests, mean E2E, models left out of the fit", 7.0),

@@ -1,8 +1,8 @@
 """Request logs of real servers: inference-sim on H100, LLMServingSim on RTX GPUs.
 
 What they do not record is assumed. H100: outputs are as long as asked for, since the recorded ones are counted in the
-answer's text and fall short; prompts of one length are one prompt, found in the prefix cache from the second time on;
-stages of one run are runs of their own, since their rates differ. RTX: requests start when vLLM queued them.
+answer's text and fall short; the client sends 100 prompts in turn, each found in the prefix cache from the second time
+on; stages of one run are runs of their own, since their rates differ. RTX: requests start when vLLM queued them.
 """
 
 import json
@@ -11,11 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from calibrate.check.replay import Replay, replay
 from calibrate.measured_run import MeasuredRun
 
 H100 = {"max_num_seqs": 128, "max_num_batched_tokens": 2048, "max_model_len": 4096, "vllm_version": "0.15.1"}
+
+BLOCK = 16  # tokens, vLLM's default
+# That the client sends in turn: in all eight logs the same lengths come back in the same order after so many requests.
+# Neighbours that came within a millisecond may have changed places.
+H100_PROMPTS = 100
 
 
 def h100_runs(data: Path) -> Iterator[MeasuredRun]:
@@ -28,20 +34,23 @@ def h100_runs(data: Path) -> Iterator[MeasuredRun]:
         arrival_s = rows["arrival_time_us"].to_numpy() / 1e6
         arrival_s = arrival_s - arrival_s[0]
         begin_s = 0.0
-        for number, stage in enumerate(json.loads(experiment.stages)):
+        load = json.loads(experiment.data)
+        for stage in json.loads(experiment.stages):
             inside = (arrival_s >= begin_s) & (arrival_s < begin_s + stage["duration"])
             begin_s += stage["duration"]
             own = rows[inside]
-            first = ~own["input_tokens"].duplicated().to_numpy() & (number == 0)
+            sent, prompt_tokens = (own[name].to_numpy() for name in ("index", "input_tokens"))
             table = pd.DataFrame(
                 {
                     "arrival_s": arrival_s[inside] - arrival_s[inside][0],
-                    "prompt_tokens": own["input_tokens"].to_numpy(),
-                    "output_tokens": json.loads(experiment.data)["output_len"],
+                    "prompt_tokens": prompt_tokens,
+                    "output_tokens": load["output_len"],
                     "ttft_s": own["ttft_s"].to_numpy(),
                     "e2e_s": own["e2e_s"].to_numpy(),
-                    "cached_tokens": np.where(first, 0, (own["input_tokens"].to_numpy() - 1) // 16 * 16),
-                    "session": own["input_tokens"].to_numpy(),
+                    "cached_tokens": found_in_cache(
+                        sent, prompt_tokens, load["system_prompt_len"], load["num_unique_system_prompts"]
+                    ),
+                    "session": sent % H100_PROMPTS,
                 }
             )
             yield MeasuredRun(
@@ -57,6 +66,18 @@ def h100_runs(data: Path) -> Iterator[MeasuredRun]:
                     "num_gpu_blocks_override": int(experiment.kv_blocks_total_gpu),
                 },
             )
+
+
+def found_in_cache(
+    sent: NDArray[np.int64], prompt_tokens: NDArray[np.int64] | int, system_tokens: int, system_prompts: int
+) -> NDArray[np.int64]:
+    """Tokens of each prompt that the prefix cache holds, by its place in the order of sending.
+
+    Until each of the client's H100_PROMPTS was sent once, it is the system prompt, or nothing with the first of each.
+    Whole blocks are found, and never the last token.
+    """
+    first = np.where(sent < system_prompts, 0, system_tokens // BLOCK * BLOCK)
+    return np.where(sent < H100_PROMPTS, first, (prompt_tokens - 1) // BLOCK * BLOCK)
 
 
 def rtx_replays(data: Path) -> Iterator[Replay]:

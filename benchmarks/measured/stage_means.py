@@ -6,14 +6,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks.measured.request_logs import H100_PROMPTS, found_in_cache
 from calibrate.measured_run import MeasuredRun
 from workloads.synthetic import open_load
 
-# question, output, system prompt tokens; seconds, requests/s of each stage; prompts: data README, h100_experiments
+# question, output, system prompt tokens; seconds, requests/s of each stage; system prompts: data README,
+# h100_experiments; roleplay's system prompts are taken to be as many as codegen's
 LOADS = {
-    "general": (447, 248, 100, ((600, 8), (600, 20)), 45),
-    "codegen": (466, 247, 100, ((600, 5), (600, 10)), 44),
-    "roleplay": (600, 251, 150, ((1200, 6),), 44),
+    "general": (447, 248, 100, ((600, 8), (600, 20)), 9),
+    "codegen": (466, 247, 100, ((600, 5), (600, 10)), 11),
+    "roleplay": (600, 251, 150, ((1200, 6),), 11),
 }
 TEMPLATE_TOKENS = 27  # recorded prompts are longer than question and system prompt by so many
 
@@ -30,13 +32,12 @@ def stages_of_means(data: Path) -> tuple[list[MeasuredRun], int]:
 
 
 def _stage_run(row: Any) -> MeasuredRun:
-    question, output, system, stages, prompts = LOADS[row.workload]
+    question, output, system, stages, system_prompts = LOADS[row.workload]
     duration_s, rate = stages[int(row.stage_index)]
     prompt = question + system + TEMPLATE_TOKENS
     count = duration_s * rate
     load = open_load(rate_per_s=rate, num_requests=count, input_len=prompt, output_len=output)
-    session = np.arange(count) % prompts
-    first = np.arange(count) < (prompts if row.stage_index == 0 else 0)
+    sent = np.arange(count) + sum(seconds * known for seconds, known in stages[: int(row.stage_index)])
     requests = pd.DataFrame(
         {
             "arrival_s": load.arrival_s,
@@ -44,8 +45,8 @@ def _stage_run(row: Any) -> MeasuredRun:
             "output_tokens": output,
             "ttft_s": np.nan,
             "e2e_s": np.nan,
-            "cached_tokens": np.where(first, 0, (prompt - 1) // 16 * 16),
-            "session": session,
+            "cached_tokens": found_in_cache(sent, prompt, system, system_prompts),
+            "session": sent % H100_PROMPTS,
         }
     )
     options: dict[str, Any] = {

@@ -24,7 +24,7 @@ SERVED_SHARE = 0.9  # of the offered rate: below, the server did not keep up
 COLD_S, SLOWEST, FEWEST_SLOW = 20.0, 0.01, 5  # a server's first seconds; of requests, by TTFT; of them, to say anything
 COLD = (
     f"most of the slowest {SLOWEST:.0%} of requests came in the first {COLD_S:g} s, when a server still compiles "
-    f"kernels; --warmup {COLD_S:g}s leaves them out"
+    f"kernels and finds no prefix in its cache; --warmup {COLD_S:g}s leaves them out"
 )
 
 
