@@ -140,8 +140,7 @@ class MemoryAnswer(Answer):
                 ("KV cache", f"{budget.kv_cache_tokens:,} tokens"),
                 (f"conversations of {self.context.tokens:,} tokens at once", f"{self.conversations_at_once:,}"),
             ),
-            sure=pool_text(budget) if budget.engine == "sglang" else
-            f"90 % interval: {budget.num_gpu_blocks_low:,} to {budget.num_gpu_blocks_high:,} KV blocks.",
+            sure=sentence(f"{pool_text(budget)}."),
             risk=risk_of(self.notes, "A conversation longer than the mean takes more; what latency users see is "
                          "another question: headcount capacity."),
             words=WORDS,
@@ -200,7 +199,8 @@ class MemoryAnswer(Answer):
         budget = self.budget
         if not budget.fits:
             return []
-        interval = f"90 % interval: {budget.num_gpu_blocks_low:,} to {budget.num_gpu_blocks_high:,}"
+        low, high = budget.num_gpu_blocks_low, budget.num_gpu_blocks_high
+        interval = "as given" if low == high else f"90 % interval: {low:,} to {high:,}"
         ranks = budget.data_parallel_size
         each = f"; each of the {ranks} attention replicas has its own cache of this size" if ranks > 1 else ""
         count, most = self.conversations_at_once, budget.max_num_seqs
@@ -222,7 +222,8 @@ class MemoryAnswer(Answer):
     def _sglang_pool(self, per_user: Sequence[str]) -> list[str]:
         """The same of SGLang, in tokens."""
         budget, count = self.budget, self.conversations_at_once
-        interval = f"90 % interval: {budget.kv_cache_tokens_low:,} to {budget.kv_cache_tokens_high:,}"
+        low, high = budget.kv_cache_tokens_low, budget.kv_cache_tokens_high
+        interval = "as given" if low == high else f"90 % interval: {low:,} to {high:,}"
         pages = f" in pages of {budget.block_size}" if budget.block_size > 1 else ""
         each = (
             f"; each of the {budget.data_parallel_size} replicas has as many" if budget.data_parallel_size > 1 else ""

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from boundary.names import check_names
 from kvcache.gpus.gpu import GPU
-from kvcache.models.catalog import find_gpu, load_model
+from kvcache.models.catalog import find_gpu, load_model, model_names
 from kvcache.shape.architecture import Architecture
 from simulator.engines.engines import SGLANG, AnyArgs, argument_names, engine_args, engine_of, own_arguments
 from simulator.engines.memory import memory_budget
@@ -48,6 +48,7 @@ def subject(
     asked = {**given, "engine": engine.get("engine")}
     if startup_log is None:
         return Subject(architecture=architecture, gpu=found, args=engine_args(asked))
+    _check_model(startup_log, architecture)
     logged = {name: value for name, value in startup_log.options.items() if name in ENGINE_ARGUMENTS}
     if is_log_of_sglang := startup_log.options.get("engine") == SGLANG:
         asked["engine"] = SGLANG
@@ -64,6 +65,18 @@ def _known(given: Mapping[str, Any], known: Collection[str], what: str) -> dict[
     """What is given, less what is None. Raises ValueError for a name that is not known, with the nearest that is."""
     check_names(given, known, what)
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _check_model(log: "StartupLog", asked: Architecture) -> None:
+    """Raise ValueError where the log names a known model of another shape; a folder or another name says nothing."""
+    named = log.options.get("model")
+    if not isinstance(named, str) or named not in model_names():
+        return
+    if replace(load_model(named), name=asked.name) != asked:
+        raise ValueError(
+            f"--startup-log: {log.path} is of a server of {named}, not of {asked.name}; its KV blocks say nothing of "
+            "another model: leave the log out, or ask about the log's model"
+        )
 
 
 def _check_size(log: "StartupLog", args: AnyArgs) -> None:

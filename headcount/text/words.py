@@ -177,12 +177,22 @@ def slo_text(slo: "SLO") -> str:
     return f"{percent(slo.attainment)} of requests have " + " and ".join(limits)
 
 
+def pace_text(tokens_per_s: float) -> str:
+    """Such as `33 words/s (44 tokens/s)`."""
+    return f"{_digits(WORDS_PER_TOKEN * tokens_per_s, 2)} words/s ({_digits(tokens_per_s, 3)} tokens/s)"
+
+
+def _digits(value: float, digits: int) -> str:
+    """With so many digits that count, and never as a power of ten."""
+    return f"{float(f'{value:.{digits}g}'):,.10g}"
+
+
 def promise_text(slo: "SLO") -> str:
     """The SLO without abbreviations: `95 % of answers begin within 1 s and go on at 15 words/s or more`."""
     parts = [f"begin within {slo.ttft_s:g} s"] if slo.ttft_s is not None else []
     if slo.tpot_s is not None:
         tokens = 1 / slo.tpot_s
-        parts.append(f"go on at {WORDS_PER_TOKEN * tokens:.2g} words/s ({tokens:.3g} tokens/s) or more")
+        parts.append(f"go on at {pace_text(tokens)} or more")
     return f"{percent(slo.attainment)} of answers {' and '.join(parts)}"
 
 
@@ -191,7 +201,7 @@ def reached_text(ttft_s: float | None, tpot_s: float | None) -> str:
     said = [] if ttft_s is None else [f"of answers begin within {seconds(ttft_s)}"]
     if tpot_s:
         of = "" if said else "of answers "
-        said.append(f"{of}go on at {WORDS_PER_TOKEN / tpot_s:.2g} words/s ({1 / tpot_s:.3g} tokens/s) or more")
+        said.append(f"{of}go on at {pace_text(1 / tpot_s)} or more")
     return "; ".join(f"95 % {text}" for text in said) or "No request was answered"
 
 

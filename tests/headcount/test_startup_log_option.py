@@ -57,6 +57,19 @@ def test_arguments_that_are_not_used_are_named(headcount: Callable[..., Any], pa
     assert notes["logged-arguments-not-used"] == told
 
 
+def test_a_log_of_another_model_is_refused_and_one_of_an_unknown_name_is_not(
+    headcount: Callable[..., Any], path: Path
+) -> None:
+    asked = ("memory", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--startup-log", path)
+    ran = headcount(*asked)
+    assert ran.code == 2
+    assert "server.log is of a server of Qwen/Qwen3-8B, not of meta-llama/Llama-3.1-8B-Instruct" in ran.err
+    path.write_text(LOG.replace("Qwen/Qwen3-8B", "/models/ours"), encoding="utf-8")
+    ran = headcount(*asked)
+    assert ran.code == 0, ran.err
+    assert "26,168 KV blocks of 16 tokens (as given)" in ran.out
+
+
 def test_a_log_of_another_tensor_parallel_size_is_refused(headcount: Callable[..., Any], path: Path) -> None:
     ran = headcount("memory", "--gpu", "h100-sxm", "--startup-log", path, "-tp", "2")
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)

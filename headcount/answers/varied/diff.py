@@ -11,6 +11,7 @@ from headcount.answers.details.first_page import FirstPage
 from headcount.report.source import read_answer
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted
+from headcount.text.words import SAFE
 
 _ASKED = ("model", "gpu", "workload", "think_time_s", "router", "growth", "headroom", "spare_servers", "seed")
 _ENDS = {"low": "users safe to promise", "users": "best estimate of users", "high": "upper end of users"}
@@ -136,11 +137,19 @@ def _found(answer: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     room = page["headroom"] or {}
     yield from ((said, room[name]) for name, said in _ENDS.items() if name in room)
     yield from ((name, figure) for name, figure in page["figures"] if name not in _SAID)
+    yield from _options(page["options"] or {"columns": (), "rows": ()})
     yield "what binds", report.get("binding")
     for load in report.get("loads", ()):
         if load["share"] in (None, 1.0):
             yield from ((said, load[name]) for name, said in _MEANS.items() if name in load)
     yield "server", (report.get("deployment") or {}).get("serve_line")
+
+
+def _options(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Whom each row of the first page's table serves; the leading one is told before."""
+    for place, column in enumerate(table["columns"]):
+        if SAFE in column:
+            yield from ((f"{column}: {row[0]} ({table['columns'][0]})", row[place]) for row in table["rows"])
 
 
 def _table(title: str, changes: tuple[Difference, ...]) -> Table:

@@ -49,15 +49,17 @@ def _note(found: Mapping[str, Any]) -> str:
     if not found["fits"]:
         return ""
     low, high = found["num_gpu_blocks_low"], found["num_gpu_blocks_high"]
+    size, share = found["block_size"], found["gpu_memory_utilization"]
+    unit = size if found.get("engine") == "sglang" else 1
+    interval = "as given" if low == high else f"90 % interval: {low * unit:,} to {high * unit:,}"
     if found.get("engine") == "sglang":
-        size, share = found["block_size"], found["gpu_memory_utilization"]
         return (
-            f"{found['kv_cache_tokens']:,} tokens (90 % interval: {low * size:,} to {high * size:,}), in pages of "
+            f"{found['kv_cache_tokens']:,} tokens ({interval}), in pages of "
             f"{size}. 'activations, CUDA graphs' is what mem_fraction_static {share:g} leaves."
         )
     return (
-        f"{found['num_gpu_blocks']:,} blocks of {found['block_size']} tokens (90 % interval: {low:,} to {high:,}); at "
+        f"{found['num_gpu_blocks']:,} blocks of {size} tokens ({interval}); at "
         f"once {found['max_concurrency']:,.1f} requests of the full {found['max_model_len']:,} tokens, shorter ones in "
-        f"proportion. 'left to others' is what gpu_memory_utilization {found['gpu_memory_utilization']:g} keeps from "
+        f"proportion. 'left to others' is what gpu_memory_utilization {share:g} keeps from "
         "vLLM."
     )
