@@ -1,9 +1,10 @@
 """A plan in sentences and tables."""
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from boundary.names import readable
-from headcount.answers.money import price_lines
+from headcount.answers.money import BreakEven, price_lines
 from headcount.answers.plan_rows import DROPPED, SCALED, SCREENED, FleetRow, rows_of, sized_row
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, milliseconds, percent, seconds
@@ -33,6 +34,7 @@ def head(answer: "PlanAnswer") -> list[Block]:
     others = [row for row in answer.fleets[1:] if row.runs and answer.best and row.gpu != answer.best.gpu]
     if answer.best and others:
         lines.append(Line(_next_best(answer.best, others[0])))
+    lines += [Line(api_text(answer))] if answer.break_even else []
     return [*lines, *map(Line, _apart_texts(answer))]
 
 
@@ -98,7 +100,7 @@ def body(answer: "PlanAnswer") -> list[Block]:
     found: list[Block] = [fleets_table(rows)] if rows else []
     found += [Line(f"{row.kind}: {row.reason}") for row in answer.fleets if not row.runs and row.reason]
     found += [Line(nearest_text(each)) for each in answer.nearest]
-    found += [Line(), *chain(answer), *_start(answer), *money(answer)]
+    found += [Line(), *chain(answer), *_start(answer)]
     found += [Line(str(answer.spare_tried))] if answer.spare_tried else []
     if answer.explain:
         found += [Line(), Line(bold="every layout"), layouts_table(answer)]
@@ -169,18 +171,26 @@ def _start(answer: "PlanAnswer") -> list[Line]:
     return [Line(f"{each} with: {best.serve_line}")]
 
 
-def money(answer: "PlanAnswer") -> list[Line]:
-    """The cheapest fleet beside an API, if its prices were given."""
+def api_text(answer: "PlanAnswer") -> str:
+    """The cheapest fleet beside an API, and from which load own GPUs cost less; "" without the API's prices."""
     found = answer.break_even
     if found is None:
-        return []
+        return ""
     flag = " (assumed; --utilization)" if answer.money.utilization_is_assumed else ""
     at = f"at {percent(round(answer.money.utilization, 3))} of the peak on average{flag}"
     verdict = "own GPUs cost less" if found.own_is_cheaper else "the API costs less"
-    from_users = f"; own GPUs cost less from {found.users:,.0f} users" if found.users is not None else ""
-    return [
-        Line(f"the API bills ${found.api_usd_per_month:,.0f} a month for these tokens, {at}: {verdict}{from_users}")
-    ]
+    bill = f"the API bills ${found.api_usd_per_month:,.0f} a month for these tokens, {at}: {verdict} at this load"
+    return f"{bill}; {_break_even_text(answer, found)}"
+
+
+def _break_even_text(answer: "PlanAnswer", found: BreakEven) -> str:
+    """The load from which own GPUs cost less, as a share of the load asked for and in users."""
+    if found.load_share is None:
+        return "own GPUs cost more at any load"
+    users = found.load_share * answer.demand.users
+    text = f"break-even at {percent(round(found.load_share, 2))} of this load ({counted(math.ceil(users), 'user')})"
+    safe = (answer.best.users_low or 0) / answer.people.factor if answer.best else 0
+    return f"{text}, more than this fleet safely serves" if users > safe else text
 
 
 def layouts_table(answer: "PlanAnswer") -> Table:

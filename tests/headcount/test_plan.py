@@ -1,6 +1,7 @@
 """What a plan answers, and how; formulas stand in for simulations."""
 
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -103,6 +104,15 @@ def test_an_api_is_compared_at_the_same_tokens() -> None:
     assert found.own_usd_per_month == answer.usd_per_month
     assert "the API bills" in str(answer)
     assert "(assumed; --utilization)" not in str(answer)
+    assert found.load_share is not None
+    users = f"{math.ceil(found.load_share * 500):,} users"
+    cheaper = "own GPUs cost less" if found.own_is_cheaper else "the API costs less"
+    head = "\n".join(map(str, answer.head()))
+    assert f"{cheaper} at this load; break-even at" in head
+    assert users in head
+    page = answer.first_page()
+    assert f"${found.api_usd_per_month:,.0f}" in page.answer
+    assert users in dict(page.figures)["API instead"]
 
 
 def test_a_price_decides_which_fleet_is_cheapest() -> None:

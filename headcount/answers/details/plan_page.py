@@ -62,8 +62,8 @@ def plan_page(answer: "PlanAnswer") -> FirstPage:
     return served_page(
         answer,
         question,
-        f"Use {bought} for {named}",
-        figures=bought.figures,
+        f"Use {bought} for {named}{_api_said(answer)}",
+        figures=(*bought.figures, *([("API instead", plan_text.api_text(answer))] if answer.break_even else [])),
         priced=bought.priced,
         serves=("for", _at_the_peak(answer)),
         load=asked.workload,
@@ -77,6 +77,17 @@ def plan_page(answer: "PlanAnswer") -> FirstPage:
         options=_options(answer),
         words=[("prefill and decode apart", "some servers compute prompts (prefill), others answers (decode).")],
     )
+
+
+def _api_said(answer: "PlanAnswer") -> str:
+    """Whether own GPUs or the API cost less at this load."""
+    found = answer.break_even
+    if found is None:
+        return ""
+    own, api = whole_dollars(found.own_usd_per_month), whole_dollars(found.api_usd_per_month)
+    if found.own_is_cheaper:
+        return f"; they cost less than the API, ${own} instead of ${api} a month"
+    return f", or the API, which costs less at this load: ${api} instead of ${own} a month"
 
 
 def _parts(best: FleetRow) -> tuple[Part, ...]:
@@ -306,8 +317,11 @@ def _cost(answer: "PlanAnswer") -> dict[str, Any] | None:
         "rows": [(said, f"{costs[name]:,.2f}") for name, said in names.items() if costs.get(name) is not None],
         "said": [
             f"Tokens are those of a month at {utilization} of the peak load on average.",
-            *(f"{sentence(str(line))}." for line in plan_text.money(answer)),
-            *([] if even else ["No API was compared; give its prices of input and output tokens."]),
+            *(
+                [f"{sentence(plan_text.api_text(answer))}."]
+                if even
+                else ["No API was compared; give its prices of input and output tokens."]
+            ),
         ],
         "break_even": None if even is None else _break_even(answer.demand.users, even.api_usd_per_month, best),
     }
