@@ -381,7 +381,7 @@ def _facts_of(asked: Subject, rows: Sequence[CapacityRow], traffic: TrafficEffec
         steps=steps,
         traffic=traffic,
         cancelled=best.point.cancelled if best.point else None,
-        imprecise=[(row.gpus, row.precision, row.replications) for row in rows if row.is_rough],
+        imprecise=[(counted(row.gpus, "GPU"), row.precision, row.replications) for row in rows if row.is_rough],
         why_unfit=rows[-1].reason if verdict is Verdict.BAD_INPUT else None,
         why_missed=missed,
     )

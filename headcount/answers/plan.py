@@ -20,7 +20,7 @@ from headcount.questions.offers import names_of, read_offers
 from headcount.questions.people import People
 from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block
-from headcount.text.units import assumptions_json
+from headcount.text.units import assumptions_json, counted
 from headcount.text.words import load_text
 from kvcache.models.catalog import load_model
 from simulator.cancellations import Cancellations
@@ -371,7 +371,7 @@ def _facts_of(race: Race, traffic: TrafficEffects | None) -> Facts:
     row = best.row
     matters = best.users() < AMPLE * race.question.users  # else the lower end is enough by far
     is_rough = row.is_rough and race.is_over and matters
-    imprecise = [(row.gpus, row.precision, row.replications)] if is_rough else []
+    imprecise = [(counted(row.gpus, "GPU"), row.precision, row.replications)] if is_rough else []
     scaled = [] if best.is_whole else [(best.row.replicas, best.servers)]
     cancelled = row.point.cancelled if row.point else None
     return _facts(

@@ -1,5 +1,7 @@
 """What keeps a deployment from serving more users."""
 
+from typing import Final
+
 import numpy as np
 
 from simulator.core import layout
@@ -9,8 +11,11 @@ from simulator.latency import model as causes_of
 from simulator.latency.model import AverageStep, LatencyModel, breakdown, step_with_prefill
 from simulator.study.points import Point
 from simulator.study.slo import SLO
+from simulator.study.statistics import FloatArray
 
 BLOCKED_SHARE = 0.05  # of replica time: above it, waiting for a resource is what hurts
+LONGER: Final = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0)  # times a limit that is missed
+_CLOSE: Final = 0.01  # a share of misses to the one that is allowed: two more digits tell them apart
 
 CAUSE_NAMES = {
     causes_of.WEIGHTS_READ: "weight reads",
@@ -77,12 +82,45 @@ def step_causes(plan: Deployment, point: Point, *, only_prefill: bool = False) -
     return {CAUSE_NAMES[name]: value / total for name, value in seconds.items()}
 
 
+def not_served(slo: SLO, point: Point, load: str, *, is_long_run: bool = True) -> str:
+    """Why not even that load meets the SLO, and which longer limits it meets."""
+    missed, at = first_missed(slo, point), reached(slo, point)
+    longer = longer_limits(slo, point)
+    way_out = f"{load} would meet {longer}" if longer else ""
+    if is_long_run and not point.queue_grows and point.attainment.mean >= slo.attainment:
+        runs = f"in {len(point.replications)} replications, too close to the {1 - slo.attainment:.2%} that may miss"
+        missed = f"{missed} {runs} to promise"
+    return f"not even {load} meets the SLO: {'; '.join(filter(None, (missed, at, way_out)))}"
+
+
 def first_missed(slo: SLO, point: Point) -> str:
     """Which limit a load misses, in words for an error message."""
     ttft, tpot = point.mean("ttft_misses"), point.mean("tpot_misses")
-    parts = [f"{_percent(ttft)} of requests miss the TTFT limit"] if slo.ttft_s is not None else []
-    parts += [f"{_percent(tpot)} miss the TPOT limit"] if slo.tpot_s is not None else []
+    parts = [f"{_missing(ttft, slo)} of requests miss the TTFT limit"] if slo.ttft_s is not None else []
+    parts += [f"{_missing(tpot, slo)} miss the TPOT limit"] if slo.tpot_s is not None else []
     return ", ".join(parts)
+
+
+def longer_limits(slo: SLO, point: Point) -> str:
+    """The least of LONGER limits that a load meets as simulated, such as `--ttft 2000ms`; "" where none is met."""
+    if point.queue_grows:
+        return ""
+    ttft_s, tpot_s = point.times("ttft_s"), point.times("tpot_s")
+    tpot_s = tpot_s[np.isfinite(tpot_s)]  # an answer of one token has none
+    found = [
+        _least_met(slo.ttft_s, ttft_s, slo.attainment, "--ttft"),
+        _least_met(slo.tpot_s, tpot_s, slo.attainment, "--tpot"),
+    ]
+    return "" if None in found else " ".join(filter(None, found))
+
+
+def _least_met(limit_s: float | None, times_s: FloatArray, attainment: float, option: str) -> str | None:
+    """Nothing where the limit is met with room to spare, None where none of LONGER is."""
+    if limit_s is None or not len(times_s) or np.mean(times_s <= limit_s / LONGER[0]) >= attainment:
+        return ""  # met with room to spare
+    longer = [round(limit_s * factor, 4) for factor in LONGER]
+    met = (limit for limit in longer if np.mean(times_s <= limit) >= attainment)
+    return next((f"{option} {1e3 * limit:g}ms" for limit in met), None)
 
 
 def reached(slo: SLO, point: Point) -> str:
@@ -96,6 +134,11 @@ def reached(slo: SLO, point: Point) -> str:
     parts = [f"TTFT {at['ttft_s']:.3g} s"] if "ttft_s" in at else []
     parts += [f"TPOT {at['tpot_s'] * 1e3:.3g} ms"] if "tpot_s" in at else []
     return f"{', '.join(parts)} at the target's percentile" if parts else ""
+
+
+def _missing(share: float, slo: SLO) -> str:
+    """With the digits that tell it from the share that may miss."""
+    return f"{share:.2%}" if abs(share - (1 - slo.attainment)) < _CLOSE else _percent(share)
 
 
 def _percent(share: float) -> str:

@@ -15,7 +15,7 @@ from simulator.engines.vllm.arguments import EngineArgs
 from simulator.fleet.flow_control import read_flow_control
 from simulator.fleet.router import RouterFactory
 from simulator.simulation import check_lengths
-from simulator.study.binding import first_missed, reached, step_causes, what_binds
+from simulator.study.binding import not_served, step_causes, what_binds
 from simulator.study.capacity import PRECISION, Capacity, find_capacity, screen_capacity
 from simulator.study.capacity_interval import interval_of_users, users_at, users_within_errors
 from simulator.study.estimate import Estimate, estimate_users, estimated_users, met_in_service
@@ -375,8 +375,7 @@ def no_capacity_reason(question: CapacityQuestion, evaluator: Evaluator) -> str:
     """Why not even the smallest load is served."""
     point = evaluator.points()[0]
     load = "1 user" if (point.size, evaluator.load.unit) == (1, "users") else f"{point.size:g} {evaluator.load.unit}"
-    found = (first_missed(question.slo, point), reached(question.slo, point))
-    return f"not even {load} meets the SLO: {'; '.join(filter(None, found))}"
+    return not_served(question.slo, point, load, is_long_run=evaluator.hours_met is None)
 
 
 def empty_row(

@@ -171,7 +171,7 @@ def test_a_plan_that_is_stopped_does_not_say_that_no_fleet_serves_the_users() ->
 def test_users_that_few_replications_hardly_know_carry_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     simulate_as(monkeypatch, lambda _, servers: 100 * servers, precision=0.3)
     answer = hc.plan("llama-3.1-8b", users=500, **GIVEN)
-    assert any("users are known to ±30.0% after" in str(note) for note in answer.notes)
+    assert any("users are known only to ±30.00% after" in str(note) for note in answer.notes)
 
 
 def test_where_no_fleet_serves_the_users_it_tells_what_would(monkeypatch: pytest.MonkeyPatch) -> None:

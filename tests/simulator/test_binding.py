@@ -13,7 +13,7 @@ from kvcache.models.catalog import find_gpu, load_model
 from simulator.core.layout import BLOCKED_BY_MAX_NUM_SEQS
 from simulator.engines.engines import engine_args
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.study.binding import first_missed, reached, what_binds
+from simulator.study.binding import first_missed, longer_limits, not_served, reached, what_binds
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow, capacity_rows
 from simulator.study.slo import SLO
 from workloads.synthetic import single_turn_users
@@ -171,3 +171,22 @@ def test_what_a_load_reaches_is_told_at_the_target_s_percentile() -> None:
     times = {"ttft_s": np.arange(101) / 100, "tpot_s": np.array([np.nan])}
     point: Any = SimpleNamespace(times=times.get)
     assert reached(SLO(ttft_s=0.5, tpot_s=0.05, attainment=0.95), point) == "TTFT 0.95 s at the target's percentile"
+
+
+def test_misses_near_the_target_have_the_digits_that_tell_them_apart_and_a_longer_limit_is_named() -> None:
+    ttft_s = np.concatenate([np.full(954, 0.5), np.full(46, 1.2)])
+    misses = {"ttft_misses": 0.046, "tpot_misses": 0.0}
+    point: Any = SimpleNamespace(
+        mean=misses.get, times={"ttft_s": ttft_s, "tpot_s": np.full(1000, 0.01)}.get, queue_grows=False,
+        attainment=SimpleNamespace(mean=0.954), replications=(0,) * 6,
+    )  # fmt: skip
+    slo = SLO(ttft_s=1.0, tpot_s=0.05, attainment=0.95)
+    said = not_served(slo, point, "1 user")
+    assert said.startswith(
+        "not even 1 user meets the SLO: 4.60% of requests miss the TTFT limit, 0% miss the TPOT limit"
+    )
+    assert "in 6 replications, too close to the 5.00% that may miss to promise" in said
+    strict = SLO(ttft_s=0.4, tpot_s=0.05, attainment=0.95)
+    assert longer_limits(strict, point) == "--ttft 500ms"
+    point.queue_grows = True
+    assert longer_limits(strict, point) == ""

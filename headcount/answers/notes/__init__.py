@@ -65,9 +65,10 @@ class Facts:
     plans: Sequence["Deployment"] = ()  # that are answered for, each once
     steps: Sequence[tuple["Deployment", "AverageStep"]] = ()  # that the simulated plans took on average
     traffic: "TrafficEffects | None" = None  # what max_model_len makes of the load
+    traffic_of: str = ""  # of several layouts, whose traffic that is
     cancelled: "Cancellations | None" = None  # by clients that do not wait for ever, at the capacity
     trace: Sequence[str] = ()  # what a trace's reader left out or took for granted
-    imprecise: Sequence[tuple[int, float, int]] = ()  # GPUs, precision reached, replications that it took
+    imprecise: Sequence[tuple[str, float, int]] = ()  # whose users, precision reached, replications that it took
     scaled: Sequence[tuple[int, int]] = ()  # servers that were simulated, servers that are answered for
     why_unfit: str | None = None  # why the model does not run
     why_missed: str | None = None  # why the SLO is not met

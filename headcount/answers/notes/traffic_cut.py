@@ -11,4 +11,5 @@ FROM_SHARE = 0.01
 
 def find(facts: Facts) -> Iterator[tuple[str, str]]:
     if facts.traffic is not None and facts.traffic.worst >= FROM_SHARE:
-        yield traffic_text(facts.traffic, facts.plans), ""
+        said = traffic_text(facts.traffic, facts.plans)
+        yield f"{facts.traffic_of}: {said}" if facts.traffic_of else said, ""

@@ -174,7 +174,9 @@ def facts_of(
     asked: Subject, question: CapacityQuestion, found: Capacity, *, gpus: int, plans: Sequence[Deployment], **more: Any
 ) -> Facts:
     """For the notes: what is known of all pools once they have been searched together."""
-    rough = [] if question.is_answered_by(found) else [(gpus, found.half_width, num_replications(found))]
+    rough = (
+        [] if question.is_answered_by(found) else [(counted(gpus, "GPU"), found.half_width, num_replications(found))]
+    )
     known = facts_about(asked, plans=list(plans), cancelled=found.point.cancelled if found.point else None, **more)
     return replace(known, imprecise=rough, why_missed=None if found.mean else NOBODY)
 

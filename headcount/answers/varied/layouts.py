@@ -115,6 +115,10 @@ def _effects(workload: Population | Trace, max_model_len: int) -> TrafficEffects
     return traffic_effects(workload.table if isinstance(workload, Trace) else workload, max_model_len)
 
 
+def _worst_cut(layout: Layout) -> float:
+    return layout.traffic.worst if layout.traffic else 0.0
+
+
 def facts_of(layouts: Sequence[Layout], verdict: Verdict, *, judged: int = 1) -> Facts:
     """What notes are found in, the first layout leading; so many of the simulated ones have to be known well."""
     running = [layout for layout in layouts if layout.looked and layout.looked.plan]
@@ -124,13 +128,17 @@ def facts_of(layouts: Sequence[Layout], verdict: Verdict, *, judged: int = 1) ->
     steps = [(row.plan, step) for row in rows if row.plan and row.point and (step := row.point.mean_step) is not None]
     reasons = [layout.reason for layout in layouts if layout.reason]
     asked = next((layout.asked for layout in (*led, *layouts) if layout.asked), None)
+    cut = max((each for each in led if each.traffic), key=_worst_cut, default=None)
     more: dict[str, Any] = {
         "plans": plans,
         "steps": steps,
         "imprecise": [
-            (row.gpus, row.precision, row.replications) for row in rows[:judged] if row.users and row.is_rough
+            (each.name, row.precision, row.replications)
+            for each in led[:judged]
+            if (row := each.row) and row.users and row.is_rough
         ],
-        "traffic": max((each.traffic for each in led if each.traffic), key=lambda each: each.worst, default=None),
+        "traffic": cut.traffic if cut else None,
+        "traffic_of": cut.name if cut and len({each.traffic for each in led}) > 1 else "",
         "trace": next((trace_notes(each.looked.question.workload) for each in layouts if each.looked), ()),
         "why_unfit": reasons[0] if verdict is Verdict.BAD_INPUT and reasons else None,
         "why_missed": f"no layout meets the SLO; {reasons[0]}"

@@ -1,8 +1,9 @@
 """What changes when something changes, for the person who signs."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headcount.answers.details.first_page import MOST_OPTIONS, FirstPage, Options
 from headcount.answers.varied.attribution import ratio_text
@@ -13,6 +14,7 @@ from headcount.text.units import counted, whole_dollars
 from headcount.text.words import SAFE, model_title, sentence
 from workloads.populations.population import Population
 from workloads.populations.summary import population_summary
+from workloads.traffic_changes import Amount
 
 if TYPE_CHECKING:
     from headcount.answers.varied.whatif import Need, WhatifAnswer
@@ -59,7 +61,7 @@ def _varies_context(answer: "WhatifAnswer") -> bool:
     return any(axis.name == "context" for axis in answer.axes)
 
 
-def _context_text(base: Layout | None) -> str:
+def _context_text(base: Layout | None, values: Sequence[Any]) -> str:
     """How long a context is in the first row."""
     if base is None or base.looked is None:
         return ""
@@ -68,7 +70,9 @@ def _context_text(base: Layout | None) -> str:
         mean = population_summary(load).mean_context_tokens
     else:
         mean = float((load.table.prompt_tokens + load.table.output_tokens).mean())
-    return f"In the first row a context has {mean:,.0f} tokens on average as an answer ends; x2 is twice as many."
+    said = f"In the first row a context has {mean:,.0f} tokens on average as an answer ends"
+    factors = [value for value in values if isinstance(value, Amount) and value.is_factor and value.value != 1]
+    return f"{said}; x{factors[0].value:g} is {factors[0].value:g} times as many." if factors else f"{said}."
 
 
 def _question(answer: "WhatifAnswer") -> str:
@@ -146,10 +150,16 @@ def _options(answer: "WhatifAnswer") -> Options | None:
         rows=tuple((cell.name, f"{cell.users:,}", *_need_cells(_needs(answer, cell))) for cell in shown),
         marked=0,
         note=" ".join(
-            ([_context_text(answer.base)] if _varies_context(answer) else [])
+            [_context_text(answer.base, axis.values) for axis in answer.axes if axis.name == "context"]
+            + _unserved_texts(shown)
             + (["No spare server is counted in."] if answer.users else [])
         ),
     )
+
+
+def _unserved_texts(cells: Sequence[Layout]) -> list[str]:
+    """Why the first row that serves nobody does not."""
+    return [sentence(f"{cell.name}: {cell.reason}.") for cell in cells if not cell.users and cell.reason][:1]
 
 
 def _need_cells(needs: "tuple[Need, ...]") -> tuple[str, ...]:

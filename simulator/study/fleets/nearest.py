@@ -9,6 +9,7 @@ from typing import Final
 from kvcache.models.catalog import load_model, model_names
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.parameters import active_parameters, total_parameters
+from simulator.study.binding import LONGER
 from simulator.study.capacity_table import How
 from simulator.study.fleets.layouts import AFFINITY, FleetQuestion, Offer
 from simulator.study.fleets.screening import Screened
@@ -18,7 +19,6 @@ from simulator.study.points import Watcher
 from simulator.study.running.simulations import Simulations
 from workloads.populations.population import Population
 
-LONGER: Final = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0)  # times a limit
 _SIMULATED: Final = 2  # changes of a kind, each with its cheapest layout
 _FEWEST_USERS: Final = 10.0  # estimated per server: a change that barely helps is none
 _MOST_USERS: Final = 500  # simulated together
