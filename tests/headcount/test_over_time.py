@@ -14,6 +14,7 @@ from tests.headcount.conftest import SHORT_ANSWERS
 
 Run = Callable[..., Any]
 FAST: dict[str, Any] = {"latency_model": "constant", "step_s": 0.05, "max_model_len": 4096, "max_num_seqs": 4}
+LIMITS: dict[str, Any] = {"ttft_s": 0.06, "tpot_s": 0.051}
 COMMAND = (
     "simulate", "--model", "qwen3-0.6b", "--gpu", "h100-sxm", "--latency-model", "constant", "--step-s", "0.05",
     "--max-model-len", "4096", "--max-num-seqs", "4", "--workload", str(SHORT_ANSWERS), "--users", "6",
@@ -26,12 +27,20 @@ def asked(**given: Any) -> OverTimeAnswer:
     return answer
 
 
-def test_autoscalers_are_compared_with_a_fixed_fleet_of_the_most_replicas() -> None:
-    answer = asked(autoscaler=["hpa:target_average_value=1", "knative-kpa"], min_replicas=1, max_replicas=3)
+def test_autoscalers_are_compared_with_the_smallest_fixed_fleet_that_meets_the_slo() -> None:
+    answer = asked(autoscaler=["hpa:target_average_value=1", "knative-kpa"], min_replicas=1, max_replicas=4, **LIMITS)
     rows = answer.figures()["fleets"]
-    assert [row["fleet"] for row in rows] == ["hpa:target_average_value=1", "knative-kpa", "fixed at 3"]
-    assert rows[-1]["gpu_hours"] == pytest.approx(3 * 900 / 3600)
-    assert all(row["gpu_hours"] <= rows[-1]["gpu_hours"] for row in rows)
+    fixed = {n: asked(replicas=n, **LIMITS).figures()["fleets"][0]["attainment"] for n in (1, 2, 3)}
+    fewest = min(n for n, met in fixed.items() if met >= 0.95)
+    assert fewest > 1, "one replica misses the SLO here"
+    assert [row["fleet"] for row in rows] == [
+        "hpa:target_average_value=1", "knative-kpa", "fixed at 4", f"fixed at {fewest}",
+    ]  # fmt: skip
+    assert rows[-1]["attainment"] == fixed[fewest]
+    assert rows[-2]["gpu_hours"] == pytest.approx(4 * 900 / 3600)
+    assert all(row["gpu_hours"] <= rows[-2]["gpu_hours"] for row in rows)
+    cheaper = rows[0]["fleet"] if rows[0]["gpu_hours"] < rows[-1]["gpu_hours"] else "the fixed fleet"
+    assert f"In this one run {cheaper} is cheaper" in " ".join(str(answer).split())
     for row in rows:
         history = [*row["replicas_over_time"], {"time_s": 900.0}]
         held_s = sum(
@@ -40,7 +49,12 @@ def test_autoscalers_are_compared_with_a_fixed_fleet_of_the_most_replicas() -> N
         )
         assert row["gpu_hours"] == pytest.approx(held_s / 3600)
         assert row["usd_per_day"] == pytest.approx(row["usd"] * 86_400 / 900)
-    assert "fixed at 3" in str(answer)
+
+
+def test_where_even_the_largest_fleet_misses_the_slo_the_headline_says_so() -> None:
+    answer = asked(autoscaler="hpa", min_replicas=1, max_replicas=2, ttft_s=0.04)
+    assert [row["fleet"] for row in answer.figures()["fleets"]] == ["hpa", "fixed at 2"]
+    assert "the largest allowed: it misses" in " ".join(str(answer).split())
 
 
 def test_an_event_is_told_with_what_it_cost() -> None:

@@ -44,7 +44,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class OverTimeAnswer(Answer):
-    """One load on fleets that change, the last of them fixed: attainment, replicas over time, GPU-hours, cost."""
+    """One load on fleets that change, then on fixed ones: attainment, replicas over time, GPU-hours, cost.
+
+    The last one is the smallest fixed fleet that meets the SLO, or the largest allowed where none does.
+    """
 
     kind = "over time"
     question: Question
@@ -79,14 +82,18 @@ class OverTimeAnswer(Answer):
         return [Line(bold=f"{what}: {self.load.words}"), Line(f"SLO: {asked.slo}"), Line(self._said())]
 
     def _said(self) -> str:
-        best, fixed = self.rows()[0], self.rows()[-1]
-        met = f"{percent(round(best['attainment'], 4))} of requests meet the SLO with {best['fleet']}"
+        rows, target = self.rows(), self.question.slo.attainment
+        first, fixed = rows[0], rows[-1]
+        met = f"{percent(round(first['attainment'], 4))} of requests meet the SLO with {first['fleet']}"
         if len(self.fleets) == 1:
             return f"{met} replicas"
-        saved = 1 - best["gpu_hours"] / fixed["gpu_hours"]
+        saved = 1 - first["gpu_hours"] / fixed["gpu_hours"]
+        which = "smallest fixed fleet that meets it" if fixed["attainment"] >= target else "largest allowed: it misses"
+        cheaper = f"{first['fleet'] if saved > 0 else 'the fixed fleet'} is cheaper" if saved else "both cost the same"
+        misses = ", but misses the SLO" if saved > 0 and first["attainment"] < target else ""
         return (
-            f"{met}, in {abs(saved):.0%} {'fewer' if saved >= 0 else 'more'} GPU-hours than {fixed['fleet']} replicas "
-            f"({percent(round(fixed['attainment'], 4))})"
+            f"{met}, in {abs(saved):.1%} {'fewer' if saved >= 0 else 'more'} GPU-hours than {fixed['fleet']} replicas "
+            f"({percent(round(fixed['attainment'], 4))}; the {which}). In this one run {cheaper}{misses}"
         )
 
     def body(self) -> list[Block]:
@@ -247,7 +254,7 @@ def simulate_over_time(
     progress: Watch = unwatched,
     **engine: Any,
 ) -> OverTimeAnswer:
-    """Serve one load with a fleet that changes, and with one that is fixed at its most replicas.
+    """Serve one load with a fleet that changes, and with fixed ones: of its most replicas, and of the fewest that do.
 
     `autoscaler` is a name, with parameters as in `hpa:target_average_value=30`, or several to compare. With a
     `daily_profile` (`day`, or requests by hour) `users` are those of the busiest hour. `events` befall every fleet:
@@ -284,12 +291,34 @@ def simulate_over_time(
     )  # fmt: skip
     load = load_over_time(given, max_model_len=plan.engine.max_model_len, profile=profile, duration_s=duration_s)
     _check_events(whole.events, load.duration_s)
-    fleets = []
-    for number, name in enumerate(whole.names):
-        progress(Progress(done=number, total=len(whole.names), note=name))
-        fleets.append(whole.fleet(number, load))
+    fleets = _fleets(whole, load, progress)
     known = replace(known, plans=[plan], traffic=load.traffic, cancelled=fleets[0].shown.result.cancelled)
-    return OverTimeAnswer(notes=find_notes(known, strict=strict), question=whole, load=load, fleets=tuple(fleets))
+    return OverTimeAnswer(notes=find_notes(known, strict=strict), question=whole, load=load, fleets=fleets)
+
+
+def _fleets(asked: Question, load: LoadOverTime, progress: Watch) -> tuple[FleetOverTime, ...]:
+    """What is asked for and, beside autoscalers, the smallest fixed fleet that meets the SLO, found by bisection."""
+    names = asked.names
+    total = len(names) + bool(asked.autoscalers)
+    fleets = []
+    for number, name in enumerate(names):
+        progress(Progress(done=number, total=total, note=name))
+        fleets.append(asked.fleet(number, load))
+    few, many, smallest = asked.min_replicas, asked.max_replicas, fleets[-1]
+    if not asked.autoscalers or smallest.shown.attainment < asked.slo.attainment:
+        return tuple(fleets)
+    tried = round(fleets[0].shown.mean_replicas)
+    while few < many:
+        tried = min(max(tried, few), many - 1)
+        fixed = asked.fixed_at(tried)
+        progress(Progress(done=len(names), total=total, note=fixed.names[0]))
+        found = fixed.fleet(0, load)
+        if found.shown.attainment >= asked.slo.attainment:
+            many, smallest = tried, found
+        else:
+            few = tried + 1
+        tried = (few + many) // 2
+    return (*fleets, smallest) if smallest is not fleets[-1] else tuple(fleets)
 
 
 def _profile(given: str | Profile | None) -> Profile | None:

@@ -89,6 +89,16 @@ class Question:
             shown=over_time(operation, self.slo, until_s),
         )
 
+    def fixed_at(self, replicas: int) -> "Question":
+        """The same load on a fixed fleet of so many replicas."""
+        return replace(
+            self,
+            autoscalers=(),
+            min_replicas=min(self.min_replicas, replicas),
+            max_replicas=replicas,
+            initial_replicas=None,
+        )
+
     def stages(self) -> tuple[Stages, Stages]:
         """Of a start on a new node, and of a later one there."""
         return self.startup.stages(self.plan, is_new_node=True), self.startup.stages(self.plan, is_new_node=False)
