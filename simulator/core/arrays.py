@@ -16,7 +16,8 @@ from simulator.core.routing.arrays import has_index, routing_arrays
 from simulator.core.sglang.arrays import build_sglang_arrays
 from simulator.core.vllm.apart.arrays import apart_arrays
 from simulator.core.vllm.host_tier.arrays import fill_tier, num_rows, tier_arrays
-from simulator.core.vllm.layout import BLOCK, GROUP, KIND
+from simulator.core.vllm.layout import BLOCK, GROUP, KIND, SEGMENT
+from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.speculation import acceptance_limit
 from simulator.fleet.fleet import ROLES, Fleet, Pool
@@ -31,7 +32,8 @@ LOG_WORDS = 1 << 20
 
 def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_steps: bool, seed: int) -> Arrays:
     """Allocate a run's state, as large as the largest pool needs; what a run does not touch costs no memory."""
-    pools, engines = [_sizes(pool, table) for pool in fleet.pools], fleet.num_engines
+    in_segments = all(_has_one_table(pool.engine) for pool in fleet.pools)
+    pools, engines = [_sizes(pool, table, in_segments=in_segments) for pool in fleet.pools], fleet.num_engines
     seqs, plans = max(pool.max_num_seqs for pool in pools), max(pool.engine.plans_in_flight for pool in fleet.pools)
     rows, groups = max(pool.num_rows for pool in pools), max(pool.num_groups for pool in pools)
     blocks = sum(pool.num_engines * of.num_blocks for pool, of in zip(fleet.pools, pools, strict=True))
@@ -40,6 +42,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
     words = sum(pool.num_engines * _words_per_instant(pool, of) for pool, of in zip(fleet.pools, pools, strict=True))
     spans = _spans(table, are_dense=has_index(router))
     contents = int(spans["content"].max(initial=-1)) + 1 if has_index(router) else 0
+    num_blocks = 0 if in_segments else blocks
     arrays = Arrays(
         pools=_pools(fleet, pools, table),
         cursor=_cursor(log_steps, words, table),
@@ -59,16 +62,17 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
         running=np.zeros((engines, seqs), np.int32),
         calendar=np.full((engines, layout.CALENDAR_STEPS), NONE, np.int32),
         free_rows=np.zeros((engines, rows), np.int32),
-        tables=np.zeros((engines * rows, max(pool.num_groups * pool.row_blocks for pool in pools)), np.int32),
+        tables=(np.empty if in_segments else np.zeros)((engines * rows, max(of.row_words for of in pools)), np.int32),
         table_starts=np.zeros((engines * rows, groups), np.int32),
         skip_at=np.zeros(engines * rows, np.int32),
         groups=np.concatenate([_groups(pool) for pool in pools]),
         kinds=_kinds(pools),
         group_order=np.array([group for pool in pools for kind in pool.kinds for group in kind], np.int32),
-        blocks=np.zeros(blocks, BLOCK),
+        blocks=np.zeros(num_blocks, BLOCK),
+        segments=np.zeros(blocks - num_blocks, SEGMENT),
         fresh_states=np.zeros((engines, 3 * max(seqs if pool.caches_states else 0 for pool in pools), 2), np.int32),
         free_queue=np.zeros((engines, max(pool.num_queue_places for pool in pools)), np.int32),
-        queue_places=np.zeros(blocks, np.int32),
+        queue_places=np.zeros(num_blocks, np.int32),
         buckets=np.zeros((engines, max(pool.num_buckets for pool in pools)), np.int32),
         plans=np.zeros((engines, plans), layout.PLAN),
         entries=np.zeros((engines, plans, seqs), layout.PLAN_ENTRY),
@@ -107,6 +111,7 @@ class _Sizes:
     max_num_seqs: int
     num_rows: int  # block tables
     kinds: tuple[tuple[int, ...], ...] = ()
+    in_segments: bool = False
     row_blocks: int = 1  # of the block table, per group
     num_buckets: int = 1
     num_queue_places: int = 1  # of the ring that holds the free blocks: more than twice as many
@@ -114,6 +119,11 @@ class _Sizes:
     @property
     def num_groups(self) -> int:
         return len(self.vllm.kv_groups) if self.vllm else 0
+
+    @property
+    def row_words(self) -> int:
+        """Of the block table: each block, or how many segments there are, then each of them and its end."""
+        return 1 + 2 * self.row_blocks if self.in_segments else self.num_groups * self.row_blocks
 
     @property
     def num_blocks(self) -> int:
@@ -124,7 +134,16 @@ class _Sizes:
         return self.vllm is not None and self.vllm.caches_states
 
 
-def _sizes(pool: Pool, table: RequestTable) -> _Sizes:
+def _has_one_table(engine: EngineConfig | SGLangConfig) -> bool:
+    """Whether all layers attend to everything, and no connector deals with single blocks."""
+    if not isinstance(engine, EngineConfig):
+        return True
+    if len(engine.kv_groups) > 1 or engine.host_tier is not None or engine.kv_role is not None:
+        return False
+    return engine.kv_groups[0].window is None and not engine.kv_groups[0].is_state
+
+
+def _sizes(pool: Pool, table: RequestTable, *, in_segments: bool) -> _Sizes:
     engine, times = pool.engine, pool.step_times
     seqs = min(engine.max_num_seqs, table.num_requests, engine.num_usable_blocks + 1)
     assert len(times.decode) > engine.max_num_batched_tokens, "the step times do not reach the token budget"
@@ -138,8 +157,9 @@ def _sizes(pool: Pool, table: RequestTable) -> _Sizes:
         max_num_seqs=seqs,
         num_rows=num_rows(engine, table, seqs),
         row_blocks=math.ceil(_most_slots(engine, table) / engine.block_size),
-        num_buckets=4 << max(int(engine.num_gpu_blocks).bit_length(), 4),
-        num_queue_places=2 << int(engine.num_gpu_blocks).bit_length(),
+        in_segments=in_segments,
+        num_buckets=(1 if in_segments else 4) << max(int(engine.num_gpu_blocks).bit_length(), 4),
+        num_queue_places=1 if in_segments else 2 << int(engine.num_gpu_blocks).bit_length(),
     )
 
 
@@ -241,6 +261,7 @@ def _pools(fleet: Fleet, sizes: list[_Sizes], table: RequestTable) -> NDArray[np
 def _fill_vllm(values: Any, sizes: _Sizes, engine: EngineConfig) -> None:
     """An engine's settings under the names of the core."""
     values["row_blocks"] = sizes.row_blocks
+    values["in_segments"] = sizes.in_segments
     values["bucket_mask"] = sizes.num_buckets - 1
     values["queue_mask"] = sizes.num_queue_places - 1
     values["num_kinds"] = len(sizes.kinds)

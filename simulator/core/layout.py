@@ -31,8 +31,7 @@ NUM_BLOCK_REASONS = 4
 # What `run` came back for.
 DONE, REACHED_TIME, NEED_LOG_SPACE, STALLED, PAUSED, NEED_ROUTE, CONTROL = 0, 1, 2, 3, 4, 5, 6
 
-# What an event in the heap is. The first two are arrivals in the order of an instant: they enter by request id. Before
-# them the gateway looks at its queue.
+# What an event in the heap is. At one instant the gateway looks at its queue, then the others enter by request id.
 NEXT_TURN, LEAVES_FRONT_END, LOOKS = 0, 1, 2
 
 # What a deadline in the other heap is for: the first token must have come by then, or the whole answer.
@@ -115,8 +114,10 @@ REPLICA = record(
         ("waiting_tail", "i4"),
         ("num_free_blocks", "i4"),
         ("num_cached_free_blocks", "i4"),  # of those, how many keep a block of some prefix
-        ("queue_head", "i8"),  # of the free queue: its first place, and one past its last, counted on and on
-        ("queue_tail", "i8"),
+        ("queue_head", "i8"),  # of the free queue: its first place, and one past its last, counted on and on …
+        ("queue_tail", "i8"),  # … or its first and its last segment
+        ("spare_segment", "i4"),  # the first without use, NONE: the next one was never used
+        ("num_segments", "i4"),
         ("num_free_rows", "i4"),
         ("is_laid_out", "i4"),  # 1: a request came, so its blocks, buckets and rows hold what an empty engine's do
         ("num_plans", "i4"),
@@ -239,6 +240,7 @@ POOL = record(
         ("state_checkpoints", "i4"),
         ("states_are_fresh_once", "i4"),
         ("row_blocks", "i4"),  # of the block table, per group
+        ("in_segments", "i4"),  # 1: blocks are kept as `vllm.segments`
         ("retention_interval", "i4"),  # of a window's cached tails in tokens, NONE: every block is kept
         ("speculative_tokens", "i4"),
         ("lookahead_tokens", "i4"),
@@ -361,7 +363,8 @@ class Arrays(NamedTuple):
     groups: NDArray[np.void]  # pool by pool
     kinds: NDArray[np.void]  # pool by pool, full attention first
     group_order: NDArray[np.int32]  # pool by pool: its groups, counted from its first, by kind
-    blocks: NDArray[np.void]  # engine by engine
+    blocks: NDArray[np.void]  # engine by engine; none where all pools keep them in segments
+    segments: NDArray[np.void]  # as many, in their place
     fresh_states: NDArray[np.int32]  # [R, 3 S, 2], keys of states cached in this step: up to three by each request
     free_queue: NDArray[np.int32]  # [R, queue_mask + 1], rings of blocks, NONE where one was taken from the middle
     queue_places: NDArray[np.int32]  # of each block that lies in its engine's ring

@@ -22,6 +22,7 @@ from tests.simulator.random_cases import (
     impatient_cases,
     random_step_times,
     random_table,
+    with_one_table,
 )
 from tests.simulator.simpy_fleet import run_simpy_fleet
 
@@ -52,6 +53,20 @@ def assert_same(case: Case) -> None:
 @settings(max_examples=80, deadline=None)
 @given(cases())
 def test_every_request_has_the_same_times_preemptions_prefix_hits_and_replica(case: Case) -> None:
+    assert_same(case)
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases().map(with_one_table))
+def test_segments_of_blocks_are_found_held_and_evicted_as_single_blocks_are(case: Case) -> None:
+    assert len(Simulation(case.fleet, case.table).arrays.segments)
+    assert_same(case)
+
+
+@pytest.mark.slow
+@settings(max_examples=1500, deadline=None)
+@given(cases(max_requests=150, max_replicas=2).map(with_one_table))
+def test_the_same_segments_on_many_more_cases(case: Case) -> None:
     assert_same(case)
 
 

@@ -15,7 +15,7 @@ from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import StepTimes, constant_step_times
 from simulator.results import whole_run
 from simulator.simulation import Simulation
-from tests.simulator.random_cases import Case, cases
+from tests.simulator.random_cases import Case, cases, with_one_table
 from workloads.requests import independent_requests
 
 EXAMPLES = 60
@@ -51,9 +51,26 @@ def test_blocks_are_free_or_held_at_every_moment_and_all_free_at_the_end(case: C
     assert engines["num_usable_blocks"].sum() == case.fleet.num_usable_blocks
 
 
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases().map(with_one_table))
+def test_segments_of_blocks_are_free_or_held_at_every_moment(case: Case) -> None:
+    simulation = Simulation(case.fleet, case.table)
+    for until_s in np.linspace(0.0, 4.0, 9):
+        simulation.run(until_s)
+        check_blocks(simulation)
+    simulation.run()
+    check_blocks(simulation)
+    assert (simulation.arrays.replicas["num_free_blocks"] == simulation.arrays.replicas["num_usable_blocks"]).all()
+
+
 def check_blocks(simulation: Simulation) -> None:
     """Each engine's free queue holds exactly its unheld blocks; every reference is one request's."""
     arrays = simulation.arrays
+    if len(arrays.segments):
+        for number, engine in enumerate(arrays.replicas):
+            if engine["is_laid_out"]:
+                check_segments(arrays, number)
+        return
     for number, engine in enumerate(arrays.replicas):
         if not engine["is_laid_out"]:  # no request came: nothing in it was touched
             continue
@@ -70,6 +87,65 @@ def check_blocks(simulation: Simulation) -> None:
     held = [held_blocks(arrays, request) for request in arrays.requests if request["row"] >= 0]
     references = np.bincount(np.concatenate([*held, np.zeros(0, np.int32)]), minlength=len(arrays.blocks))
     np.testing.assert_array_equal(references, arrays.blocks["ref_count"])
+
+
+def check_segments(arrays: Arrays, number: int) -> None:
+    """An engine's list of free segments is all that nobody holds, its buckets all there are; each hold is a request's.
+
+    With what is held without a hash, all blocks are there; a row's segments follow each other without a gap.
+    """
+    engine, free = arrays.replicas[number], []
+    segment, before = int(engine["queue_head"]), layout.NONE
+    while segment != layout.NONE:
+        assert arrays.segments["before"][segment] == before
+        free.append(segment)
+        segment, before = int(arrays.segments["after"][segment]), segment
+    assert before == engine["queue_tail"]
+    cached = cached_segments(arrays, number)
+    assert len(set(cached)) == len(cached)
+    of = arrays.segments[cached]
+    lengths = of["end"] - of["first"]
+    assert (lengths > 0).all()
+    assert set(free) == set(np.array(cached, np.int64)[of["holders"] == 0].tolist())
+    assert lengths[of["holders"] == 0].sum() == engine["num_cached_free_blocks"]
+    holders, num_unhashed = np.zeros(len(arrays.segments), np.int64), 0
+    for request in arrays.requests:
+        if request["row"] >= 0 and request["replica"] == number:
+            held = held_segments(arrays, request)
+            assert len(set(held)) == len(held)
+            np.add.at(holders, held, 1)
+            num_unhashed += int(request["num_blocks"] - request["cached_blocks"])
+    np.testing.assert_array_equal(holders[cached], of["holders"])
+    unheld = engine["num_usable_blocks"] - num_unhashed - lengths[of["holders"] > 0].sum()
+    assert engine["num_free_blocks"] == unheld >= engine["num_cached_free_blocks"]
+
+
+def cached_segments(arrays: Arrays, engine: int) -> list[int]:
+    cached = []
+    num_buckets = arrays.pools["bucket_mask"][arrays.replicas["pool"][engine]] + 1
+    for head in arrays.buckets[engine, :num_buckets].tolist():
+        segment = head
+        while segment != layout.NONE:
+            cached.append(segment)
+            segment = int(arrays.segments["next_in_bucket"][segment])
+    return cached
+
+
+def held_segments(arrays: Arrays, request: Any) -> list[int]:
+    """What a request holds, from its last block to its first."""
+    row = arrays.tables[request["row"]]
+    held, end = [], int(request["cached_blocks"])
+    for place in range(2 * int(row[0]) - 1, 0, -2):
+        assert row[place + 1] == end
+        begin, segment = int(row[place - 1]) if place > 1 else 0, int(row[place])
+        while end > begin:
+            of = arrays.segments[segment]
+            assert of["end"] == end
+            held.append(segment)
+            segment, end = int(of["below"]), int(of["first"])
+        assert end == begin
+    assert end == 0
+    return held
 
 
 def held_blocks(arrays: Arrays, request: Any) -> NDArray[np.int32]:

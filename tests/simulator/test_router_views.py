@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 
 from simulator.core import layout
+from simulator.core.layout import Arrays
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.view import BASIC, Upkeep, View
 from simulator.simulation import Simulation
 from tests.simulator.random_cases import Case, cases
+from tests.simulator.test_laws import cached_segments
 from tests.simulator.test_pools import pool_of
 from workloads.distributions import Exponential, Fixed
 from workloads.populations.population import Population
@@ -75,11 +77,19 @@ def cached_tokens(simulation: Simulation, table: RequestTable, row: int, engine:
     pool = simulation.fleet.pools[int(state["pool"])].engine
     if not state["is_laid_out"] or not pool.enable_prefix_caching:
         return 0
-    first = int(state["first_block"])
-    blocks = arrays.blocks[first : first + pool.num_gpu_blocks]
-    keys = set(zip(blocks["key_content"].tolist(), blocks["key_index"].tolist(), strict=True))
+    keys = cached_keys(arrays, engine)
     chunks = chunks_of(simulation, table, row, pool.block_size)
     return next((place for place, chunk in enumerate(chunks) if chunk not in keys), len(chunks)) * pool.block_size
+
+
+def cached_keys(arrays: Arrays, engine: int) -> set[tuple[int, int]]:
+    """The content and the index of each block that an engine has cached."""
+    if not len(arrays.segments):
+        first, count = (int(arrays.replicas[name][engine]) for name in ("first_block", "num_usable_blocks"))
+        blocks = arrays.blocks[first : first + count + 1]
+        return set(zip(blocks["key_content"].tolist(), blocks["key_index"].tolist(), strict=True))
+    of = arrays.segments[cached_segments(arrays, engine)].tolist()
+    return {(content, index) for content, first, end, *_ in of for index in range(first, end)}
 
 
 class Checker:

@@ -29,6 +29,7 @@ _FULL_ATTENTION = {
     "num_states": 0,
     "block_ratio": 1,
     "is_state": 0,
+    "in_segments": 1,
 }
 _COUNTING_ROUTER = {
     "sees_metrics": 0,
@@ -41,7 +42,7 @@ _COUNTING_ROUTER = {
 FORMS: dict[str, dict[str, int]] = {
     "plain": {**_PLAIN_VLLM, **_FULL_ATTENTION, **_COUNTING_ROUTER},
     "routed": {**_PLAIN_VLLM, **_FULL_ATTENTION},
-    "layered": _PLAIN_VLLM,
+    "layered": {**_PLAIN_VLLM, "in_segments": 0},
     "sglang": {**_PLAIN_SERVING, "engine": SGLANG},
     "whole": {},
 }

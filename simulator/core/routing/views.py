@@ -6,7 +6,7 @@ from typing import Any
 from simulator.core.jit import call_router, kernel, rare_kernel
 from simulator.core.layout import NONE, PREFILL
 from simulator.core.routing import prefix_index
-from simulator.core.vllm import pool
+from simulator.core.vllm import blocks
 
 
 @kernel
@@ -186,7 +186,7 @@ def cached_up_to(a: Any, replica: int, content: int, begin: int, end: int) -> in
     by_halves = a.groups[p.first_group].window == 0
     probe = end - 1 if by_halves else begin
     while begin < end:
-        if pool.find_cached(a.blocks, a.buckets, replica, content, probe * p.num_groups, p.bucket_mask) != NONE:
+        if blocks.is_cached(a, replica, content, probe * p.num_groups):
             begin = probe + 1
         else:
             end = probe

@@ -12,7 +12,7 @@ from simulator.core.layout import (
     NOT_BLOCKED,
     RUNNING,
 )
-from simulator.core.vllm import blocks, plan, pool, states
+from simulator.core.vllm import blocks, plan, prefix, states
 
 
 @kernel
@@ -35,12 +35,7 @@ def is_still_blocked(a: Any, replica: int, request: int) -> bool:
         return False
     if p.prefix_caching == 0 or state.blocked_miss_index == NONE:
         return True
-    return (
-        pool.find_cached(
-            a.blocks, a.buckets, replica, state.blocked_miss_content, state.blocked_miss_index, p.bucket_mask
-        )
-        == NONE
-    )
+    return not blocks.is_cached(a, replica, state.blocked_miss_content, state.blocked_miss_index)
 
 
 @kernel
@@ -83,7 +78,7 @@ def admit(a: Any, replica: int, slot: int, request: int, budget: int, any_runs: 
     row = a.free_rows[replica, state.num_free_rows - 1]
     hits = 0
     if p.prefix_caching == 1:
-        hits = blocks.find_hit(a, replica, request, row, known - 1)
+        hits = prefix.find_hit(a, replica, request, row, known - 1)
     hit_tokens = hits * p.block_size
     tokens = known - hit_tokens
     padded = 0
@@ -103,11 +98,11 @@ def admit(a: Any, replica: int, slot: int, request: int, budget: int, any_runs: 
         req.checkpoint = states.leaves_checkpoint(p, req, hit_tokens, hit_tokens + tokens)
     full_tokens = min(known, p.max_model_len) if p.reserve_full_isl == 1 else 0
     num_slots = min(hit_tokens + tokens + p.lookahead_tokens, p.max_model_len)
-    deficit = blocks.deficit(a, replica, request, row, hits, full_tokens, num_slots)
+    deficit = prefix.deficit(a, replica, request, row, hits, full_tokens, num_slots)
     if deficit > 0:
         remember_blocked(a, replica, request, deficit, hits, (known - 1) // p.block_size)
         return 0
-    blocks.hold_hits(a, replica, request, row, hits)
+    prefix.hold_hits(a, replica, request, row, hits)
     state.blocked_request = NONE
     state.num_free_rows -= 1
     req.computed = hit_tokens

@@ -3,12 +3,15 @@
 A quiet request decodes one token a step: it needs no block, hashes none, ends nothing. While the token budget suffices
 for all, its steps need not look at it. So it leaves `running` and lies in a calendar under the step that must see it
 again; a step counts all quiet ones at once, and their own counters are brought up to date as they come back.
+
+Where blocks are kept in segments, a request that only fills a block and takes the next one stays quiet.
 """
 
 from typing import Any
 
 from simulator.core.jit import kernel, prefetch
 from simulator.core.layout import CALENDAR_STEPS, NONE
+from simulator.core.vllm import blocks
 
 MIN_STEPS = 4  # a shorter rest saves nothing
 
@@ -67,9 +70,12 @@ def rise(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
-def suffices(state: Any, p: Any, running: Any, requests: Any, replica: int) -> bool:
-    """Whether tokens and free blocks suffice for all that run: nobody is preempted, or cut short but the last."""
-    num_blocks, tokens = 0, state.num_quiet
+def suffices(state: Any, p: Any, running: Any, requests: Any, replica: int, num_due: int) -> bool:
+    """Whether tokens and free blocks suffice for all that run: nobody is preempted, or cut short but the last.
+
+    Of the quiet ones, `num_due` may take a block.
+    """
+    num_blocks, tokens = num_due, state.num_quiet
     for index in range(state.num_running - state.num_quiet):
         req = requests[running[replica, index]]
         wanted = max(req.prompt + req.output + req.placeholders - req.computed, 0)
@@ -98,6 +104,78 @@ def wake(a: Any, replica: int, num_steps: int) -> None:
 
 
 @kernel
+def end_of_quiet(req: Any, p: Any) -> int:
+    """Up to this `computed` a request ends nothing."""
+    return min(req.prompt + req.max_tokens, p.max_model_len) - 3
+
+
+@kernel
+def may_stay(state: Any, p: Any, req: Any) -> bool:
+    """Whether all that the next step must do for a quiet request is to fill a block or to take one.
+
+    What is cached on delivery was then cached when the step after was scheduled.
+    """
+    if p.in_segments == 0 or req.computed < p.window:
+        return False
+    return bool(req.computed + state.step - req.quiet_since + MIN_STEPS <= end_of_quiet(req, p))
+
+
+@kernel
+def wake_due(a: Any, replica: int) -> int:
+    """Let those rise that the next step must see but that may not stay; returns how many do."""
+    state = a.replicas[replica]
+    p = a.pools[state.pool]
+    if state.num_quiet == 0:
+        return 0
+    bucket = (state.step + 1) % CALENDAR_STEPS
+    request, num_due = a.calendar[replica, bucket], 0
+    a.calendar[replica, bucket] = NONE
+    while request != NONE:
+        req = a.requests[request]
+        following = req.next
+        prefetch(a.requests, following)
+        if may_stay(state, p, req):
+            req.next = a.calendar[replica, bucket]
+            a.calendar[replica, bucket] = request
+            num_due += 1
+        else:
+            rise(a, replica, request)
+        request = following
+    return num_due
+
+
+@kernel
+def pass_boundaries(a: Any, replica: int) -> None:
+    """Give quiet requests the blocks that the next step fills or takes, and file them under the step after."""
+    state = a.replicas[replica]
+    p = a.pools[state.pool]
+    step = state.step + 1
+    request = a.calendar[replica, step % CALENDAR_STEPS]
+    a.calendar[replica, step % CALENDAR_STEPS] = NONE
+    while request != NONE:
+        req = a.requests[request]
+        following = req.next
+        prefetch(a.requests, following)
+        computed = req.computed + step - req.quiet_since
+        if computed > req.num_blocks * p.block_size:
+            blocks.grow(a, replica, request, req.num_blocks + 1)
+        known = req.prompt + req.output + max(state.completed_step - req.quiet_since, 0)
+        blocks.cache_known(a, replica, request, min(computed, known))
+        req.quiet_until = quiet_until(req, p)
+        bucket = (step + min(max(req.quiet_until - computed, 0), CALENDAR_STEPS - 1) + 1) % CALENDAR_STEPS
+        req.next = a.calendar[replica, bucket]
+        a.calendar[replica, bucket] = request
+        request = following
+
+
+@kernel
+def quiet_until(req: Any, p: Any) -> int:
+    """How far a request decodes one token a step without a block to fill or to take, or an end."""
+    found = min(req.num_blocks * p.block_size, end_of_quiet(req, p))
+    return min(found, (req.cached_blocks + 1) * p.block_size - 1) if p.prefix_caching == 1 else found
+
+
+@kernel
 def look_ahead(a: Any, replica: int) -> None:
     """Begin to load what the next two steps must see: with many engines it has left the cache since it lay down."""
     state = a.replicas[replica]
@@ -116,10 +194,12 @@ def open_step(a: Any, replica: int) -> bool:
     p = a.pools[state.pool]
     if state.step < state.restless_until or p.takes_quiet_steps == 0 or a.cursor[0].log_steps == 1:
         return False
-    for num_steps in (1, CALENDAR_STEPS):
-        wake(a, replica, num_steps)
-        if suffices(state, p, a.running, a.requests, replica):
-            return True
+    if suffices(state, p, a.running, a.requests, replica, wake_due(a, replica)):
+        pass_boundaries(a, replica)
+        return True
+    wake(a, replica, CALENDAR_STEPS)
+    if suffices(state, p, a.running, a.requests, replica, 0):
+        return True
     state.restless_until = state.step + CALENDAR_STEPS
     return False
 

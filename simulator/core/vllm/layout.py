@@ -12,6 +12,20 @@ BLOCK = record(
     ]
 )
 
+# A run of blocks: [first, end) of a content.
+SEGMENT = record(
+    [
+        ("content", "i4"),
+        ("first", "i4"),
+        ("end", "i4"),
+        ("holders", "i4"),  # requests, 0: free
+        ("below", "i4"),  # while it is held: what was cut off before `first`
+        ("next_in_bucket", "i4"),  # oldest first
+        ("before", "i4"),  # in the list of free segments
+        ("after", "i4"),  # there, or of those without use
+    ]
+)
+
 # Layers that share a block table. Groups of a kind are looked up in the prefix cache together.
 GROUP = record(
     [

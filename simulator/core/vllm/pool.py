@@ -18,7 +18,22 @@ AHEAD = 16
 def lay_out(a: Any, replica: int) -> None:
     """Fill the memory of an engine that is used for the first time: all blocks free, in the order of their ids."""
     state = a.replicas[replica]
-    first, num_blocks, num_rows = state.first_block, state.num_usable_blocks + 1, a.free_rows.shape[1]
+    num_rows = a.free_rows.shape[1]
+    for bucket in range(a.pools[state.pool].bucket_mask + 1):
+        a.buckets[replica, bucket] = NONE
+    for index in range(num_rows):
+        a.free_rows[replica, index] = (replica + 1) * num_rows - 1 - index
+    if a.pools[state.pool].in_segments == 1:
+        state.queue_head = state.queue_tail = state.spare_segment = NONE
+    else:
+        fill_queue(a, replica)
+    state.is_laid_out = 1
+
+
+@kernel
+def fill_queue(a: Any, replica: int) -> None:
+    state = a.replicas[replica]
+    first, num_blocks = state.first_block, state.num_usable_blocks + 1
     for index in range(num_blocks):
         block = a.blocks[first + index]
         block.key_content = NONE
@@ -26,11 +41,6 @@ def lay_out(a: Any, replica: int) -> None:
         a.free_queue[replica, index] = first + 1 + index
         a.queue_places[first + index] = index - 1
     state.queue_tail = state.num_usable_blocks
-    for bucket in range(a.pools[state.pool].bucket_mask + 1):
-        a.buckets[replica, bucket] = NONE
-    for index in range(num_rows):
-        a.free_rows[replica, index] = (replica + 1) * num_rows - 1 - index
-    state.is_laid_out = 1
 
 
 @kernel

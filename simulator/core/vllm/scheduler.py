@@ -31,12 +31,9 @@ def set_quiet_until(a: Any, replica: int, request: int) -> None:
     if p.takes_quiet_steps == 0:
         return
     req = a.requests[request]
-    quiet_until = min(req.num_blocks * p.block_size, min(req.prompt + req.max_tokens, p.max_model_len) - 3)
-    if p.prefix_caching == 1:
-        quiet_until = min(quiet_until, (req.cached_blocks + 1) * p.block_size - 1)
+    req.quiet_until = calendar.quiet_until(req, p)
     if p.num_windows > 0:
-        quiet_until = min(quiet_until, a.skip_at[req.row])
-    req.quiet_until = quiet_until
+        req.quiet_until = min(req.quiet_until, a.skip_at[req.row])
 
 
 @kernel
@@ -190,7 +187,8 @@ def schedule(a: Any, replica: int, slot: int, now_s: float) -> int:
     if p.connector > 0:
         offload.plan_transfers(a, replica, slot)
     calendar.look_ahead(a, replica)
-    pool.look_ahead(state, p, a.blocks, a.free_queue, a.buckets, replica)
+    if p.in_segments == 0:
+        pool.look_ahead(state, p, a.blocks, a.free_queue, a.buckets, replica)
     if a.cursor[0].log_steps == 1 and has_requests:
         log_step(a, replica, slot, num_preempted, state.num_running)
     return num_preempted

@@ -17,7 +17,7 @@ from simulator.core.layout import (
     NONE,
     NOT_BLOCKED,
 )
-from simulator.core.vllm import admission, blocks, plan, queue
+from simulator.core.vllm import admission, blocks, plan, prefix, queue
 from simulator.core.vllm.apart import reading
 from simulator.core.vllm.host_tier import lmcache, offload
 
@@ -97,12 +97,12 @@ def begin_load(a: Any, replica: int, request: int, row: int, hits: int, tokens: 
     state, req = a.replicas[replica], a.requests[request]
     p = a.pools[state.pool]
     loaded = blocks.num_blocks_of(tokens, p.block_size) - hits
-    free = state.num_free_blocks - watermark(state, p) - blocks.num_held_free(a, p, row, 0, 0, hits)
+    free = state.num_free_blocks - watermark(state, p) - prefix.num_held_free(a, p, row, 0, 0, hits)
     if max(blocks.num_blocks_of(full_tokens(p, req), p.block_size) - hits, 0) > free:
         return False
     if loaded > free - reserved_blocks(a, replica):
         return False
-    blocks.hold_hits(a, replica, request, row, hits)
+    prefix.hold_hits(a, replica, request, row, hits)
     state.num_free_rows -= 1
     blocks.grow(a, replica, request, hits + loaded)
     req.computed = tokens
@@ -178,7 +178,7 @@ def admit(a: Any, replica: int, slot: int, request: int, budget: int) -> int:
     if p.connector == LMCACHE:
         return lmcache.admit(a, replica, slot, request, budget)
     row = a.free_rows[replica, a.replicas[replica].num_free_rows - 1]
-    hits = blocks.find_hit(a, replica, request, row, req.prompt + req.output - 1) if p.prefix_caching == 1 else 0
+    hits = prefix.find_hit(a, replica, request, row, req.prompt + req.output - 1) if p.prefix_caching == 1 else 0
     tokens = find_elsewhere(a, replica, request, hits)
     if tokens == NONE:
         return NONE

@@ -7,7 +7,7 @@ from typing import Any
 
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import NONE
-from simulator.core.vllm import blocks, plan
+from simulator.core.vllm import blocks, plan, prefix
 from simulator.core.vllm.host_tier import host_cache, host_link
 from simulator.core.vllm.host_tier.layout import T1
 
@@ -58,7 +58,7 @@ def admit(a: Any, replica: int, slot: int, request: int, budget: int) -> int:
     state, req, off = a.replicas[replica], a.requests[request], a.offloads[request]
     p, known = a.pools[state.pool], req.prompt + req.output
     row = a.free_rows[replica, state.num_free_rows - 1]
-    hits = blocks.find_hit(a, replica, request, row, known - 1) if p.prefix_caching == 1 else 0
+    hits = prefix.find_hit(a, replica, request, row, known - 1) if p.prefix_caching == 1 else 0
     if off.is_looked_up == 0:
         look_up(a, replica, request)
     found = min(off.found_chunks * p.host_chunk_tokens, known - 1)  # the last token is always computed
@@ -68,9 +68,9 @@ def admit(a: Any, replica: int, slot: int, request: int, budget: int) -> int:
         return 0
     tokens = min(tokens, budget)
     full_tokens = min(known, p.max_model_len) if p.reserve_full_isl == 1 else 0
-    if blocks.deficit(a, replica, request, row, hits, full_tokens, computed + tokens) > 0:
+    if prefix.deficit(a, replica, request, row, hits, full_tokens, computed + tokens) > 0:
         return 0
-    blocks.hold_hits(a, replica, request, row, hits)
+    prefix.hold_hits(a, replica, request, row, hits)
     state.num_free_rows -= 1
     req.computed = computed
     off.local_blocks = hits

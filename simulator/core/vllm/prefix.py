@@ -1,0 +1,214 @@
+"""Which blocks of a request are cached, and whether the others fit, compiled; entered in a table nobody holds yet."""
+
+from typing import Any
+
+from simulator.core.jit import kernel, prefetch
+from simulator.core.layout import NONE
+from simulator.core.vllm import blocks, pool, segments, states
+
+
+@kernel
+def cached_in_kind(a: Any, replica: int, row: int, kind: int, mix: int, content: int, index: int) -> bool:
+    """Whether all groups of a kind have a block cached; enters them."""
+    p = a.pools[a.replicas[replica].pool]
+    first = a.kinds[p.first_kind + kind].first
+    for position in range(first, first + a.kinds[p.first_kind + kind].count):
+        group = a.group_order[position]
+        place = index * p.num_groups + group
+        block = pool.find_mixed(a.blocks, a.buckets, replica, mix, content, place, p.bucket_mask)
+        if block == NONE:
+            return False
+        a.tables[row, group * p.row_blocks + index] = block
+    return True
+
+
+@kernel
+def begin_at(a: Any, p: Any, row: int, kind: int, start: int) -> None:
+    """Let the tables of a kind begin at block `start`."""
+    first = a.kinds[p.first_kind + kind].first
+    for position in range(first, first + a.kinds[p.first_kind + kind].count):
+        a.table_starts[row, a.group_order[position]] = start
+
+
+@kernel
+def run_from(a: Any, replica: int, request: int, row: int, kind: int, start: int, limit: int) -> int:
+    """How many blocks a hit has whose blocks in [start, limit) must be cached in a row."""
+    p = a.pools[a.replicas[replica].pool]
+    span = a.requests[request].span_start
+    content = a.spans[span].content
+    mix = pool.mixed(content)
+    for index in range(start, limit):
+        last_position = (index + 1) * p.block_size - 1 + p.hash_lookahead_tokens
+        if a.spans[span].end <= last_position:
+            while a.spans[span].end <= last_position:
+                span += 1
+            content = a.spans[span].content
+            mix = pool.mixed(content)
+        if p.num_groups == 1:
+            prefetch(a.blocks, a.buckets[replica, (mix + index + pool.AHEAD) & p.bucket_mask])
+            block = pool.find_mixed(a.blocks, a.buckets, replica, mix, content, index, p.bucket_mask)
+            if block == NONE:
+                return index
+            a.tables[row, index] = block
+        elif not cached_in_kind(a, replica, row, kind, mix, content, index):
+            return index
+    return max(start, limit)
+
+
+@kernel
+def last_window(a: Any, replica: int, request: int, row: int, kind: int, limit: int) -> int:
+    """How many blocks a hit has that ends in the last run of `tail` cached blocks, or in a shorter one at the start."""
+    p = a.pools[a.replicas[replica].pool]
+    tail = a.groups[p.first_group + a.group_order[a.kinds[p.first_kind + kind].first]].tail
+    start = a.requests[request].span_start
+    span = start
+    while limit > 0 and a.spans[span].end < limit * p.block_size:
+        span += 1
+    run, index = 0, limit - 1
+    content = a.spans[span].content
+    mix = pool.mixed(content)
+    while index >= 0:
+        if span > start and a.spans[span - 1].end >= (index + 1) * p.block_size:
+            while span > start and a.spans[span - 1].end >= (index + 1) * p.block_size:
+                span -= 1
+            content = a.spans[span].content
+            mix = pool.mixed(content)
+        run += 1
+        if not cached_in_kind(a, replica, row, kind, mix, content, index):
+            run = 0
+        if run >= tail:
+            begin_at(a, p, row, kind, index)
+            return index + run
+        index -= 1
+    begin_at(a, p, row, kind, 0)
+    return run
+
+
+@kernel
+def hit_of_kind(a: Any, replica: int, request: int, row: int, kind: int, max_tokens: int) -> int:
+    """The blocks of the longest hit of one kind of group within `max_tokens`."""
+    p = a.pools[a.replicas[replica].pool]
+    limit = max_tokens // p.block_size
+    group = a.group_order[a.kinds[p.first_kind + kind].first]
+    of = a.groups[p.first_group + group]
+    if p.num_windows > 0 and of.window > 0 and of.chunked == 0:
+        return last_window(a, replica, request, row, kind, limit)
+    start = blocks.skipped_blocks(a.groups, p, group, max_tokens)
+    begin_at(a, p, row, kind, start)
+    return run_from(a, replica, request, row, kind, start, limit)
+
+
+@kernel
+def find_hit(a: Any, replica: int, request: int, row: int, max_tokens: int) -> int:
+    """The blocks of the longest prefix that all groups have within `max_tokens`: shortened until every kind agrees.
+
+    Where full attention meets one other kind, once is enough.
+    """
+    p = a.pools[a.replicas[replica].pool]
+    if p.num_groups == 1:
+        if p.in_segments == 1:
+            hits = segments.find_hit(a, replica, request, row, max_tokens // p.block_size)
+        else:
+            hits = hit_of_kind(a, replica, request, row, 0, max_tokens)
+        return hits - 1 if hits > 0 and p.drops_last_hit == 1 else hits
+    leads_full = a.groups[p.first_group + a.group_order[a.kinds[p.first_kind].first]].window == 0
+    full, length, longest = NONE, max_tokens, 0
+    while True:
+        current = length
+        for kind in range(p.num_kinds):
+            if kind == 0 and leads_full and full != NONE:
+                current = min(current, full)
+                continue
+            current = hit_of_kind(a, replica, request, row, kind, current) * p.block_size
+            if kind == 0 and leads_full:
+                full = current
+            longest = max(longest, current)
+        if current >= length:
+            break
+        length = current
+        if leads_full and p.num_kinds == 2:
+            break
+    a.requests[request].shared_prefix_boundary = longest if longest > length else 0
+    return length // p.block_size
+
+
+@kernel
+def num_held_free(a: Any, p: Any, row: int, group: int, first: int, last: int) -> int:
+    """How many of a table's blocks in [first, last) lie in the free queue: holding them uses free blocks up."""
+    start = group * p.row_blocks
+    count = 0
+    for index in range(start + first, start + last):
+        count += a.blocks[a.tables[row, index]].ref_count == 0
+    return count
+
+
+@kernel
+def deficit(a: Any, replica: int, request: int, row: int, hits: int, full_tokens: int, num_tokens: int) -> int:
+    """Blocks missing to admit a request of `hits` cached blocks; positive: it does not fit. Exact where it is positive.
+
+    `full_tokens` must fit, counting for a window only what it ever holds at once, and so must `num_tokens`.
+    """
+    p = a.pools[a.replicas[replica].pool]
+    full_blocks, chunk_blocks = (
+        blocks.num_blocks_of(full_tokens, p.block_size),
+        blocks.num_blocks_of(num_tokens, p.block_size),
+    )
+    full, chunk = 0, 0
+    for group in range(p.num_groups):
+        held = max(blocks.skipped_blocks(a.groups, p, group, hits * p.block_size), hits)
+        cap = a.groups[p.first_group + group].cap
+        full_group = blocks.blocks_in(a.groups, p, group, full_blocks)
+        if a.groups[p.first_group + group].is_state == 1:
+            most = 1 + states.leaves_checkpoint(p, a.requests[request], hits * p.block_size, full_tokens)
+            full += min(max(full_group - held, 0), most)
+            chunk += min(chunk_blocks - held, 1 + a.requests[request].checkpoint)
+            continue
+        full += max((min(full_group, cap) if cap > 0 else full_group) - held, 0)
+        chunk += max(blocks.blocks_in(a.groups, p, group, chunk_blocks) - held, 0)
+    missing = max(full, chunk) - a.replicas[replica].num_free_blocks
+    if a.replicas[replica].num_running > 0:
+        missing += p.watermark_blocks
+    if missing + hits * p.num_groups <= 0:
+        return missing  # it fits even if every hit uses up a free block
+    if p.in_segments == 1:
+        return missing + segments.num_held_free(a, row, hits)
+    for group in range(p.num_groups):
+        missing += num_held_free(a, p, row, group, first_held(a, p, row, group, hits), hits)
+    return missing
+
+
+@kernel
+def first_held(a: Any, p: Any, row: int, group: int, hits: int) -> int:
+    """Where the blocks begin that a hit of `hits` blocks holds: those before the window stay where they are."""
+    skipped = min(blocks.skipped_blocks(a.groups, p, group, hits * p.block_size), hits)
+    return max(skipped, a.table_starts[row, group])
+
+
+@kernel
+def hold_hits(a: Any, replica: int, request: int, row: int, hits: int) -> None:
+    """Give the request the table `row` with its first `hits` blocks."""
+    p = a.pools[a.replicas[replica].pool]
+    if p.in_segments == 1:
+        segments.hold(a, replica, row, hits)
+    else:
+        hold_blocks(a, replica, row, hits)
+    a.skip_at[row] = 0
+    req = a.requests[request]
+    req.row = row
+    req.num_blocks = hits
+    req.cached_blocks = hits
+
+
+@kernel
+def hold_blocks(a: Any, replica: int, row: int, hits: int) -> None:
+    p = a.pools[a.replicas[replica].pool]
+    for group in range(p.num_groups):
+        start = 0
+        if hits > 0:
+            start = first_held(a, p, row, group, hits)
+        a.table_starts[row, group] = start
+        first = group * p.row_blocks
+        for index in range(first + start, first + hits):
+            was_free = pool.touch(a.blocks, a.free_queue, a.queue_places, replica, a.tables[row, index])
+            a.replicas[replica].num_free_blocks -= was_free
+            a.replicas[replica].num_cached_free_blocks -= was_free
