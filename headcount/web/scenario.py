@@ -36,6 +36,10 @@ class Scenario:
         """The value, or nothing."""
         return ", ".join(self.get(name))
 
+    def shown(self, name: str) -> str:
+        """The same for people: an upload by its name, and enough of its content's to tell two of one name apart."""
+        return UPLOAD.sub(lambda found: f"{found[2]} ({found[1][:6]})", self.one(name))
+
     def having(self, **changed: str) -> "Scenario":
         """The same with other values; nothing takes one away."""
         new = {name.replace("_", "-"): (value,) if value else () for name, value in changed.items()}

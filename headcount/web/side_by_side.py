@@ -20,7 +20,7 @@ class Comparison:
 def compared(answers: Sequence[Kept]) -> Comparison:
     """Every field that one of them gave, every figure that one of them has."""
     names = dict.fromkeys(name for kept in answers for name, _ in kept.scenario.values)
-    asked = [_row(name.replace("-", " "), [kept.scenario.one(name) or "–" for kept in answers]) for name in names]
+    asked = [_row(name.replace("-", " "), [kept.scenario.shown(name) or "–" for kept in answers]) for name in names]
     rows = [kept.rows[0] if kept.rows else {} for kept in answers]
     figures = [name for name in FIGURES if any(name in row for row in rows)]
     answered = [_row(FIGURES[name], [figure_text(name, row.get(name)) for row in rows]) for name in figures]

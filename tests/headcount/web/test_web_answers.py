@@ -52,4 +52,7 @@ def test_answers_stand_side_by_side_with_what_differs(page: TestClient, tmp_path
     assert "428" in shown and "903" in shown
     assert 'class="differs"><th scope="row">gpus' in shown
     assert page.get("/side-by-side", params={"answer": [one.key]}).status_code == 400
+    third = scenario(workload=f"upload:{'0f' * 16}/trace.csv")
+    keep(History(tmp_path), third, {"gpus": 1})
+    assert "trace.csv (0f0f0f)" in page.get("/side-by-side", params={"answer": [one.key, third.key]}).text
     assert page.get("/side-by-side", params={"answer": [one.key, "0" * 32]}).status_code == 404
