@@ -65,16 +65,16 @@ def error_lines(row: CapacityRow) -> list[str]:
         lines.append(f"mean over the long run: {row.users_long_run:,} users; hours instead of it: {gained}")
     if row.step_time_error is not None:
         lines.append(
-            f"step-time error ±{row.step_time_error:.0%}: {interval_label(row.plan)} "
-            f"{row.users_if_slower:,} and {row.users_if_faster:,} users"
+            f"part of the interval: step-time error alone (±{row.step_time_error:.0%}, {interval_label(row.plan)}): "
+            f"{row.users_if_slower:,} to {row.users_if_faster:,} users"
         )
     if row.users_if_pool_smaller is not None:
         budget = row.plan.budget
         kv, size = ("tokens", budget.block_size) if budget.engine == "sglang" else ("blocks", 1)
         lines.append(
-            f"KV {kv} per {pool_owner(budget)}: {row.users_if_pool_smaller:,} users with "
-            f"{budget.num_gpu_blocks_low * size:,} {kv}, {row.users_if_pool_larger:,} with "
-            f"{budget.num_gpu_blocks_high * size:,}"
+            f"part of the interval: size of the KV cache alone ({budget.num_gpu_blocks_low * size:,} to "
+            f"{budget.num_gpu_blocks_high * size:,} {kv} per {pool_owner(budget)}): "
+            f"{row.users_if_pool_smaller:,} to {row.users_if_pool_larger:,} users"
         )
     return lines
 
@@ -90,10 +90,10 @@ def host_hit_lines(rows: Sequence[CapacityRow]) -> list[str]:
 
 
 def interval_label(plan: Deployment) -> str:
-    """What the interval under longer and shorter steps stands for."""
+    """Whom the step-time error covers."""
     if plan.latency.calibrated:
-        return "with 90 % probability your server falls between"
-    return "90 % of " + ("measured servers" if plan.latency.is_measured else "servers, by judgement,") + " fall between"
+        return "your server with 90 % probability"
+    return "90 % of measured servers" if plan.latency.is_measured else "90 % of servers, by judgement"
 
 
 def _cells(row: CapacityRow) -> tuple[str, ...]:

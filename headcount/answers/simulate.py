@@ -57,7 +57,7 @@ from simulator.study.estimate import met_in_service
 from simulator.study.loads import UserLoad
 from simulator.study.replication import missed, simulate_users
 from simulator.study.slo import SLO, find_slo
-from simulator.study.statistics import percentile_error, summary
+from simulator.study.statistics import fewest_for_error, percentile_error, summary
 from simulator.tenants import TenantFigures, tenant_figures
 from workloads.arrivals import Arrivals
 from workloads.effects import TrafficEffects, traffic_effects
@@ -245,7 +245,9 @@ class SimulateAnswer(Answer):
         if name not in TAILS:
             return ""
         found = self.p99_interval(name)
-        return "too few requests" if found is None else f"{shown(found[0])} to {shown(found[1])}"
+        return (
+            f"needs {fewest_for_error(99):,} requests" if found is None else f"{shown(found[0])} to {shown(found[1])}"
+        )
 
 
 @question

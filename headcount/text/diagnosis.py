@@ -38,7 +38,7 @@ def _verdict(diagnosis: Diagnosis) -> str:
 
 def _figures(fit: Fit) -> str:
     limits = " and ".join(f"±{limit - 1:.0%} ({_NAMES[name]})" for name, limit in fit.limits.items())
-    return f"measured over simulated, median of runs: {_ratios(fit)}; 90 % of servers lie within {limits}"
+    return f"measured over simulated, median of runs: {_ratios(fit)}; here 90 % of servers lie within {limits}"
 
 
 def _explained(explanation: Explanation) -> str:

@@ -8,6 +8,7 @@ from headcount.text.units import GIB, counted, percent, seconds
 from simulator.engines.engines import SGLANG, words_of
 from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.fleet.pool_sizes import DECODE, PREFILL
+from simulator.latency.model import ERROR_SEQUENCES
 
 if TYPE_CHECKING:
     from kvcache.memory.budget import MemoryBudget
@@ -23,7 +24,12 @@ SAFE, BEST, UPPER = "safe to promise", "best estimate", "upper end"
 PER_SAFE_USER: Final = "$/safe user"
 PER_SAFE_MEANING: Final = f"{PER_SAFE_USER}: a month, for each user who is safe to promise."
 """The one meaning of a cost per user: a month's dollars by users_low."""
-COVERED: Final = "simulation noise, step-time error and the error of the KV cache's size"
+STEP_TIME_ERROR: Final = "step-time error"
+COVERED: Final = f"simulation noise, {STEP_TIME_ERROR} and the error of the KV cache's size"
+NOT_COVERED: Final = (
+    "The step-time error is that of the TPOT: the wider error of the mean TTFT (front end, short queues) is not in it, "
+    "which counts where TTFT binds."
+)
 WORDS_PER_TOKEN: Final = 0.75
 """Of English text; OpenAI, help.openai.com: what are tokens and how to count them."""
 
@@ -112,6 +118,7 @@ def step_time_error(latency: "LatencyModel", sequences: float | None = None) -> 
     errors = latency.tpot_log_error, latency.ttft_log_error
     tpot, ttft = (error.half_width if sequences is None else error.half_width_at(sequences) for error in errors)
     within = f"90 % of measured means lie within ±{tpot:.0%} (TPOT) and ±{ttft:.0%} (TTFT) of the simulated ones"
+    within += f", with {ERROR_SEQUENCES} sequences running" if sequences is None else ""
     if not latency.is_measured:
         return f"step times of this deployment are not measured; by judgement, {within}"
     if latency.calibrated:
@@ -164,9 +171,10 @@ def found_text(low: int, mean: int, high: int) -> str:
 
 def safe_meaning(covered: str) -> str:
     """What users safe to promise are; `covered` are the errors that their interval covers."""
+    left_out = f" {NOT_COVERED}" if STEP_TIME_ERROR in covered else ""
     return (
         f"{SAFE}: users at once whom 19 of 20 real fleets like this one should serve, the lower end of a 90 % interval "
-        f"that covers {covered}."
+        f"that covers {covered}.{left_out}"
     )
 
 

@@ -48,6 +48,11 @@ def percentile_error(values: FloatArray, percent: float) -> float | None:
     return float(stdtrit(SECTIONS - 1, 0.95)) * error / whole if whole else 0.0
 
 
+def fewest_for_error(percent: float) -> int:
+    """How many values `percentile_error` needs."""
+    return round(SECTIONS * FEWEST_BEYOND / (1 - percent / 100))
+
+
 def slope(times_s: FloatArray, values: FloatArray) -> float:
     """Least-squares slope, per second; 0 where there are fewer than two points."""
     if len(times_s) < 2:

@@ -1,11 +1,13 @@
 """What the answer says first, and what it says of its interval."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headcount.answers.capacity import CapacityAnswer
 from headcount.answers.notes import Facts, find_notes
+from headcount.answers.varied.lifts import Lift
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.deployment import resolve
 from simulator.engines.engines import AnyArgs
@@ -59,19 +61,19 @@ def test_times_that_were_given_are_in_no_interval() -> None:
     text = told(users_low=80)
     assert "80 users are safe to promise on 2 GPUs (best estimate 90, upper end 120)" in text
     assert "interval that covers simulation noise (24 replications). Best estimate" in text
-    assert "fall between" not in text
+    assert "step-time error" not in text
 
 
 def test_the_step_times_part_of_the_interval_is_said() -> None:
     text = told(users_low=70, step_time_error=0.2, users_if_slower=75, users_if_faster=110)
-    assert "step-time error ±20%: 90 % of measured servers fall between 75 and 110 users" in text
-    assert "covers simulation noise (24 replications) and step-time error. Best estimate" in text
+    assert "part of the interval: step-time error alone (±20%, 90 % of measured servers): 75 to 110 users" in text
+    assert "covers simulation noise (24 replications) and step-time error. The step-time error is" in text
     assert "judgement" not in text
 
 
 def test_an_error_that_nobody_measured_is_called_a_judgement() -> None:
     text = told(gpu="mi300x", users_low=40, step_time_error=0.67, users_if_slower=50, users_if_faster=140)
-    assert "90 % of servers, by judgement, fall between 50 and 140 users" in text
+    assert "90 % of servers, by judgement): 50 to 140 users" in text
     assert "not measured; by judgement, 90 % of measured means lie within ±67% (TPOT)" in text
 
 
@@ -90,8 +92,10 @@ def test_where_no_number_is_safe_to_promise_the_reason_is_told(low_sampling: int
 def test_users_at_the_ends_of_the_pool_are_told_where_it_is_hardly_known() -> None:
     errors = {"step_time_error": 0.2, "users_if_slower": 75, "users_if_faster": 110}
     text = told(users_low=40, users_if_pool_smaller=50, users_if_pool_larger=115, **errors)
-    assert "KV blocks per attention replica: 50 users with " in text
-    assert "(24 replications), step-time error and the error of the KV cache's size. Best estimate" in text
+    assert "blocks per attention replica): 50 to 115 users" in text
+    assert (
+        "(24 replications), step-time error and the error of the KV cache's size. The step-time error is that" in text
+    )
     text = told(users_low=0, users_low_sampling=80, users_if_pool_smaller=0, users_if_pool_larger=95, **errors)
     assert "at the low end of the KV blocks' interval no users are served" in text
 
@@ -101,6 +105,21 @@ def test_sglang_s_pool_is_told_in_tokens() -> None:
     args = SGLangArgs(page_size=64, context_length=2048)
     text = told(args=args, users_low=40, users_if_pool_smaller=50, **errors)
     tokens = resolve("qwen3-0.6b", "h100-sxm", args).budget.num_gpu_blocks_low * 64
-    assert f"KV tokens per replica: 50 users with {tokens:,} tokens, 115 with " in text
+    assert f"size of the KV cache alone ({tokens:,} to " in text
     text = told(args=args, users_low=0, users_low_sampling=80, users_if_pool_smaller=0, **errors)
     assert "at the low end of the KV tokens' interval no users are served" in text
+
+
+@pytest.mark.parametrize(
+    ("binding", "found", "why"),
+    [
+        ("TTFT: prefill compute", 0.6, "60 % of prompt tokens are found in a cache, not 35 %: fewer are computed"),
+        ("TTFT: prefill compute", 0.355, ""),
+        ("TPOT: weight reads", 0.6, ""),
+    ],
+)
+def test_a_lift_says_why_room_for_kv_helps_where_computing_prompts_binds(binding: str, found: float, why: str) -> None:
+    base: Any = SimpleNamespace(binding=binding, point=SimpleNamespace(mean=lambda _: 0.35, host_hit_rate=None))
+    row = SimpleNamespace(point=SimpleNamespace(mean=lambda _: 0.3, host_hit_rate=found - 0.3))
+    layout: Any = SimpleNamespace(row=row)
+    assert Lift(argument="kv_offloading_size", value=512, layout=layout, base=base).why == why

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -451,3 +452,10 @@ def test_a_browser_renders_it_without_complaint_nor_sideways_scrolling(
     assert content_width <= window_width
     assert sorted_tables == 1
     assert "CONSOLE" not in done.stderr
+
+
+@pytest.mark.parametrize(("binding", "is_said"), [("TTFT: prefill compute", True), ("TPOT: weight reads", False)])
+def test_where_ttft_binds_the_page_says_that_its_wider_error_is_not_covered(binding: str, is_said: bool) -> None:
+    row: Any = SimpleNamespace(binding=binding, step_time_error=0.15, users_if_pool_smaller=None)
+    said = sureness(Headroom(needed=None, low=100, users=110, high=120), row)
+    assert ("this wider error is not covered" in said) == is_said

@@ -109,7 +109,10 @@ def test_rows_keep_their_places_when_times_do_not_ascend(tmp_path: Path) -> None
             "line 3: has 4 cells; the header has 3 columns",
         ),
         (HEADER + "\n2023-11-16 10:00:00,5,5,6\n", "line 2: has 4 cells; the header has 3 columns"),
-        ("a,b,c\n1,2,3\n", "starts with 'a,b,c', which no known trace format does (azure: CSV with TIMESTAMP,Context"),
+        (
+            "a,b,c\n1,2,3\n",
+            "of another CSV, JSON lines or log name the columns: --columns time=",
+        ),
     ],
 )
 def test_a_broken_azure_file_is_told_by_line(tmp_path: Path, text: str, message: str) -> None:

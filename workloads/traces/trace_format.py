@@ -94,7 +94,10 @@ def find_format(path: Path) -> TraceFormat:
         parse_json(first, f"{shown(path)}, line 1")
     known_formats = "; ".join(f"{known.name}: {known.looks_like}" for known in trace_formats())
     start = shortened(one_line(first))
-    raise InputError(f"{shown(path)}: starts with '{start}', which no known trace format does ({known_formats})")
+    columns = "; of another CSV, JSON lines or log name the columns: --columns time=…,prompt=…,output=…"
+    raise InputError(
+        f"{shown(path)}: starts with '{start}', which no known trace format does{columns} ({known_formats})"
+    )
 
 
 def folder_files(path: Path) -> list[Path]:

@@ -366,5 +366,15 @@ def sureness(room: Headroom, row: "CapacityRow | None" = None) -> str:
     return (
         f"{room.low:,} users are safe to promise, as 19 of 20 real fleets like this one should serve at least so many."
         f"{more} The best estimate is {room.users:,}, and 1 of 20 should serve more than {room.high:,}. That "
-        f"covers {_covered_text(row)}, but not users who behave otherwise than assumed."
+        f"covers {_covered_text(row)}, but not users who behave otherwise than assumed.{_ttft_text(row)}"
+    )
+
+
+def _ttft_text(row: "CapacityRow | None") -> str:
+    """Where the wait for the first token decides: how sure that is."""
+    if row is None or row.step_time_error is None or not (row.binding or "").startswith("TTFT"):
+        return ""
+    return (
+        " The wait for an answer's beginning (TTFT) decides here. Its mean is known less well than the speed: front "
+        "ends and short queues differ between servers, and this wider error is not covered."
     )

@@ -11,6 +11,7 @@ from headcount.answers.details.memory import memory_json
 from headcount.answers.details.sensitivity import Sensitivity
 from headcount.answers.details.workload import workload_text
 from headcount.answers.money import usd_per_month
+from headcount.text.words import NOT_COVERED
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _limits(row: CapacityRow) -> list[str]:
     return [
         *said,
         "The interval of users covers simulation noise, step-time error and the error of the KV cache's size. It does "
-        "not cover workload error: your users may differ from these.",
+        f"not cover workload error: your users may differ from these. {NOT_COVERED}",
         "Networks between users and servers, load balancers' own delay, other programs on the GPUs, and failures "
         "beyond the spare servers are left out.",
         "Answers of the model are not judged: a smaller weight or KV format may change them.",

@@ -10,7 +10,7 @@ from headcount.answers.varied.candidates import candidates, change_text, look_at
 from headcount.answers.varied.compare import noted
 from headcount.answers.varied.layout import Layout
 from headcount.text.blocks import Line
-from headcount.text.units import counted
+from headcount.text.units import counted, percent
 from headcount.text.words import BEST, SAFE
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow, How
 from simulator.study.running.simulations import Simulations
@@ -20,6 +20,8 @@ from simulator.study.variations.variation import look, simulated
 
 MOST_TRIED: Final = 3
 MOST_TOLD: Final = 3
+LEAST_FOUND: Final = 0.01  # more of the prompt tokens in a cache: with less, that is not why
+PREFILL: Final = "prefill"  # in what binds
 WORTH_TRYING: Final = 0.95  # of the users as they are, by the estimate: with fewer a change is not simulated
 LIFTS_LEGEND: Final = (
     "what lifts it: one setting changed at a time, the most promising simulated with the same users; then how the "
@@ -55,7 +57,16 @@ class Lift:
 
     def __str__(self) -> str:
         said = f"{self.base.users_low:,} → {self.layout.users:,} users {SAFE}; {BEST} {ratio_text(self.ratio)}"
-        return f"{said}; {self.remark}" if self.remark else said
+        return "; ".join(filter(None, (said, self.why, self.remark)))
+
+    @property
+    def why(self) -> str:
+        """That fewer prompt tokens are computed, where computing them binds and more are found in a cache."""
+        before, after = (_share_found(row) for row in (self.base, self.layout.row))
+        if after < before + LEAST_FOUND or PREFILL not in (self.base.binding or ""):
+            return ""
+        found = f"{percent(round(after, 2))} of prompt tokens are found in a cache, not {percent(round(before, 2))}"
+        return f"{found}: fewer are computed"
 
     @property
     def remark(self) -> str:
@@ -73,6 +84,13 @@ class Lift:
             "gains": self.gains,
             "lowers_precision": self.argument in LOWERS_PRECISION,
         }
+
+
+def _share_found(row: CapacityRow | None) -> float:
+    """Of prompt tokens, in GPU or host memory."""
+    if row is None or row.point is None:
+        return 0.0
+    return row.point.mean("prefix_hit_rate") + (row.point.host_hit_rate or 0.0)
 
 
 def find_lifts(
