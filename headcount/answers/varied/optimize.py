@@ -24,7 +24,7 @@ from headcount.questions.traffic import TrafficChanges
 from headcount.questions.variations import Axis, Choice, varied
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import dollars, milliseconds, seconds
-from headcount.text.words import PER_SAFE_USER, SAFE, model_title
+from headcount.text.words import PER_SAFE_USER, SAFE, model_title, settings_text
 from simulator.engines.engines import TUNINGS, VLLM, own_arguments
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.running.executor import DEFAULT_EXECUTOR
@@ -39,6 +39,10 @@ MOST_TRIALS, MOST_FINALISTS = 10_000, 100
 FRONTIER_COLUMNS = ("frontier", "servers", SAFE, PER_SAFE_USER, "TTFT p95", "TPOT p95")
 SIMPLEST_REMARK: Final = (
     "The marked row is kept simple: a setting that raises the best estimate by 1 % or less is not added to it."
+)
+KEPT_SIMPLE: Final = "best: a setting that does not surely raise the best estimate by more than 1 % is left out"
+FRONTIER_MEANING: Final = (
+    "frontier: the best, and layouts than which no other has more users, less TTFT p95 and less TPOT p95, to within 1 %"
 )
 ROUTERS: Final = ("session-affinity",)  # no estimate knows routers: of several servers the finalists try them
 
@@ -118,8 +122,12 @@ class OptimizeAnswer(Answer):
         if not best.users:
             return [title, Line(f"nobody is served; {best.reason or base.reason}")]
         if best is base:
-            said = f" users safe to promise; of {self.num_looked_at:,} choices looked at, none is sure to gain over it"
-            return [title, Line(said, bold=f"as given: {base.users:,}")]
+            tried = sum(each.row is not None for each in self.compared.layouts if each is not base)
+            said = (
+                f" users safe to promise; of {self.num_looked_at:,} choices looked at by estimate, and {tried:,} "
+                "simulated, none surely raises the best estimate by more than 1 %"
+            )
+            return [title, Line(said, bold=f"as given: {base.users:,}"), Line(self.serve_line)]
         cost = f", ${dollars(best.usd_per_user_month)} per safe user and month" if best.usd_per_user_month else ""
         gain = f"; beside {base.users:,} as given, {ratio_text(self.gain)}" if base.users else ""
         return [
@@ -132,8 +140,12 @@ class OptimizeAnswer(Answer):
     def body(self) -> list[Block]:
         rows = [frontier_cells(layout) for layout in self.frontier]
         table = Table(columns=FRONTIER_COLUMNS, rows=rows, text_columns=(0, 1), bold_column=2)
-        frontier: list[Block] = [table, Line()] if rows else []
-        return [*frontier, *self.compared.body()]
+        frontier: list[Block] = [table, Line(FRONTIER_MEANING, dim=True), Line()] if rows else []
+        given = self.base.looked.plan if self.base.looked else None
+        values = [Line(f"as given: {settings_text(given)}", dim=True)] if given else []
+        is_kept_simple = any(each.users > self.best.users for each in self.compared.layouts)
+        remark = [Line(KEPT_SIMPLE, dim=True)] if is_kept_simple else []
+        return [*frontier, *self.compared.body(), *values, *remark]
 
 
 def frontier_cells(layout: Layout) -> tuple[str, ...]:
