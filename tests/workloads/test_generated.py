@@ -63,6 +63,16 @@ def test_few_requests_and_users_without_thought_can_be_generated_at_a_rate() -> 
     np.testing.assert_array_equal(some.arrival_s, arrival_times(POISSON, 5, 500, 0))
 
 
+@pytest.mark.parametrize("spread", [0.0, 1e-9, 1.0, 3.0])
+def test_times_are_put_in_order_however_they_fall_together(spread: float) -> None:
+    """The simple twin is numpy's stable sort; of many times that are alike, those that stand first come first."""
+    random = np.random.default_rng(1)
+    for n in (1, 2, 7, 5000):
+        times = np.exp(spread * random.standard_normal(n)) + random.integers(0, 2, n)
+        for at_s in (times, np.sort(times)[::-1], np.repeat(times, 3)):
+            np.testing.assert_array_equal(generated.by_time(at_s), np.argsort(at_s, kind="stable"))
+
+
 def spans_of(table: RequestTable, row: int) -> list[tuple[int, int]]:
     rows = slice(table.span_start[row], table.span_start[row] + table.span_count[row])
     return list(zip(table.span_content[rows].tolist(), table.span_end[rows].tolist(), strict=True))

@@ -15,9 +15,12 @@ from tests.workloads.trace_files import load_trace
 from workloads.description.arrivals import earliest_arrival_s
 from workloads.load import load_preset
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, OPEN_END, RequestTable, independent_requests
+from workloads.writing.text_rows import Lists, Numbers, write_rows
 from workloads.writing.trace_writer import TRACE_WRITERS, TraceWriter, find_writer
 
 WRITERS = [TRACE_WRITERS.load(name).WRITER for name in TRACE_WRITERS.names()]
+
+_NUMBERS = st.integers(0, 2**63 - 1)
 
 
 @st.composite
@@ -111,6 +114,22 @@ def test_long_traces_are_written_in_parts(tmp_path: Path) -> None:
     again = load_trace(tmp_path / "x.csv").table
     np.testing.assert_array_equal(again.arrival_s, table.arrival_s)
     np.testing.assert_array_equal(again.prompt_tokens, table.prompt_tokens)
+
+
+@settings(max_examples=30, deadline=None)
+@given(rows=st.lists(st.tuples(_NUMBERS, st.lists(_NUMBERS, max_size=3)), max_size=5))
+def test_rows_of_numbers_are_written_as_python_writes_them(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, list[int]]]
+) -> None:
+    path = tmp_path_factory.mktemp("t") / "rows"
+    numbers = np.array([number for number, _ in rows], np.int64)
+    lists = Lists(
+        np.array([each for _, several in rows for each in several], np.int64),
+        np.cumsum([0, *(len(several) for _, several in rows)]),
+    )
+    write_rows(path, len(rows), lambda _: (b"<", Numbers(numbers, width=4), b">[", lists, b"]\n"), b"head\n")
+    expected = [f"<{number:04d}>[{','.join(map(str, several))}]\n" for number, several in rows]
+    assert path.read_text() == "head\n" + "".join(expected)
 
 
 def test_requests_without_times_cannot_be_written(tmp_path: Path) -> None:

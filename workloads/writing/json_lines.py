@@ -28,20 +28,20 @@ def write_json_lines(
         begins: Sequence[Piece] = (b'{"timestamp',)
         if first is not None:
             time = Choice((b"timestamp", b"delay"), (table.follows[rows] >= 0).astype(np.int64))
-            begins = (b'{"session_id": "', Numbers(first[rows]), b'", "', time)
+            begins = (b'{"session_id":"', Numbers(first[rows]), b'","', time)
         return (
             *begins,
-            b'": ',
+            b'":',
             Numbers(nanoseconds // _PER_MS),
             b".",
             Numbers(nanoseconds % _PER_MS, width=6),
-            b', "input_length": ',
+            b',"input_length":',
             Numbers(table.prompt_tokens[rows]),
-            b', "output_length": ',
+            b',"output_length":',
             Numbers(table.output_tokens[rows]),
-            b', "hash_ids": [',
+            b',"hash_ids":[',
             ids.of_rows(rows),
-            b'], "context_mode": "message_array_with_responses"}\n' if with_sessions else b"]}\n",
+            b'],"context_mode":"message_array_with_responses"}\n' if with_sessions else b"]}\n",
         )
 
     write_rows(path, table.num_requests, pieces)
