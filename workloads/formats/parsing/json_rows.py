@@ -47,7 +47,7 @@ def json_rows(path: Path, kind: type[T], rows: Rows) -> Iterator[tuple[str, T]]:
         for number, text in enumerate(file, start=1):
             if rows.num_wanted <= 0:
                 return
-            if not text.strip():
+            if text.isspace():
                 blank_line = blank_line or number
                 continue
             if blank_line:

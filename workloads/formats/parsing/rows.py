@@ -1,9 +1,10 @@
 """The table that a trace's rows become while they are read."""
 
 import math
+import struct
 from array import array
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ _COUNTS = (
     "previous", "in_session", "root", "block_size", "ids_from", "prefix_tokens", "name", "name_tokens",
 )  # fmt: skip
 _OF_CONTENT = _COUNTS[4:]
+_PACK_TIMES, _PACK_COUNTS = struct.Struct(f"{len(_TIMES)}d").pack, struct.Struct(f"{len(_COUNTS)}q").pack
 _NONE = -1
-_LEAST_ID = -(2**61)  # those below, or above an int64, get numbers of their own
+_LEAST_ID = -(2**63)  # of those that an int64 holds; others get numbers that are no row's
 
 
 class Request(msgspec.Struct, kw_only=True, gc=False):
@@ -60,10 +62,13 @@ class Rows:
 
     def __init__(self, path: Path, num_wanted: int | None = None) -> None:
         self._path, self._wanted = path, num_wanted
-        self._times, self._counts = array("d"), array("q")  # row by row
+        self._num_rows = 0
+        self._times, self._counts = bytearray(), bytearray()  # row by row; an array's extend is a third as quick
         self._most = limits().rows
         self._last: dict[Hashable, int] = {}
-        self._ids, self._large_ids = array("q"), dict[int, int]()
+        self._ids, self._num_ids, self._pack_ids = bytearray(), 0, dict[int, Callable[..., bytes]]()
+        self._large_ids: dict[int, int] = {}
+        """By place."""
         self._num_continued = 0
         """Requests that were found to go on from an earlier one by their block ids alone."""
         self._roots: dict[Hashable, int] = {}
@@ -75,12 +80,12 @@ class Rows:
         self._tenant_of = array("i")
 
     def __len__(self) -> int:
-        return len(self._times) // len(_TIMES)
+        return self._num_rows
 
     @property
     def num_wanted(self) -> float:
         """How many more are wanted."""
-        return math.inf if self._wanted is None else self._wanted - len(self)
+        return math.inf if self._wanted is None else self._wanted - self._num_rows
 
     def leave_out(self, reason: str, count: int = 1) -> None:
         """Rows that are no requests to serve; the answer tells how many."""
@@ -100,9 +105,8 @@ class Rows:
 
     def add(self, place: str, request: Request) -> None:
         """Raises InputError that names the place."""
-        num_rows = len(self) + 1
-        if num_rows > self._most:
-            check_rows(self._path, num_rows)
+        if self._num_rows >= self._most:
+            check_rows(self._path, self._num_rows + 1)
         if request.prompt_tokens + request.output_tokens >= OPEN_END:
             found = f"{request.prompt_tokens:,} + {request.output_tokens:,} tokens"
             raise self.refuse(place, f"{found}; they must stay below {OPEN_END:,}")
@@ -116,39 +120,53 @@ class Rows:
         of_content = self._of_content(place, request, row)
         if request.tenant is not None:
             self._tenant_of.append(self._tenants.setdefault(request.tenant, len(self._tenants)))
-        self._times.extend((arrival_s, think_s))
-        self._counts.extend((follows, request.prompt_tokens, request.output_tokens, request.priority, *of_content))
+        self._times += _PACK_TIMES(arrival_s, think_s)
+        self._counts += _PACK_COUNTS(
+            follows, request.prompt_tokens, request.output_tokens, request.priority, *of_content
+        )
         if request.session is not None:
-            self._last[request.session] = num_rows - 1
+            self._last[request.session] = self._num_rows
+        self._num_rows += 1
 
     def _of_content(self, place: str, request: Request, row: int) -> tuple[int, ...]:
         """What the row says of its content, as _OF_CONTENT; `row` is that of its session before it."""
         previous = row if request.continues is None else self._last.get(request.continues, _NONE)
-        name, name_tokens, root, ids_from = _NONE, 0, _NONE, len(self._ids)
+        name, name_tokens, root, ids_from = _NONE, 0, _NONE, self._num_ids
         if request.ids:
             self._check_ids(place, request)
             self._block_size = request.block_size
             root = self._roots.setdefault((request.scope, request.block_size), len(self._roots))
-            self._add_ids(request.ids, ids_from)
+            self._add_ids(request.ids)
         elif request.starts_with is not None and request.starts_with[1]:
             name, name_tokens = self._names.setdefault(request.starts_with[0], len(self._names)), request.starts_with[1]
         in_session = request.session is not None
         return previous, in_session, root, request.block_size, ids_from, request.prefix_tokens, name, name_tokens
 
-    def _add_ids(self, ids: Sequence[int], ids_from: int) -> None:
+    def _add_ids(self, ids: Sequence[int]) -> None:
+        count = len(ids)
+        if count not in self._pack_ids:
+            self._pack_ids[count] = struct.Struct(f"{count}q").pack
         try:
-            self._ids.extend(ids)
-            if min(ids) >= _LEAST_ID:
-                return
-        except OverflowError:  # the ids before the large one were added
-            pass
-        del self._ids[ids_from:]
-        self._ids.extend(
-            each
-            if _LEAST_ID <= each < 2**63
-            else self._large_ids.setdefault(each, _LEAST_ID - 1 - len(self._large_ids))
-            for each in ids
-        )
+            self._ids += self._pack_ids[count](*ids)
+        except struct.error:
+            large = {place: each for place, each in enumerate(ids) if not _LEAST_ID <= each < -_LEAST_ID}
+            self._ids += self._pack_ids[count](*(0 if place in large else each for place, each in enumerate(ids)))
+            self._large_ids |= {self._num_ids + place: each for place, each in large.items()}
+        self._num_ids += count
+
+    def _all_ids(self) -> IntArray:
+        """The ids of all rows, large ones by numbers that are no other's."""
+        ids = np.frombuffer(self._ids, np.int64)
+        if not self._large_ids:
+            return ids
+        known = dict.fromkeys(self._large_ids.values())
+        taken = set(ids[ids < _LEAST_ID + len(ids)].tolist())
+        free = (number for number in range(_LEAST_ID, -_LEAST_ID) if number not in taken)
+        numbers = dict(zip(known, free, strict=False))
+        ids = ids.copy()
+        for place, each in self._large_ids.items():
+            ids[place] = numbers[each]
+        return ids
 
     def _check_ids(self, place: str, request: Request) -> None:
         found, size = len(request.ids), request.block_size
@@ -191,8 +209,8 @@ class Rows:
         asked = Asked(
             prompt_tokens=prompt_tokens,
             output_tokens=output_tokens,
-            ids=np.frombuffer(self._ids, np.int64) if self._ids else np.empty(0, np.int64),
-            ids_from=np.append(said.pop("ids_from"), len(self._ids)),
+            ids=self._all_ids(),
+            ids_from=np.append(said.pop("ids_from"), self._num_ids),
             in_session=said.pop("in_session") > 0,
             **said,
         )
