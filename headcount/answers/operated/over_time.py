@@ -88,7 +88,8 @@ class OverTimeAnswer(Answer):
         if len(self.fleets) == 1:
             return f"{met} replicas"
         saved = 1 - first["gpu_hours"] / fixed["gpu_hours"]
-        which = "smallest fixed fleet that meets it" if fixed["attainment"] >= target else "largest allowed: it misses"
+        is_met = fixed["attainment"] >= target
+        which = "smallest fixed fleet that meets it over the whole run" if is_met else "largest allowed: it misses"
         cheaper = f"{first['fleet'] if saved > 0 else 'the fixed fleet'} is cheaper" if saved else "both cost the same"
         misses = ", but misses the SLO" if saved > 0 and first["attainment"] < target else ""
         return (
