@@ -53,7 +53,7 @@ def command(**values: Any) -> int:
 
     Users are active sessions, thinking or waiting. For each GPU count every tensor-parallel size that holds the
     model is tried. Loads around the capacity are simulated again and again, until it is known to --precision, but no
-    more than 200 times; the exit code is 3 where that does not suffice.
+    more than 300 times; the exit code is 3 where that does not suffice.
 
     With --pools the answer is for those engines: some compute prompts, the others compute answers.
     """
