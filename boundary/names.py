@@ -22,7 +22,10 @@ def nearest_hint(given: str, known: Iterable[str]) -> str:
     # A name that goes on where the given one stops is nearer than any other.
     near = [name for name in names if given and name.lower().startswith(given.lower())]
     near += [lowered[key] for key in _close(given.lower(), lowered)]
-    near = list(dict.fromkeys(near))[:3]
+    spelled: dict[str, str] = {}  # `llama3.1-8b` and `llama-3.1-8b` are one thing
+    for name in near:
+        spelled.setdefault(name.lower().replace("-", ""), name)
+    near = list(spelled.values())[:3]
     if near:
         return f"did you mean {' or '.join(repr(name) for name in near)}?"
     return f"known: {', '.join(names[:12])}{' …' if len(names) > 12 else ''}"

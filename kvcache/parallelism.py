@@ -41,7 +41,7 @@ class Parallelism:
         if num_key_value_heads % tp and tp % num_key_value_heads:
             raise SplitError(
                 f"tensor_parallel_size {tp} neither divides nor is a multiple of the {num_key_value_heads} KV heads; "
-                f"take {_divisors(num_key_value_heads)}"
+                f"take {_divisors(num_key_value_heads)}, as many as hold the model"
             )
         return max(1, num_key_value_heads // tp)
 

@@ -37,7 +37,7 @@ def _gpus() -> str:
                 f"{gpu.memory_bandwidth_bytes_per_s / 1e12:.2f}",
                 speeds.get("bf16", speeds.get("fp16", "–")),
                 speeds.get("fp8", "–"),
-                f"{gpu.interconnect} {gpu.interconnect_bytes_per_s / 1e9:,.0f}",
+                f"{gpu.interconnect_title} {gpu.interconnect_bytes_per_s / 1e9:,.0f}",
                 "–" if gpu.host_link_bytes_per_s is None else f"{gpu.host_link_bytes_per_s / 1e9:,.0f}",
                 dollars(gpu.usd_per_hour),
                 "–" if gpu.tdp_watts is None else f"{gpu.tdp_watts:,.0f}",

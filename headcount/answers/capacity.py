@@ -193,7 +193,7 @@ class CapacityAnswer(Answer):
     def body(self) -> list[Block]:
         reasons = [Line(f"{counted(row.gpus, 'GPU')}: {row.reason}") for row in self.capacity if row.reason]
         if not any(row.runs for row in self.capacity):
-            return [*reasons]
+            return [*reasons] if len(reasons) > 1 else []  # the only one is the error itself
         table = rows_table(self.capacity)
         lifts = [] if self.lifts is None else [Line(), *lift_lines(self.lifts, self.best)]
         return [table, *reasons, *self._tenants(), *lifts, Line(), *(Line(text, dim=True) for text in self._legend())]

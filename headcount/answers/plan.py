@@ -327,8 +327,9 @@ class _Planning:
             note = load_text(point, unit) if point is not None else ""
             progress(Progress(done=done, total=max(len(race.kinds) if race else 1, done + 1), note=note))
 
-        for race in search_fleets(self.question, watch, simulations):
-            found = plan_text.found_line(race)
+        for found_race in search_fleets(self.question, watch, simulations):
+            found = plan_text.found_line(found_race, race)
+            race = found_race
             total = max(len(race.kinds), len(race.sized) + 1)
             progress(Progress(done=len(race.sized), total=total, found=found, so_far=self.answer(race)))
         assert race is not None, "a search yields its screening at least"

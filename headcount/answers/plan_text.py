@@ -261,8 +261,8 @@ def _estimated(answer: "PlanAnswer") -> str:
     return f" estimated: not simulated{', since it costs too much to win' if answer.race.is_over else ' yet'}."
 
 
-def found_line(race: Race) -> str:
-    """What was found just now."""
+def found_line(race: Race, before: Race | None = None) -> str:
+    """What was found just now; of a fleet that was found `before` with fewer replications, that it is confirmed."""
     if race.is_over:
         return ""
     if not race.sized:
@@ -270,7 +270,9 @@ def found_line(race: Race) -> str:
     row = next(row for row in rows_of(race.only(race.sized[-1])))
     if not row.runs:
         return f"{row.gpu}, {row.layout}: {row.reason}"
-    return f"{gpus_text(row)}, {row.layout}: {row.users_low:,} users safe to promise, ${row.usd_per_month:,.0f} a month"
+    again = ", confirmed with more replications" if before and before.is_sized(race.sized[-1].screened) else ""
+    found = f"{gpus_text(row)}, {row.layout}: {row.users_low:,} users safe to promise"
+    return f"{found}, ${row.usd_per_month:,.0f} a month{again}"
 
 
 def _screening(race: Race) -> str:

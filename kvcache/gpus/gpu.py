@@ -41,6 +41,7 @@ class GPU:
     usd_per_hour: Positive | None = None
     tdp_watts: Rate | None = None
     idle_watts: Rate | None = None
+    interconnect_name: Annotated[str, Meta(max_length=40)] = ""  # its vendor's, where it computes as another one
     product: Annotated[str, Meta(max_length=80)] = ""
     aliases: tuple[str, ...] = ()
 
@@ -58,6 +59,11 @@ class GPU:
     def title(self) -> str:
         """What its vendor sells it as; the catalog's name where nobody said."""
         return self.product or self.name
+
+    @property
+    def interconnect_title(self) -> str:
+        """What its vendor calls the interconnect, such as `Infinity Fabric`."""
+        return self.interconnect_name or self.interconnect
 
     def usd_per_hour_of(self, gpus: int) -> float | None:
         """The list price of so many; None without one."""

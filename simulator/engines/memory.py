@@ -91,7 +91,19 @@ def remedies(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArgs) 
     length = _longest_fit(arch, gpu, budget, args)
     if length:
         found.append({"--max-model-len": str(length)})
+    if all("--tensor-parallel-size" in remedy for remedy in found):
+        found += _fewer_bits_and_shorter(arch, gpu, budget, args)
     return found or _shorter_on_more(arch, gpu, budget, args)
+
+
+def _fewer_bits_and_shorter(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArgs) -> list[Remedy]:
+    """On the same GPUs, where no single change suffices."""
+    for name in ("fp8", "awq"):
+        if find_quantization(name).weight_bits < find_quantization(budget.quantization).weight_bits:
+            length = _longest_fit(arch, gpu, budget, replace(args, quantization=name))
+            if length:
+                return [{"--quantization": name, "--max-model-len": str(length)}]
+    return []
 
 
 def _shorter_on_more(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArgs) -> list[Remedy]:

@@ -137,6 +137,9 @@ def test_an_unknown_name_is_met_with_the_nearest_and_the_file_to_write() -> None
         find_gpu("h10")
     with pytest.raises(UnknownNameError, match=r"did you mean .*llama-3\.1-8b.*models/llama-3\.1-8.\.json"):
         load_model("llama-3.1-8c")
+    with pytest.raises(UnknownNameError) as twice:
+        load_model("llama-3.18b")
+    assert str(twice.value).replace("llama3.1", "llama-3.1").count("'llama-3.1-8b'") == 1
     with pytest.raises(UnknownNameError, match=r"no quantization 'fp9'; did you mean 'fp8'"):
         find_quantization("fp9")
 

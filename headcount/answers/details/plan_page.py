@@ -191,7 +191,7 @@ def _refused_text(answer: "PlanAnswer") -> str:
     }
     groups = {
         "Cannot keep the promise": [name for name in kinds if name in runs],
-        "Cannot run the model": [name for name in kinds if name not in runs],
+        "Cannot run the model on as many GPUs as a server has here": [name for name in kinds if name not in runs],
     }
     return " ".join(
         f"{what}: {joined([find_gpu(name).title for name in names])}." for what, names in groups.items() if names

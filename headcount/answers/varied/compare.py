@@ -183,11 +183,25 @@ class CompareAnswer(Answer):
             *money,
             seconds(layout.p95_s("ttft_s")),
             milliseconds(layout.p95_s("tpot_s")),
-            "best" if layout is self.best else ratio_text(ratio),
+            "best" if layout is self.best else f"{self._dearer(layout)}{ratio_text(ratio)}",
             *([layout.hits] if self.shows_hits else []),
             *cut,
             layout.row.binding or "",
         )
+
+    def _dearer(self, layout: Layout) -> str:
+        """Of another GPU than the best, first by what rows are ranked: it may differ much from the best estimates'."""
+        best = self.best
+        if best is None or self.sort != "cost" or not best.asked or not layout.asked:
+            return ""
+        usd, least = layout.usd_per_user_month, best.usd_per_user_month
+        if layout.asked.gpu == best.asked.gpu or not usd or not least:
+            return ""
+        return f"{100 * (usd / least - 1):+.0f} %; best estimate "
+
+    @property
+    def is_of_several_gpus(self) -> bool:
+        return len({layout.asked.gpu.name for layout in self.layouts if layout.asked}) > 1
 
     @property
     def by_cost(self) -> bool:
@@ -206,6 +220,10 @@ class CompareAnswer(Answer):
     def legend(self) -> list[str]:
         """What the columns mean."""
         of = "dollars per user of the best estimate" if self.by_cost else "users"
+        shared = "layouts of one GPU share them."
+        if self.is_of_several_gpus:
+            lead = " Of another GPU, what comes first is $/safe user, which ranks the rows and has them."
+            shared = f"they differ by GPU.{lead if self.sort == 'cost' else ''}"
         screened = f"only screened: by its estimate over {FAR_BEHIND:g} times as far behind; --all simulates it, too."
         return [
             f"{safe_meaning(COVERED)} Best estimate: its mean; latencies are those there. {PER_SAFE_MEANING}",
@@ -217,7 +235,7 @@ class CompareAnswer(Answer):
                 }.values()
             ),
             f"vs best: {of} beside the first row, from the same users and requests in both, with its 95 % interval "
-            "over replications. Errors of step times are not in it: layouts of one GPU share them.",
+            f"over replications. Errors of step times are not in it: {shared}",
             *([HITS_LEGEND] if self.shows_hits else []),
             *([screened] if any(layout.is_screened_only for layout in self.layouts) else []),
         ]

@@ -23,7 +23,7 @@ def command(as_json: bool) -> int:
             f"{gpu.memory_bytes / GIB:.1f} GiB",
             f"{gpu.memory_bandwidth_bytes_per_s / 1e12:.2f} TB/s",
             " ".join(f"{name} {value / 1e12:,.0f}" for name, value in gpu.flops_per_s.items()),
-            f"{gpu.interconnect} {gpu.interconnect_bytes_per_s / 1e9:,.0f} GB/s",
+            f"{gpu.interconnect_title} {gpu.interconnect_bytes_per_s / 1e9:,.0f} GB/s",
             dollars(gpu.usd_per_hour),
         )
         for gpu in found

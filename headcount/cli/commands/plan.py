@@ -142,4 +142,4 @@ def command(**values: Any) -> int:
     """
     from headcount.cli.output import ask_study  # noqa: PLC0415  imported once the command runs
 
-    return ask_study("headcount.answers.plan:plan", values, "kinds of GPU")
+    return ask_study("headcount.answers.plan:plan", values, "fleets simulated")
