@@ -14,7 +14,7 @@ BANDWIDTH = 0.05  # of the logarithm of the load: farther loads count less
 LEAST_MISSES = 1e-3  # of the target: fewer are taken for so many, so that they have a logarithm
 SEARCHED = 1.3  # times the jackknife's half-width: loads are placed by what the same replications showed (sampling.md)
 FEW = 4  # times fewer replications than the best known load
-PAIRED = 2 * FEW  # so many times fewer, or less, are corrected by it
+PAIRED = 2 * FEW  # so many times fewer, or less, are corrected by it; with fewer still a load is left out
 DECIDE = 2.0  # times the half-width without loads of few replications
 TELL = 4  # replications for each coefficient
 DISTINCT = 3  # of them with random numbers of their own, beside two
@@ -91,12 +91,13 @@ def find_knee(shown: Sequence[Shown], target_misses: float, *, hours_met: float 
     how near it is. What makes replications differ is mostly the work that was drawn: misses are corrected by what is
     known to be expected of it (control variates), with the same coefficients for all loads. Random numbers are common,
     so that a load with fewer replications is laid beside the same ones of another. With `hours_met` this share of
-    hours has to meet the target, not the long run. Loads with few replications beside the others are left out where
-    they would decide the interval.
+    hours has to meet the target, not the long run. Loads with too few replications for that are left out, those
+    with few where they would decide the interval.
     """
-    shown = _with_few_quantities(shown)
-    knee = _knee_of(shown, target_misses, hours_met)
     most = max(len(each.misses) for each in shown)
+    pairable = [each for each in shown if PAIRED * len(each.misses) >= most]
+    shown = _with_few_quantities(pairable if len(pairable) >= 2 else shown)
+    knee = _knee_of(shown, target_misses, hours_met)
     well_known = [each for each in shown if FEW * len(each.misses) >= most]
     if 2 <= len(well_known) < len(shown):
         without = _knee_of(well_known, target_misses, hours_met)
