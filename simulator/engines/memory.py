@@ -92,8 +92,9 @@ def remedies(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArgs) 
     if length:
         found.append({"--max-model-len": str(length)})
     if all("--tensor-parallel-size" in remedy for remedy in found):
-        found += _fewer_bits_and_shorter(arch, gpu, budget, args)
-    return found or _shorter_on_more(arch, gpu, budget, args)
+        more = [] if found else _shorter_on_more(arch, gpu, budget, args)
+        found += [*_fewer_bits_and_shorter(arch, gpu, budget, args), *more]
+    return found
 
 
 def _fewer_bits_and_shorter(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArgs) -> list[Remedy]:

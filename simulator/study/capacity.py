@@ -27,7 +27,8 @@ MAX_MOVE = 1.25  # from there at once: few replications may show a line that is 
 COARSE_REPLICATIONS = 6  # at most, of an estimate that is compared with another one, paired
 COARSE_REQUESTS = 20_000  # of each load of it
 BESIDE, MOST_BESIDE = 1.05, 3  # so near to such a capacity one load tells it; so many are tried
-QUICK_REPLICATIONS, QUICK_MOST = 4, 60  # of a large fleet, where each has many requests; at most, or FIRST_REQUESTS
+QUICK_REPLICATIONS = 4  # of a large fleet, where each has many requests
+QUICK_MOST, QUICK_REQUESTS = 60, 200_000  # at most so many replications, or requests of a load
 UNLUCKY = 2.0  # misses of an hour that 95 % stay below over their mean, before anything is known of them
 MAX_SIZE = 2.0**22
 
@@ -94,7 +95,7 @@ def find_capacity(
     first, most = _first_replications(evaluator), max_replications
     if is_quick:
         first = _few_replications(evaluator)
-        most = min(max(_replications_with(FIRST_REQUESTS, evaluator), QUICK_MOST), most)
+        most = min(max(_replications_with(QUICK_REQUESTS, evaluator), QUICK_MOST), most)
     around = _Around(evaluator, centre)
     count = replications or min(first, most)
     for requests in LOCATING:

@@ -111,14 +111,19 @@ def _series(chart: Lines, each: Series, place: int, across: Scale, up: Scale) ->
         lower = [(across.at(x), up.at(y)) for x, y in zip(each.x, each.low, strict=True)]
         parts.append(svg.path([*upper, *lower[::-1]], f"band tone-{place % 4}", is_closed=True))
     if each.has_line:
-        shown = [step for one, two in pairwise(points) for step in (one, (two[0], one[1]))]
-        parts.append(svg.path([*shown, *points[-1:]] if each.is_step else points, f"line tone-{place % 4}"))
+        parts.append(svg.path(_stairs(points) if each.is_step else points, f"line tone-{place % 4}"))
     show_x, show_y = TEXTS[chart.x_text], TEXTS[chart.y_text]
     tips = [f"{each.name}: {show_y(y)} at {show_x(x)}" for x, y in zip(each.x, each.y, strict=True)]
     every = max(-(-len(points) // MOST_HITS), 1)
     for (x, y), tip in list(zip(points, tips, strict=True))[::every]:
         parts.append(svg.mark(x, y, place, tip) if each.has_points else svg.hit(x, y, tip))
     return "".join(parts)
+
+
+def _stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Level up to each change: what stays as it is needs no point."""
+    turns = [*points[:1], *(two for one, two in pairwise(points) if two[1] != one[1]), *points[-1:]]
+    return [step for one, two in pairwise(turns) for step in (one, (two[0], one[1]))] + list(points[-1:])
 
 
 def _label_rows(limits: Sequence[Limit], across: Scale) -> list[int]:
