@@ -37,7 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", choices=CASES, action="append")
     parser.add_argument("--gpus", default="4,8,16,32,64,256")
-    parser.add_argument("--replications", type=int, default=8)
+    parser.add_argument("--replications", type=int, default=48)
     asked = parser.parse_args()
     for name in asked.case or CASES:
         for gpus in map(int, asked.gpus.split(",")):
@@ -53,7 +53,7 @@ def whole(name: str, gpus: int, replications: int) -> dict[str, float]:
     layout = _layout(plan, question)
     estimate, _ = estimated_users(layout, servers, question, load)
     evaluator = Evaluator(fleet=plan.fleet(servers, layout.router), load=load, slo=question.slo)
-    capacity = find_capacity(evaluator, estimate * 1.1, precision=0.015, max_replications=replications)
+    capacity = find_capacity(evaluator, estimate * 1.1, precision=0.007, max_replications=replications)
     return {
         "servers": servers,
         "users_each": capacity.mean / servers,
