@@ -1,5 +1,6 @@
 """Files of text, read whole or by lines, of bounded size."""
 
+import codecs
 import gzip
 import io
 import os
@@ -19,6 +20,7 @@ from boundary.outside import takes_part
 Purpose = Literal["settings_bytes", "result_bytes"]
 """The limit that a file's size is held to."""
 _GZIP = b"\x1f\x8b"
+_DAMAGED_GZIP = (EOFError, gzip.BadGzipFile, zlib.error)
 _PIECE_BYTES = 1 << 20
 _readable: list[tuple[Path, ...]] = []  # the last one holds: folders outside of which nothing is read
 
@@ -78,7 +80,29 @@ def begins_with(path: Path, mark: bytes) -> bool:
 
 def not_text(path: Path) -> InputError:
     """The error for bytes that are no text."""
-    return InputError(f"{shown(path)}: not a text file in UTF-8")
+    return InputError(f"{shown(path)}, line {_damaged_line(path)}: not a text file in UTF-8")
+
+
+def _damaged_line(path: Path) -> int:
+    """The first line that is no text, or that cannot be unpacked: found where an error is told, by reading anew."""
+    line, decoder = 1, codecs.getincrementaldecoder("utf-8")()
+    with path.open("rb") as file:
+        packed = file.read(2) == _GZIP
+        file.seek(0)
+        plain = gzip.GzipFile(fileobj=file) if packed else file
+        try:
+            while piece := plain.read1(_PIECE_BYTES):
+                text, zero, _ = piece.partition(b"\0")
+                decoder.decode(text)
+                line += text.count(b"\n")
+                if zero:
+                    return line
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError as error:
+            return line + error.object.count(b"\n", 0, error.start)
+        except _DAMAGED_GZIP:
+            pass
+    return line
 
 
 def shown(path: Path | str) -> str:
@@ -154,8 +178,9 @@ def _unpacked(path: Path, file: BinaryIO) -> Iterator[BinaryIO | gzip.GzipFile]:
     file.seek(0)
     try:
         yield gzip.GzipFile(fileobj=file) if packed else file
-    except (EOFError, gzip.BadGzipFile, zlib.error):
-        raise InputError(f"{shown(path)}: its gzip data is cut off or damaged; copy the file again") from None
+    except _DAMAGED_GZIP:
+        where = f"{shown(path)}, line {_damaged_line(path)}"
+        raise InputError(f"{where}: its gzip data is cut off or damaged here; copy the file again") from None
 
 
 class _BoundedLines(io.BufferedReader):

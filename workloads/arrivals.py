@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Protocol
 
 import numpy as np
+import scipy  # whose parts load where they are first used
 from msgspec import Meta
-from scipy.optimize import brentq
-from scipy.special import gammaln
 
 from boundary.files import InputError
 from workloads.distributions import (
@@ -74,9 +73,10 @@ class WeibullGaps(Kind, frozen=True, kw_only=True):
 
     def times(self, num_requests: int, seed: int, rate_per_s: float) -> FloatArray:
         def excess(shape: float) -> float:
-            return float(gammaln(1 + 2 / shape) - 2 * gammaln(1 + 1 / shape)) - math.log1p(self.cv**2)
+            log_gamma = scipy.special.gammaln
+            return float(log_gamma(1 + 2 / shape) - 2 * log_gamma(1 + 1 / shape)) - math.log1p(self.cv**2)
 
-        gaps = Weibull(shape=brentq(excess, 0.1, 20.0), mean_value=1.0)
+        gaps = Weibull(shape=scipy.optimize.brentq(excess, 0.1, 20.0), mean_value=1.0)
         return _unit_times(gaps, num_requests, seed) / rate_per_s
 
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import scipy  # whose parts load where they are first used
 from msgspec import Meta, field, structs
-from scipy.special import gammaincinv, ndtr, ndtri
 
 from boundary.files import InputError, shown
 from boundary.names import nearest_hint, shortened
@@ -99,7 +99,9 @@ class Lognormal(Kind, frozen=True, kw_only=True):
     sigma: Sigma
 
     def quantile(self, u: FloatArray) -> FloatArray:
-        return np.asarray(self.median * np.exp(self.sigma * ndtri(np.maximum(u, _FIRST_ABOVE_0))), dtype=np.float64)
+        return np.asarray(
+            self.median * np.exp(self.sigma * scipy.special.ndtri(np.maximum(u, _FIRST_ABOVE_0))), dtype=np.float64
+        )
 
     def mean(self) -> float:
         return self.median * math.exp(self.sigma**2 / 2)
@@ -141,7 +143,7 @@ class LognormalMixture(Kind, frozen=True, kw_only=True):
         per_component = np.linspace(-reach, reach, 16_384 // len(mu))
         log_x = np.unique(mu[:, None] + sigma[:, None] * per_component)
         weights = np.asarray(self.weights) / sum(self.weights)
-        cdf = weights @ ndtr((log_x - mu[:, None]) / sigma[:, None])
+        cdf = weights @ scipy.special.ndtr((log_x - mu[:, None]) / sigma[:, None])
         rising = np.concatenate([[True], np.diff(np.maximum.accumulate(cdf)) > 0])
         return cdf[rising], log_x[rising]
 
@@ -176,7 +178,7 @@ class Gamma(_OfMean, frozen=True, kw_only=True):
     shape: Shape
 
     def quantile(self, u: FloatArray) -> FloatArray:
-        return np.asarray(gammaincinv(self.shape, u) * (self.mean_value / self.shape), dtype=np.float64)
+        return np.asarray(scipy.special.gammaincinv(self.shape, u) * (self.mean_value / self.shape), dtype=np.float64)
 
 
 class Weibull(_OfMean, frozen=True, kw_only=True):

@@ -22,8 +22,9 @@ from headcount.answers.details.first_page import (
     risk_of,
     servers_text,
 )
-from headcount.answers.details.loads import PERCENTILES, percentiles_json, samples_json
+from headcount.answers.details.loads import samples_json
 from headcount.answers.details.memory import memory_json
+from headcount.answers.details.percentiles import PERCENTILES, percentiles_json
 from headcount.answers.money import usd_per_month
 from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.apart import ApartPools, asked_apart

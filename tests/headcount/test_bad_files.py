@@ -33,7 +33,7 @@ def line(**fields: Any) -> str:
         ("x" * 10**6, "which no known trace format does"),
         (b"\x00\x01\xff\xfe" * 100, "not a text file"),
         (b"\x00" * 100, "not a text file"),
-        ((HEADER + ROW * 9000).encode() + b"\xff\xfe", "not a text file"),
+        ((HEADER + ROW * 9000).encode() + b"\xff\xfe", "line 9002: not a text file"),
         (line(input_length=-5), "line 1: input_length is -5; it must be a whole number of tokens, at least 1"),
         (line(timestamp=float("nan")), "line 1: timestamp is nan; it must be a number of milliseconds"),
         (line() + line(input_length=10**400), "line 2: input_length is 1000"),
@@ -131,7 +131,7 @@ def test_a_broken_config_is_told_by_its_file(
 @pytest.mark.parametrize(
     ("content", "part"),
     [(b"{", "model.json, column 2: is not JSON"), (b"[]", "model.json: it is an empty list; it must be a table"),
-     (b"{}", "config.json lacks 'num_hidden_layers'; add it"), (b"\xff\xfe\x00", "model.json: not a text file")],
+     (b"{}", "config.json lacks 'num_hidden_layers'; add it"), (b"\xff\xfe\x00", "model.json, line 1: not a text file")],
 )  # fmt: skip
 def test_a_broken_model_config_is_told(
     headcount: Callable[..., Any], content: bytes, part: str, tmp_path: Path

@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import os
+import re
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -269,20 +270,48 @@ def test_a_broken_mooncake_file_is_told_by_line(tmp_path: Path, lines: list[Any]
 
 
 @pytest.mark.parametrize(
-    "raw",
+    ("raw", "line"),
     [
-        AZURE.encode("utf-16"),
-        AZURE.encode("utf-16-le"),
-        f"{AZURE}\r\n2023-11-16 10:02:00,7,\0".encode(),
-        f"{AZURE}\r\n2023-11-16 10:02:00,7,\0".encode()[:-1] + b"\xff",
-        b'{"timestamp": 0, "input_length": 5, "output_length": 5}\n\xff\n',
-        b"\0" * 100_000,
+        (AZURE.encode("utf-16"), 1),
+        (AZURE.encode("utf-16-le"), 1),
+        (f"{AZURE}\r\n2023-11-16 10:02:00,7,\0".encode(), 5),
+        (f"{AZURE}\r\n2023-11-16 10:02:00,7,\0".encode()[:-1] + b"\xff", 5),
+        (f"{AZURE}\r\n2023-11-16 10:02:00,7,é".encode()[:-1], 5),
+        ((HEADER + "\n2023-11-16 10:02:00,7,7" * 99_999 + "\né").encode("latin-1"), 100_001),
+        (b'{"timestamp": 0, "input_length": 5, "output_length": 5}\n\xff\n', 2),
+        (b"\0" * 100_000, 1),
     ],
 )
-def test_a_trace_that_is_no_text_is_refused(tmp_path: Path, raw: bytes) -> None:
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_trace_that_is_no_text_is_refused_with_the_line_that_is_not(
+    tmp_path: Path, raw: bytes, line: int, packed: bool
+) -> None:
     path = tmp_path / "trace.csv"
-    path.write_bytes(raw)
-    assert "trace.csv: not a text file in UTF-8" in refusal(path)
+    path.write_bytes(gzip.compress(raw) if packed else raw)
+    assert f"trace.csv, line {line}: not a text file in UTF-8" in refusal(path)
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+@pytest.mark.parametrize("damage", ["cut", "flipped"])
+def test_packed_data_that_is_damaged_is_told_with_the_line_that_is_lost(
+    tmp_path: Path, kind: str, damage: str
+) -> None:
+    rows = [f"2023-11-16 10:02:00,{row * 7919 % 9973 + 1},7" for row in range(60_000)]
+    if kind == "jsonl":
+        rows = [json.dumps(mooncake(row, row * 7919 % 9973 + 1, 7)) for row in range(60_000)]
+    text = "\n".join([HEADER, *rows] if kind == "csv" else rows).encode()
+    packed = bytearray(gzip.compress(text))
+    whole = len(packed) // 2
+    packed = packed[:whole] if damage == "cut" else packed
+    packed[whole - 9] ^= 0xFF if damage == "flipped" else 0
+    path = tmp_path / "trace.gz"
+    path.write_bytes(packed)
+    found = re.search(r"trace\.gz, line (\d+): its gzip data is cut off or damaged here", message := refusal(path))
+    if damage == "flipped" and found is None:  # what it turns into may be read as text that is wrong
+        assert "trace.gz, line " in message
+        return
+    assert found is not None, message
+    assert 0.4 * len(rows) < int(found[1]) < 0.6 * len(rows) or damage == "flipped"
 
 
 def test_pipes_devices_and_folders_are_never_opened(tmp_path: Path) -> None:
@@ -300,7 +329,7 @@ def test_a_trace_is_the_same_packed_with_a_mark_or_other_line_ends(tmp_path: Pat
     plain = load_trace(write(tmp_path, "plain.csv", AZURE)).table
     np.testing.assert_array_equal(load_trace(path).table.arrival_s, plain.arrival_s)
     path.write_bytes(gzip.compress(text.encode())[:-9])
-    assert "its gzip data is cut off or damaged" in refusal(path)
+    assert "trace.csv.gz, line 4: its gzip data is cut off or damaged" in refusal(path)
 
 
 def test_quoted_columns_are_read(tmp_path: Path) -> None:

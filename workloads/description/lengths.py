@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
 
-from workloads.requests import FloatArray
+from workloads.requests import FloatArray, IntArray
 
 _QUANTILES = (50, 90, 95, 99)
 
@@ -48,8 +47,23 @@ def dependence(one: npt.ArrayLike, other: npt.ArrayLike) -> Dependence:
     """Of at least one pair."""
     first, second = np.asarray(one, np.float64), np.asarray(other, np.float64)
     return Dependence(
-        correlation=_correlation(first, second), rank_correlation=_correlation(rankdata(first), rankdata(second))
+        correlation=_correlation(first, second), rank_correlation=_correlation(ranks(first), ranks(second))
     )
+
+
+def ranks(values: npt.ArrayLike) -> FloatArray:
+    """From 1 on; equal values have their mean rank. As scipy.stats.rankdata, which takes a second to import."""
+    _, place, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
+    means: FloatArray = np.cumsum(counts) - (counts - 1) / 2
+    return means[place]
+
+
+def ordinal_ranks(values: npt.ArrayLike) -> IntArray:
+    """From 1 on; equal values in the order in which they stand."""
+    found = np.asarray(values)
+    rank = np.empty(len(found), np.int64)
+    rank[np.argsort(found, kind="stable")] = np.arange(1, len(found) + 1)
+    return rank
 
 
 def _correlation(one: FloatArray, other: FloatArray) -> float:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
-from scipy.stats import rankdata
 
+from workloads.description.lengths import ordinal_ranks, ranks
 from workloads.distributions import Empirical
 from workloads.fitted.marginals import binned
 from workloads.requests import FloatArray
@@ -29,7 +29,7 @@ class Copula:
 
     def evenly(self, name: str, scores: FloatArray) -> FloatArray:
         """[n] one quantity's values in the order of the scores."""
-        return self.marginals[name].quantile((rankdata(scores, "ordinal") - 0.5) / len(scores))
+        return self.marginals[name].quantile((ordinal_ranks(scores) - 0.5) / len(scores))
 
 
 def fit_copula(quantities: Mapping[str, npt.ArrayLike]) -> Copula:
@@ -43,5 +43,5 @@ def fit_copula(quantities: Mapping[str, npt.ArrayLike]) -> Copula:
 
 def normal_scores(values: npt.ArrayLike) -> FloatArray:
     """[n] standard normal values of the same ranks; equal values have the same."""
-    ranks = rankdata(np.asarray(values))
-    return np.asarray(ndtri((ranks - 0.5) / len(ranks)), np.float64)
+    found = ranks(values)
+    return np.asarray(ndtri((found - 0.5) / len(found)), np.float64)

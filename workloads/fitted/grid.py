@@ -5,8 +5,8 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
 
+from workloads.description.lengths import ordinal_ranks
 from workloads.fitted.marginals import FEWEST
 from workloads.requests import FloatArray, IntArray
 
@@ -47,5 +47,5 @@ def _cells(values: npt.ArrayLike, rng: np.random.Generator) -> IntArray:
     found = np.asarray(values)
     shuffled = rng.permutation(len(found))
     rank = np.empty(len(found))
-    rank[shuffled] = rankdata(found[shuffled], "ordinal")
+    rank[shuffled] = ordinal_ranks(found[shuffled])
     return np.searchsorted(EDGES, (rank - 0.5) / len(found), side="right") - 1

@@ -6,6 +6,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from headcount.answers.details.percentiles import PERCENTILES, percentiles_json, rounded
 from simulator.study.binding import step_causes, what_binds
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow, How, evaluator_of
 from simulator.study.points import Point
@@ -13,7 +14,6 @@ from simulator.study.replication import Replication
 from simulator.study.running.simulations import Simulations
 
 SHARES: Final = (0.5, 0.8, 1.0, 1.2)  # of the load
-PERCENTILES: Final = (*range(0, 100, 5), 97, 98, 99, 99.5, 99.9)
 MOST_TIMES: Final = 150  # points of a line over time
 MOST_LOADS: Final = 24  # of a curve
 _MEANS: Final = (
@@ -58,12 +58,6 @@ def _load_json(row: CapacityRow, point: Point) -> dict[str, Any]:
     }
 
 
-def percentiles_json(times_s: NDArray[np.float64]) -> list[float] | None:
-    """At PERCENTILES; None where nothing was measured."""
-    known = times_s[np.isfinite(times_s)]
-    return [rounded(value) for value in np.percentile(known, PERCENTILES)] if len(known) else None
-
-
 def timeline_json(one: Replication) -> dict[str, Any]:
     """One replication's state over time."""
     line = one.timeline
@@ -101,8 +95,3 @@ def curve_json(row: CapacityRow) -> list[dict[str, Any]]:
         }
         for users, point in sorted(pairs[:MOST_LOADS], key=lambda pair: pair[0])
     ]
-
-
-def rounded(value: float) -> float:
-    """Five significant digits: more cannot be seen."""
-    return float(f"{value:.5g}")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from calibrate.check.runs import Checked
-from headcount.answers.details.loads import PERCENTILES, percentiles_json
+from headcount.answers.details.percentiles import PERCENTILES, percentiles_json
 from headcount.text.units import milliseconds, seconds
 
 MOST_DISTRIBUTIONS: Final = 6

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from headcount.answers.details.loads import PERCENTILES, percentiles_json, rounded
+from headcount.answers.details.percentiles import PERCENTILES, percentiles_json, rounded
 from workloads.description.arrivals import counts, earliest_arrival_s
 from workloads.description.description import Description
 from workloads.description.reuse import PrefixReuse
