@@ -131,9 +131,22 @@ def _loaded(file: TraceFile, trace_block_size: int | None, num_requests: int | N
         format=found.name if found else "columns",
         table=table,
         source=found.source if found else "the columns that were named",
-        notes=(*recorded.notes, *_priorities(table)),
+        notes=(
+            *recorded.notes,
+            *(_early_rows(table) if found is None or found.is_by_time else ()),
+            *_priorities(table),
+        ),
         block_size=recorded.block_size,
     )
+
+
+def _early_rows(table: RequestTable) -> tuple[str, ...]:
+    """How many rows arrive before one that stands above them."""
+    times = table.arrival_s[~np.isnan(table.arrival_s)]
+    count = int((times < np.maximum.accumulate(times)).sum())
+    if not count:
+        return ()
+    return (f"{count:,} of {len(times):,} rows are not in order of time; each request comes at its own time",)
 
 
 def _priorities(table: RequestTable) -> tuple[str, ...]:

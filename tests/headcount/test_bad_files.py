@@ -131,7 +131,7 @@ def test_a_broken_config_is_told_by_its_file(
 @pytest.mark.parametrize(
     ("content", "part"),
     [(b"{", "model.json, column 2: is not JSON"), (b"[]", "model.json: it is an empty list; it must be a table"),
-     (b"{}", "config.json lacks 'num_hidden_layers'; add it"), (b"\xff\xfe\x00", "model.json, line 1: not a text file")],
+     (b"{}", "config.json lacks 'num_hidden_layers'; add it"), (b"\xff\xfe\x00", "json, line 1: not a text file")],
 )  # fmt: skip
 def test_a_broken_model_config_is_told(
     headcount: Callable[..., Any], content: bytes, part: str, tmp_path: Path

@@ -1,6 +1,7 @@
 """`headcount workload generate`: a file that is a trace again."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,13 @@ def test_users_of_a_preset_are_written_for_vllm(headcount: Run, tmp_path: Path) 
     out = tmp_path / "users.jsonl"
     ran = headcount("workload", "generate", "chat", out, "--users", 20, "--duration", "30min", "--to", "vllm")
     assert (ran.code, ran.out) == (0, "")
-    written, lost, _, replay = ran.err.splitlines()
+    written, *lost, replay = ran.err.splitlines()
     table = load_trace(out).table
     assert written == f"wrote {table.num_requests:,} requests to {out} (mooncake)"
-    assert lost.startswith("headcount: not held by mooncake: sessions: a turn comes a think time after")
+    told = [text.removeprefix("headcount: not held by mooncake: ") for text in lost]
+    assert [text.partition(":")[0] for text in told] == ["sessions", "times", "content within a block"]
+    assert told[0].startswith("sessions: a turn comes a think time after")
+    assert re.fullmatch(r"times: [\d,]+ of [\d,]+ are rounded to 1 ns", told[1])
     assert replay.startswith("replay: vllm bench serve --dataset-name timed_trace")
     assert table.arrival_s.max() <= 1800
 

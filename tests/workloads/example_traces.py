@@ -25,15 +25,15 @@ def span(start: str, prompt: int | None, output: int, trace: str = "t1") -> dict
     return {"trace_id": trace, "start_time": start, "attributes": {"gen_ai.operation.name": "chat", **usage}}
 
 
-def round_(sent: str, ended: str, prompt: int, output: int) -> dict[str, Any]:
+def round_(index: int, sent: str, ended: str, prompt: int, output: int) -> dict[str, Any]:
     events = [{"event_type": "user_message", "timestamp": sent}, {"event_type": "text", "timestamp": ended}]
     tokens = {"input_tokens_total": prompt, "prefix_tokens": 10, "output_tokens": output}
-    return {"session_id": "a", "round_index": 0, **tokens, "timing_events": events}
+    return {"session_id": "a", "round_index": index, **tokens, "timing_events": events}
 
 
-def batched(prompt: int, output: int, status: int = 200) -> dict[str, Any]:
+def batched(prompt: int, output: int, status: int = 200, name: str = "c") -> dict[str, Any]:
     usage = {"prompt_tokens": prompt, "completion_tokens": output}
-    return {"custom_id": "c", "response": {"status_code": status, "body": {"usage": usage}}, "error": None}
+    return {"custom_id": name, "response": {"status_code": status, "body": {"usage": usage}}, "error": None}
 
 
 BLIS_NAMES = (
@@ -115,8 +115,8 @@ EXAMPLES = {
         [0, None, 1.5], [30, 50, 20], [5, 6, 8], [-1, 0, -1], [0, 0.25, 0], shared=(0, 1, 35),
     ),
     "tracelab": Example(
-        lines(round_("2026-06-01T05:40:20.000Z", "2026-06-01T05:40:30.000Z", 100, 20),
-              round_("2026-06-01T05:40:32.500Z", "2026-06-01T05:40:40.000Z", 140, 5)),
+        lines(round_(0, "2026-06-01T05:40:20.000Z", "2026-06-01T05:40:30.000Z", 100, 20),
+              round_(1, "2026-06-01T05:40:32.500Z", "2026-06-01T05:40:40.000Z", 140, 5)),
         [0, None], [100, 140], [20, 5], [-1, 0], [0, 2.5], shared=(0, 1, 120),
     ),
     "tracelab_replay": Example(
@@ -146,7 +146,7 @@ EXAMPLES = {
         [0, 3.5], [20, 40], [9, 5], shared=(0, 1, 29), note="left out of the trace: 1 spans without token counts",
     ),
     "openai_batch": Example(
-        lines(batched(30, 4), batched(0, 0, 500), batched(50, 6)),
+        lines(batched(30, 4), batched(0, 0, 500, "d"), batched(50, 6, name="e")),
         [0, 0], [30, 50], [4, 6], note="all requests arrive at once",
     ),
     "genai_perf": Example(

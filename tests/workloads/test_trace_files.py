@@ -293,9 +293,7 @@ def test_a_trace_that_is_no_text_is_refused_with_the_line_that_is_not(
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
 @pytest.mark.parametrize("damage", ["cut", "flipped"])
-def test_packed_data_that_is_damaged_is_told_with_the_line_that_is_lost(
-    tmp_path: Path, kind: str, damage: str
-) -> None:
+def test_packed_data_that_is_damaged_is_told_with_the_line_that_is_lost(tmp_path: Path, kind: str, damage: str) -> None:
     rows = [f"2023-11-16 10:02:00,{row * 7919 % 9973 + 1},7" for row in range(60_000)]
     if kind == "jsonl":
         rows = [json.dumps(mooncake(row, row * 7919 % 9973 + 1, 7)) for row in range(60_000)]

@@ -15,6 +15,7 @@ from tests.workloads.trace_files import load_trace
 from workloads.description.arrivals import earliest_arrival_s
 from workloads.load import load_preset
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, OPEN_END, RequestTable, independent_requests
+from workloads.tenants import tenancy_of_names
 from workloads.writing.text_rows import Lists, Numbers, write_rows
 from workloads.writing.trace_writer import TRACE_WRITERS, TraceWriter, find_writer
 
@@ -31,7 +32,8 @@ def tables(draw: st.DrawFn) -> RequestTable:
     for row in range(n):
         follows.append(last.pop() if last and draw(st.booleans()) else NO_PREDECESSOR)
         last.append(row)
-    arrival = [draw(st.integers(0, 10**12)) / 1e7 if before < 0 else math.nan for before in follows]
+    per_s = draw(st.sampled_from([1e7, 1e9, 3e9]))
+    arrival = [draw(st.integers(0, 10**12)) / per_s if before < 0 else math.nan for before in follows]
     think = [0.0 if before < 0 else draw(st.integers(0, 10**9)) / 1e6 for before in follows]
     spans, start, count = list[tuple[int, int]](), list[int](), list[int]()
     for row in range(n):
@@ -53,7 +55,14 @@ def tables(draw: st.DrawFn) -> RequestTable:
         span_count=np.array(count, np.int32),
         span_content=np.array([content for content, _ in spans], np.int64),
         span_end=np.array([end for _, end in spans], np.int32),
+        tenancy=tenancy_of_names(("b", "a"), np.array([row % 2 for row in range(n)], np.int32))
+        if draw(st.booleans())
+        else None,
     )
+
+
+def whose(table: RequestTable) -> list[str]:
+    return [] if table.tenancy is None else [table.tenancy.tenants[of].name for of in table.tenancy.of]
 
 
 def common_blocks(table: RequestTable) -> list[list[int]]:
@@ -88,6 +97,10 @@ def test_a_trace_that_is_written_and_read_again_differs_only_in_what_is_told(
     if "sessions" not in lost:
         assert again.follows.tolist() == table.follows.tolist()
         np.testing.assert_allclose(again.think_s, table.think_s, rtol=0, atol=1e-9)
+    if "times" not in lost:
+        np.testing.assert_allclose(read_s - read_s.min(), at_s - at_s.min(), rtol=0, atol=2e-9)
+    if "tenants" not in lost:
+        assert whose(again) == whose(table)
     if "priority" not in lost:
         assert again.priority.tolist() == table.priority.tolist()
     if "content" not in lost:
@@ -104,6 +117,17 @@ def test_ids_are_those_of_the_blocks(tmp_path: Path) -> None:
 def test_what_is_not_there_is_not_told_as_lost() -> None:
     table = independent_requests(arrival_s=[0, 1], prompt_tokens=[64, 64], output_tokens=[1, 1])
     assert all(writer.lost(table, 16) == () for writer in WRITERS)
+
+
+def test_times_that_a_format_rounds_are_told() -> None:
+    table = independent_requests(arrival_s=[0, 1.25, 1 / 3], prompt_tokens=[64] * 3, output_tokens=[1] * 3)
+    told = {writer.name: writer.lost(table, 16) for writer in WRITERS}
+    assert told == {
+        "aiperf": ("times: 1 of 3 are rounded to 1 ns",),
+        "azure": ("times: 1 of 3 are rounded to 100 ns",),
+        "mooncake": ("times: 1 of 3 are rounded to 1 ns",),
+        "parquet": (),
+    }
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from workloads.formats.parsing.rows import Request, Rows
 from workloads.traces.trace_format import Recorded, TraceFormat
 
 _BLOCK_SIZE: Final = 16
+_NO_PARENT: Final = -1
 
 
 class _Line(Lenient, frozen=True):
@@ -16,7 +17,7 @@ class _Line(Lenient, frozen=True):
     timestamp: Seconds
     input_length: Tokens
     output_length: Tokens
-    parent_chat_id: int = -1
+    parent_chat_id: int = _NO_PARENT
     hash_ids: list[int] | None = None
 
 
@@ -30,10 +31,11 @@ def read(path: Path, block_size: int | None, num_requests: int | None) -> Record
 
     `hash_ids` name blocks of 16 tokens, the last perhaps partial.
     """
-    rows = Rows(path, num_requests)
+    rows, orphans = Rows(path, num_requests), 0
     for place, line in json_rows(path, _Line, rows):
         if line.chat_id in rows:
-            raise rows.refuse(place, f"chat_id {line.chat_id} is there twice; each chat must have its own")
+            raise rows.refuse(place, f"chat_id {line.chat_id} is there twice; each must have its own")
+        orphans += line.parent_chat_id != _NO_PARENT and line.parent_chat_id not in rows
         request = Request(
             prompt_tokens=int(line.input_length),
             output_tokens=int(line.output_length),
@@ -45,6 +47,11 @@ def read(path: Path, block_size: int | None, num_requests: int | None) -> Record
             few_ids=True,
         )
         rows.add(place, request)
+    if orphans:
+        rows.note(
+            f"{orphans:,} of {len(rows):,} chats go on from one that does not stand before them in the file; what they "
+            "share is what their block ids say"
+        )
     return rows.recorded()
 
 

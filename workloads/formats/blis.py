@@ -8,7 +8,7 @@ from workloads.formats.parsing.rows import Request, Rows
 from workloads.traces.trace_format import Recorded, TraceFormat
 
 _NEEDED: Final = (
-    "session_id", "prefix_group", "prefix_length", "input_tokens", "output_tokens", "server_input_tokens",
+    "request_id", "session_id", "prefix_group", "prefix_length", "input_tokens", "output_tokens", "server_input_tokens",
     "arrival_time_us", "status",
 )  # fmt: skip
 _OPTIONAL: Final = ("vllm_priority", "think_time_us", "tenant_id")
@@ -29,7 +29,7 @@ def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recor
     rows, header = Rows(path, num_requests), header_of(path)
     names = (*_NEEDED, *(name for name in _OPTIONAL if name in header))
     for read_rows in csv_rows(path, names, lambda: rows.num_wanted):
-        texts = ("session_id", "prefix_group", "status", *(name for name in names if name == "tenant_id"))
+        texts = ("request_id", "session_id", "prefix_group", "status", *(name for name in names if name == "tenant_id"))
         text = {name: read_rows[name].texts() for name in texts}
         tokens = {
             name: read_rows[name].tokens(least=0).tolist() for name in names if name.endswith(("_tokens", "_length"))
@@ -37,6 +37,7 @@ def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recor
         times = {name: read_rows[name].numbers().tolist() for name in names if name.endswith("_us")}
         priority = read_rows["vllm_priority"].whole().tolist() if "vllm_priority" in names else None
         for row, status in enumerate(text["status"]):
+            rows.check_new(read_rows["status"].place(row), "request_id", text["request_id"][row])
             own, output = tokens["input_tokens"][row], tokens["output_tokens"][row]
             group = text["prefix_group"][row]
             common = tokens["prefix_length"][row] if group else 0

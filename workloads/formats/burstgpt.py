@@ -18,8 +18,8 @@ _SESSION: Final = "Session ID"
 
 
 def recognises(head: str) -> bool:
-    """Whether the first line names the columns of tokens."""
-    return {*_COLUMNS.prompt, _COLUMNS.output} <= set(first_names(head))
+    """Whether the first line names columns of tokens that only this format has."""
+    return not {*_COLUMNS.prompt, _COLUMNS.output}.isdisjoint(first_names(head))
 
 
 def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recorded:

@@ -54,5 +54,6 @@ FORMAT: Final = TraceFormat(
     looks_like="JSON lines with session_id, delay, input_length, output_length",
     recognises=recognises,
     read=read,
+    is_by_time=False,
     source="triton-inference-server/perf_analyzer, genai-perf, payload files of session concurrency mode",
 )

@@ -5,7 +5,7 @@ from typing import Final
 
 from boundary.schema import Lenient
 from workloads.formats.parsing.columns import ALL_AT_ONCE
-from workloads.formats.parsing.json_rows import TokensOrNone, first_object, json_rows
+from workloads.formats.parsing.json_rows import Name, TokensOrNone, first_object, json_rows
 from workloads.formats.parsing.rows import Request, Rows
 from workloads.traces.trace_format import Recorded, TraceFormat
 
@@ -30,6 +30,7 @@ class _Response(Lenient, frozen=True):
 
 
 class _Line(Lenient, frozen=True):
+    custom_id: Name
     response: _Response | None = None
     error: object = None
     method: str | None = None
@@ -48,6 +49,7 @@ def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recor
     for place, line in json_rows(path, _Line, rows):
         if line.response is None and line.error is None:
             raise rows.refuse(place, _NO_TOKENS)
+        rows.check_new(place, "custom_id", line.custom_id)
         body = None if line.response is None or line.response.status_code != 200 else line.response.body
         usage = None if body is None else body.usage
         if usage is None or not usage.prompt_tokens or not usage.completion_tokens:

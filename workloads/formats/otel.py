@@ -7,8 +7,8 @@ import msgspec
 
 from boundary.documents import read_json
 from boundary.schema import Lenient, typed
-from workloads.formats.parsing.cells import A_DATE, read_nanoseconds
 from workloads.formats.parsing.columns import GROWS
+from workloads.formats.parsing.dates import Dates
 from workloads.formats.parsing.json_rows import TokensOrNone
 from workloads.formats.parsing.rows import Request, Rows
 from workloads.traces.trace_format import Recorded, TraceFormat
@@ -40,14 +40,12 @@ def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recor
     Each arrives at its start. InputError where no span has token counts.
     """
     rows = Rows(path, num_requests)
+    dates = Dates(rows)
     rows.note(GROWS)
     spans = typed(read_json(path, "result_bytes"), _Trace, path).spans
     timed = []
     for number, span in enumerate(spans, start=1):
-        nanoseconds = read_nanoseconds(span.start_time)
-        if nanoseconds is None:
-            raise rows.refuse(f"spans[{number}]", f"start_time is {span.start_time[:40]!r}; it must be {A_DATE}")
-        timed.append((nanoseconds, number, span))
+        timed.append((dates.nanoseconds(f"spans[{number}]", "start_time", span.start_time), number, span))
     for nanoseconds, number, span in sorted(timed, key=lambda item: item[:2]):
         tokens = [_tokens(path, number, span, name) for name in ("input_tokens", "output_tokens")]
         if not all(tokens):
@@ -79,5 +77,6 @@ FORMAT: Final = TraceFormat(
     looks_like="JSON with spans that have gen_ai attributes",
     recognises=recognises,
     read=read,
+    is_by_time=False,
     source="OpenTelemetry semantic conventions for generative AI; inference-perf, otel_trace_replay",
 )

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from boundary.schema import Lenient
-from workloads.formats.parsing.cells import A_DATE, read_nanoseconds
+from workloads.formats.parsing.dates import Dates
 from workloads.formats.parsing.json_rows import Name, Tokens, TokensOrNone, first_object, json_rows
 from workloads.formats.parsing.rows import Request, Rows
 from workloads.traces.trace_format import Recorded, TraceFormat
@@ -19,6 +19,7 @@ class _Event(Lenient, frozen=True):
 
 class _Line(Lenient, frozen=True):
     session_id: Name
+    round_index: Name
     input_tokens_total: Tokens
     output_tokens: TokensOrNone
     timing_events: list[_Event]
@@ -36,13 +37,15 @@ def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recor
     A session's first round comes at that time; each other so long after the end of the round before it.
     """
     rows = Rows(path, num_requests)
+    dates = Dates(rows)
     ended_s: dict[Name, float] = {}
     for place, line in json_rows(path, _Line, rows):
+        rows.check_new(place, "round_index", line.round_index, within=line.session_id)
         if not line.output_tokens:
             rows.leave_out("rounds without output tokens")
             continue
         times = [
-            _seconds(rows, f"{place}: timing_events[{at}]", event)
+            dates.nanoseconds(f"{place}: timing_events[{at}]", "timestamp", event.timestamp) / 1e9
             for at, event in enumerate(line.timing_events, start=1)
         ]
         if not times:
@@ -63,17 +66,11 @@ def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recor
     return rows.recorded()
 
 
-def _seconds(rows: Rows, place: str, event: _Event) -> float:
-    nanoseconds = read_nanoseconds(event.timestamp)
-    if nanoseconds is None:
-        raise rows.refuse(place, f"timestamp is {event.timestamp[:40]!r}; it must be {A_DATE}")
-    return nanoseconds / 1e9
-
-
 FORMAT: Final = TraceFormat(
     name="tracelab",
     looks_like="JSON lines with session_id, round_index, input_tokens_total, timing_events",
     recognises=recognises,
     read=read,
+    is_by_time=False,
     source="TraceLab, rounds of coding agents' sessions",
 )

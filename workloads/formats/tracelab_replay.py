@@ -11,6 +11,7 @@ _COLUMNS: Final = Columns(
     time="arrival_time",
     time_unit_s=1.0,
     session="session_id",
+    number="round_idx",
     prompt=("prefix_len", "input_len"),
     prefix="prefix_len",
     output="output_len",
@@ -38,5 +39,6 @@ FORMAT: Final = TraceFormat(
     looks_like="CSV with session_id,arrival_time,prefix_len,input_len,output_len,tool_wait_after_ms",
     recognises=recognises,
     read=read,
+    is_by_time=False,
     source="TraceLab, replay CSV of coding agents' sessions",
 )

@@ -11,8 +11,8 @@ _COLUMNS: Final = Columns(prompt=("num_prefill_tokens",), output="num_decode_tok
 
 
 def recognises(head: str) -> bool:
-    """Whether the first line names the columns of tokens."""
-    return set(_COLUMNS.names) <= set(first_names(head))
+    """Whether the first line names columns of tokens that only this format has."""
+    return not set(_COLUMNS.names).isdisjoint(first_names(head))
 
 
 def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recorded:

@@ -46,6 +46,7 @@ def read(path: Path, block_size: int | None, num_requests: int | None) -> Record
     rows = Rows(path, num_requests)
     num_sessions = 0
     for place, session in _sessions(path, rows):
+        rows.check_new(place, "id", session.id)
         num_sessions += 1
         size = block_size or int(session.block_size or _BLOCK_SIZE)
         for told, request in _requests(session.requests, (place, session.id), 0.0):
@@ -93,5 +94,6 @@ FORMAT: Final = TraceFormat(
     looks_like="JSON with id, hash_id_scope, requests: one session, one per line, or a folder of such files",
     recognises=recognises,
     read=read,
+    is_by_time=False,
     source="callanjfox/kv-cache-tester, traces of coding agents' sessions (Weka, SemiAnalysis)",
 )

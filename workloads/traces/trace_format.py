@@ -48,6 +48,8 @@ class TraceFormat:
     rows are wanted, if not all; InputError if it breaks the format."""
     source: str
     """Who publishes traces in this format, and where it is described."""
+    is_by_time: bool = True
+    """Whether its rows are meant to stand in order of time; the answer tells how many do not."""
 
     def recorded(self, path: Path, block_size: int | None, num_rows: int | None) -> Recorded:
         """What `read` returns, also where it returns a table alone."""

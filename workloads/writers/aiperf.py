@@ -6,8 +6,8 @@ from typing import Final
 import numpy as np
 
 from workloads.requests import RequestTable
-from workloads.writing.json_lines import lost_within_blocks, write_json_lines
-from workloads.writing.trace_writer import TraceWriter, lost_priority, times_of
+from workloads.writing.json_lines import lost_in_json_lines, write_json_lines
+from workloads.writing.trace_writer import TraceWriter, times_of
 
 
 def write(table: RequestTable, path: Path, block_size: int) -> None:
@@ -20,8 +20,9 @@ def write(table: RequestTable, path: Path, block_size: int) -> None:
 
 
 def lost(table: RequestTable, block_size: int) -> tuple[str, ...]:
-    """Priority, and content within a block."""
-    return (*lost_within_blocks(table, block_size), *lost_priority(table))
+    """What no such lines hold."""
+    begins = table.follows < 0
+    return lost_in_json_lines(table, block_size, times_of(table)[begins], table.think_s[~begins])
 
 
 WRITER: Final = TraceWriter(

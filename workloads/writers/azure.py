@@ -8,7 +8,15 @@ import numpy as np
 
 from workloads.requests import RequestTable
 from workloads.writing.text_rows import Numbers, Piece, write_rows
-from workloads.writing.trace_writer import TraceWriter, lost_content, lost_priority, lost_sessions, times_of
+from workloads.writing.trace_writer import (
+    TraceWriter,
+    lost_content,
+    lost_priority,
+    lost_sessions,
+    lost_tenants,
+    lost_times,
+    times_of,
+)
 
 _HEAD: Final = b"TIMESTAMP,ContextTokens,GeneratedTokens\n"
 _FIRST_DAY: Final = np.datetime64("2000-01-01", "D")
@@ -50,8 +58,14 @@ def write(table: RequestTable, path: Path, _block_size: int) -> None:
 
 
 def lost(table: RequestTable, _block_size: int) -> tuple[str, ...]:
-    """All but times and lengths."""
-    return (*lost_sessions(table), *lost_content(table), *lost_priority(table))
+    """All but times to 100 ns, and lengths."""
+    return (
+        *lost_times(times_of(table), _TICKS_PER_S, "100 ns"),
+        *lost_sessions(table),
+        *lost_content(table),
+        *lost_priority(table),
+        *lost_tenants(table),
+    )
 
 
 WRITER: Final = TraceWriter(

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Final
 
 from workloads.requests import RequestTable
-from workloads.writing.json_lines import lost_within_blocks, write_json_lines
-from workloads.writing.trace_writer import TraceWriter, lost_priority, lost_sessions, times_of
+from workloads.writing.json_lines import lost_in_json_lines, write_json_lines
+from workloads.writing.trace_writer import TraceWriter, lost_sessions, times_of
 
 
 def write(table: RequestTable, path: Path, block_size: int) -> None:
@@ -14,8 +14,8 @@ def write(table: RequestTable, path: Path, block_size: int) -> None:
 
 
 def lost(table: RequestTable, block_size: int) -> tuple[str, ...]:
-    """Sessions, priority, and content within a block."""
-    return (*lost_sessions(table), *lost_within_blocks(table, block_size), *lost_priority(table))
+    """Sessions, and what no such lines hold."""
+    return (*lost_sessions(table), *lost_in_json_lines(table, block_size, times_of(table)))
 
 
 WRITER: Final = TraceWriter(

@@ -54,6 +54,9 @@ def _part(table: RequestTable, rows: slice, ids: BlockIds, session: IntArray, bl
         "hash_ids": pa.LargeListArray.from_arrays(blocks.start, blocks.values),
         "block_size": pa.array(np.full(len(follows), block_size)),
     }
+    if table.tenancy is not None:
+        names = pa.array([tenant.name for tenant in table.tenancy.tenants])
+        columns["tenant"] = pa.DictionaryArray.from_arrays(pa.array(table.tenancy.of[rows]), names).cast(pa.string())
     return pa.table(columns).replace_schema_metadata({"hash_id_scope": "global"})
 
 

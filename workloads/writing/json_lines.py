@@ -9,6 +9,7 @@ from workloads.requests import FloatArray, RequestTable
 from workloads.traces.blocks import shares_parts_of_blocks
 from workloads.writing.block_ids import block_ids
 from workloads.writing.text_rows import Choice, Numbers, Piece, write_rows
+from workloads.writing.trace_writer import lost_priority, lost_tenants, lost_times
 
 _PER_MS = 10**6  # nanoseconds
 
@@ -45,6 +46,16 @@ def write_json_lines(
         )
 
     write_rows(path, table.num_requests, pieces)
+
+
+def lost_in_json_lines(table: RequestTable, block_size: int, *times_s: FloatArray) -> tuple[str, ...]:
+    """What these lines do not hold: times below 1 ns, content within a block, priority, tenants."""
+    return (
+        *lost_times(np.concatenate(times_s), 1e9, "1 ns"),
+        *lost_within_blocks(table, block_size),
+        *lost_priority(table),
+        *lost_tenants(table),
+    )
 
 
 def lost_within_blocks(table: RequestTable, block_size: int) -> tuple[str, ...]:

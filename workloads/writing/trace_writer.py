@@ -12,6 +12,7 @@ from workloads.description.arrivals import earliest_arrival_s
 from workloads.requests import FloatArray, RequestTable
 from workloads.traces.blocks import shares_content
 
+_SAME_STEP = 1e-3  # of a unit of time: less is not rounding
 TRACE_WRITERS = Registry(
     what="trace writer",
     section="trace_writers",
@@ -84,9 +85,23 @@ def lost_sessions(table: RequestTable) -> tuple[str, ...]:
     return ("sessions: a turn comes a think time after the turn before it, as if answers took no time",)
 
 
+def lost_times(times_s: FloatArray, per_s: float, unit: str) -> tuple[str, ...]:
+    """For formats that hold times in whole units, so many of them per second."""
+    steps = times_s * per_s
+    rounded = np.abs(steps - np.rint(steps)) > np.maximum(_SAME_STEP, 4 * np.spacing(steps))
+    if not rounded.any():
+        return ()
+    return (f"times: {int(rounded.sum()):,} of {len(steps):,} are rounded to {unit}",)
+
+
 def lost_priority(table: RequestTable) -> tuple[str, ...]:
     """For formats without it."""
     return ("priority",) if table.priority.any() else ()
+
+
+def lost_tenants(table: RequestTable) -> tuple[str, ...]:
+    """For formats that do not say whose a request is."""
+    return () if table.tenancy is None else (f"tenants: whose of the {len(table.tenancy.tenants):,} a request is",)
 
 
 def lost_content(table: RequestTable) -> tuple[str, ...]:

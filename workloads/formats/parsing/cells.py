@@ -35,6 +35,22 @@ _LAST_YEAR: Final = 2199
 A_NUMBER: Final = "a number, at least 0"
 A_WHOLE: Final = "a whole number from -2,147,483,648 to 2,147,483,647"
 A_DATE: Final = "a date such as 2023-11-16 18:15:46.6805900"
+ONE_ZONE: Final = "with a time zone in all rows or in none"
+
+
+@dataclass
+class Zones:
+    """Whether the dates of a file have a time zone: all of them, or none."""
+
+    are_told: bool | None = None
+    """Of the first date."""
+
+    def are_alike(self, has_zone: BoolArray, is_empty: BoolArray) -> BoolArray:
+        """[n] which of these dates are as the first of the file."""
+        if self.are_told is None and not is_empty.all():
+            self.are_told = bool(has_zone[np.argmin(is_empty)])
+        alike: BoolArray = has_zone == self.are_told
+        return alike
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,17 +103,17 @@ class Cells:
         self._read_rest(found, read, read_whole, A_WHOLE)
         return found
 
-    def nanoseconds(self, *, may_lack: bool = False) -> IntArray:
-        """Dates as nanoseconds since 1970, -1 for an empty cell; either all of them or none have a time zone."""
+    def nanoseconds(self, zones: Zones, *, may_lack: bool = False) -> IntArray:
+        """Dates as nanoseconds since 1970, -1 for an empty cell."""
         found, read, has_zone = _dates(self.buffer, self.start, self.end)
-        if may_lack:
-            is_empty = self.start == self.end
-            found[is_empty], read = -1, read | is_empty
-            has_zone |= is_empty & has_zone[:1]
-        mixed = read & (has_zone != has_zone[:1])
+        is_empty = (self.start == self.end) & may_lack
+        found[is_empty] = -1
+        for row in np.flatnonzero(~read & ~is_empty).tolist():
+            has_zone[row] = names_zone(self.text(row))
+        self._read_rest(found, read | is_empty, read_nanoseconds, A_DATE)
+        mixed = ~is_empty & ~zones.are_alike(has_zone, is_empty)
         if mixed.any():
-            raise self.refuse(int(np.argmax(mixed)), "with a time zone in all rows or in none")
-        self._read_rest(found, read, read_nanoseconds, A_DATE)
+            raise self.refuse(int(np.argmax(mixed)), ONE_ZONE)
         return found
 
     def lists(self) -> list[list[int] | None]:
@@ -164,6 +180,12 @@ def read_nanoseconds(text: str) -> int | None:
     return (
         seconds * 10**9 + int(f"{fraction or ''}000000000"[:9]) if seconds >= 0 and whole.year <= _LAST_YEAR else None
     )
+
+
+def names_zone(text: str) -> bool:
+    """Whether a date says its time zone, as those of access logs always do."""
+    found = _DATE.fullmatch(text)
+    return found is None or found[4] is not None
 
 
 def _date(text: str, form: str) -> datetime | None:

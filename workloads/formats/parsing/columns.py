@@ -3,7 +3,7 @@
 import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from pathlib import Path
 from types import MappingProxyType
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from workloads.formats.parsing.cells import Cells, read_number
+from workloads.formats.parsing.cells import Cells, Zones, read_number
 from workloads.formats.parsing.csv_rows import csv_rows, header_of
 from workloads.formats.parsing.parquet_rows import Values
 from workloads.formats.parsing.rows import Request, Rows
@@ -53,6 +53,8 @@ class Columns:
     """Tokens of a block."""
     ids_are_sessions: bool = False
     """Whether equal ids are equal content within a session alone; names that differ after a slash are one."""
+    number: str = ""
+    """Of a row within its session: no two rows have the same."""
     failed: str = ""
     """What a row without output tokens is; without a name for it such a row is refused."""
 
@@ -69,6 +71,7 @@ class Columns:
             self.prefix,
             self.ids,
             self.block_size,
+            self.number,
         )
         return tuple(dict.fromkeys(name for name in (*self.prompt, *others) if name))
 
@@ -84,13 +87,14 @@ class _Clock:
 
     unit_s: float | None
     origin_ns: int | None = None
+    zones: Zones = field(default_factory=Zones)
 
     def seconds(self, cells: Cells | Values, *, may_lack: bool) -> FloatArray:
         if self.unit_s is None and self.origin_ns is None and read_number(cells.text(0)) is not None:
             self.unit_s = 1.0
         if self.unit_s is not None:
             return cells.numbers(may_lack=may_lack) * self.unit_s
-        nanoseconds = cells.nanoseconds(may_lack=may_lack)
+        nanoseconds = cells.nanoseconds(self.zones, may_lack=may_lack)
         self.origin_ns = int(nanoseconds[0]) if self.origin_ns is None else self.origin_ns
         return np.where(nanoseconds >= 0, (nanoseconds - self.origin_ns) / 1e9, np.nan)
 
@@ -155,7 +159,11 @@ def _plain(path: Path, columns: Columns, rows: Rows, source: Source) -> Recorded
 def _with_sessions(path: Path, columns: Columns, rows: Rows, source: Source) -> Recorded:
     think_after_s: dict[str, float] = {}
     for part in _parts(path, columns, source, lambda: rows.num_wanted):
+        numbers = part.rows[columns.number].texts() if columns.number else None
         for row, request in enumerate(_requests(part, columns)):
+            if numbers is not None:
+                place = part.rows[columns.number].place(row)
+                rows.check_new(place, columns.number, numbers[row], within=request.session)
             if columns.think_is_after:
                 session, wait_s = str(request.session), request.think_s
                 request.think_s, think_after_s[session] = think_after_s.get(session, 0.0), wait_s or 0.0

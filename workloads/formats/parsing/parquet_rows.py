@@ -9,7 +9,7 @@ import numpy as np
 
 from boundary.files import InputError, shown
 from boundary.names import error_shown, one_line, shortened
-from workloads.formats.parsing.cells import A_DATE, A_NUMBER, A_WHOLE, MOST_NUMBER, tokens_in_words
+from workloads.formats.parsing.cells import A_DATE, A_NUMBER, A_WHOLE, MOST_NUMBER, Zones, tokens_in_words
 from workloads.requests import OPEN_END, BoolArray, FloatArray, IntArray
 
 _ROWS_AT_ONCE, _LISTS_AT_ONCE = 100_000, 1000
@@ -57,7 +57,7 @@ class Values:
         self._require((found >= 0) & (found <= MOST_NUMBER) | (may_lack & np.isnan(found)), A_NUMBER)
         return found
 
-    def nanoseconds(self, *, may_lack: bool = False) -> IntArray:
+    def nanoseconds(self, _zones: Zones, *, may_lack: bool = False) -> IntArray:
         if not str(self.column.type).startswith("timestamp"):
             raise self.refuse(0, A_DATE)
         found = self.column.to_numpy(zero_copy_only=False).astype("datetime64[ns]").astype(np.int64)

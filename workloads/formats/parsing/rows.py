@@ -13,6 +13,7 @@ import numpy as np
 
 from boundary.files import InputError, shown
 from boundary.limits import limits
+from boundary.names import shortened
 from workloads.requests import NO_PREDECESSOR, OPEN_END, Int32Array, IntArray, RequestTable
 from workloads.tenants import tenancy_of_names
 from workloads.traces.trace_format import Recorded, check_rows
@@ -66,6 +67,7 @@ class Rows:
         self._times, self._counts = bytearray(), bytearray()  # row by row; an array's extend is a third as quick
         self._most = limits().rows
         self._last: dict[Hashable, int] = {}
+        self._seen = set[tuple[Hashable, str | float]]()
         self._ids, self._num_ids, self._pack_ids = bytearray(), 0, dict[int, Callable[..., bytes]]()
         self._large_ids: dict[int, int] = {}
         """By place."""
@@ -98,6 +100,12 @@ class Rows:
 
     def refuse(self, place: str, reason: str) -> InputError:
         return InputError(f"{shown(self._path)}{f', {place}' * bool(place)}: {reason}")
+
+    def check_new(self, place: str, name: str, value: str | float, *, within: Hashable = None) -> None:
+        """Raise InputError where a row before has the same of that name (in its session, if one is given)."""
+        if (within, value) in self._seen:
+            raise self.refuse(place, f"{name} {shortened(str(value))} is there twice; each must have its own")
+        self._seen.add((within, value))
 
     def __contains__(self, session: Hashable) -> bool:
         """Whether the session has a row already."""
