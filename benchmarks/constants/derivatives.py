@@ -40,6 +40,11 @@ class Derivatives:
         measured = np.array([case.measured for case in cases])
         return Linearized(cases, self.terms, measured - self.simulated[chosen], self.slopes[chosen])
 
+    def without(self, part: str) -> "Derivatives":
+        """Those of runs in whose key the part is not."""
+        others = np.array([part not in key for key in self.keys.tolist()])
+        return Derivatives(self.keys[others], self.terms, self.simulated[others], self.slopes[others])
+
 
 def key_of(case: Case) -> str:
     """What a run is found by again."""

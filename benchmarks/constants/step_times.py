@@ -342,6 +342,7 @@ def main() -> int:
     parser.add_argument("--derive", action="store_true", help="make the derivatives anew about what is shipped")
     again = "simulate anew, with the derivatives by new constants, of new runs, and by constants that begin so"
     parser.add_argument("--rederive", nargs="*", metavar="NAME", help=again)
+    parser.add_argument("--runs", metavar="TEXT", help="for --rederive: runs whose name holds this are new, too")
     parser.add_argument("--workers", type=int, default=2, help="processes that simulate")
     parser.add_argument("--write", action="store_true", help="change the constants and covariances")
     arguments = parser.parse_args()
@@ -353,6 +354,8 @@ def main() -> int:
         derivatives.save(found, derivatives.constants_texts())
     if arguments.rederive is not None:
         kept, _ = derivatives.load()
+        if arguments.runs:
+            kept = {name: each.without(arguments.runs) for name, each in kept.items()}
         derive = {name: partial(derivatives.derive, workers=arguments.workers, watch=watcher(name)) for name in GPUS}
         found = {
             name: derivatives.rederive(
