@@ -20,7 +20,6 @@ from headcount.answers.details.first_page import FirstPage
 from headcount.answers.details.study import Study, study_json
 from headcount.answers.money import price_lines, usd_per_month, usd_per_user_month
 from headcount.answers.notes import Facts, facts_about, find_notes
-from headcount.answers.varied.attribution import ratio_text
 from headcount.answers.varied.lifts import LIFTS_LEGEND, Lift, find_lifts, lift_lines
 from headcount.questions.deployments import Subject, check_counts, engine_json, subject
 from headcount.questions.loads import AskedWorkload, trace_notes
@@ -28,7 +27,7 @@ from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line
 from headcount.text.simulated import tenants_table
 from headcount.text.units import assumptions_json, counted, percent
-from headcount.text.words import STEP_TIME_ERROR, host_text, joined, load_text, pool_text, safe_meaning
+from headcount.text.words import STEP_TIME_ERROR, host_text, joined, load_text, pool_text, ratio_text, safe_meaning
 from simulator.deployment import Deployment
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.capacity import PRECISION

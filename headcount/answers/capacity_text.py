@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-from headcount.answers.varied.attribution import ratio_text
 from headcount.text.blocks import Table
 from headcount.text.units import counted, dollars, milliseconds, seconds
-from headcount.text.words import BEST, SAFE, UPPER, found_text, hits_text, layout_text, pool_owner
+from headcount.text.words import BEST, SAFE, UPPER, found_text, hits_text, layout_text, pool_owner, ratio_text
 from simulator.deployment import Deployment
+from simulator.engines.memory import longest_certain
+from simulator.study.capacity_interval import starts_with_fewest
 from simulator.study.capacity_table import CapacityRow, latency_summary
 
 COLUMNS = (
@@ -46,13 +47,28 @@ def headline(best: CapacityRow) -> str:
 
 def no_capacity_reason(row: CapacityRow) -> str:
     """Why the lower end of the interval of users is 0."""
-    if row.users_low_sampling and row.users_if_pool_smaller == 0:
-        kv = "tokens" if row.plan is not None and row.plan.budget.engine == "sglang" else "blocks"
-        return f"at the low end of the KV {kv}' interval no users are served; narrow it with --startup-log"
+    if row.users_low_sampling and row.users_if_pool_smaller == 0 and row.plan is not None:
+        return _no_start_reason(row.plan)
     if row.users_low_sampling and row.step_time_error is not None:
         longer = f"{row.step_time_error:.0%} longer, which their error allows"
         return f"not even one user is served where steps take {longer}; a latency profile narrows it"
     return "the interval over the replications is too wide; a larger --replications narrows it"
+
+
+def _no_start_reason(plan: Deployment) -> str:
+    """With the fewest KV blocks that are likely; and the longest context that is sure to start."""
+    budget = plan.budget
+    is_sglang = budget.engine == "sglang"
+    low = budget.kv_cache_tokens_low if is_sglang else budget.num_gpu_blocks_low
+    end = f"at the low end of the KV {'tokens' if is_sglang else 'blocks'}' interval ({low:,})"
+    if is_sglang or starts_with_fewest(plan):
+        return f"{end} no users are served; narrow it with --startup-log"
+    longest = longest_certain(plan.architecture, plan.gpu, budget, plan.given)
+    shorter = f"lower --max-model-len to {longest} or " if longest else ""
+    return (
+        f"{end} vLLM would not start: they do not hold one request of max_model_len {budget.max_model_len:,}; "
+        f"{shorter}narrow the interval with --startup-log"
+    )
 
 
 def error_lines(row: CapacityRow) -> list[str]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from simulator.latency.model import LatencyModel
     from simulator.study.points import Point
     from simulator.study.slo import SLO
+    from simulator.study.statistics import Interval
     from workloads.effects import TrafficEffects
 
 SAFE, BEST, UPPER = "safe to promise", "best estimate", "upper end"
@@ -239,3 +240,13 @@ def kv_cache_text(plan: "Deployment") -> str:
     """The KV cache's format; `auto` alone would not say which."""
     name = plan.budget.kv_cache_dtype
     return f"{plan.architecture.dtype} (auto)" if name == "auto" else name
+
+
+def ratio_text(ratio: "Interval | None") -> str:
+    """Such as `+40 % (+35 to +46)`."""
+    if ratio is None:
+        return "serves nobody before it or with it"
+    if max(ratio.mean, ratio.high) >= 10:  # beyond 1,000 % a factor reads better
+        return f"× {ratio.mean:.3g} ({ratio.low:.3g} to {ratio.high:.3g})"
+    mean, low, high = (100 * (value - 1) for value in (ratio.mean, ratio.low, ratio.high))
+    return f"{mean:+.0f} % ({low:+.0f} to {high:+.0f})"

@@ -115,17 +115,24 @@ def _shorter_on_more(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: A
     return []
 
 
-def _fits(arch: Architecture, gpu: GPU, args: AnyArgs, **change: Any) -> bool:
+def longest_certain(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArgs) -> int:
+    """The longest `max_model_len` that starts at the low end of the KV blocks' interval, too; 0 where none does."""
+    return _longest_fit(arch, gpu, budget, args, is_certain=True)
+
+
+def _fits(arch: Architecture, gpu: GPU, args: AnyArgs, *, is_certain: bool = False, **change: Any) -> bool:
     try:
-        return memory_budget(arch, gpu, args, **change).fits
+        budget = memory_budget(arch, gpu, args, **change)
     except ValueError:  # a split that vLLM refuses is no remedy
         return False
+    return budget.fits and (not is_certain or budget.kv_cache_tokens_low >= budget.max_model_len)
 
 
-def _longest_fit(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArgs) -> int:
+def _longest_fit(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArgs, *, is_certain: bool = False) -> int:
     """The longest `max_model_len` that starts, down to a kilotoken; 0 where none of 1,024 tokens does."""
     low, high = 0, budget.max_model_len // 1024
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if _fits(arch, gpu, args, max_model_len=middle * 1024) else (low, middle - 1)
+        starts = _fits(arch, gpu, args, is_certain=is_certain, max_model_len=middle * 1024)
+        low, high = (middle, high) if starts else (low, middle - 1)
     return low * 1024

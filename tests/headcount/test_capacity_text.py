@@ -1,5 +1,6 @@
 """What the answer says first, and what it says of its interval."""
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,10 +23,12 @@ def told(**made: Any) -> str:
     return " ".join(str(answer_of(**made)).split())
 
 
-def answer_of(*, gpu: str = "h100-sxm", args: AnyArgs | None = None, **found: Any) -> CapacityAnswer:
+def answer_of(
+    *, model: str = "qwen3-0.6b", gpu: str = "h100-sxm", args: AnyArgs | None = None, **found: Any
+) -> CapacityAnswer:
     given = {"latency_model": "constant", "step_s": 0.01} if "step_time_error" not in found else {}
     question = CapacityQuestion(
-        architecture=load_model("qwen3-0.6b"),
+        architecture=load_model(model),
         gpu=find_gpu(gpu),
         gpus=(2,),
         workload=load_preset("chat"),
@@ -97,7 +100,20 @@ def test_users_at_the_ends_of_the_pool_are_told_where_it_is_hardly_known() -> No
         "(24 replications), step-time error and the error of the KV cache's size. The step-time error is that" in text
     )
     text = told(users_low=0, users_low_sampling=80, users_if_pool_smaller=0, users_if_pool_larger=95, **errors)
-    assert "at the low end of the KV blocks' interval no users are served" in text
+    assert "no users are served; narrow it with --startup-log" in text
+
+
+def test_where_vllm_may_not_start_the_longest_context_that_surely_does_is_told() -> None:
+    errors = {"step_time_error": 0.2, "users_if_slower": 75, "users_if_faster": 110, "users_if_pool_larger": 115}
+    found = {"users_low": 0, "users_low_sampling": 80, "users_if_pool_smaller": 0}
+    text = told(model="gpt-oss-120b", args=EngineArgs(), **errors, **found)
+    assert "vLLM would not start: they do not hold one request of max_model_len 131,072" in text
+    told_length = re.search(r"lower --max-model-len to (\d+) or narrow the interval with --startup-log", text)
+    assert told_length is not None
+    longest = int(told_length[1])
+    for length, starts in ((longest, True), (longest + 1024, False)):
+        budget = resolve("gpt-oss-120b", "h100-sxm", EngineArgs(max_model_len=length)).budget
+        assert (budget.kv_cache_tokens_low >= length) == starts
 
 
 def test_sglang_s_pool_is_told_in_tokens() -> None:
@@ -107,7 +123,7 @@ def test_sglang_s_pool_is_told_in_tokens() -> None:
     tokens = resolve("qwen3-0.6b", "h100-sxm", args).budget.num_gpu_blocks_low * 64
     assert f"size of the KV cache alone ({tokens:,} to " in text
     text = told(args=args, users_low=0, users_low_sampling=80, users_if_pool_smaller=0, **errors)
-    assert "at the low end of the KV tokens' interval no users are served" in text
+    assert f"at the low end of the KV tokens' interval ({tokens:,}) no users are served" in text
 
 
 @pytest.mark.parametrize(

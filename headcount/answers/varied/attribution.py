@@ -6,6 +6,7 @@ from typing import Any
 
 from headcount.answers.varied.layout import Layout
 from headcount.questions.variations import Choice, value_text
+from headcount.text.words import ratio_text
 from simulator.study.statistics import Interval
 from simulator.study.variations.ratios import chain_ratios, common_replications, times
 
@@ -87,13 +88,3 @@ def _ratios(path: Sequence[Layout], *, has_prices: bool, numbers: int | None) ->
     months = [layout.usd_per_month or 1.0 for layout in path]
     pairs = zip(found, months, months[1:], strict=False)
     return [None if ratio is None else times(ratio, before / after) for ratio, before, after in pairs]
-
-
-def ratio_text(ratio: Interval | None) -> str:
-    """Such as `+40 % (+35 to +46)`."""
-    if ratio is None:
-        return "serves nobody before it or with it"
-    if max(ratio.mean, ratio.high) >= 10:  # beyond 1,000 % a factor reads better
-        return f"× {ratio.mean:.3g} ({ratio.low:.3g} to {ratio.high:.3g})"
-    mean, low, high = (100 * (value - 1) for value in (ratio.mean, ratio.low, ratio.high))
-    return f"{mean:+.0f} % ({low:+.0f} to {high:+.0f})"

@@ -11,7 +11,7 @@ from headcount.answers.details.first_page import FirstPage
 from headcount.answers.details.study import study_json
 from headcount.answers.money import price_lines
 from headcount.answers.notes import find_notes
-from headcount.answers.varied.attribution import Attribution, attribution, ratio_text
+from headcount.answers.varied.attribution import Attribution, attribution
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of
 from headcount.answers.varied.pages import bought_of, compared_options, layout_page, layouts_json, spoken
@@ -40,6 +40,7 @@ from headcount.text.words import (
     found_text,
     load_text,
     model_title,
+    ratio_text,
     safe_meaning,
 )
 from simulator.fleet.router import RouterFactory, check_router

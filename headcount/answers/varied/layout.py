@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from headcount.answers.capacity_text import no_capacity_reason
 from headcount.answers.details.apart import apart_text
 from headcount.answers.details.study import Study
 from headcount.answers.money import usd_per_month, usd_per_user_month
@@ -34,10 +35,12 @@ class Layout:
 
     @property
     def reason(self) -> str | None:
-        """Why it serves nobody."""
+        """Why it serves nobody, or why none are safe to promise."""
         if self.refusal is not None or self.looked is None:
             return self.refusal
-        return self.looked.reason if self.row is None else self.row.reason
+        if self.row is None:
+            return self.looked.reason
+        return no_capacity_reason(self.row) if self.row.users and not self.row.users_low else self.row.reason
 
     @property
     def is_screened_only(self) -> bool:

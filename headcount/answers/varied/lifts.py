@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from headcount.answers.answer import Progress, Watch
-from headcount.answers.varied.attribution import ratio_text
 from headcount.answers.varied.candidates import candidates, change_text, look_at
 from headcount.answers.varied.compare import noted
 from headcount.answers.varied.layout import Layout
 from headcount.text.blocks import Line
 from headcount.text.units import counted, percent
-from headcount.text.words import BEST, SAFE
+from headcount.text.words import BEST, SAFE, ratio_text
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow, How
 from simulator.study.running.simulations import Simulations
 from simulator.study.statistics import Interval

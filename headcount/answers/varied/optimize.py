@@ -9,7 +9,7 @@ from headcount.answers.answer import Answer, Progress, Verdict, Watch, question,
 from headcount.answers.details.first_page import FirstPage
 from headcount.answers.details.study import study_json
 from headcount.answers.notes import find_notes
-from headcount.answers.varied.attribution import Attribution, attribution, ratio_text
+from headcount.answers.varied.attribution import Attribution, attribution
 from headcount.answers.varied.compare import FAR_BEHIND, CompareAnswer, noted, verdict_of
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of
@@ -24,7 +24,7 @@ from headcount.questions.traffic import TrafficChanges
 from headcount.questions.variations import Axis, Choice, varied
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import dollars, milliseconds, seconds
-from headcount.text.words import PER_SAFE_USER, SAFE, model_title, settings_text
+from headcount.text.words import PER_SAFE_USER, SAFE, model_title, ratio_text, settings_text
 from simulator.engines.engines import TUNINGS, VLLM, own_arguments
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.running.executor import DEFAULT_EXECUTOR

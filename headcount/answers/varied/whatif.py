@@ -12,7 +12,6 @@ from headcount.answers.details.first_page import FirstPage
 from headcount.answers.details.study import study_json
 from headcount.answers.money import usd_per_month
 from headcount.answers.notes import find_notes
-from headcount.answers.varied.attribution import ratio_text
 from headcount.answers.varied.compare import SHOWN_CUT, found_line, noted
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of
@@ -23,7 +22,7 @@ from headcount.questions.traffic import TrafficChanges
 from headcount.questions.variations import Axis, Choice, choice_text, choices, value_text, varied
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, dollars, percent
-from headcount.text.words import BEST, COVERED, SAFE, safe_meaning
+from headcount.text.words import BEST, COVERED, SAFE, ratio_text, safe_meaning
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.running.executor import DEFAULT_EXECUTOR
 from simulator.study.slo import SLO, find_slo

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headcount.answers.details.first_page import MOST_OPTIONS, FirstPage, Options
-from headcount.answers.varied.attribution import ratio_text
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.pages import bought_of, layout_page
 from headcount.questions.variations import Axis, value_text
 from headcount.text.units import counted, whole_dollars
-from headcount.text.words import SAFE, model_title, sentence
+from headcount.text.words import SAFE, model_title, ratio_text, sentence
 from workloads.populations.population import Population
 from workloads.populations.summary import population_summary
 from workloads.traffic_changes import Amount
