@@ -67,25 +67,25 @@ def _scaled(what: str, distribution: Distribution, amount: Amount) -> Distributi
 
 
 def _context(population: Population, amount: Amount) -> Population:
-    messages = population.user_tokens
-    if amount.is_factor:
-        return replace(population, user_tokens=_scaled("context", messages, amount))
-    return replace(population, user_tokens=scaled(messages, _message_factor(population, amount.value)))
+    if amount.is_factor and amount.value == 1:
+        return population
+    return replace(population, user_tokens=scaled(population.user_tokens, _message_factor(population, amount)))
 
 
-def _message_factor(population: Population, context: float) -> float:
+def _message_factor(population: Population, amount: Amount) -> float:
     """How many times as long messages make prompt and answer that long on average, where nothing is cut."""
     messages, answers = population.user_tokens.mean(), population.output_tokens.mean()
     stays, once = _beside_messages(population, answers)
     now, fixed = equilibrium(population, OPEN_END - 1).context, population.system_prompt_tokens + once
     turns = (now - fixed) / (messages + stays)  # of messages and answers that a turn holds as it ends
     rest = fixed + turns * stays
+    context = amount.factor_of(now, "context") * now
     least, most = (rest + factor * turns * messages for factor in (LEAST_FACTOR, 10 * MOST_FACTOR))
     if not least <= context <= most:
         raise InputError(
-            f"context {readable(context)}; prompt and answer have {now:,.0f} tokens on average, and longer or shorter "
-            f"messages make that {math.ceil(least):,} to {math.floor(most):,}; beyond that, also change output, turns "
-            "or what is retrieved"
+            f"context {amount if amount.is_factor else readable(context)}; prompt and answer have {now:,.0f} tokens on "
+            f"average, and longer or shorter messages make that {math.ceil(least):,} to {math.floor(most):,}; beyond "
+            "that, also change output, turns or what is retrieved"
         )
     return (context - rest) / (turns * messages)
 

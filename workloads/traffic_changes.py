@@ -53,8 +53,8 @@ class Change:
 
 CHANGES: Final[Mapping[str, Change]] = {
     "context": Change(
-        meaning="Length of the conversation, prompt and answer together: each message of a user is longer; in a trace "
-        "of each prompt.",
+        meaning="Mean length of prompt and answer together: each message of a user is as much longer as that takes; "
+        "in a trace each prompt is longer.",
         unit="tokens",
     ),
     "output": Change(

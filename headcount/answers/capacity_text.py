@@ -6,7 +6,7 @@ from headcount.text.blocks import Table
 from headcount.text.units import counted, dollars, milliseconds, seconds
 from headcount.text.words import BEST, SAFE, UPPER, found_text, hits_text, layout_text, pool_owner, ratio_text
 from simulator.deployment import Deployment
-from simulator.engines.memory import longest_certain
+from simulator.engines.memory import longest_fit
 from simulator.study.capacity_interval import starts_with_fewest
 from simulator.study.capacity_table import CapacityRow, latency_summary
 
@@ -63,7 +63,7 @@ def _no_start_reason(plan: Deployment) -> str:
     end = f"at the low end of the KV {'tokens' if is_sglang else 'blocks'}' interval ({low:,})"
     if is_sglang or starts_with_fewest(plan):
         return f"{end} no users are served; narrow it with --startup-log"
-    longest = longest_certain(plan.architecture, plan.gpu, budget, plan.given)
+    longest = longest_fit(plan.architecture, plan.gpu, budget, plan.given)
     shorter = f"lower --max-model-len to {longest} or " if longest else ""
     return (
         f"{end} vLLM would not start: they do not hold one request of max_model_len {budget.max_model_len:,}; "

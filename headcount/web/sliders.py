@@ -11,7 +11,7 @@ from headcount.web.scenario import Scenario, read_scenario
 _USERS: Final = (
     10, 20, 50, 100, 150, 200, 300, 400, 500, 600, 800, 1000, 1500, 2000, 3000, 4000, 5000, 7500, 10000, 15000, 20000,
 )  # fmt: skip
-_CONTEXT: Final = ("x0.25", "x0.5", "x1", "x2", "x4")
+_CONTEXT: Final = ("x1", "x1.5", "x2", "x3", "x4")
 _GPUS: Final = (1, 2, 4, 8, 16, 32)
 _SLIDERS: Final = {
     "capacity": ("users", "context", "gpus"),

@@ -39,11 +39,6 @@ def assumptions(placed: Placement, stage: Stage) -> tuple[Assumption, ...]:
     if has_unequal_blocks(placed.layout.groups) and not UNEQUAL_BLOCKS_AS_READ.holds_in(placed.settings.vllm_version):
         why = "earlier releases may lay out such caches differently"
         rows.append(("KV-cache layout", f"as in vLLM {UNEQUAL_BLOCKS_AS_READ.first}", why))
-    limit = placed.arch.max_position_embeddings
-    if placed.settings.max_model_len > limit:
-        rows.append(
-            ("max_model_len", f"{placed.settings.max_model_len} > {limit}", "vLLM starts this only with --hf-overrides")
-        )
     return (*rows, *placed.arch.assumptions)
 
 

@@ -88,7 +88,7 @@ def remedies(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArgs) 
             found.append({f"--{flag_of(name, arguments_of(type(args))[name])}": str(default)})  # the engine's own
     if is_sglang:  # which starts with whatever is left for the KV cache
         return found
-    length = _longest_fit(arch, gpu, budget, args)
+    length = longest_fit(arch, gpu, budget, args)
     if length:
         found.append({"--max-model-len": str(length)})
     if all("--tensor-parallel-size" in remedy for remedy in found):
@@ -101,7 +101,7 @@ def _fewer_bits_and_shorter(arch: Architecture, gpu: GPU, budget: MemoryBudget, 
     """On the same GPUs, where no single change suffices."""
     for name in ("fp8", "awq"):
         if find_quantization(name).weight_bits < find_quantization(budget.quantization).weight_bits:
-            length = _longest_fit(arch, gpu, budget, replace(args, quantization=name))
+            length = longest_fit(arch, gpu, budget, replace(args, quantization=name))
             if length:
                 return [{"--quantization": name, "--max-model-len": str(length)}]
     return []
@@ -109,15 +109,10 @@ def _fewer_bits_and_shorter(arch: Architecture, gpu: GPU, budget: MemoryBudget, 
 
 def _shorter_on_more(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArgs) -> list[Remedy]:
     for size in LARGER_SIZES:
-        length = _longest_fit(arch, gpu, budget, replace(args, tensor_parallel_size=size))
+        length = longest_fit(arch, gpu, budget, replace(args, tensor_parallel_size=size))
         if size > budget.tp and length:
             return [{"--tensor-parallel-size": str(size), "--max-model-len": str(length)}]
     return []
-
-
-def longest_certain(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArgs) -> int:
-    """The longest `max_model_len` that starts at the low end of the KV blocks' interval, too; 0 where none does."""
-    return _longest_fit(arch, gpu, budget, args, is_certain=True)
 
 
 def _fits(arch: Architecture, gpu: GPU, args: AnyArgs, *, is_certain: bool = False, **change: Any) -> bool:
@@ -128,11 +123,14 @@ def _fits(arch: Architecture, gpu: GPU, args: AnyArgs, *, is_certain: bool = Fal
     return budget.fits and (not is_certain or budget.kv_cache_tokens_low >= budget.max_model_len)
 
 
-def _longest_fit(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArgs, *, is_certain: bool = False) -> int:
-    """The longest `max_model_len` that starts, down to a kilotoken; 0 where none of 1,024 tokens does."""
-    low, high = 0, budget.max_model_len // 1024
+def longest_fit(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArgs) -> int:
+    """The longest `max_model_len` that starts at the low end of the KV blocks' interval, too, down to a kilotoken.
+
+    At most the model's own; 0 where none of 1,024 tokens starts.
+    """
+    low, high = 0, min(budget.max_model_len, arch.max_position_embeddings) // 1024
     while low < high:
         middle = (low + high + 1) // 2
-        starts = _fits(arch, gpu, args, is_certain=is_certain, max_model_len=middle * 1024)
+        starts = _fits(arch, gpu, args, is_certain=True, max_model_len=middle * 1024)
         low, high = (middle, high) if starts else (low, middle - 1)
     return low * 1024

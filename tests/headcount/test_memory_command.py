@@ -356,3 +356,14 @@ def test_replicas_that_do_not_divide_the_experts_are_named(headcount: Run) -> No
     ran = headcount("memory", "--model", "qwen3-30b-a3b", *ON, "-dp", 7)
     assert (ran.code, ran.out) == (2, "")
     assert "tensor_parallel_size 1 × data_parallel_size 7 = 7 does not divide the expert width 768" in ran.err
+
+
+def test_more_context_than_the_model_takes_is_warned_of_and_never_advised() -> None:
+    found = memory("llama-3.1-8b", "h100-sxm", max_model_len=200_000)
+    assert [note.severity for note in found.notes if note.code == "beyond-model-length"] == ["warning"]
+    assert "longer than the 131,072 tokens" in str(found.notes)
+    assert "beyond-model-length" not in [note.code for note in memory("llama-3.1-8b", "h100-sxm").notes]
+    with_less = memory("llama-3.1-8b", "h100-sxm", max_model_len=1_000_000)
+    lengths = re.findall(r"--max-model-len (\d+)", str(with_less))
+    assert lengths
+    assert max(map(int, lengths)) <= 131_072

@@ -131,12 +131,12 @@ def test_what_does_not_fit_says_by_how_much_and_what_would() -> None:
     assert not budget("llama-3.1-70b", max_model_len=8192).fits
 
 
-def test_too_long_a_request_is_answered_with_the_length_that_fits() -> None:
+def test_too_long_a_request_is_answered_with_the_length_that_surely_fits() -> None:
     with pytest.raises(DoesNotFitError, match=r"--max-model-len \d+") as caught:
         require_fit(load_model("llama-3.1-8b"), find_gpu("rtx-4090"))
     length = int(str(caught.value).rsplit(" ", 1)[1])
-    assert budget(gpu="rtx-4090", max_model_len=length).fits
-    assert not budget(gpu="rtx-4090", max_model_len=length + 1024).fits
+    for asked, surely in ((length, True), (length + 1024, False)):
+        assert (budget(gpu="rtx-4090", max_model_len=asked).kv_cache_tokens_low >= asked) == surely
 
 
 def test_what_no_gpu_count_can_hold_says_so() -> None:
@@ -149,8 +149,8 @@ def test_where_no_single_change_helps_more_gpus_with_a_shorter_context_may() -> 
         require_fit(load_model("llama-4-scout"), find_gpu("rtx-pro-6000"))
     length = int(str(caught.value).rsplit(" ", 1)[1])
     on_four = {"gpu": "rtx-pro-6000", "tensor_parallel_size": 4}
-    assert budget("llama-4-scout", **on_four, max_model_len=length).fits
-    assert not budget("llama-4-scout", **on_four, max_model_len=length + 1024).fits
+    for asked, surely in ((length, True), (length + 1024, False)):
+        assert (budget("llama-4-scout", **on_four, max_model_len=asked).kv_cache_tokens_low >= asked) == surely
     assert not budget("llama-4-scout", gpu="rtx-pro-6000", tensor_parallel_size=2, max_model_len=1024).fits
 
 

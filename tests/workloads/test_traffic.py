@@ -101,10 +101,21 @@ def test_a_factor_of_1_leaves_every_draw_as_it_was(population: Population, name:
         np.testing.assert_array_equal(getattr(after, column), getattr(before, column))
 
 
-def test_twice_the_context_doubles_each_message_and_nothing_else() -> None:
+@pytest.mark.parametrize("factor", [0.8, 1.2, 2, 4])
+def test_a_factor_on_the_context_is_one_on_the_mean_of_prompt_and_answer(factor: float) -> None:
+    found = changed(CHAT, {"context": Amount(value=factor, is_factor=True)})
+    now = equilibrium(CHAT, OPEN_END - 1).context
+    assert equilibrium(found, OPEN_END - 1).context == pytest.approx(factor * now, rel=5e-3)
+    assert replace(found, user_tokens=CHAT.user_tokens, name=CHAT.name) == CHAT
+
+
+def test_twice_the_context_lengthens_each_message_alike_and_nothing_else() -> None:
     alone = replace(CHAT, turns=Fixed(value=1), system_prompt_tokens=0)
+    messages, answers = alone.user_tokens.mean(), alone.output_tokens.mean()
+    longer = (2 * (messages + answers) - answers) / messages
     before, after = draw(alone), draw(changed(alone, {"context": X2}))
-    assert np.abs(after.prompt_tokens - 2 * before.prompt_tokens).max() <= 1  # rounding to whole tokens
+    assert np.abs(after.prompt_tokens / before.prompt_tokens - longer).max() <= longer  # rounding to whole tokens
+    assert after.prompt_tokens.sum() == pytest.approx(longer * before.prompt_tokens.sum(), rel=5e-3)
     np.testing.assert_array_equal(after.output_tokens, before.output_tokens)
     np.testing.assert_array_equal(after.think_s, before.think_s)
 

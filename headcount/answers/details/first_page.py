@@ -40,7 +40,7 @@ LATENCY_WORDS: Final = (
 )
 _SPOKEN: Final = {
     "step times": "Speed of the servers",
-    "context length": "Length of the prompts",
+    "context length": "Length of the context",
     "length of answers": "Length of the answers",
     "think time": "A user's pause before the next message",
     "TTFT limit": "Wait for the first word",

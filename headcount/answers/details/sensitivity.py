@@ -20,7 +20,7 @@ from workloads.traffic import changed, changed_trace
 from workloads.traffic_changes import Amount
 
 SWING: Final = 0.2
-CONTEXTS: Final = (0.5, 1.0, 2.0, 4.0)
+CONTEXTS: Final = (1.0, 1.5, 2.0, 4.0)
 USERS: Final = (0.5, 1.0, 2.0, 4.0)
 _TRAFFIC: Final = {"context": "context length", "output": "length of answers", "think-time": "think time"}
 
@@ -54,11 +54,12 @@ class Swings:
         load, slo = self.question.workload, self.question.slo
         if isinstance(load, Population):
             means = population_summary(load)
-            prompt, answer = means.mean_context_tokens - means.mean_output_tokens, means.mean_output_tokens
+            context, answer = f"{means.mean_context_tokens:,.0f} tokens of prompt and answer", means.mean_output_tokens
         else:
-            prompt, answer = load.table.prompt_tokens.mean(), load.table.output_tokens.mean()
+            table = load.table
+            context, answer = f"{table.prompt_tokens.mean():,.0f} tokens a prompt", table.output_tokens.mean()
         return {
-            "context length": f"{prompt:,.0f} tokens a prompt on average",
+            "context length": f"{context} on average",
             "length of answers": f"{answer:,.0f} tokens on average",
             "think time": f"{self.question.think_time_s:,.0f} s on average",
             "step times": self.speed,

@@ -61,6 +61,7 @@ class Facts:
     environment: Sequence[str] = ()  # variables of the server that are not modelled
     unused_arguments: Sequence[str] = ()  # of the start-up log
     architecture: "Architecture | None" = None
+    max_model_len: int | None = None  # as asked for
     terms: Sequence[tuple[str, str, str]] = ()  # of a memory budget: name, value, source
     plans: Sequence["Deployment"] = ()  # that are answered for, each once
     steps: Sequence[tuple["Deployment", "AverageStep"]] = ()  # that the simulated plans took on average
@@ -81,6 +82,7 @@ def facts_about(asked: "Subject", **more: Any) -> Facts:
         environment=asked.args.ignored_environment,
         unused_arguments=asked.unused_arguments,
         architecture=asked.architecture,
+        max_model_len=asked.args.max_model_len,
         **more,
     )
 

@@ -15,7 +15,7 @@ from headcount.answers.notes import find_notes
 from headcount.answers.varied.compare import SHOWN_CUT, found_line, noted
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of
-from headcount.answers.varied.whatif_page import whatif_page
+from headcount.answers.varied.whatif_page import context_text, whatif_page
 from headcount.questions.deployments import ENGINE_ARGUMENTS
 from headcount.questions.loads import AskedWorkload
 from headcount.questions.traffic import TrafficChanges
@@ -34,7 +34,7 @@ MOST_CELLS = 400
 SWING = 0.2  # of each assumption, in a tornado
 GPU_COUNTS = (1, 2, 4, 8)
 PRECISION = 0.05
-_SWUNG = ("context", "output", "think-time", "turns", "system-prompt", "step_times", "ttft", "tpot")
+_SWUNG = ("context", "retrieved", "output", "think-time", "turns", "system-prompt", "step_times", "ttft", "tpot")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,6 +198,7 @@ class WhatifAnswer(Answer):
             f"{safe_meaning(COVERED)} Best estimate: its mean. vs base: beside the best estimate of the first "
             "cell, with the 95 % interval, from the same random numbers.",
         ]
+        said += [context_text(self.base, axis.values) for axis in self.axes if axis.name == "context"]
         if self.users:
             said.append(
                 "for so many users: GPUs and their dollars a month; whole servers, in proportion to what is safe to "

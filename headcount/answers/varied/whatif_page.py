@@ -25,6 +25,7 @@ _SPOKEN: Final = {
     "step times": "Time of each step of the server",
     "output": "Length of the answers",
     "context": "Length of the context",
+    "retrieved": "Documents that are looked up for an answer",
     "think-time": "Pause before the next message",
     "system-prompt": "Length of the system prompt",
     "TTFT limit": "Wait for the first word that is allowed",
@@ -60,16 +61,16 @@ def _varies_context(answer: "WhatifAnswer") -> bool:
     return any(axis.name == "context" for axis in answer.axes)
 
 
-def _context_text(base: Layout | None, values: Sequence[Any]) -> str:
-    """How long a context is in the first row."""
+def context_text(base: Layout | None, values: Sequence[Any]) -> str:
+    """How long a context is in the first row; in a trace it is the prompts that change."""
     if base is None or base.looked is None:
         return ""
     load = base.looked.question.workload
     if isinstance(load, Population):
-        mean = population_summary(load).mean_context_tokens
+        what, mean = "a context (prompt and answer)", population_summary(load).mean_context_tokens
     else:
-        mean = float((load.table.prompt_tokens + load.table.output_tokens).mean())
-    said = f"In the first row a context has {mean:,.0f} tokens on average as an answer ends"
+        what, mean = "a prompt", float(load.table.prompt_tokens.mean())
+    said = f"In the first row {what} has {mean:,.0f} tokens on average"
     factors = [value for value in values if isinstance(value, Amount) and value.is_factor and value.value != 1]
     return f"{said}; x{factors[0].value:g} is {factors[0].value:g} times as many." if factors else f"{said}."
 
@@ -149,7 +150,7 @@ def _options(answer: "WhatifAnswer") -> Options | None:
         rows=tuple((cell.name, f"{cell.users:,}", *_need_cells(_needs(answer, cell))) for cell in shown),
         marked=0,
         note=" ".join(
-            [_context_text(answer.base, axis.values) for axis in answer.axes if axis.name == "context"]
+            [context_text(answer.base, axis.values) for axis in answer.axes if axis.name == "context"]
             + _unserved_texts(shown)
             + (["No spare server is counted in."] if answer.users else [])
         ),

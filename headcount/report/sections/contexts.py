@@ -23,7 +23,7 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
         yield Grid(
             title="GPUs by users and length of context",
             note="By estimates, in whole servers and in proportion to what is safe to promise; headcount whatif "
-            "simulates them. Without spare servers. ×2: prompts with twice the tokens.",
+            "simulates them. Without spare servers. ×2: prompt and answer have twice the tokens, on average.",
             corner="context",
             columns=[f"{users:,}" for users in found["users"]],
             rows=[(f"context ×{row['factor']:g}", row["gpus"]) for row in found["rows"]],
