@@ -88,8 +88,8 @@ def not_served(slo: SLO, point: Point, load: str, *, is_long_run: bool = True) -
     longer = longer_limits(slo, point)
     way_out = f"{load} would meet {longer}" if longer else ""
     if is_long_run and not point.queue_grows and point.attainment.mean >= slo.attainment:
-        runs = f"in {len(point.replications)} replications, too close to the {1 - slo.attainment:.2%} that may miss"
-        missed = f"{missed} {runs} to promise"
+        close = f"whether {load} meets the SLO is too close to call: {missed} in {len(point.replications)} replications"
+        return "; ".join(filter(None, (f"{close}, where {1 - slo.attainment:.2%} may", at, way_out)))
     return f"not even {load} meets the SLO: {'; '.join(filter(None, (missed, at, way_out)))}"
 
 

@@ -46,7 +46,7 @@ class SLO:
         if self.ttft_s is not None:
             limits = [f"TTFT ≤ {self.ttft_s:g} s" if self.ttft_s >= 1 else f"TTFT ≤ {self.ttft_s * 1e3:g} ms"]
         limits += [f"TPOT ≤ {self.tpot_s * 1e3:g} ms"] if self.tpot_s is not None else []
-        return f"{100 * self.attainment:.4g} % of requests with " + ", ".join(limits)
+        return f"{100 * self.attainment:.4g} % of requests with " + " and ".join(limits)
 
 
 _MLPERF = "MLPerf Inference, server and interactive scenarios: limits on the 99th percentiles"
