@@ -115,12 +115,16 @@ def _shorter_on_more(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: A
     return []
 
 
-def _fits(arch: Architecture, gpu: GPU, args: AnyArgs, *, is_certain: bool = False, **change: Any) -> bool:
+def _fits(arch: Architecture, gpu: GPU, args: AnyArgs, **change: Any) -> bool:
+    budget = _refused_as_none(arch, gpu, args, **change)
+    return budget is not None and budget.fits
+
+
+def _refused_as_none(arch: Architecture, gpu: GPU, args: AnyArgs, **change: Any) -> MemoryBudget | None:
     try:
-        budget = memory_budget(arch, gpu, args, **change)
+        return memory_budget(arch, gpu, args, **change)
     except ValueError:  # a split that vLLM refuses is no remedy
-        return False
-    return budget.fits and (not is_certain or budget.kv_cache_tokens_low >= budget.max_model_len)
+        return None
 
 
 def longest_fit(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArgs) -> int:
@@ -131,6 +135,7 @@ def longest_fit(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArg
     low, high = 0, min(budget.max_model_len, arch.max_position_embeddings) // 1024
     while low < high:
         middle = (low + high + 1) // 2
-        starts = _fits(arch, gpu, args, is_certain=True, max_model_len=middle * 1024)
+        found = _refused_as_none(arch, gpu, args, max_model_len=middle * 1024)
+        starts = found is not None and found.fits and found.kv_cache_tokens_low >= found.max_model_len
         low, high = (middle, high) if starts else (low, middle - 1)
     return low * 1024
